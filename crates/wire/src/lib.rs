@@ -1,0 +1,54 @@
+//! The words on the wire: Ethernet to TCP headers, the internet checksum, the flow key and the
+//! virtio network header.
+//!
+//! Everything here works on byte slices of the caller: no I/O, no clock, no allocation and no
+//! `unsafe`. Header modules hold the *names of offsets* and small readers; they do not own bytes.
+//!
+//! **Panic contract.** [`parse`] accepts any bytes. Accessors that take a slice and an offset
+//! from a [`Layout`] never panic for the slice that the layout was made from; a module that asks
+//! for more says so on the function.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "test data"
+    )
+)]
+
+pub mod arp;
+pub mod checksum;
+pub mod ethernet;
+pub mod icmp;
+pub mod ipv4;
+pub mod ipv6;
+pub mod tcp;
+pub mod udp;
+
+mod bytes;
+mod flow_key;
+mod mac;
+mod net_header;
+mod parse;
+
+pub use bytes::{read_u16, read_u32, write_u16, write_u32};
+pub use ethernet::{EtherType, Tag};
+pub use flow_key::{FlowKey, KEY_WORDS, MAX_KEY_TAGS, TAG_DEEPER};
+pub use mac::{MacAddr, ParseMacError};
+pub use net_header::{GsoType, MetadataError, NET_HEADER_LEN, NetHeader, NetHeaderFlags};
+pub use parse::{Layout, Parsed, Truncated, parse};
+
+/// IP protocol numbers (IANA "Assigned Internet Protocol Numbers") that the switch looks into.
+pub mod ip_proto {
+    /// ICMP for IPv4 (RFC 792).
+    pub const ICMP: u8 = 1;
+    /// TCP (RFC 9293).
+    pub const TCP: u8 = 6;
+    /// UDP (RFC 768).
+    pub const UDP: u8 = 17;
+    /// ICMP for IPv6 (RFC 4443).
+    pub const ICMPV6: u8 = 58;
+    /// SCTP (RFC 9260).
+    pub const SCTP: u8 = 132;
+}

@@ -1,0 +1,288 @@
+//! The virtio network header: the offload metadata that travels with each frame
+//! (virtio 1.2 §5.1.6, Linux `include/uapi/linux/virtio_net.h`).
+//!
+//! A tap with `IFF_VNET_HDR`, an `AF_PACKET` socket with `PACKET_VNET_HDR` and a virtio queue all
+//! put this header in front of a frame. It says what was left undone: a checksum to complete
+//! (`csum_start`, `csum_offset`) and a train to cut (`gso_type`, `gso_size`).
+
+use std::fmt;
+
+use crate::ethernet::HEADER_LEN as ETHERNET_LEN;
+
+/// Length in bytes of the header with `num_buffers`, the size that virtio 1.x always uses.
+pub const NET_HEADER_LEN: usize = 12;
+
+/// Flag bits of [`NetHeader::flags`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetHeaderFlags;
+
+impl NetHeaderFlags {
+    /// The checksum is partial: complete it from `csum_start` on.
+    pub const NEEDS_CSUM: u8 = 1;
+    /// The checksum was verified by whoever delivered the frame.
+    pub const DATA_VALID: u8 = 2;
+}
+
+/// What kind of train a frame is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct GsoType(pub u8);
+
+impl GsoType {
+    /// One packet, no train.
+    pub const NONE: Self = Self(0);
+    /// TCP over IPv4 (TSO).
+    pub const TCPV4: Self = Self(1);
+    /// UDP to be cut into IP fragments (UFO, legacy).
+    pub const UDP: Self = Self(3);
+    /// TCP over IPv6 (TSO).
+    pub const TCPV6: Self = Self(4);
+    /// UDP datagrams of equal length (USO), Linux 6.2.
+    pub const UDP_L4: Self = Self(5);
+    /// Bit beside the type: the TCP train has CWR set on its first segment only (RFC 3168).
+    pub const ECN: u8 = 0x80;
+
+    /// The type without the ECN bit.
+    #[inline]
+    pub const fn kind(self) -> Self {
+        Self(self.0 & !Self::ECN)
+    }
+
+    /// True when the ECN bit is set.
+    #[inline]
+    pub const fn has_ecn(self) -> bool {
+        self.0 & Self::ECN != 0
+    }
+}
+
+/// The offload metadata of one frame. All offsets and lengths are in bytes from the frame's first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetHeader {
+    /// [`NetHeaderFlags`].
+    pub flags: u8,
+    /// Kind of train.
+    pub gso_type: GsoType,
+    /// Length of all headers, a hint that senders get wrong (never trusted: parse instead).
+    pub hdr_len: u16,
+    /// Payload bytes of each packet of the train.
+    pub gso_size: u16,
+    /// Where the partial checksum starts to sum.
+    pub csum_start: u16,
+    /// Where the checksum field lies from `csum_start`.
+    pub csum_offset: u16,
+}
+
+impl NetHeader {
+    /// A frame without anything left undone.
+    pub const PLAIN: Self = Self {
+        flags: 0,
+        gso_type: GsoType::NONE,
+        hdr_len: 0,
+        gso_size: 0,
+        csum_start: 0,
+        csum_offset: 0,
+    };
+
+    /// Reads the header in the machine's byte order, which is what Linux uses unless told
+    /// otherwise by `TUNSETVNETLE`/`TUNSETVNETBE`. `num_buffers` is not looked at.
+    #[inline]
+    pub fn decode(bytes: &[u8; NET_HEADER_LEN]) -> Self {
+        let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        Self {
+            flags: bytes[0],
+            gso_type: GsoType(bytes[1]),
+            hdr_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+        }
+    }
+
+    /// The header's bytes in the machine's byte order, `num_buffers` zero.
+    #[inline]
+    pub fn encode(&self) -> [u8; NET_HEADER_LEN] {
+        let [h0, h1] = self.hdr_len.to_ne_bytes();
+        let [g0, g1] = self.gso_size.to_ne_bytes();
+        let [s0, s1] = self.csum_start.to_ne_bytes();
+        let [o0, o1] = self.csum_offset.to_ne_bytes();
+        [
+            self.flags,
+            self.gso_type.0,
+            h0,
+            h1,
+            g0,
+            g1,
+            s0,
+            s1,
+            o0,
+            o1,
+            0,
+            0,
+        ]
+    }
+
+    /// True when the checksum is partial.
+    #[inline]
+    pub const fn needs_checksum(&self) -> bool {
+        self.flags & NetHeaderFlags::NEEDS_CSUM != 0
+    }
+
+    /// True when the frame is a train, many wire packets long.
+    #[inline]
+    pub const fn is_train(&self) -> bool {
+        self.gso_type.0 != GsoType::NONE.0
+    }
+
+    /// Moves the offsets after bytes were inserted into (positive) or taken out of (negative) the
+    /// link-layer header. Zero offsets stay zero: they mean "not set".
+    #[inline]
+    pub fn shift(&mut self, delta: i16) {
+        if self.needs_checksum() {
+            self.csum_start = self.csum_start.saturating_add_signed(delta);
+        }
+        if self.hdr_len != 0 {
+            self.hdr_len = self.hdr_len.saturating_add_signed(delta);
+        }
+    }
+
+    /// Number of packets that a train with `payload_len` bytes behind its headers makes on the
+    /// wire; at least 1.
+    #[inline]
+    pub fn wire_packets(&self, payload_len: usize) -> u32 {
+        if !self.is_train() || self.gso_size == 0 {
+            return 1;
+        }
+        u32::try_from(payload_len.div_ceil(usize::from(self.gso_size)).max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Checks what must hold before the metadata is acted on, for a frame of `frame_len` bytes.
+    /// Whether it fits the frame's headers is for whoever parses them.
+    #[inline]
+    pub fn check(&self, frame_len: usize) -> Result<(), MetadataError> {
+        if self.needs_checksum() {
+            let start = usize::from(self.csum_start);
+            let field_end = start + usize::from(self.csum_offset) + 2;
+            if start < ETHERNET_LEN || field_end > frame_len {
+                return Err(MetadataError::Checksum);
+            }
+        }
+        if self.is_train() {
+            let known = matches!(
+                self.gso_type.kind(),
+                GsoType::TCPV4 | GsoType::TCPV6 | GsoType::UDP | GsoType::UDP_L4
+            );
+            if !known {
+                return Err(MetadataError::GsoType);
+            }
+            if self.gso_size == 0 {
+                return Err(MetadataError::GsoSize);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why the metadata of a frame cannot be true. The sender is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetadataError {
+    /// The checksum lies outside the frame, or inside the Ethernet header.
+    Checksum,
+    /// The kind of train is none that virtio 1.2 knows.
+    GsoType,
+    /// A train whose packets have no payload.
+    GsoSize,
+}
+
+impl fmt::Display for MetadataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Checksum => "partial checksum outside the frame",
+            Self::GsoType => "unknown kind of train",
+            Self::GsoSize => "train with packets of no size",
+        })
+    }
+}
+
+impl std::error::Error for MetadataError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train() -> NetHeader {
+        NetHeader {
+            flags: NetHeaderFlags::NEEDS_CSUM,
+            gso_type: GsoType::TCPV4,
+            hdr_len: 66,
+            gso_size: 1448,
+            csum_start: 34,
+            csum_offset: 16,
+        }
+    }
+
+    #[test]
+    fn bytes_survive_a_round_trip() {
+        assert_eq!(NetHeader::decode(&train().encode()), train());
+        assert_eq!(NetHeader::decode(&[0; NET_HEADER_LEN]), NetHeader::PLAIN);
+    }
+
+    #[test]
+    fn offsets_move_with_the_tags() {
+        let mut header = train();
+        header.shift(4);
+        assert_eq!((header.csum_start, header.hdr_len), (38, 70));
+        header.shift(-4);
+        assert_eq!(header, train());
+        let mut plain = NetHeader::PLAIN;
+        plain.shift(4);
+        assert_eq!(plain, NetHeader::PLAIN);
+    }
+
+    #[test]
+    fn a_train_counts_its_packets() {
+        assert_eq!(train().wire_packets(1448 * 3), 3);
+        assert_eq!(train().wire_packets(1448 * 3 + 1), 4);
+        assert_eq!(train().wire_packets(0), 1);
+        assert_eq!(NetHeader::PLAIN.wire_packets(1500), 1);
+    }
+
+    #[test]
+    fn lying_metadata_is_refused() {
+        assert_eq!(train().check(1514), Ok(()));
+        assert_eq!(train().check(51), Err(MetadataError::Checksum));
+        assert_eq!(
+            NetHeader {
+                csum_start: 6,
+                ..train()
+            }
+            .check(1514),
+            Err(MetadataError::Checksum)
+        );
+        assert_eq!(
+            NetHeader {
+                csum_offset: u16::MAX,
+                ..train()
+            }
+            .check(70_000),
+            Ok(()),
+            "a field inside the frame is for the parser to judge"
+        );
+        assert_eq!(
+            NetHeader {
+                gso_type: GsoType(2),
+                ..train()
+            }
+            .check(1514),
+            Err(MetadataError::GsoType)
+        );
+        assert_eq!(
+            NetHeader {
+                gso_size: 0,
+                ..train()
+            }
+            .check(1514),
+            Err(MetadataError::GsoSize)
+        );
+    }
+}
