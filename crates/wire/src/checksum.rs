@@ -21,9 +21,7 @@ impl Sum {
     /// counts as the high half of a word.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
-        Self(u64::from(u16::from_ne_bytes(
-            fold(sum_native(bytes)).to_be_bytes(),
-        )))
+        Self(u64::from(u16::from_ne_bytes(fold(sum_native(bytes)).to_be_bytes())))
     }
 
     /// Starts from what a header's field holds, a checksum under way or a partial one.
@@ -64,10 +62,7 @@ impl Sum {
     #[inline]
     #[must_use]
     pub fn remove_bytes(self, bytes: &[u8]) -> Self {
-        debug_assert!(
-            bytes.len().is_multiple_of(2),
-            "only whole words can be taken out of a sum"
-        );
+        debug_assert!(bytes.len().is_multiple_of(2), "only whole words can be taken out of a sum");
         self.remove(Self::of(bytes).partial())
     }
 
@@ -96,27 +91,15 @@ impl Sum {
 /// The sum of an IPv4 pseudo-header (RFC 9293 §3.1): addresses of 4 bytes each.
 #[inline]
 pub fn pseudo_header_v4(src: &[u8], dst: &[u8], protocol: u8, upper_len: u16) -> Sum {
-    debug_assert!(
-        src.len() == 4 && dst.len() == 4,
-        "IPv4 addresses have 4 bytes"
-    );
-    Sum::of(src)
-        .add_bytes(dst)
-        .add(u16::from(protocol))
-        .add(upper_len)
+    debug_assert!(src.len() == 4 && dst.len() == 4, "IPv4 addresses have 4 bytes");
+    Sum::of(src).add_bytes(dst).add(u16::from(protocol)).add(upper_len)
 }
 
 /// The sum of an IPv6 pseudo-header (RFC 8200 §8.1): addresses of 16 bytes each.
 #[inline]
 pub fn pseudo_header_v6(src: &[u8], dst: &[u8], protocol: u8, upper_len: u32) -> Sum {
-    debug_assert!(
-        src.len() == 16 && dst.len() == 16,
-        "IPv6 addresses have 16 bytes"
-    );
-    Sum::of(src)
-        .add_bytes(dst)
-        .add(u16::from(protocol))
-        .add_u32(upper_len)
+    debug_assert!(src.len() == 16 && dst.len() == 16, "IPv6 addresses have 16 bytes");
+    Sum::of(src).add_bytes(dst).add(u16::from(protocol)).add_u32(upper_len)
 }
 
 /// What becomes of a `checksum` when `old` in the summed data is replaced by `new`
@@ -131,10 +114,7 @@ pub fn update(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
 #[inline]
 pub fn update_partial(partial: u16, old: &[u8], new: &[u8]) -> u16 {
     debug_assert_eq!(old.len(), new.len(), "a header field keeps its length");
-    Sum::from_partial(partial)
-        .remove_bytes(old)
-        .add_bytes(new)
-        .partial()
+    Sum::from_partial(partial).remove_bytes(old).add_bytes(new).partial()
 }
 
 /// Sums words of the machine's own byte order, eight bytes at a time into four lanes so that no
@@ -173,10 +153,7 @@ fn add_with_carry(a: u64, b: u64) -> u64 {
 
 /// Folds a sum of words into one word.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "folding is the point: carries are kept"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "folding is the point: carries are kept")]
 fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
@@ -209,11 +186,7 @@ mod tests {
     fn equals_the_reference_at_every_length() {
         let data: Vec<u8> = (0..300u32).map(|i| (i * 37 + 11) as u8 | 0x80).collect();
         for len in 0..data.len() {
-            assert_eq!(
-                Sum::of(&data[..len]).checksum(),
-                reference(&data[..len]),
-                "{len} bytes"
-            );
+            assert_eq!(Sum::of(&data[..len]).checksum(), reference(&data[..len]), "{len} bytes");
         }
         assert_eq!(Sum::of(&[0xff; 65_536]).partial(), 0xffff);
     }
@@ -224,10 +197,7 @@ mod tests {
         let before = Sum::of(&data).checksum();
         let old = data[12..16].to_vec();
         data[12..16].copy_from_slice(&[0xfe, 0xdc, 0xba, 0x98]);
-        assert_eq!(
-            update(before, &old, &data[12..16]),
-            Sum::of(&data).checksum()
-        );
+        assert_eq!(update(before, &old, &data[12..16]), Sum::of(&data).checksum());
     }
 
     #[test]

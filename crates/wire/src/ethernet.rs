@@ -54,10 +54,7 @@ impl EtherType {
     /// True when this is a tag protocol identifier that the switch looks behind.
     #[inline]
     pub const fn is_tag(self) -> bool {
-        matches!(
-            self,
-            Self::VLAN | Self::SERVICE_VLAN | Self::LEGACY_SERVICE_VLAN
-        )
+        matches!(self, Self::VLAN | Self::SERVICE_VLAN | Self::LEGACY_SERVICE_VLAN)
     }
 }
 
@@ -82,10 +79,7 @@ impl Tag {
     /// A tag of `tpid` with the whole `tci`.
     #[inline]
     pub const fn new(tpid: EtherType, tci: u16) -> Self {
-        Self {
-            tpid: tpid.0.to_be_bytes(),
-            tci: tci.to_be_bytes(),
-        }
+        Self { tpid: tpid.0.to_be_bytes(), tci: tci.to_be_bytes() }
     }
 
     /// Tag protocol identifier.

@@ -142,11 +142,7 @@ impl FlowKey {
         let full = self.tag_count() == MAX_KEY_TAGS;
         self.tags.copy_within(..MAX_KEY_TAGS - 1, 1);
         self.tags[0] = tag;
-        let deeper = if full {
-            TAG_DEEPER
-        } else {
-            self.tags_present & TAG_DEEPER
-        };
+        let deeper = if full { TAG_DEEPER } else { self.tags_present & TAG_DEEPER };
         self.tags_present = (self.tags_present << 1 | 1) & ((1 << MAX_KEY_TAGS) - 1) | deeper;
         !full
     }
@@ -213,19 +209,13 @@ impl fmt::Debug for FlowKey {
 
 /// Mixes two words into one by a folded 128-bit multiplication.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "both halves of the product are folded in"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "both halves of the product are folded in")]
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd6e8_feb8_6659_fd93);
     (product as u64) ^ (product >> 64) as u64
 }
 
-const _: () = assert!(
-    size_of::<FlowKey>() == 128,
-    "a key fills two cache lines, no more"
-);
+const _: () = assert!(size_of::<FlowKey>() == 128, "a key fills two cache lines, no more");
 
 #[cfg(test)]
 mod tests {
@@ -238,10 +228,7 @@ mod tests {
     fn tags_push_and_pop_in_order() {
         let mut key = FlowKey::default();
         assert!(key.push_tag(CUSTOMER) && key.push_tag(SERVICE));
-        assert_eq!(
-            (key.tags[0], key.tags[1], key.tags_present),
-            (SERVICE, CUSTOMER, 0b11)
-        );
+        assert_eq!((key.tags[0], key.tags[1], key.tags_present), (SERVICE, CUSTOMER, 0b11));
         assert!(key.pop_tag());
         assert_eq!((key.outer_tag(), key.tags_present), (Some(CUSTOMER), 1));
         assert!(key.pop_tag());
@@ -254,15 +241,9 @@ mod tests {
         for _ in 0..MAX_KEY_TAGS {
             assert!(key.push_tag(CUSTOMER));
         }
-        assert!(
-            !key.push_tag(SERVICE),
-            "the fifth tag pushes the first one out"
-        );
+        assert!(!key.push_tag(SERVICE), "the fifth tag pushes the first one out");
         assert_eq!(key.tags_present, 0b1111 | TAG_DEEPER);
-        assert!(
-            !key.pop_tag(),
-            "the tag that moves in from the end is unknown"
-        );
+        assert!(!key.pop_tag(), "the tag that moves in from the end is unknown");
     }
 
     #[test]

@@ -26,21 +26,40 @@ pub const HEADER_LEN: usize = 40;
 /// serve nobody but attackers (RFC 7045 §2.1, RFC 8504 §5.3).
 pub const MAX_EXTENSIONS: usize = 8;
 
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
+/// Extension header: hop-by-hop options.
+pub const HOP_BY_HOP: u8 = 0;
+/// Extension header: routing.
+pub const ROUTING: u8 = 43;
+/// Extension header: fragment.
+pub const FRAGMENT: u8 = 44;
+/// Extension header: destination options.
+pub const DESTINATION_OPTIONS: u8 = 60;
+/// Hop-by-hop option: jumbo payload (RFC 2675 §2).
+pub const OPTION_JUMBO: u8 = 0xc2;
+
 const AUTHENTICATION: u8 = 51;
-const DESTINATION_OPTIONS: u8 = 60;
 const MOBILITY: u8 = 135;
+/// The offset's bits of the fragment header's second word.
+const FRAGMENT_OFFSET_MASK: u16 = 0xfff8;
 
 /// Where the chain of headers ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// Protocol of the upper layer, or of the last extension header that could be read.
+    /// Protocol of the upper layer, or what the last extension header that could be read calls
+    /// the one behind it.
     pub protocol: u8,
     /// Offset of the upper-layer header from the IPv6 header in bytes; `None` when it is not
     /// there: a later fragment, a truncated chain, or one longer than [`MAX_EXTENSIONS`].
     pub offset: Option<usize>,
+    /// End of what could be read of the chain, from the IPv6 header in bytes. A packet cut off
+    /// there reads alike.
+    pub end: usize,
+}
+
+impl UpperLayer {
+    const fn absent(protocol: u8, end: usize) -> Self {
+        Self { protocol, offset: None, end }
+    }
 }
 
 /// Walks the extension headers of `packet`, which starts at a whole fixed header.
@@ -49,44 +68,39 @@ pub struct UpperLayer {
 /// When `packet` is shorter than [`HEADER_LEN`].
 pub fn upper_layer(packet: &[u8]) -> UpperLayer {
     let mut protocol = packet[field::NEXT_HEADER];
-    let mut offset = HEADER_LEN;
+    let mut at = HEADER_LEN;
     for _ in 0..=MAX_EXTENSIONS {
-        let header = packet.get(offset..offset + 8);
-        let len = match (protocol, header) {
-            (HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY, Some(header)) => {
-                (usize::from(header[1]) + 1) * 8
-            }
-            (AUTHENTICATION, Some(header)) => (usize::from(header[1]) + 2) * 4,
-            (FRAGMENT, Some(header)) => {
-                if read_u16(header, 2) & 0xfff8 != 0 {
-                    return UpperLayer {
-                        protocol: header[0],
-                        offset: None,
-                    };
-                }
-                8
-            }
-            (
-                HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | AUTHENTICATION | FRAGMENT,
-                None,
-            ) => {
-                return UpperLayer {
-                    protocol,
-                    offset: None,
-                };
-            }
-            _ => {
-                return UpperLayer {
-                    protocol,
-                    offset: Some(offset),
-                };
-            }
+        if !is_extension(protocol) {
+            return UpperLayer { protocol, offset: Some(at), end: at };
+        }
+        let Some(header) = packet.get(at..at + 8) else {
+            return UpperLayer::absent(protocol, at);
         };
-        protocol = packet[offset];
-        offset += len;
+        let [next, units] = [header[0], header[1]];
+        if protocol == FRAGMENT && read_u16(header, 2) & FRAGMENT_OFFSET_MASK != 0 {
+            return UpperLayer::absent(next, at + 8);
+        }
+        let end = at + extension_len(protocol, units);
+        if end > packet.len() {
+            return UpperLayer::absent(next, packet.len());
+        }
+        (protocol, at) = (next, end);
     }
-    UpperLayer {
+    UpperLayer::absent(protocol, at)
+}
+
+const fn is_extension(protocol: u8) -> bool {
+    matches!(
         protocol,
-        offset: None,
+        HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS | MOBILITY
+    )
+}
+
+/// Length in bytes of an extension header whose length field says `units`.
+fn extension_len(protocol: u8, units: u8) -> usize {
+    match protocol {
+        FRAGMENT => 8,
+        AUTHENTICATION => (usize::from(units) + 2) * 4,
+        _ => (usize::from(units) + 1) * 8,
     }
 }

@@ -10,11 +10,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
-    allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "test data"
-    )
+    allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data")
 )]
 
 pub mod arp;

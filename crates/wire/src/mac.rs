@@ -75,17 +75,10 @@ impl FromStr for MacAddr {
         let mut address = [0; 6];
         let mut parts = text.split([':', '-']);
         for byte in &mut address {
-            let part = parts
-                .next()
-                .filter(|part| part.len() == 2)
-                .ok_or(ParseMacError)?;
+            let part = parts.next().filter(|part| part.len() == 2).ok_or(ParseMacError)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| ParseMacError)?;
         }
-        parts
-            .next()
-            .is_none()
-            .then_some(Self(address))
-            .ok_or(ParseMacError)
+        parts.next().is_none().then_some(Self(address)).ok_or(ParseMacError)
     }
 }
 
@@ -114,13 +107,9 @@ mod tests {
 
     #[test]
     fn malformed_text_is_refused() {
-        for text in [
-            "",
-            "02:00:5e:ab:cd",
-            "02:00:5e:ab:cd:0f:11",
-            "2:0:5e:ab:cd:f",
-            "zz:00:5e:ab:cd:0f",
-        ] {
+        for text in
+            ["", "02:00:5e:ab:cd", "02:00:5e:ab:cd:0f:11", "2:0:5e:ab:cd:f", "zz:00:5e:ab:cd:0f"]
+        {
             assert_eq!(text.parse::<MacAddr>(), Err(ParseMacError), "{text}");
         }
     }

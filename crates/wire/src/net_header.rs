@@ -105,20 +105,7 @@ impl NetHeader {
         let [g0, g1] = self.gso_size.to_ne_bytes();
         let [s0, s1] = self.csum_start.to_ne_bytes();
         let [o0, o1] = self.csum_offset.to_ne_bytes();
-        [
-            self.flags,
-            self.gso_type.0,
-            h0,
-            h1,
-            g0,
-            g1,
-            s0,
-            s1,
-            o0,
-            o1,
-            0,
-            0,
-        ]
+        [self.flags, self.gso_type.0, h0, h1, g0, g1, s0, s1, o0, o1, 0, 0]
     }
 
     /// True when the checksum is partial.
@@ -252,37 +239,18 @@ mod tests {
         assert_eq!(train().check(1514), Ok(()));
         assert_eq!(train().check(51), Err(MetadataError::Checksum));
         assert_eq!(
-            NetHeader {
-                csum_start: 6,
-                ..train()
-            }
-            .check(1514),
+            NetHeader { csum_start: 6, ..train() }.check(1514),
             Err(MetadataError::Checksum)
         );
         assert_eq!(
-            NetHeader {
-                csum_offset: u16::MAX,
-                ..train()
-            }
-            .check(70_000),
+            NetHeader { csum_offset: u16::MAX, ..train() }.check(70_000),
             Ok(()),
             "a field inside the frame is for the parser to judge"
         );
         assert_eq!(
-            NetHeader {
-                gso_type: GsoType(2),
-                ..train()
-            }
-            .check(1514),
+            NetHeader { gso_type: GsoType(2), ..train() }.check(1514),
             Err(MetadataError::GsoType)
         );
-        assert_eq!(
-            NetHeader {
-                gso_size: 0,
-                ..train()
-            }
-            .check(1514),
-            Err(MetadataError::GsoSize)
-        );
+        assert_eq!(NetHeader { gso_size: 0, ..train() }.check(1514), Err(MetadataError::GsoSize));
     }
 }

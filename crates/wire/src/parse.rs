@@ -21,8 +21,11 @@ pub struct Layout {
     pub network: u16,
     /// Start of a whole TCP, UDP, SCTP, ICMP or ICMPv6 header. `None` also for later fragments.
     pub transport: Option<u16>,
-    /// End of the headers that could be parsed.
+    /// End of the headers that could be parsed. A frame cut off there reads alike, but for the
+    /// options of neighbour discovery.
     pub end: u16,
+    /// IP protocol of the transport header; zero when there is none.
+    pub protocol: u8,
 }
 
 /// What one pass over the headers finds.
@@ -52,6 +55,7 @@ pub fn parse(frame: &[u8]) -> Result<Parsed, Truncated> {
         network: offset(network),
         transport: None,
         end: offset(network),
+        protocol: 0,
     };
     let packet = &frame[network..];
     match eth_type {
@@ -74,10 +78,7 @@ fn link_layer(frame: &[u8], key: &mut FlowKey) -> Result<(EtherType, usize, u16)
         let [p0, p1, c0, c1, t0, t1] = array(frame, at).ok_or(Truncated)?;
         match key.tags.get_mut(usize::from(tags)) {
             Some(slot) => {
-                *slot = Tag {
-                    tpid: [p0, p1],
-                    tci: [c0, c1],
-                };
+                *slot = Tag { tpid: [p0, p1], tci: [c0, c1] };
                 key.tags_present |= 1 << tags;
             }
             None => key.tags_present |= TAG_DEEPER,
@@ -135,12 +136,9 @@ fn parse_ipv6(packet: &[u8], key: &mut FlowKey, layout: &mut Layout) {
     key.ip_dst.copy_from_slice(&packet[ipv6::field::DST]);
     let upper = ipv6::upper_layer(packet);
     key.ip_proto = upper.protocol;
-    match upper.offset {
-        Some(at) if at <= packet.len() => {
-            layout.end += offset(at);
-            parse_transport(&packet[at..], key, layout);
-        }
-        _ => layout.end += offset(ipv6::HEADER_LEN),
+    layout.end += offset(upper.end);
+    if let Some(at) = upper.offset {
+        parse_transport(&packet[at..], key, layout);
     }
 }
 
@@ -168,16 +166,14 @@ fn parse_transport(upper: &[u8], key: &mut FlowKey, layout: &mut Layout) {
         key.l4_dst = [header[2], header[3]];
     }
     layout.transport = Some(layout.end);
+    layout.protocol = key.ip_proto;
     layout.end += offset(header.len());
 }
 
 /// Target and link-layer address options of neighbour discovery (RFC 4861 §4.3, §4.4).
 fn parse_neighbor_discovery(message: &[u8], key: &mut FlowKey) {
     let kind = message[icmp::field::TYPE];
-    if !matches!(
-        kind,
-        icmp::NEIGHBOR_SOLICITATION | icmp::NEIGHBOR_ADVERTISEMENT
-    ) {
+    if !matches!(kind, icmp::NEIGHBOR_SOLICITATION | icmp::NEIGHBOR_ADVERTISEMENT) {
         return;
     }
     let Some(target) = array(message, icmp::field::ND_TARGET.start) else {
@@ -199,19 +195,13 @@ fn parse_neighbor_discovery(message: &[u8], key: &mut FlowKey) {
 }
 
 fn parse_arp(packet: &[u8], key: &mut FlowKey, layout: &mut Layout) {
-    let Some(packet) = packet
-        .get(..arp::LEN)
-        .filter(|p| p.starts_with(&arp::IPV4_OVER_ETHERNET))
+    let Some(packet) = packet.get(..arp::LEN).filter(|p| p.starts_with(&arp::IPV4_OVER_ETHERNET))
     else {
         return;
     };
     key.arp_op = read_u16(packet, arp::field::OPERATION).to_be_bytes();
-    key.arp_sha
-        .0
-        .copy_from_slice(&packet[arp::field::SENDER_MAC]);
-    key.arp_tha
-        .0
-        .copy_from_slice(&packet[arp::field::TARGET_MAC]);
+    key.arp_sha.0.copy_from_slice(&packet[arp::field::SENDER_MAC]);
+    key.arp_tha.0.copy_from_slice(&packet[arp::field::TARGET_MAC]);
     key.ip_src[..4].copy_from_slice(&packet[arp::field::SENDER_IP]);
     key.ip_dst[..4].copy_from_slice(&packet[arp::field::TARGET_IP]);
     layout.end += offset(arp::LEN);
@@ -220,10 +210,7 @@ fn parse_arp(packet: &[u8], key: &mut FlowKey, layout: &mut Layout) {
 /// Narrows an offset inside the headers. They end far below 64 KiB: 64 tags of 4 bytes, 9 IPv6
 /// extension headers of at most 2,048 bytes each, and a TCP header of 60.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "bounded by the limits above"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "bounded by the limits above")]
 const fn offset(at: usize) -> u16 {
     at as u16
 }
@@ -243,10 +230,7 @@ impl std::error::Error for Truncated {}
 /// Tags walked before the rest counts as payload; more serve nobody.
 const MAX_TAGS: usize = 64;
 const SCTP_HEADER_LEN: usize = 12;
-const _: () = assert!(
-    MAX_KEY_TAGS <= 4,
-    "tags_present has one bit a tag, below TAG_DEEPER"
-);
+const _: () = assert!(MAX_KEY_TAGS <= 4, "tags_present has one bit a tag, below TAG_DEEPER");
 
 #[cfg(test)]
 mod tests {
@@ -270,26 +254,18 @@ mod tests {
         let Parsed { key, layout } = parse(TCP_V4).unwrap();
         assert_eq!(key.eth_type(), EtherType::IPV4);
         assert_eq!((key.ip_proto, key.ip_tos), (6, 0x2e));
-        assert_eq!(
-            (&key.ip_src[..4], &key.ip_dst[..4]),
-            (&[10, 0, 0, 1][..], &[10, 0, 0, 2][..])
-        );
+        assert_eq!((&key.ip_src[..4], &key.ip_dst[..4]), (&[10, 0, 0, 1][..], &[10, 0, 0, 2][..]));
         assert_eq!((key.l4_src, key.l4_dst), (40_000u16.to_be_bytes(), [0, 80]));
         assert_eq!(
             layout,
-            Layout {
-                tags: 0,
-                network: 14,
-                transport: Some(34),
-                end: 54
-            }
+            Layout { tags: 0, network: 14, transport: Some(34), end: 54, protocol: 6 }
         );
     }
 
     #[test]
     fn the_walk_sees_through_any_stack_of_tags() {
         for depth in 0..10usize {
-            let tags: Vec<u32> = (0..depth).map(|i| 0x88a8_0000 | i as u32 + 1).collect();
+            let tags: Vec<u32> = (0..depth).map(|i| 0x88a8_0000 | (i as u32 + 1)).collect();
             let Parsed { key, layout } = parse(&tagged(&tags)).unwrap();
             assert_eq!(key.eth_type(), EtherType::IPV4, "{depth} tags");
             assert_eq!(usize::from(layout.tags), depth);
@@ -317,10 +293,7 @@ mod tests {
         let mut frame = TCP_V4.to_vec();
         frame[20..22].copy_from_slice(&[0x00, 0x10]);
         let Parsed { key, layout } = parse(&frame).unwrap();
-        assert_eq!(
-            (key.ip_proto, key.l4_dst, layout.transport),
-            (6, [0, 0], None)
-        );
+        assert_eq!((key.ip_proto, key.l4_dst, layout.transport), (6, [0, 0], None));
     }
 
     #[test]
@@ -337,6 +310,24 @@ mod tests {
         assert_eq!(key.flow_label, [0, 1, 0x23, 0x45]);
         assert_eq!((key.l4_src, key.l4_dst), ([0x12, 0x34], [0, 53]));
         assert_eq!((layout.transport, layout.end), (Some(70), 78));
+    }
+
+    #[test]
+    fn a_frame_cut_at_the_end_of_its_headers_reads_alike() {
+        let mut fragment = TCP_V4[..12].to_vec();
+        fragment.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 60, 64]);
+        fragment.extend([0x20; 32]);
+        fragment.extend([44, 0, 1, 4, 0, 0, 0, 0]); // destination options, then fragment
+        fragment.extend([17, 0, 0, 9, 0, 0, 0, 1]); // fragment other than the first, then UDP
+        fragment.extend([0xff; 8]);
+        let mut truncated = fragment[..62].to_vec();
+        truncated[55] = 9;
+        for (frame, end) in [(&fragment, 70), (&truncated, 62)] {
+            let parsed = parse(frame).unwrap();
+            assert_eq!((parsed.layout.transport, parsed.layout.end), (None, end));
+            assert_eq!(parse(&frame[..usize::from(end)]), Ok(parsed));
+        }
+        assert_eq!(parse(&fragment).unwrap().key.ip_proto, 17);
     }
 
     #[test]
@@ -367,17 +358,11 @@ mod tests {
     fn lengths_below_0x600_are_not_types() {
         let mut frame = TCP_V4[..12].to_vec();
         frame.extend([0, 8, 0x42, 0x42, 3, 0, 0, 0, 0, 0]);
-        assert_eq!(
-            parse(&frame).unwrap().key.eth_type(),
-            EtherType::NOT_ETHER_TYPE
-        );
+        assert_eq!(parse(&frame).unwrap().key.eth_type(), EtherType::NOT_ETHER_TYPE);
         let mut snap = TCP_V4[..12].to_vec();
         snap.extend([0, 48, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0]);
         snap.extend(&TCP_V4[14..]);
         let Parsed { key, layout } = parse(&snap).unwrap();
-        assert_eq!(
-            (key.eth_type(), key.l4_dst, layout.network),
-            (EtherType::IPV4, [0, 80], 22)
-        );
+        assert_eq!((key.eth_type(), key.l4_dst, layout.network), (EtherType::IPV4, [0, 80], 22));
     }
 }

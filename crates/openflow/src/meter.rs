@@ -1,0 +1,208 @@
+//! Meters: modification (OpenFlow 1.3.5 §7.3.4.4).
+
+use bitflags::{Flags as _, bitflags};
+
+use crate::codec::{Codec, Reader, Writer, closed_codec, flags_codec, layout_codec};
+use crate::fault::Fault;
+use crate::{CheckError, ErrorKind};
+
+/// `OFPT_METER_MOD` (`ofp_meter_mod`, §7.3.4.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeterMod {
+    /// What to do.
+    pub command: MeterModCommand,
+    /// Units and options.
+    pub flags: MeterFlags,
+    /// Which meter; [`METER_ALL`] for deletion of all.
+    pub meter_id: u32,
+    /// Its bands.
+    pub bands: Vec<MeterBand>,
+}
+
+impl MeterMod {
+    /// Whether a switch could carry it out, as far as that can be said without its meters.
+    pub fn check(&self) -> Result<(), CheckError> {
+        let refuse = |kind, text: String| Err(CheckError::new(kind, format!("meter_mod: {text}")));
+        let deletes = self.command == MeterModCommand::Delete;
+        let id = self.meter_id;
+        let is_virtual = matches!(id, METER_SLOWPATH | METER_CONTROLLER);
+        let is_real = (1..=METER_MAX).contains(&id);
+        if !(is_real || is_virtual || deletes && id == METER_ALL) {
+            let text = format!("{id} is no meter");
+            return refuse(ErrorKind::OFPMMFC_INVALID_METER, text);
+        }
+        if self.flags.contains_unknown_bits()
+            || self.flags.contains(MeterFlags::KBPS | MeterFlags::PKTPS)
+        {
+            let text = format!("{:?} cannot be", self.flags);
+            return refuse(ErrorKind::OFPMMFC_BAD_FLAGS, text);
+        }
+        match self.bands.iter().find(|band| !band.kind.is_standard()) {
+            Some(band) => {
+                refuse(ErrorKind::OFPMMFC_BAD_BAND, format!("unknown band {:?}", band.kind))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+layout_codec!(MeterMod { command, flags, meter_id, bands });
+
+/// What a meter-mod does (`ofp_meter_mod_command`). Others are refused when decoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum MeterModCommand {
+    /// Add a meter.
+    Add = 0,
+    /// Replace the bands of a meter.
+    Modify = 1,
+    /// Delete a meter and the flow entries that use it.
+    Delete = 2,
+}
+
+closed_codec!(
+    MeterModCommand: u16,
+    OFPMMFC_BAD_COMMAND,
+    "command",
+    [Add, Modify, Delete]
+);
+
+bitflags! {
+    /// Units and options of a meter (`ofp_meter_flags`, §7.3.4.4).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct MeterFlags: u16 {
+        /// Rates are in kbit/s.
+        const KBPS = 1 << 0;
+        /// Rates are in packets per second.
+        const PKTPS = 1 << 1;
+        /// Burst sizes count.
+        const BURST = 1 << 2;
+        /// Collect statistics.
+        const STATS = 1 << 3;
+    }
+}
+
+flags_codec!(MeterFlags);
+
+/// What happens beyond a rate (`ofp_meter_band_header`, §7.3.4.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeterBand {
+    /// Rate above which the band applies, in kbit/s or packets per second.
+    pub rate: u32,
+    /// Size of bursts that the band lets pass, in kbit or packets.
+    pub burst_size: u32,
+    /// What the band does.
+    pub kind: MeterBandKind,
+}
+
+/// What a meter band does (`ofp_meter_band_type`, §7.3.4.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MeterBandKind {
+    /// `OFPMBT_DROP`: drop the packet.
+    Drop,
+    /// `OFPMBT_DSCP_REMARK`: raise the drop precedence in the DSCP field.
+    DscpRemark {
+        /// Number of precedence levels to add.
+        prec_level: u8,
+    },
+    /// `OFPMBT_EXPERIMENTER`.
+    Experimenter {
+        /// Who defines it.
+        experimenter: u32,
+        /// What follows the experimenter's number.
+        data: Vec<u8>,
+    },
+    /// A band that OpenFlow 1.3 does not define.
+    Unknown {
+        /// `type` of the band.
+        kind: u16,
+        /// What follows the band's header.
+        data: Vec<u8>,
+    },
+}
+
+impl MeterBand {
+    /// Appends the parts that every band has, behind type and length.
+    fn encode_rates(&self, w: &mut Writer<'_>) {
+        w.put(&self.rate);
+        w.put(&self.burst_size);
+    }
+}
+
+impl Codec for MeterBand {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.tlv(self.kind.number(), |w| {
+            self.encode_rates(w);
+            match &self.kind {
+                MeterBandKind::Drop => w.pad(4),
+                MeterBandKind::DscpRemark { prec_level } => {
+                    w.put(prec_level);
+                    w.pad(3);
+                }
+                MeterBandKind::Experimenter { experimenter, data } => {
+                    w.put(experimenter);
+                    w.put(data);
+                }
+                MeterBandKind::Unknown { data, .. } => w.put(data),
+            }
+        });
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
+        r.within("band", ErrorKind::OFPBRC_BAD_LEN, |r| {
+            let (kind, mut body) = r.tlv()?;
+            let (rate, burst_size) = (body.take()?, body.take()?);
+            let kind = MeterBandKind::decode(kind, &mut body)?;
+            body.finish()?;
+            Ok(Self { rate, burst_size, kind })
+        })
+    }
+}
+
+impl MeterBandKind {
+    /// Whether the spec itself says what the band does.
+    const fn is_standard(&self) -> bool {
+        matches!(self, Self::Drop | Self::DscpRemark { .. })
+    }
+
+    const fn number(&self) -> u16 {
+        match self {
+            Self::Drop => DROP,
+            Self::DscpRemark { .. } => DSCP_REMARK,
+            Self::Experimenter { .. } => EXPERIMENTER,
+            Self::Unknown { kind, .. } => *kind,
+        }
+    }
+
+    fn decode(kind: u16, body: &mut Reader<'_>) -> Result<Self, Fault> {
+        Ok(match kind {
+            DROP => {
+                body.skip(4)?;
+                Self::Drop
+            }
+            DSCP_REMARK => {
+                let prec_level = body.take()?;
+                body.skip(3)?;
+                Self::DscpRemark { prec_level }
+            }
+            EXPERIMENTER => Self::Experimenter { experimenter: body.take()?, data: body.take()? },
+            kind => Self::Unknown { kind, data: body.take()? },
+        })
+    }
+}
+
+/// `OFPMBT_DROP`.
+const DROP: u16 = 1;
+/// `OFPMBT_DSCP_REMARK`.
+const DSCP_REMARK: u16 = 2;
+/// `OFPMBT_EXPERIMENTER`.
+const EXPERIMENTER: u16 = 0xffff;
+
+/// Highest number of a real meter (`OFPM_MAX`).
+pub const METER_MAX: u32 = 0xffff_0000;
+/// The meter of packets that a slow path handles (`OFPM_SLOWPATH`).
+pub const METER_SLOWPATH: u32 = 0xffff_fffd;
+/// The meter of packets to the controller (`OFPM_CONTROLLER`).
+pub const METER_CONTROLLER: u32 = 0xffff_fffe;
+/// Every meter, in requests (`OFPM_ALL`).
+pub const METER_ALL: u32 = 0xffff_ffff;

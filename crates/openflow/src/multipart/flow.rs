@@ -1,0 +1,128 @@
+//! Statistics of flow entries (OpenFlow 1.3.5 §7.3.5.2, §7.3.5.3).
+
+use std::fmt;
+
+use crate::codec::layout_codec;
+use crate::flow::{write_match, write_timeouts};
+use crate::instruction::Instructions;
+use crate::{FlowModFlags, GroupId, Instruction, Match, PortNo, TableId};
+
+/// Which flow entries (`ofp_flow_stats_request`, `ofp_aggregate_stats_request`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowStatsRequest {
+    /// Table to look in; [`TableId::ALL`] for all.
+    pub table_id: TableId,
+    /// Only entries with this output port; [`PortNo::ANY`] for all.
+    pub out_port: PortNo,
+    /// Only entries with this output group; [`GroupId::ANY`] for all.
+    pub out_group: GroupId,
+    /// Only entries whose cookie has these bits ...
+    pub cookie: u64,
+    /// ... where this mask is set.
+    pub cookie_mask: u64,
+    /// Only entries that this match covers.
+    pub match_fields: Match,
+}
+
+impl Default for FlowStatsRequest {
+    /// Every entry of every table.
+    fn default() -> Self {
+        Self {
+            table_id: TableId::ALL,
+            out_port: PortNo::ANY,
+            out_group: GroupId::ANY,
+            cookie: 0,
+            cookie_mask: 0,
+            match_fields: Match::new(),
+        }
+    }
+}
+
+layout_codec!(FlowStatsRequest {
+    table_id,
+    pad 3,
+    out_port,
+    out_group,
+    pad 4,
+    cookie,
+    cookie_mask,
+    match_fields,
+});
+
+/// One flow entry (`ofp_flow_stats`, §7.3.5.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowStats {
+    /// Table of the entry.
+    pub table_id: TableId,
+    /// Its age, whole seconds.
+    pub duration_sec: u32,
+    /// Its age, nanoseconds beyond the seconds.
+    pub duration_nsec: u32,
+    /// Its priority.
+    pub priority: u16,
+    /// Seconds without a packet until it goes; 0 for never.
+    pub idle_timeout: u16,
+    /// Seconds until it goes; 0 for never.
+    pub hard_timeout: u16,
+    /// Its options.
+    pub flags: FlowModFlags,
+    /// The controller's own mark on it.
+    pub cookie: u64,
+    /// Packets that it matched; all ones when not counted.
+    pub packet_count: u64,
+    /// Bytes that it matched; all ones when not counted.
+    pub byte_count: u64,
+    /// Which packets it matches.
+    pub match_fields: Match,
+    /// What happens to them.
+    pub instructions: Vec<Instruction>,
+}
+
+layout_codec!(FlowStats sized {
+    table_id,
+    pad 1,
+    duration_sec,
+    duration_nsec,
+    priority,
+    idle_timeout,
+    hard_timeout,
+    flags,
+    pad 4,
+    cookie,
+    packet_count,
+    byte_count,
+    match_fields,
+    instructions,
+});
+
+impl fmt::Display for FlowStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let duration_ms = self.duration_nsec / 1_000_000;
+        write!(f, "cookie={:#x}, ", self.cookie)?;
+        write!(f, "duration={}.{duration_ms:03}s, ", self.duration_sec)?;
+        write!(f, "table={}, n_packets={}, ", self.table_id, self.packet_count)?;
+        write!(f, "n_bytes={}, ", self.byte_count)?;
+        write_timeouts(f, self.idle_timeout, self.hard_timeout, "", ", ")?;
+        write!(f, "priority={}", self.priority)?;
+        write_match(f, &self.match_fields)?;
+        write!(f, " {}", Instructions(&self.instructions))
+    }
+}
+
+/// Many flow entries summed up (`ofp_aggregate_stats_reply`, §7.3.5.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AggregateStats {
+    /// Packets that they matched.
+    pub packet_count: u64,
+    /// Bytes that they matched.
+    pub byte_count: u64,
+    /// How many entries they are.
+    pub flow_count: u32,
+}
+
+layout_codec!(AggregateStats {
+    packet_count,
+    byte_count,
+    flow_count,
+    pad 4,
+});
