@@ -1,1 +1,49 @@
-//! To be written.
+//! The datapath: flow tables, groups, the flow cache and what is done to frames.
+//!
+//! State in, result out: no sockets, no clock, no threads. [`Pipeline`] owns the tables and takes
+//! OpenFlow changes; each worker has a [`Forwarder`] that handles frames against an immutable
+//! [`Snapshot`] and reaches ports and controller through [`Egress`]. Nothing here knows whether a
+//! frame lies in our memory or a guest's: see [`Frame`].
+//!
+//! Invariants:
+//! - A frame that does not leave through a port is counted under one [`DropReason`].
+//! - A rule change is seen by the next frame that is handled against the new snapshot.
+//! - The bytes of a frame behind its headers are never written, and never copied.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data")
+)]
+
+mod abilities;
+mod action_set;
+mod cache;
+mod compile;
+mod counters;
+mod edge;
+mod field;
+mod forwarder;
+mod frame;
+mod group;
+mod hash;
+mod learning;
+mod pipeline;
+mod port;
+mod program;
+mod rewrite;
+mod table;
+#[cfg(test)]
+mod test_frames;
+mod validate;
+
+pub use abilities::{ACTION_KINDS, INSTRUCTION_KINDS, MATCH_FIELDS, SET_FIELDS};
+pub use counters::{Counters, DropCounters, Millis, Totals, WorkerIndex};
+pub use edge::DropReason;
+pub use field::{MatchKey, UnsupportedField};
+pub use forwarder::{Arrival, CacheStats, Egress, Forwarder, PacketInOrigin, View};
+pub use frame::{Frame, HEADROOM};
+pub use group::{Group, GroupBucket, GroupTable, MAX_GROUPS};
+pub use learning::{MacLearning, MacTable, Sighting, Station};
+pub use pipeline::{MAX_RULES, Pipeline, Removal, Snapshot, TABLE_COUNT};
+pub use port::{MAX_PORT, Port, PortCounters, Ports, Traffic};
+pub use table::{FlowEntry, FlowTable, TableCounters};

@@ -1,0 +1,143 @@
+//! The flow cache in front of the tables: programs by exact key, then by masked key.
+//!
+//! Each worker has a cache of its own. An entry belongs to the epoch in which it was made and is
+//! void in any other, so nothing has to be hunted down when a rule changes. The cache is bounded:
+//! when it is full it starts over, which costs each live flow one walk.
+
+use std::rc::Rc;
+
+use hashbrown::HashTable;
+use tapswitch_wire::FlowKey;
+
+use crate::hash::hash_words;
+use crate::program::{Program, Walked};
+
+/// Programs of one worker.
+#[derive(Debug)]
+pub(crate) struct FlowCache {
+    exact: Box<[Slot]>,
+    tuples: Vec<Tuple>,
+    masked_count: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: FlowKey,
+    epoch: u64,
+    program: Option<Rc<Program>>,
+}
+
+#[derive(Debug)]
+struct Tuple {
+    mask: FlowKey,
+    entries: HashTable<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: FlowKey,
+    epoch: u64,
+    program: Rc<Program>,
+}
+
+impl FlowCache {
+    pub(crate) fn new() -> Self {
+        let empty = || Slot { key: FlowKey::default(), epoch: 0, program: None };
+        Self {
+            exact: (0..EXACT_SLOTS).map(|_| empty()).collect(),
+            tuples: Vec::new(),
+            masked_count: 0,
+        }
+    }
+
+    /// The program for exactly this key.
+    #[inline]
+    pub(crate) fn find_exact(&self, key: &FlowKey, hash: u64, epoch: u64) -> Option<&Rc<Program>> {
+        let [first, second] = places(hash);
+        let slot = [first, second].map(|place| &self.exact[place]);
+        let slot = slot.into_iter().find(|slot| slot.epoch == epoch && slot.key == *key)?;
+        slot.program.as_ref()
+    }
+
+    /// The program of a masked key that covers this one. It is remembered for exactly this key.
+    pub(crate) fn find_masked(
+        &mut self,
+        key: &FlowKey,
+        hash: u64,
+        epoch: u64,
+    ) -> Option<Rc<Program>> {
+        let found = self.tuples.iter().find_map(|tuple| {
+            let value = key.masked(&tuple.mask);
+            let hash = hash_words(value.words());
+            let entry = tuple.entries.find(hash, |entry| entry.value == value)?;
+            (entry.epoch == epoch).then(|| entry.program.clone())
+        })?;
+        self.insert_exact(key, hash, epoch, found.clone());
+        Some(found)
+    }
+
+    /// Remembers what a walk found, as far as it may be.
+    pub(crate) fn insert(
+        &mut self,
+        key: &FlowKey,
+        hash: u64,
+        epoch: u64,
+        walked: Walked,
+    ) -> Rc<Program> {
+        let program = Rc::new(walked.program);
+        if let Some(mask) = walked.mask {
+            self.insert_masked(key, mask, epoch, program.clone());
+            self.insert_exact(key, hash, epoch, program.clone());
+        }
+        program
+    }
+
+    /// Number of programs by masked key, void ones included.
+    pub(crate) fn masked_count(&self) -> usize {
+        self.masked_count
+    }
+
+    fn insert_exact(&mut self, key: &FlowKey, hash: u64, epoch: u64, program: Rc<Program>) {
+        let [first, second] = places(hash);
+        let second_is_free = self.exact[second].epoch != epoch;
+        let place = if self.exact[first].epoch == epoch && second_is_free { second } else { first };
+        self.exact[place] = Slot { key: *key, epoch, program: Some(program) };
+    }
+
+    fn insert_masked(&mut self, key: &FlowKey, mask: FlowKey, epoch: u64, program: Rc<Program>) {
+        if self.masked_count >= MAX_MASKED || self.tuples.len() >= MAX_TUPLES {
+            self.tuples.clear();
+            self.masked_count = 0;
+        }
+        let index = self.tuples.iter().position(|tuple| tuple.mask == mask).unwrap_or_else(|| {
+            self.tuples.push(Tuple { mask, entries: HashTable::new() });
+            self.tuples.len() - 1
+        });
+        let value = key.masked(&mask);
+        let hash = hash_words(value.words());
+        let entries = &mut self.tuples[index].entries;
+        let entry = Entry { value, epoch, program };
+        match entries.find_mut(hash, |entry| entry.value == value) {
+            Some(present) => *present = entry,
+            None => {
+                entries.insert_unique(hash, entry, |entry| hash_words(entry.value.words()));
+                self.masked_count += 1;
+            }
+        }
+    }
+}
+
+/// The two places where a key with this hash may be.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
+fn places(hash: u64) -> [usize; 2] {
+    [hash as usize % EXACT_SLOTS, (hash >> 32) as usize % EXACT_SLOTS]
+}
+
+/// Exact keys remembered: 4,096 of 144 bytes, more than half a megabyte of second-level cache when
+/// all are in use.
+const EXACT_SLOTS: usize = 4096;
+/// Masked keys remembered.
+const MAX_MASKED: usize = 65_536;
+/// Masks tried before a walk is cheaper.
+const MAX_TUPLES: usize = 64;

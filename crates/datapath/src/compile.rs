@@ -1,0 +1,433 @@
+//! The walk through the tables: from a flow key to a program.
+//!
+//! The walk follows OpenFlow 1.3.5 §5.1: match in table 0, apply, write, go to a later table, and at
+//! the end carry out the action set. It happens once per flow and epoch. It keeps three keys:
+//!
+//! - the *current* key: the fields as the actions so far have left them; later tables match on it;
+//! - the *written* mask: bits of the current key that an action has set, so that they no longer
+//!   say anything about the frame that came in;
+//! - the *consulted* mask: bits of the original key that the outcome depends on.
+//!
+//! A bit that a table looks at is consulted unless it was written. Tags change places when others
+//! are pushed or popped, so once they have moved, looking at one consults all.
+
+use std::sync::Arc;
+
+use tapswitch_openflow::{
+    Action, Bucket, GroupId, GroupType, Instruction, Oxm, PacketInReason, PortNo, TableId,
+};
+use tapswitch_wire::{EtherType, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag};
+
+use crate::action_set::ActionSet;
+use crate::field::MatchKey;
+use crate::group::{Group, MAX_DEPTH};
+use crate::pipeline::Snapshot;
+use crate::program::{Arm, Op, Program, Walked};
+use crate::table::{FlowEntry, TableCounters};
+use crate::{DropReason, Frame};
+
+/// Walks the tables for a frame with `key`.
+pub(crate) fn compile(snapshot: &Snapshot, key: &FlowKey, frame: &Frame<'_>) -> Walked {
+    let mut walk = Walk::new(snapshot, key, frame);
+    if snapshot.standalone {
+        walk.ops.push(Op::Normal);
+    } else if !walk.check_ingress() {
+        walk.tables();
+    }
+    walk.finish()
+}
+
+/// Compiles the actions of a packet-out for a packet with `key`.
+pub(crate) fn compile_actions(
+    snapshot: &Snapshot,
+    actions: &[Action],
+    key: &FlowKey,
+    frame: &Frame<'_>,
+) -> Walked {
+    let mut walk = Walk::new(snapshot, key, frame);
+    walk.source = Source { reason: PacketInReason::ACTION, ..walk.source };
+    walk.apply(actions, 0, true);
+    walk.finish()
+}
+
+struct Walk<'a, 'b> {
+    snapshot: &'a Snapshot,
+    frame: &'a Frame<'b>,
+    current: FlowKey,
+    written: FlowKey,
+    consulted: FlowKey,
+    tags_moved: bool,
+    /// Tags of the original frame that were popped.
+    popped: usize,
+    cacheable: bool,
+    action_set: ActionSet,
+    /// On whose behalf actions are carried out, for packet-in.
+    source: Source,
+    ops: Vec<Op>,
+    rules: Vec<Arc<FlowEntry>>,
+    missed: Option<Arc<TableCounters>>,
+}
+
+#[derive(Clone, Copy)]
+struct Source {
+    reason: PacketInReason,
+    table_id: TableId,
+    cookie: u64,
+}
+
+impl<'a, 'b> Walk<'a, 'b> {
+    fn new(snapshot: &'a Snapshot, key: &FlowKey, frame: &'a Frame<'b>) -> Self {
+        // The ingress port decides about every output, so it always matters.
+        let consulted = FlowKey { in_port: [0xff; 4], ..FlowKey::default() };
+        let source = Source { reason: PacketInReason::ACTION, table_id: TableId(0), cookie: 0 };
+        Self {
+            snapshot,
+            frame,
+            current: *key,
+            written: FlowKey::default(),
+            consulted,
+            tags_moved: false,
+            popped: 0,
+            cacheable: true,
+            action_set: ActionSet::default(),
+            source,
+            ops: Vec::new(),
+            rules: Vec::new(),
+            missed: None,
+        }
+    }
+
+    /// Ends the walk at once when the ingress port takes no frames.
+    fn check_ingress(&mut self) -> bool {
+        let port = self.snapshot.ports.find(PortNo(self.current.in_port()));
+        let refused = port.is_some_and(|port| port.refuses_ingress());
+        if refused {
+            self.ops.push(Op::Drop(DropReason::PortNoReceive));
+        }
+        refused
+    }
+
+    fn tables(&mut self) {
+        let mut next = Some(TableId(0));
+        while let Some(id) = next {
+            let Some(table) = self.snapshot.table(id) else {
+                break;
+            };
+            let mut looked_at = FlowKey::default();
+            let found = table.lookup(&self.current, &mut looked_at).cloned();
+            self.consult(&looked_at);
+            let Some(rule) = found else {
+                self.missed = Some(table.counters().clone());
+                self.ops.push(Op::Drop(DropReason::TableMiss));
+                return;
+            };
+            next = self.rule(&rule);
+            self.rules.push(rule);
+        }
+        self.run_action_set();
+    }
+
+    /// Carries out one rule's instructions, in the order that OpenFlow 1.3.5 §5.9 gives them.
+    /// Returns the table to go to.
+    fn rule(&mut self, rule: &FlowEntry) -> Option<TableId> {
+        let reason =
+            if rule.is_table_miss() { PacketInReason::NO_MATCH } else { PacketInReason::ACTION };
+        self.source = Source { reason, table_id: rule.table_id, cookie: rule.cookie };
+        let mut next = None;
+        for instruction in rule.instructions.iter() {
+            if let Instruction::ApplyActions(actions) = instruction {
+                self.apply(actions, 0, false);
+            }
+        }
+        if rule.instructions.contains(&Instruction::ClearActions) {
+            self.action_set = ActionSet::default();
+        }
+        for instruction in rule.instructions.iter() {
+            match instruction {
+                Instruction::WriteActions(actions) => self.action_set.merge(actions),
+                Instruction::WriteMetadata { metadata, mask } => {
+                    self.write_metadata(*metadata, *mask);
+                }
+                Instruction::GotoTable(table) => next = Some(*table),
+                _ => {}
+            }
+        }
+        next
+    }
+
+    fn run_action_set(&mut self) {
+        let actions = std::mem::take(&mut self.action_set).into_actions();
+        self.apply(&actions, 0, true);
+    }
+
+    fn finish(mut self) -> Walked {
+        if !self.ops.iter().any(super::program::Op::is_exit) {
+            self.ops.push(Op::Drop(DropReason::NoOutput));
+        }
+        Walked {
+            program: Program {
+                rules: self.rules.into(),
+                missed: self.missed,
+                ops: self.ops.into(),
+            },
+            mask: self.cacheable.then_some(self.consulted),
+        }
+    }
+
+    /// Carries out actions in order. `is_last` says that nothing comes behind them, `depth` how
+    /// many groups they lie in.
+    fn apply(&mut self, actions: &[Action], depth: usize, is_last: bool) {
+        for (index, action) in actions.iter().enumerate() {
+            let is_last = is_last && index + 1 == actions.len();
+            match action {
+                Action::Output { port, max_len } => self.output(*port, *max_len),
+                Action::Group(id) => self.group(*id, depth, is_last),
+                Action::SetField(field) => self.set_field(field),
+                Action::PushVlan(tpid) => self.push_tag(*tpid),
+                Action::PopVlan => self.pop_tag(),
+                Action::SetNwTtl(ttl) => self.ops.push(Op::SetTtl(*ttl)),
+                Action::DecNwTtl => {
+                    let Source { table_id, cookie, .. } = self.source;
+                    self.ops.push(Op::DecrementTtl { table_id, cookie });
+                }
+                // Refused when the rule was added.
+                _ => self.ops.push(Op::Drop(DropReason::BadAction)),
+            }
+        }
+    }
+
+    fn output(&mut self, port: PortNo, max_len: u16) {
+        let in_port = PortNo(self.current.in_port());
+        let op = match port {
+            PortNo::CONTROLLER => {
+                let Source { reason, table_id, cookie } = self.source;
+                Op::Controller { max_len, reason, table_id, cookie }
+            }
+            PortNo::FLOOD | PortNo::ALL => Op::Flood,
+            PortNo::NORMAL => Op::Normal,
+            PortNo::TABLE => return self.tables(),
+            PortNo::IN_PORT => self.output_to(in_port),
+            port if port == in_port => Op::Drop(DropReason::InputPort),
+            port => self.output_to(port),
+        };
+        self.ops.push(op);
+    }
+
+    fn output_to(&self, number: PortNo) -> Op {
+        match self.snapshot.ports.find(number) {
+            None => Op::Drop(DropReason::NoSuchPort),
+            // The port itself refuses when it is down, so that the drop counts there.
+            Some(_) => Op::Output(number),
+        }
+    }
+
+    fn group(&mut self, id: GroupId, depth: usize, is_last: bool) {
+        if depth >= MAX_DEPTH {
+            return self.ops.push(Op::Drop(DropReason::TooDeep));
+        }
+        let snapshot = self.snapshot;
+        let Some(group) = snapshot.groups.find(id) else {
+            return self.ops.push(Op::Drop(DropReason::NoSuchGroup));
+        };
+        let live = group.buckets.iter().enumerate();
+        let live = live.filter(|(_, b)| snapshot.groups.is_live(&b.spec, &snapshot.ports));
+        let mut live: Vec<(usize, &Bucket)> = live.map(|(index, b)| (index, &b.spec)).collect();
+        if matches!(group.kind, GroupType::FastFailover | GroupType::Indirect) {
+            live.truncate(1);
+        }
+        self.ops.push(Op::Group(group.clone()));
+        if live.is_empty() {
+            return self.ops.push(Op::Drop(DropReason::NoLiveBucket));
+        }
+        match group.kind {
+            GroupType::Select => self.select(group, &live, depth),
+            _ => self.buckets(group, &live, depth, is_last),
+        }
+    }
+
+    /// Every bucket runs on the frame as it was when the group was reached, and what comes behind
+    /// the group goes on with that frame too. So a bucket that rewrites gets headers of its own,
+    /// unless nobody uses the frame after it.
+    fn buckets(
+        &mut self,
+        group: &Arc<Group>,
+        buckets: &[(usize, &Bucket)],
+        depth: usize,
+        is_last: bool,
+    ) {
+        for (position, &(index, bucket)) in buckets.iter().enumerate() {
+            let is_last = is_last && position + 1 == buckets.len();
+            self.bucket(group, index, bucket, depth, is_last);
+        }
+    }
+
+    fn bucket(
+        &mut self,
+        group: &Arc<Group>,
+        index: usize,
+        bucket: &Bucket,
+        depth: usize,
+        is_last: bool,
+    ) {
+        let saved = (self.current, self.written, self.tags_moved, self.popped);
+        let place = self.ops.len();
+        let group = group.clone();
+        self.ops.push(Op::Bucket { group, index, isolated: false, len: 0 });
+        self.apply(&bucket.actions, depth + 1, is_last);
+        let inner = &self.ops[place + 1..];
+        let rewrites = inner.iter().any(super::program::Op::rewrites);
+        if !inner.iter().any(super::program::Op::is_exit) {
+            self.ops.push(Op::Drop(DropReason::NoOutput));
+        }
+        let end = self.ops.len();
+        if let Op::Bucket { isolated, len, .. } = &mut self.ops[place] {
+            *isolated = rewrites && !is_last;
+            *len = end - place - 1;
+        }
+        (self.current, self.written, self.tags_moved, self.popped) = saved;
+    }
+
+    fn select(&mut self, group: &Arc<Group>, live: &[(usize, &Bucket)], depth: usize) {
+        let place = self.ops.len();
+        self.ops.push(Op::Select { arms: Box::default(), weight: 0, len: 0 });
+        let mut up_to = 0u32;
+        let mut placed = Vec::with_capacity(live.len());
+        for &(index, bucket) in live {
+            // Buckets without weight are never picked (OpenFlow 1.3.5 §5.6.1), unless all are: many
+            // controllers leave the weights at zero and mean equal shares.
+            let all_zero = live.iter().all(|(_, bucket)| bucket.weight == 0);
+            up_to += if all_zero { 1 } else { u32::from(bucket.weight) };
+            placed.push(Arm { up_to, offset: self.ops.len() - place - 1 });
+            self.bucket(group, index, bucket, depth, false);
+        }
+        let end = self.ops.len();
+        if let Op::Select { arms, weight, len } = &mut self.ops[place] {
+            (*arms, *weight, *len) = (placed.into(), up_to, end - place - 1);
+        }
+    }
+
+    fn set_field(&mut self, field: &Oxm) {
+        let mut set = MatchKey::default();
+        if set.add(field).is_ok() {
+            // A tag's presence is not changed by setting its identifier.
+            set.mask.tags_present = 0;
+            overwrite(&mut self.current, &set.value, &set.mask);
+            self.written.unite(&set.mask);
+        }
+        if !matches!(field, Oxm::TunnelId(_)) {
+            self.ops.push(Op::SetField(field.clone()));
+        }
+    }
+
+    fn write_metadata(&mut self, metadata: u64, mask: u64) {
+        let value = FlowKey { metadata: metadata.to_be_bytes(), ..FlowKey::default() };
+        let mask = FlowKey { metadata: mask.to_be_bytes(), ..FlowKey::default() };
+        overwrite(&mut self.current, &value, &mask);
+        self.written.unite(&mask);
+    }
+
+    /// A new tag starts with the priority and identifier of the one before (OpenFlow 1.3.5
+    /// §5.12.1).
+    fn push_tag(&mut self, tpid: EtherType) {
+        self.move_tags();
+        let tci = self.current.outer_tag().map_or(0, Tag::tci);
+        // A fifth tag pushes one out of the key; popping it back in looks at the frame again.
+        self.cacheable &= self.current.push_tag(Tag::new(tpid, tci));
+        self.ops.push(Op::PushTag(tpid));
+    }
+
+    fn pop_tag(&mut self) {
+        self.move_tags();
+        if self.current.tag_count() == 0 {
+            return self.ops.push(Op::Drop(DropReason::BadAction));
+        }
+        self.popped += 1;
+        if !self.current.pop_tag() {
+            self.cacheable = false;
+            self.refill_last_tag();
+        }
+        self.ops.push(Op::PopTag);
+    }
+
+    /// Reads the tag that moves into the key's last place from the frame itself.
+    fn refill_last_tag(&mut self) {
+        let index = self.popped + MAX_KEY_TAGS - 1;
+        let tags = usize::from(self.frame.layout().tags);
+        if let Some(tag) = self.frame.tag(index) {
+            self.current.tags[MAX_KEY_TAGS - 1] = tag;
+            self.current.tags_present |= 1 << (MAX_KEY_TAGS - 1);
+        }
+        if index + 1 < tags {
+            self.current.tags_present |= TAG_DEEPER;
+        }
+    }
+
+    /// From here on, any look at a tag depends on all of them.
+    fn move_tags(&mut self) {
+        self.tags_moved = true;
+        self.consult(&ALL_TAGS);
+    }
+
+    fn consult(&mut self, looked_at: &FlowKey) {
+        let mut original = *looked_at;
+        let words = original.words_mut().iter_mut().zip(self.written.words());
+        words.for_each(|(word, written)| *word &= !written);
+        let looks_at_tags = looked_at.masked(&ALL_TAGS) != FlowKey::default();
+        if self.tags_moved && looks_at_tags {
+            original.unite(&ALL_TAGS);
+        }
+        self.consulted.unite(&original);
+    }
+}
+
+impl Op {
+    /// True when a frame may leave by this step, or is said to be dropped by it.
+    fn is_exit(&self) -> bool {
+        matches!(
+            self,
+            Self::Output(_) | Self::Flood | Self::Normal | Self::Controller { .. } | Self::Drop(_)
+        )
+    }
+
+    fn rewrites(&self) -> bool {
+        matches!(
+            self,
+            Self::SetField(_)
+                | Self::PushTag(_)
+                | Self::PopTag
+                | Self::DecrementTtl { .. }
+                | Self::SetTtl(_)
+        )
+    }
+}
+
+fn overwrite(key: &mut FlowKey, value: &FlowKey, mask: &FlowKey) {
+    for ((word, value), mask) in key.words_mut().iter_mut().zip(value.words()).zip(mask.words()) {
+        *word = *word & !mask | value & mask;
+    }
+}
+
+/// Every bit of every tag.
+const ALL_TAGS: FlowKey = FlowKey {
+    metadata: [0; 8],
+    tunnel_id: [0; 8],
+    in_port: [0; 4],
+    eth_type: [0; 2],
+    ip_proto: 0,
+    ip_tos: 0,
+    eth_dst: MacAddr::ZERO,
+    eth_src: MacAddr::ZERO,
+    l4_src: [0; 2],
+    l4_dst: [0; 2],
+    tags: [Tag { tpid: [0xff; 2], tci: [0xff; 2] }; MAX_KEY_TAGS],
+    ip_src: [0; 16],
+    ip_dst: [0; 16],
+    flow_label: [0; 4],
+    tags_present: 0xff,
+    reserved: 0,
+    arp_op: [0; 2],
+    arp_sha: MacAddr::ZERO,
+    arp_tha: MacAddr::ZERO,
+    nd_target: [0; 16],
+    reserved_tail: [0; 4],
+};

@@ -1,0 +1,164 @@
+//! Counters that cost a store: one slot per worker, written by that worker alone.
+//!
+//! A slot has a single writer, so adding is a plain load and store (no locked instruction), and a
+//! reader that sums the slots sees every finished frame. Slots lie on cache lines of their own, so
+//! that workers do not slow each other down.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::DropReason;
+
+/// Which worker is counting. Workers are numbered from zero without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WorkerIndex(pub usize);
+
+/// Milliseconds since an origin that the caller chose, monotonic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// Time passed since `earlier`, zero when that lies in the future.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Frames and bytes of one thing, such as a rule or a bucket, and when it was last used.
+///
+/// A train counts as one frame with all of its bytes.
+pub struct Counters {
+    slots: Box<[Slot]>,
+}
+
+impl Counters {
+    /// Zeroes for `workers` writers.
+    pub fn new(workers: usize) -> Self {
+        Self { slots: (0..workers).map(|_| Slot::default()).collect() }
+    }
+
+    /// Adds one frame of `len` bytes at `now`. Only the worker `worker` may call this.
+    #[inline]
+    pub fn add(&self, worker: WorkerIndex, len: usize, now: Millis) {
+        let Some(slot) = self.slots.get(worker.0) else {
+            return;
+        };
+        bump(&slot.frames, 1);
+        bump(&slot.bytes, len as u64);
+        slot.last_used.store(now.0, Ordering::Relaxed);
+    }
+
+    /// The sums over all workers.
+    pub fn totals(&self) -> Totals {
+        self.slots.iter().fold(Totals::default(), |sum, slot| Totals {
+            frames: sum.frames + slot.frames.load(Ordering::Relaxed),
+            bytes: sum.bytes + slot.bytes.load(Ordering::Relaxed),
+            last_used: sum.last_used.max(Millis(slot.last_used.load(Ordering::Relaxed))),
+        })
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.totals(), f)
+    }
+}
+
+/// What [`Counters`] add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Frames; a train is one.
+    pub frames: u64,
+    /// Bytes of those frames.
+    pub bytes: u64,
+    /// When the last one passed; zero for never.
+    pub last_used: Millis,
+}
+
+/// Drops by reason.
+pub struct DropCounters {
+    slots: Box<[DropSlot]>,
+}
+
+impl DropCounters {
+    /// Zeroes for `workers` writers.
+    pub fn new(workers: usize) -> Self {
+        Self { slots: (0..workers).map(|_| DropSlot::default()).collect() }
+    }
+
+    /// Adds one frame. Only the worker `worker` may call this.
+    #[inline]
+    pub fn add(&self, worker: WorkerIndex, reason: DropReason) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            bump(&slot.0[reason.index()], 1);
+        }
+    }
+
+    /// Frames dropped for `reason`, over all workers.
+    pub fn count(&self, reason: DropReason) -> u64 {
+        self.slots.iter().map(|slot| slot.0[reason.index()].load(Ordering::Relaxed)).sum()
+    }
+
+    /// Frames dropped for any reason.
+    pub fn total(&self) -> u64 {
+        self.by_reason().map(|(_, count)| count).sum()
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn by_reason(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL
+            .into_iter()
+            .map(|reason| (reason, self.count(reason)))
+            .filter(|&(_, count)| count > 0)
+    }
+}
+
+impl fmt::Debug for DropCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.by_reason()).finish()
+    }
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Slot {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+    last_used: AtomicU64,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct DropSlot([AtomicU64; DropReason::COUNT]);
+
+/// Adds to a counter that this thread alone writes.
+#[inline]
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_add_up() {
+        let counters = Counters::new(2);
+        counters.add(WorkerIndex(0), 100, Millis(7));
+        counters.add(WorkerIndex(1), 50, Millis(5));
+        counters.add(WorkerIndex(1), 50, Millis(6));
+        assert_eq!(counters.totals(), Totals { frames: 3, bytes: 200, last_used: Millis(7) });
+    }
+
+    #[test]
+    fn drops_are_kept_by_reason() {
+        let drops = DropCounters::new(2);
+        drops.add(WorkerIndex(0), DropReason::Oversize);
+        drops.add(WorkerIndex(1), DropReason::Oversize);
+        drops.add(WorkerIndex(1), DropReason::TableMiss);
+        assert_eq!((drops.count(DropReason::Oversize), drops.total()), (2, 3));
+        let reasons: Vec<_> = drops.by_reason().collect();
+        assert_eq!(reasons, [(DropReason::TableMiss, 1), (DropReason::Oversize, 2)]);
+    }
+}

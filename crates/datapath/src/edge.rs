@@ -1,0 +1,157 @@
+//! The named ways out of the datapath. Every frame that does not leave through a port leaves
+//! through exactly one of these, and is counted there.
+
+use std::fmt;
+
+/// Why a frame, or one of its copies, was dropped.
+///
+/// The names are part of the interface: counters, tables and metrics show them as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// The frame ends inside its Ethernet header, or was cut short by the port.
+    Truncated,
+    /// The kernel took a frame off the port's queue and lost it.
+    IngressLost,
+    /// The offload metadata cannot be true, such as a checksum outside the frame.
+    BadMetadata,
+    /// The ingress port has `OFPPC_NO_RECV` or `OFPPC_PORT_DOWN` set.
+    PortNoReceive,
+    /// No rule matched in a table that has no table-miss rule (OpenFlow 1.3.5 §5.4).
+    TableMiss,
+    /// The rules that matched send the frame nowhere: dropped by policy.
+    NoOutput,
+    /// A rule decrements a TTL that is already 0 or 1.
+    InvalidTtl,
+    /// Addressed to the bridge group (IEEE 802.1Q-2022 §8.6.3), which NORMAL must not forward.
+    BridgeReserved,
+    /// The only way out is the port that the frame came in by (OpenFlow 1.3.5 §5.12).
+    InputPort,
+    /// The group has no bucket, or none that is live.
+    NoLiveBucket,
+    /// The rule names a group that is gone.
+    NoSuchGroup,
+    /// Groups that chain deeper than the switch follows.
+    TooDeep,
+    /// An action that does not apply to the frame, such as popping a tag that is not there.
+    BadAction,
+    /// Output to the controller while none is connected.
+    NoController,
+    /// Output to the controller while its queue is full.
+    ControllerQueueFull,
+    /// The egress port does not exist.
+    NoSuchPort,
+    /// The egress port is down, by configuration or by link.
+    PortDown,
+    /// The egress port has `OFPPC_NO_FWD` set.
+    PortNoForward,
+    /// The payload does not fit the egress port's MTU.
+    Oversize,
+    /// The train could not be cut for a port that cannot take it.
+    CannotSegment,
+    /// The egress port's queue is full.
+    EgressFull,
+    /// The kernel refused the frame on the egress port.
+    EgressRejected,
+    /// The egress port's device is gone or failed.
+    EgressFailed,
+}
+
+impl DropReason {
+    /// All reasons, in the order in which they are counted.
+    pub const ALL: [Self; 23] = [
+        Self::Truncated,
+        Self::IngressLost,
+        Self::BadMetadata,
+        Self::PortNoReceive,
+        Self::TableMiss,
+        Self::NoOutput,
+        Self::InvalidTtl,
+        Self::BridgeReserved,
+        Self::InputPort,
+        Self::NoLiveBucket,
+        Self::NoSuchGroup,
+        Self::TooDeep,
+        Self::BadAction,
+        Self::NoController,
+        Self::ControllerQueueFull,
+        Self::NoSuchPort,
+        Self::PortDown,
+        Self::PortNoForward,
+        Self::Oversize,
+        Self::CannotSegment,
+        Self::EgressFull,
+        Self::EgressRejected,
+        Self::EgressFailed,
+    ];
+    /// Number of reasons.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The name under which the drop is counted.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::IngressLost => "ingress_lost",
+            Self::BadMetadata => "bad_metadata",
+            Self::PortNoReceive => "port_no_receive",
+            Self::TableMiss => "table_miss",
+            Self::NoOutput => "no_output",
+            Self::InvalidTtl => "invalid_ttl",
+            Self::BridgeReserved => "bridge_reserved",
+            Self::InputPort => "input_port",
+            Self::NoLiveBucket => "no_live_bucket",
+            Self::NoSuchGroup => "no_such_group",
+            Self::TooDeep => "too_deep",
+            Self::BadAction => "bad_action",
+            Self::NoController => "no_controller",
+            Self::ControllerQueueFull => "controller_queue_full",
+            Self::NoSuchPort => "no_such_port",
+            Self::PortDown => "port_down",
+            Self::PortNoForward => "port_no_forward",
+            Self::Oversize => "oversize",
+            Self::CannotSegment => "cannot_segment",
+            Self::EgressFull => "egress_full",
+            Self::EgressRejected => "egress_rejected",
+            Self::EgressFailed => "egress_failed",
+        }
+    }
+
+    /// True when the drop is the egress port's and counts there, false when it is the ingress
+    /// port's.
+    pub const fn is_egress(self) -> bool {
+        matches!(
+            self,
+            Self::PortDown
+                | Self::PortNoForward
+                | Self::Oversize
+                | Self::CannotSegment
+                | Self::EgressFull
+                | Self::EgressRejected
+                | Self::EgressFailed
+        )
+    }
+
+    /// Position in [`Self::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_own_place_and_name() {
+        for (position, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), position);
+            assert!(DropReason::ALL[..position].iter().all(|other| other.name() != reason.name()));
+        }
+    }
+}

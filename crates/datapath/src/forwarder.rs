@@ -1,0 +1,432 @@
+//! One worker's way of handling a frame: parse, look up, carry out.
+//!
+//! The paths of a frame and what they cost, cheapest first:
+//!
+//! 1. The flow is in the exact cache: one hash and one comparison, then its program. Nearly all.
+//! 2. A masked key covers it: one hash per mask in use. The first frame of each new flow.
+//! 3. A walk through the tables (`compile`): the first frame of each kind, after each rule change.
+//!
+//! Nothing here allocates on path 1, locks, logs or makes a system call; those are behind
+//! [`Egress`].
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tapswitch_openflow::{Action, ErrorKind, PacketInReason, PortNo, TableId};
+use tapswitch_wire::{FlowKey, MacAddr, NetHeader, Parsed, ethernet, parse};
+
+use crate::cache::FlowCache;
+use crate::compile::{compile, compile_actions};
+use crate::counters::{Millis, WorkerIndex};
+use crate::group::GroupBucket;
+use crate::hash::hash_words;
+use crate::learning::{MacTable, Sighting, Station};
+use crate::pipeline::Snapshot;
+use crate::port::Port;
+use crate::program::{Op, Program};
+use crate::{DropReason, Frame, rewrite, validate};
+
+/// The ports and the controller, as one worker reaches them.
+pub trait Egress {
+    /// Sends one frame out of `port`, which is live and whose MTU it fits.
+    ///
+    /// # Errors
+    /// Why the frame did not go out. It counts as dropped there for this reason.
+    fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason>;
+
+    /// Hands a frame to the controller.
+    ///
+    /// # Errors
+    /// Why the controller does not get it.
+    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason>;
+
+    /// Notes a station that the MAC table does not know there.
+    fn learn(&mut self, sighting: Sighting);
+}
+
+/// Why and where a frame goes to the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketInOrigin {
+    /// Why.
+    pub reason: PacketInReason,
+    /// Port where the frame came in.
+    pub in_port: PortNo,
+    /// Table whose rule sends it.
+    pub table_id: TableId,
+    /// Cookie of that rule.
+    pub cookie: u64,
+    /// Bytes of the frame that the controller wants.
+    pub max_len: u16,
+}
+
+/// What a worker looks at for a whole burst of frames.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Tables, groups and ports.
+    pub snapshot: &'a Snapshot,
+    /// Where stations are.
+    pub macs: &'a MacTable,
+    /// The time.
+    pub now: Millis,
+}
+
+/// A frame as a port hands it over.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// Where it came in.
+    pub in_port: PortNo,
+    /// Its offload metadata.
+    pub meta: NetHeader,
+    /// Headroom, then the frame: all of its headers at least.
+    pub buf: &'a mut [u8],
+    /// Where the frame starts in `buf`.
+    pub start: usize,
+    /// Bytes behind `buf` that only the ports can reach.
+    pub beyond_len: usize,
+}
+
+/// How a worker found its programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// By exact key.
+    pub exact_hits: u64,
+    /// By masked key.
+    pub masked_hits: u64,
+    /// By a walk through the tables.
+    pub walks: u64,
+    /// Programs by masked key that are remembered, void ones included.
+    pub masked_count: usize,
+}
+
+/// One worker's cache and scratch memory.
+#[derive(Debug)]
+pub struct Forwarder {
+    worker: WorkerIndex,
+    cache: FlowCache,
+    stats: CacheStats,
+    scratch: Vec<Vec<u8>>,
+}
+
+impl Forwarder {
+    /// A forwarder that counts as `worker`.
+    pub fn new(worker: WorkerIndex) -> Self {
+        Self { worker, cache: FlowCache::new(), stats: CacheStats::default(), scratch: Vec::new() }
+    }
+
+    /// Handles one frame: forwards, copies or drops it, and counts what became of it.
+    #[inline]
+    pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
+        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
+        let parsed = parse(&buf[start..]);
+        let len = buf.len() - start + beyond_len;
+        let port = view.snapshot.ports.find(in_port);
+        let Parsed { mut key, layout } = match (parsed, meta.check(len)) {
+            (Ok(parsed), Ok(())) => parsed,
+            (Err(_), _) => return self.refuse(port, len, DropReason::Truncated),
+            (_, Err(_)) => return self.refuse(port, len, DropReason::BadMetadata),
+        };
+        let mut frame = Frame::new(meta, layout, buf, start, beyond_len);
+        if let Some(port) = port {
+            port.counters.add_rx(self.worker, len, frame.wire_packets());
+        }
+        key.in_port = in_port.0.to_be_bytes();
+        let hash = hash_words(key.words());
+        let epoch = view.snapshot.epoch;
+        let program = match self.cache.find_exact(&key, hash, epoch) {
+            Some(program) => {
+                self.stats.exact_hits += 1;
+                program.clone()
+            }
+            None => self.find_or_walk(view.snapshot, &key, hash, &frame),
+        };
+        self.run(view, in_port, &key, &program, &mut frame, egress);
+    }
+
+    /// Carries out the actions of a packet-out on a packet of the controller's
+    /// (OpenFlow 1.3.5 §7.3.7).
+    ///
+    /// # Errors
+    /// The OpenFlow error to send back.
+    pub fn handle_packet_out(
+        &mut self,
+        view: View<'_>,
+        arrival: Arrival<'_>,
+        actions: &[Action],
+        egress: &mut impl Egress,
+    ) -> Result<(), ErrorKind> {
+        validate::packet_out_actions(actions, &view.snapshot.groups)?;
+        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
+        let parsed = parse(&buf[start..]).map_err(|_| ErrorKind::OFPBRC_BAD_PACKET)?;
+        let mut frame = Frame::new(meta, parsed.layout, buf, start, beyond_len);
+        let key = FlowKey { in_port: in_port.0.to_be_bytes(), ..parsed.key };
+        let walked = compile_actions(view.snapshot, actions, &key, &frame);
+        self.run(view, in_port, &key, &walked.program, &mut frame, egress);
+        Ok(())
+    }
+
+    /// How programs were found so far.
+    pub fn cache_stats(&self) -> CacheStats {
+        CacheStats { masked_count: self.cache.masked_count(), ..self.stats }
+    }
+
+    #[cold]
+    fn refuse(&self, port: Option<&Arc<Port>>, len: usize, reason: DropReason) {
+        if let Some(port) = port {
+            port.counters.add_rx(self.worker, len, 1);
+            port.counters.add_drop(self.worker, reason);
+        }
+    }
+
+    /// Paths 2 and 3.
+    #[cold]
+    fn find_or_walk(
+        &mut self,
+        snapshot: &Snapshot,
+        key: &FlowKey,
+        hash: u64,
+        frame: &Frame<'_>,
+    ) -> Rc<Program> {
+        if let Some(program) = self.cache.find_masked(key, hash, snapshot.epoch) {
+            self.stats.masked_hits += 1;
+            return program;
+        }
+        self.stats.walks += 1;
+        self.cache.insert(key, hash, snapshot.epoch, compile(snapshot, key, frame))
+    }
+
+    #[inline]
+    fn run(
+        &mut self,
+        view: View<'_>,
+        in_port: PortNo,
+        key: &FlowKey,
+        program: &Program,
+        frame: &mut Frame<'_>,
+        egress: &mut impl Egress,
+    ) {
+        let (worker, scratch) = (self.worker, &mut self.scratch);
+        let mut run = Run { worker, view, in_port, key, scratch, bucket: None, egress };
+        run.program(program, frame);
+    }
+}
+
+/// Carrying out one program for one frame.
+struct Run<'a, E> {
+    worker: WorkerIndex,
+    view: View<'a>,
+    in_port: PortNo,
+    key: &'a FlowKey,
+    /// Header buffers that forks use, to be used again.
+    scratch: &'a mut Vec<Vec<u8>>,
+    /// Whose ledger the outputs count in.
+    bucket: Option<&'a GroupBucket>,
+    egress: &'a mut E,
+}
+
+impl<'a, E: Egress> Run<'a, E> {
+    #[inline]
+    fn program(&mut self, program: &'a Program, frame: &mut Frame<'_>) {
+        let (worker, len, now) = (self.worker, frame.len(), self.view.now);
+        for rule in &program.rules {
+            rule.counters.add(worker, len, now);
+            rule.table_counters.add(worker, true);
+        }
+        if let Some(table) = &program.missed {
+            table.add(worker, false);
+        }
+        self.ops(&program.ops, frame);
+    }
+
+    fn ops(&mut self, ops: &'a [Op], frame: &mut Frame<'_>) {
+        let mut rest = ops;
+        while let [op, tail @ ..] = rest {
+            rest = tail;
+            match op {
+                Op::Output(port) => self.output(*port, frame),
+                Op::Group(group) => {
+                    group.counters.add(self.worker, frame.len(), self.view.now);
+                }
+                Op::Bucket { group, index, isolated, len } => {
+                    let (body, behind) = tail.split_at(*len);
+                    self.bucket(&group.buckets[*index], *isolated, body, frame);
+                    rest = behind;
+                }
+                Op::Select { arms, weight, len } => {
+                    let (buckets, behind) = tail.split_at(*len);
+                    let pick = self.key.symmetric_hash() % (*weight).max(1);
+                    if let Some(arm) = arms.iter().find(|arm| pick < arm.up_to) {
+                        self.one_bucket(&buckets[arm.offset..], frame);
+                    }
+                    rest = behind;
+                }
+                Op::Flood => self.flood(frame),
+                Op::Normal => self.normal(frame),
+                Op::Controller { max_len, reason, table_id, cookie } => {
+                    self.controller(*reason, *table_id, *cookie, *max_len, frame);
+                }
+                Op::SetField(field) => rewrite::set_field(frame, field),
+                Op::SetTtl(ttl) => rewrite::set_ttl(frame, *ttl),
+                Op::PushTag(tpid) => {
+                    let tci = frame.outer_tag().map_or(0, ethernet::Tag::tci);
+                    if !frame.push_tag(ethernet::Tag::new(*tpid, tci)) {
+                        return self.drop(DropReason::TooDeep);
+                    }
+                }
+                Op::PopTag => {
+                    if !frame.pop_tag() {
+                        return self.drop(DropReason::BadAction);
+                    }
+                }
+                Op::DecrementTtl { table_id, cookie } => {
+                    if !rewrite::decrement_ttl(frame) {
+                        return self.invalid_ttl(*table_id, *cookie, frame);
+                    }
+                }
+                Op::Drop(reason) => self.drop(*reason),
+            }
+        }
+    }
+
+    /// Runs the [`Op::Bucket`] at the start of `ops` and nothing behind it.
+    fn one_bucket(&mut self, ops: &'a [Op], frame: &mut Frame<'_>) {
+        if let [Op::Bucket { group, index, isolated, len }, tail @ ..] = ops {
+            self.bucket(&group.buckets[*index], *isolated, &tail[..*len], frame);
+        }
+    }
+
+    fn bucket(
+        &mut self,
+        bucket: &'a GroupBucket,
+        isolated: bool,
+        body: &'a [Op],
+        frame: &mut Frame<'_>,
+    ) {
+        bucket.counters.add(self.worker, frame.len(), self.view.now);
+        let outer = self.bucket.replace(bucket);
+        if isolated {
+            let mut headers = self.scratch.pop().unwrap_or_default();
+            self.ops(body, &mut frame.fork(&mut headers));
+            self.scratch.push(headers);
+        } else {
+            self.ops(body, frame);
+        }
+        self.bucket = outer;
+    }
+
+    #[inline]
+    fn output(&mut self, number: PortNo, frame: &mut Frame<'_>) {
+        let Some(port) = self.view.snapshot.ports.find(number) else {
+            return self.drop(DropReason::NoSuchPort);
+        };
+        let sent = match port.egress_refusal() {
+            Some(reason) => Err(reason),
+            None if frame.network_len() > port.mtu as usize => Err(DropReason::Oversize),
+            None => self.egress.transmit(number, frame),
+        };
+        match sent {
+            Ok(()) => self.count_sent(port, frame),
+            Err(reason) => self.drop_at(Some(port), reason),
+        }
+    }
+
+    #[inline]
+    fn count_sent(&mut self, port: &Port, frame: &Frame<'_>) {
+        port.counters.add_tx(self.worker, frame.len(), frame.wire_packets());
+        if let Some(bucket) = self.bucket {
+            bucket.delivered.add(self.worker, frame.len(), self.view.now);
+        }
+    }
+
+    /// Sends out of every port that is open but the one of arrival.
+    fn flood(&mut self, frame: &mut Frame<'_>) {
+        let ports = &self.view.snapshot.ports;
+        for &number in ports.numbers() {
+            let is_open = ports.find(number).is_some_and(|port| port.egress_refusal().is_none());
+            if number != self.in_port && is_open {
+                self.output(number, frame);
+            }
+        }
+    }
+
+    /// The reserved port NORMAL: a learning switch (IEEE 802.1Q-2022 §8.6 to §8.8).
+    fn normal(&mut self, frame: &mut Frame<'_>) {
+        let (src, dst) =
+            (address(frame, ethernet::field::SRC), address(frame, ethernet::field::DST));
+        let vid = frame.outer_tag().map_or(0, ethernet::Tag::vid);
+        let View { macs, now, snapshot } = self.view;
+        if dst.is_bridge_reserved() {
+            return self.drop(DropReason::BridgeReserved);
+        }
+        let from = Station { vid, mac: src };
+        let is_station = src.is_unicast() && snapshot.ports.find(self.in_port).is_some();
+        if is_station && !macs.refresh(from, self.in_port, now) {
+            self.egress.learn(Sighting { station: from, port: self.in_port });
+        }
+        match macs.port(Station { vid, mac: dst }) {
+            Some(port) if port == self.in_port => self.drop(DropReason::InputPort),
+            Some(port) => self.output(port, frame),
+            None => self.flood(frame),
+        }
+    }
+
+    #[cold]
+    fn controller(
+        &mut self,
+        reason: PacketInReason,
+        table_id: TableId,
+        cookie: u64,
+        max_len: u16,
+        frame: &Frame<'_>,
+    ) {
+        let origin = PacketInOrigin { reason, in_port: self.in_port, table_id, cookie, max_len };
+        match self.egress.packet_in(&origin, frame) {
+            Ok(()) => {
+                if let Some(bucket) = self.bucket {
+                    bucket.delivered.add(self.worker, frame.len(), self.view.now);
+                }
+            }
+            Err(reason) => self.drop(reason),
+        }
+    }
+
+    /// Tells the controller, which may have asked for it, and drops (OpenFlow 1.3.5 §7.4.1).
+    #[cold]
+    fn invalid_ttl(&mut self, table_id: TableId, cookie: u64, frame: &Frame<'_>) {
+        let origin = PacketInOrigin {
+            reason: PacketInReason::INVALID_TTL,
+            in_port: self.in_port,
+            table_id,
+            cookie,
+            max_len: INVALID_TTL_LEN,
+        };
+        // Nobody may be listening; the drop is counted in any case.
+        let _ = self.egress.packet_in(&origin, frame);
+        self.drop(DropReason::InvalidTtl);
+    }
+
+    fn drop(&mut self, reason: DropReason) {
+        let port = self.view.snapshot.ports.find(self.in_port);
+        self.drop_at(port.map(|port| &**port), reason);
+    }
+
+    fn drop_at(&mut self, port: Option<&Port>, reason: DropReason) {
+        let in_port = || self.view.snapshot.ports.find(self.in_port).map(|port| &**port);
+        let port = if reason.is_egress() { port } else { in_port() };
+        if let Some(port) = port {
+            port.counters.add_drop(self.worker, reason);
+        }
+        if let Some(bucket) = self.bucket {
+            bucket.drops.add(self.worker, reason);
+        }
+    }
+}
+
+fn address(frame: &Frame<'_>, field: std::ops::Range<usize>) -> MacAddr {
+    let mut mac = MacAddr::ZERO;
+    mac.0.copy_from_slice(&frame.head()[field]);
+    mac
+}
+
+/// Bytes of a frame with an invalid TTL that the controller gets: the default of OpenFlow 1.3.5
+/// §7.3.2 (`miss_send_len`).
+const INVALID_TTL_LEN: u16 = 128;

@@ -1,0 +1,283 @@
+//! One frame on its way through the switch: header bytes that may be changed, and a rest that is
+//! shared and never touched.
+//!
+//! ```text
+//!  buf:   [ headroom | headers ... first payload bytes ]   private to this frame or copy
+//!                    ^start                            ^end
+//!  rest:  [ more payload ]                                 shared between copies
+//!  beyond: bytes that only the ports can reach, such as a guest's memory
+//! ```
+//! A frame that a port has read into one buffer of ours lies in `buf` as a whole. A copy for a
+//! bucket that rewrites has its own headers in `buf` and shares the original's payload as `rest`,
+//! so a copy costs its headers. A guest's frame has its headers in `buf` (fetched once, so that the
+//! guest cannot change them under us) and its payload `beyond`; the datapath only knows the length.
+//!
+//! The headroom lets tags be pushed by moving the two addresses, and lets a port put its own header
+//! in front without a second buffer.
+
+use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
+use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16, write_u16};
+
+/// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
+pub const HEADROOM: usize = 64;
+
+/// A frame, its metadata and where its layers lie.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    /// What was left undone to the frame: a partial checksum, a train to be cut.
+    pub meta: NetHeader,
+    /// Where the layers lie, from the first byte of the frame; all within the private bytes.
+    layout: Layout,
+    buf: &'a mut [u8],
+    start: usize,
+    end: usize,
+    rest: &'a [u8],
+    beyond_len: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// The frame in `buf[start..]`, whose layers lie as `layout` says, followed by `beyond_len`
+    /// bytes that only the ports can reach.
+    #[inline]
+    pub fn new(
+        meta: NetHeader,
+        layout: Layout,
+        buf: &'a mut [u8],
+        start: usize,
+        beyond_len: usize,
+    ) -> Self {
+        debug_assert!(usize::from(layout.end) <= buf.len() - start, "headers must be private");
+        let end = buf.len();
+        Self { meta, layout, buf, start, end, rest: &[], beyond_len }
+    }
+
+    /// Number of bytes of the frame on the wire, without the frame check sequence; for a train, of
+    /// the whole train.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.end - self.start + self.rest.len() + self.beyond_len
+    }
+
+    /// Never: a frame has at least an Ethernet header.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the layers lie.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The bytes that are private to this frame: all headers, and perhaps payload.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        &self.buf[self.start..self.end]
+    }
+
+    /// The private bytes, to change.
+    #[inline]
+    pub fn head_mut(&mut self) -> &mut [u8] {
+        &mut self.buf[self.start..self.end]
+    }
+
+    /// The shared bytes behind the private ones.
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Number of bytes behind [`Self::rest`] that only the ports can reach.
+    #[inline]
+    pub fn beyond_len(&self) -> usize {
+        self.beyond_len
+    }
+
+    /// The private bytes with `len` bytes in front of them that the caller may overwrite, or
+    /// `None` when the headroom is used up.
+    #[inline]
+    pub fn head_with_prefix(&mut self, len: usize) -> Option<&mut [u8]> {
+        let from = self.start.checked_sub(len)?;
+        Some(&mut self.buf[from..self.end])
+    }
+
+    /// Type of what is behind all tags.
+    #[inline]
+    pub fn eth_type(&self) -> EtherType {
+        EtherType(read_u16(self.head(), usize::from(self.layout.network) - 2))
+    }
+
+    /// The outermost tag, if there is one.
+    #[inline]
+    pub fn outer_tag(&self) -> Option<Tag> {
+        self.tag(0)
+    }
+
+    /// The tag at `index`, counted from the outermost.
+    #[inline]
+    pub fn tag(&self, index: usize) -> Option<Tag> {
+        let at = ADDRESSES_LEN + index * TAG_LEN;
+        (index < usize::from(self.layout.tags))
+            .then(|| Tag::new(EtherType(read_u16(self.head(), at)), read_u16(self.head(), at + 2)))
+    }
+
+    /// Puts `tag` in front of all others. Returns `false`, and changes nothing, when the headroom
+    /// is used up.
+    #[must_use]
+    pub fn push_tag(&mut self, tag: Tag) -> bool {
+        let Some(start) = self.start.checked_sub(TAG_LEN) else {
+            return false;
+        };
+        self.buf.copy_within(self.start..self.start + ADDRESSES_LEN, start);
+        self.start = start;
+        write_u16(self.head_mut(), ADDRESSES_LEN, tag.tpid().0);
+        write_u16(self.head_mut(), ADDRESSES_LEN + 2, tag.tci());
+        self.layout.tags += 1;
+        self.shift_layers(TAG_LEN_I16);
+        true
+    }
+
+    /// Takes the outermost tag away. Returns `false`, and changes nothing, when there is none.
+    #[must_use]
+    pub fn pop_tag(&mut self) -> bool {
+        if self.layout.tags == 0 {
+            return false;
+        }
+        let addresses = self.start..self.start + ADDRESSES_LEN;
+        self.buf.copy_within(addresses, self.start + TAG_LEN);
+        self.start += TAG_LEN;
+        self.layout.tags -= 1;
+        self.shift_layers(-TAG_LEN_I16);
+        true
+    }
+
+    /// A copy with headers of its own in `scratch` and the payload shared with this frame.
+    /// `scratch` is cleared first and grows only for headers longer than any seen before.
+    pub fn fork<'b>(&'b self, scratch: &'b mut Vec<u8>) -> Frame<'b> {
+        let headers_len = usize::from(self.layout.end);
+        let (headers, payload) = self.head().split_at(headers_len);
+        debug_assert!(payload.is_empty() || self.rest.is_empty(), "a fork holds headers only");
+        scratch.clear();
+        scratch.resize(HEADROOM, 0);
+        scratch.extend_from_slice(headers);
+        Frame {
+            meta: self.meta,
+            layout: self.layout,
+            start: HEADROOM,
+            end: scratch.len(),
+            buf: scratch,
+            rest: if payload.is_empty() { self.rest } else { payload },
+            beyond_len: self.beyond_len,
+        }
+    }
+
+    /// Number of packets that the frame makes on the wire; 1 unless it is a train.
+    #[inline]
+    pub fn wire_packets(&self) -> u32 {
+        self.meta.wire_packets(self.len() - usize::from(self.layout.end))
+    }
+
+    /// Length in bytes of what the MTU limits: everything behind the link-layer header, of the
+    /// longest packet when the frame is a train (IEEE 802.3as counts tags apart).
+    #[inline]
+    pub fn network_len(&self) -> usize {
+        let whole = self.len() - usize::from(self.layout.network);
+        if !self.meta.is_train() {
+            return whole;
+        }
+        let headers = usize::from(self.layout.end - self.layout.network);
+        whole.min(headers + usize::from(self.meta.gso_size))
+    }
+
+    fn shift_layers(&mut self, delta: i16) {
+        let layout = &mut self.layout;
+        layout.network = layout.network.saturating_add_signed(delta);
+        layout.transport = layout.transport.map(|at| at.saturating_add_signed(delta));
+        layout.end = layout.end.saturating_add_signed(delta);
+        self.meta.shift(delta);
+    }
+}
+
+const TAG_LEN_I16: i16 = 4;
+const _: () = assert!(TAG_LEN == 4, "one constant in two types");
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_wire::{GsoType, NetHeaderFlags, parse};
+
+    use super::*;
+    use crate::test_frames::tcp_frame;
+
+    const META: NetHeader = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        gso_type: GsoType::TCPV4,
+        hdr_len: 54,
+        gso_size: 1000,
+        csum_start: 34,
+        csum_offset: 16,
+    };
+    const SERVICE: Tag = Tag::new(EtherType::SERVICE_VLAN, 0x2064);
+
+    fn with_headroom(frame: &[u8]) -> Vec<u8> {
+        [vec![0; HEADROOM], frame.to_vec()].concat()
+    }
+
+    fn frame(buf: &mut [u8]) -> Frame<'_> {
+        let layout = parse(&buf[HEADROOM..]).unwrap().layout;
+        Frame::new(META, layout, buf, HEADROOM, 0)
+    }
+
+    #[test]
+    fn a_pushed_tag_moves_everything_behind_it() {
+        let original = tcp_frame(2500);
+        let mut buf = with_headroom(&original);
+        let mut frame = frame(&mut buf);
+        assert!(frame.push_tag(SERVICE));
+        let expected = [&original[..12], &[0x88, 0xa8, 0x20, 0x64], &original[12..]].concat();
+        assert_eq!(frame.head(), expected);
+        assert_eq!(*frame.layout(), parse(&expected).unwrap().layout);
+        assert_eq!((frame.meta.csum_start, frame.meta.hdr_len), (38, 58));
+        assert_eq!((frame.outer_tag(), frame.eth_type()), (Some(SERVICE), EtherType::IPV4));
+        assert!(frame.pop_tag() && !frame.pop_tag());
+        assert_eq!((frame.head(), frame.meta), (&original[..], META));
+    }
+
+    #[test]
+    fn headroom_bounds_the_tags() {
+        let mut buf = with_headroom(&tcp_frame(10));
+        let mut frame = frame(&mut buf);
+        for _ in 0..HEADROOM / 4 {
+            assert!(frame.push_tag(SERVICE));
+        }
+        let len = frame.len();
+        assert!(!frame.push_tag(SERVICE) && frame.len() == len);
+        assert!(frame.head_with_prefix(1).is_none());
+    }
+
+    #[test]
+    fn a_fork_shares_payload_and_owns_headers() {
+        let original = tcp_frame(2500);
+        let mut buf = with_headroom(&original);
+        let frame = frame(&mut buf);
+        let mut scratch = Vec::new();
+        let mut fork = frame.fork(&mut scratch);
+        assert_eq!([fork.head(), fork.rest()].concat(), original);
+        assert_eq!(fork.rest().as_ptr(), frame.head()[54..].as_ptr(), "no payload is copied");
+        assert!(fork.push_tag(SERVICE));
+        fork.head_mut()[0] = 0xee;
+        assert_eq!(frame.head(), original, "the original stays as it was");
+        let mut second = Vec::new();
+        let refork = fork.fork(&mut second);
+        assert_eq!((refork.head(), refork.rest()), (fork.head(), fork.rest()));
+    }
+
+    #[test]
+    fn a_train_is_judged_by_its_packets() {
+        let mut buf = with_headroom(&tcp_frame(2500));
+        let mut frame = frame(&mut buf);
+        assert_eq!((frame.wire_packets(), frame.network_len()), (3, 1040));
+        frame.meta = NetHeader::PLAIN;
+        assert_eq!((frame.wire_packets(), frame.network_len()), (1, 2540));
+    }
+}

@@ -1,0 +1,228 @@
+//! The group table (OpenFlow 1.3.5 §5.6): named lists of action buckets.
+//!
+//! Groups may chain. Loops are refused when a group is changed, so that no frame can meet one.
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+use tapswitch_openflow::{
+    Action, Bucket, ErrorKind, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
+};
+
+use crate::counters::{Counters, DropCounters, Millis};
+use crate::port::Ports;
+use crate::validate;
+
+/// One group.
+#[derive(Debug)]
+pub struct Group {
+    /// Its number.
+    pub id: GroupId,
+    /// How it picks buckets.
+    pub kind: GroupType,
+    /// Its buckets in order.
+    pub buckets: Box<[GroupBucket]>,
+    /// Frames that reached it.
+    pub counters: Arc<Counters>,
+    /// When it was added.
+    pub created: Millis,
+}
+
+/// One bucket and its ledger.
+#[derive(Debug)]
+pub struct GroupBucket {
+    /// What it does.
+    pub spec: Bucket,
+    /// Frames that it processed.
+    pub counters: Counters,
+    /// Copies that it handed to a port which took them.
+    pub delivered: Counters,
+    /// Copies that went nowhere, by reason. For a bucket with one output, processed frames are
+    /// delivered plus dropped.
+    pub drops: DropCounters,
+}
+
+impl Group {
+    fn new(spec: &GroupMod, counters: Arc<Counters>, created: Millis, workers: usize) -> Self {
+        let bucket = |spec: &Bucket| GroupBucket {
+            spec: spec.clone(),
+            counters: Counters::new(workers),
+            delivered: Counters::new(workers),
+            drops: DropCounters::new(workers),
+        };
+        Self {
+            id: spec.group_id,
+            kind: spec.group_type,
+            buckets: spec.buckets.iter().map(bucket).collect(),
+            counters,
+            created,
+        }
+    }
+
+    /// The groups that this one's buckets name.
+    pub fn chained(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.buckets.iter().flat_map(|bucket| groups_of(&bucket.spec.actions))
+    }
+}
+
+/// All groups at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct GroupTable {
+    groups: HashMap<GroupId, Arc<Group>>,
+}
+
+impl GroupTable {
+    /// The group of this number.
+    pub fn find(&self, id: GroupId) -> Option<&Arc<Group>> {
+        self.groups.get(&id)
+    }
+
+    /// All groups in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Group>> {
+        let mut groups: Vec<_> = self.groups.values().collect();
+        groups.sort_by_key(|group| group.id);
+        groups.into_iter()
+    }
+
+    /// Number of groups.
+    pub fn count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// True when a bucket has what it watches: a live port, a live group, or nothing to watch
+    /// (OpenFlow 1.3.5 §6.5).
+    pub fn is_live(&self, bucket: &Bucket, ports: &Ports) -> bool {
+        self.is_live_within(bucket, ports, MAX_DEPTH)
+    }
+
+    fn is_live_within(&self, bucket: &Bucket, ports: &Ports, depth: usize) -> bool {
+        let port_is_live = bucket.watch_port == PortNo::ANY
+            || ports.find(bucket.watch_port).is_some_and(|port| port.is_live());
+        let group_is_live = bucket.watch_group == GroupId::ANY
+            || depth > 0
+                && self.find(bucket.watch_group).is_some_and(|group| {
+                    let mut buckets = group.buckets.iter();
+                    buckets.any(|bucket| self.is_live_within(&bucket.spec, ports, depth - 1))
+                });
+        port_is_live && group_is_live
+    }
+
+    /// Adds, changes or deletes groups. Returns the groups that are gone; rules that use them must
+    /// go too (OpenFlow 1.3.5 §6.4).
+    ///
+    /// # Errors
+    /// The OpenFlow error to send back; nothing has changed then.
+    pub(crate) fn handle_mod(
+        &mut self,
+        spec: &GroupMod,
+        now: Millis,
+        workers: usize,
+    ) -> Result<Vec<GroupId>, ErrorKind> {
+        match spec.command {
+            GroupModCommand::Add => self.add(spec, now, workers).map(|()| Vec::new()),
+            GroupModCommand::Modify => self.modify(spec, workers).map(|()| Vec::new()),
+            GroupModCommand::Delete => self.delete(spec.group_id),
+        }
+    }
+
+    fn add(&mut self, spec: &GroupMod, now: Millis, workers: usize) -> Result<(), ErrorKind> {
+        if self.groups.contains_key(&spec.group_id) {
+            return Err(ErrorKind::OFPGMFC_GROUP_EXISTS);
+        }
+        if self.count() >= MAX_GROUPS {
+            return Err(ErrorKind::OFPGMFC_OUT_OF_GROUPS);
+        }
+        self.check(spec)?;
+        let group = Group::new(spec, Arc::new(Counters::new(workers)), now, workers);
+        self.groups.insert(spec.group_id, Arc::new(group));
+        Ok(())
+    }
+
+    fn modify(&mut self, spec: &GroupMod, workers: usize) -> Result<(), ErrorKind> {
+        let old = self.groups.get(&spec.group_id).ok_or(ErrorKind::OFPGMFC_UNKNOWN_GROUP)?;
+        self.check(spec)?;
+        let group = Group::new(spec, old.counters.clone(), old.created, workers);
+        self.groups.insert(spec.group_id, Arc::new(group));
+        Ok(())
+    }
+
+    /// Deletes one group, or all; groups that chain to a deleted one go along, since they could
+    /// not do what they say.
+    fn delete(&mut self, id: GroupId) -> Result<Vec<GroupId>, ErrorKind> {
+        if id == GroupId::ALL {
+            return Ok(self.groups.drain().map(|(id, _)| id).collect());
+        }
+        if id.0 > GroupId::MAX.0 {
+            return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
+        }
+        let mut gone: Vec<_> = self.groups.remove(&id).map(|group| group.id).into_iter().collect();
+        let mut next = 0;
+        while let Some(&dead) = gone.get(next) {
+            next += 1;
+            let orphans = self.groups.extract_if(|_, group| group.chained().any(|id| id == dead));
+            gone.extend(orphans.map(|(id, _)| id));
+        }
+        Ok(gone)
+    }
+
+    fn check(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
+        if spec.group_id.0 > GroupId::MAX.0 {
+            return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
+        }
+        if spec.group_type == GroupType::Indirect && spec.buckets.len() != 1 {
+            return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
+        }
+        if spec.buckets.len() > MAX_BUCKETS {
+            return Err(ErrorKind::OFPGMFC_OUT_OF_BUCKETS);
+        }
+        spec.buckets.iter().try_for_each(|bucket| self.check_bucket(spec, bucket))?;
+        self.check_loops(spec)
+    }
+
+    fn check_bucket(&self, spec: &GroupMod, bucket: &Bucket) -> Result<(), ErrorKind> {
+        let watches = bucket.watch_port != PortNo::ANY || bucket.watch_group != GroupId::ANY;
+        if spec.group_type == GroupType::FastFailover && !watches {
+            return Err(ErrorKind::OFPGMFC_BAD_WATCH);
+        }
+        let watched = bucket.watch_group;
+        if watched != GroupId::ANY && watched != spec.group_id && self.find(watched).is_none() {
+            return Err(ErrorKind::OFPGMFC_BAD_WATCH);
+        }
+        let names_itself = groups_of(&bucket.actions).any(|id| id == spec.group_id);
+        if names_itself || watched == spec.group_id {
+            return Err(ErrorKind::OFPGMFC_LOOP);
+        }
+        validate::bucket_actions(&bucket.actions, self)
+    }
+
+    /// Refuses a group from which a walk along the chains comes back to it.
+    fn check_loops(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
+        let named = |bucket: &Bucket| groups_of(&bucket.actions).collect::<Vec<_>>();
+        let mut open: Vec<_> = spec.buckets.iter().flat_map(named).collect();
+        let mut seen = HashSet::new();
+        while let Some(id) = open.pop() {
+            if id == spec.group_id {
+                return Err(ErrorKind::OFPGMFC_LOOP);
+            }
+            if seen.insert(id) {
+                open.extend(self.find(id).iter().flat_map(|group| group.chained()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The groups that `actions` name.
+pub(crate) fn groups_of(actions: &[Action]) -> impl Iterator<Item = GroupId> + '_ {
+    actions.iter().filter_map(|action| match action {
+        Action::Group(id) => Some(*id),
+        _ => None,
+    })
+}
+
+/// Groups chained behind each other that a frame follows.
+pub(crate) const MAX_DEPTH: usize = 16;
+/// Groups that the table holds; each costs a few hundred bytes.
+pub const MAX_GROUPS: usize = 65_536;
+/// Buckets of one group; a message of 64 KiB holds more, but no use for them is known.
+const MAX_BUCKETS: usize = 1024;

@@ -1,0 +1,307 @@
+//! The owner of tables, groups and ports: takes changes in, hands versions out.
+//!
+//! Workers hold a [`Snapshot`], which never changes. Each change makes a new one that shares what
+//! stayed the same, under a new *epoch*: whatever a worker has cached of an older epoch is void, so
+//! a rule works on flows that already run from the next frame on.
+
+use std::sync::Arc;
+
+use tapswitch_openflow::{
+    Action, ErrorKind, FlowMod, FlowModCommand, FlowModFlags, FlowRemovedReason, GroupMod, PortNo,
+    TableId,
+};
+
+use crate::counters::{Counters, Millis};
+use crate::field::MatchKey;
+use crate::group::GroupTable;
+use crate::port::{Port, Ports};
+use crate::table::{FlowEntry, FlowTable};
+use crate::validate;
+
+/// Flow tables, numbered from 0.
+pub const TABLE_COUNT: u8 = 254;
+/// Rules that one table holds; each costs about a kilobyte.
+pub const MAX_RULES: usize = 1_000_000;
+
+/// Tables, groups and ports at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Grows with every change.
+    pub epoch: u64,
+    /// True while the switch does without its rules and forwards as NORMAL: fail-mode standalone
+    /// (OpenFlow 1.3.5 §6.4 "fail standalone mode").
+    pub standalone: bool,
+    /// The ports.
+    pub ports: Arc<Ports>,
+    /// The groups.
+    pub groups: Arc<GroupTable>,
+    tables: Vec<Arc<FlowTable>>,
+}
+
+impl Snapshot {
+    /// The table of this number.
+    #[inline]
+    pub fn table(&self, id: TableId) -> Option<&Arc<FlowTable>> {
+        self.tables.get(usize::from(id.0))
+    }
+
+    /// The tables that `id` names: one, or all.
+    pub fn tables(&self, id: TableId) -> impl Iterator<Item = (TableId, &Arc<FlowTable>)> {
+        let numbered = (0..TABLE_COUNT).map(TableId).zip(&self.tables);
+        numbered.filter(move |&(number, _)| id == TableId::ALL || id == number)
+    }
+}
+
+/// The owner. One thread changes it; [`Pipeline::snapshot`] is what others see.
+#[derive(Debug)]
+pub struct Pipeline {
+    current: Arc<Snapshot>,
+    workers: usize,
+    /// No rule expires before.
+    next_expiry: Option<Millis>,
+}
+
+/// A rule that is gone, and why.
+#[derive(Clone, Debug)]
+pub struct Removal {
+    /// The rule with its counters.
+    pub entry: Arc<FlowEntry>,
+    /// Why it went.
+    pub reason: FlowRemovedReason,
+}
+
+impl Pipeline {
+    /// Empty tables, no groups, no ports; counters for `workers` writers.
+    pub fn new(workers: usize) -> Self {
+        let table = || Arc::new(FlowTable::new(workers));
+        let current = Arc::new(Snapshot {
+            epoch: 1,
+            standalone: false,
+            ports: Arc::default(),
+            groups: Arc::default(),
+            tables: (0..TABLE_COUNT).map(|_| table()).collect(),
+        });
+        Self { current, workers, next_expiry: None }
+    }
+
+    /// Tables, groups and ports as they stand.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.current
+    }
+
+    /// Number of workers that count here.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Adds, changes or deletes rules (OpenFlow 1.3.5 §6.4). Returns the rules that are gone.
+    ///
+    /// # Errors
+    /// The OpenFlow error to send back; nothing has changed then.
+    pub fn handle_flow_mod(
+        &mut self,
+        change: &FlowMod,
+        now: Millis,
+    ) -> Result<Vec<Removal>, ErrorKind> {
+        let key = MatchKey::new(&change.match_fields).map_err(|_| ErrorKind::OFPBMC_BAD_FIELD)?;
+        match change.command {
+            FlowModCommand::Add => self.add_rule(change, key, now).map(|()| Vec::new()),
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                self.modify_rules(change, &key).map(|()| Vec::new())
+            }
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
+                self.check_table(change.table_id, true)?;
+                Ok(self.remove_rules(change, &key))
+            }
+        }
+    }
+
+    /// Adds, changes or deletes groups (OpenFlow 1.3.5 §6.4). Returns the rules that went with a
+    /// deleted group.
+    ///
+    /// # Errors
+    /// The OpenFlow error to send back; nothing has changed then.
+    pub fn handle_group_mod(
+        &mut self,
+        change: &GroupMod,
+        now: Millis,
+    ) -> Result<Vec<Removal>, ErrorKind> {
+        let workers = self.workers;
+        let gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers)?;
+        let orphans = self.select(TableId::ALL, |rule| gone.iter().any(|&id| rule.uses_group(id)));
+        Ok(self.remove_all(orphans, FlowRemovedReason::GROUP_DELETE))
+    }
+
+    /// Checks the actions of a packet-out before they are handed to a worker.
+    ///
+    /// # Errors
+    /// The OpenFlow error to send back.
+    pub fn check_packet_out(&self, actions: &[Action]) -> Result<(), ErrorKind> {
+        validate::packet_out_actions(actions, &self.current.groups)
+    }
+
+    /// Adds or replaces a port. Returns `false` when no port can have its number.
+    pub fn set_port(&mut self, port: Port) -> bool {
+        Arc::make_mut(&mut self.change().ports).insert(port)
+    }
+
+    /// Takes a port away. Rules that name it stay and drop (OpenFlow 1.3.5 §4.6).
+    pub fn remove_port(&mut self, number: PortNo) -> Option<Arc<Port>> {
+        Arc::make_mut(&mut self.change().ports).remove(number)
+    }
+
+    /// Enters or leaves fail-mode standalone.
+    pub fn set_standalone(&mut self, standalone: bool) {
+        if self.current.standalone != standalone {
+            self.change().standalone = standalone;
+        }
+    }
+
+    /// Removes the rules whose timeouts are over.
+    pub fn handle_timeout(&mut self, now: Millis) -> Vec<Removal> {
+        if self.next_expiry.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let due = self.select(TableId::ALL, |rule| rule.expires().is_some_and(|at| at <= now));
+        let (hard, idle): (Vec<_>, Vec<_>) = due.into_iter().partition(|rule| {
+            let lived = now.since(rule.created).0;
+            rule.hard_timeout > 0 && lived >= u64::from(rule.hard_timeout) * 1000
+        });
+        let mut removals = self.remove_all(hard, FlowRemovedReason::HARD_TIMEOUT);
+        removals.extend(self.remove_all(idle, FlowRemovedReason::IDLE_TIMEOUT));
+        let rules = self.current.tables.iter().flat_map(|table| table.iter());
+        self.next_expiry = rules.filter_map(|rule| rule.expires()).min();
+        removals
+    }
+
+    /// When [`Self::handle_timeout`] may have something to do.
+    pub fn poll_timeout(&self) -> Option<Millis> {
+        self.next_expiry
+    }
+
+    fn add_rule(&mut self, change: &FlowMod, key: MatchKey, now: Millis) -> Result<(), ErrorKind> {
+        self.check_table(change.table_id, false)?;
+        self.check_instructions(change, change.table_id)?;
+        let table = self.table(change.table_id)?;
+        let old = table.find(&key, change.priority);
+        if old.is_none() && table.count() >= MAX_RULES {
+            return Err(ErrorKind::OFPFMFC_TABLE_FULL);
+        }
+        let checks_overlap = change.flags.contains(FlowModFlags::CHECK_OVERLAP);
+        if checks_overlap && overlaps(table, &key, change.priority) {
+            return Err(ErrorKind::OFPFMFC_OVERLAP);
+        }
+        let keeps_counters = !change.flags.contains(FlowModFlags::RESET_COUNTS);
+        let counters = match old {
+            Some(old) if keeps_counters => old.counters.clone(),
+            _ => Arc::new(Counters::new(self.workers)),
+        };
+        let entry = FlowEntry {
+            table_id: change.table_id,
+            priority: change.priority,
+            matching: change.match_fields.clone(),
+            key,
+            cookie: change.cookie,
+            flags: change.flags,
+            idle_timeout: change.idle_timeout,
+            hard_timeout: change.hard_timeout,
+            created: now,
+            instructions: change.instructions.clone().into(),
+            counters,
+            table_counters: table.counters().clone(),
+        };
+        self.next_expiry = [self.next_expiry, entry.expires()].into_iter().flatten().min();
+        self.change_table(change.table_id).insert(entry);
+        Ok(())
+    }
+
+    /// Modifies what matches; what does not match is not added (OpenFlow 1.3.5 §6.4).
+    fn modify_rules(&mut self, change: &FlowMod, key: &MatchKey) -> Result<(), ErrorKind> {
+        self.check_table(change.table_id, false)?;
+        let is_strict = change.command == FlowModCommand::ModifyStrict;
+        let rules = self.select(change.table_id, |rule| {
+            let matches = if is_strict {
+                rule.is_same_rule(key, change.priority)
+            } else {
+                rule.key.is_within(key)
+            };
+            matches && has_cookie(rule, change)
+        });
+        self.check_instructions(change, change.table_id)?;
+        for rule in rules {
+            let mut entry = FlowEntry::clone(&rule);
+            entry.instructions = change.instructions.clone().into();
+            if change.flags.contains(FlowModFlags::RESET_COUNTS) {
+                entry.counters = Arc::new(Counters::new(self.workers));
+            }
+            self.change_table(entry.table_id).insert(entry);
+        }
+        Ok(())
+    }
+
+    fn remove_rules(&mut self, change: &FlowMod, key: &MatchKey) -> Vec<Removal> {
+        let is_strict = change.command == FlowModCommand::DeleteStrict;
+        let rules = self.select(change.table_id, |rule| {
+            let matches = if is_strict {
+                rule.is_same_rule(key, change.priority)
+            } else {
+                rule.key.is_within(key)
+            };
+            matches
+                && has_cookie(rule, change)
+                && rule.outputs_to(change.out_port)
+                && rule.uses_group(change.out_group)
+        });
+        self.remove_all(rules, FlowRemovedReason::DELETE)
+    }
+
+    fn check_table(&self, id: TableId, all_allowed: bool) -> Result<(), ErrorKind> {
+        let known = id.0 < TABLE_COUNT || all_allowed && id == TableId::ALL;
+        known.then_some(()).ok_or(ErrorKind::OFPFMFC_BAD_TABLE_ID)
+    }
+
+    fn check_instructions(&self, change: &FlowMod, table: TableId) -> Result<(), ErrorKind> {
+        let groups = &self.current.groups;
+        validate::instructions(&change.instructions, table, &change.match_fields, groups)
+    }
+
+    fn table(&self, id: TableId) -> Result<&Arc<FlowTable>, ErrorKind> {
+        self.current.table(id).ok_or(ErrorKind::OFPFMFC_BAD_TABLE_ID)
+    }
+
+    fn select(&self, table: TableId, wanted: impl Fn(&FlowEntry) -> bool) -> Vec<Arc<FlowEntry>> {
+        let tables = self.current.tables(table);
+        tables.flat_map(|(_, table)| table.iter()).filter(|rule| wanted(rule)).cloned().collect()
+    }
+
+    fn remove_all(
+        &mut self,
+        rules: Vec<Arc<FlowEntry>>,
+        reason: FlowRemovedReason,
+    ) -> Vec<Removal> {
+        for rule in &rules {
+            self.change_table(rule.table_id).remove(rule);
+        }
+        rules.into_iter().map(|entry| Removal { entry, reason }).collect()
+    }
+
+    fn change(&mut self) -> &mut Snapshot {
+        let snapshot = Arc::make_mut(&mut self.current);
+        snapshot.epoch += 1;
+        snapshot
+    }
+
+    fn change_table(&mut self, id: TableId) -> &mut FlowTable {
+        Arc::make_mut(&mut self.change().tables[usize::from(id.0)])
+    }
+}
+
+fn has_cookie(rule: &FlowEntry, change: &FlowMod) -> bool {
+    (rule.cookie ^ change.cookie) & change.cookie_mask == 0
+}
+
+fn overlaps(table: &FlowTable, key: &MatchKey, priority: u16) -> bool {
+    table.iter().any(|rule| {
+        rule.priority == priority && rule.key.overlaps(key) && !rule.is_same_rule(key, priority)
+    })
+}

@@ -1,0 +1,269 @@
+//! The ports as the datapath sees them: what may go out where, and what went.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tapswitch_openflow::{PortConfig, PortNo, PortState};
+use tapswitch_wire::MacAddr;
+
+use crate::counters::bump;
+use crate::{DropCounters, DropReason, WorkerIndex};
+
+/// Highest number that a port can have here; [`PortNo::LOCAL`] comes on top.
+pub const MAX_PORT: u32 = 4095;
+
+/// One port.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its number.
+    pub number: PortNo,
+    /// Its name, the interface's.
+    pub name: String,
+    /// Its MAC address.
+    pub hw_addr: MacAddr,
+    /// What the administrator and the controller set.
+    pub config: PortConfig,
+    /// How its link is.
+    pub state: PortState,
+    /// Largest payload of a frame in bytes; tags do not count, trains count by packet.
+    pub mtu: u32,
+    /// What passed, shared by all versions of this port.
+    pub counters: Arc<PortCounters>,
+}
+
+impl Port {
+    /// A port that is up, with counters for `workers` writers.
+    pub fn new(number: PortNo, name: String, hw_addr: MacAddr, mtu: u32, workers: usize) -> Self {
+        let counters = Arc::new(PortCounters::new(workers));
+        let (config, state) = (PortConfig::empty(), PortState::LIVE);
+        Self { number, name, hw_addr, config, state, mtu, counters }
+    }
+
+    /// True when frames can pass: neither taken down nor without a link.
+    pub fn is_live(&self) -> bool {
+        !self.config.contains(PortConfig::PORT_DOWN) && !self.state.contains(PortState::LINK_DOWN)
+    }
+
+    /// Why a frame may not leave here, if it may not.
+    pub fn egress_refusal(&self) -> Option<DropReason> {
+        if !self.is_live() {
+            Some(DropReason::PortDown)
+        } else if self.config.contains(PortConfig::NO_FWD) {
+            Some(DropReason::PortNoForward)
+        } else {
+            None
+        }
+    }
+
+    /// True when frames that come in here must be dropped.
+    pub fn refuses_ingress(&self) -> bool {
+        self.config.intersects(PortConfig::NO_RECV | PortConfig::PORT_DOWN)
+    }
+}
+
+/// All ports at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    /// By number; the place of number 0, which no port has, is that of [`PortNo::LOCAL`].
+    by_number: Vec<Option<Arc<Port>>>,
+    /// Ports of the switch proper, in order, without [`PortNo::LOCAL`].
+    numbers: Vec<PortNo>,
+}
+
+impl Ports {
+    /// The port of this number.
+    #[inline]
+    pub fn find(&self, number: PortNo) -> Option<&Arc<Port>> {
+        let index = if number == PortNo::LOCAL { 0 } else { number.0.max(1) as usize };
+        self.by_number.get(index)?.as_ref()
+    }
+
+    /// All ports in the order of their numbers, [`PortNo::LOCAL`] first.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Port>> {
+        self.by_number.iter().flatten()
+    }
+
+    /// Where ALL and FLOOD go: every port but [`PortNo::LOCAL`] (OpenFlow 1.3.5 §4.5).
+    #[inline]
+    pub fn numbers(&self) -> &[PortNo] {
+        &self.numbers
+    }
+
+    /// Adds or replaces a port. Returns `false` when the number is not one that a port can have.
+    pub(crate) fn insert(&mut self, port: Port) -> bool {
+        let number = port.number;
+        let index = match number {
+            PortNo::LOCAL => 0,
+            PortNo(number @ 1..=MAX_PORT) => number as usize,
+            _ => return false,
+        };
+        if self.by_number.len() <= index {
+            self.by_number.resize(index + 1, None);
+        }
+        self.by_number[index] = Some(Arc::new(port));
+        self.renumber();
+        true
+    }
+
+    /// Takes a port away.
+    pub(crate) fn remove(&mut self, number: PortNo) -> Option<Arc<Port>> {
+        let index = if number == PortNo::LOCAL { 0 } else { number.0.max(1) as usize };
+        let port = self.by_number.get_mut(index)?.take();
+        self.renumber();
+        port
+    }
+
+    fn renumber(&mut self) {
+        self.numbers = self.by_number.iter().skip(1).flatten().map(|port| port.number).collect();
+    }
+}
+
+/// What passed a port, and what was dropped there.
+pub struct PortCounters {
+    slots: Box<[Slot]>,
+    drops: DropCounters,
+}
+
+impl PortCounters {
+    /// Zeroes for `workers` writers.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            slots: (0..workers).map(|_| Slot::default()).collect(),
+            drops: DropCounters::new(workers),
+        }
+    }
+
+    /// Counts a frame that came in.
+    #[inline]
+    pub(crate) fn add_rx(&self, worker: WorkerIndex, len: usize, packets: u32) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            slot.rx.add(len, packets);
+        }
+    }
+
+    /// Counts a frame that went out.
+    #[inline]
+    pub(crate) fn add_tx(&self, worker: WorkerIndex, len: usize, packets: u32) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            slot.tx.add(len, packets);
+        }
+    }
+
+    /// Counts a drop at this port.
+    #[inline]
+    pub fn add_drop(&self, worker: WorkerIndex, reason: DropReason) {
+        self.drops.add(worker, reason);
+    }
+
+    /// What came in.
+    pub fn rx(&self) -> Traffic {
+        self.slots.iter().map(|slot| slot.rx.read()).sum()
+    }
+
+    /// What went out.
+    pub fn tx(&self) -> Traffic {
+        self.slots.iter().map(|slot| slot.tx.read()).sum()
+    }
+
+    /// What was dropped here: frames that came in by this port and went nowhere, and copies that
+    /// should have gone out by it.
+    pub fn drops(&self) -> &DropCounters {
+        &self.drops
+    }
+}
+
+impl fmt::Debug for PortCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortCounters")
+            .field("rx", &self.rx())
+            .field("tx", &self.tx())
+            .field("drops", &self.drops)
+            .finish()
+    }
+}
+
+/// Traffic in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Frames; a train is one.
+    pub frames: u64,
+    /// Packets that these frames make on the wire; a train is many.
+    pub packets: u64,
+    /// Bytes of the frames.
+    pub bytes: u64,
+}
+
+impl std::iter::Sum for Traffic {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::default(), |a, b| Self {
+            frames: a.frames + b.frames,
+            packets: a.packets + b.packets,
+            bytes: a.bytes + b.bytes,
+        })
+    }
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Slot {
+    rx: Direction,
+    tx: Direction,
+}
+
+#[derive(Default)]
+struct Direction {
+    frames: AtomicU64,
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Direction {
+    #[inline]
+    fn add(&self, len: usize, packets: u32) {
+        bump(&self.frames, 1);
+        bump(&self.packets, u64::from(packets));
+        bump(&self.bytes, len as u64);
+    }
+
+    fn read(&self) -> Traffic {
+        Traffic {
+            frames: self.frames.load(Ordering::Relaxed),
+            packets: self.packets.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(number: PortNo) -> Port {
+        Port::new(number, format!("p{number}"), MacAddr::ZERO, 1500, 1)
+    }
+
+    #[test]
+    fn ports_are_found_by_number() {
+        let mut ports = Ports::default();
+        assert!(ports.insert(port(PortNo(3))) && ports.insert(port(PortNo::LOCAL)));
+        assert!(!ports.insert(port(PortNo(0))) && !ports.insert(port(PortNo(MAX_PORT + 1))));
+        assert_eq!(ports.find(PortNo(3)).unwrap().name, "p3");
+        assert_eq!(ports.find(PortNo::LOCAL).unwrap().name, "pLOCAL");
+        assert!(ports.find(PortNo(0)).is_none() && ports.find(PortNo(2)).is_none());
+        assert_eq!(ports.numbers(), [PortNo(3)], "LOCAL is not flooded to");
+        assert!(ports.remove(PortNo(3)).is_some() && ports.find(PortNo(3)).is_none());
+        assert!(ports.numbers().is_empty());
+    }
+
+    #[test]
+    fn configuration_and_link_close_a_port() {
+        let mut port = port(PortNo(1));
+        assert_eq!(port.egress_refusal(), None);
+        port.config = PortConfig::NO_FWD | PortConfig::NO_RECV;
+        assert_eq!(port.egress_refusal(), Some(DropReason::PortNoForward));
+        assert!(port.refuses_ingress() && port.is_live());
+        port.state = PortState::LINK_DOWN;
+        assert_eq!(port.egress_refusal(), Some(DropReason::PortDown));
+    }
+}

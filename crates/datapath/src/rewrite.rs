@@ -1,0 +1,237 @@
+//! Changing header fields of a frame in place, checksums included.
+//!
+//! Checksums are updated incrementally (RFC 1624), never recomputed. A partial transport checksum
+//! holds the pseudo-header's sum only, so a change of an address updates it uncomplemented, and a
+//! change of a port does not touch it. A UDP checksum of zero means "none" and stays zero.
+//!
+//! A field that the frame does not have (a port of a later fragment, say) is left alone: rules
+//! state their prerequisites, so this happens only to malformed frames.
+
+use tapswitch_openflow::Oxm;
+use tapswitch_wire::checksum::{update, update_partial};
+use tapswitch_wire::ethernet::{self, ADDRESSES_LEN, Tag};
+use tapswitch_wire::{
+    EtherType, arp, icmp, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16, write_u32,
+};
+
+use crate::Frame;
+
+/// Sets the field that `field` names to its value (OpenFlow 1.3.5 §5.12, set-field).
+pub(crate) fn set_field(frame: &mut Frame<'_>, field: &Oxm) {
+    match field {
+        Oxm::EthDst(mac) => frame.head_mut()[ethernet::field::DST].copy_from_slice(&mac.value.0),
+        Oxm::EthSrc(mac) => frame.head_mut()[ethernet::field::SRC].copy_from_slice(&mac.value.0),
+        Oxm::VlanVid(vid) => set_tci(frame, Tag::VID_MASK, vid.value & Tag::VID_MASK),
+        Oxm::VlanPcp(pcp) => {
+            set_tci(frame, !0 << Tag::PCP_SHIFT, u16::from(*pcp) << Tag::PCP_SHIFT);
+        }
+        Oxm::IpDscp(dscp) => set_tos(frame, 0xfc, dscp << 2),
+        Oxm::IpEcn(ecn) => set_tos(frame, 0x03, *ecn),
+        Oxm::Ipv4Src(ip) => set_ipv4(frame, ipv4::field::SRC.start, ip.value.octets()),
+        Oxm::Ipv4Dst(ip) => set_ipv4(frame, ipv4::field::DST.start, ip.value.octets()),
+        Oxm::Ipv6Src(ip) => set_ipv6(frame, ipv6::field::SRC.start, ip.value.octets()),
+        Oxm::Ipv6Dst(ip) => set_ipv6(frame, ipv6::field::DST.start, ip.value.octets()),
+        Oxm::Ipv6Flabel(label) => set_flow_label(frame, label.value),
+        Oxm::TcpSrc(port) => set_port(frame, ip_proto::TCP, tcp::field::SRC_PORT, *port),
+        Oxm::TcpDst(port) => set_port(frame, ip_proto::TCP, tcp::field::DST_PORT, *port),
+        Oxm::UdpSrc(port) => set_port(frame, ip_proto::UDP, udp::field::SRC_PORT, *port),
+        Oxm::UdpDst(port) => set_port(frame, ip_proto::UDP, udp::field::DST_PORT, *port),
+        Oxm::Icmpv4Type(value) => set_icmp(frame, ip_proto::ICMP, icmp::field::TYPE, *value),
+        Oxm::Icmpv4Code(value) => set_icmp(frame, ip_proto::ICMP, icmp::field::CODE, *value),
+        Oxm::Icmpv6Type(value) => set_icmp(frame, ip_proto::ICMPV6, icmp::field::TYPE, *value),
+        Oxm::Icmpv6Code(value) => set_icmp(frame, ip_proto::ICMPV6, icmp::field::CODE, *value),
+        Oxm::ArpOp(op) => set_arp(frame, arp::field::OPERATION, &op.to_be_bytes()),
+        Oxm::ArpSpa(ip) => set_arp(frame, arp::field::SENDER_IP.start, &ip.value.octets()),
+        Oxm::ArpTpa(ip) => set_arp(frame, arp::field::TARGET_IP.start, &ip.value.octets()),
+        Oxm::ArpSha(mac) => set_arp(frame, arp::field::SENDER_MAC.start, &mac.value.0),
+        Oxm::ArpTha(mac) => set_arp(frame, arp::field::TARGET_MAC.start, &mac.value.0),
+        // Registers of the pipeline live in the flow key; the rest is refused with the rule.
+        _ => {}
+    }
+}
+
+/// Sets the TTL or hop limit.
+pub(crate) fn set_ttl(frame: &mut Frame<'_>, ttl: u8) {
+    if let Some((at, _)) = ttl_field(frame) {
+        write_ttl(frame, at, ttl);
+    }
+}
+
+/// Takes one off the TTL or hop limit; frames that are not IP have none and pass.
+///
+/// Returns `false`, and changes nothing, when it would reach zero.
+#[must_use]
+pub(crate) fn decrement_ttl(frame: &mut Frame<'_>) -> bool {
+    match ttl_field(frame) {
+        Some((_, 0 | 1)) => false,
+        Some((at, ttl)) => {
+            write_ttl(frame, at, ttl - 1);
+            true
+        }
+        None => true,
+    }
+}
+
+fn set_tci(frame: &mut Frame<'_>, mask: u16, value: u16) {
+    if let Some(tag) = frame.outer_tag() {
+        write_u16(frame.head_mut(), ADDRESSES_LEN + 2, tag.tci() & !mask | value);
+    }
+}
+
+/// Offset of a whole network header of the given type, from the frame's first byte.
+fn network_header(frame: &Frame<'_>, eth_type: EtherType, min_len: usize) -> Option<usize> {
+    let at = usize::from(frame.layout().network);
+    (frame.eth_type() == eth_type && usize::from(frame.layout().end) >= at + min_len).then_some(at)
+}
+
+fn ipv4_header(frame: &Frame<'_>) -> Option<usize> {
+    network_header(frame, EtherType::IPV4, ipv4::MIN_HEADER_LEN)
+}
+
+fn ipv6_header(frame: &Frame<'_>) -> Option<usize> {
+    network_header(frame, EtherType::IPV6, ipv6::HEADER_LEN)
+}
+
+fn set_tos(frame: &mut Frame<'_>, mask: u8, value: u8) {
+    if let Some(network) = ipv4_header(frame) {
+        let old = read_u16(frame.head(), network);
+        let new = old & !u16::from(mask) | u16::from(value);
+        replace_in_ipv4(frame, network, &new.to_be_bytes());
+    } else if let Some(network) = ipv6_header(frame) {
+        let shift = 20;
+        let old = read_u32(frame.head(), network);
+        let new = old & !(u32::from(mask) << shift) | u32::from(value) << shift;
+        write_u32(frame.head_mut(), network, new);
+    }
+}
+
+fn set_flow_label(frame: &mut Frame<'_>, label: u32) {
+    if let Some(network) = ipv6_header(frame) {
+        let old = read_u32(frame.head(), network);
+        write_u32(frame.head_mut(), network, old & 0xfff0_0000 | label & 0x000f_ffff);
+    }
+}
+
+fn set_ipv4(frame: &mut Frame<'_>, field: usize, address: [u8; 4]) {
+    let Some(network) = ipv4_header(frame) else {
+        return;
+    };
+    let at = network + field;
+    if frame.layout().protocol != ip_proto::ICMP {
+        update_transport(frame, at, &address);
+    }
+    replace_in_ipv4(frame, at, &address);
+}
+
+fn set_ipv6(frame: &mut Frame<'_>, field: usize, address: [u8; 16]) {
+    let Some(network) = ipv6_header(frame) else {
+        return;
+    };
+    let at = network + field;
+    update_transport(frame, at, &address);
+    frame.head_mut()[at..at + address.len()].copy_from_slice(&address);
+}
+
+/// Replaces an even number of bytes at `at` in an IPv4 header and mends its checksum.
+fn replace_in_ipv4(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
+    let checksum_at = usize::from(frame.layout().network) + ipv4::field::CHECKSUM;
+    let head = frame.head_mut();
+    let checksum = update(read_u16(head, checksum_at), &head[at..at + new.len()], new);
+    head[at..at + new.len()].copy_from_slice(new);
+    write_u16(head, checksum_at, checksum);
+}
+
+fn ttl_field(frame: &Frame<'_>) -> Option<(usize, u8)> {
+    let at = match ipv4_header(frame) {
+        Some(network) => network + ipv4::field::TTL,
+        None => ipv6_header(frame)? + ipv6::field::HOP_LIMIT,
+    };
+    Some((at, frame.head()[at]))
+}
+
+fn write_ttl(frame: &mut Frame<'_>, at: usize, ttl: u8) {
+    if ipv4_header(frame).is_some() {
+        let protocol = frame.head()[at + 1];
+        replace_in_ipv4(frame, at, &[ttl, protocol]);
+    } else {
+        frame.head_mut()[at] = ttl;
+    }
+}
+
+fn set_port(frame: &mut Frame<'_>, protocol: u8, field: usize, port: u16) {
+    let Some(transport) = transport_header(frame, protocol) else {
+        return;
+    };
+    replace_in_transport(frame, transport + field, &port.to_be_bytes());
+}
+
+fn set_icmp(frame: &mut Frame<'_>, protocol: u8, field: usize, value: u8) {
+    let Some(transport) = transport_header(frame, protocol) else {
+        return;
+    };
+    let mut both = [frame.head()[transport], frame.head()[transport + 1]];
+    both[field] = value;
+    replace_in_transport(frame, transport, &both);
+}
+
+fn transport_header(frame: &Frame<'_>, protocol: u8) -> Option<usize> {
+    let layout = frame.layout();
+    layout.transport.filter(|_| layout.protocol == protocol).map(usize::from)
+}
+
+/// Replaces an even number of bytes at `at` in a transport header and mends its checksum, unless
+/// that is partial: then the header is summed later.
+fn replace_in_transport(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
+    if !has_partial_checksum(frame) {
+        update_transport(frame, at, new);
+    }
+    frame.head_mut()[at..at + new.len()].copy_from_slice(new);
+}
+
+/// Mends the transport checksum for `new` in place of what now lies at `at`.
+fn update_transport(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
+    let Some(field) = checksum_field(frame) else {
+        return;
+    };
+    let partial = has_partial_checksum(frame);
+    let is_udp = frame.layout().protocol == ip_proto::UDP;
+    let head = frame.head_mut();
+    let old = read_u16(head, field);
+    let replaced = &head[at..at + new.len()];
+    let checksum = match (partial, is_udp, old) {
+        (true, _, _) => update_partial(old, replaced, new),
+        (false, true, 0) => 0,
+        (false, true, _) => match update(old, replaced, new) {
+            0 => 0xffff,
+            checksum => checksum,
+        },
+        (false, false, _) => update(old, replaced, new),
+    };
+    write_u16(head, field, checksum);
+}
+
+/// True when the transport checksum is left for later.
+fn has_partial_checksum(frame: &Frame<'_>) -> bool {
+    frame.meta.needs_checksum() && frame.layout().transport == Some(frame.meta.csum_start)
+}
+
+/// Where the transport checksum lies, if the protocol has one that covers the pseudo-header, or
+/// the header that is changed.
+fn checksum_field(frame: &Frame<'_>) -> Option<usize> {
+    let layout = frame.layout();
+    let offset = match layout.protocol {
+        ip_proto::TCP => tcp::field::CHECKSUM,
+        ip_proto::UDP => udp::field::CHECKSUM,
+        ip_proto::ICMP | ip_proto::ICMPV6 => icmp::field::CHECKSUM,
+        _ => return None,
+    };
+    let at = usize::from(layout.transport?) + offset;
+    (at + 2 <= usize::from(layout.end)).then_some(at)
+}
+
+fn set_arp(frame: &mut Frame<'_>, field: usize, value: &[u8]) {
+    if let Some(network) = network_header(frame, EtherType::ARP, arp::LEN) {
+        let at = network + field;
+        frame.head_mut()[at..at + value.len()].copy_from_slice(value);
+    }
+}

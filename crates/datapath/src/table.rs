@@ -1,0 +1,302 @@
+//! Flow tables: rules by priority and masked match, looked up by tuple space search
+//! (Srinivasan, Suri, Varghese: "Packet Classification using Tuple Space Search", 1999).
+//!
+//! All rules with the same mask form a *tuple*, a hash table over masked keys. A lookup tries the
+//! tuples from the highest priority down and stops when no later one can win. It also tells which
+//! bits of the key it looked at: a cached outcome is valid for every frame that agrees in those.
+//!
+//! Tables are versions: a change makes new tuples where it must and shares the rest, so that
+//! workers go on with the version they hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashTable;
+use tapswitch_openflow::{Action, FlowModFlags, GroupId, Instruction, Match, PortNo, TableId};
+use tapswitch_wire::FlowKey;
+
+use crate::counters::{Counters, Millis, WorkerIndex, bump};
+use crate::field::MatchKey;
+use crate::hash::hash_words;
+
+/// One rule.
+#[derive(Clone, Debug)]
+pub struct FlowEntry {
+    /// Its table.
+    pub table_id: TableId,
+    /// Higher wins.
+    pub priority: u16,
+    /// Which frames, as the controller said it.
+    pub matching: Match,
+    /// Which frames, as bits of the key.
+    pub key: MatchKey,
+    /// The controller's own mark.
+    pub cookie: u64,
+    /// Options.
+    pub flags: FlowModFlags,
+    /// Seconds without a frame until the rule goes; 0 for never.
+    pub idle_timeout: u16,
+    /// Seconds until the rule goes; 0 for never.
+    pub hard_timeout: u16,
+    /// When it was added.
+    pub created: Millis,
+    /// What happens to its frames.
+    pub instructions: Arc<[Instruction]>,
+    /// Frames that it matched; survives a change of instructions.
+    pub counters: Arc<Counters>,
+    /// Lookups of the table that the rule is in.
+    pub table_counters: Arc<TableCounters>,
+}
+
+impl FlowEntry {
+    /// True when the rule has this exact match and priority.
+    pub fn is_same_rule(&self, key: &MatchKey, priority: u16) -> bool {
+        self.priority == priority && self.key == *key
+    }
+
+    /// True when one of the rule's actions outputs to `port`, or `port` is the wildcard.
+    pub fn outputs_to(&self, port: PortNo) -> bool {
+        port == PortNo::ANY
+            || self.actions().any(|a| matches!(a, Action::Output { port: to, .. } if *to == port))
+    }
+
+    /// True when one of the rule's actions is the group, or `group` is the wildcard.
+    pub fn uses_group(&self, group: GroupId) -> bool {
+        group == GroupId::ANY
+            || self.actions().any(|a| matches!(a, Action::Group(id) if *id == group))
+    }
+
+    /// True for the rule that matches what no other does (OpenFlow 1.3.5 §5.4).
+    pub fn is_table_miss(&self) -> bool {
+        self.priority == 0 && self.key.mask == FlowKey::default()
+    }
+
+    /// When the rule is due to go, by its timeouts and its last frame.
+    pub fn expires(&self) -> Option<Millis> {
+        let after = |from: Millis, seconds: u16| {
+            (seconds > 0).then(|| Millis(from.0 + u64::from(seconds) * 1000))
+        };
+        let idle_from = self.created.max(self.counters.totals().last_used);
+        let idle = after(idle_from, self.idle_timeout);
+        [after(self.created, self.hard_timeout), idle].into_iter().flatten().min()
+    }
+
+    fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.instructions.iter().flat_map(|instruction| match instruction {
+            Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) => {
+                actions.as_slice()
+            }
+            _ => &[],
+        })
+    }
+}
+
+/// One version of a flow table.
+#[derive(Clone, Debug)]
+pub struct FlowTable {
+    /// Highest priority first.
+    tuples: Vec<Arc<Tuple>>,
+    count: usize,
+    counters: Arc<TableCounters>,
+}
+
+impl FlowTable {
+    /// An empty table with counters for `workers` writers.
+    pub fn new(workers: usize) -> Self {
+        Self { tuples: Vec::new(), count: 0, counters: Arc::new(TableCounters::new(workers)) }
+    }
+
+    /// The rule of highest priority that matches `key`. Every bit of the key that the answer
+    /// depends on is added to `consulted`.
+    pub fn lookup(&self, key: &FlowKey, consulted: &mut FlowKey) -> Option<&Arc<FlowEntry>> {
+        let mut best: Option<&Arc<FlowEntry>> = None;
+        for tuple in &self.tuples {
+            if best.is_some_and(|best| best.priority >= tuple.max_priority) {
+                break;
+            }
+            consulted.unite(&tuple.mask);
+            if let Some(found) = tuple.lookup(key)
+                && best.is_none_or(|best| found.priority > best.priority)
+            {
+                best = Some(found);
+            }
+        }
+        best
+    }
+
+    /// The rule of exactly this match and priority.
+    pub fn find(&self, key: &MatchKey, priority: u16) -> Option<&Arc<FlowEntry>> {
+        let tuple = self.tuples.iter().find(|tuple| tuple.mask == key.mask)?;
+        tuple.rules(&key.value)?.iter().find(|rule| rule.priority == priority)
+    }
+
+    /// All rules, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<FlowEntry>> {
+        self.tuples.iter().flat_map(|tuple| tuple.slots.iter().flat_map(|slot| &slot.rules))
+    }
+
+    /// Number of rules.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Lookups of this table.
+    pub fn counters(&self) -> &Arc<TableCounters> {
+        &self.counters
+    }
+
+    /// Adds a rule in place of one with the same match and priority.
+    pub(crate) fn insert(&mut self, entry: FlowEntry) {
+        let mask = entry.key.mask;
+        let index = self.tuples.iter().position(|tuple| tuple.mask == mask).unwrap_or_else(|| {
+            self.tuples.push(Arc::new(Tuple::new(mask)));
+            self.tuples.len() - 1
+        });
+        let is_new = Arc::make_mut(&mut self.tuples[index]).insert(Arc::new(entry));
+        self.count += usize::from(is_new);
+        self.sort();
+    }
+
+    /// Takes a rule away.
+    pub(crate) fn remove(&mut self, entry: &FlowEntry) -> bool {
+        let mask = &entry.key.mask;
+        let Some(index) = self.tuples.iter().position(|tuple| tuple.mask == *mask) else {
+            return false;
+        };
+        let tuple = Arc::make_mut(&mut self.tuples[index]);
+        let removed = tuple.remove(&entry.key.value, entry.priority);
+        if tuple.slots.is_empty() {
+            self.tuples.remove(index);
+        }
+        self.count -= usize::from(removed);
+        self.sort();
+        removed
+    }
+
+    fn sort(&mut self) {
+        self.tuples.sort_by_key(|tuple| std::cmp::Reverse(tuple.max_priority));
+    }
+}
+
+/// All rules with one mask.
+#[derive(Clone, Debug)]
+struct Tuple {
+    mask: FlowKey,
+    slots: HashTable<Slot>,
+    /// How many rules there are of each priority.
+    priorities: BTreeMap<u16, usize>,
+    /// The highest of them.
+    max_priority: u16,
+}
+
+/// The rules with one mask and one value, highest priority first.
+#[derive(Clone, Debug)]
+struct Slot {
+    value: FlowKey,
+    rules: Vec<Arc<FlowEntry>>,
+}
+
+impl Tuple {
+    fn new(mask: FlowKey) -> Self {
+        Self { mask, slots: HashTable::new(), priorities: BTreeMap::new(), max_priority: 0 }
+    }
+
+    fn lookup(&self, key: &FlowKey) -> Option<&Arc<FlowEntry>> {
+        self.rules(&key.masked(&self.mask))?.first()
+    }
+
+    fn rules(&self, value: &FlowKey) -> Option<&[Arc<FlowEntry>]> {
+        let slot = self.slots.find(hash_words(value.words()), |slot| slot.value == *value)?;
+        Some(&slot.rules)
+    }
+
+    /// Returns `true` when no rule was replaced.
+    fn insert(&mut self, entry: Arc<FlowEntry>) -> bool {
+        let (value, priority) = (entry.key.value, entry.priority);
+        let slot = self
+            .slots
+            .entry(
+                hash_words(value.words()),
+                |slot| slot.value == value,
+                |slot| hash_words(slot.value.words()),
+            )
+            .or_insert_with(|| Slot { value, rules: Vec::new() })
+            .into_mut();
+        match slot.rules.binary_search_by(|rule| entry.priority.cmp(&rule.priority)) {
+            Ok(same) => {
+                slot.rules[same] = entry;
+                false
+            }
+            Err(place) => {
+                slot.rules.insert(place, entry);
+                *self.priorities.entry(priority).or_default() += 1;
+                self.max_priority = self.max_priority.max(priority);
+                true
+            }
+        }
+    }
+
+    fn remove(&mut self, value: &FlowKey, priority: u16) -> bool {
+        let hash = hash_words(value.words());
+        let Ok(mut found) = self.slots.find_entry(hash, |slot| slot.value == *value) else {
+            return false;
+        };
+        let rules = &mut found.get_mut().rules;
+        let Some(index) = rules.iter().position(|rule| rule.priority == priority) else {
+            return false;
+        };
+        rules.remove(index);
+        if rules.is_empty() {
+            found.remove();
+        }
+        self.forget_priority(priority);
+        true
+    }
+
+    fn forget_priority(&mut self, priority: u16) {
+        if let Some(count) = self.priorities.get_mut(&priority) {
+            *count -= 1;
+            if *count == 0 {
+                self.priorities.remove(&priority);
+            }
+        }
+        self.max_priority = self.priorities.last_key_value().map_or(0, |(&highest, _)| highest);
+    }
+}
+
+/// Lookups of one table.
+#[derive(Debug)]
+pub struct TableCounters {
+    slots: Box<[TableSlot]>,
+}
+
+impl TableCounters {
+    fn new(workers: usize) -> Self {
+        Self { slots: (0..workers).map(|_| TableSlot::default()).collect() }
+    }
+
+    /// Counts one lookup. Only the worker `worker` may call this.
+    #[inline]
+    pub(crate) fn add(&self, worker: WorkerIndex, matched: bool) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            bump(&slot.lookups, 1);
+            bump(&slot.matches, u64::from(matched));
+        }
+    }
+
+    /// Frames looked up, and of those the ones that matched a rule.
+    pub fn totals(&self) -> (u64, u64) {
+        let sum = |field: fn(&TableSlot) -> &AtomicU64| {
+            self.slots.iter().map(|slot| field(slot).load(Ordering::Relaxed)).sum()
+        };
+        (sum(|slot| &slot.lookups), sum(|slot| &slot.matches))
+    }
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct TableSlot {
+    lookups: AtomicU64,
+    matches: AtomicU64,
+}

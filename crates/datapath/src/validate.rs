@@ -1,0 +1,168 @@
+//! What a rule's actions must satisfy before they are taken in (OpenFlow 1.3.5 §6.4, §7.4.4).
+//!
+//! Whatever passes here is done for every frame that has the fields; nothing is ignored silently.
+
+use tapswitch_openflow::{
+    Action, ErrorKind, Instruction, Match, Oxm, PortNo, TableId, VID_PRESENT,
+};
+use tapswitch_wire::{EtherType, ip_proto};
+
+use crate::group::GroupTable;
+use crate::pipeline::TABLE_COUNT;
+use crate::port::MAX_PORT;
+
+/// Checks the instructions of a rule in `table` that matches `matching`.
+pub(crate) fn instructions(
+    instructions: &[Instruction],
+    table: TableId,
+    matching: &Match,
+    groups: &GroupTable,
+) -> Result<(), ErrorKind> {
+    instructions.iter().try_for_each(|instruction| match instruction {
+        Instruction::GotoTable(next) if next.0 <= table.0 || next.0 >= TABLE_COUNT => {
+            Err(ErrorKind::OFPBIC_BAD_TABLE_ID)
+        }
+        Instruction::ApplyActions(list) | Instruction::WriteActions(list) => {
+            actions(list, Fields::of(matching), groups, Where::Rule)
+        }
+        Instruction::GotoTable(_) | Instruction::WriteMetadata { .. } => Ok(()),
+        Instruction::ClearActions => Ok(()),
+        Instruction::Meter(_) => Err(ErrorKind::OFPBIC_UNSUP_INST),
+        Instruction::Experimenter { .. } => Err(ErrorKind::OFPBIC_BAD_EXPERIMENTER),
+        Instruction::Unknown { .. } => Err(ErrorKind::OFPBIC_UNKNOWN_INST),
+    })
+}
+
+/// Checks the actions of a packet-out, whose packet may be anything.
+pub(crate) fn packet_out_actions(list: &[Action], groups: &GroupTable) -> Result<(), ErrorKind> {
+    actions(list, Fields::Unknown, groups, Where::PacketOut)
+}
+
+/// Checks the actions of a bucket, whose frames may be anything.
+pub(crate) fn bucket_actions(list: &[Action], groups: &GroupTable) -> Result<(), ErrorKind> {
+    actions(list, Fields::Unknown, groups, Where::Rule)
+}
+
+/// Where actions stand: the reserved port TABLE makes sense in a packet-out only.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Rule,
+    PacketOut,
+}
+
+/// What is known of the frames that an action will meet.
+enum Fields {
+    /// Nothing: prerequisites cannot be checked.
+    Unknown,
+    /// What the rule's match says, changed by the actions before.
+    Known { eth_type: Option<EtherType>, protocol: Option<u8>, tagged: bool },
+}
+
+impl Fields {
+    fn of(matching: &Match) -> Self {
+        let (mut eth_type, mut protocol, mut tagged) = (None, None, false);
+        for field in matching.iter() {
+            match field {
+                Oxm::EthType(value) => eth_type = Some(*value),
+                Oxm::IpProto(value) => protocol = Some(*value),
+                Oxm::VlanVid(vid) => tagged = vid.value & VID_PRESENT != 0,
+                _ => {}
+            }
+        }
+        Self::Known { eth_type, protocol, tagged }
+    }
+
+    fn has_type(&self, wanted: &[EtherType]) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Known { eth_type, .. } => eth_type.is_some_and(|t| wanted.contains(&t)),
+        }
+    }
+
+    fn has_protocol(&self, wanted: u8) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Known { protocol, .. } => *protocol == Some(wanted),
+        }
+    }
+
+    fn has_tag(&self) -> bool {
+        matches!(self, Self::Unknown | Self::Known { tagged: true, .. })
+    }
+}
+
+fn actions(
+    list: &[Action],
+    mut fields: Fields,
+    groups: &GroupTable,
+    place: Where,
+) -> Result<(), ErrorKind> {
+    list.iter().try_for_each(|action| match action {
+        Action::Output { port, .. } => output(*port, place),
+        Action::Group(id) if groups.find(*id).is_some() => Ok(()),
+        Action::Group(_) => Err(ErrorKind::OFPBAC_BAD_OUT_GROUP),
+        Action::PushVlan(EtherType::VLAN | EtherType::SERVICE_VLAN) => {
+            if let Fields::Known { tagged, .. } = &mut fields {
+                *tagged = true;
+            }
+            Ok(())
+        }
+        Action::PushVlan(_) => Err(ErrorKind::OFPBAC_BAD_ARGUMENT),
+        Action::PopVlan if fields.has_tag() => {
+            // What is under the tag is not known from the match: another pop must be allowed.
+            fields = Fields::Unknown;
+            Ok(())
+        }
+        Action::PopVlan => Err(ErrorKind::OFPBAC_MATCH_INCONSISTENT),
+        Action::DecNwTtl | Action::SetNwTtl(_) => {
+            require(fields.has_type(&[EtherType::IPV4, EtherType::IPV6]))
+        }
+        Action::SetField(field) => set_field(field, &fields),
+        Action::SetQueue(_) => Err(ErrorKind::OFPBAC_BAD_QUEUE),
+        Action::Experimenter { .. } => Err(ErrorKind::OFPBAC_BAD_EXPERIMENTER),
+        _ => Err(ErrorKind::OFPBAC_BAD_TYPE),
+    })
+}
+
+fn require(consistent: bool) -> Result<(), ErrorKind> {
+    consistent.then_some(()).ok_or(ErrorKind::OFPBAC_MATCH_INCONSISTENT)
+}
+
+/// A port that is not there yet is allowed: rules may come before the port does. Numbers that no
+/// port can have are not.
+fn output(port: PortNo, place: Where) -> Result<(), ErrorKind> {
+    match port {
+        PortNo(1..=MAX_PORT)
+        | PortNo::IN_PORT
+        | PortNo::NORMAL
+        | PortNo::FLOOD
+        | PortNo::ALL
+        | PortNo::CONTROLLER
+        | PortNo::LOCAL => Ok(()),
+        PortNo::TABLE if place == Where::PacketOut => Ok(()),
+        _ => Err(ErrorKind::OFPBAC_BAD_OUT_PORT),
+    }
+}
+
+fn set_field(field: &Oxm, fields: &Fields) -> Result<(), ErrorKind> {
+    const IP: &[EtherType] = &[EtherType::IPV4, EtherType::IPV6];
+    require(match field {
+        Oxm::EthDst(_) | Oxm::EthSrc(_) | Oxm::TunnelId(_) => true,
+        Oxm::VlanVid(_) | Oxm::VlanPcp(_) => fields.has_tag(),
+        Oxm::IpDscp(_) | Oxm::IpEcn(_) => fields.has_type(IP),
+        Oxm::Ipv4Src(_) | Oxm::Ipv4Dst(_) => fields.has_type(&[EtherType::IPV4]),
+        Oxm::Ipv6Src(_) | Oxm::Ipv6Dst(_) | Oxm::Ipv6Flabel(_) => {
+            fields.has_type(&[EtherType::IPV6])
+        }
+        Oxm::TcpSrc(_) | Oxm::TcpDst(_) => fields.has_protocol(ip_proto::TCP),
+        Oxm::UdpSrc(_) | Oxm::UdpDst(_) => fields.has_protocol(ip_proto::UDP),
+        Oxm::Icmpv4Type(_) | Oxm::Icmpv4Code(_) => fields.has_protocol(ip_proto::ICMP),
+        Oxm::Icmpv6Type(_) | Oxm::Icmpv6Code(_) => fields.has_protocol(ip_proto::ICMPV6),
+        Oxm::ArpOp(_) | Oxm::ArpSpa(_) | Oxm::ArpTpa(_) | Oxm::ArpSha(_) | Oxm::ArpTha(_) => {
+            fields.has_type(&[EtherType::ARP])
+        }
+        // What the frame is cannot be changed by a field; SCTP's CRC and the options of neighbour
+        // discovery are not rewritten.
+        _ => return Err(ErrorKind::OFPBAC_BAD_SET_TYPE),
+    })
+}
