@@ -1,0 +1,187 @@
+//! Completing partial checksums (virtio 1.2 §5.1.6.2).
+//!
+//! A partial checksum field holds the sum of the pseudo-header. What is missing is the sum over
+//! everything from `csum_start` to the frame's end, the field itself included.
+
+use tapswitch_wire::checksum::Sum;
+use tapswitch_wire::{NetHeader, NetHeaderFlags, write_u16};
+
+use crate::OffloadError;
+
+/// Completes the partial checksum of the frame `headers ++ payload` and clears its flag; does
+/// nothing when the checksum is not partial. `payload` may be empty when the frame is contiguous.
+///
+/// A sum of zero is stored as all ones, as Linux does whatever the protocol: UDP demands it
+/// (RFC 768), and every other reader of a checksum takes both for the same number.
+///
+/// # Errors
+/// [`OffloadError::Train`] for a train; [`OffloadError::Metadata`] and
+/// [`OffloadError::ChecksumOutsideHeaders`] when the metadata lies. The frame is untouched then.
+#[inline]
+pub fn complete_checksum(
+    meta: &mut NetHeader,
+    headers: &mut [u8],
+    payload: &[u8],
+) -> Result<(), OffloadError> {
+    if !meta.needs_checksum() {
+        return Ok(());
+    }
+    if meta.is_train() {
+        return Err(OffloadError::Train);
+    }
+    meta.check(headers.len() + payload.len())?;
+    let place = Place::new(meta, headers.len())?;
+    place.complete(headers, [payload, &[]]);
+    meta.flags &= !NetHeaderFlags::NEEDS_CSUM;
+    meta.csum_start = 0;
+    meta.csum_offset = 0;
+    Ok(())
+}
+
+/// Where a partial checksum lies; both are inside the headers that it was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// First byte that is summed.
+    start: usize,
+    /// The checksum field.
+    field: usize,
+}
+
+impl Place {
+    /// What `meta` says, when that lies inside headers of `headers_len` bytes.
+    #[inline]
+    pub(crate) fn new(meta: &NetHeader, headers_len: usize) -> Result<Self, OffloadError> {
+        let start = usize::from(meta.csum_start);
+        let field = start + usize::from(meta.csum_offset);
+        if field + 2 > headers_len {
+            return Err(OffloadError::ChecksumOutsideHeaders);
+        }
+        Ok(Self { start, field })
+    }
+
+    /// Sums and stores. `headers` has the length that the place was made for.
+    #[inline]
+    pub(crate) fn complete(self, headers: &mut [u8], payload: [&[u8]; 2]) {
+        let summed = &headers[self.start..];
+        let sum = add_parts(Sum::of(summed), summed.len(), payload);
+        write_u16(headers, self.field, sum.udp_checksum());
+    }
+}
+
+/// Adds `parts`, the first of which starts `offset` bytes behind the start of what is summed.
+///
+/// Bytes at an odd offset are the low halves of their words: their sum counts with its bytes
+/// swapped (RFC 1071 §2 (B)).
+#[inline]
+pub(crate) fn add_parts(sum: Sum, offset: usize, parts: [&[u8]; 2]) -> Sum {
+    let [first, second] = parts;
+    let sum = add_at(sum, offset, first);
+    if second.is_empty() {
+        return sum;
+    }
+    add_at(sum, offset + first.len(), second)
+}
+
+#[inline]
+fn add_at(sum: Sum, offset: usize, bytes: &[u8]) -> Sum {
+    let part = Sum::of(bytes).partial();
+    if offset.is_multiple_of(2) { sum.add(part) } else { sum.add(part.swap_bytes()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_wire::checksum::pseudo_header_v4;
+    use tapswitch_wire::{GsoType, MetadataError};
+
+    use super::*;
+
+    const UDP_AT: usize = 34;
+
+    #[test]
+    fn every_split_between_headers_and_payload_gives_the_same_checksum() {
+        let whole = datagram(7);
+        let mut contiguous = whole.clone();
+        complete_checksum(&mut udp_meta(), &mut contiguous, &[]).unwrap();
+        assert!(is_valid(&contiguous));
+        for split in UDP_AT + 8..=whole.len() {
+            let (headers, payload) = whole.split_at(split);
+            let mut headers = headers.to_vec();
+            let mut meta = udp_meta();
+            complete_checksum(&mut meta, &mut headers, payload).unwrap();
+            assert_eq!([&headers, payload].concat(), contiguous, "split at {split}");
+            assert_eq!(meta, NetHeader::PLAIN);
+        }
+    }
+
+    #[test]
+    fn a_checksum_of_zero_is_sent_as_ones() {
+        let mut frame = datagram(2);
+        frame[UDP_AT + 8..].fill(0);
+        let mut sum = frame.clone();
+        complete_checksum(&mut udp_meta(), &mut sum, &[]).unwrap();
+        // Adding the checksum as data leaves a sum of all ones, a checksum of zero.
+        let checksum = [sum[UDP_AT + 6], sum[UDP_AT + 7]];
+        frame[UDP_AT + 8..].copy_from_slice(&checksum);
+        complete_checksum(&mut udp_meta(), &mut frame, &[]).unwrap();
+        assert_eq!(frame[UDP_AT + 6..UDP_AT + 8], [0xff, 0xff]);
+    }
+
+    #[test]
+    fn a_complete_checksum_stays() {
+        let mut frame = datagram(5);
+        let before = frame.clone();
+        let mut meta = NetHeader { flags: NetHeaderFlags::DATA_VALID, ..NetHeader::PLAIN };
+        complete_checksum(&mut meta, &mut frame, &[]).unwrap();
+        assert_eq!((frame, meta.flags), (before, NetHeaderFlags::DATA_VALID));
+    }
+
+    #[test]
+    fn lies_are_named_and_change_nothing() {
+        let mut frame = datagram(5);
+        let before = frame.clone();
+        let mut check = |meta: NetHeader, error: OffloadError| {
+            let (headers, payload) = frame.split_at_mut(UDP_AT + 8);
+            assert_eq!(complete_checksum(&mut meta.clone(), headers, payload), Err(error));
+            assert_eq!(frame, before);
+        };
+        let meta = udp_meta();
+        let train = NetHeader { gso_type: GsoType::UDP_L4, gso_size: 100, ..meta };
+        check(train, OffloadError::Train);
+        let in_payload = NetHeader { csum_start: UDP_AT as u16 + 2, ..meta };
+        check(in_payload, OffloadError::ChecksumOutsideHeaders);
+        let in_addresses = NetHeader { csum_start: 8, ..meta };
+        check(in_addresses, MetadataError::Checksum.into());
+        let outside = NetHeader { csum_offset: u16::MAX, ..meta };
+        check(outside, MetadataError::Checksum.into());
+    }
+
+    fn udp_meta() -> NetHeader {
+        NetHeader {
+            flags: NetHeaderFlags::NEEDS_CSUM,
+            csum_start: UDP_AT as u16,
+            csum_offset: 6,
+            ..NetHeader::PLAIN
+        }
+    }
+
+    /// A UDP datagram with a partial checksum.
+    fn datagram(payload_len: usize) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        let len = 8 + payload_len as u8;
+        frame.extend([0x45, 0, 0, 20 + len, 0, 1, 0, 0, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        let partial = pseudo_header_v4(&frame[26..30], &frame[30..34], 17, len.into()).partial();
+        frame.extend([0x12, 0x34, 0, 53, 0, len]);
+        frame.extend(partial.to_be_bytes());
+        frame.extend((0..payload_len).map(|i| i as u8 ^ 0xa5));
+        frame
+    }
+
+    fn is_valid(frame: &[u8]) -> bool {
+        let udp = &frame[UDP_AT..];
+        pseudo_header_v4(&frame[26..30], &frame[30..34], 17, udp.len() as u16)
+            .add_bytes(udp)
+            .partial()
+            == 0xffff
+    }
+}

@@ -1,0 +1,46 @@
+//! Why a frame cannot be given to a port without offloads.
+
+use tapswitch_wire::MetadataError;
+
+/// Why a train cannot be cut or a checksum not completed. The frame's sender is at fault, except
+/// for [`Train`](Self::Train) and [`NotATrain`](Self::NotATrain), which are the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OffloadError {
+    /// The metadata contradicts itself or the frame's length.
+    #[error("the metadata cannot be true: {0}; drop the frame")]
+    Metadata(#[from] MetadataError),
+    /// The checksum field, or the start of what it sums, does not lie in the headers.
+    #[error("csum_start or csum_offset points behind the headers; drop the frame")]
+    ChecksumOutsideHeaders,
+    /// The checksum is not the one of the TCP or UDP header that the frame has.
+    #[error("csum_start or csum_offset does not point at the TCP or UDP checksum; drop the train")]
+    ChecksumPlace,
+    /// A UDP train must come with a partial checksum (virtio 1.2 §5.1.6.2.1).
+    #[error("a UDP train without a partial checksum; drop the train")]
+    ChecksumMissing,
+    /// The headers end before the TCP or UDP header does, or are no headers at all.
+    #[error("the headers do not reach through TCP or UDP; drop the train")]
+    Headers,
+    /// `gso_type` names another protocol than the headers do.
+    #[error("gso_type is not the protocol of the headers; drop the train")]
+    Protocol,
+    /// A train that is a fragment of an IP packet.
+    #[error("the IP header says that the train is a fragment; drop the train")]
+    Fragment,
+    /// A kind of train that is not cut here.
+    #[error("{0} cannot be cut; have the sender turn that offload off")]
+    Unsupported(&'static str),
+    /// `gso_size` is so large that the length field of IP could not hold a packet's length.
+    #[error("gso_size makes packets longer than IP allows; drop the train")]
+    SegmentTooLong,
+    /// More bytes than any sender puts into a train.
+    #[error("the train is longer than 1 MiB; drop it")]
+    TrainTooLong,
+    /// A frame that is not a train was to be cut.
+    #[error("the frame is no train; complete its checksum instead")]
+    NotATrain,
+    /// A train was to get one checksum over all its packets.
+    #[error("a train has a checksum for each packet; cut it instead")]
+    Train,
+}

@@ -1,0 +1,217 @@
+//! What changes in the headers from one packet of a train to the next.
+//!
+//! Each header's sum is taken once, without the fields that change. Writing a packet's headers is
+//! then copying the train's, storing those fields, and adding them to that sum.
+
+use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16, write_u32};
+
+use crate::checksum::add_parts;
+
+/// Which packet of the train it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    /// Packets before it.
+    pub(crate) index: u32,
+    /// Payload bytes before it.
+    pub(crate) offset: u32,
+    /// No packet comes behind it.
+    pub(crate) is_last: bool,
+}
+
+/// The IP header's part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Network {
+    /// IPv4: total length, identification and header checksum change.
+    V4 {
+        /// Start of the header in the frame.
+        at: usize,
+        /// Sum of the header without the three.
+        sum: Sum,
+        /// Identification of the first packet.
+        identification: u16,
+    },
+    /// IPv6: the payload length changes.
+    V6 {
+        /// Start of the fixed header in the frame.
+        at: usize,
+    },
+}
+
+impl Network {
+    /// For the whole IPv4 header in `at..end` of `headers`.
+    pub(crate) fn v4(headers: &[u8], at: usize, end: usize) -> Self {
+        let header = &headers[at..end];
+        let identification = read_u16(header, ipv4::field::IDENTIFICATION);
+        let sum = Sum::of(header)
+            .remove(read_u16(header, ipv4::field::TOTAL_LENGTH))
+            .remove(identification)
+            .remove(read_u16(header, ipv4::field::CHECKSUM));
+        Self::V4 { at, sum, identification }
+    }
+
+    /// What the length field counts of a frame of `frame_len` bytes.
+    #[inline]
+    pub(crate) fn length(&self, frame_len: usize) -> usize {
+        match *self {
+            Self::V4 { at, .. } => frame_len - at,
+            Self::V6 { at } => frame_len - at - ipv6::HEADER_LEN,
+        }
+    }
+
+    /// Stores the fields of the packet at `index`, a frame of `frame_len` bytes.
+    #[inline]
+    pub(crate) fn write(&self, headers: &mut [u8], frame_len: usize, index: u32) {
+        let length = checked_len(self.length(frame_len));
+        match *self {
+            Self::V4 { at, sum, identification } => {
+                // Linux counts on even with "don't fragment" set: nothing in the metadata says
+                // that the sender's own packets all have the same identification.
+                let identification = identification.wrapping_add(low_half(index));
+                let checksum = sum.add(length).add(identification).checksum();
+                write_u16(headers, at + ipv4::field::TOTAL_LENGTH, length);
+                write_u16(headers, at + ipv4::field::IDENTIFICATION, identification);
+                write_u16(headers, at + ipv4::field::CHECKSUM, checksum);
+            }
+            Self::V6 { at } => write_u16(headers, at + ipv6::field::PAYLOAD_LENGTH, length),
+        }
+    }
+
+    /// The pseudo-header's sum without a length.
+    fn pseudo_header(&self, headers: &[u8], protocol: u8) -> Sum {
+        match *self {
+            Self::V4 { at, .. } => {
+                let header = &headers[at..];
+                let (src, dst) = (&header[ipv4::field::SRC], &header[ipv4::field::DST]);
+                pseudo_header_v4(src, dst, protocol, 0)
+            }
+            Self::V6 { at } => {
+                let header = &headers[at..];
+                let (src, dst) = (&header[ipv6::field::SRC], &header[ipv6::field::DST]);
+                pseudo_header_v6(src, dst, protocol, 0)
+            }
+        }
+    }
+}
+
+/// The TCP header's part: sequence number, flags and checksum change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tcp {
+    /// Start of the header in the frame.
+    at: usize,
+    /// Sum of pseudo-header and header without the three and without a length.
+    sum: Sum,
+    /// Sequence number of the train's first byte.
+    sequence: u32,
+    /// Flags of the train.
+    flags: u8,
+}
+
+impl Tcp {
+    /// For the whole TCP header from `at` to the end of `headers`. `partial_of_len` is the length
+    /// that its partial checksum counts, or `None` when it holds none.
+    pub(crate) fn new(
+        headers: &[u8],
+        at: usize,
+        network: &Network,
+        partial_of_len: Option<u32>,
+    ) -> Self {
+        let header = &headers[at..];
+        let checksum = read_u16(header, tcp::field::CHECKSUM);
+        let pseudo_header = match partial_of_len {
+            Some(len) => remove_u32(Sum::from_partial(checksum), len),
+            None => network.pseudo_header(headers, ip_proto::TCP),
+        };
+        let sequence = read_u32(header, tcp::field::SEQUENCE);
+        let flags = header[tcp::field::FLAGS];
+        let header_sum = Sum::of(header).remove(checksum).remove(u16::from(flags));
+        Self {
+            at,
+            sum: remove_u32(header_sum, sequence).add(pseudo_header.partial()),
+            sequence,
+            flags,
+        }
+    }
+
+    /// Stores the fields of the packet at `position` with `payload`.
+    #[inline]
+    pub(crate) fn write(&self, headers: &mut [u8], payload: [&[u8]; 2], position: Position) {
+        let sequence = self.sequence.wrapping_add(position.offset);
+        let mut flags = self.flags;
+        if position.index != 0 {
+            flags &= !FIRST_ONLY;
+        }
+        if !position.is_last {
+            flags &= !LAST_ONLY;
+        }
+        let (len, sum) = with_payload(self.sum, headers.len() - self.at, payload);
+        let sum = sum.add(len).add_u32(sequence).add(u16::from(flags));
+        write_u32(headers, self.at + tcp::field::SEQUENCE, sequence);
+        headers[self.at + tcp::field::FLAGS] = flags;
+        write_u16(headers, self.at + tcp::field::CHECKSUM, sum.checksum());
+    }
+}
+
+/// The UDP header's part: length and checksum change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Udp {
+    /// Start of the header in the frame.
+    at: usize,
+    /// Sum of pseudo-header and ports without a length.
+    sum: Sum,
+}
+
+impl Udp {
+    /// For the whole UDP header at `at`, which holds a partial checksum of the length that the
+    /// header says.
+    pub(crate) fn new(headers: &[u8], at: usize) -> Self {
+        let header = &headers[at..];
+        let sum = Sum::from_partial(read_u16(header, udp::field::CHECKSUM))
+            .remove(read_u16(header, udp::field::LENGTH))
+            .add(read_u16(header, udp::field::SRC_PORT))
+            .add(read_u16(header, udp::field::DST_PORT));
+        Self { at, sum }
+    }
+
+    /// Stores the fields of a packet with `payload`.
+    #[inline]
+    pub(crate) fn write(&self, headers: &mut [u8], payload: [&[u8]; 2]) {
+        let (len, sum) = with_payload(self.sum, headers.len() - self.at, payload);
+        // The length counts twice: in the header and in the pseudo-header.
+        let sum = sum.add(len).add(len);
+        write_u16(headers, self.at + udp::field::LENGTH, len);
+        write_u16(headers, self.at + udp::field::CHECKSUM, sum.udp_checksum());
+    }
+}
+
+/// Adds `payload` behind a header of `header_len` bytes, an even number. Returns the length of
+/// both and the sum.
+#[inline]
+fn with_payload(sum: Sum, header_len: usize, payload: [&[u8]; 2]) -> (u16, Sum) {
+    let [first, second] = payload;
+    let len = header_len + first.len() + second.len();
+    (checked_len(len), add_parts(sum, header_len, payload))
+}
+
+#[inline]
+fn remove_u32(sum: Sum, value: u32) -> Sum {
+    sum.remove(low_half(value >> 16)).remove(low_half(value))
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the low half is asked for")]
+const fn low_half(value: u32) -> u16 {
+    value as u16
+}
+
+/// Narrows a length that was checked against `u16::MAX` when the train was taken.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "checked by `Segments::new`")]
+const fn checked_len(len: usize) -> u16 {
+    len as u16
+}
+
+/// Flags that only the first packet keeps.
+const FIRST_ONLY: u8 = tcp::CWR;
+/// Flags that only the last packet keeps.
+const LAST_ONLY: u8 = tcp::FIN | tcp::PSH;

@@ -1,0 +1,443 @@
+//! Linux's own software segmentation as the judge.
+//!
+//! Two taps hang on a bridge in a network namespace of their own. A train written into the first
+//! leaves through the second, which takes no offloads, so the kernel has to cut it. What comes out
+//! must be what [`Segments`](tapswitch_offload::Segments) makes of the same train, byte for byte.
+//! The namespace and all in it vanish with the thread that made it.
+//!
+//! Where the two part on purpose (Linux 6.18):
+//! - A TCP train whose payload just fits one packet is lost in the kernel: the check of the
+//!   metadata counts options (and more, without a partial checksum) as payload and takes it for a
+//!   train, the cutting does not and refuses. We pass it on.
+//! - The kernel does not know tags of type 0x9100 and at most 7 tags; we do.
+//! - The kernel repeats fragment fields and removes jumbo options; we refuse both.
+//! - Bridge netfilter would trim a frame to the IP length before it is cut; it is turned off here.
+//!
+//! Needs root, `/dev/net/tun` and `ip`; without them the tests say `SKIP:` and pass.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod common;
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, Upper, cut, trains, with_zero_checksum};
+use proptest::test_runner::{Config, TestRunner};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use tapswitch_offload::{Segments, complete_checksum};
+use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader, ipv6, tcp};
+
+#[test]
+fn trains_of_every_kind() {
+    in_namespace(|path| {
+        for train in every_kind_of_train() {
+            path.compare(&train);
+        }
+    });
+}
+
+#[test]
+fn flags_of_tcp() {
+    in_namespace(|path| {
+        let flags = [
+            ACK | tcp::FIN | tcp::PSH,
+            ACK | tcp::CWR,
+            ACK | tcp::CWR | tcp::PSH | tcp::FIN,
+            0xff,
+            0,
+        ];
+        for flags in flags {
+            for bits in [0, GsoType::ECN] {
+                for train in [Train::tcp_v4(), Train::tcp_v6().tagged(&[S_TAG, C_TAG])] {
+                    path.compare(&train.flags(flags).gso_bits(bits));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn headers_of_every_length() {
+    in_namespace(|path| {
+        for words in 0..=10 {
+            let mut train = Train::tcp_v4();
+            train.ip =
+                Ip::V4 { options: words, dont_fragment: words % 2 == 0, identification: 0xfffe };
+            path.compare(&train);
+            train.upper =
+                Upper::Tcp { options: words, flags: ACK, sequence: u32::MAX - 1, gso_bits: 0 };
+            path.compare(&train);
+        }
+        let chains: [&[u8]; 4] = [
+            &[ipv6::HOP_BY_HOP],
+            &[ipv6::ROUTING],
+            &[ipv6::DESTINATION_OPTIONS; 8],
+            &[ipv6::HOP_BY_HOP, ipv6::ROUTING, ipv6::DESTINATION_OPTIONS],
+        ];
+        for chain in chains {
+            for mut train in [Train::tcp_v6(), Train::udp_v6()] {
+                train.ip = Ip::V6 { extensions: chain.to_vec() };
+                path.compare(&train);
+            }
+        }
+    });
+}
+
+#[test]
+fn trains_that_fit_one_packet() {
+    in_namespace(|path| {
+        for payload_len in [0, 1, 99, 1436] {
+            for train in [Train::tcp_v4(), Train::tcp_v6(), Train::udp_v4()] {
+                path.compare(&train.sized(payload_len, 1448).flags(0xff));
+            }
+        }
+    });
+}
+
+#[test]
+fn checksums_from_nothing_and_from_nonsense() {
+    in_namespace(|path| {
+        for mut train in [Train::tcp_v4(), Train::tcp_v6().tagged(&[C_TAG])] {
+            train.is_partial = false;
+            path.compare(&train);
+        }
+        for train in [Train::tcp_v4(), Train::udp_v4(), Train::udp_v6()] {
+            let at = train.upper_at() + usize::from(train.meta().csum_offset);
+            for partial in [[0, 0], [0xff, 0xff], [0x12, 0x34]] {
+                let mut frame = train.frame();
+                frame[at..at + 2].copy_from_slice(&partial);
+                path.compare_frame(&train, &frame);
+            }
+            path.compare_frame(&train, &with_zero_checksum(&train));
+        }
+    });
+}
+
+#[test]
+fn lengths_that_lie() {
+    in_namespace(|path| {
+        for train in [Train::tcp_v4(), Train::udp_v4()] {
+            for length in [[0, 0], [0, 1], [0xff, 0xff]] {
+                let mut frame = train.frame();
+                frame[16..18].copy_from_slice(&length);
+                path.compare_frame(&train, &frame);
+            }
+        }
+        for train in [Train::tcp_v6(), Train::udp_v6()] {
+            let mut padded = train.frame();
+            padded.extend([0; 5]);
+            path.compare_frame(&train, &padded);
+            padded[18..20].copy_from_slice(&[0, 0]);
+            path.compare_frame(&train, &padded);
+        }
+        let train = Train::udp_v6();
+        let mut frame = train.frame();
+        frame[58..60].copy_from_slice(&[0, 9]);
+        path.compare_frame(&train, &frame);
+        path.compare(&Train::tcp_v4().sized(65_495, 1448));
+    });
+}
+
+#[test]
+fn random_trains() {
+    in_namespace(|path| {
+        let path = RefCell::new(path);
+        let config = Config { cases: 500, failure_persistence: None, ..Config::default() };
+        TestRunner::new(config)
+            .run(&trains(), |train| {
+                if is_for_the_kernel(&train) {
+                    path.borrow_mut().compare(&train);
+                }
+                Ok(())
+            })
+            .unwrap();
+    });
+}
+
+#[test]
+fn what_the_kernel_refuses_we_refuse() {
+    in_namespace(|path| {
+        let mut cases = Vec::new();
+        let train = Train::tcp_v4();
+        let meta = train.meta();
+        let wrong_metas = [
+            gso(meta, GsoType::TCPV6),
+            gso(meta, GsoType::UDP_L4),
+            gso(meta, GsoType(GsoType::UDP_L4.0 | GsoType::ECN)),
+            gso(meta, GsoType(2)),
+            NetHeader { gso_size: 0, ..meta },
+            NetHeader { csum_start: 38, ..meta },
+            NetHeader { csum_offset: 6, ..meta },
+        ];
+        cases.extend(wrong_metas.map(|meta| (meta, train.frame())));
+        let udp = Train::udp_v4();
+        let with_ecn = gso(udp.meta(), GsoType(GsoType::UDP_L4.0 | GsoType::ECN));
+        cases.push((with_ecn, udp.frame()));
+        for extension in [ipv6::FRAGMENT, 51, 135] {
+            let mut train = Train::tcp_v6();
+            train.ip = Ip::V6 { extensions: vec![extension] };
+            cases.push((train.meta(), train.frame()));
+        }
+        let mut no_checksum = Train::udp_v6();
+        no_checksum.is_partial = false;
+        cases.push((no_checksum.meta(), no_checksum.frame()));
+        for (meta, frame) in cases {
+            let kernels = path.forward(&meta, &frame).unwrap_or_default();
+            assert!(kernels.is_empty(), "the kernel cuts {meta:?}");
+            assert!(Segments::new(&meta, &frame, &[]).is_err(), "{meta:?}");
+        }
+    });
+}
+
+#[test]
+fn checksums_of_plain_frames() {
+    in_namespace(|path| {
+        for train in [Train::tcp_v4(), Train::udp_v4(), Train::tcp_v6(), Train::udp_v6()] {
+            for payload_len in [0, 1, 2, 1447] {
+                let train = train.clone().sized(payload_len, 0).tagged(&[C_TAG]);
+                let mut meta = gso(train.meta(), GsoType::NONE);
+                let mut frame = train.frame();
+                let kernels = path.forward(&meta, &frame).unwrap();
+                complete_checksum(&mut meta, &mut frame, &[]).unwrap();
+                assert_eq!(kernels, [frame], "{train:?}");
+            }
+        }
+    });
+}
+
+/// A path through the kernel: what is written into `from` comes out of `to`.
+struct Path {
+    from: Tap,
+    to: Tap,
+    /// Markers sent so far.
+    markers: u16,
+}
+
+impl Path {
+    fn new() -> io::Result<Self> {
+        for (switch, value) in SWITCHES {
+            // What a kernel has no switch for needs no switching.
+            let _ = fs::write(switch, value);
+        }
+        let mut path = Self { from: Tap::new("from")?, to: Tap::new("to")?, markers: 0 };
+        ip("link add name bridge mtu 9000 type bridge mcast_snooping 0")?;
+        for name in ["from", "to"] {
+            ip(&format!("link set dev {name} master bridge mtu 9000 up"))?;
+        }
+        ip("link set dev bridge up")?;
+        path.wait_until_it_forwards();
+        Ok(path)
+    }
+
+    fn compare(&mut self, train: &Train) {
+        self.compare_frame(train, &train.frame());
+    }
+
+    /// Has `frame`, a variant of what `train` makes, cut by both.
+    fn compare_frame(&mut self, train: &Train, frame: &[u8]) {
+        let kernels = self
+            .forward(&train.meta(), frame)
+            .unwrap_or_else(|error| panic!("the kernel refuses {train:?}: {error}"));
+        let ours = cut(&train.meta(), frame, &[])
+            .unwrap_or_else(|error| panic!("we refuse {train:?}: {error}"));
+        let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&ours), lengths(&kernels), "{train:?}");
+        for (index, (ours, kernels)) in ours.iter().zip(&kernels).enumerate() {
+            let differs = ours.iter().zip(kernels).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "offset in packet {index} of {train:?}");
+        }
+    }
+
+    /// Sends a frame and returns all frames that come out before the marker sent behind it.
+    fn forward(&mut self, meta: &NetHeader, frame: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        self.from.write(meta, frame)?;
+        let marker = self.send_marker();
+        let deadline = Instant::now() + PATIENCE;
+        let mut frames = Vec::new();
+        loop {
+            let (meta, frame) = self.to.read(deadline).expect("the marker gets lost");
+            if frame == marker {
+                return Ok(frames);
+            }
+            assert_eq!(meta, NetHeader::PLAIN, "nothing is left undone");
+            frames.push(frame);
+        }
+    }
+
+    /// Links come up asynchronously: sends markers until one arrives.
+    fn wait_until_it_forwards(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let marker = self.send_marker();
+            let soon = Instant::now() + Duration::from_millis(20);
+            while let Some((_, frame)) = self.to.read(soon) {
+                if frame == marker {
+                    return;
+                }
+            }
+            assert!(Instant::now() < deadline, "the bridge never forwards");
+        }
+    }
+
+    /// A frame of a type for local experiments, another one each time.
+    fn send_marker(&mut self) -> Vec<u8> {
+        self.markers += 1;
+        let mut frame = vec![2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa, 0x88, 0xb5];
+        frame.extend(self.markers.to_be_bytes());
+        frame.resize(60, 0);
+        // The interface may still be down when the first ones are sent.
+        let _ = self.from.write(&NetHeader::PLAIN, &frame);
+        frame
+    }
+}
+
+/// A tap device with a virtio network header and without offloads.
+struct Tap(File);
+
+impl Tap {
+    fn new(name: &str) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open("/dev/net/tun")?;
+        // SAFETY: an `ifreq` of zeros is valid: it holds integers and unions of them.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from.cast_signed();
+        }
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        request.ifr_ifru.ifru_flags = i16::try_from(flags).unwrap();
+        let header_len = i32::try_from(NET_HEADER_LEN).unwrap();
+        let fd = file.as_raw_fd();
+        // SAFETY: the descriptor is open, and TUNSETIFF reads and writes one `ifreq`, which
+        // `request` is.
+        check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })?;
+        // SAFETY: the descriptor is open, and TUNSETVNETHDRSZ reads one `int`.
+        check(unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ, &raw const header_len) })?;
+        // SAFETY: the descriptor is open, and TUNSETOFFLOAD takes an integer, no pointer.
+        check(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, 0 as libc::c_ulong) })?;
+        Ok(Self(file))
+    }
+
+    fn write(&self, meta: &NetHeader, frame: &[u8]) -> io::Result<()> {
+        let bytes = [&meta.encode(), frame].concat();
+        let written = (&self.0).write(&bytes)?;
+        assert_eq!(written, bytes.len());
+        Ok(())
+    }
+
+    /// The next frame, or `None` after the deadline.
+    fn read(&self, deadline: Instant) -> Option<(NetHeader, Vec<u8>)> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).unwrap();
+        let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
+        if poll(&mut ready, Some(&timeout)).unwrap() == 0 {
+            return None;
+        }
+        let mut bytes = vec![0; 10_000];
+        let len = (&self.0).read(&mut bytes).unwrap();
+        let (header, frame) = bytes[..len].split_first_chunk().unwrap();
+        Some((NetHeader::decode(header), frame.to_vec()))
+    }
+}
+
+/// Runs `test` in a network namespace of its own, in a thread of its own: the harness may run
+/// tests in the main thread, which must stay where it is.
+fn in_namespace(test: impl FnOnce(&mut Path) + Send + 'static) {
+    if let Err(missing) = prerequisites() {
+        // Not `println!`, which the harness swallows when a test passes. In one piece and on a line
+        // of its own, whatever the harness and other tests print meanwhile.
+        let line = format!("\nSKIP: cutting trains in the kernel: {missing}\n");
+        let _ = io::stderr().write_all(line.as_bytes());
+        return;
+    }
+    let body = move || {
+        // SAFETY: only CLONE_FILES could invalidate what other threads hold, and it is not set.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+        test(&mut Path::new().unwrap());
+    };
+    if let Err(panic) = thread::spawn(body).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn prerequisites() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("needs root".to_owned());
+    }
+    let tun = File::open("/dev/net/tun");
+    tun.map_err(|error| format!("needs /dev/net/tun: {error}"))?;
+    ip("-V").map_err(|error| format!("needs `ip`: {error}"))
+}
+
+fn ip(arguments: &str) -> io::Result<()> {
+    let output = Command::new("ip").args(arguments.split(' ')).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("ip {arguments}: {why}")))
+}
+
+fn check(returned: libc::c_int) -> io::Result<()> {
+    if returned < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn gso(meta: NetHeader, gso_type: GsoType) -> NetHeader {
+    NetHeader { gso_type, ..meta }
+}
+
+/// Tag stacks, kinds and sizes, each with each.
+fn every_kind_of_train() -> impl Iterator<Item = Train> {
+    let stacks: [&[u32]; 6] =
+        [&[], &[C_TAG], &[S_TAG], &[S_TAG, C_TAG], &[C_TAG, C_TAG], &[S_TAG, S_TAG, C_TAG]];
+    let kinds = [Train::tcp_v4(), Train::tcp_v6(), Train::udp_v4(), Train::udp_v6()];
+    stacks.into_iter().flat_map(move |tags| {
+        kinds.clone().into_iter().flat_map(move |kind| {
+            SIZES.map(|(payload_len, gso_size)| {
+                kind.clone().tagged(tags).sized(payload_len, gso_size)
+            })
+        })
+    })
+}
+
+/// False for what the head of this file lists, and for USO trains of more than 128 datagrams,
+/// which the kernel does not take.
+fn is_for_the_kernel(train: &Train) -> bool {
+    let size = usize::from(train.gso_size);
+    let is_lost = train.payload_len <= size && train.payload_len + train.headers_len() > size;
+    let packets_max = match train.upper {
+        Upper::Tcp { .. } => usize::MAX,
+        Upper::Udp => 128,
+    };
+    !is_lost && train.payload_len.div_ceil(size) <= packets_max && !train.tags.contains(&LEGACY_TAG)
+}
+
+/// Payload and packet sizes: exact multiples, odd ones, one byte too many, a full train.
+const SIZES: [(usize, u16); 8] = [
+    (5068, 1448),
+    (2896, 1448),
+    (1449, 1448),
+    (4001, 1001),
+    (999, 333),
+    (7, 3),
+    (100, 1),
+    (65_000, 1447),
+];
+
+/// No hellos of IPv6 on new interfaces, no packet filter in the bridge.
+const SWITCHES: [(&str, &str); 4] = [
+    ("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1"),
+    ("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"),
+    ("/proc/sys/net/bridge/bridge-nf-call-iptables", "0"),
+    ("/proc/sys/net/bridge/bridge-nf-call-ip6tables", "0"),
+];
+
+/// How long the kernel may take; it needs milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);

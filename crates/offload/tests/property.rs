@@ -1,0 +1,190 @@
+//! Properties of every train, with another implementation (`etherparse`) as the judge.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "helpers of tests, on lengths that they chose"
+)]
+
+mod common;
+
+use common::{Ip, Train, Upper, cut, trains};
+use etherparse::{Ipv4Slice, Ipv6Slice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use tapswitch_offload::{complete_checksum, segment_frame_len_max, wire_bytes};
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, tcp};
+
+proptest! {
+    #[test]
+    fn every_train_becomes_valid_packets(train in trains(), split in any::<Index>()) {
+        let (meta, frame) = (train.meta(), train.frame());
+        let headers_len = train.headers_len();
+        let (headers, payload) = frame.split_at(headers_len + split.index(train.payload_len + 1));
+        let frames = cut(&meta, headers, payload).unwrap();
+
+        let joined: Vec<u8> = frames.iter().flat_map(|f| &f[headers_len..]).copied().collect();
+        prop_assert_eq!(&joined[..], &frame[headers_len..]);
+        prop_assert_eq!(frames.len(), meta.wire_packets(train.payload_len) as usize);
+        let longest = frames.iter().map(Vec::len).max().unwrap();
+        prop_assert_eq!(longest, segment_frame_len_max(&meta, headers_len, frame.len()));
+        let total: usize = frames.iter().map(Vec::len).sum();
+        prop_assert_eq!(total as u64, wire_bytes(&meta, headers_len, frame.len()));
+        for (index, segment) in frames.iter().enumerate() {
+            let size = usize::from(train.gso_size);
+            let is_full = segment.len() == headers_len + size;
+            prop_assert!(is_full || index + 1 == frames.len(), "only the last may be shorter");
+            judge(&train, segment, index, frames.len());
+        }
+    }
+
+    #[test]
+    fn a_completed_checksum_is_valid(train in trains(), split in any::<Index>()) {
+        let mut meta = NetHeader { gso_type: GsoType::NONE, ..train.meta() };
+        let mut frame = train.frame();
+        let headers_len = train.headers_len();
+        let split = headers_len + split.index(train.payload_len + 1);
+        let (headers, payload) = frame.split_at_mut(split);
+        complete_checksum(&mut meta, headers, payload).unwrap();
+        if train.is_partial {
+            judge_checksums(&frame[train.network_at()..]);
+        }
+    }
+
+    #[test]
+    fn no_bytes_and_no_metadata_make_it_panic(
+        meta in metas(),
+        bytes in vec(any::<u8>(), 0..300),
+        split in any::<Index>(),
+    ) {
+        let mut bytes = bytes;
+        let split = split.index(bytes.len() + 1);
+        let (headers, payload) = bytes.split_at_mut(split);
+        let _ = cut(&meta, headers, payload);
+        let _ = complete_checksum(&mut meta.clone(), headers, payload);
+    }
+
+    #[test]
+    fn no_damage_to_a_train_makes_it_panic(
+        train in trains(),
+        meta in metas(),
+        use_meta in any::<bool>(),
+        damage in vec((any::<Index>(), any::<u8>()), 0..4),
+        len in any::<Index>(),
+        split in any::<Index>(),
+    ) {
+        let mut frame = train.frame();
+        for (at, value) in damage {
+            let at = at.index(train.headers_len());
+            frame[at] = value;
+        }
+        frame.truncate(len.index(frame.len()));
+        let (headers, payload) = frame.split_at(split.index(frame.len() + 1));
+        let meta = if use_meta { meta } else { train.meta() };
+        if let Ok(frames) = cut(&meta, headers, payload) {
+            let payload_len: usize = frames.iter().map(Vec::len).sum::<usize>();
+            prop_assert!(payload_len >= frame.len(), "no byte gets lost");
+        }
+    }
+}
+
+/// Checks one packet of `train` by what `etherparse` reads out of it.
+fn judge(train: &Train, frame: &[u8], index: usize, count: usize) {
+    assert_eq!(frame[..train.network_at()], train.frame()[..train.network_at()]);
+    let packet = &frame[train.network_at()..];
+    // Etherparse refuses lengths that do not fit the slice.
+    let sliced = SlicedPacket::from_ip(packet).unwrap();
+    if train.is_partial || count > 1 {
+        judge_checksums(packet);
+    }
+    if let (Some(NetSlice::Ipv4(ip)), Ip::V4 { identification, .. }) = (&sliced.net, &train.ip) {
+        let expected = identification.wrapping_add(index as u16);
+        assert_eq!(ip.header().identification(), expected);
+        assert_eq!(usize::from(ip.header().total_len()), packet.len());
+    }
+    match (&sliced.transport, &train.upper) {
+        (Some(TransportSlice::Tcp(tcp)), Upper::Tcp { flags, sequence, .. }) => {
+            let offset = (index * usize::from(train.gso_size)) as u32;
+            assert_eq!(tcp.sequence_number(), sequence.wrapping_add(offset));
+            judge_flags(tcp, *flags, index == 0, index + 1 == count);
+        }
+        (Some(TransportSlice::Udp(udp)), Upper::Udp) => {
+            let udp_len = packet.len() - (train.upper_at() - train.network_at());
+            assert_eq!(usize::from(udp.length()), udp_len);
+        }
+        (found, sent) => panic!("sent {sent:?}, found {found:?}"),
+    }
+}
+
+fn judge_flags(found: &TcpSlice, sent: u8, is_first: bool, is_last: bool) {
+    assert_eq!(found.cwr(), sent & tcp::CWR != 0 && is_first);
+    assert_eq!(found.fin(), sent & tcp::FIN != 0 && is_last);
+    assert_eq!(found.psh(), sent & tcp::PSH != 0 && is_last);
+    assert_eq!(found.ack(), sent & 0x10 != 0);
+    assert_eq!(found.urg(), sent & 0x20 != 0);
+    assert_eq!(found.ece(), sent & 0x40 != 0);
+}
+
+/// Checks the checksums of the IP packet `packet`.
+fn judge_checksums(packet: &[u8]) {
+    let sliced = SlicedPacket::from_ip(packet).unwrap();
+    let (found, expected) = match (&sliced.net, &sliced.transport) {
+        (Some(NetSlice::Ipv4(ip)), Some(transport)) => {
+            let header = ip.header().to_header();
+            assert_eq!(header.header_checksum, header.calc_header_checksum());
+            checksums_v4(ip, transport)
+        }
+        (Some(NetSlice::Ipv6(ip)), Some(transport)) => checksums_v6(ip, transport),
+        other => panic!("no IP packet: {other:?}"),
+    };
+    // Both stand for zero; only UDP tells them apart.
+    let zero = |checksum: u16| if checksum == 0xffff { 0 } else { checksum };
+    assert_eq!(zero(found), zero(expected));
+    if matches!(sliced.transport, Some(TransportSlice::Udp(_))) {
+        assert_ne!(found, 0, "zero would mean that there is no checksum");
+    }
+}
+
+fn checksums_v4(ip: &Ipv4Slice, transport: &TransportSlice) -> (u16, u16) {
+    let (src, dst) = (ip.header().source(), ip.header().destination());
+    match transport {
+        TransportSlice::Tcp(tcp) => (tcp.checksum(), tcp.calc_checksum_ipv4(src, dst).unwrap()),
+        TransportSlice::Udp(udp) => {
+            let header = udp.to_header();
+            let expected = header.calc_checksum_ipv4_raw(src, dst, udp.payload());
+            (udp.checksum(), expected.unwrap())
+        }
+        other => panic!("neither TCP nor UDP: {other:?}"),
+    }
+}
+
+fn checksums_v6(ip: &Ipv6Slice, transport: &TransportSlice) -> (u16, u16) {
+    let (src, dst) = (ip.header().source(), ip.header().destination());
+    match transport {
+        TransportSlice::Tcp(tcp) => (tcp.checksum(), tcp.calc_checksum_ipv6(src, dst).unwrap()),
+        TransportSlice::Udp(udp) => {
+            let header = udp.to_header();
+            let expected = header.calc_checksum_ipv6_raw(src, dst, udp.payload());
+            (udp.checksum(), expected.unwrap())
+        }
+        other => panic!("neither TCP nor UDP: {other:?}"),
+    }
+}
+
+fn metas() -> impl Strategy<Value = NetHeader> {
+    let known = select(&[0u8, 1, 3, 4, 5, 0x81, 0x84][..]);
+    let types = prop_oneof![4 => known, 1 => any::<u8>()];
+    let offsets = prop_oneof![Just(6u16), Just(16), any::<u16>()];
+    let starts = prop_oneof![14u16..100, any::<u16>()];
+    (0u8..4, types, any::<u16>(), 0u16..2000, starts, offsets).prop_map(
+        |(flags, gso_type, hdr_len, gso_size, csum_start, csum_offset)| NetHeader {
+            flags: flags & (NetHeaderFlags::NEEDS_CSUM | NetHeaderFlags::DATA_VALID),
+            gso_type: GsoType(gso_type),
+            hdr_len,
+            gso_size,
+            csum_start,
+            csum_offset,
+        },
+    )
+}

@@ -1,0 +1,157 @@
+//! Writes the seeds of all targets to `fuzz/corpus/`: one meaningful input for each kind of frame,
+//! train and message. Run it from anywhere with `cargo run -p tapswitch-fuzz --example seeds`.
+#![allow(clippy::cast_possible_truncation, reason = "the seeds are small")]
+
+#[path = "../../crates/offload/tests/common/mod.rs"]
+mod common;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, Upper};
+use tapswitch_wire::{GsoType, NetHeader, ipv6, tcp};
+
+fn main() -> io::Result<()> {
+    for (name, train) in trains() {
+        let (meta, frame) = (train.meta(), train.frame());
+        let headers_len = train.headers_len();
+        write("split", name, &input(&meta, headers_len, &frame))?;
+        write("split", &format!("{name}_contiguous"), &input(&meta, frame.len(), &frame))?;
+        let plain = NetHeader { gso_type: GsoType::NONE, gso_size: 0, ..meta };
+        let odd = headers_len + 1;
+        write("complete_checksum", name, &input(&plain, odd, &frame[..frame.len().min(200)]))?;
+        write("frame_parser", name, &frame[..headers_len + 8])?;
+    }
+    for (name, meta, frame) in lies() {
+        write("split", name, &input(&meta, frame.len(), &frame))?;
+    }
+    for (name, frame) in other_frames() {
+        write("frame_parser", name, &frame)?;
+    }
+    openflow_messages()
+}
+
+/// An input of `split` and `complete_checksum`; `fuzz/src/lib.rs` reads it.
+fn input(meta: &NetHeader, at: usize, frame: &[u8]) -> Vec<u8> {
+    [&meta.encode()[..], &(at as u16).to_be_bytes(), frame].concat()
+}
+
+fn trains() -> Vec<(&'static str, Train)> {
+    let mut options = small(Train::tcp_v4().flags(0xff).gso_bits(GsoType::ECN));
+    options.ip = Ip::V4 { options: 3, dont_fragment: false, identification: 0xffff };
+    let mut extensions = small(Train::udp_v6());
+    extensions.ip =
+        Ip::V6 { extensions: vec![ipv6::HOP_BY_HOP, ipv6::ROUTING, ipv6::DESTINATION_OPTIONS] };
+    let mut not_partial = small(Train::tcp_v6());
+    not_partial.is_partial = false;
+    let mut bare = small(Train::tcp_v4().flags(ACK | tcp::FIN | tcp::PSH));
+    bare.upper = Upper::Tcp { options: 0, flags: ACK, sequence: u32::MAX, gso_bits: 0 };
+    vec![
+        ("tcp_v4", small(Train::tcp_v4())),
+        ("tcp_v6", small(Train::tcp_v6())),
+        ("udp_v4", small(Train::udp_v4())),
+        ("udp_v6", small(Train::udp_v6())),
+        ("tcp_v4_bare", bare),
+        ("tcp_v4_options", options),
+        ("tcp_v4_tagged", small(Train::tcp_v4().tagged(&[S_TAG, C_TAG]))),
+        ("udp_v6_five_tags", small(Train::udp_v6().tagged(&[LEGACY_TAG; 5]))),
+        ("udp_v6_extensions", extensions),
+        ("tcp_v6_not_partial", not_partial),
+        ("tcp_v4_one_packet", Train::tcp_v4().sized(33, 1448)),
+        ("udp_v4_one_byte_each", Train::udp_v4().sized(9, 1)),
+    ]
+}
+
+/// Trains that are refused, each for another reason.
+fn lies() -> Vec<(&'static str, NetHeader, Vec<u8>)> {
+    let train = small(Train::tcp_v4());
+    let (meta, frame) = (train.meta(), train.frame());
+    let mut fragment = frame.clone();
+    fragment[20] |= 0x20;
+    let mut mobile = small(Train::udp_v6());
+    mobile.ip = Ip::V6 { extensions: vec![135] };
+    let cut_short = frame[..50].to_vec();
+    vec![
+        ("lie_size", NetHeader { gso_size: 0, ..meta }, frame.clone()),
+        ("lie_kind", NetHeader { gso_type: GsoType(2), ..meta }, frame.clone()),
+        ("lie_protocol", NetHeader { gso_type: GsoType::TCPV6, ..meta }, frame.clone()),
+        ("lie_ufo", NetHeader { gso_type: GsoType::UDP, ..meta }, frame.clone()),
+        ("lie_place", NetHeader { csum_offset: 6, ..meta }, frame),
+        ("lie_fragment", meta, fragment),
+        ("lie_extension", mobile.meta(), mobile.frame()),
+        ("lie_cut_short", NetHeader { flags: 0, ..meta }, cut_short),
+    ]
+}
+
+/// 3 1/2 packets that fit a seed.
+fn small(train: Train) -> Train {
+    train.sized(351, 101)
+}
+
+/// Frames that are no trains.
+fn other_frames() -> Vec<(&'static str, Vec<u8>)> {
+    let behind = |bytes: &[u8]| [&[2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa], bytes].concat();
+    let arp = [
+        8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 0xa, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0,
+        2,
+    ];
+    let icmp_v4 = [
+        8, 0, 0x45, 0, 0, 28, 0, 1, 0, 0, 64, 1, 0x66, 0xdd, 10, 0, 0, 1, 10, 0, 0, 2, 8, 0, 0xf7,
+        0xfd, 0, 1, 0, 1,
+    ];
+    let mut solicitation = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 58, 255];
+    solicitation.extend([0xfe; 32]);
+    solicitation.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+    solicitation.extend([0xfe; 16]);
+    solicitation.extend([1, 1, 2, 0, 0, 0, 0, 0xa]);
+    let mut fragment = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, 16, 44, 64];
+    fragment.extend([0xfd; 32]);
+    fragment.extend([17, 0, 0, 1, 0, 0, 0, 1, 0, 53, 0, 53, 0, 8, 0, 0]);
+    let snap = [&[0, 36, 0xaa, 0xaa, 3, 0, 0, 0], &arp[..]].concat();
+    let sctp = [
+        8, 0, 0x45, 0, 0, 32, 0, 1, 0, 0, 64, 132, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 81, 0,
+        0, 0, 1, 0, 0, 0, 0,
+    ];
+    vec![
+        ("arp", behind(&arp)),
+        ("icmp_v4", behind(&icmp_v4)),
+        ("neighbor_solicitation", behind(&solicitation)),
+        ("fragment_v6", behind(&fragment)),
+        ("snap", behind(&snap)),
+        ("llc", behind(&[0, 3, 0x42, 0x42, 3])),
+        ("sctp", behind(&sctp)),
+        ("lldp", behind(&[0x88, 0xcc, 2, 7, 4, 2, 0, 0, 0, 0, 1, 0, 0])),
+        ("macsec", behind(&[0x88, 0xe5, 0x20, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xa, 0, 1, 8, 0])),
+        ("truncated_tag", behind(&[0x81, 0, 0])),
+    ]
+}
+
+/// The golden messages of crates/openflow.
+fn openflow_messages() -> io::Result<()> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/openflow/tests/golden");
+    for entry in fs::read_dir(golden)? {
+        let path = entry?.path();
+        let (Some("hex"), Some(stem)) = (extension(&path), path.file_stem()) else {
+            continue;
+        };
+        let text = fs::read_to_string(&path)?;
+        let digits: Vec<char> = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let bytes: Vec<u8> = digits
+            .chunks(2)
+            .filter_map(|pair| u8::from_str_radix(&String::from_iter(pair), 16).ok())
+            .collect();
+        write("openflow_decode", &stem.to_string_lossy(), &bytes)?;
+    }
+    Ok(())
+}
+
+fn extension(path: &Path) -> Option<&str> {
+    path.extension()?.to_str()
+}
+
+fn write(target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "corpus", target].iter().collect();
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join(name), bytes)
+}

@@ -1,0 +1,4 @@
+//! `complete_checksum` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tapswitch_fuzz::complete_checksum(data));

@@ -1,0 +1,4 @@
+//! `frame_parser` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tapswitch_fuzz::frame_parser(data));

@@ -1,0 +1,4 @@
+//! `openflow_decode` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tapswitch_fuzz::openflow_decode(data));

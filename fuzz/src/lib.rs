@@ -1,0 +1,38 @@
+//! Bodies of the fuzz targets: one function each, in a file of its own, that takes any bytes and
+//! panics when something that must hold does not.
+//!
+//! The same functions run under libFuzzer (`libfuzzer/`, nightly) and, over the committed seeds and
+//! crashes, as plain tests (`tests/replay.rs`, stable). See README.md.
+#![forbid(unsafe_code)]
+
+mod complete_checksum;
+mod frame_parser;
+mod openflow_decode;
+mod split;
+
+pub use complete_checksum::complete_checksum;
+pub use frame_parser::frame_parser;
+pub use openflow_decode::openflow_decode;
+pub use split::split;
+
+use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
+
+/// A target: its name, which is also its folder's, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 4] = [
+    ("complete_checksum", complete_checksum),
+    ("frame_parser", frame_parser),
+    ("openflow_decode", openflow_decode),
+    ("split", split),
+];
+
+/// Reads an input of `split` and `complete_checksum`: the metadata as a device writes it, where to
+/// split the frame into headers and payload (big-endian), the frame.
+fn metadata_and_frame(data: &[u8]) -> Option<(NetHeader, usize, &[u8])> {
+    let (meta, rest) = data.split_first_chunk::<NET_HEADER_LEN>()?;
+    let (at, frame) = rest.split_first_chunk()?;
+    let at = usize::from(u16::from_be_bytes(*at)).min(frame.len());
+    Some((NetHeader::decode(meta), at, frame))
+}
