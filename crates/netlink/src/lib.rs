@@ -1,1 +1,46 @@
-//! To be written.
+//! Network namespaces, links, addresses and routes: what the switch asks of Linux beside frames.
+//!
+//! Three types, in the order in which a caller meets them:
+//!
+//! - [`Namespace`]: create, open, list and delete network namespaces where `ip netns` keeps them,
+//!   run a closure or a program inside one. The calling thread is never moved.
+//! - [`Netlink`]: a blocking rtnetlink connection *into* a namespace: list and change links, make
+//!   veth pairs, add addresses. Made for set-up and tests, a few hundred requests per second.
+//! - [`LinkMonitor`]: a non-blocking subscription to link changes, for an event loop.
+//!
+//! ```no_run
+//! use tapswitch_netlink::{Namespace, Netlink};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let blue = Namespace::create("blue")?;
+//! let mut here = Netlink::open(&Namespace::current()?)?;
+//! here.create_veth("port1", "eth0", &blue)?;
+//! here.set_up("port1")?;
+//!
+//! let mut there = Netlink::open(&blue)?;
+//! there.add_address("eth0", "10.0.0.1".parse()?, 24)?;
+//! there.set_up("eth0")?;
+//! blue.command("ping").args(["-c1", "10.0.0.2"]).status()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Read first:** namespaces(7), rtnetlink(7), netdevice(7), ip-netns(8).
+//!
+//! **Not done here:** IPv4/IPv6 configuration beyond addresses, one default route and permanent
+//! neighbours; traffic control; anything per packet.
+
+mod error;
+mod feature;
+mod link;
+mod monitor;
+mod namespace;
+mod netlink;
+mod request;
+
+pub use error::LinkError;
+pub use feature::Feature;
+pub use link::{Link, LinkStats, OperState};
+pub use monitor::{LinkEvent, LinkMonitor};
+pub use namespace::{Namespace, NamespaceError, OwnedNamespace, die_with_parent};
+pub use netlink::Netlink;

@@ -1,0 +1,174 @@
+//! What the kernel tells about one network interface.
+
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64};
+
+/// One network interface, as it was when the kernel was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Link {
+    /// Index, unique in its namespace.
+    pub index: u32,
+    /// Name, at most 15 bytes.
+    pub name: String,
+    /// MAC address; `None` when it is not six bytes, as on a tun device.
+    pub mac: Option<[u8; 6]>,
+    /// Largest payload in bytes behind the Ethernet header.
+    pub mtu: u32,
+    /// Switched on by its administrator (`IFF_UP`).
+    pub up: bool,
+    /// Up and able to carry frames as far as the kernel can tell (`IFF_RUNNING`).
+    pub running: bool,
+    /// The driver sees a carrier (`IFF_LOWER_UP`).
+    pub lower_up: bool,
+    /// Operational state (RFC 2863).
+    pub oper_state: OperState,
+    /// Packets that the transmit queue holds; on a tap device the length of each reader's ring.
+    pub txqueuelen: u32,
+    /// Driver kind such as `veth`, `tun`, `bridge`; `None` for hardware.
+    pub kind: Option<String>,
+    /// Counters since the interface was made.
+    pub stats: LinkStats,
+}
+
+impl Link {
+    pub(crate) fn from_message(message: LinkMessage) -> Self {
+        let flags = message.header.flags;
+        let mut link = Self {
+            index: message.header.index,
+            up: flags.contains(LinkFlags::Up),
+            running: flags.contains(LinkFlags::Running),
+            lower_up: flags.contains(LinkFlags::LowerUp),
+            ..Self::default()
+        };
+        for attribute in message.attributes {
+            link.set(attribute);
+        }
+        link
+    }
+
+    fn set(&mut self, attribute: LinkAttribute) {
+        match attribute {
+            LinkAttribute::IfName(name) => self.name = name,
+            LinkAttribute::Address(bytes) => self.mac = bytes.try_into().ok(),
+            LinkAttribute::Mtu(mtu) => self.mtu = mtu,
+            LinkAttribute::TxQueueLen(len) => self.txqueuelen = len,
+            LinkAttribute::OperState(state) => self.oper_state = state.into(),
+            LinkAttribute::Stats64(stats) => self.stats = stats.into(),
+            LinkAttribute::LinkInfo(info) => self.kind = kind(&info),
+            _ => {}
+        }
+    }
+}
+
+fn kind(info: &[LinkInfo]) -> Option<String> {
+    info.iter().find_map(|item| match item {
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
+    })
+}
+
+/// Operational state of an interface (RFC 2863, `IF_OPER_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OperState {
+    /// The driver does not say; tap devices and `lo` are so for ever.
+    #[default]
+    Unknown,
+    /// Hardware is missing.
+    NotPresent,
+    /// Down.
+    Down,
+    /// Down because of what it sits on.
+    LowerLayerDown,
+    /// In a test mode.
+    Testing,
+    /// Waits for something outside, such as 802.1X.
+    Dormant,
+    /// Up.
+    Up,
+}
+
+impl From<State> for OperState {
+    fn from(state: State) -> Self {
+        match state {
+            State::NotPresent => Self::NotPresent,
+            State::Down => Self::Down,
+            State::LowerLayerDown => Self::LowerLayerDown,
+            State::Testing => Self::Testing,
+            State::Dormant => Self::Dormant,
+            State::Up => Self::Up,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Counters of an interface, from the view of the *kernel*: on a tap device `rx` is what a program
+/// wrote into it, and `tx_dropped` what no program read in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkStats {
+    /// Packets received; a train counts as one on most virtual interfaces.
+    pub rx_packets: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Received, but bad.
+    pub rx_errors: u64,
+    /// Could not be sent.
+    pub tx_errors: u64,
+    /// Received and thrown away.
+    pub rx_dropped: u64,
+    /// Thrown away instead of sent.
+    pub tx_dropped: u64,
+    /// Group-addressed frames received.
+    pub multicast: u64,
+}
+
+impl From<Stats64> for LinkStats {
+    fn from(stats: Stats64) -> Self {
+        Self {
+            rx_packets: stats.rx_packets,
+            tx_packets: stats.tx_packets,
+            rx_bytes: stats.rx_bytes,
+            tx_bytes: stats.tx_bytes,
+            rx_errors: stats.rx_errors,
+            tx_errors: stats.tx_errors,
+            rx_dropped: stats.rx_dropped,
+            tx_dropped: stats.tx_dropped,
+            multicast: stats.multicast,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_becomes_a_link() {
+        let mut message = LinkMessage::default();
+        message.header.index = 7;
+        message.header.flags = LinkFlags::Up | LinkFlags::Running;
+        message.attributes = vec![
+            LinkAttribute::IfName("eth0".to_owned()),
+            LinkAttribute::Address(vec![2, 0, 0, 0, 0, 1]),
+            LinkAttribute::Mtu(9000),
+            LinkAttribute::OperState(State::Up),
+        ];
+        let link = Link::from_message(message);
+        assert_eq!((link.index, link.name.as_str(), link.mtu), (7, "eth0", 9000));
+        assert_eq!(link.mac, Some([2, 0, 0, 0, 0, 1]));
+        assert!(link.up && link.running && !link.lower_up);
+        assert_eq!(link.oper_state, OperState::Up);
+    }
+
+    #[test]
+    fn an_address_of_another_length_is_no_mac() {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![LinkAttribute::Address(vec![0; 20])];
+        assert_eq!(Link::from_message(message).mac, None);
+    }
+}

@@ -1,0 +1,335 @@
+//! Requests about links, addresses, routes and neighbours of one namespace.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::error::Failure;
+use crate::request::Connection;
+use crate::{Link, LinkError, Namespace};
+
+/// A connection to rtnetlink of one namespace; works from any thread. Each method is one request
+/// and blocks until the kernel has answered, typically some ten microseconds; deleting a link may
+/// take milliseconds. Changing anything needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// All methods answer with a [`LinkError`] that names the interface, the namespace and the cause.
+#[derive(Debug)]
+pub struct Netlink {
+    connection: Connection,
+    namespace: Namespace,
+}
+
+impl Netlink {
+    /// Connects to `namespace`.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered or no socket can be opened.
+    pub fn open(namespace: &Namespace) -> Result<Self, LinkError> {
+        let connection = namespace.enter(Connection::open)?.map_err(|cause| {
+            LinkError::new("open rtnetlink", "", namespace.label(), cause.into())
+        })?;
+        Ok(Self { connection, namespace: namespace.clone() })
+    }
+
+    /// All interfaces.
+    ///
+    /// # Errors
+    /// When interfaces come and go faster than they can be listed.
+    pub fn links(&mut self) -> Result<Vec<Link>, LinkError> {
+        let all = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        match self.connection.dump(all) {
+            Ok(answer) => Ok(answer.into_iter().filter_map(link_in).collect()),
+            Err(failure) => Err(self.error("list the interfaces", "", failure)),
+        }
+    }
+
+    /// The interface called `name`.
+    ///
+    /// # Errors
+    /// [`LinkError::NotFound`].
+    pub fn link(&mut self, name: &str) -> Result<Link, LinkError> {
+        self.one_link(named(name), name)
+    }
+
+    /// The interface with `index`.
+    ///
+    /// # Errors
+    /// [`LinkError::NotFound`].
+    pub fn link_by_index(&mut self, index: u32) -> Result<Link, LinkError> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.one_link(message, &format!("with index {index}"))
+    }
+
+    /// Switches `name` on.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn set_up(&mut self, name: &str) -> Result<(), LinkError> {
+        let mut message = named(name);
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        self.set_link(message, name, format_args!("set {name} up"))
+    }
+
+    /// Switches `name` off.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn set_down(&mut self, name: &str) -> Result<(), LinkError> {
+        let mut message = named(name);
+        message.header.change_mask = LinkFlags::Up;
+        self.set_link(message, name, format_args!("set {name} down"))
+    }
+
+    /// Sets the MTU of `name` in bytes. Taps take 68 to 65521, veths up to 65535.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] when the driver does not take this size.
+    pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), LinkError> {
+        let message = with(named(name), LinkAttribute::Mtu(mtu));
+        self.set_link(message, name, format_args!("set the MTU of {name} to {mtu}"))
+    }
+
+    /// Sets the MAC address of `name`.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] for a group address.
+    pub fn set_mac(&mut self, name: &str, mac: [u8; 6]) -> Result<(), LinkError> {
+        let message = with(named(name), LinkAttribute::Address(mac.to_vec()));
+        self.set_link(message, name, format_args!("set the MAC address of {name}"))
+    }
+
+    /// Sets how many packets the transmit queue of `name` holds; on a tap device this resizes the
+    /// rings that programs read from, also while it is up.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn set_txqueuelen(&mut self, name: &str, count: u32) -> Result<(), LinkError> {
+        let message = with(named(name), LinkAttribute::TxQueueLen(count));
+        self.set_link(message, name, format_args!("set the queue length of {name} to {count}"))
+    }
+
+    /// Moves `name` into another namespace. It goes down and loses its addresses.
+    ///
+    /// # Errors
+    /// [`LinkError::Exists`] when the name is taken there.
+    pub fn move_to_namespace(&mut self, name: &str, to: &Namespace) -> Result<(), LinkError> {
+        let target = LinkAttribute::NetNsFd(to.as_fd().as_raw_fd());
+        let action = format_args!("move {name} to namespace {}", to.label());
+        self.set_link(with(named(name), target), name, action)
+    }
+
+    /// Makes a veth pair: `name` here and `peer` in `peer_namespace`, both down. Deleting either
+    /// deletes both.
+    ///
+    /// # Errors
+    /// [`LinkError::Exists`] when one of the names is taken.
+    pub fn create_veth(
+        &mut self,
+        name: &str,
+        peer: &str,
+        peer_namespace: &Namespace,
+    ) -> Result<(), LinkError> {
+        let there = LinkAttribute::NetNsFd(peer_namespace.as_fd().as_raw_fd());
+        let info = LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(with(named(peer), there)))),
+        ]);
+        self.create(
+            with(named(name), info),
+            name,
+            format_args!("create the veth pair {name} and {peer}"),
+        )
+    }
+
+    /// Makes a bridge called `name`, down and without ports.
+    ///
+    /// # Errors
+    /// [`LinkError::Exists`] when the name is taken.
+    pub fn create_bridge(&mut self, name: &str) -> Result<(), LinkError> {
+        let info = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
+        let message = with(named(name), info);
+        self.create(message, name, format_args!("create the bridge {name}"))
+    }
+
+    /// Makes `name` a port of the bridge `bridge`.
+    ///
+    /// # Errors
+    /// [`LinkError::NotFound`] when either is not there.
+    pub fn set_bridge(&mut self, name: &str, bridge: &str) -> Result<(), LinkError> {
+        let index = self.link(bridge)?.index;
+        let message = with(named(name), LinkAttribute::Controller(index));
+        self.set_link(message, name, format_args!("add {name} to {bridge}"))
+    }
+
+    /// Deletes `name`. Hardware cannot be deleted.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn delete(&mut self, name: &str) -> Result<(), LinkError> {
+        self.ask(RouteNetlinkMessage::DelLink(named(name)), 0, name, format_args!("delete {name}"))
+    }
+
+    /// Gives `name` the address `ip` in a subnet of `prefix_len` bits. An IPv6 address is usable
+    /// at once: duplicate address detection is left out (`IFA_F_NODAD`).
+    ///
+    /// # Errors
+    /// [`LinkError::Exists`] when it has that address already.
+    pub fn add_address(&mut self, name: &str, ip: IpAddr, prefix_len: u8) -> Result<(), LinkError> {
+        let mut message = AddressMessage::default();
+        message.header.index = self.link(name)?.index;
+        message.header.family = family(ip);
+        message.header.prefix_len = prefix_len;
+        if ip.is_ipv6() {
+            message.header.flags = AddressHeaderFlags::Nodad;
+        }
+        message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
+        self.ask(
+            RouteNetlinkMessage::NewAddress(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+            name,
+            format_args!("add the address {ip}/{prefix_len} to {name}"),
+        )
+    }
+
+    /// Sends everything without a better route to the router `via`, which must be in a subnet of
+    /// an interface that is up.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] when the router cannot be reached.
+    pub fn add_default_route(&mut self, via: IpAddr) -> Result<(), LinkError> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(via);
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Universe;
+        message.header.kind = RouteType::Unicast;
+        message.attributes = vec![RouteAttribute::Gateway(via.into())];
+        self.ask(
+            RouteNetlinkMessage::NewRoute(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+            "",
+            format_args!("add the default route via {via}"),
+        )
+    }
+
+    /// Fixes the MAC address of `ip` on `name`, so that nobody asks for it by ARP or neighbour
+    /// discovery. Replaces an older answer.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn set_neighbour(&mut self, name: &str, ip: IpAddr, mac: [u8; 6]) -> Result<(), LinkError> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family(ip);
+        message.header.ifindex = self.link(name)?.index;
+        message.header.state = NeighbourState::Permanent;
+        message.attributes = vec![
+            NeighbourAttribute::Destination(ip.into()),
+            NeighbourAttribute::LinkLayerAddress(mac.to_vec()),
+        ];
+        self.ask(
+            RouteNetlinkMessage::NewNeighbour(message),
+            NLM_F_CREATE | NLM_F_REPLACE,
+            name,
+            format_args!("set the neighbour {ip} on {name}"),
+        )
+    }
+
+    /// The namespace that the requests go to.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn one_link(&mut self, message: LinkMessage, name: &str) -> Result<Link, LinkError> {
+        let answer = match self.connection.ask(RouteNetlinkMessage::GetLink(message), 0) {
+            Ok(answer) => answer,
+            Err(failure) => return Err(self.error("look up an interface", name, failure)),
+        };
+        answer.into_iter().find_map(link_in).ok_or_else(|| LinkError::NotFound {
+            name: name.to_owned(),
+            namespace: self.namespace.label().to_owned(),
+        })
+    }
+
+    fn set_link(
+        &mut self,
+        message: LinkMessage,
+        name: &str,
+        action: fmt::Arguments<'_>,
+    ) -> Result<(), LinkError> {
+        self.ask(RouteNetlinkMessage::SetLink(message), 0, name, action)
+    }
+
+    fn create(
+        &mut self,
+        message: LinkMessage,
+        name: &str,
+        action: fmt::Arguments<'_>,
+    ) -> Result<(), LinkError> {
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.ask(RouteNetlinkMessage::NewLink(message), flags, name, action)
+    }
+
+    fn ask(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        name: &str,
+        action: fmt::Arguments<'_>,
+    ) -> Result<(), LinkError> {
+        let outcome = self.connection.ask(message, flags);
+        outcome.map(drop).map_err(|failure| self.error(action, name, failure))
+    }
+
+    pub(crate) fn error(
+        &self,
+        action: impl fmt::Display,
+        name: &str,
+        failure: Failure,
+    ) -> LinkError {
+        LinkError::new(action, name, self.namespace.label(), failure)
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+/// A message about the interface called `name`.
+fn named(name: &str) -> LinkMessage {
+    with(LinkMessage::default(), LinkAttribute::IfName(name.to_owned()))
+}
+
+fn with(mut message: LinkMessage, attribute: LinkAttribute) -> LinkMessage {
+    message.attributes.push(attribute);
+    message
+}
+
+fn family(ip: IpAddr) -> AddressFamily {
+    match ip {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+fn link_in(message: RouteNetlinkMessage) -> Option<Link> {
+    match message {
+        RouteNetlinkMessage::NewLink(link) => Some(Link::from_message(link)),
+        _ => None,
+    }
+}

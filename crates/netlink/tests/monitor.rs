@@ -1,0 +1,95 @@
+//! A monitor tells every change, and says so when it may have missed one.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use tapswitch_netlink::{LinkEvent, LinkMonitor, Netlink};
+
+mod common;
+use common::{eventually, is_root, namespace};
+
+#[test]
+fn the_life_of_a_link_is_told() {
+    if !is_root() {
+        return;
+    }
+    let (left, right) = (namespace(), namespace());
+    let mut monitor = LinkMonitor::open(&left).unwrap();
+    assert_eq!(monitor.poll_event().unwrap(), Some(LinkEvent::Resync));
+    assert_eq!(monitor.poll_event().unwrap(), None);
+
+    let mut a = Netlink::open(&left).unwrap();
+    let mut b = Netlink::open(&right).unwrap();
+    a.create_veth("a", "b", &right).unwrap();
+    let index = a.link("a").unwrap().index;
+    wait(&mut monitor, "created", |event| match event {
+        LinkEvent::Changed(link) => link.name == "a" && link.index == index,
+        _ => false,
+    });
+    a.set_up("a").unwrap();
+    wait(
+        &mut monitor,
+        "up without a carrier",
+        |event| matches!(event, LinkEvent::Changed(link) if link.up && !link.running),
+    );
+    b.set_up("b").unwrap();
+    wait(
+        &mut monitor,
+        "running",
+        |event| matches!(event, LinkEvent::Changed(link) if link.running),
+    );
+    a.set_mtu("a", 9000).unwrap();
+    wait(
+        &mut monitor,
+        "new MTU",
+        |event| matches!(event, LinkEvent::Changed(link) if link.mtu == 9000),
+    );
+    b.delete("b").unwrap();
+    wait(&mut monitor, "deleted", |event| {
+        *event == LinkEvent::Deleted { index, name: "a".to_owned() }
+    });
+}
+
+#[test]
+fn leaving_a_bridge_does_not_look_like_a_deletion() {
+    if !is_root() {
+        return;
+    }
+    let (left, right) = (namespace(), namespace());
+    let mut a = Netlink::open(&left).unwrap();
+    a.create_veth("a", "b", &right).unwrap();
+    a.create_bridge("br0").unwrap();
+    a.set_bridge("a", "br0").unwrap();
+    let mut monitor = LinkMonitor::open(&left).unwrap();
+    a.delete("br0").unwrap();
+    let bridge = wait(&mut monitor, "the bridge's deletion", |event| {
+        matches!(event, LinkEvent::Deleted { .. })
+    });
+    assert!(matches!(bridge, LinkEvent::Deleted { name, .. } if name == "br0"));
+}
+
+#[test]
+fn lost_messages_ask_for_a_fresh_look_without_stale_ones_after_it() {
+    if !is_root() {
+        return;
+    }
+    let (left, right) = (namespace(), namespace());
+    let mut a = Netlink::open(&left).unwrap();
+    a.create_veth("a", "b", &right).unwrap();
+    let mut monitor = LinkMonitor::open(&left).unwrap();
+    assert_eq!(monitor.poll_event().unwrap(), Some(LinkEvent::Resync));
+    // Far more than the receive buffer holds, whatever net.core.rmem_max is.
+    for round in 0..4000 {
+        a.set_mtu("a", 1000 + round % 2).unwrap();
+    }
+    assert_eq!(monitor.poll_event().unwrap(), Some(LinkEvent::Resync));
+    assert_eq!(monitor.poll_event().unwrap(), None);
+    a.set_mtu("a", 1234).unwrap();
+    wait(
+        &mut monitor,
+        "a change after the loss",
+        |event| matches!(event, LinkEvent::Changed(link) if link.mtu == 1234),
+    );
+}
+
+fn wait(monitor: &mut LinkMonitor, what: &str, is_it: impl Fn(&LinkEvent) -> bool) -> LinkEvent {
+    eventually(what, || monitor.poll_event().unwrap().filter(|event| is_it(event)))
+}
