@@ -1,1 +1,77 @@
-//! To be written.
+//! Linux tap devices, read and written as fast as the kernel allows.
+//!
+//! A tap device is an Ethernet interface whose cable ends in a file descriptor: what the kernel
+//! sends comes out of [`Queue::recv`], what goes into [`Queue::send`] the kernel receives. Each
+//! frame travels behind a 12-byte [`NetHeader`] that says what was left undone: a checksum to
+//! complete, a train of up to 64 KiB to cut. Handing trains on whole is worth more than anything
+//! else one can do for the speed of a tap device.
+//!
+//! ```no_run
+//! use tapswitch_tap::{Config, NET_HEADER_LEN, NetHeader, RECV_BUF_LEN, Tap};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tap = Tap::create(&Config::new("tap0".parse()?))?;
+//! println!("{} is {}, {:?}", tap.name(), tap.mac()?, tap.capabilities());
+//!
+//! // Now somebody switches it on: `ip link set tap0 up`.
+//! let queue = &tap.queues()[0];
+//! let mut buf = vec![0; RECV_BUF_LEN];
+//! while let Some(len) = queue.recv(&mut buf)? {
+//!     let Some((header, frame)) = buf[..len].split_first_chunk::<NET_HEADER_LEN>() else {
+//!         continue;
+//!     };
+//!     println!("{} bytes, {:?}", frame.len(), NetHeader::decode(header));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **How it fits together.** [`Config`] says what is wanted, [`Tap::create`] makes it so and finds
+//! out what the kernel can do ([`Capabilities`]), each [`Queue`] is one file descriptor. The device
+//! lives until its last queue is closed. A device is made in the network namespace of the calling
+//! thread, and its queues work from any other.
+//!
+//! **What the kernel does not tell** (Linux 6.18, `drivers/net/tun.c`), and what is done about it:
+//!
+//! - A buffer that is too short cuts the frame *silently*: use [`RECV_BUF_LEN`].
+//! - The offloads ([`Offloads`]) concern what is *received* from the device. Any header may be
+//!   sent, also with all offloads off; whether a kind of train is understood depends on the kernel
+//!   alone and is found out by a probe on a device of its own that nobody can see.
+//! - `TUNSETOFFLOAD` refuses the whole set for one unknown bit. So sets are tried downwards.
+//! - Before Linux 6.11, programs that send UDP trains through a device without [`Offloads::CSUM`]
+//!   get `EIO`.
+//! - Header size, byte order and offloads of a persistent device stay as its former user left them:
+//!   all are set explicitly.
+//! - A multi-queue device may be joined by any program that is permitted to, which then takes its
+//!   share of the traffic. So a device is made exclusively unless told otherwise.
+//! - A full ring drops what the kernel sends: see `tx_dropped` of the interface, and its
+//!   `txqueuelen` (1000 frames at first, per queue). The other way nothing is ever full: a file
+//!   descriptor is writable as long as the interface is up.
+//! - While the interface is down, sending answers [`SendError::Down`] and counts on the
+//!   interface's `rx_dropped`; receiving answers `None`.
+//! - The copy of a frame is cheapest (one page fragment, no second buffer) when the file is
+//!   non-blocking, the send buffer unlimited and the frame shorter than a page. All files here are
+//!   non-blocking.
+//!
+//! **Read first:** Linux `Documentation/networking/tuntap.rst`, `include/uapi/linux/if_tun.h`,
+//! virtio 1.2 §5.1.6.
+//!
+//! **Not done here:** switching the interface on, its MTU and addresses (rtnetlink does that);
+//! tun devices; cutting trains and completing checksums; other operating systems.
+
+mod config;
+mod device;
+mod error;
+mod ioctl;
+mod name;
+mod offloads;
+mod probe;
+mod queue;
+
+pub use config::Config;
+pub use device::{Capabilities, Tap};
+pub use error::{CreateError, RecvError, SendError};
+pub use name::{DeviceName, NameError};
+pub use offloads::Offloads;
+pub use queue::{MAX_FRAME_LEN, Queue, RECV_BUF_LEN};
+pub use tapswitch_wire::{GsoType, MacAddr, NET_HEADER_LEN, NetHeader, NetHeaderFlags};

@@ -1,0 +1,88 @@
+//! Names of network interfaces.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// The name of a network interface, checked by the rules of Linux (`dev_valid_name` in
+/// `net/core/dev.c`) and a few of common sense.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceName(Box<str>);
+
+impl DeviceName {
+    /// Longest name in bytes (`IFNAMSIZ` less the closing zero).
+    pub const MAX_LEN: usize = libc::IFNAMSIZ - 1;
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for DeviceName {
+    type Err = NameError;
+
+    fn from_str(name: &str) -> Result<Self, NameError> {
+        let refuse = |reason| Err(NameError { name: name.to_owned(), reason });
+        match name {
+            "" => refuse("is empty"),
+            "." | ".." => refuse("is a directory's"),
+            "all" | "default" => refuse("means every interface in /proc/sys/net"),
+            _ if name.len() > Self::MAX_LEN => refuse("is longer than 15 bytes"),
+            _ if name.contains(['/', ':']) => refuse("contains '/' or ':'"),
+            _ if name.contains('%') => refuse("contains '%', which asks the kernel to number it"),
+            _ if name.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+                refuse("contains white space or a control character")
+            }
+            _ => Ok(Self(name.into())),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text is no name of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("interface name {name:?} {reason}; use 1 to 15 letters, digits, '-', '_' or '.'")]
+pub struct NameError {
+    name: String,
+    reason: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn legal_names_pass() {
+        for name in ["a", "tap0", "vm-17.eth_0", "fifteen-bytes-x", "ärger"] {
+            assert_eq!(name.parse::<DeviceName>().unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn illegal_names_are_refused_with_the_reason() {
+        for (name, reason) in [
+            ("", "empty"),
+            (".", "directory"),
+            ("..", "directory"),
+            ("all", "every interface"),
+            ("sixteen-bytes-xy", "longer than 15 bytes"),
+            ("a/b", "'/'"),
+            ("eth0:1", "':'"),
+            ("tap%d", "number"),
+            ("a b", "white space"),
+            ("a\tb", "white space"),
+            ("a\u{a0}b", "white space"),
+            ("a\0", "control"),
+        ] {
+            let error = name.parse::<DeviceName>().unwrap_err().to_string();
+            assert!(error.contains(reason), "{name:?}: {error}");
+        }
+    }
+}

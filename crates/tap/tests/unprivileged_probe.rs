@@ -1,0 +1,31 @@
+//! A program that may make devices but no namespaces still learns what it may send. A test file of
+//! its own, because the probe's answer is kept for the whole process.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use tapswitch_netlink::Feature;
+use tapswitch_tap::{Offloads, Tap};
+
+mod common;
+use common::{Host, can_tap, config, knows_udp_trains};
+
+#[test]
+fn without_the_probe_the_kernels_own_offer_is_believed() {
+    if !can_tap() || !knows_udp_trains() {
+        return;
+    }
+    let host = Host::new();
+    let tap = host
+        .namespace
+        .enter(|| {
+            let kept = CapabilitySet::NET_ADMIN;
+            let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            Tap::create(&config("tap0").offloads(Offloads::CSUM)).unwrap()
+        })
+        .unwrap();
+    assert_eq!(tap.capabilities().receive, Offloads::CSUM);
+    assert!(host.netlink.feature("tap0", Feature::TxChecksum).unwrap());
+    assert!(!host.netlink.feature("tap0", Feature::Tso).unwrap(), "set as asked for");
+    assert_eq!(tap.capabilities().send, Offloads::all());
+}
