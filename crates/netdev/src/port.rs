@@ -1,0 +1,266 @@
+//! A port on an interface: opening, receiving, sending, counting.
+
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use rustix::net::{netdevice, sockopt};
+use tapswitch_wire::ethernet::{HEADER_LEN, TAG_LEN};
+use tapswitch_wire::{MacAddr, NetHeader};
+
+use crate::socket::{self, Message};
+use crate::{Config, OpenError, RecvError, SendError, probe, tag};
+
+/// A port on an Ethernet interface. Several threads may use it at once; each frame stays whole.
+#[derive(Debug)]
+pub struct PacketPort {
+    fd: OwnedFd,
+    index: u32,
+    mac: MacAddr,
+    capabilities: Capabilities,
+    /// Totals, because the kernel forgets at each reading.
+    received: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl PacketPort {
+    /// Attaches to the interface called `name` in the network namespace of the calling thread. It
+    /// may be down. From then on every frame that comes in on it waits to be received.
+    ///
+    /// # Errors
+    /// [`OpenError`], which names the cause and a remedy.
+    pub fn open(name: &str, config: &Config) -> Result<Self, OpenError> {
+        let failed = |call| move |errno| OpenError::new(name, call, errno);
+        let fd = socket::open().map_err(failed("packet socket"))?;
+        let index = netdevice::name_to_index(&fd, name).map_err(failed("SIOCGIFINDEX"))?;
+        let (kind, mac) = socket::hardware(&fd, name).map_err(failed("SIOCGIFHWADDR"))?;
+        if kind != socket::ARPHRD_ETHER {
+            return Err(OpenError::NotEthernet { name: name.to_owned(), kind });
+        }
+        set_options(&fd, name, config)?;
+        socket::bind(&fd, index).map_err(failed("bind"))?;
+        if config.promiscuous {
+            socket::set_promiscuous(&fd, index).map_err(failed("PACKET_MR_PROMISC"))?;
+        }
+        // Binding to an interface that is down leaves ENETDOWN to be told; the caller knows.
+        let _ = sockopt::socket_error(&fd);
+        Ok(Self {
+            fd,
+            index,
+            mac: MacAddr(mac),
+            capabilities: Capabilities { send_udp_trains: probe::sends_udp_trains() },
+            received: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        })
+    }
+
+    /// Receives one frame into `buf` behind `headroom` bytes, or answers `None` when there is none
+    /// now. Never blocks, never allocates: one recvmsg(2).
+    ///
+    /// A tag that the kernel took off is put back; the frame then starts four bytes earlier. So
+    /// `headroom` must be at least [`HEADROOM_MIN`], and the headroom's content is undefined
+    /// afterwards. The header's `hdr_len` is a hint only.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    #[inline]
+    pub fn recv(&self, buf: &mut [u8], headroom: usize) -> Result<Option<Received>, RecvError> {
+        let room = match buf.get_mut(headroom..) {
+            Some(room) if headroom >= HEADROOM_MIN && !room.is_empty() => room,
+            _ => return Err(RecvError::NoRoom),
+        };
+        match socket::recv(&self.fd, room) {
+            Ok(message) => finish(&message, buf, headroom).map(Some),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(self.recv_error(errno)),
+        }
+    }
+
+    /// Sends one frame that lies in `parts` one after the other, at most [`MAX_PARTS`]. Never
+    /// blocks, never allocates: one writev(2).
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame was not sent.
+    #[inline]
+    pub fn send(&self, header: &NetHeader, parts: &[IoSlice<'_>]) -> Result<(), SendError> {
+        let header = header.encode();
+        let mut pieces = [IoSlice::new(&[]); MAX_PARTS + 1];
+        pieces[0] = IoSlice::new(&header[..socket::VNET_HEADER_LEN]);
+        let count = 1 + parts.len();
+        pieces.get_mut(1..count).ok_or(SendError::TooManyParts)?.copy_from_slice(parts);
+        match rustix::io::writev(&self.fd, &pieces[..count]) {
+            // A frame is taken whole or not at all.
+            Ok(_) => Ok(()),
+            Err(errno) => Err(SendError::new(errno)),
+        }
+    }
+
+    /// Frames received and dropped by the kernel's queue of this port since it was opened.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, which it has no reason for.
+    pub fn statistics(&self) -> io::Result<Statistics> {
+        let (arrived, dropped) = socket::take_statistics(&self.fd)?;
+        let received = u64::from(arrived.saturating_sub(dropped));
+        let dropped = u64::from(dropped);
+        // Relaxed: two numbers that nothing else depends on.
+        Ok(Statistics {
+            received: self.received.fetch_add(received, Ordering::Relaxed) + received,
+            dropped: self.dropped.fetch_add(dropped, Ordering::Relaxed) + dropped,
+        })
+    }
+
+    /// Index of the interface in its namespace.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// MAC address of the interface when the port was opened.
+    pub fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    /// What the kernel can do with frames sent here.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// The interface's name now.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn name(&self) -> io::Result<String> {
+        Ok(netdevice::index_to_name(&self.fd, self.index)?)
+    }
+
+    /// The interface's MTU now: the largest payload in bytes behind the Ethernet header.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn mtu(&self) -> io::Result<u32> {
+        Ok(socket::mtu(&self.fd, &self.name()?)?)
+    }
+
+    /// True when the interface is switched on now.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn is_up(&self) -> io::Result<bool> {
+        Ok(socket::flags(&self.fd, &self.name()?)? & socket::IFF_UP != 0)
+    }
+
+    /// Length in bytes of the queue that frames wait in, as the kernel granted it: twice what was
+    /// asked for, or the system's maximum.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, which it has no reason for.
+    pub fn receive_buffer_len(&self) -> io::Result<usize> {
+        Ok(sockopt::socket_recv_buffer_size(&self.fd)?)
+    }
+
+    /// `ENETDOWN` is told for an interface that is going for good, too.
+    #[cold]
+    fn recv_error(&self, errno: Errno) -> RecvError {
+        match errno {
+            Errno::NETDOWN if self.name().is_ok() => RecvError::Down,
+            Errno::NETDOWN | Errno::NODEV | Errno::NXIO => RecvError::Gone,
+            _ => RecvError::Lost { errno: errno.raw_os_error() },
+        }
+    }
+}
+
+impl AsFd for PacketPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for PacketPort {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// A frame that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// What was left undone in it.
+    pub header: NetHeader,
+    /// Where it lies in the buffer: from the headroom's end, or four bytes before that.
+    pub frame: Range<usize>,
+}
+
+/// Counters of the queue in which frames wait to be received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Frames that were queued; a train counts as one.
+    pub received: u64,
+    /// Frames that found the queue full and were lost.
+    pub dropped: u64,
+}
+
+/// What the kernel can do with frames sent to a port. TCP trains and partial checksums always
+/// (Linux 2.6.27).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Trains of UDP datagrams may be sent (Linux 6.2). Found out by a probe; without the
+    /// privilege for that (`CAP_SYS_ADMIN`) taken to be so, and [`SendError::Rejected`] will tell.
+    pub send_udp_trains: bool,
+}
+
+fn set_options(fd: &OwnedFd, name: &str, config: &Config) -> Result<(), OpenError> {
+    let set = |option, on, call| {
+        socket::set_flag(fd, option, on).map_err(|errno| OpenError::new(name, call, errno))
+    };
+    set(libc::PACKET_VNET_HDR, true, "PACKET_VNET_HDR")?;
+    set(libc::PACKET_AUXDATA, true, "PACKET_AUXDATA")?;
+    set(socket::PACKET_IGNORE_OUTGOING, true, "PACKET_IGNORE_OUTGOING")?;
+    if config.qdisc_bypass {
+        set(libc::PACKET_QDISC_BYPASS, true, "PACKET_QDISC_BYPASS")?;
+    }
+    // The system's maximum is for those who may not exceed it.
+    sockopt::set_socket_recv_buffer_size_force(fd, config.receive_buffer_len)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, config.receive_buffer_len))
+        .map_err(|errno| OpenError::new(name, "SO_RCVBUF", errno))?;
+    sockopt::set_socket_send_buffer_size_force(fd, config.send_buffer_len)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(fd, config.send_buffer_len))
+        .map_err(|errno| OpenError::new(name, "SO_SNDBUF", errno))
+}
+
+/// Makes the frame in `buf` whole again.
+#[inline]
+fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received, RecvError> {
+    if message.is_cut {
+        let len = usize::try_from(message.auxdata.len).unwrap_or(usize::MAX);
+        return Err(RecvError::Truncated { len });
+    }
+    let mut header = NetHeader::decode(&message.header);
+    let mut start = headroom;
+    if let Some(tag) = message.auxdata.tag() {
+        start = tag::insert(buf, headroom, tag).ok_or(RecvError::NoRoom)?;
+        header.shift(TAG_SHIFT);
+    }
+    Ok(Received { header, frame: start..headroom + message.len })
+}
+
+/// Least headroom in bytes: a tag's length.
+pub const HEADROOM_MIN: usize = TAG_LEN;
+
+/// Longest frame in bytes that is delivered: the largest IP packet, an Ethernet header and four
+/// tags. Only "BIG TCP" (`gso_max_size` above 65536, off unless switched on) makes longer ones;
+/// they are told as [`RecvError::Truncated`].
+pub const MAX_FRAME_LEN: usize = 65_535 + HEADER_LEN + 4 * TAG_LEN;
+
+/// Length of a buffer that takes any frame behind the least headroom.
+pub const RECV_BUF_LEN: usize = HEADROOM_MIN + MAX_FRAME_LEN;
+
+/// Most parts of a frame that is sent: headers of its own, and payload in the fragments of a
+/// buffer chain.
+pub const MAX_PARTS: usize = 16;
+
+/// [`TAG_LEN`] as a distance.
+const TAG_SHIFT: i16 = 4;

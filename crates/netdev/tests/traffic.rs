@@ -1,0 +1,194 @@
+//! Real traffic of the kernel crosses two ports as trains, unharmed.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::io::{self, IoSlice};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
+use tapswitch_netlink::Feature;
+use tapswitch_wire::{GsoType, NetHeaderFlags, ip_proto, parse};
+
+mod common;
+use common::{Host, PATIENCE, is_root, join, receive, skip, tcp_transfer, wait_readable};
+
+/// Two hosts 10.0.0.1 and 10.0.0.2, either joined to a switch with a port for each.
+struct Star {
+    left: Host,
+    right: Host,
+    to_left: PacketPort,
+    to_right: PacketPort,
+    _switch: Host,
+}
+
+impl Star {
+    fn new() -> Self {
+        let (mut left, mut right, mut switch) = (Host::new(), Host::new(), Host::new());
+        join(&mut left, "eth0", &mut switch, "port1");
+        join(&mut right, "eth0", &mut switch, "port2");
+        left.netlink.add_address("eth0", "10.0.0.1".parse().unwrap(), 24).unwrap();
+        right.netlink.add_address("eth0", "10.0.0.2".parse().unwrap(), 24).unwrap();
+        let config = Config::default();
+        let (to_left, to_right) = (switch.port("port1", &config), switch.port("port2", &config));
+        Self { left, right, to_left, to_right, _switch: switch }
+    }
+
+    /// Sends `bytes` over TCP from left to right; answers what arrives and how many trains passed.
+    fn transfer(&self, bytes: &[u8]) -> (Vec<u8>, usize) {
+        with_cable(&self.to_left, &self.to_right, || {
+            let to = "10.0.0.2".parse().unwrap();
+            tcp_transfer(&self.left.namespace, &self.right.namespace, to, bytes)
+        })
+    }
+
+    fn udp(host: &Host, address: &str) -> UdpSocket {
+        let socket = host.namespace.enter(|| UdpSocket::bind(address).unwrap()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    }
+}
+
+#[test]
+fn tcp_trains_pass_whole() {
+    if !is_root() {
+        return;
+    }
+    let mut star = Star::new();
+    let witness = star.right.port("eth0", &Config::default());
+    let sent = pattern(4 << 20);
+    let (received, trains) = star.transfer(&sent);
+    assert!(received == sent, "{} of {} bytes", received.len(), sent.len());
+    assert!(trains > 10, "{trains} trains");
+    receive(&witness, |header, frame| header.is_train() && frame.len() > 1514);
+    let packets = star.right.netlink.link("eth0").unwrap().stats.rx_packets;
+    assert!(packets < 2000, "{packets} packets instead of some 2900 of 1448 bytes");
+    assert_eq!(star.to_left.statistics().unwrap().dropped, 0);
+}
+
+#[test]
+fn tcp_passes_in_whole_packets_from_a_host_without_offloads() {
+    if !is_root() {
+        return;
+    }
+    let mut star = Star::new();
+    star.left.netlink.set_feature("eth0", Feature::TxChecksum, false).unwrap();
+    star.right.netlink.set_feature("eth0", Feature::TxChecksum, false).unwrap();
+    let sent = pattern(1 << 20);
+    let (received, trains) = star.transfer(&sent);
+    assert!(received == sent, "{} of {} bytes", received.len(), sent.len());
+    assert_eq!(trains, 0);
+}
+
+#[test]
+fn a_partial_checksum_of_the_kernel_is_told_and_completed() {
+    if !is_root() {
+        return;
+    }
+    let star = Star::new();
+    let from = Star::udp(&star.left, "10.0.0.1:7000");
+    let to = Star::udp(&star.right, "10.0.0.2:7");
+    let witness = star.right.port("eth0", &Config::default());
+    let (answer, _) = with_cable(&star.to_left, &star.to_right, || {
+        from.send_to(b"hello", "10.0.0.2:7").unwrap();
+        let mut buf = [0; 100];
+        let (len, _) = to.recv_from(&mut buf).unwrap();
+        buf[..len].to_vec()
+    });
+    assert_eq!(answer, b"hello");
+    let (header, _) = receive(&witness, |_, frame| is_udp(frame));
+    assert_eq!(header.flags & NetHeaderFlags::NEEDS_CSUM, NetHeaderFlags::NEEDS_CSUM);
+    assert_eq!((header.csum_start, header.csum_offset), (34, 6));
+}
+
+#[test]
+fn a_udp_train_passes_whole() {
+    if !is_root() {
+        return;
+    }
+    let star = Star::new();
+    if !star.to_left.capabilities().send_udp_trains {
+        skip("UDP trains need Linux 6.2");
+        return;
+    }
+    let from = Star::udp(&star.left, "10.0.0.1:7000");
+    let to = Star::udp(&star.right, "10.0.0.2:7");
+    let witness = star.right.port("eth0", &Config::default());
+    set_udp_segment(&from, 1000);
+    let sent = pattern(10_500);
+    let (received, trains) = with_cable(&star.to_left, &star.to_right, || {
+        from.send_to(&sent, "10.0.0.2:7").unwrap();
+        let mut buf = vec![0; 20_000];
+        let mut len = 0;
+        while len < sent.len() {
+            len += to.recv_from(&mut buf[len..]).unwrap().0;
+        }
+        buf.truncate(len);
+        buf
+    });
+    assert_eq!(received, sent);
+    assert_eq!(trains, 1);
+    let (header, frame) = receive(&witness, |_, frame| is_udp(frame));
+    assert_eq!((header.gso_type, header.gso_size), (GsoType::UDP_L4, 1000));
+    assert_eq!(frame.len(), 42 + sent.len());
+}
+
+fn is_udp(frame: &[u8]) -> bool {
+    parse(frame).is_ok_and(|parsed| parsed.key.ip_proto == ip_proto::UDP)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from((at / 7) % 251).unwrap()).collect()
+}
+
+/// Carries frames between `a` and `b` while `action` runs; answers how many trains passed.
+fn with_cable<R>(a: &PacketPort, b: &PacketPort, action: impl FnOnce() -> R) -> (R, usize) {
+    /// Ends the cable also when `action` panics, so that the test fails instead of hanging.
+    struct Cut<'a>(&'a AtomicBool);
+    impl Drop for Cut<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let (stop, trains) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                wait_readable(&[a, b]);
+                trains.fetch_add(carry(a, b) + carry(b, a), Ordering::Relaxed);
+            }
+        });
+        let _cut = Cut(&stop);
+        action()
+    });
+    (outcome, trains.into_inner())
+}
+
+fn carry(from: &PacketPort, to: &PacketPort) -> usize {
+    let mut buf = vec![0; RECV_BUF_LEN];
+    let mut trains = 0;
+    while let Some(received) = from.recv(&mut buf, HEADROOM_MIN).unwrap() {
+        trains += usize::from(received.header.is_train());
+        let outcome = to.send(&received.header, &[IoSlice::new(&buf[received.frame])]);
+        assert!(matches!(outcome, Ok(()) | Err(SendError::Full)), "{outcome:?}");
+    }
+    trains
+}
+
+/// Makes every send of `socket` one train of datagrams of `len` bytes (udp(7), `UDP_SEGMENT`).
+fn set_udp_segment(socket: &UdpSocket, len: u16) {
+    const UDP_SEGMENT: libc::c_int = 103;
+    let value = libc::c_int::from(len);
+    // SAFETY: the kernel reads one int, which outlives the call.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            UDP_SEGMENT,
+            (&raw const value).cast(),
+            libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap(),
+        )
+    };
+    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
+}
