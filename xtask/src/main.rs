@@ -1,2 +1,36 @@
-//! To be written.
-fn main() {}
+//! The project's own checks: `cargo xtask tidy`.
+
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some("tidy") => run_tidy(),
+        _ => {
+            eprintln!("usage: cargo xtask tidy    checks the rules of CONTRIBUTING.md");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run_tidy() -> ExitCode {
+    let root = workspace();
+    match tidy::check(root) {
+        Ok(report) => {
+            print!("{report}");
+            ExitCode::from(u8::from(!report.violations.is_empty()))
+        }
+        Err(error) => {
+            eprintln!("tidy: {}: {error}", root.display());
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The folder that this package lies in.
+fn workspace() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package)
+}
