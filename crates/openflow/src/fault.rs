@@ -5,9 +5,9 @@ use std::fmt;
 
 use crate::{Body, ErrorKind, ErrorMessage, Message};
 
-/// Why bytes are not a message. The sender is at fault.
+/// Why bytes are not a message. The sender is at fault. There is no third kind: either the
+/// framing is lost or it is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum DecodeError {
     /// The header cannot be believed, so nobody knows where the next message starts: close the
     /// connection.

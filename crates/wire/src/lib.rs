@@ -4,7 +4,7 @@
 //! Everything here works on byte slices of the caller: no I/O, no clock, no allocation and no
 //! `unsafe`. Header modules hold the *names of offsets* and small readers; they do not own bytes.
 //!
-//! **Panic contract.** [`parse`] accepts any bytes. Accessors that take a slice and an offset
+//! **Panic contract.** [`parse()`] accepts any bytes. Accessors that take a slice and an offset
 //! from a [`Layout`] never panic for the slice that the layout was made from; a module that asks
 //! for more says so on the function.
 #![forbid(unsafe_code)]

@@ -80,7 +80,7 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
             prop_assert!(error.kind.name().is_some());
             prop_assert!(!error.text.is_empty());
         }
-        Err(_) => {}
+        Err(DecodeError::Header(_)) => {}
     }
     Ok(())
 }

@@ -1,0 +1,311 @@
+//! The controller's end of a connection.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use tapswitch_openflow::{
+    Body, ErrorKind, ErrorMessage, FeaturesReply, Message, MessageType, MultipartReply,
+};
+
+use crate::link::{Incoming, Link, WhenBusy, refused};
+use crate::pending::{MAX_PENDING, Pending, answer_to};
+use crate::reassembly::{MAX_OPEN_MULTIPARTS, Reassembly};
+use crate::{CloseReason, Config, Refusal, SendError};
+
+/// The controller's end of a connection to a switch. See the crate for how it is driven.
+#[derive(Debug)]
+pub struct ControllerConnection {
+    link: Link,
+    phase: Phase,
+    pending: Pending,
+    replies: Reassembly<MultipartReply>,
+    /// What came before the features reply, and follows [`ControllerEvent::Ready`].
+    early: Vec<ControllerEvent>,
+    events: VecDeque<ControllerEvent>,
+}
+
+/// How far the handshake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Hello,
+    /// The request for the features has this number.
+    Features {
+        xid: u32,
+    },
+    Ready,
+}
+
+/// What the controller is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControllerEvent {
+    /// The switch is known; messages can be sent.
+    Ready {
+        /// What the switch says of itself.
+        features: FeaturesReply,
+    },
+    /// The answer to a request that was sent with this number. Multiparts are whole.
+    Reply {
+        /// Number of the transaction.
+        xid: u32,
+        /// The answer.
+        body: Body,
+    },
+    /// What was sent with this number failed.
+    Error {
+        /// Number of the transaction.
+        xid: u32,
+        /// Why.
+        error: ErrorMessage,
+    },
+    /// A message that nobody asked for: packet-in, port status, flow removed, an experimenter's.
+    Message(Message),
+    /// A message of the switch was refused. If it was the answer to a request, no other comes.
+    Refused(Refusal),
+    /// The connection ended; nothing follows. Answers that are missing do not come.
+    Closed(CloseReason),
+}
+
+impl ControllerConnection {
+    /// The connection is made.
+    pub fn new(config: Config, now: Instant) -> Self {
+        Self {
+            link: Link::new(config, WhenBusy::Read, now),
+            phase: Phase::Hello,
+            pending: Pending::default(),
+            replies: Reassembly::new(config.max_multipart_len, config.max_multipart_parts),
+            early: Vec::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Bytes came in.
+    pub fn handle_bytes(&mut self, bytes: &[u8], now: Instant) {
+        self.link.handle_bytes(bytes, now);
+    }
+
+    /// The stream ended. The events say so after all that came before.
+    pub fn handle_eof(&mut self) {
+        self.link.handle_eof();
+    }
+
+    /// Time passed: call it when [`Self::poll_timeout`] says, or at any other time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(reason) = self.link.handle_timeout(now) {
+            self.events.push_back(ControllerEvent::Closed(reason));
+        }
+    }
+
+    /// The first `len` bytes of what [`Self::poll_transmit`] showed were written.
+    pub fn handle_transmitted(&mut self, len: usize, now: Instant) {
+        self.link.handle_transmitted(len, now);
+    }
+
+    /// Sends a message and returns the number of its transaction, by which the answer or an error
+    /// is known. A multipart that is too long for one message is cut.
+    pub fn send(&mut self, body: Body) -> Result<u32, SendError> {
+        if self.phase != Phase::Ready {
+            return Err(SendError::NotOpen);
+        }
+        let answer = answer_to(&body);
+        let count = self.pending.count();
+        if answer.is_some() && count >= MAX_PENDING {
+            return Err(SendError::TooManyPending { count });
+        }
+        let xid = self.unused_xid();
+        self.link.send(&parts(xid, body))?;
+        if let Some(answer) = answer {
+            self.pending.insert(xid, answer);
+        }
+        Ok(xid)
+    }
+
+    /// What the controller is told next.
+    pub fn poll_event(&mut self) -> Option<ControllerEvent> {
+        while self.events.is_empty() {
+            let incoming = self.link.poll_incoming()?;
+            self.handle_incoming(incoming);
+        }
+        self.events.pop_front()
+    }
+
+    /// Bytes to write, in order; empty when there is nothing to write. They stay until
+    /// [`Self::handle_transmitted`]. After the end, what is left says why to the switch.
+    pub fn poll_transmit(&self) -> &[u8] {
+        self.link.waiting()
+    }
+
+    /// When [`Self::handle_timeout`] is due; never after the end.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.link.deadline()
+    }
+
+    /// Whether so many bytes wait to be written that [`Self::send`] refuses.
+    pub fn is_busy(&self) -> bool {
+        self.link.is_busy()
+    }
+
+    /// Whether the connection ended.
+    pub fn is_closed(&self) -> bool {
+        self.link.is_closed()
+    }
+
+    /// Requests that wait for an answer.
+    pub fn pending_count(&self) -> usize {
+        self.pending.count()
+    }
+
+    fn handle_incoming(&mut self, incoming: Incoming) {
+        match incoming {
+            Incoming::Opened => self.ask_for_features(),
+            Incoming::Message(message) => match self.phase {
+                Phase::Features { xid } if message.xid == xid => self.handle_features(message),
+                _ => {
+                    if let Some(event) = self.handle_message(message) {
+                        self.push_event(event);
+                    }
+                }
+            },
+            Incoming::Refused(refusal) => {
+                self.pending.forget(refusal.xid);
+                self.push_event(ControllerEvent::Refused(refusal));
+            }
+            Incoming::Closed(reason) => self.events.push_back(ControllerEvent::Closed(reason)),
+        }
+    }
+
+    fn ask_for_features(&mut self) {
+        let xid = self.link.next_xid();
+        self.phase = Phase::Features { xid };
+        self.link.answer(Message { xid, body: Body::FeaturesRequest });
+    }
+
+    /// Handles the answer to the request for the features.
+    fn handle_features(&mut self, message: Message) {
+        match message.body {
+            Body::FeaturesReply(features) => {
+                self.phase = Phase::Ready;
+                self.link.handle_ready();
+                self.events.push_back(ControllerEvent::Ready { features });
+                self.events.extend(self.early.drain(..));
+            }
+            Body::Error(error) => self.close(refused(&error)),
+            body => {
+                if let Some(event) = self.handle_message(Message { body, ..message }) {
+                    self.push_event(event);
+                }
+            }
+        }
+    }
+
+    /// What a message tells, if anything yet.
+    fn handle_message(&mut self, message: Message) -> Option<ControllerEvent> {
+        let Message { xid, body } = message;
+        match body {
+            Body::Error(error) => {
+                self.pending.forget(xid);
+                Some(ControllerEvent::Error { xid, error })
+            }
+            Body::MultipartReply(part) => self.handle_part(xid, part),
+            // A late answer to a probe.
+            Body::EchoReply(_) if !self.pending.contains(xid) => None,
+            body if is_from_switch(body.message_type()) => Some(self.reply_or_message(xid, body)),
+            body => {
+                let text = format!("{}: not for a controller", body.message_type());
+                Some(self.refuse(Refusal::new(xid, ErrorKind::OFPBRC_BAD_TYPE, text)))
+            }
+        }
+    }
+
+    fn handle_part(&mut self, xid: u32, part: MultipartReply) -> Option<ControllerEvent> {
+        match self.replies.handle_part(xid, part, self.link.frame_len()) {
+            Ok(Some(whole)) => Some(self.reply_or_message(xid, Body::MultipartReply(whole))),
+            Ok(None) => None,
+            Err(error) => {
+                self.pending.forget(xid);
+                let refusal = Refusal::new(xid, error.kind(), error.to_string());
+                let event = self.refuse(refusal);
+                self.push_event(event);
+                if error.is_fatal() {
+                    self.close(CloseReason::TooManyMultiparts { max: MAX_OPEN_MULTIPARTS });
+                }
+                None
+            }
+        }
+    }
+
+    fn reply_or_message(&mut self, xid: u32, body: Body) -> ControllerEvent {
+        match self.pending.take(xid, body.message_type()) {
+            true => ControllerEvent::Reply { xid, body },
+            false => ControllerEvent::Message(Message { xid, body }),
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> ControllerEvent {
+        ControllerEvent::Refused(self.link.refuse(refusal))
+    }
+
+    /// Adds an event, which waits while the switch is not known.
+    fn push_event(&mut self, event: ControllerEvent) {
+        if self.phase == Phase::Ready {
+            self.events.push_back(event);
+            return;
+        }
+        let count = self.early.len();
+        match count < MAX_EARLY {
+            true => self.early.push(event),
+            false => self.close(CloseReason::TooEarly { count }),
+        }
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        if !self.link.is_closed() {
+            let reason = self.link.close(reason);
+            self.events.push_back(ControllerEvent::Closed(reason));
+        }
+    }
+
+    /// Number for a transaction that no other one in progress has.
+    fn unused_xid(&mut self) -> u32 {
+        loop {
+            let xid = self.link.next_xid();
+            if !self.pending.contains(xid) {
+                return xid;
+            }
+        }
+    }
+}
+
+/// The messages that say `body`: one, or the parts of a multipart.
+fn parts(xid: u32, body: Body) -> Vec<Message> {
+    let message = |body| Message { xid, body };
+    match body {
+        Body::MultipartRequest(request) => {
+            let parts = request.split().into_iter();
+            parts.map(|part| message(Body::MultipartRequest(part))).collect()
+        }
+        body => vec![message(body)],
+    }
+}
+
+/// Whether a switch sends messages of this type.
+const fn is_from_switch(message_type: MessageType) -> bool {
+    matches!(
+        message_type,
+        MessageType::EchoReply
+            | MessageType::Experimenter
+            | MessageType::FeaturesReply
+            | MessageType::GetConfigReply
+            | MessageType::PacketIn
+            | MessageType::FlowRemoved
+            | MessageType::PortStatus
+            | MessageType::MultipartReply
+            | MessageType::BarrierReply
+            | MessageType::QueueGetConfigReply
+            | MessageType::RoleReply
+            | MessageType::GetAsyncReply
+    )
+}
+
+/// Most messages of a switch that is not known yet.
+const MAX_EARLY: usize = 1024;

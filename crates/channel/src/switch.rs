@@ -1,0 +1,339 @@
+//! The switch's end of a connection.
+//!
+//! The order in which a message of the controller is judged: can it be read, is it for a switch,
+//! may this controller (§6.3.5), could any switch do it ([`Message::check`]). What is left is the
+//! caller's, in the order of arrival, barriers included.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use tapswitch_openflow::{
+    AsyncConfig, Body, ControllerRole, ErrorKind, ErrorMessage, Message, MessageType,
+    MultipartRequest, MultipartRequestBody, RoleMessage,
+};
+
+use crate::link::{Incoming, Link, WhenBusy};
+use crate::reassembly::{MAX_OPEN_MULTIPARTS, Reassembly};
+use crate::{CloseReason, Config, Refusal, RoleChange, SendError, wants};
+
+/// The switch's end of a connection to a controller. See the crate for how it is driven.
+#[derive(Debug)]
+pub struct SwitchConnection {
+    link: Link,
+    role: ControllerRole,
+    async_config: AsyncConfig,
+    requests: Reassembly<MultipartRequest>,
+    events: VecDeque<SwitchEvent>,
+}
+
+/// What the switch is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SwitchEvent {
+    /// Both ends speak version 1.3; messages can be sent.
+    Ready,
+    /// The controller wants something that it may want. Multiparts are whole.
+    Request(Message),
+    /// The controller asks for a role: ask [`crate::Roles`], then
+    /// [`SwitchConnection::answer_role`].
+    RoleRequest {
+        /// Number of the transaction.
+        xid: u32,
+        /// What is asked for.
+        request: RoleMessage,
+    },
+    /// The controller could not use what was sent with this number.
+    Error {
+        /// Number of the transaction.
+        xid: u32,
+        /// Why.
+        error: ErrorMessage,
+    },
+    /// A message of the controller was refused.
+    Refused(Refusal),
+    /// The connection ended; nothing follows.
+    Closed(CloseReason),
+}
+
+impl SwitchConnection {
+    /// The connection is made.
+    pub fn new(config: Config, now: Instant) -> Self {
+        Self {
+            link: Link::new(config, WhenBusy::Pause, now),
+            role: ControllerRole::Equal,
+            async_config: AsyncConfig::default(),
+            requests: Reassembly::new(config.max_multipart_len, config.max_multipart_parts),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Bytes came in.
+    pub fn handle_bytes(&mut self, bytes: &[u8], now: Instant) {
+        self.link.handle_bytes(bytes, now);
+    }
+
+    /// The stream ended. The events say so after all that came before.
+    pub fn handle_eof(&mut self) {
+        self.link.handle_eof();
+    }
+
+    /// Time passed: call it when [`Self::poll_timeout`] says, or at any other time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(reason) = self.link.handle_timeout(now) {
+            self.events.push_back(SwitchEvent::Closed(reason));
+        }
+    }
+
+    /// The first `len` bytes of what [`Self::poll_transmit`] showed were written.
+    pub fn handle_transmitted(&mut self, len: usize, now: Instant) {
+        self.link.handle_transmitted(len, now);
+    }
+
+    /// Answers the request with this number. A multipart that is too long for one message is cut.
+    /// Answers are taken however many wait: requests stop instead (see [`Self::is_busy`]).
+    pub fn reply(&mut self, xid: u32, body: Body) -> Result<(), SendError> {
+        self.link.send_anyway(&parts(xid, body))
+    }
+
+    /// Answers a request with an error.
+    pub fn refuse(&mut self, request: &Message, kind: ErrorKind) -> Result<(), SendError> {
+        let error = ErrorMessage::about(kind, &start_of(request));
+        self.link.send_anyway(&[Message { xid: request.xid, body: Body::Error(error) }])
+    }
+
+    /// Sends an asynchronous message if the controller wants it in its role; tells whether. One
+    /// that is refused because too much waits is lost, which the caller should count.
+    pub fn notify(&mut self, body: Body) -> Result<bool, SendError> {
+        if !wants(&self.async_config, self.role, &body) {
+            return Ok(false);
+        }
+        self.link.send(&[Message { xid: 0, body }])?;
+        Ok(true)
+    }
+
+    /// Answers a request for a role with what [`crate::Roles`] says to it, and takes the role on.
+    pub fn answer_role(
+        &mut self,
+        xid: u32,
+        request: RoleMessage,
+        answer: Result<RoleChange, ErrorKind>,
+    ) -> Result<(), SendError> {
+        match answer {
+            Ok(change) => {
+                self.role = change.reply.role;
+                self.reply(xid, Body::RoleReply(change.reply))
+            }
+            Err(kind) => {
+                let request = Message { xid, body: Body::RoleRequest(request) };
+                self.refuse(&request, kind)
+            }
+        }
+    }
+
+    /// Gives the controller a role that it did not ask for: that of a slave, when another one
+    /// becomes master.
+    pub const fn set_role(&mut self, role: ControllerRole) {
+        self.role = role;
+    }
+
+    /// What the switch is told next. While the connection [is busy](Self::is_busy), nothing that
+    /// the controller asks for.
+    pub fn poll_event(&mut self) -> Option<SwitchEvent> {
+        while self.events.is_empty() {
+            let incoming = self.link.poll_incoming()?;
+            if let Some(event) = self.handle_incoming(incoming) {
+                self.events.push_back(event);
+            }
+        }
+        self.events.pop_front()
+    }
+
+    /// Bytes to write, in order; empty when there is nothing to write. They stay until
+    /// [`Self::handle_transmitted`]. After the end, what is left says why to the controller.
+    pub fn poll_transmit(&self) -> &[u8] {
+        self.link.waiting()
+    }
+
+    /// When [`Self::handle_timeout`] is due; never after the end.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.link.deadline()
+    }
+
+    /// Whether so many bytes wait to be written that requests are left unread: the caller should
+    /// not read more of them either, so that a controller that asks faster than it reads has to
+    /// wait, at no cost to the switch.
+    pub fn is_busy(&self) -> bool {
+        self.link.is_busy()
+    }
+
+    /// Whether the connection ended.
+    pub fn is_closed(&self) -> bool {
+        self.link.is_closed()
+    }
+
+    /// Role of the controller.
+    pub const fn role(&self) -> ControllerRole {
+        self.role
+    }
+
+    /// Which asynchronous messages the controller wants.
+    pub const fn async_config(&self) -> &AsyncConfig {
+        &self.async_config
+    }
+
+    fn handle_incoming(&mut self, incoming: Incoming) -> Option<SwitchEvent> {
+        match incoming {
+            Incoming::Opened => {
+                self.link.handle_ready();
+                Some(SwitchEvent::Ready)
+            }
+            Incoming::Message(message) => self.handle_message(message),
+            Incoming::Refused(refusal) => Some(SwitchEvent::Refused(refusal)),
+            Incoming::Closed(reason) => Some(SwitchEvent::Closed(reason)),
+        }
+    }
+
+    fn handle_message(&mut self, message: Message) -> Option<SwitchEvent> {
+        let Message { xid, body } = message;
+        if let Err(refusal) = self.admit(xid, &body) {
+            return Some(self.refuse_last(refusal));
+        }
+        match body {
+            Body::Error(error) => Some(SwitchEvent::Error { xid, error }),
+            Body::MultipartRequest(part) => self.handle_part(xid, part),
+            Body::EchoReply(_) => None, // A late answer to a probe.
+            Body::GetAsyncRequest => {
+                let body = Body::GetAsyncReply(self.async_config);
+                self.link.answer(Message { xid, body });
+                None
+            }
+            Body::SetAsync(config) => {
+                self.async_config = config;
+                None
+            }
+            Body::RoleRequest(request) => Some(SwitchEvent::RoleRequest { xid, request }),
+            body => Some(self.handle_request(Message { xid, body })),
+        }
+    }
+
+    /// Whether this controller may send this to a switch.
+    fn admit(&self, xid: u32, body: &Body) -> Result<(), Refusal> {
+        let message_type = body.message_type();
+        if !is_from_controller(message_type) {
+            let text = format!("{message_type}: not for a switch");
+            return Err(Refusal::new(xid, ErrorKind::OFPBRC_BAD_TYPE, text));
+        }
+        if self.role == ControllerRole::Slave && changes_state(body) {
+            let text = format!("{message_type}: the controller is slave");
+            return Err(Refusal::new(xid, ErrorKind::OFPBRC_IS_SLAVE, text));
+        }
+        Ok(())
+    }
+
+    fn handle_part(&mut self, xid: u32, part: MultipartRequest) -> Option<SwitchEvent> {
+        match self.requests.handle_part(xid, part, self.link.frame_len()) {
+            Ok(Some(whole)) => {
+                let body = Body::MultipartRequest(whole);
+                Some(self.handle_request(Message { xid, body }))
+            }
+            Ok(None) => None,
+            Err(error) => {
+                let refusal = Refusal::new(xid, error.kind(), error.to_string());
+                let event = self.refuse_last(refusal);
+                self.events.push_back(event);
+                if error.is_fatal() {
+                    self.close(CloseReason::TooManyMultiparts { max: MAX_OPEN_MULTIPARTS });
+                }
+                None
+            }
+        }
+    }
+
+    fn handle_request(&mut self, message: Message) -> SwitchEvent {
+        match message.check() {
+            Ok(()) => SwitchEvent::Request(message),
+            Err(error) => self.refuse_last(Refusal::checked(message.xid, error)),
+        }
+    }
+
+    /// Refuses the message that came last.
+    fn refuse_last(&mut self, refusal: Refusal) -> SwitchEvent {
+        SwitchEvent::Refused(self.link.refuse(refusal))
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        if !self.link.is_closed() {
+            let reason = self.link.close(reason);
+            self.events.push_back(SwitchEvent::Closed(reason));
+        }
+    }
+}
+
+/// The messages that say `body`: one, or the parts of a multipart.
+fn parts(xid: u32, body: Body) -> Vec<Message> {
+    let message = |body| Message { xid, body };
+    match body {
+        Body::MultipartReply(reply) => {
+            let parts = reply.split().into_iter();
+            parts.map(|part| message(Body::MultipartReply(part))).collect()
+        }
+        body => vec![message(body)],
+    }
+}
+
+/// The start of a request as it came, to quote in an error.
+fn start_of(request: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let whole = request.encode(&mut bytes);
+    if let (Err(_), Body::MultipartRequest(joined)) = (whole, &request.body)
+        && let Some(first) = joined.clone().split().into_iter().next()
+    {
+        let first = Message { xid: request.xid, body: Body::MultipartRequest(first) };
+        // A part fits a message; should it not, the error goes without a quotation.
+        let _ = first.encode(&mut bytes);
+    }
+    bytes
+}
+
+/// Whether a controller sends messages of this type.
+const fn is_from_controller(message_type: MessageType) -> bool {
+    matches!(
+        message_type,
+        MessageType::Error
+            | MessageType::EchoReply
+            | MessageType::Experimenter
+            | MessageType::FeaturesRequest
+            | MessageType::GetConfigRequest
+            | MessageType::SetConfig
+            | MessageType::PacketOut
+            | MessageType::FlowMod
+            | MessageType::GroupMod
+            | MessageType::PortMod
+            | MessageType::TableMod
+            | MessageType::MultipartRequest
+            | MessageType::BarrierRequest
+            | MessageType::QueueGetConfigRequest
+            | MessageType::RoleRequest
+            | MessageType::GetAsyncRequest
+            | MessageType::SetAsync
+            | MessageType::MeterMod
+    )
+}
+
+/// Whether a message sends packets or changes the switch, which a slave must not (§6.3.5).
+fn changes_state(body: &Body) -> bool {
+    match body {
+        Body::SetConfig(_)
+        | Body::PacketOut(_)
+        | Body::FlowMod(_)
+        | Body::GroupMod(_)
+        | Body::PortMod(_)
+        | Body::TableMod(_)
+        | Body::MeterMod(_) => true,
+        Body::MultipartRequest(request) => match &request.body {
+            MultipartRequestBody::TableFeatures(tables) => !tables.is_empty(),
+            _ => false,
+        },
+        _ => false,
+    }
+}

@@ -1,0 +1,194 @@
+//! Two ends, a wire between them and a clock.
+
+use std::time::{Duration, Instant};
+
+use tapswitch_channel::*;
+use tapswitch_openflow::*;
+
+/// Both ends. What the switch is told is kept for the test, but for the features, which it tells.
+pub(crate) struct Pair {
+    pub(crate) controller: ControllerConnection,
+    pub(crate) switch: SwitchConnection,
+    pub(crate) now: Instant,
+    /// Bytes that the wire carries at once.
+    pub(crate) chunk_len: usize,
+    pub(crate) controller_events: Vec<ControllerEvent>,
+    pub(crate) switch_events: Vec<SwitchEvent>,
+}
+
+impl Pair {
+    /// Two ends that said nothing yet.
+    pub(crate) fn new(config: Config) -> Self {
+        let now = Instant::now();
+        Self {
+            controller: ControllerConnection::new(config, now),
+            switch: SwitchConnection::new(config, now),
+            now,
+            chunk_len: usize::MAX,
+            controller_events: Vec::new(),
+            switch_events: Vec::new(),
+        }
+    }
+
+    /// Two ends that know each other.
+    pub(crate) fn ready(config: Config) -> Self {
+        let mut pair = Self::new(config);
+        pair.exchange();
+        let ready = ControllerEvent::Ready { features: features() };
+        assert_eq!(pair.take_controller_events(), [ready]);
+        assert_eq!(pair.take_switch_events(), [SwitchEvent::Ready]);
+        pair
+    }
+
+    /// Carries bytes until both ends are silent.
+    pub(crate) fn exchange(&mut self) {
+        while self.carry_to_switch() | self.carry_to_controller() {}
+    }
+
+    /// Carries what the controller says now; whether it was anything.
+    pub(crate) fn carry_to_switch(&mut self) -> bool {
+        let bytes = self.controller.poll_transmit().to_vec();
+        self.controller.handle_transmitted(bytes.len(), self.now);
+        for chunk in bytes.chunks(self.chunk_len) {
+            self.switch.handle_bytes(chunk, self.now);
+            self.poll_switch();
+        }
+        !bytes.is_empty()
+    }
+
+    /// Carries what the switch says now; whether it was anything.
+    pub(crate) fn carry_to_controller(&mut self) -> bool {
+        let bytes = self.switch.poll_transmit().to_vec();
+        self.switch.handle_transmitted(bytes.len(), self.now);
+        self.poll_switch();
+        for chunk in bytes.chunks(self.chunk_len) {
+            self.controller.handle_bytes(chunk, self.now);
+            self.poll_controller();
+        }
+        !bytes.is_empty()
+    }
+
+    /// Lets time pass until the next timer of either end, if that is within `bound`.
+    pub(crate) fn step(&mut self, bound: Instant) -> bool {
+        let timers = [self.controller.poll_timeout(), self.switch.poll_timeout()];
+        let Some(next) = timers.into_iter().flatten().min().filter(|&next| next <= bound) else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        self.controller.handle_timeout(self.now);
+        self.switch.handle_timeout(self.now);
+        self.poll_controller();
+        self.poll_switch();
+        true
+    }
+
+    /// Lets this much time pass, with bytes carried at once.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.exchange();
+        while self.step(end) {
+            self.exchange();
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn poll_switch(&mut self) {
+        while let Some(event) = self.switch.poll_event() {
+            if let SwitchEvent::Request(Message { xid, body: Body::FeaturesRequest }) = event {
+                self.switch.reply(xid, Body::FeaturesReply(features())).unwrap();
+            } else {
+                self.switch_events.push(event);
+            }
+        }
+    }
+
+    pub(crate) fn poll_controller(&mut self) {
+        while let Some(event) = self.controller.poll_event() {
+            self.controller_events.push(event);
+        }
+    }
+
+    pub(crate) fn take_controller_events(&mut self) -> Vec<ControllerEvent> {
+        std::mem::take(&mut self.controller_events)
+    }
+
+    pub(crate) fn take_switch_events(&mut self) -> Vec<SwitchEvent> {
+        std::mem::take(&mut self.switch_events)
+    }
+
+    /// Sends a request and returns its number and what the switch is told.
+    pub(crate) fn ask(&mut self, body: Body) -> (u32, Vec<SwitchEvent>) {
+        let xid = self.controller.send(body).unwrap();
+        self.carry_to_switch();
+        (xid, self.take_switch_events())
+    }
+
+    /// Bytes from nowhere into the switch; what it is told.
+    pub(crate) fn inject(&mut self, bytes: &[u8]) -> Vec<SwitchEvent> {
+        self.switch.handle_bytes(bytes, self.now);
+        self.poll_switch();
+        self.take_switch_events()
+    }
+
+    /// What the switch says now, as messages.
+    pub(crate) fn said_by_switch(&mut self) -> Vec<Message> {
+        let bytes = self.switch.poll_transmit().to_vec();
+        self.switch.handle_transmitted(bytes.len(), self.now);
+        messages(&bytes)
+    }
+}
+
+pub(crate) fn features() -> FeaturesReply {
+    FeaturesReply {
+        datapath_id: DatapathId(0x42),
+        n_buffers: 0,
+        n_tables: 16,
+        auxiliary_id: 0,
+        capabilities: Capabilities::FLOW_STATS,
+    }
+}
+
+pub(crate) fn encode(xid: u32, body: Body) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Message { xid, body }.encode(&mut bytes).unwrap();
+    bytes
+}
+
+/// The messages that make up these bytes.
+pub(crate) fn messages(mut bytes: &[u8]) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while let Some(len) = frame_len(bytes).unwrap() {
+        let (frame, rest) = bytes.split_at(len);
+        messages.push(Message::decode(frame).unwrap());
+        bytes = rest;
+    }
+    assert!(bytes.is_empty(), "whole messages");
+    messages
+}
+
+/// The kinds and numbers of the errors among messages.
+pub(crate) fn errors(messages: &[Message]) -> Vec<(u32, ErrorKind)> {
+    messages
+        .iter()
+        .filter_map(|message| match &message.body {
+            Body::Error(error) => Some((message.xid, error.kind)),
+            _ => None,
+        })
+        .collect()
+}
+
+pub(crate) fn packet_in(reason: PacketInReason) -> Body {
+    Body::PacketIn(PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: 60,
+        reason,
+        table_id: TableId(0),
+        cookie: 0,
+        match_fields: Match::new().with(Oxm::InPort(PortNo(1))),
+        data: vec![0; 60],
+    })
+}
+
+pub(crate) fn flow_mod() -> Body {
+    Body::FlowMod(FlowMod::new(FlowModCommand::Add))
+}
