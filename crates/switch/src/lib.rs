@@ -1,1 +1,39 @@
-//! To be written.
+//! The switch: workers that forward, ports that they forward through, and the OpenFlow agent that
+//! tells them how.
+//!
+//! ```text
+//!   controllers, tools ── TCP ── peer tasks ──► server task (owns the agent) ◄── reports ─┐
+//!                                                   │ snapshots, errands                  │
+//!   tap queues, AF_PACKET sockets ◄──────────► worker threads ────────────────────────────┘
+//! ```
+//! [`Switch::start`] opens what a [`Config`] describes, [`Switch::run`] serves until it is told to
+//! stop, a [`Handle`] answers questions meanwhile. Everything but the workers runs on the caller's
+//! tokio runtime.
+//!
+//! Limits: ports are opened at the start and stay; numbers go from 1 to 4095.
+
+mod agent;
+mod clock;
+mod config;
+mod connect;
+mod device;
+mod egress;
+mod handle;
+mod links;
+mod peer;
+mod port_spec;
+pub mod report;
+mod rx;
+mod server;
+mod shared;
+mod switch;
+mod tx;
+mod worker;
+
+pub use config::{Config, ConfigError, Endpoint, FailMode, ParseEndpointError, ParseFailModeError};
+pub use device::OpenPortError;
+pub use handle::{Handle, Stopped};
+pub use links::WatchError;
+pub use port_spec::{ParsePortError, PortKind, PortSpec};
+pub use switch::{StartError, Switch};
+pub use tapswitch_openflow::DatapathId;

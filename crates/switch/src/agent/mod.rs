@@ -1,0 +1,323 @@
+//! The OpenFlow agent: what the switch does with each message. No I/O, no clock.
+//!
+//! [`Agent::handle_message`] takes one message and returns an [`Outcome`]: what to send back, what
+//! to tell every controller, and what the workers are to do. The caller publishes the new tables to
+//! the workers before it sends the answers, so that an answer is never ahead of its effect.
+
+mod statistics;
+mod table_features;
+
+use tapswitch_datapath::{
+    MacLearning, Millis, PacketInOrigin, Pipeline, Port, Removal, Sighting, TABLE_COUNT,
+};
+use tapswitch_openflow::{
+    Body, BufferId, Capabilities, ConfigFlags, DatapathId, ErrorKind, FeaturesReply, FlowMod,
+    FlowModFlags, FlowRemoved, GroupMod, METER_ALL, Match, Message, MeterMod, MeterModCommand,
+    MultipartReply, Oxm, PacketIn, PacketOut, PortMod, PortNo, PortReason, PortState, PortStatus,
+    QueueGetConfigReply, SwitchConfig, TableId, TableMod,
+};
+
+/// What the switch calls itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// Unique number of the datapath.
+    pub(crate) datapath_id: DatapathId,
+    /// Name of the bridge.
+    pub(crate) name: String,
+}
+
+/// The tables and the messages about them.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    identity: Identity,
+    pipeline: Pipeline,
+    macs: MacLearning,
+    config: SwitchConfig,
+    started: Millis,
+}
+
+/// What comes of a message.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// What to send back, under the number of the message.
+    pub(crate) replies: Vec<Body>,
+    /// What to tell every controller that listens to it.
+    pub(crate) events: Vec<Body>,
+    /// A packet to send.
+    pub(crate) packet_out: Option<PacketOut>,
+    /// Answer with a barrier reply when the workers have caught up.
+    pub(crate) barrier: bool,
+}
+
+/// What a message asks for cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// What to tell the sender.
+    pub(crate) kind: ErrorKind,
+    /// What is wrong, for the log.
+    pub(crate) text: String,
+}
+
+impl Agent {
+    pub(crate) fn new(identity: Identity, workers: usize, now: Millis) -> Self {
+        Self {
+            identity,
+            // The agent counts too: drops of packets that it could not pass on.
+            pipeline: Pipeline::new(workers + 1),
+            macs: MacLearning::new(MAC_AGE_LIMIT, MAC_COUNT_LIMIT),
+            config: SwitchConfig::default(),
+            started: now,
+        }
+    }
+
+    /// Takes one message of a controller's.
+    ///
+    /// # Errors
+    /// [`Refusal`], to be sent back as an error message. Nothing has changed then.
+    pub(crate) fn handle_message(
+        &mut self,
+        message: &Message,
+        now: Millis,
+    ) -> Result<Outcome, Refusal> {
+        message.check().map_err(|error| Refusal { kind: error.kind, text: error.text })?;
+        match &message.body {
+            Body::FlowMod(change) => self.flow_mod(change, now),
+            Body::GroupMod(change) => self.group_mod(change, now),
+            Body::PortMod(change) => self.port_mod(change),
+            Body::TableMod(change) => table_mod(*change),
+            Body::MeterMod(change) => meter_mod(change),
+            Body::PacketOut(packet) => self.packet_out(packet),
+            Body::BarrierRequest => Ok(Outcome { barrier: true, ..Outcome::default() }),
+            Body::FeaturesRequest => Ok(reply(Body::FeaturesReply(self.features()))),
+            Body::GetConfigRequest => Ok(reply(Body::GetConfigReply(self.config))),
+            Body::SetConfig(config) => self.set_config(*config),
+            Body::MultipartRequest(request) => {
+                let body = self.statistics(&request.body, now)?;
+                Ok(reply(Body::MultipartReply(MultipartReply::new(body))))
+            }
+            Body::QueueGetConfigRequest(request) => self.queue_config(request.port),
+            Body::Experimenter(_) => Err(ErrorKind::OFPBRC_BAD_EXPERIMENTER.into()),
+            // Answers to requests that nobody here makes, and messages for controllers.
+            _ => Err(ErrorKind::OFPBRC_BAD_TYPE.into()),
+        }
+    }
+
+    /// Adds or replaces a port. Returns what to tell the controllers.
+    pub(crate) fn handle_port(&mut self, port: Port) -> Body {
+        let known = self.pipeline.snapshot().ports.find(port.number).is_some();
+        let reason = if known { PortReason::MODIFY } else { PortReason::ADD };
+        let status = PortStatus { reason, desc: describe(&port) };
+        if port.state.contains(PortState::LINK_DOWN) {
+            self.macs.handle_port_down(port.number);
+        }
+        self.pipeline.set_port(port);
+        Body::PortStatus(status)
+    }
+
+    /// Notes where a station is. Returns `true` when the MAC table changed.
+    pub(crate) fn handle_sighting(&mut self, sighting: Sighting, now: Millis) -> bool {
+        self.macs.handle_sighting(sighting, now)
+    }
+
+    /// Removes what has timed out. Returns what to tell the controllers.
+    pub(crate) fn handle_timeout(&mut self, now: Millis) -> Vec<Body> {
+        self.macs.handle_timeout(now);
+        let removals = self.pipeline.handle_timeout(now);
+        flow_removed(&removals, now)
+    }
+
+    /// When [`Self::handle_timeout`] has something to do at the latest.
+    pub(crate) fn poll_timeout(&self, now: Millis) -> Option<Millis> {
+        let stations = (self.macs.table().count() > 0).then_some(Millis(now.0 + MAC_SWEEP.0));
+        [self.pipeline.poll_timeout(), stations].into_iter().flatten().min()
+    }
+
+    /// Enters or leaves fail-mode standalone.
+    pub(crate) fn set_standalone(&mut self, standalone: bool) {
+        self.pipeline.set_standalone(standalone);
+    }
+
+    pub(crate) fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    pub(crate) fn macs(&self) -> &MacLearning {
+        &self.macs
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Answer to a features request (OpenFlow 1.3.5 §7.3.1). Packets are never kept for the
+    /// controller: it gets all of them that it asks for.
+    pub(crate) fn features(&self) -> FeaturesReply {
+        FeaturesReply {
+            datapath_id: self.identity.datapath_id,
+            n_buffers: 0,
+            n_tables: TABLE_COUNT,
+            auxiliary_id: 0,
+            capabilities: Capabilities::FLOW_STATS
+                | Capabilities::TABLE_STATS
+                | Capabilities::PORT_STATS
+                | Capabilities::GROUP_STATS,
+        }
+    }
+
+    fn flow_mod(&mut self, change: &FlowMod, now: Millis) -> Result<Outcome, Refusal> {
+        let removals = self.pipeline.handle_flow_mod(change, now)?;
+        let mut outcome = Outcome { events: flow_removed(&removals, now), ..Outcome::default() };
+        if change.buffer_id != BufferId::NO_BUFFER {
+            // The rule is in force; the packet that it was to be tried on was never kept.
+            let error = tapswitch_openflow::ErrorMessage {
+                kind: ErrorKind::OFPBRC_BUFFER_UNKNOWN,
+                data: Vec::new(),
+            };
+            outcome.replies.push(Body::Error(error));
+        }
+        Ok(outcome)
+    }
+
+    fn group_mod(&mut self, change: &GroupMod, now: Millis) -> Result<Outcome, Refusal> {
+        let removals = self.pipeline.handle_group_mod(change, now)?;
+        Ok(Outcome { events: flow_removed(&removals, now), ..Outcome::default() })
+    }
+
+    fn port_mod(&mut self, change: &PortMod) -> Result<Outcome, Refusal> {
+        let found = self.pipeline.snapshot().ports.find(change.port_no);
+        let mut port = Port::clone(found.ok_or(ErrorKind::OFPPMFC_BAD_PORT)?);
+        if change.hw_addr != port.hw_addr {
+            return Err(ErrorKind::OFPPMFC_BAD_HW_ADDR.into());
+        }
+        port.config = port.config.difference(change.mask) | change.config & change.mask;
+        let event = self.handle_port(port);
+        Ok(Outcome { events: vec![event], ..Outcome::default() })
+    }
+
+    fn packet_out(&mut self, packet: &PacketOut) -> Result<Outcome, Refusal> {
+        if packet.buffer_id != BufferId::NO_BUFFER {
+            return Err(ErrorKind::OFPBRC_BUFFER_UNKNOWN.into());
+        }
+        let in_port = packet.in_port;
+        let is_port = self.pipeline.snapshot().ports.find(in_port).is_some();
+        if !is_port && !matches!(in_port, PortNo::CONTROLLER | PortNo::ANY) {
+            return Err(ErrorKind::OFPBRC_BAD_PORT.into());
+        }
+        if tapswitch_wire::parse(&packet.data).is_err() {
+            return Err(ErrorKind::OFPBRC_BAD_PACKET.into());
+        }
+        self.pipeline.check_packet_out(&packet.actions)?;
+        Ok(Outcome { packet_out: Some(packet.clone()), ..Outcome::default() })
+    }
+
+    fn set_config(&mut self, config: SwitchConfig) -> Result<Outcome, Refusal> {
+        if config.flags != ConfigFlags::FRAG_NORMAL {
+            return Err(ErrorKind::OFPSCFC_BAD_FLAGS.into());
+        }
+        self.config = config;
+        Ok(Outcome::default())
+    }
+
+    /// Ports have no queues of OpenFlow's kind.
+    fn queue_config(&self, port: PortNo) -> Result<Outcome, Refusal> {
+        let known = port == PortNo::ANY || self.pipeline.snapshot().ports.find(port).is_some();
+        if !known {
+            return Err(ErrorKind::OFPQOFC_BAD_PORT.into());
+        }
+        Ok(reply(Body::QueueGetConfigReply(QueueGetConfigReply { port, queues: Vec::new() })))
+    }
+}
+
+/// The message for a frame that the datapath sends to the controller.
+pub(crate) fn packet_in(origin: &PacketInOrigin, total_len: usize, data: Vec<u8>) -> PacketIn {
+    PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: u16::try_from(total_len).unwrap_or(u16::MAX),
+        reason: origin.reason,
+        table_id: origin.table_id,
+        cookie: origin.cookie,
+        match_fields: Match::new().with(Oxm::InPort(origin.in_port)),
+        data,
+    }
+}
+
+/// A port as OpenFlow describes it (§7.2.1). A tap has no speed of its own.
+pub(crate) fn describe(port: &Port) -> tapswitch_openflow::Port {
+    use tapswitch_openflow::PortFeatures;
+    tapswitch_openflow::Port {
+        port_no: port.number,
+        hw_addr: port.hw_addr,
+        name: port.name.as_str().into(),
+        config: port.config,
+        state: port.state,
+        curr: PortFeatures::RATE_10GB_FD | PortFeatures::COPPER,
+        advertised: PortFeatures::empty(),
+        supported: PortFeatures::empty(),
+        peer: PortFeatures::empty(),
+        curr_speed: 10_000_000,
+        max_speed: 0,
+    }
+}
+
+fn reply(body: Body) -> Outcome {
+    Outcome { replies: vec![body], ..Outcome::default() }
+}
+
+/// Nothing about a table can be configured, so anything that names one is fine.
+fn table_mod(change: TableMod) -> Result<Outcome, Refusal> {
+    let known = change.table_id == TableId::ALL || change.table_id.0 < TABLE_COUNT;
+    known.then(Outcome::default).ok_or_else(|| ErrorKind::OFPTMFC_BAD_TABLE.into())
+}
+
+/// There are no meters: none can be added, none is there to be changed, and deleting all of none
+/// succeeds.
+fn meter_mod(change: &MeterMod) -> Result<Outcome, Refusal> {
+    match change.command {
+        MeterModCommand::Add => Err(ErrorKind::OFPMMFC_OUT_OF_METERS.into()),
+        MeterModCommand::Delete if change.meter_id == METER_ALL => Ok(Outcome::default()),
+        _ => Err(ErrorKind::OFPMMFC_UNKNOWN_METER.into()),
+    }
+}
+
+/// What to tell about rules that are gone and asked for it (OpenFlow 1.3.5 §7.4.2).
+fn flow_removed(removals: &[Removal], now: Millis) -> Vec<Body> {
+    let wanted = |removal: &&Removal| removal.entry.flags.contains(FlowModFlags::SEND_FLOW_REM);
+    let message = |Removal { entry, reason }: &Removal| {
+        let totals = entry.counters.totals();
+        let (duration_sec, duration_nsec) = duration(now.since(entry.created));
+        Body::FlowRemoved(FlowRemoved {
+            cookie: entry.cookie,
+            priority: entry.priority,
+            reason: *reason,
+            table_id: entry.table_id,
+            duration_sec,
+            duration_nsec,
+            idle_timeout: entry.idle_timeout,
+            hard_timeout: entry.hard_timeout,
+            packet_count: totals.frames,
+            byte_count: totals.bytes,
+            match_fields: entry.matching.clone(),
+        })
+    };
+    removals.iter().filter(wanted).map(message).collect()
+}
+
+/// Milliseconds as OpenFlow's seconds and nanoseconds.
+fn duration(age: Millis) -> (u32, u32) {
+    let seconds = u32::try_from(age.0 / 1000).unwrap_or(u32::MAX);
+    let rest_ms = u32::try_from(age.0 % 1000).unwrap_or_default();
+    (seconds, rest_ms * 1_000_000)
+}
+
+impl From<ErrorKind> for Refusal {
+    fn from(kind: ErrorKind) -> Self {
+        Self { kind, text: format!("{kind:?}") }
+    }
+}
+
+/// Stations are forgotten after five minutes (IEEE 802.1Q-2022 §8.8.3, the default).
+const MAC_AGE_LIMIT: Millis = Millis(300_000);
+/// How often to look for stations that have gone silent.
+const MAC_SWEEP: Millis = Millis(30_000);
+/// Stations that NORMAL remembers; each costs about a hundred bytes.
+const MAC_COUNT_LIMIT: usize = 65_536;

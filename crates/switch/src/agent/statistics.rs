@@ -1,0 +1,234 @@
+//! Answers to multipart requests (OpenFlow 1.3.5 §7.3.5).
+
+use std::sync::Arc;
+
+use tapswitch_datapath::{
+    DropReason, FlowEntry, Group, MAX_GROUPS, MatchKey, Millis, Port, Snapshot, TABLE_COUNT,
+};
+use tapswitch_openflow::multipart::{
+    AggregateStats, BucketCounter, Desc, FlowStats, FlowStatsRequest, GroupCapabilities, GroupDesc,
+    GroupFeatures, GroupStats, MeterFeatures, PortStats, QueueStatsRequest, TableStats,
+};
+use tapswitch_openflow::{
+    ErrorKind, GroupId, METER_ALL, MultipartReplyBody as Reply, MultipartRequestBody as Request,
+    PortNo, QUEUE_ALL, TableId,
+};
+
+use super::{Agent, Refusal, describe, duration, table_features};
+
+impl Agent {
+    /// Answers one request.
+    pub(super) fn statistics(&self, request: &Request, now: Millis) -> Result<Reply, Refusal> {
+        let snapshot = self.pipeline().snapshot();
+        Ok(match request {
+            Request::Desc => Reply::Desc(Box::new(self.desc())),
+            Request::Flow(request) => Reply::Flow(flows(snapshot, request, now)?),
+            Request::Aggregate(request) => Reply::Aggregate(aggregate(snapshot, request)?),
+            Request::Table => Reply::Table(tables(snapshot)),
+            Request::PortStats(port) => Reply::PortStats(self.ports(*port, now)?),
+            Request::PortDesc => {
+                Reply::PortDesc(snapshot.ports.iter().map(|port| describe(port)).collect())
+            }
+            Request::Queue(request) => queues(snapshot, *request)?,
+            Request::Group(id) => Reply::Group(groups(snapshot, *id, now)),
+            Request::GroupDesc => Reply::GroupDesc(group_descriptions(snapshot)),
+            Request::GroupFeatures => Reply::GroupFeatures(group_features()),
+            Request::Meter(METER_ALL) => Reply::Meter(Vec::new()),
+            Request::MeterConfig(METER_ALL) => Reply::MeterConfig(Vec::new()),
+            Request::Meter(_) | Request::MeterConfig(_) => {
+                return Err(ErrorKind::OFPMMFC_UNKNOWN_METER.into());
+            }
+            Request::MeterFeatures => Reply::MeterFeatures(no_meters()),
+            Request::TableFeatures(wanted) if wanted.is_empty() => {
+                Reply::TableFeatures(table_features::all())
+            }
+            // Tables are as they are.
+            Request::TableFeatures(_) => return Err(ErrorKind::OFPTFFC_EPERM.into()),
+            Request::Experimenter(_) => return Err(ErrorKind::OFPBRC_BAD_EXPERIMENTER.into()),
+        })
+    }
+
+    fn desc(&self) -> Desc {
+        Desc {
+            mfr_desc: "tapswitch".into(),
+            hw_desc: "Linux tap and AF_PACKET ports".into(),
+            sw_desc: env!("CARGO_PKG_VERSION").into(),
+            serial_num: "None".into(),
+            dp_desc: self.identity.name.as_str().into(),
+        }
+    }
+
+    fn ports(&self, wanted: PortNo, now: Millis) -> Result<Vec<PortStats>, Refusal> {
+        let ports = &self.pipeline().snapshot().ports;
+        let age = duration(now.since(self.started));
+        match wanted {
+            PortNo::ANY => Ok(ports.iter().map(|port| port_stats(port, age)).collect()),
+            number => {
+                let port = ports.find(number).ok_or(ErrorKind::OFPBRC_BAD_PORT)?;
+                Ok(vec![port_stats(port, age)])
+            }
+        }
+    }
+}
+
+/// Frames count as packets, a train as one, as they do in rules and groups.
+fn port_stats(port: &Port, (duration_sec, duration_nsec): (u32, u32)) -> PortStats {
+    let (rx, tx, drops) = (port.counters.rx(), port.counters.tx(), port.counters.drops());
+    let malformed = drops.count(DropReason::Truncated) + drops.count(DropReason::BadMetadata);
+    let sum = |wanted: fn(DropReason) -> bool| -> u64 {
+        drops.by_reason().filter(|&(reason, _)| wanted(reason)).map(|(_, count)| count).sum()
+    };
+    PortStats {
+        port_no: port.number,
+        rx_packets: rx.frames,
+        tx_packets: tx.frames,
+        rx_bytes: rx.bytes,
+        tx_bytes: tx.bytes,
+        rx_dropped: sum(|r| matches!(r, DropReason::PortNoReceive | DropReason::IngressLost)),
+        tx_dropped: sum(DropReason::is_egress),
+        rx_errors: malformed,
+        tx_errors: drops.count(DropReason::EgressRejected),
+        rx_frame_err: malformed,
+        rx_over_err: 0,
+        rx_crc_err: 0,
+        collisions: 0,
+        duration_sec,
+        duration_nsec,
+    }
+}
+
+/// The rules that a request selects, by table and priority.
+fn select(snapshot: &Snapshot, request: &FlowStatsRequest) -> Result<Vec<Arc<FlowEntry>>, Refusal> {
+    if request.table_id != TableId::ALL && request.table_id.0 >= TABLE_COUNT {
+        return Err(ErrorKind::OFPBRC_BAD_TABLE_ID.into());
+    }
+    let key = MatchKey::new(&request.match_fields).map_err(|_| ErrorKind::OFPBMC_BAD_FIELD)?;
+    let wanted = |rule: &&Arc<FlowEntry>| {
+        rule.key.is_within(&key)
+            && (rule.cookie ^ request.cookie) & request.cookie_mask == 0
+            && rule.outputs_to(request.out_port)
+            && rule.uses_group(request.out_group)
+    };
+    let tables = snapshot.tables(request.table_id);
+    let mut rules: Vec<_> =
+        tables.flat_map(|(_, table)| table.iter()).filter(wanted).cloned().collect();
+    rules.sort_by_key(|rule| (rule.table_id, std::cmp::Reverse(rule.priority), rule.created));
+    Ok(rules)
+}
+
+fn flows(
+    snapshot: &Snapshot,
+    request: &FlowStatsRequest,
+    now: Millis,
+) -> Result<Vec<FlowStats>, Refusal> {
+    let stats = |rule: Arc<FlowEntry>| {
+        let totals = rule.counters.totals();
+        let (duration_sec, duration_nsec) = duration(now.since(rule.created));
+        FlowStats {
+            table_id: rule.table_id,
+            duration_sec,
+            duration_nsec,
+            priority: rule.priority,
+            idle_timeout: rule.idle_timeout,
+            hard_timeout: rule.hard_timeout,
+            flags: rule.flags,
+            cookie: rule.cookie,
+            packet_count: totals.frames,
+            byte_count: totals.bytes,
+            match_fields: rule.matching.clone(),
+            instructions: rule.instructions.to_vec(),
+        }
+    };
+    Ok(select(snapshot, request)?.into_iter().map(stats).collect())
+}
+
+fn aggregate(snapshot: &Snapshot, request: &FlowStatsRequest) -> Result<AggregateStats, Refusal> {
+    let rules = select(snapshot, request)?;
+    let mut sum = AggregateStats {
+        flow_count: u32::try_from(rules.len()).unwrap_or(u32::MAX),
+        ..AggregateStats::default()
+    };
+    for rule in rules {
+        let totals = rule.counters.totals();
+        sum.packet_count += totals.frames;
+        sum.byte_count += totals.bytes;
+    }
+    Ok(sum)
+}
+
+fn tables(snapshot: &Snapshot) -> Vec<TableStats> {
+    let stats = |(table_id, table): (TableId, &Arc<tapswitch_datapath::FlowTable>)| {
+        let (lookup_count, matched_count) = table.counters().totals();
+        let active_count = u32::try_from(table.count()).unwrap_or(u32::MAX);
+        TableStats { table_id, active_count, lookup_count, matched_count }
+    };
+    snapshot.tables(TableId::ALL).map(stats).collect()
+}
+
+/// Ports have no queues of OpenFlow's kind, so "all" are none.
+fn queues(snapshot: &Snapshot, request: QueueStatsRequest) -> Result<Reply, Refusal> {
+    let known = request.port_no == PortNo::ANY || snapshot.ports.find(request.port_no).is_some();
+    match (known, request.queue_id) {
+        (false, _) => Err(ErrorKind::OFPQOFC_BAD_PORT.into()),
+        (true, QUEUE_ALL) => Ok(Reply::Queue(Vec::new())),
+        (true, _) => Err(ErrorKind::OFPQOFC_BAD_QUEUE.into()),
+    }
+}
+
+/// A group that does not exist has no statistics, which is no error (OpenFlow 1.3.5 §7.3.5.9).
+fn groups(snapshot: &Snapshot, wanted: GroupId, now: Millis) -> Vec<GroupStats> {
+    let is_wanted = |group: &&Arc<Group>| wanted == GroupId::ALL || group.id == wanted;
+    let stats = |group: &Arc<Group>| {
+        let totals = group.counters.totals();
+        let (duration_sec, duration_nsec) = duration(now.since(group.created));
+        let bucket = |bucket: &tapswitch_datapath::GroupBucket| {
+            let totals = bucket.counters.totals();
+            BucketCounter { packet_count: totals.frames, byte_count: totals.bytes }
+        };
+        GroupStats {
+            group_id: group.id,
+            ref_count: references(snapshot, group.id),
+            packet_count: totals.frames,
+            byte_count: totals.bytes,
+            duration_sec,
+            duration_nsec,
+            bucket_stats: group.buckets.iter().map(bucket).collect(),
+        }
+    };
+    snapshot.groups.iter().filter(is_wanted).map(stats).collect()
+}
+
+/// Rules and groups that send to the group.
+fn references(snapshot: &Snapshot, id: GroupId) -> u32 {
+    let rules = snapshot.tables(TableId::ALL).flat_map(|(_, table)| table.iter());
+    let chained = |group: &&Arc<Group>| group.chained().any(|other| other == id);
+    let count = rules.filter(|rule| rule.uses_group(id)).count()
+        + snapshot.groups.iter().filter(chained).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn group_descriptions(snapshot: &Snapshot) -> Vec<GroupDesc> {
+    let desc = |group: &Arc<Group>| GroupDesc {
+        group_type: group.kind,
+        group_id: group.id,
+        buckets: group.buckets.iter().map(|bucket| bucket.spec.clone()).collect(),
+    };
+    snapshot.groups.iter().map(desc).collect()
+}
+
+fn group_features() -> GroupFeatures {
+    let actions = tapswitch_datapath::ACTION_KINDS.iter().map(|kind| 1 << kind).sum();
+    GroupFeatures {
+        types: 0b1111,
+        capabilities: GroupCapabilities::SELECT_WEIGHT
+            | GroupCapabilities::SELECT_LIVENESS
+            | GroupCapabilities::CHAINING
+            | GroupCapabilities::CHAINING_CHECKS,
+        max_groups: [u32::try_from(MAX_GROUPS).unwrap_or(u32::MAX); 4],
+        actions: [actions; 4],
+    }
+}
+
+fn no_meters() -> MeterFeatures {
+    MeterFeatures { max_meter: 0, band_types: 0, capabilities: 0, max_bands: 0, max_color: 0 }
+}

@@ -1,0 +1,200 @@
+//! What a switch is to be.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use tapswitch_openflow::DatapathId;
+
+use crate::PortSpec;
+
+/// What a switch is to be.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the bridge, for reports.
+    pub name: String,
+    /// Unique number of the datapath.
+    pub datapath_id: DatapathId,
+    /// Controllers that the switch connects to.
+    pub controllers: Vec<Endpoint>,
+    /// Where the switch waits for connections, such as `ovs-ofctl`'s.
+    pub listen: Vec<Endpoint>,
+    /// What it does while no controller answers.
+    pub fail_mode: FailMode,
+    /// Its ports.
+    pub ports: Vec<PortSpec>,
+    /// Number of workers; as many as the ports have queues, and cores, when `None`.
+    pub workers: Option<NonZeroUsize>,
+    /// Cores that the workers stay on, in order; they go where the kernel likes when empty.
+    pub cores: Vec<usize>,
+}
+
+impl Config {
+    /// A switch with nothing set but its name and number.
+    pub fn new(name: impl Into<String>, datapath_id: DatapathId) -> Self {
+        Self {
+            name: name.into(),
+            datapath_id,
+            controllers: Vec::new(),
+            listen: Vec::new(),
+            fail_mode: FailMode::default(),
+            ports: Vec::new(),
+            workers: None,
+            cores: Vec::new(),
+        }
+    }
+
+    /// The first thing that is wrong with the ports: a number or an interface used twice.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        for (position, port) in self.ports.iter().enumerate() {
+            for other in &self.ports[..position] {
+                if other.number == port.number {
+                    let (port, other) = (port.to_string(), other.to_string());
+                    return Err(ConfigError::NumberTwice { port, other });
+                }
+                if (other.name(), &other.netns) == (port.name(), &port.netns) {
+                    let (port, other) = (port.to_string(), other.to_string());
+                    return Err(ConfigError::InterfaceTwice { port, other });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of workers: what is asked for, or as many as the port with most queues has, but no
+    /// more than there are cores.
+    pub(crate) fn worker_count(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let queues = self.ports.iter().map(|port| usize::from(port.queues().get())).max();
+        self.workers.map_or_else(|| queues.unwrap_or(1).min(cores), NonZeroUsize::get)
+    }
+}
+
+/// What the switch does while no controller answers (OpenFlow 1.3.5 §6.3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailMode {
+    /// It forwards as a learning switch and leaves its rules aside.
+    #[default]
+    Standalone,
+    /// It goes on by its rules; what they send to the controller is dropped.
+    Secure,
+}
+
+impl FromStr for FailMode {
+    type Err = ParseFailModeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "standalone" => Ok(Self::Standalone),
+            "secure" => Ok(Self::Secure),
+            _ => Err(ParseFailModeError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for FailMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Standalone => "standalone",
+            Self::Secure => "secure",
+        })
+    }
+}
+
+/// A text is no fail-mode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no fail-mode; expected standalone or secure")]
+pub struct ParseFailModeError(String);
+
+/// An end of OpenFlow connections: `tcp:ADDRESS:PORT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint(pub SocketAddr);
+
+impl FromStr for Endpoint {
+    type Err = ParseEndpointError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseEndpointError(text.to_owned());
+        let address = text.strip_prefix("tcp:").ok_or_else(error)?;
+        address.parse().map(Self).map_err(|_| error())
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tcp:{}", self.0)
+    }
+}
+
+impl Serialize for Endpoint {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Endpoint {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A text is no end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is no endpoint; expected tcp:ADDRESS:PORT, as in tcp:127.0.0.1:6653 or tcp:[::1]:6653"
+)]
+pub struct ParseEndpointError(String);
+
+/// What is wrong with a configuration as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Two ports have the same number.
+    #[error("ports {other} and {port} have the same number; give each its own")]
+    NumberTwice {
+        /// The second.
+        port: String,
+        /// The first.
+        other: String,
+    },
+    /// Two ports have the same interface.
+    #[error("ports {other} and {port} are the same interface; an interface can be one port only")]
+    InterfaceTwice {
+        /// The second.
+        port: String,
+        /// The first.
+        other: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(ports: &[&str]) -> Config {
+        let ports = ports.iter().map(|port| port.parse().unwrap()).collect();
+        Config { ports, ..Config::new("br0", DatapathId(1)) }
+    }
+
+    #[test]
+    fn a_number_or_an_interface_used_twice_is_refused() {
+        assert_eq!(config(&["1=tap:a", "2=tap:b", "3=tap:a,netns=blue"]).check(), Ok(()));
+        let error = config(&["1=tap:a", "1=tap:b"]).check().unwrap_err().to_string();
+        assert!(error.contains("1=tap:a and 1=tap:b have the same number"), "{error}");
+        let error = config(&["1=tap:a", "2=netdev:a"]).check().unwrap_err().to_string();
+        assert!(error.contains("the same interface"), "{error}");
+    }
+
+    #[test]
+    fn endpoints_and_fail_modes_are_parsed() {
+        let endpoint: Endpoint = "tcp:[::1]:6653".parse().unwrap();
+        assert_eq!(endpoint.to_string(), "tcp:[::1]:6653");
+        let error = "127.0.0.1:6653".parse::<Endpoint>().unwrap_err().to_string();
+        assert!(error.contains("expected tcp:ADDRESS:PORT"), "{error}");
+        assert_eq!("secure".parse(), Ok(FailMode::Secure));
+        assert!("open".parse::<FailMode>().is_err());
+    }
+}

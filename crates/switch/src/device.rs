@@ -1,0 +1,230 @@
+//! Opening what is behind the ports: tap devices that the switch makes, interfaces that are there.
+
+use std::sync::Arc;
+
+use tapswitch_datapath::Port;
+use tapswitch_netdev as netdev;
+use tapswitch_netlink::{Link, LinkError, Namespace, NamespaceError, Netlink};
+use tapswitch_openflow::PortState;
+use tapswitch_tap as tap;
+use tapswitch_wire::MacAddr;
+
+use crate::rx::{RxDevice, RxQueue};
+use crate::tx::{TrainKinds, TxDevice, TxPort};
+use crate::{PortKind, PortSpec};
+
+/// A port that is open: its device, and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) spec: PortSpec,
+    /// Where the interface lives.
+    pub(crate) namespace: Namespace,
+    /// Which of the switch's namespaces that is.
+    pub(crate) namespace_index: usize,
+    /// Index of the interface there.
+    pub(crate) index: u32,
+    pub(crate) mac: MacAddr,
+    pub(crate) link: Link,
+    /// Offloads in words, for reports.
+    pub(crate) offloads: String,
+    io: Io,
+}
+
+/// The handles of a device, one for each queue.
+#[derive(Debug)]
+enum Io {
+    Tap { queues: Vec<Arc<tap::Queue>>, whole: TrainKinds },
+    Netdev { port: Arc<netdev::PacketPort>, whole: TrainKinds },
+}
+
+/// Why a port could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenPortError {
+    /// The namespace.
+    #[error("port {port}: {source}")]
+    Namespace {
+        /// The port as it was described.
+        port: String,
+        /// What the namespace said.
+        source: NamespaceError,
+    },
+    /// The name is not one that an interface can have.
+    #[error("port {port}: {source}")]
+    Name {
+        /// The port as it was described.
+        port: String,
+        /// What is wrong with it.
+        source: tap::NameError,
+    },
+    /// The tap device.
+    #[error("port {port}: {source}")]
+    Tap {
+        /// The port as it was described.
+        port: String,
+        /// What the tap device said.
+        source: tap::CreateError,
+    },
+    /// The interface.
+    #[error("port {port}: {source}")]
+    Netdev {
+        /// The port as it was described.
+        port: String,
+        /// What the interface said.
+        source: netdev::OpenError,
+    },
+    /// Its link settings.
+    #[error("port {port}: {source}")]
+    Link {
+        /// The port as it was described.
+        port: String,
+        /// What the kernel said.
+        source: LinkError,
+    },
+    /// Its MAC address cannot be read.
+    #[error("port {port}: cannot read its MAC address: {source}")]
+    Mac {
+        /// The port as it was described.
+        port: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+impl Device {
+    /// Opens what `spec` describes. A tap device is made, put into its namespace and switched on;
+    /// an interface is attached as it is, but for its MTU when one is given.
+    pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {
+        let port = || spec.to_string();
+        let namespace = match &spec.netns {
+            Some(name) => Namespace::open(name),
+            None => Namespace::current(),
+        }
+        .map_err(|source| OpenPortError::Namespace { port: port(), source })?;
+        let (io, mac, offloads) = match &spec.kind {
+            PortKind::Tap { name, queues } => open_tap(spec, &namespace, name, *queues)?,
+            PortKind::Netdev { name } => open_netdev(spec, &namespace, name)?,
+        };
+        let link = set_link(spec, &namespace)
+            .map_err(|source| OpenPortError::Link { port: port(), source })?;
+        let (spec, index) = (spec.clone(), link.index);
+        Ok(Self { spec, namespace, namespace_index: 0, index, mac, link, offloads, io })
+    }
+
+    /// The port as the datapath sees it.
+    pub(crate) fn port(&self, workers: usize) -> Port {
+        let (number, name) = (self.spec.number, self.spec.name().to_owned());
+        let mut port = Port::new(number, name, self.mac, self.mtu(), workers);
+        port.state = link_state(&self.link);
+        port
+    }
+
+    /// Largest payload in bytes: what was asked for, or the interface's own.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.spec.mtu.unwrap_or(self.link.mtu)
+    }
+
+    /// What is behind the port, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.spec.kind {
+            PortKind::Tap { .. } => "tap",
+            PortKind::Netdev { .. } => "netdev",
+        }
+    }
+
+    /// The queues to be read, in order.
+    pub(crate) fn rx_queues(&self) -> Vec<RxQueue> {
+        let number = self.spec.number;
+        match &self.io {
+            Io::Tap { queues, .. } => {
+                let queue = |(index, queue): (u16, &Arc<tap::Queue>)| {
+                    RxQueue::new(number, index, RxDevice::Tap(queue.clone()))
+                };
+                (0..).zip(queues).map(queue).collect()
+            }
+            Io::Netdev { port, .. } => {
+                vec![RxQueue::new(number, 0, RxDevice::Netdev(port.clone()))]
+            }
+        }
+    }
+
+    /// The handle by which `worker` sends. Where there are fewer queues than workers, workers share
+    /// one; the kernel takes frames from several threads.
+    pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
+        match &self.io {
+            Io::Tap { queues, whole } => {
+                TxPort::new(TxDevice::Tap(queues[worker % queues.len()].clone()), *whole)
+            }
+            Io::Netdev { port, whole } => TxPort::new(TxDevice::Netdev(port.clone()), *whole),
+        }
+    }
+
+    /// Frames that the kernel dropped because the switch did not read them in time.
+    pub(crate) fn ring_drops(&self) -> u64 {
+        match &self.io {
+            Io::Netdev { port, .. } => port.statistics().map_or(0, |counters| counters.dropped),
+            Io::Tap { .. } => {
+                let link = Netlink::open(&self.namespace)
+                    .and_then(|mut netlink| netlink.link_by_index(self.index));
+                link.map_or(0, |link| link.stats.tx_dropped)
+            }
+        }
+    }
+}
+
+/// How OpenFlow calls the state of a link.
+pub(crate) fn link_state(link: &Link) -> PortState {
+    if link.up && link.lower_up { PortState::LIVE } else { PortState::LINK_DOWN }
+}
+
+fn open_tap(
+    spec: &PortSpec,
+    namespace: &Namespace,
+    name: &str,
+    queues: std::num::NonZeroU16,
+) -> Result<(Io, MacAddr, String), OpenPortError> {
+    let port = || spec.to_string();
+    let name = name.parse().map_err(|source| OpenPortError::Name { port: port(), source })?;
+    let config = tap::Config::new(name).queues(queues).multi_queue(true);
+    let tap = namespace
+        .enter(|| tap::Tap::create(&config))
+        .map_err(|source| OpenPortError::Namespace { port: port(), source })?
+        .map_err(|source| OpenPortError::Tap { port: port(), source })?;
+    let mac = tap.mac().map_err(|source| OpenPortError::Mac { port: port(), source })?;
+    let tap::Capabilities { receive, send, .. } = tap.capabilities();
+    let queues = tap.into_queues().into_iter().map(Arc::new).collect();
+    Ok((Io::Tap { queues, whole: send.into() }, mac, words(receive)))
+}
+
+fn open_netdev(
+    spec: &PortSpec,
+    namespace: &Namespace,
+    name: &str,
+) -> Result<(Io, MacAddr, String), OpenPortError> {
+    let port = || spec.to_string();
+    let opened = namespace
+        .enter(|| netdev::PacketPort::open(name, &netdev::Config::default()))
+        .map_err(|source| OpenPortError::Namespace { port: port(), source })?
+        .map_err(|source| OpenPortError::Netdev { port: port(), source })?;
+    let (mac, capabilities) = (opened.mac(), opened.capabilities());
+    let offloads = if capabilities.send_udp_trains { "csum,tso,uso" } else { "csum,tso" };
+    let io = Io::Netdev { port: Arc::new(opened), whole: capabilities.into() };
+    Ok((io, mac, offloads.to_owned()))
+}
+
+fn set_link(spec: &PortSpec, namespace: &Namespace) -> Result<Link, LinkError> {
+    let mut netlink = Netlink::open(namespace)?;
+    if let Some(mtu) = spec.mtu {
+        netlink.set_mtu(spec.name(), mtu)?;
+    }
+    if matches!(spec.kind, PortKind::Tap { .. }) {
+        netlink.set_up(spec.name())?;
+    }
+    netlink.link(spec.name())
+}
+
+/// Offloads in words: `csum,tso4,tso6,tso_ecn,uso4,uso6`.
+fn words(offloads: tap::Offloads) -> String {
+    let names: Vec<_> = offloads.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
+}

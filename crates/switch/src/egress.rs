@@ -1,0 +1,100 @@
+//! The ways out of the datapath: ports by the worker's own handles, controller and MAC table by
+//! reports to the agent.
+
+use std::sync::atomic::Ordering;
+
+use tapswitch_datapath::{DropReason, Egress, Frame, PacketInOrigin, Sighting};
+use tapswitch_offload::{Segments, complete_checksum};
+use tapswitch_openflow::{CONTROLLER_MAX_LEN_NO_BUFFER, PortNo};
+
+use crate::shared::{Report, Shared};
+use crate::tx::TxPorts;
+
+/// One worker's ways out.
+pub(crate) struct WorkerEgress<'a> {
+    ports: &'a mut TxPorts,
+    shared: &'a Shared,
+}
+
+impl<'a> WorkerEgress<'a> {
+    #[inline]
+    pub(crate) fn new(ports: &'a mut TxPorts, shared: &'a Shared) -> Self {
+        Self { ports, shared }
+    }
+
+    /// Reports the frame as one packet, its checksum completed.
+    fn report_packet(&self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+        let mut headers = frame.head().to_vec();
+        let mut meta = frame.meta;
+        complete_checksum(&mut meta, &mut headers, frame.rest())
+            .map_err(|_| DropReason::CannotSegment)?;
+        self.report(origin, frame.len(), [&headers, frame.rest(), &[]])
+    }
+
+    /// Reports the packets of a train. A controller that asks for less than a packet wants to see
+    /// what there is, and gets the first one; one that asks for all shall be able to send them on.
+    fn report_train(&self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+        let mut packets = Segments::new(&frame.meta, frame.head(), frame.rest())
+            .map_err(|_| DropReason::CannotSegment)?;
+        let mut headers = vec![0; packets.headers_len()];
+        while let Some(packet) = packets.next(&mut headers) {
+            let [first, second] = packet.payload;
+            let headers = &headers[..packet.headers_len];
+            self.report(origin, packet.frame_len(), [headers, first, second])?;
+            if wanted_len(origin) < packet.frame_len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn report(
+        &self,
+        origin: &PacketInOrigin,
+        total_len: usize,
+        parts: [&[u8]; 3],
+    ) -> Result<(), DropReason> {
+        let mut data = Vec::with_capacity(total_len.min(wanted_len(origin)));
+        for part in parts {
+            let room = data.capacity() - data.len();
+            data.extend_from_slice(&part[..part.len().min(room)]);
+        }
+        self.shared.report(Report::PacketIn { origin: *origin, total_len, data })
+    }
+}
+
+impl Egress for WorkerEgress<'_> {
+    #[inline]
+    fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+        self.ports.find(port).ok_or(DropReason::NoSuchPort)?.send(frame)
+    }
+
+    #[cold]
+    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+        if !self.shared.has_controller.load(Ordering::Relaxed) {
+            return Err(DropReason::NoController);
+        }
+        match frame.meta.is_train() {
+            true => self.report_train(origin, frame),
+            false => self.report_packet(origin, frame),
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, sighting: Sighting) {
+        // A full queue only means that the station is learnt from a later frame.
+        let _ = self.shared.report(Report::Sighting(sighting));
+    }
+}
+
+/// Bytes of a packet that the controller wants, and that a message can carry.
+fn wanted_len(origin: &PacketInOrigin) -> usize {
+    match origin.max_len {
+        CONTROLLER_MAX_LEN_NO_BUFFER => MAX_DATA_LEN,
+        len => usize::from(len).min(MAX_DATA_LEN),
+    }
+}
+
+/// A message has at most 65,535 bytes; a packet-in with the matches that we send needs fewer than
+/// 128 of them for itself (OpenFlow 1.3.5 §7.4.1).
+const MAX_DATA_LEN: usize = 65_535 - 128;

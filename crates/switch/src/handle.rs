@@ -1,0 +1,204 @@
+//! Asking a running switch about itself.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock;
+use crate::report::{
+    self, ControllerReport, DropReport, FlowReport, GroupReport, PortReport, SwitchReport,
+    TapReport, WorkerReport,
+};
+use crate::server::Server;
+
+/// A way to ask a running switch about itself. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    queries: mpsc::Sender<Query>,
+}
+
+/// One question, with the place for its answer.
+#[derive(Debug)]
+pub(crate) enum Query {
+    Switch(oneshot::Sender<SwitchReport>),
+    Ports(oneshot::Sender<Vec<PortReport>>),
+    Flows(oneshot::Sender<Vec<FlowReport>>),
+    Groups(oneshot::Sender<Vec<GroupReport>>),
+    Taps(oneshot::Sender<Vec<TapReport>>),
+    Workers(oneshot::Sender<Vec<WorkerReport>>),
+    Drops(oneshot::Sender<Vec<DropReport>>),
+}
+
+/// The switch has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the switch has stopped")]
+pub struct Stopped;
+
+impl Handle {
+    pub(crate) fn new(queries: mpsc::Sender<Query>) -> Self {
+        Self { queries }
+    }
+
+    /// The switch as a whole.
+    ///
+    /// # Errors
+    /// [`Stopped`], as with all other questions.
+    pub async fn switch(&self) -> Result<SwitchReport, Stopped> {
+        self.ask(Query::Switch).await
+    }
+
+    /// All ports with their counters.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn ports(&self) -> Result<Vec<PortReport>, Stopped> {
+        self.ask(Query::Ports).await
+    }
+
+    /// All rules, by table and priority.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn flows(&self) -> Result<Vec<FlowReport>, Stopped> {
+        self.ask(Query::Flows).await
+    }
+
+    /// All groups.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn groups(&self) -> Result<Vec<GroupReport>, Stopped> {
+        self.ask(Query::Groups).await
+    }
+
+    /// The ledgers of the groups that copy.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn taps(&self) -> Result<Vec<TapReport>, Stopped> {
+        self.ask(Query::Taps).await
+    }
+
+    /// All workers.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn workers(&self) -> Result<Vec<WorkerReport>, Stopped> {
+        self.ask(Query::Workers).await
+    }
+
+    /// All drops that occurred, by port and reason.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn drops(&self) -> Result<Vec<DropReport>, Stopped> {
+        self.ask(Query::Drops).await
+    }
+
+    async fn ask<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, Stopped> {
+        let (answer, answered) = oneshot::channel();
+        self.queries.send(query(answer)).await.map_err(|_| Stopped)?;
+        answered.await.map_err(|_| Stopped)
+    }
+}
+
+impl Server {
+    /// Answers a question. Who does not wait for the answer any more misses nothing.
+    pub(crate) fn answer(&self, query: Query) {
+        let snapshot = self.agent.pipeline().snapshot();
+        match query {
+            Query::Switch(answer) => drop(answer.send(self.switch_report())),
+            Query::Ports(answer) => drop(answer.send(self.port_reports())),
+            Query::Flows(answer) => drop(answer.send(report::flows(snapshot, clock::coarse()))),
+            Query::Groups(answer) => drop(answer.send(report::groups(snapshot))),
+            Query::Taps(answer) => drop(answer.send(report::taps(snapshot, self.workers.len()))),
+            Query::Workers(answer) => drop(answer.send(self.worker_reports())),
+            Query::Drops(answer) => drop(answer.send(self.drop_reports())),
+        }
+    }
+
+    fn switch_report(&self) -> SwitchReport {
+        let controller = |endpoint: &crate::Endpoint| ControllerReport {
+            endpoint: endpoint.to_string(),
+            connected: self
+                .peers
+                .values()
+                .any(|peer| peer.is_ready && peer.controller == Some(*endpoint)),
+        };
+        SwitchReport {
+            name: self.agent.identity().name.clone(),
+            datapath_id: self.agent.identity().datapath_id.to_string(),
+            fail_mode: self.fail_mode.to_string(),
+            standalone: self.agent.pipeline().snapshot().standalone,
+            controllers: self.controllers.iter().map(controller).collect(),
+            stations: self.agent.macs().table().count(),
+        }
+    }
+
+    fn port_reports(&self) -> Vec<PortReport> {
+        let snapshot = self.agent.pipeline().snapshot();
+        let report = |device: &crate::device::Device| {
+            let port = snapshot.ports.find(device.spec.number)?;
+            Some(PortReport {
+                port: port.number.to_string(),
+                name: port.name.clone(),
+                kind: device.kind().to_owned(),
+                netns: device.spec.netns.clone(),
+                mac: port.hw_addr.to_string(),
+                state: report::port_state(port).to_owned(),
+                mtu: port.mtu,
+                queues: device.spec.queues().get(),
+                offloads: device.offloads.clone(),
+                rx: port.counters.rx().into(),
+                tx: port.counters.tx().into(),
+                drops: with_ring(report::drops(port.counters.drops()), device.ring_drops()),
+            })
+        };
+        self.devices.iter().filter_map(report).collect()
+    }
+
+    fn drop_reports(&self) -> Vec<DropReport> {
+        let of_port = |port: PortReport| {
+            let (number, name) = (port.port, port.name);
+            let report = move |(reason, count)| DropReport {
+                port: number.clone(),
+                name: name.clone(),
+                reason,
+                count,
+            };
+            port.drops.into_iter().map(report)
+        };
+        self.port_reports().into_iter().flat_map(of_port).collect()
+    }
+
+    fn worker_reports(&self) -> Vec<WorkerReport> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let numbered = self.shared.workers.iter().zip(&self.worker_queues).enumerate();
+        let report =
+            |(worker, (counters, queues)): (_, (&crate::shared::WorkerCounters, _))| WorkerReport {
+                worker,
+                queues: Vec::clone(queues),
+                frames: read(&counters.frames),
+                bursts: read(&counters.bursts),
+                wakeups: read(&counters.wakeups),
+                exact_hits: read(&counters.exact_hits),
+                masked_hits: read(&counters.masked_hits),
+                walks: read(&counters.walks),
+                cached: read(&counters.cached),
+            };
+        numbered.map(report).collect()
+    }
+}
+
+/// Adds what the kernel lost before the switch could read it, under a name of its own.
+fn with_ring(mut drops: BTreeMap<String, u64>, ring_drops: u64) -> BTreeMap<String, u64> {
+    if ring_drops > 0 {
+        drops.insert(RING_FULL.to_owned(), ring_drops);
+    }
+    drops
+}
+
+/// Frames that found the kernel's queue towards the switch full. Not one of the
+/// datapath's reasons: it never saw them.
+const RING_FULL: &str = "ring_full";

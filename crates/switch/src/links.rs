@@ -1,0 +1,94 @@
+//! Watching the interfaces behind the ports: a thread that sleeps until one changes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use tapswitch_netlink::{LinkError, LinkEvent, LinkMonitor, Namespace};
+use tokio::sync::mpsc;
+
+/// Something happened to an interface in the namespace with this index.
+#[derive(Debug)]
+pub(crate) struct LinkNews {
+    pub(crate) namespace: usize,
+    pub(crate) event: LinkEvent,
+}
+
+/// A watch over some namespaces. It ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct LinkWatch {
+    end: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LinkWatch {
+    /// Starts to watch; each namespace is told by its position.
+    pub(crate) fn start(
+        namespaces: &[Namespace],
+        news: mpsc::Sender<LinkNews>,
+    ) -> Result<Self, WatchError> {
+        let monitors: Vec<_> =
+            namespaces.iter().map(LinkMonitor::open).collect::<Result<_, _>>()?;
+        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?);
+        let thread_end = end.clone();
+        let body = move || {
+            if let Err(error) = watch(monitors, &thread_end, &news) {
+                tracing::error!("interfaces are not watched any more: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("tapswitch-links".to_owned()).spawn(body)?;
+        Ok(Self { end, thread: Some(thread) })
+    }
+}
+
+impl Drop for LinkWatch {
+    fn drop(&mut self) {
+        // The counter of an eventfd overflows at 2^64 - 1 only.
+        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Why interfaces cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// No subscription.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// No thread, or no way to end it.
+    #[error("cannot watch the interfaces: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Passes events on until `end` is readable or nobody listens.
+fn watch(
+    mut monitors: Vec<LinkMonitor>,
+    end: &OwnedFd,
+    news: &mpsc::Sender<LinkNews>,
+) -> io::Result<()> {
+    loop {
+        for (namespace, monitor) in monitors.iter_mut().enumerate() {
+            while let Some(event) = monitor.poll_event()? {
+                if news.blocking_send(LinkNews { namespace, event }).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        let fds = monitors.iter().map(AsFd::as_fd).chain([end.as_fd()]);
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let ends = fds.last().is_some_and(|end| !end.revents().is_empty());
+        if ends {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! What the switch tells about itself: plain data, for tables and for scripts.
+//!
+//! Counters are frames (a train is one), wire packets (a train is many) and bytes of the frames.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tapswitch_datapath::{
+    DropCounters, FlowEntry, Group, GroupBucket, Millis, Port, Snapshot, Totals, Traffic,
+};
+use tapswitch_openflow::{GroupType, PortConfig, PortNo, PortState, TableId};
+
+/// Frames, packets and bytes in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrafficReport {
+    /// Frames; a train is one.
+    pub frames: u64,
+    /// Packets on the wire; a train is many.
+    pub packets: u64,
+    /// Bytes of the frames.
+    pub bytes: u64,
+}
+
+impl From<Traffic> for TrafficReport {
+    fn from(traffic: Traffic) -> Self {
+        let Traffic { frames, packets, bytes } = traffic;
+        Self { frames, packets, bytes }
+    }
+}
+
+/// Frames and bytes of a rule, a group or a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountReport {
+    /// Frames; a train is one.
+    pub frames: u64,
+    /// Bytes of the frames.
+    pub bytes: u64,
+}
+
+impl From<Totals> for CountReport {
+    fn from(totals: Totals) -> Self {
+        Self { frames: totals.frames, bytes: totals.bytes }
+    }
+}
+
+/// Drops by the name of their reason.
+pub type DropsReport = BTreeMap<String, u64>;
+
+/// The switch as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchReport {
+    /// Name of the bridge.
+    pub name: String,
+    /// Unique number of the datapath, hexadecimal.
+    pub datapath_id: String,
+    /// `standalone` or `secure`.
+    pub fail_mode: String,
+    /// True while it does without its rules, because no controller answers.
+    pub standalone: bool,
+    /// Its controllers.
+    pub controllers: Vec<ControllerReport>,
+    /// Stations that the reserved port NORMAL has learnt.
+    pub stations: usize,
+}
+
+/// One controller of the switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControllerReport {
+    /// Where it is.
+    pub endpoint: String,
+    /// True while it answers.
+    pub connected: bool,
+}
+
+/// One port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortReport {
+    /// Number, or `LOCAL`.
+    pub port: String,
+    /// Name of the interface.
+    pub name: String,
+    /// What is behind it: `tap` or `netdev`.
+    pub kind: String,
+    /// Namespace of the interface, when it is not the switch's own.
+    pub netns: Option<String>,
+    /// MAC address.
+    pub mac: String,
+    /// `up`, `no-link`, or `disabled` by configuration.
+    pub state: String,
+    /// Largest payload in bytes.
+    pub mtu: u32,
+    /// Number of queues.
+    pub queues: u16,
+    /// Offloads that the port takes from the kernel and gives to it.
+    pub offloads: String,
+    /// What came in.
+    pub rx: TrafficReport,
+    /// What went out.
+    pub tx: TrafficReport,
+    /// What was dropped at this port, by reason.
+    pub drops: DropsReport,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowReport {
+    /// Table.
+    pub table: u8,
+    /// Higher wins.
+    pub priority: u16,
+    /// Cookie, hexadecimal.
+    pub cookie: String,
+    /// Which frames.
+    #[serde(rename = "match")]
+    pub matching: String,
+    /// What happens to them.
+    pub actions: String,
+    /// What matched.
+    pub count: CountReport,
+    /// Seconds since the rule was added.
+    pub age_s: u64,
+    /// Seconds since it matched last, if it ever did.
+    pub idle_s: Option<u64>,
+}
+
+/// One group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// Number.
+    pub group: u32,
+    /// `all`, `select`, `indirect` or `fast-failover`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What reached it.
+    pub count: CountReport,
+    /// Its buckets in order.
+    pub buckets: Vec<BucketReport>,
+}
+
+/// One bucket of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketReport {
+    /// What it does.
+    pub actions: String,
+    /// Copies that it made.
+    pub count: CountReport,
+    /// Copies that a port took.
+    pub delivered: CountReport,
+    /// Copies that no port took, by reason.
+    pub drops: DropsReport,
+}
+
+/// The ledger of a group that copies: what a TAP matched, delivered and dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapReport {
+    /// Group.
+    pub group: u32,
+    /// Cookies of the rules that lead to it, hexadecimal.
+    pub cookies: Vec<String>,
+    /// Frames that reached the group.
+    pub matched: CountReport,
+    /// The original path: the first bucket.
+    pub original: BucketReport,
+    /// The copies: the other buckets.
+    pub copies: Vec<BucketReport>,
+    /// True when each copy is delivered or dropped under a name, but for those under way.
+    pub adds_up: bool,
+}
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// Number.
+    pub worker: usize,
+    /// Queues that it reads, as `port/queue`.
+    pub queues: Vec<String>,
+    /// Frames that it handled.
+    pub frames: u64,
+    /// Bursts in which it read them.
+    pub bursts: u64,
+    /// Times that it asked the kernel what is ready, asleep until something was.
+    pub wakeups: u64,
+    /// Programs found by exact key.
+    pub exact_hits: u64,
+    /// Programs found by masked key.
+    pub masked_hits: u64,
+    /// Walks through the tables.
+    pub walks: u64,
+    /// Programs remembered by masked key.
+    pub cached: u64,
+}
+
+/// One kind of drop at one port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropReport {
+    /// Number, or `LOCAL`.
+    pub port: String,
+    /// Name of the interface.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+    /// Frames.
+    pub count: u64,
+}
+
+pub(crate) fn drops(counters: &DropCounters) -> DropsReport {
+    counters.by_reason().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
+}
+
+/// How a port is, in a word.
+pub(crate) fn port_state(port: &Port) -> &'static str {
+    if port.config.contains(PortConfig::PORT_DOWN) {
+        "disabled"
+    } else if port.state.contains(PortState::LINK_DOWN) {
+        "no-link"
+    } else {
+        "up"
+    }
+}
+
+/// All rules, by table and priority.
+pub(crate) fn flows(snapshot: &Snapshot, now: Millis) -> Vec<FlowReport> {
+    let mut entries: Vec<_> =
+        snapshot.tables(TableId::ALL).flat_map(|(_, table)| table.iter()).collect();
+    entries.sort_by_key(|entry| (entry.table_id, std::cmp::Reverse(entry.priority), entry.created));
+    entries.into_iter().map(|entry| flow(entry, now)).collect()
+}
+
+fn flow(entry: &FlowEntry, now: Millis) -> FlowReport {
+    let totals = entry.counters.totals();
+    let instructions: Vec<_> = entry.instructions.iter().map(ToString::to_string).collect();
+    FlowReport {
+        table: entry.table_id.0,
+        priority: entry.priority,
+        cookie: cookie(entry.cookie),
+        matching: entry.matching.to_string(),
+        actions: if instructions.is_empty() { "drop".into() } else { instructions.join(",") },
+        count: totals.into(),
+        age_s: now.since(entry.created).0 / 1000,
+        idle_s: (totals.frames > 0).then(|| now.since(totals.last_used).0 / 1000),
+    }
+}
+
+/// All groups.
+pub(crate) fn groups(snapshot: &Snapshot) -> Vec<GroupReport> {
+    snapshot.groups.iter().map(|group| group_report(group)).collect()
+}
+
+fn group_report(group: &Group) -> GroupReport {
+    let kind = match group.kind {
+        GroupType::All => "all",
+        GroupType::Select => "select",
+        GroupType::Indirect => "indirect",
+        GroupType::FastFailover => "fast-failover",
+    };
+    GroupReport {
+        group: group.id.0,
+        kind: kind.into(),
+        count: group.counters.totals().into(),
+        buckets: buckets(group),
+    }
+}
+
+fn buckets(group: &Group) -> Vec<BucketReport> {
+    let report = |bucket: &GroupBucket| BucketReport {
+        actions: actions(&bucket.spec.actions),
+        count: bucket.counters.totals().into(),
+        delivered: bucket.delivered.totals().into(),
+        drops: drops(&bucket.drops),
+    };
+    group.buckets.iter().map(report).collect()
+}
+
+fn actions(actions: &[tapswitch_openflow::Action]) -> String {
+    let texts: Vec<_> = actions.iter().map(ToString::to_string).collect();
+    if texts.is_empty() { "drop".into() } else { texts.join(",") }
+}
+
+/// The groups that copy: type ALL with a path of its own and at least one copy.
+pub(crate) fn taps(snapshot: &Snapshot, workers: usize) -> Vec<TapReport> {
+    let copies = |group: &&Arc<Group>| group.kind == GroupType::All && group.buckets.len() > 1;
+    snapshot.groups.iter().filter(copies).map(|group| tap(snapshot, group, workers)).collect()
+}
+
+fn tap(snapshot: &Snapshot, group: &Group, workers: usize) -> TapReport {
+    let adds_up = group.buckets.iter().all(|bucket| adds_up(bucket, workers));
+    let rules = snapshot.tables(TableId::ALL).flat_map(|(_, table)| table.iter());
+    let mut cookies: Vec<_> =
+        rules.filter(|rule| rule.uses_group(group.id)).map(|rule| cookie(rule.cookie)).collect();
+    cookies.sort();
+    cookies.dedup();
+    let mut copies = buckets(group);
+    let original = copies.remove(0);
+    let matched = group.counters.totals().into();
+    TapReport { group: group.id.0, cookies, matched, original, copies, adds_up }
+}
+
+/// Whether a bucket's copies are all accounted for. Counters run on while they are read: what came
+/// out cannot be more than what had gone in by the end of reading, nor less than what had gone in
+/// at its start but for one frame a worker.
+fn adds_up(bucket: &GroupBucket, workers: usize) -> bool {
+    if outputs(&bucket.spec.actions) != Some(1) {
+        // One that floods makes as many copies as there are ports.
+        return true;
+    }
+    let before = bucket.counters.totals().frames;
+    let out = bucket.delivered.totals().frames + bucket.drops.total();
+    let after = bucket.counters.totals().frames;
+    before <= out + workers as u64 && out <= after
+}
+
+/// Number of ports that a list of actions sends to, if it is known beforehand.
+fn outputs(actions: &[tapswitch_openflow::Action]) -> Option<usize> {
+    use tapswitch_openflow::Action;
+    let mut count = 0;
+    for action in actions {
+        match action {
+            Action::Output { port: PortNo::FLOOD | PortNo::ALL | PortNo::NORMAL, .. }
+            | Action::Group(_) => return None,
+            Action::Output { .. } => count += 1,
+            _ => {}
+        }
+    }
+    Some(count)
+}
+
+fn cookie(value: u64) -> String {
+    format!("{value:#x}")
+}

@@ -1,0 +1,105 @@
+//! How a worker receives: one frame at a time into a buffer with room in front.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use tapswitch_datapath::HEADROOM;
+use tapswitch_netdev as netdev;
+use tapswitch_openflow::PortNo;
+use tapswitch_tap as tap;
+use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
+
+/// One queue of a port, read by one worker.
+#[derive(Debug)]
+pub(crate) struct RxQueue {
+    port: PortNo,
+    index: u16,
+    device: RxDevice,
+}
+
+/// What is behind a queue.
+#[derive(Debug)]
+pub(crate) enum RxDevice {
+    Tap(Arc<tap::Queue>),
+    Netdev(Arc<netdev::PacketPort>),
+}
+
+/// What came of an attempt to receive.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// A frame in `buf[start..end]`, with at least a network header's length in front.
+    Frame { meta: NetHeader, start: usize, end: usize },
+    /// Nothing is there now.
+    Empty,
+    /// A frame was there and the kernel lost it.
+    Lost,
+    /// The device is gone.
+    Gone,
+}
+
+impl RxQueue {
+    pub(crate) fn new(port: PortNo, index: u16, device: RxDevice) -> Self {
+        Self { port, index, device }
+    }
+
+    /// Whose queue this is.
+    #[inline]
+    pub(crate) fn port(&self) -> PortNo {
+        self.port
+    }
+
+    /// How the queue is called in reports.
+    pub(crate) fn label(&self) -> String {
+        format!("{}/{}", self.port, self.index)
+    }
+
+    /// Receives one frame behind [`HEADROOM`] bytes of `buf`.
+    #[inline]
+    pub(crate) fn recv(&self, buf: &mut [u8]) -> Received {
+        match &self.device {
+            RxDevice::Tap(queue) => recv_tap(queue, buf),
+            RxDevice::Netdev(port) => recv_netdev(port, buf),
+        }
+    }
+}
+
+/// The kernel writes header and frame in one piece: the header goes to the end of the headroom, so
+/// that the frame lies where it shall.
+#[inline]
+fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
+    const HEADER: usize = HEADROOM - NET_HEADER_LEN;
+    let len = match queue.recv(&mut buf[HEADER..]) {
+        Ok(Some(len)) => len,
+        Ok(None) => return Received::Empty,
+        Err(tap::RecvError::Gone) => return Received::Gone,
+        Err(_) => return Received::Lost,
+    };
+    match buf[HEADER..HEADER + len].first_chunk() {
+        Some(header) => {
+            Received::Frame { meta: NetHeader::decode(header), start: HEADROOM, end: HEADER + len }
+        }
+        None => Received::Lost,
+    }
+}
+
+/// An interface that is down is merely silent: the agent hears of that by netlink.
+#[inline]
+fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
+    match port.recv(buf, HEADROOM) {
+        Ok(Some(netdev::Received { header, frame })) => {
+            Received::Frame { meta: header, start: frame.start, end: frame.end }
+        }
+        Ok(None) | Err(netdev::RecvError::Down) => Received::Empty,
+        Err(netdev::RecvError::Gone) => Received::Gone,
+        Err(_) => Received::Lost,
+    }
+}
+
+impl AsFd for RxQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.device {
+            RxDevice::Tap(queue) => queue.as_fd(),
+            RxDevice::Netdev(port) => port.as_fd(),
+        }
+    }
+}

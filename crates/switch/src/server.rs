@@ -1,0 +1,399 @@
+//! The task that owns the agent: it takes everything that happens, one thing after the other.
+//!
+//! Changes reach the workers as new versions of the tables before any answer goes out. Changes
+//! without an answer (rules, mostly) are collected while more messages are waiting, so that a
+//! thousand rules in a row make one new version and not a thousand.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tapswitch_channel::{ConnectionId, Roles, SwitchEvent};
+use tapswitch_datapath::{DropReason, HEADROOM, Millis, Port, WorkerIndex};
+use tapswitch_netlink::{Link, LinkEvent, Netlink};
+use tapswitch_openflow::{Body, ControllerRole, Message, PacketOut, PortNo, RoleMessage};
+use tokio::sync::mpsc;
+
+use crate::agent::{self, Agent, Outcome};
+use crate::clock;
+use crate::connect::ConnectionNews;
+use crate::device::{Device, link_state};
+use crate::handle::Query;
+use crate::links::LinkNews;
+use crate::peer::{FromPeer, ToPeer};
+use crate::shared::{Report, Shared};
+use crate::worker::{Errand, WorkerHandle};
+use crate::{Endpoint, FailMode};
+
+/// The owner of the agent and of everything that it acts on.
+pub(crate) struct Server {
+    pub(crate) agent: Agent,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) workers: Vec<WorkerHandle>,
+    /// What each worker reads, for reports.
+    pub(crate) worker_queues: Vec<Vec<String>>,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) fail_mode: FailMode,
+    pub(crate) controllers: Vec<Endpoint>,
+    pub(crate) peers: HashMap<ConnectionId, PeerState>,
+    pub(crate) roles: Roles,
+    pub(crate) barriers: Barriers,
+    pub(crate) inputs: Inputs,
+}
+
+/// Everything that can happen.
+pub(crate) struct Inputs {
+    pub(crate) connections: mpsc::Receiver<ConnectionNews>,
+    pub(crate) peers: mpsc::Receiver<(ConnectionId, FromPeer)>,
+    pub(crate) reports: mpsc::Receiver<Report>,
+    pub(crate) links: mpsc::Receiver<LinkNews>,
+    pub(crate) queries: mpsc::Receiver<Query>,
+}
+
+/// A connection as the server sees it.
+#[derive(Debug)]
+pub(crate) struct PeerState {
+    orders: mpsc::UnboundedSender<ToPeer>,
+    pub(crate) controller: Option<Endpoint>,
+    pub(crate) is_ready: bool,
+    role: ControllerRole,
+}
+
+/// Barrier requests that wait for the workers.
+#[derive(Debug, Default)]
+pub(crate) struct Barriers {
+    number: u64,
+    waiting: VecDeque<(u64, ConnectionId, u32)>,
+}
+
+enum Input {
+    Connection(ConnectionNews),
+    Peer(ConnectionId, FromPeer),
+    Report(Report),
+    Link(LinkNews),
+    Query(Query),
+    Synced,
+    Timeout,
+    End,
+}
+
+impl Server {
+    /// Runs until `shutdown` is done.
+    pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = std::pin::pin!(shutdown);
+        self.update_fail_mode();
+        self.publish();
+        loop {
+            let input = self.next(shutdown.as_mut()).await;
+            if matches!(input, Input::End) {
+                return;
+            }
+            self.handle(input);
+            // What waits already is taken before the workers are given a new version.
+            for _ in 0..COLLECT_COUNT {
+                match self.try_next() {
+                    Some(input) => self.handle(input),
+                    None => break,
+                }
+            }
+            self.publish();
+        }
+    }
+
+    async fn next(&mut self, shutdown: std::pin::Pin<&mut impl Future<Output = ()>>) -> Input {
+        let timeout = self.agent.poll_timeout(clock::coarse());
+        let inputs = &mut self.inputs;
+        tokio::select! {
+            biased;
+            () = shutdown => Input::End,
+            Some(news) = inputs.connections.recv() => Input::Connection(news),
+            Some(news) = inputs.links.recv() => Input::Link(news),
+            Some((id, news)) = inputs.peers.recv() => Input::Peer(id, news),
+            Some(query) = inputs.queries.recv() => Input::Query(query),
+            () = self.shared.synced.notified(), if !self.barriers.waiting.is_empty() => {
+                Input::Synced
+            }
+            Some(report) = inputs.reports.recv() => Input::Report(report),
+            () = sleep_until(timeout), if timeout.is_some() => Input::Timeout,
+        }
+    }
+
+    fn try_next(&mut self) -> Option<Input> {
+        let inputs = &mut self.inputs;
+        let peer = inputs.peers.try_recv().map(|(id, news)| Input::Peer(id, news));
+        peer.or_else(|_| inputs.reports.try_recv().map(Input::Report)).ok()
+    }
+
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Connection(news) => self.handle_connection(news),
+            Input::Peer(id, FromPeer::Event(event)) => self.handle_event(id, event),
+            Input::Peer(_, FromPeer::PacketInLost(body)) => self.count_lost(&body),
+            Input::Report(Report::PacketIn { origin, total_len, data }) => {
+                self.notify(&Body::PacketIn(agent::packet_in(&origin, total_len, data)));
+            }
+            Input::Report(Report::Sighting(sighting)) => {
+                self.agent.handle_sighting(sighting, clock::coarse());
+            }
+            Input::Link(news) => self.handle_link(news),
+            Input::Query(query) => self.answer(query),
+            Input::Synced => self.finish_barriers(),
+            Input::Timeout => {
+                let events = self.agent.handle_timeout(clock::coarse());
+                events.iter().for_each(|event| self.notify(event));
+            }
+            Input::End => {}
+        }
+    }
+
+    fn handle_connection(&mut self, news: ConnectionNews) {
+        match news {
+            ConnectionNews::Opened { id, orders, controller } => {
+                let role = ControllerRole::Equal;
+                let peer = PeerState { orders, controller, is_ready: false, role };
+                self.peers.insert(id, peer);
+            }
+            ConnectionNews::Closed(id) => {
+                self.peers.remove(&id);
+                self.roles.handle_closed(id);
+                self.update_fail_mode();
+            }
+        }
+    }
+
+    fn handle_event(&mut self, id: ConnectionId, event: SwitchEvent) {
+        match event {
+            SwitchEvent::Ready => self.handle_ready(id),
+            SwitchEvent::Request(message) => self.handle_request(id, message),
+            SwitchEvent::RoleRequest { xid, request } => self.handle_role(id, xid, request),
+            SwitchEvent::Error { error, .. } => {
+                tracing::warn!(
+                    "{}: could not use what we sent: {:?}",
+                    self.name_of(id),
+                    error.kind
+                );
+            }
+            SwitchEvent::Refused(refusal) => {
+                tracing::debug!("{}: refused: {}", self.name_of(id), refusal.text);
+            }
+            SwitchEvent::Closed(reason) => {
+                if self.is_controller(id) {
+                    tracing::info!("{}: disconnected: {reason}", self.name_of(id));
+                }
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.is_ready = false;
+                }
+                self.update_fail_mode();
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_ready(&mut self, id: ConnectionId) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.is_ready = true;
+        }
+        if self.is_controller(id) {
+            tracing::info!("{}: connected", self.name_of(id));
+        }
+        self.update_fail_mode();
+    }
+
+    fn handle_request(&mut self, id: ConnectionId, message: Message) {
+        match self.agent.handle_message(&message, clock::coarse()) {
+            Ok(outcome) => self.carry_out(id, message.xid, outcome),
+            Err(refusal) => {
+                tracing::debug!("{}: refused: {}", self.name_of(id), refusal.text);
+                self.order(id, ToPeer::Refuse(message, refusal.kind));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, id: ConnectionId, xid: u32, outcome: Outcome) {
+        let Outcome { replies, events, packet_out, barrier } = outcome;
+        if !replies.is_empty() || packet_out.is_some() || barrier {
+            self.publish();
+        }
+        events.iter().for_each(|event| self.notify(event));
+        for body in replies {
+            self.order(id, ToPeer::Reply(xid, body));
+        }
+        if let Some(packet) = packet_out {
+            self.send_packet(packet);
+        }
+        if barrier {
+            self.start_barrier(id, xid);
+        }
+    }
+
+    /// Hands a packet to the worker that reads the port where it is said to come from, so that it
+    /// stays in order with that port's frames.
+    fn send_packet(&self, packet: PacketOut) {
+        let PacketOut { in_port, actions, data, .. } = packet;
+        let mut buf = vec![0; HEADROOM];
+        buf.extend_from_slice(&data);
+        let label = format!("{in_port}/0");
+        let reader = self.worker_queues.iter().position(|queues| queues.contains(&label));
+        if let Some(worker) = self.workers.get(reader.unwrap_or_default()) {
+            worker.send(Errand::PacketOut { in_port, buf, actions });
+        }
+    }
+
+    /// A barrier is answered when each worker has done what came before and sees the tables as
+    /// they are (OpenFlow 1.3.5 §7.3.8).
+    fn start_barrier(&mut self, id: ConnectionId, xid: u32) {
+        self.barriers.number += 1;
+        let number = self.barriers.number;
+        self.barriers.waiting.push_back((number, id, xid));
+        self.workers.iter().for_each(|worker| worker.send(Errand::Sync(number)));
+    }
+
+    fn finish_barriers(&mut self) {
+        while let Some(&(number, id, xid)) = self.barriers.waiting.front() {
+            if !self.shared.is_synced(number) {
+                // The last worker to come wakes us again.
+                return;
+            }
+            self.barriers.waiting.pop_front();
+            self.order(id, ToPeer::Reply(xid, Body::BarrierReply));
+        }
+    }
+
+    fn handle_role(&mut self, id: ConnectionId, xid: u32, request: RoleMessage) {
+        let Some(current) = self.peers.get(&id).map(|peer| peer.role) else { return };
+        let answer = self.roles.handle_request(id, current, request);
+        if let Ok(change) = answer {
+            if let Some(peer) = self.peers.get_mut(&id) {
+                peer.role = change.reply.role;
+            }
+            if let Some(demoted) = change.demoted {
+                if let Some(peer) = self.peers.get_mut(&demoted) {
+                    peer.role = ControllerRole::Slave;
+                }
+                self.order(demoted, ToPeer::Demote);
+            }
+        }
+        self.order(id, ToPeer::AnswerRole(xid, request, answer));
+    }
+
+    /// Notes a change of an interface behind a port.
+    fn handle_link(&mut self, news: LinkNews) {
+        match news.event {
+            LinkEvent::Changed(link) => self.handle_change(news.namespace, link),
+            LinkEvent::Deleted { index, .. } => {
+                if let Some(device) = self.find_device(news.namespace, index) {
+                    tracing::warn!("port {}: the interface is gone", device.spec);
+                    let mut gone = device.link.clone();
+                    (gone.up, gone.lower_up) = (false, false);
+                    self.handle_change(news.namespace, gone);
+                }
+            }
+            LinkEvent::Resync => self.resync(news.namespace),
+            _ => {}
+        }
+    }
+
+    fn handle_change(&mut self, namespace: usize, link: Link) {
+        let Some(device) = self.find_device(namespace, link.index) else { return };
+        device.link = link;
+        let (number, mtu, state) = (device.spec.number, device.mtu(), link_state(&device.link));
+        let snapshot = self.agent.pipeline().snapshot();
+        let Some(port) = snapshot.ports.find(number) else { return };
+        if (port.mtu, port.state) == (mtu, state) {
+            return;
+        }
+        let event = self.agent.handle_port(Port { mtu, state, ..Port::clone(port) });
+        self.notify(&event);
+    }
+
+    fn resync(&mut self, namespace: usize) {
+        let devices = self.devices.iter().filter(|device| device.namespace_index == namespace);
+        let Some(device) = devices.into_iter().next() else { return };
+        let links = Netlink::open(&device.namespace).and_then(|mut netlink| netlink.links());
+        match links {
+            Ok(links) => links.into_iter().for_each(|link| self.handle_change(namespace, link)),
+            Err(error) => tracing::warn!("cannot look at the interfaces: {error}"),
+        }
+    }
+
+    fn find_device(&mut self, namespace: usize, index: u32) -> Option<&mut Device> {
+        self.devices
+            .iter_mut()
+            .find(|device| device.namespace_index == namespace && device.index == index)
+    }
+
+    /// Without a controller that answers, a standalone switch does without its rules.
+    fn update_fail_mode(&mut self) {
+        let is_connected =
+            self.peers.values().any(|peer| peer.is_ready && peer.controller.is_some());
+        let is_alone = !self.controllers.is_empty() && !is_connected;
+        self.agent.set_standalone(is_alone && self.fail_mode == FailMode::Standalone);
+        let has_listener = self.peers.values().any(|peer| peer.is_ready);
+        self.shared.has_controller.store(has_listener, Ordering::Relaxed);
+    }
+
+    /// Gives the workers the tables as they are.
+    fn publish(&self) {
+        let snapshot = self.agent.pipeline().snapshot();
+        if self.shared.snapshot.load().epoch != snapshot.epoch {
+            self.shared.snapshot.store(snapshot.clone());
+        }
+        let macs = self.agent.macs().table();
+        if !Arc::ptr_eq(&self.shared.macs.load(), macs) {
+            self.shared.macs.store(macs.clone());
+        }
+    }
+
+    fn notify(&self, body: &Body) {
+        for peer in self.peers.values().filter(|peer| peer.is_ready) {
+            // A connection that has just ended wants no news.
+            let _ = peer.orders.send(ToPeer::Notify(body.clone()));
+        }
+    }
+
+    fn order(&self, id: ConnectionId, order: ToPeer) {
+        if let Some(peer) = self.peers.get(&id) {
+            // As above.
+            let _ = peer.orders.send(order);
+        }
+    }
+
+    /// A frame that a congested controller did not get counts at the port where it came in.
+    fn count_lost(&self, body: &Body) {
+        let Body::PacketIn(packet_in) = body else { return };
+        let in_port = packet_in.match_fields.iter().find_map(|field| match field {
+            tapswitch_openflow::Oxm::InPort(port) => Some(*port),
+            _ => None,
+        });
+        let snapshot = self.agent.pipeline().snapshot();
+        if let Some(port) = snapshot.ports.find(in_port.unwrap_or(PortNo::ANY)) {
+            let own_slot = WorkerIndex(self.workers.len());
+            port.counters.add_drop(own_slot, DropReason::ControllerQueueFull);
+        }
+    }
+
+    fn is_controller(&self, id: ConnectionId) -> bool {
+        self.peers.get(&id).is_some_and(|peer| peer.controller.is_some())
+    }
+
+    fn name_of(&self, id: ConnectionId) -> String {
+        match self.peers.get(&id).and_then(|peer| peer.controller) {
+            Some(controller) => format!("controller {controller}"),
+            None => format!("connection {}", id.0),
+        }
+    }
+}
+
+/// Waits until the coarse clock has passed `deadline`.
+async fn sleep_until(deadline: Option<Millis>) {
+    if let Some(deadline) = deadline {
+        let left = deadline.since(clock::coarse());
+        tokio::time::sleep(Duration::from_millis(left.0) + CLOCK_TICK).await;
+    }
+}
+
+/// The coarse clock is late by at most this much (a tick at 100 Hz).
+const CLOCK_TICK: Duration = Duration::from_millis(10);
+/// Messages taken before the workers are given a new version all the same.
+const COLLECT_COUNT: usize = 1024;

@@ -1,0 +1,298 @@
+//! A worker: one thread that reads its queues, handles frames and sends them.
+//!
+//! ```text
+//! sleep until a queue or an errand is there
+//!   └ for each ready queue: read and handle one frame after the other, at most a burst
+//! ```
+//! Frames are run to completion one by one, so that a train of 64 KiB is read, sent and copied while
+//! it is in the cache. The view of the tables is taken once per burst: a change is seen within one
+//! burst, and a burst sees one version. Errands come through a queue with an eventfd, so that they
+//! are done in order and wake a sleeping worker.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender};
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use tapswitch_datapath::{
+    Arrival, CacheStats, DropReason, Forwarder, HEADROOM, MacTable, Snapshot, View, WorkerIndex,
+};
+use tapswitch_openflow::{Action, PortNo};
+use tapswitch_wire::NetHeader;
+
+use crate::clock;
+use crate::egress::WorkerEgress;
+use crate::rx::{Received, RxQueue};
+use crate::shared::Shared;
+use crate::tx::TxPorts;
+
+/// What the agent asks of a worker.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// Carry out the actions on a packet of the controller's, which lies behind [`HEADROOM`] bytes.
+    PacketOut { in_port: PortNo, buf: Vec<u8>, actions: Vec<Action> },
+    /// Say that everything before this is done, and that the tables are seen as they are now.
+    Sync(u64),
+    /// End.
+    Stop,
+}
+
+/// A running worker, as the agent holds it.
+#[derive(Debug)]
+pub(crate) struct WorkerHandle {
+    errands: Sender<Errand>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WorkerHandle {
+    /// Gives the worker something to do. Errands are done in the order in which they come.
+    pub(crate) fn send(&self, errand: Errand) {
+        // A worker that has ended needs no errands.
+        if self.errands.send(errand).is_ok() {
+            // The counter of an eventfd overflows at 2^64 - 1 only.
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Drop for WorkerHandle {
+    fn drop(&mut self) {
+        self.send(Errand::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a worker needs to start.
+#[derive(Debug)]
+pub(crate) struct WorkerSetup {
+    pub(crate) index: WorkerIndex,
+    /// Core to stay on.
+    pub(crate) core: Option<usize>,
+    pub(crate) queues: Vec<RxQueue>,
+    pub(crate) ports: TxPorts,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl WorkerSetup {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the kernel gives no epoll, eventfd or thread.
+    pub(crate) fn start(self) -> io::Result<WorkerHandle> {
+        let (errands, inbox) = crossbeam_channel::unbounded();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd: &dyn AsFd, data| {
+            epoll::add(&poll, fd.as_fd(), epoll::EventData::new_u64(data), epoll::EventFlags::IN)
+        };
+        add(&wake, WAKE)?;
+        for (queue, data) in self.queues.iter().zip(0..) {
+            add(queue, data)?;
+        }
+        let name = format!("tapswitch-w{}", self.index.0);
+        let worker_wake = wake.clone();
+        let body = move || Worker::new(self, poll, worker_wake, inbox).run();
+        let thread = Some(std::thread::Builder::new().name(name).spawn(body)?);
+        Ok(WorkerHandle { errands, wake, thread })
+    }
+}
+
+struct Worker {
+    index: WorkerIndex,
+    queues: Vec<RxQueue>,
+    ports: TxPorts,
+    shared: Arc<Shared>,
+    poll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    inbox: Receiver<Errand>,
+    forwarder: Forwarder,
+    buf: Box<[u8]>,
+    frames: u64,
+    bursts: u64,
+    wakeups: u64,
+}
+
+impl Worker {
+    fn new(setup: WorkerSetup, poll: OwnedFd, wake: Arc<OwnedFd>, inbox: Receiver<Errand>) -> Self {
+        let WorkerSetup { index, core, queues, ports, shared } = setup;
+        if let Some(core) = core {
+            pin(core);
+        }
+        let forwarder = Forwarder::new(index);
+        let buf = vec![0; BUF_LEN].into();
+        let (frames, bursts, wakeups) = (0, 0, 0);
+        Self {
+            index,
+            queues,
+            ports,
+            shared,
+            poll,
+            wake,
+            inbox,
+            forwarder,
+            buf,
+            frames,
+            bursts,
+            wakeups,
+        }
+    }
+
+    fn run(mut self) {
+        let mut events = Vec::with_capacity(self.queues.len() + 1);
+        loop {
+            events.clear();
+            match epoll::wait(&self.poll, spare_capacity(&mut events), None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return tracing::error!("worker {}: epoll: {error}", self.index.0),
+            }
+            self.wakeups += 1;
+            for event in &events {
+                match event.data.u64() {
+                    WAKE if self.do_errands() == Running::Ends => return,
+                    WAKE => {}
+                    #[expect(clippy::cast_possible_truncation, reason = "an index from start()")]
+                    index => self.burst(index as usize),
+                }
+            }
+            self.publish_counters();
+        }
+    }
+
+    /// Reads one queue until it is empty or a burst is full.
+    #[inline]
+    fn burst(&mut self, index: usize) {
+        let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
+        let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
+        self.bursts += 1;
+        for _ in 0..BURST_COUNT {
+            match self.queues[index].recv(&mut self.buf) {
+                Received::Frame { meta, start, end } => self.handle(index, view, meta, start..end),
+                Received::Lost => self.count_lost(index, &snapshot),
+                Received::Empty => return,
+                Received::Gone => return self.forget(index),
+            }
+        }
+    }
+
+    #[inline]
+    fn handle(
+        &mut self,
+        index: usize,
+        view: View<'_>,
+        meta: NetHeader,
+        place: std::ops::Range<usize>,
+    ) {
+        let arrival = Arrival {
+            in_port: self.queues[index].port(),
+            meta,
+            buf: &mut self.buf[..place.end],
+            start: place.start,
+            beyond_len: 0,
+        };
+        let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
+        self.forwarder.handle(view, arrival, &mut egress);
+        self.frames += 1;
+    }
+
+    #[cold]
+    fn count_lost(&self, index: usize, snapshot: &Snapshot) {
+        if let Some(port) = snapshot.ports.find(self.queues[index].port()) {
+            port.counters.add_drop(self.index, DropReason::IngressLost);
+        }
+    }
+
+    /// Stops to wait for a queue whose device is gone; the agent hears of that by netlink.
+    #[cold]
+    fn forget(&mut self, index: usize) {
+        if let Err(error) = epoll::delete(&self.poll, &self.queues[index]) {
+            tracing::warn!("worker {}: cannot leave a queue: {error}", self.index.0);
+        }
+    }
+
+    #[cold]
+    fn do_errands(&mut self) -> Running {
+        let mut count = [0; 8];
+        // The queue below is read to its end, whatever the counter says.
+        let _ = rustix::io::read(&*self.wake, &mut count);
+        while let Ok(errand) = self.inbox.try_recv() {
+            match errand {
+                Errand::Stop => return Running::Ends,
+                Errand::Sync(number) => self.sync(number),
+                Errand::PacketOut { in_port, mut buf, actions } => {
+                    self.packet_out(in_port, &mut buf, &actions);
+                }
+            }
+        }
+        Running::GoesOn
+    }
+
+    /// Between bursts no frame is under way here, and the next burst takes a new view.
+    fn sync(&mut self, number: u64) {
+        self.publish_counters();
+        self.counters().synced.store(number, Ordering::Release);
+        self.shared.synced.notify_one();
+    }
+
+    fn packet_out(&mut self, in_port: PortNo, buf: &mut [u8], actions: &[Action]) {
+        let (snapshot, macs): (Arc<Snapshot>, Arc<MacTable>) =
+            (self.shared.snapshot.load_full(), self.shared.macs.load_full());
+        let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
+        let arrival =
+            Arrival { in_port, meta: NetHeader::PLAIN, buf, start: HEADROOM, beyond_len: 0 };
+        let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
+        // The agent has checked the packet and its actions; a group may have gone since.
+        if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {
+            tracing::debug!("packet-out came too late: {error:?}");
+        }
+    }
+
+    fn counters(&self) -> &crate::shared::WorkerCounters {
+        &self.shared.workers[self.index.0]
+    }
+
+    fn publish_counters(&self) {
+        let CacheStats { exact_hits, masked_hits, walks, masked_count } =
+            self.forwarder.cache_stats();
+        let counters = self.counters();
+        let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
+        set(&counters.frames, self.frames);
+        set(&counters.exact_hits, exact_hits);
+        set(&counters.masked_hits, masked_hits);
+        set(&counters.walks, walks);
+        set(&counters.cached, masked_count as u64);
+        set(&counters.bursts, self.bursts);
+        set(&counters.wakeups, self.wakeups);
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Running {
+    GoesOn,
+    Ends,
+}
+
+/// Keeps this thread on one core; a core that is not there is no reason to stop.
+fn pin(core: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!("cannot pin a worker to core {core}: {error}");
+    }
+}
+
+/// Marks the eventfd among the queues' indices.
+const WAKE: u64 = u64::MAX;
+/// Frames that one queue may bring before others get their turn and the tables are looked at again.
+/// At two microseconds a frame, a change is seen within a quarter of a millisecond.
+const BURST_COUNT: usize = 128;
+/// Room for the longest frame of a tap device behind the headroom.
+const BUF_LEN: usize = HEADROOM + tapswitch_tap::RECV_BUF_LEN;
