@@ -13,8 +13,8 @@
 //!   `handle_transmitted`, and call `handle_timeout` no later than `poll_timeout` says.
 //!
 //! ```text
-//!  bytes ──handle_bytes──▶ Link: frames, hello, echo, errors ──▶ end: requests, roles ──poll_event──▶
-//!  bytes ◀─poll_transmit── outbox ◀── splitting of multiparts ◀── send, reply ◀───────────────
+//!  handle_bytes ──▶ link: frames, hello, echo, errors ──▶ end: requests, roles ──▶ poll_event
+//!  poll_transmit ◀── outbox ◀── cutting of multiparts ◀── send, reply, notify, refuse
 //! ```
 //!
 //! What needs no decision is done here: the hello and the version, echo replies, the probe of a

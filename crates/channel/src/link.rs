@@ -118,9 +118,7 @@ impl Link {
         match self.keepalive.handle_timeout(now) {
             Verdict::Wait => None,
             Verdict::Probe => {
-                let xid = self.next_xid();
-                self.probe_xid = Some(xid);
-                self.answer(Message { xid, body: Body::EchoRequest(Vec::new()) });
+                self.probe();
                 None
             }
             Verdict::Dead => {
@@ -250,6 +248,18 @@ impl Link {
     /// Whether the connection ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.state == State::Closed
+    }
+
+    /// Asks the peer for a sign of life. While its answer would be left unread there is no asking:
+    /// it lives if it takes what waits.
+    fn probe(&mut self) {
+        if self.is_paused() {
+            return;
+        }
+        let xid = self.next_xid();
+        self.probe_xid = Some(xid);
+        // One message of eight bytes in an interval: it fits, and needs no bound.
+        let _ = self.outbox.push_all(&[Message { xid, body: Body::EchoRequest(Vec::new()) }]);
     }
 
     /// Whether input is left unread for now.

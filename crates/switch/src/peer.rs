@@ -83,9 +83,10 @@ impl Peer {
         unsent: bool,
     ) -> io::Result<()> {
         let timeout = connection.poll_timeout();
-        let is_open = !connection.is_closed();
+        // Who does not read the answers is not asked for more.
+        let reads = !connection.is_closed() && !connection.is_busy();
         tokio::select! {
-            readable = self.stream.readable(), if is_open => {
+            readable = self.stream.readable(), if reads => {
                 readable?;
                 match self.stream.try_read(buf) {
                     Ok(0) => connection.handle_eof(),

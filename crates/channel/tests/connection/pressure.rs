@@ -89,9 +89,10 @@ fn a_slow_reader_lives_and_one_that_stopped_is_dead() {
         pair.switch.reply(xid, Body::BarrierReply).unwrap();
     }
     for _ in 0..20 {
-        pair.now += Duration::from_secs(4);
+        pair.now += Duration::from_secs(6);
         pair.switch.handle_timeout(pair.now);
         pair.switch.handle_transmitted(8, pair.now);
+        assert!(!pair.switch.is_closed());
         assert_eq!(pair.switch.poll_event(), None);
     }
     pair.switch.handle_timeout(pair.now + Duration::from_secs(5));
