@@ -1,5 +1,6 @@
-//! The project's own checks: `cargo xtask tidy`.
+//! The project's own checks: `cargo xtask check` runs all, `cargo xtask tidy` those of style.
 
+mod check;
 mod tidy;
 
 use std::path::Path;
@@ -7,9 +8,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
+        Some("check") => check::run(workspace()),
         Some("tidy") => run_tidy(),
         _ => {
-            eprintln!("usage: cargo xtask tidy    checks the rules of CONTRIBUTING.md");
+            eprintln!("usage: cargo xtask check   runs all checks and tests, with one summary");
+            eprintln!("       cargo xtask tidy    checks the rules of CONTRIBUTING.md");
             ExitCode::from(2)
         }
     }

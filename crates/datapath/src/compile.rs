@@ -1,7 +1,7 @@
 //! The walk through the tables: from a flow key to a program.
 //!
-//! The walk follows OpenFlow 1.3.5 §5.1: match in table 0, apply, write, go to a later table, and at
-//! the end carry out the action set. It happens once per flow and epoch. It keeps three keys:
+//! The walk follows OpenFlow 1.3.5 §5.1: match in table 0, apply, write, go to a later table, and
+//! at the end carry out the action set. It happens once per flow and epoch. It keeps three keys:
 //!
 //! - the *current* key: the fields as the actions so far have left them; later tables match on it;
 //! - the *written* mask: bits of the current key that an action has set, so that they no longer

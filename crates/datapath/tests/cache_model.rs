@@ -201,10 +201,10 @@ proptest! {
         for (in_port, packet) in frames {
             let Some(expected) = read_rules(&kept, in_port, &packet) else { continue };
             switch.receive(in_port, &packet.bytes());
-            let sent: Vec<_> =
-                switch.out.sent.drain(..).map(|(port, bytes, _)| (port, untouched(bytes))).collect();
-            let expected: Vec<_> =
-                expected.into_iter().map(|(port, bytes)| (port, untouched(bytes))).collect();
+            let sent = switch.out.sent.drain(..).map(|(port, bytes, _)| (port, untouched(bytes)));
+            let sent: Vec<_> = sent.collect();
+            let expected = expected.into_iter().map(|(port, bytes)| (port, untouched(bytes)));
+            let expected: Vec<_> = expected.collect();
             prop_assert_eq!(sent, expected);
         }
     }

@@ -122,6 +122,18 @@ impl Netlink {
         self.set_link(message, name, format_args!("set the queue length of {name} to {count}"))
     }
 
+    /// Renames `name`; before Linux 6.2 it must be down.
+    ///
+    /// # Errors
+    /// [`LinkError::Exists`] when the new name is taken.
+    pub fn rename(&mut self, name: &str, new_name: &str) -> Result<(), LinkError> {
+        let link = self.link(name)?;
+        let mut message = LinkMessage::default();
+        message.header.index = link.index;
+        let message = with(message, LinkAttribute::IfName(new_name.to_owned()));
+        self.set_link(message, name, format_args!("rename {name} to {new_name}"))
+    }
+
     /// Moves `name` into another namespace. It goes down and loses its addresses.
     ///
     /// # Errors

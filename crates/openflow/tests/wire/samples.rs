@@ -20,8 +20,11 @@ pub(crate) fn samples() -> Vec<Sample> {
     configuration(&mut samples);
     asynchronous(&mut samples);
     flow_mods(&mut samples);
+    flow_mods_by_match(&mut samples);
     modifications(&mut samples);
+    modifications_of_ports_and_meters(&mut samples);
     requests(&mut samples);
+    barriers_and_queues(&mut samples);
     replies(&mut samples);
     replies_on_groups_and_meters(&mut samples);
     samples
@@ -234,20 +237,22 @@ fn flow_mods(samples: &mut Vec<Sample>) {
         }),
         &["DEL_STRICT table:255 vlan_tci=0x0000/0x1fff cookie:0x1/0xffffffffffffffff out_port:4"],
     );
+}
+
+fn flow_mods_by_match(samples: &mut Vec<Sample>) {
+    let mut add = adder(samples);
     let matches: [(&str, Match, &[&str]); 6] = [
         (
             "flow_mod_match_arp",
             arp_match(),
-            &[
-                "arp,arp_spa=10.0.0.1,arp_tpa=10.0.0.0/24,arp_op=1,arp_sha=02:00:00:00:00:01,arp_tha=00:00:00:00:00:00",
-            ],
+            &["arp,arp_spa=10.0.0.1,arp_tpa=10.0.0.0/24,arp_op=1,\
+                 arp_sha=02:00:00:00:00:01,arp_tha=00:00:00:00:00:00"],
         ),
         (
             "flow_mod_match_nd",
             nd_match(),
-            &[
-                "icmp6,tun_id=0x5,ipv6_src=fe80::/10,ipv6_dst=ff02::1,ipv6_label=0x12345,icmp_type=135,icmp_code=0,nd_target=fe80::1,nd_sll=02:00:00:00:00:01",
-            ],
+            &["icmp6,tun_id=0x5,ipv6_src=fe80::/10,ipv6_dst=ff02::1,ipv6_label=0x12345,\
+                 icmp_type=135,icmp_code=0,nd_target=fe80::1,nd_sll=02:00:00:00:00:01"],
         ),
         ("flow_mod_match_mpls", mpls_match(), &["mpls,mpls_label=1000,mpls_tc=5,mpls_bos=1"]),
         ("flow_mod_match_udp", udp_match(), &["udp6,", "tp_src=53,tp_dst=53"]),
@@ -295,6 +300,10 @@ fn modifications(samples: &mut Vec<Sample>) {
         }),
         &["DEL group_id=4294967292,type=all"],
     );
+}
+
+fn modifications_of_ports_and_meters(samples: &mut Vec<Sample>) {
+    let mut add = adder(samples);
     add(
         "port_mod",
         Body::PortMod(PortMod {
@@ -388,6 +397,10 @@ fn requests(samples: &mut Vec<Sample>) {
     for (name, body, ovs) in requests {
         add(name, Body::MultipartRequest(MultipartRequest::new(body)), ovs);
     }
+}
+
+fn barriers_and_queues(samples: &mut Vec<Sample>) {
+    let mut add = adder(samples);
     add("barrier_request", Body::BarrierRequest, &["OFPT_BARRIER_REQUEST"]);
     add("barrier_reply", Body::BarrierReply, &["OFPT_BARRIER_REPLY"]);
     let request = QueueGetConfigRequest { port: PortNo(1) };
@@ -427,37 +440,20 @@ fn requests(samples: &mut Vec<Sample>) {
 fn replies(samples: &mut Vec<Sample>) {
     use MultipartReplyBody as Tell;
     let mut add = adder(samples);
-    let desc = Desc {
-        mfr_desc: "tapswitch".into(),
-        hw_desc: "Linux".into(),
-        sw_desc: "0.1.0".into(),
-        serial_num: "none".into(),
-        dp_desc: "the test bench".into(),
-    };
     let aggregate = AggregateStats { packet_count: 10, byte_count: 1000, flow_count: 3 };
-    let queue = QueueStats {
-        port_no: PortNo(1),
-        queue_id: 2,
-        tx_bytes: 300,
-        tx_packets: 3,
-        tx_errors: 1,
-        duration_sec: 4,
-        duration_nsec: 0,
-    };
     let table =
         TableStats { table_id: TableId(1), active_count: 2, lookup_count: 30, matched_count: 20 };
     let replies: [(&str, Tell, &[&str]); 9] = [
         (
             "desc_reply",
-            Tell::Desc(Box::new(desc)),
+            Tell::Desc(Box::new(switch_desc())),
             &["Manufacturer: tapswitch", "Hardware: Linux", "DP Description: the test bench"],
         ),
         (
             "flow_reply",
             Tell::Flow(vec![flow_stats(), flow_stats()]),
-            &[
-                "cookie=0x9, duration=1.250s, table=1, n_packets=4, n_bytes=400, idle_timeout=60, priority=200,tcp",
-            ],
+            &["cookie=0x9, duration=1.250s, table=1, n_packets=4, n_bytes=400, \
+                 idle_timeout=60, priority=200,tcp"],
         ),
         (
             "aggregate_reply",
@@ -476,7 +472,7 @@ fn replies(samples: &mut Vec<Sample>) {
         ),
         (
             "queue_reply",
-            Tell::Queue(vec![queue]),
+            Tell::Queue(vec![queue_stats()]),
             &["port 1 queue 2: bytes=300, pkts=3, errors=1, duration=4s"],
         ),
         (
@@ -502,18 +498,6 @@ fn replies(samples: &mut Vec<Sample>) {
 fn replies_on_groups_and_meters(samples: &mut Vec<Sample>) {
     use MultipartReplyBody as Tell;
     let mut add = adder(samples);
-    let group = GroupStats {
-        group_id: GroupId(9),
-        ref_count: 2,
-        packet_count: 5,
-        byte_count: 500,
-        duration_sec: 6,
-        duration_nsec: 0,
-        bucket_stats: vec![
-            BucketCounter { packet_count: 3, byte_count: 300 },
-            BucketCounter::default(),
-        ],
-    };
     let desc = GroupDesc {
         group_type: GroupType::All,
         group_id: GroupId(9),
@@ -524,15 +508,6 @@ fn replies_on_groups_and_meters(samples: &mut Vec<Sample>) {
         capabilities: GroupCapabilities::SELECT_WEIGHT | GroupCapabilities::CHAINING,
         max_groups: [1, 2, 3, 4],
         actions: [1, 1, 1, 1 << 11],
-    };
-    let meter = MeterStats {
-        meter_id: 7,
-        flow_count: 2,
-        packet_in_count: 5,
-        byte_in_count: 500,
-        duration_sec: 6,
-        duration_nsec: 0,
-        band_stats: vec![MeterBandStats { packet_band_count: 1, byte_band_count: 100 }],
     };
     let config = MeterConfig { flags: MeterFlags::PKTPS, meter_id: 7, bands: vec![drop_band()] };
     let meter_features = MeterFeatures {
@@ -545,10 +520,9 @@ fn replies_on_groups_and_meters(samples: &mut Vec<Sample>) {
     let replies: [(&str, Tell, &[&str]); 6] = [
         (
             "group_reply",
-            Tell::Group(vec![group]),
-            &[
-                "group_id=9,duration=6s,ref_count=2,packet_count=5,byte_count=500,bucket0:packet_count=3,byte_count=300",
-            ],
+            Tell::Group(vec![group_stats()]),
+            &["group_id=9,duration=6s,ref_count=2,packet_count=5,byte_count=500,\
+                 bucket0:packet_count=3,byte_count=300"],
         ),
         (
             "group_desc_reply",
@@ -562,7 +536,7 @@ fn replies_on_groups_and_meters(samples: &mut Vec<Sample>) {
         ),
         (
             "meter_reply",
-            Tell::Meter(vec![meter]),
+            Tell::Meter(vec![meter_stats()]),
             &[
                 "meter:7 flow_count:2 packet_in_count:5 byte_in_count:500 duration:6s bands:",
                 "0: packet_count:1 byte_count:100",
@@ -581,6 +555,55 @@ fn replies_on_groups_and_meters(samples: &mut Vec<Sample>) {
     ];
     for (name, body, ovs) in replies {
         add(name, Body::MultipartReply(MultipartReply::new(body)), ovs);
+    }
+}
+
+fn switch_desc() -> Desc {
+    Desc {
+        mfr_desc: "tapswitch".into(),
+        hw_desc: "Linux".into(),
+        sw_desc: "0.1.0".into(),
+        serial_num: "none".into(),
+        dp_desc: "the test bench".into(),
+    }
+}
+
+fn queue_stats() -> QueueStats {
+    QueueStats {
+        port_no: PortNo(1),
+        queue_id: 2,
+        tx_bytes: 300,
+        tx_packets: 3,
+        tx_errors: 1,
+        duration_sec: 4,
+        duration_nsec: 0,
+    }
+}
+
+fn group_stats() -> GroupStats {
+    GroupStats {
+        group_id: GroupId(9),
+        ref_count: 2,
+        packet_count: 5,
+        byte_count: 500,
+        duration_sec: 6,
+        duration_nsec: 0,
+        bucket_stats: vec![
+            BucketCounter { packet_count: 3, byte_count: 300 },
+            BucketCounter::default(),
+        ],
+    }
+}
+
+fn meter_stats() -> MeterStats {
+    MeterStats {
+        meter_id: 7,
+        flow_count: 2,
+        packet_in_count: 5,
+        byte_in_count: 500,
+        duration_sec: 6,
+        duration_nsec: 0,
+        band_stats: vec![MeterBandStats { packet_band_count: 1, byte_band_count: 100 }],
     }
 }
 

@@ -1,0 +1,56 @@
+# tapswitch: the commands of the README.
+#
+# `make demo` and `make test` are all that a fresh Debian 12 machine with cargo and make needs:
+# they install what is missing from Debian's packages themselves.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+
+.PHONY: help demo test bench build install tidy format clean
+
+help:
+	@echo 'make demo     build the release binary and show it at work (as root)'
+	@echo 'make test     run all checks and tests (as root: all of them; else those that can)'
+	@echo 'make bench    measure beside a bare forwarder and Open vSwitch (as root; minutes)'
+	@echo 'make build    build the release binary, target/release/tapswitch'
+	@echo 'make install  install the binary to $(PREFIX)/bin'
+	@echo 'make format   format the code'
+
+demo: cargo
+	@scripts/install-packages iperf3 tshark ping
+	$(CARGO) build --release --locked --package tapswitch
+	$(TARGET)/release/tapswitch demo $(ARGS)
+
+test: cargo
+	@scripts/install-packages --optional iperf3 tshark ping ip ovs-vswitchd python3-venv
+	$(CARGO) xtask check
+
+bench: cargo
+	@scripts/install-packages iperf3 ping
+	@scripts/install-packages --optional ovs-vswitchd
+	$(CARGO) build --release --locked --package tapswitch
+	$(TARGET)/release/tapswitch bench tap-forward $(ARGS)
+
+build: cargo
+	$(CARGO) build --release --locked --package tapswitch
+
+PREFIX ?= /usr/local
+install: build
+	install -D -m 0755 $(TARGET)/release/tapswitch $(DESTDIR)$(PREFIX)/bin/tapswitch
+
+tidy: cargo
+	$(CARGO) xtask tidy
+
+format: cargo
+	$(CARGO) fmt --all
+
+clean:
+	$(CARGO) clean
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: cargo
+cargo:
+	@command -v $(CARGO) >/dev/null || { \
+	  echo 'make: cargo is not installed, or not on the PATH; get Rust 1.88 or newer by rustup' >&2; \
+	  exit 1; }

@@ -1,0 +1,178 @@
+//! `cargo xtask check`: everything that must hold, in one run with one summary.
+//!
+//! Format, lints and documentation count as one test each; the tests themselves are cargo's. A test
+//! that cannot run for want of a peer or a privilege says so in a line that starts with `SKIP:`; it
+//! is counted as skipped, and named again at the end. The last line is
+//! `N passed, N failed, N skipped`.
+
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+/// What the run has found so far.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    /// As libtest says it: tests that were skipped among them.
+    passed: u64,
+    failed: u64,
+    /// Tests that libtest itself left out.
+    ignored: u64,
+    /// Names of what failed.
+    failures: Vec<String>,
+    /// Why tests were skipped.
+    skips: Vec<String>,
+}
+
+/// Runs everything.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    let mut tally = Tally::default();
+    for (name, args) in STEPS {
+        println!("==> {name}");
+        let held = cargo(root, args).status().is_ok_and(|status| status.success());
+        tally.step(name, held);
+    }
+    println!("==> tests");
+    if let Err(error) = tests(root, &mut tally) {
+        eprintln!("cargo test: {error}");
+        tally.step("cargo test", false);
+    }
+    tally.print();
+    ExitCode::from(u8::from(tally.failed > 0))
+}
+
+fn tests(root: &Path, tally: &mut Tally) -> io::Result<()> {
+    let mut command = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
+    // Shown for those that pass as well, so that what was skipped can be seen and counted.
+    command.args(["--", "--show-output"]).stdout(Stdio::piped());
+    let mut child = command.spawn()?;
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines() {
+            tally.line(&line?);
+        }
+    }
+    let held = child.wait()?.success();
+    if !held && tally.failed == 0 {
+        // Something did not even compile or start.
+        tally.step("cargo test", false);
+    }
+    Ok(())
+}
+
+impl Tally {
+    fn step(&mut self, name: &str, held: bool) {
+        if held {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+            self.failures.push(name.to_owned());
+        }
+    }
+
+    /// Takes in one line of libtest's output; prints what is worth it.
+    fn line(&mut self, line: &str) {
+        if let Some(reason) = line.strip_prefix("SKIP:") {
+            self.skips.push(reason.trim().to_owned());
+            println!("{line}");
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            self.passed += count(result, "passed");
+            self.failed += count(result, "failed");
+            self.ignored += count(result, "ignored");
+        } else if let Some(name) = failure(line) {
+            self.failures.push(name.to_owned());
+            println!("{line}");
+        } else if is_news(line) {
+            println!("{line}");
+        }
+    }
+
+    fn print(&self) {
+        let print = |heading: &str, lines: &[String]| {
+            if !lines.is_empty() {
+                println!("\n{heading}:");
+                lines.iter().for_each(|line| println!("  {line}"));
+            }
+        };
+        print("skipped", &self.skips);
+        print("failed", &self.failures);
+        let (passed, skipped) = (self.really_passed(), self.skipped());
+        println!("\n{passed} passed, {} failed, {skipped} skipped", self.failed);
+    }
+
+    fn skipped(&self) -> u64 {
+        self.ignored + self.skips.len() as u64
+    }
+
+    fn really_passed(&self) -> u64 {
+        self.passed.saturating_sub(self.skips.len() as u64)
+    }
+}
+
+/// The number before `word` in libtest's closing line.
+fn count(result: &str, word: &str) -> u64 {
+    let before = result.split(word).next().unwrap_or_default();
+    before.split_whitespace().next_back().and_then(|n| n.parse().ok()).unwrap_or_default()
+}
+
+/// The name of a test that failed, from its line.
+fn failure(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
+/// What people want to see of libtest's output: everything but the tests that pass and their
+/// headings.
+fn is_news(line: &str) -> bool {
+    let is_quiet = line.is_empty()
+        || line.ends_with(" ... ok")
+        || line.starts_with("running ")
+        || line.starts_with("---- ")
+        || line.starts_with("successes:")
+        || line.starts_with("    ");
+    !is_quiet
+}
+
+fn cargo(root: &Path, args: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root).stdin(Stdio::null());
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
+
+/// What must hold beside the tests.
+const STEPS: [(&str, &[&str]); 3] = [
+    ("format", &["fmt", "--all", "--check"]),
+    ("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
+    ("documentation", &["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(lines: &[&str]) -> Tally {
+        let mut tally = Tally::default();
+        lines.iter().for_each(|line| tally.line(line));
+        tally
+    }
+
+    #[test]
+    fn results_add_up() {
+        let tally = tally(&[
+            "test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out",
+            "test a::b ... FAILED",
+            "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out",
+        ]);
+        assert_eq!((tally.really_passed(), tally.failed, tally.skipped()), (9, 1, 1));
+        assert_eq!(tally.failures, ["a::b"]);
+    }
+
+    #[test]
+    fn a_skipped_test_is_not_a_passed_one() {
+        let tally = tally(&[
+            "SKIP: needs root",
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        ]);
+        assert_eq!((tally.really_passed(), tally.failed, tally.skipped()), (2, 0, 1));
+        assert_eq!(tally.skips, ["needs root"]);
+    }
+}
