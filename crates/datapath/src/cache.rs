@@ -54,9 +54,12 @@ impl FlowCache {
     #[inline]
     pub(crate) fn find_exact(&self, key: &FlowKey, hash: u64, epoch: u64) -> Option<&Rc<Program>> {
         let [first, second] = places(hash);
-        let slot = [first, second].map(|place| &self.exact[place]);
-        let slot = slot.into_iter().find(|slot| slot.epoch == epoch && slot.key == *key)?;
-        slot.program.as_ref()
+        let slot = &self.exact[first];
+        if slot.epoch == epoch && slot.key == *key {
+            return slot.program.as_ref();
+        }
+        let slot = &self.exact[second];
+        if slot.epoch == epoch && slot.key == *key { slot.program.as_ref() } else { None }
     }
 
     /// The program of a masked key that covers this one. It is remembered for exactly this key.

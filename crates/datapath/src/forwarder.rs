@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tapswitch_openflow::{Action, ErrorKind, PacketInReason, PortNo, TableId};
-use tapswitch_wire::{FlowKey, MacAddr, NetHeader, Parsed, ethernet, parse};
+use tapswitch_wire::{FlowKey, MacAddr, NetHeader, ethernet, parse};
 
 use crate::cache::FlowCache;
 use crate::compile::{compile, compile_actions};
@@ -117,29 +117,30 @@ impl Forwarder {
     #[inline]
     pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
         let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
-        let parsed = parse(&buf[start..]);
         let len = buf.len() - start + beyond_len;
         let port = view.snapshot.ports.find(in_port);
-        let Parsed { mut key, layout } = match (parsed, meta.check(len)) {
-            (Ok(parsed), Ok(())) => parsed,
-            (Err(_), _) => return self.refuse(port, len, DropReason::Truncated),
-            (_, Err(_)) => return self.refuse(port, len, DropReason::BadMetadata),
+        let Ok(mut parsed) = parse(&buf[start..]) else {
+            return self.refuse(port, len, DropReason::Truncated);
         };
-        let mut frame = Frame::new(meta, layout, buf, start, beyond_len);
+        if meta.check(len).is_err() {
+            return self.refuse(port, len, DropReason::BadMetadata);
+        }
+        let mut frame = Frame::new(meta, parsed.layout, buf, start, beyond_len);
         if let Some(port) = port {
             port.counters.add_rx(self.worker, len, frame.wire_packets());
         }
-        key.in_port = in_port.0.to_be_bytes();
+        parsed.key.in_port = in_port.0.to_be_bytes();
+        let key = &parsed.key;
         let hash = hash_words(key.words());
         let epoch = view.snapshot.epoch;
-        let program = match self.cache.find_exact(&key, hash, epoch) {
+        let program = match self.cache.find_exact(key, hash, epoch) {
             Some(program) => {
                 self.stats.exact_hits += 1;
                 program.clone()
             }
-            None => self.find_or_walk(view.snapshot, &key, hash, &frame),
+            None => self.find_or_walk(view.snapshot, key, hash, &frame),
         };
-        self.run(view, in_port, &key, &program, &mut frame, egress);
+        self.run(view, in_port, key, &program, &mut frame, egress);
     }
 
     /// Carries out the actions of a packet-out on a packet of the controller's

@@ -4,10 +4,10 @@
 //! sleep until a queue or an errand is there
 //!   └ for each ready queue: read and handle one frame after the other, at most a burst
 //! ```
-//! Frames are run to completion one by one, so that a train of 64 KiB is read, sent and copied while
-//! it is in the cache. The view of the tables is taken once per burst: a change is seen within one
-//! burst, and a burst sees one version. Errands come through a queue with an eventfd, so that they
-//! are done in order and wake a sleeping worker.
+//! Frames are run to completion one by one, so that a train of 64 KiB is read, sent and copied
+//! while it is in the cache. The view of the tables is taken once per burst: a change is seen
+//! within one burst, and a burst sees one version. Errands come through a queue with an eventfd, so
+//! that they are done in order and wake a sleeping worker.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

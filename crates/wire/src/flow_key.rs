@@ -5,6 +5,7 @@
 //! "this bit of the key matters". Fields that cannot occur together share room as noted.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute_mut, transmute_ref};
 
@@ -19,9 +20,7 @@ pub const KEY_WORDS: usize = size_of::<FlowKey>() / size_of::<u64>();
 pub const TAG_DEEPER: u8 = 0x80;
 
 /// Header fields of one frame, or a mask over them.
-#[derive(
-    Clone, Copy, Default, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct FlowKey {
     /// OpenFlow metadata, written by the pipeline between tables; zero on arrival.
@@ -185,6 +184,23 @@ impl FlowKey {
         // Addition is what makes it symmetric: (a, b) and (b, a) meet.
         let both = mix(src.wrapping_add(dst), src ^ dst ^ u64::from(self.ip_proto));
         (both >> 32) as u32
+    }
+}
+
+/// Word by word and without branches: keys that are compared are mostly equal.
+impl PartialEq for FlowKey {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let words = self.words().iter().zip(other.words());
+        words.fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+    }
+}
+
+impl Eq for FlowKey {}
+
+impl Hash for FlowKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.words().hash(state);
     }
 }
 
