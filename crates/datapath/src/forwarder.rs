@@ -349,6 +349,16 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
+    /// The switch's own port is a station of the learning switch like any other, though FLOOD and
+    /// ALL leave it out.
+    fn flood_local(&mut self, frame: &mut Frame<'_>) {
+        let local = self.view.snapshot.ports.find(PortNo::LOCAL);
+        let is_open = local.is_some_and(|port| port.egress_refusal().is_none());
+        if is_open && self.in_port != PortNo::LOCAL {
+            self.output(PortNo::LOCAL, frame);
+        }
+    }
+
     /// The reserved port NORMAL: a learning switch (IEEE 802.1Q-2022 §8.6 to §8.8).
     fn normal(&mut self, frame: &mut Frame<'_>) {
         let (src, dst) =
@@ -366,7 +376,10 @@ impl<'a, E: Egress> Run<'a, E> {
         match macs.port(Station { vid, mac: dst }) {
             Some(port) if port == self.in_port => self.drop(DropReason::InputPort),
             Some(port) => self.output(port, frame),
-            None => self.flood(frame),
+            None => {
+                self.flood(frame);
+                self.flood_local(frame);
+            }
         }
     }
 

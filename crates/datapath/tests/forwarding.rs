@@ -401,6 +401,18 @@ fn normal_learns_and_forwards() {
 }
 
 #[test]
+fn normal_floods_to_the_switch_itself_too() {
+    let mut switch = Switch::new(2);
+    let local = tapswitch_datapath::Port::new(PortNo::LOCAL, "br0".into(), mac(9), 1500, 1);
+    assert!(switch.pipeline.set_port(local));
+    switch.flow(0, 0, &[], &[apply(&[Action::output(PortNo::NORMAL)])]);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [2, PortNo::LOCAL.0]);
+    let reply = common::Ip { src: 2, dst: 1, ..tcp() };
+    assert_eq!(switch.receive(PortNo::LOCAL.0, &reply.bytes()), [1]);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [PortNo::LOCAL.0], "and is learnt there");
+}
+
+#[test]
 fn normal_keeps_to_its_side_of_the_bridge() {
     let mut switch = Switch::new(2);
     switch.flow(0, 0, &[], &[apply(&[Action::output(PortNo::NORMAL)])]);

@@ -9,27 +9,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use crate::Endpoint;
-use crate::peer::{FromPeer, Peer, ToPeer};
-
-/// A connection was made, or is gone.
-#[derive(Debug)]
-pub(crate) enum ConnectionNews {
-    /// A new connection, and how to reach it.
-    Opened {
-        id: ConnectionId,
-        orders: mpsc::UnboundedSender<ToPeer>,
-        /// The controller that the switch connected to; `None` for who connected to the switch.
-        controller: Option<Endpoint>,
-    },
-    /// The connection has ended.
-    Closed(ConnectionId),
-}
+use crate::peer::{FromPeer, Orders, Peer};
 
 /// Makes connections and gives them names.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     pub(crate) next_id: Arc<AtomicU64>,
-    pub(crate) news: mpsc::Sender<ConnectionNews>,
     pub(crate) to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
 }
 
@@ -83,15 +68,15 @@ impl Connector {
             tracing::debug!("no TCP_NODELAY: {error}");
         }
         let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let (orders, inbox) = mpsc::unbounded_channel();
-        let to_server = self.to_server.clone();
-        let peer = Peer { id, stream, to_server, inbox, is_quiet: controller.is_none() };
-        if self.news.send(ConnectionNews::Opened { id, orders, controller }).await.is_err() {
+        let (orders, inbox) = Orders::channel();
+        let peer = Peer::new(id, stream, self.to_server.clone(), inbox, controller.is_none());
+        // The news go the way of all that the peer tells, so that they are the first and the last.
+        if self.to_server.send((id, FromPeer::Opened { orders, controller })).await.is_err() {
             return false;
         }
         let was_ready = peer.run().await;
         // The server is gone when it does not want to hear it.
-        let _ = self.news.send(ConnectionNews::Closed(id)).await;
+        let _ = self.to_server.send((id, FromPeer::Gone)).await;
         was_ready
     }
 }

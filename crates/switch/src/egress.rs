@@ -54,9 +54,10 @@ impl<'a> WorkerEgress<'a> {
         total_len: usize,
         parts: [&[u8]; 3],
     ) -> Result<(), DropReason> {
-        let mut data = Vec::with_capacity(total_len.min(wanted_len(origin)));
+        let len = total_len.min(wanted_len(origin));
+        let mut data = Vec::with_capacity(len);
         for part in parts {
-            let room = data.capacity() - data.len();
+            let room = len - data.len();
             data.extend_from_slice(&part[..part.len().min(room)]);
         }
         self.shared.report(Report::PacketIn { origin: *origin, total_len, data })
@@ -98,3 +99,6 @@ fn wanted_len(origin: &PacketInOrigin) -> usize {
 /// A message has at most 65,535 bytes; a packet-in with the matches that we send needs fewer than
 /// 128 of them for itself (OpenFlow 1.3.5 §7.4.1).
 const MAX_DATA_LEN: usize = 65_535 - 128;
+
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,8 @@ mod rx;
 mod server;
 mod shared;
 mod switch;
+#[cfg(test)]
+mod test_frames;
 mod tx;
 mod worker;
 

@@ -1,7 +1,9 @@
 //! One OpenFlow connection: bytes in and out of a socket, the state machine between.
 
 use std::io;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use tapswitch_channel::{
     CloseReason, Config, ConnectionId, RoleChange, SendError, SwitchConnection, SwitchEvent,
@@ -9,6 +11,8 @@ use tapswitch_channel::{
 use tapswitch_openflow::{AsyncConfig, Body, ControllerRole, ErrorKind, Message, RoleMessage};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+
+use crate::Endpoint;
 
 /// What the server asks of a connection.
 #[derive(Debug)]
@@ -28,25 +32,98 @@ pub(crate) enum ToPeer {
 /// What a connection tells the server.
 #[derive(Debug)]
 pub(crate) enum FromPeer {
+    /// The connection is new: how to reach it, and the controller that the switch connected to;
+    /// `None` for who connected to the switch.
+    Opened { orders: Orders, controller: Option<Endpoint> },
     /// Something came of the connection.
     Event(SwitchEvent),
+    /// Whether frames for the controller are of use here.
+    Listens(bool),
     /// A frame for the controller found the connection congested.
     PacketInLost(Body),
+    /// The connection is gone; nothing follows.
+    Gone,
+}
+
+/// The way to a connection.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    sender: mpsc::UnboundedSender<ToPeer>,
+    /// Packet-ins on their way. What else there is, is bounded by what was asked for.
+    packet_ins: Arc<AtomicUsize>,
+}
+
+/// The other end of [`Orders`].
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    receiver: mpsc::UnboundedReceiver<ToPeer>,
+    packet_ins: Arc<AtomicUsize>,
+}
+
+impl Orders {
+    pub(crate) fn channel() -> (Self, Inbox) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let packet_ins = Arc::new(AtomicUsize::new(0));
+        (Self { sender, packet_ins: packet_ins.clone() }, Inbox { receiver, packet_ins })
+    }
+
+    /// Orders something. Returns `false` when a packet-in finds too many before it.
+    pub(crate) fn send(&self, order: ToPeer) -> bool {
+        if is_packet_in(&order) {
+            // Relaxed: a bound on memory, which nothing else depends on.
+            if self.packet_ins.load(Ordering::Relaxed) >= PACKET_IN_QUEUE_LEN {
+                return false;
+            }
+            self.packet_ins.fetch_add(1, Ordering::Relaxed);
+        }
+        // A connection that has just ended wants no orders.
+        let _ = self.sender.send(order);
+        true
+    }
+}
+
+impl Inbox {
+    async fn recv(&mut self) -> Option<ToPeer> {
+        let order = self.receiver.recv().await?;
+        if is_packet_in(&order) {
+            self.packet_ins.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(order)
+    }
+}
+
+fn is_packet_in(order: &ToPeer) -> bool {
+    matches!(order, ToPeer::Notify(Body::PacketIn(_)))
 }
 
 /// A connection to be carried on.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) id: ConnectionId,
-    pub(crate) stream: TcpStream,
-    pub(crate) to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
-    pub(crate) inbox: mpsc::UnboundedReceiver<ToPeer>,
+    id: ConnectionId,
+    stream: TcpStream,
+    to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
+    inbox: Inbox,
     /// True for who connects to the switch: such tools get no asynchronous messages until they
     /// ask, by configuration, role or mask.
-    pub(crate) is_quiet: bool,
+    is_quiet: bool,
+    /// What the server was told last.
+    listens: bool,
+    /// When to give up what still waits to be written, once the connection has ended.
+    last_words_until: Option<Instant>,
 }
 
 impl Peer {
+    pub(crate) fn new(
+        id: ConnectionId,
+        stream: TcpStream,
+        to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
+        inbox: Inbox,
+        is_quiet: bool,
+    ) -> Self {
+        let (listens, last_words_until) = (false, None);
+        Self { id, stream, to_server, inbox, is_quiet, listens, last_words_until }
+    }
+
     /// Carries the connection on until it ends or the server lets it go. Returns whether it was
     /// ever of use.
     pub(crate) async fn run(mut self) -> bool {
@@ -61,8 +138,11 @@ impl Peer {
                     return was_ready;
                 }
             }
+            if self.tell_interest(&connection, was_ready).await.is_err() {
+                return was_ready;
+            }
             let unsent = !connection.poll_transmit().is_empty();
-            if connection.is_closed() && !unsent {
+            if connection.is_closed() && !(unsent && self.has_time_for_last_words()) {
                 return was_ready;
             }
             if let Err(error) = self.step(&mut connection, &mut buf, unsent).await {
@@ -82,7 +162,7 @@ impl Peer {
         buf: &mut [u8],
         unsent: bool,
     ) -> io::Result<()> {
-        let timeout = connection.poll_timeout();
+        let timeout = connection.poll_timeout().or(self.last_words_until);
         // Who does not read the answers is not asked for more.
         let reads = !connection.is_closed() && !connection.is_busy();
         tokio::select! {
@@ -152,6 +232,30 @@ impl Peer {
         }
     }
 
+    /// Tells the server when it has changed whether frames for the controller are of use here.
+    async fn tell_interest(
+        &mut self,
+        connection: &SwitchConnection,
+        ready: bool,
+    ) -> io::Result<()> {
+        let AsyncConfig { master, slave } = connection.async_config();
+        let mask = if connection.role() == ControllerRole::Slave { slave } else { master };
+        let is_quiet = self.is_quiet && has_defaults(connection);
+        let listens = ready && !connection.is_closed() && !is_quiet && mask.packet_in != 0;
+        if listens == self.listens {
+            return Ok(());
+        }
+        self.listens = listens;
+        self.tell(FromPeer::Listens(listens)).await
+    }
+
+    /// Whether who does not read any more still has time to take what waits, such as the error
+    /// that says why the connection ended.
+    fn has_time_for_last_words(&mut self) -> bool {
+        let now = Instant::now();
+        now < *self.last_words_until.get_or_insert(now + LAST_WORDS_TIME)
+    }
+
     async fn tell(&self, news: FromPeer) -> io::Result<()> {
         let sent = self.to_server.send((self.id, news)).await;
         sent.map_err(|_| io::Error::other("the switch stops"))
@@ -171,3 +275,12 @@ async fn sleep_until(deadline: Option<Instant>) {
 
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;
+/// Packet-ins that may wait for a connection; each has at most 64 KiB. What the connection has
+/// taken is bounded by its own limit.
+const PACKET_IN_QUEUE_LEN: usize = 1024;
+/// Time for a peer to take what was written when the connection ended. After that it does not
+/// keep the switch from connecting again.
+const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

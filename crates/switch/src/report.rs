@@ -328,3 +328,6 @@ fn outputs(actions: &[tapswitch_openflow::Action]) -> Option<usize> {
 fn cookie(value: u64) -> String {
     format!("{value:#x}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,11 +17,10 @@ use tokio::sync::mpsc;
 
 use crate::agent::{self, Agent, Outcome};
 use crate::clock;
-use crate::connect::ConnectionNews;
 use crate::device::{Device, link_state};
 use crate::handle::Query;
 use crate::links::LinkNews;
-use crate::peer::{FromPeer, ToPeer};
+use crate::peer::{FromPeer, Orders, ToPeer};
 use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
 use crate::{Endpoint, FailMode};
@@ -44,7 +43,6 @@ pub(crate) struct Server {
 
 /// Everything that can happen.
 pub(crate) struct Inputs {
-    pub(crate) connections: mpsc::Receiver<ConnectionNews>,
     pub(crate) peers: mpsc::Receiver<(ConnectionId, FromPeer)>,
     pub(crate) reports: mpsc::Receiver<Report>,
     pub(crate) links: mpsc::Receiver<LinkNews>,
@@ -54,10 +52,14 @@ pub(crate) struct Inputs {
 /// A connection as the server sees it.
 #[derive(Debug)]
 pub(crate) struct PeerState {
-    orders: mpsc::UnboundedSender<ToPeer>,
+    orders: Orders,
     pub(crate) controller: Option<Endpoint>,
     pub(crate) is_ready: bool,
+    /// True while frames for the controller are of use there.
+    listens: bool,
     role: ControllerRole,
+    /// Requests behind a barrier that is not done.
+    held: VecDeque<SwitchEvent>,
 }
 
 /// Barrier requests that wait for the workers.
@@ -68,7 +70,6 @@ pub(crate) struct Barriers {
 }
 
 enum Input {
-    Connection(ConnectionNews),
     Peer(ConnectionId, FromPeer),
     Report(Report),
     Link(LinkNews),
@@ -97,17 +98,19 @@ impl Server {
                     None => break,
                 }
             }
+            self.handle_due();
             self.publish();
+            // The connections get their turn, however much there is to do here.
+            tokio::task::yield_now().await;
         }
     }
 
     async fn next(&mut self, shutdown: std::pin::Pin<&mut impl Future<Output = ()>>) -> Input {
-        let timeout = self.agent.poll_timeout(clock::coarse());
+        let timeout = self.agent.poll_timeout();
         let inputs = &mut self.inputs;
         tokio::select! {
             biased;
             () = shutdown => Input::End,
-            Some(news) = inputs.connections.recv() => Input::Connection(news),
             Some(news) = inputs.links.recv() => Input::Link(news),
             Some((id, news)) = inputs.peers.recv() => Input::Peer(id, news),
             Some(query) = inputs.queries.recv() => Input::Query(query),
@@ -127,9 +130,7 @@ impl Server {
 
     fn handle(&mut self, input: Input) {
         match input {
-            Input::Connection(news) => self.handle_connection(news),
-            Input::Peer(id, FromPeer::Event(event)) => self.handle_event(id, event),
-            Input::Peer(_, FromPeer::PacketInLost(body)) => self.count_lost(&body),
+            Input::Peer(id, news) => self.handle_peer(id, news),
             Input::Report(Report::PacketIn { origin, total_len, data }) => {
                 self.notify(&Body::PacketIn(agent::packet_in(&origin, total_len, data)));
             }
@@ -139,23 +140,43 @@ impl Server {
             Input::Link(news) => self.handle_link(news),
             Input::Query(query) => self.answer(query),
             Input::Synced => self.finish_barriers(),
-            Input::Timeout => {
-                let events = self.agent.handle_timeout(clock::coarse());
-                events.iter().for_each(|event| self.notify(event));
-            }
-            Input::End => {}
+            // What is due is done after each round.
+            Input::Timeout | Input::End => {}
         }
     }
 
-    fn handle_connection(&mut self, news: ConnectionNews) {
+    /// Does what time asks for; events that never cease must not put it off.
+    fn handle_due(&mut self) {
+        let now = clock::coarse();
+        if self.agent.poll_timeout().is_some_and(|due| due <= now) {
+            let events = self.agent.handle_timeout(now);
+            events.iter().for_each(|event| self.notify(event));
+        }
+    }
+
+    fn handle_peer(&mut self, id: ConnectionId, news: FromPeer) {
         match news {
-            ConnectionNews::Opened { id, orders, controller } => {
+            FromPeer::Opened { orders, controller } => {
+                let (is_ready, listens, held) = (false, false, VecDeque::new());
                 let role = ControllerRole::Equal;
-                let peer = PeerState { orders, controller, is_ready: false, role };
+                let peer = PeerState { orders, controller, is_ready, listens, role, held };
                 self.peers.insert(id, peer);
             }
-            ConnectionNews::Closed(id) => {
-                self.peers.remove(&id);
+            FromPeer::Event(
+                event @ (SwitchEvent::Request(_) | SwitchEvent::RoleRequest { .. }),
+            ) if self.waits(id) => self.hold(id, event),
+            FromPeer::Event(event) => self.handle_event(id, event),
+            FromPeer::Listens(listens) => {
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.listens = listens;
+                }
+                self.update_fail_mode();
+            }
+            FromPeer::PacketInLost(body) => self.count_lost(&body),
+            FromPeer::Gone => {
+                // Nobody waits for the barrier any more, but what came behind it was sent.
+                let held = self.peers.remove(&id).map(|peer| peer.held);
+                held.into_iter().flatten().for_each(|event| self.handle_event(id, event));
                 self.roles.handle_closed(id);
                 self.update_fail_mode();
             }
@@ -202,7 +223,7 @@ impl Server {
 
     fn handle_request(&mut self, id: ConnectionId, message: Message) {
         match self.agent.handle_message(&message, clock::coarse()) {
-            Ok(outcome) => self.carry_out(id, message.xid, outcome),
+            Ok(outcome) => self.carry_out(id, message, outcome),
             Err(refusal) => {
                 tracing::debug!("{}: refused: {}", self.name_of(id), refusal.text);
                 self.order(id, ToPeer::Refuse(message, refusal.kind));
@@ -210,8 +231,9 @@ impl Server {
         }
     }
 
-    fn carry_out(&mut self, id: ConnectionId, xid: u32, outcome: Outcome) {
-        let Outcome { replies, events, packet_out, barrier } = outcome;
+    fn carry_out(&mut self, id: ConnectionId, message: Message, outcome: Outcome) {
+        let Outcome { replies, events, packet_out, barrier, error } = outcome;
+        let xid = message.xid;
         if !replies.is_empty() || packet_out.is_some() || barrier {
             self.publish();
         }
@@ -224,6 +246,9 @@ impl Server {
         }
         if barrier {
             self.start_barrier(id, xid);
+        }
+        if let Some(kind) = error {
+            self.order(id, ToPeer::Refuse(message, kind));
         }
     }
 
@@ -257,6 +282,28 @@ impl Server {
             }
             self.barriers.waiting.pop_front();
             self.order(id, ToPeer::Reply(xid, Body::BarrierReply));
+            self.release(id);
+        }
+    }
+
+    /// Whether a barrier of this connection is not done.
+    fn waits(&self, id: ConnectionId) -> bool {
+        self.barriers.waiting.iter().any(|&(_, whose, _)| whose == id)
+    }
+
+    /// Keeps a request until the barrier before it is done.
+    fn hold(&mut self, id: ConnectionId, event: SwitchEvent) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.held.push_back(event);
+        }
+    }
+
+    /// Handles what waited for a barrier, up to the next one.
+    fn release(&mut self, id: ConnectionId) {
+        while !self.waits(id)
+            && let Some(event) = self.peers.get_mut(&id).and_then(|peer| peer.held.pop_front())
+        {
+            self.handle_event(id, event);
         }
     }
 
@@ -284,8 +331,7 @@ impl Server {
             LinkEvent::Deleted { index, .. } => {
                 if let Some(device) = self.find_device(news.namespace, index) {
                     tracing::warn!("port {}: the interface is gone", device.spec);
-                    let mut gone = device.link.clone();
-                    (gone.up, gone.lower_up) = (false, false);
+                    let gone = without_link(&device.link);
                     self.handle_change(news.namespace, gone);
                 }
             }
@@ -309,12 +355,17 @@ impl Server {
 
     fn resync(&mut self, namespace: usize) {
         let devices = self.devices.iter().filter(|device| device.namespace_index == namespace);
-        let Some(device) = devices.into_iter().next() else { return };
+        let devices: Vec<_> = devices.collect();
+        let Some(device) = devices.first() else { return };
         let links = Netlink::open(&device.namespace).and_then(|mut netlink| netlink.links());
-        match links {
-            Ok(links) => links.into_iter().for_each(|link| self.handle_change(namespace, link)),
-            Err(error) => tracing::warn!("cannot look at the interfaces: {error}"),
-        }
+        let links = match links {
+            Ok(links) => links,
+            Err(error) => return tracing::warn!("cannot look at the interfaces: {error}"),
+        };
+        let is_there = |device: &Device| links.iter().any(|link| link.index == device.index);
+        let gone = devices.into_iter().filter(|device| !is_there(device));
+        let gone: Vec<_> = gone.map(|device| without_link(&device.link)).collect();
+        links.into_iter().chain(gone).for_each(|link| self.handle_change(namespace, link));
     }
 
     fn find_device(&mut self, namespace: usize, index: u32) -> Option<&mut Device> {
@@ -329,7 +380,7 @@ impl Server {
             self.peers.values().any(|peer| peer.is_ready && peer.controller.is_some());
         let is_alone = !self.controllers.is_empty() && !is_connected;
         self.agent.set_standalone(is_alone && self.fail_mode == FailMode::Standalone);
-        let has_listener = self.peers.values().any(|peer| peer.is_ready);
+        let has_listener = self.peers.values().any(|peer| peer.is_ready && peer.listens);
         self.shared.has_controller.store(has_listener, Ordering::Relaxed);
     }
 
@@ -347,15 +398,15 @@ impl Server {
 
     fn notify(&self, body: &Body) {
         for peer in self.peers.values().filter(|peer| peer.is_ready) {
-            // A connection that has just ended wants no news.
-            let _ = peer.orders.send(ToPeer::Notify(body.clone()));
+            if !peer.orders.send(ToPeer::Notify(body.clone())) {
+                self.count_lost(body);
+            }
         }
     }
 
     fn order(&self, id: ConnectionId, order: ToPeer) {
         if let Some(peer) = self.peers.get(&id) {
-            // As above.
-            let _ = peer.orders.send(order);
+            peer.orders.send(order);
         }
     }
 
@@ -385,6 +436,13 @@ impl Server {
     }
 }
 
+/// How a link is whose interface is gone.
+fn without_link(link: &Link) -> Link {
+    let mut gone = link.clone();
+    (gone.up, gone.lower_up) = (false, false);
+    gone
+}
+
 /// Waits until the coarse clock has passed `deadline`.
 async fn sleep_until(deadline: Option<Millis>) {
     if let Some(deadline) = deadline {
@@ -397,3 +455,6 @@ async fn sleep_until(deadline: Option<Millis>) {
 const CLOCK_TICK: Duration = Duration::from_millis(10);
 /// Messages taken before the workers are given a new version all the same.
 const COLLECT_COUNT: usize = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -61,10 +61,9 @@ impl Switch {
             shares.iter().map(|queues| queues.iter().map(RxQueue::label).collect()).collect();
         let workers = start_workers(&config, &devices, shares, &shared)?;
 
-        let (news, connections) = mpsc::channel(CHANNEL_LEN);
         let (to_server, peers) = mpsc::channel(CHANNEL_LEN);
         let (queries, questions) = mpsc::channel(CHANNEL_LEN);
-        let inputs = Inputs { connections, peers, reports, links, queries: questions };
+        let inputs = Inputs { peers, reports, links, queries: questions };
         let server = Server {
             agent,
             shared,
@@ -78,7 +77,7 @@ impl Switch {
             barriers: Barriers::default(),
             inputs,
         };
-        let connector = Connector { next_id: Arc::new(AtomicU64::new(1)), news, to_server };
+        let connector = Connector { next_id: Arc::new(AtomicU64::new(1)), to_server };
         let handle = Handle::new(queries);
         let controllers = config.controllers;
         Ok(Self { server, handle, connector, listeners, controllers, watch })

@@ -117,8 +117,10 @@ impl TxPort {
         }
         match self.device.send(frame) {
             Err(SendFault::Rejected) if frame.meta.is_train() => {
+                // One that cannot be cut either is bad itself, and says nothing about its kind.
+                self.send_cut(frame)?;
                 self.whole.remove(frame.meta.gso_type);
-                self.send_cut(frame)
+                Ok(())
             }
             sent => sent.map_err(DropReason::from),
         }
@@ -234,3 +236,6 @@ impl From<SendFault> for DropReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

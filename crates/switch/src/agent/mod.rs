@@ -6,6 +6,8 @@
 
 mod statistics;
 mod table_features;
+#[cfg(test)]
+mod tests;
 
 use tapswitch_datapath::{
     MacLearning, Millis, PacketInOrigin, Pipeline, Port, Removal, Sighting, TABLE_COUNT,
@@ -13,7 +15,7 @@ use tapswitch_datapath::{
 use tapswitch_openflow::{
     Body, BufferId, Capabilities, ConfigFlags, DatapathId, ErrorKind, FeaturesReply, FlowMod,
     FlowModFlags, FlowRemoved, GroupMod, METER_ALL, Match, Message, MeterMod, MeterModCommand,
-    MultipartReply, Oxm, PacketIn, PacketOut, PortMod, PortNo, PortReason, PortState, PortStatus,
+    MultipartReply, Oxm, PacketIn, PacketOut, PortMod, PortNo, PortReason, PortStatus,
     QueueGetConfigReply, SwitchConfig, TableId, TableMod,
 };
 
@@ -34,6 +36,8 @@ pub(crate) struct Agent {
     macs: MacLearning,
     config: SwitchConfig,
     started: Millis,
+    /// When to look for stations that have gone silent.
+    next_sweep: Millis,
 }
 
 /// What comes of a message.
@@ -47,6 +51,8 @@ pub(crate) struct Outcome {
     pub(crate) packet_out: Option<PacketOut>,
     /// Answer with a barrier reply when the workers have caught up.
     pub(crate) barrier: bool,
+    /// What of the message failed although the rest was done.
+    pub(crate) error: Option<ErrorKind>,
 }
 
 /// What a message asks for cannot be done.
@@ -67,6 +73,7 @@ impl Agent {
             macs: MacLearning::new(MAC_AGE_LIMIT, MAC_COUNT_LIMIT),
             config: SwitchConfig::default(),
             started: now,
+            next_sweep: Millis(now.0 + MAC_SWEEP.0),
         }
     }
 
@@ -107,7 +114,7 @@ impl Agent {
         let known = self.pipeline.snapshot().ports.find(port.number).is_some();
         let reason = if known { PortReason::MODIFY } else { PortReason::ADD };
         let status = PortStatus { reason, desc: describe(&port) };
-        if port.state.contains(PortState::LINK_DOWN) {
+        if !port.is_live() {
             self.macs.handle_port_down(port.number);
         }
         self.pipeline.set_port(port);
@@ -121,14 +128,17 @@ impl Agent {
 
     /// Removes what has timed out. Returns what to tell the controllers.
     pub(crate) fn handle_timeout(&mut self, now: Millis) -> Vec<Body> {
-        self.macs.handle_timeout(now);
+        if self.next_sweep <= now {
+            self.next_sweep = Millis(now.0 + MAC_SWEEP.0);
+            self.macs.handle_timeout(now);
+        }
         let removals = self.pipeline.handle_timeout(now);
         flow_removed(&removals, now)
     }
 
     /// When [`Self::handle_timeout`] has something to do at the latest.
-    pub(crate) fn poll_timeout(&self, now: Millis) -> Option<Millis> {
-        let stations = (self.macs.table().count() > 0).then_some(Millis(now.0 + MAC_SWEEP.0));
+    pub(crate) fn poll_timeout(&self) -> Option<Millis> {
+        let stations = (self.macs.table().count() > 0).then_some(self.next_sweep);
         [self.pipeline.poll_timeout(), stations].into_iter().flatten().min()
     }
 
@@ -169,11 +179,7 @@ impl Agent {
         let mut outcome = Outcome { events: flow_removed(&removals, now), ..Outcome::default() };
         if change.buffer_id != BufferId::NO_BUFFER {
             // The rule is in force; the packet that it was to be tried on was never kept.
-            let error = tapswitch_openflow::ErrorMessage {
-                kind: ErrorKind::OFPBRC_BUFFER_UNKNOWN,
-                data: Vec::new(),
-            };
-            outcome.replies.push(Body::Error(error));
+            outcome.error = Some(ErrorKind::OFPBRC_BUFFER_UNKNOWN);
         }
         Ok(outcome)
     }
@@ -200,7 +206,7 @@ impl Agent {
         }
         let in_port = packet.in_port;
         let is_port = self.pipeline.snapshot().ports.find(in_port).is_some();
-        if !is_port && !matches!(in_port, PortNo::CONTROLLER | PortNo::ANY) {
+        if !is_port && in_port != PortNo::CONTROLLER {
             return Err(ErrorKind::OFPBRC_BAD_PORT.into());
         }
         if tapswitch_wire::parse(&packet.data).is_err() {

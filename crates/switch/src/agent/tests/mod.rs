@@ -1,0 +1,175 @@
+//! What the agent does with each message: outcomes, refusals, events. Pure: time is a number here.
+
+mod changes;
+mod packets;
+mod ports;
+mod rules;
+mod statistics;
+mod timeouts;
+
+use tapswitch_datapath::{
+    Arrival, DropReason, Egress, Forwarder, Frame, HEADROOM, Millis, PacketInOrigin, Port,
+    Sighting, Station, View, WorkerIndex,
+};
+use tapswitch_openflow::multipart::FlowStatsRequest;
+use tapswitch_openflow::{
+    Action, Body, Bucket, DatapathId, ErrorKind, FlowMod, FlowModCommand, FlowModFlags, GroupId,
+    GroupMod, GroupModCommand, GroupType, Instruction, Match, Message, MultipartReplyBody,
+    MultipartRequest, MultipartRequestBody, PortNo, TableId,
+};
+use tapswitch_wire::{MacAddr, NetHeader};
+
+use super::{Agent, Identity, Outcome};
+
+/// When the agent of [`agent`] started.
+const START: Millis = Millis(1_000_000);
+
+/// An agent with one worker and the ports 1, 2 and 3.
+fn agent() -> Agent {
+    let identity = Identity { datapath_id: DatapathId(0x42), name: "br0".into() };
+    let mut agent = Agent::new(identity, 1, START);
+    for number in 1..=3 {
+        agent.handle_port(port(number));
+    }
+    agent
+}
+
+/// A port that is up.
+fn port(number: u32) -> Port {
+    Port::new(PortNo(number), format!("eth{number}"), mac(number), 1500, 2)
+}
+
+/// The MAC address of a port.
+fn mac(number: u32) -> MacAddr {
+    let [.., last] = number.to_be_bytes();
+    MacAddr([2, 0, 0, 0, 0xff, last])
+}
+
+/// Milliseconds after the start.
+fn after(ms: u64) -> Millis {
+    Millis(START.0 + ms)
+}
+
+/// What comes of a message that the agent takes.
+fn send_at(agent: &mut Agent, body: Body, now: Millis) -> Outcome {
+    agent.handle_message(&Message { xid: 7, body }, now).unwrap()
+}
+
+fn send(agent: &mut Agent, body: Body) -> Outcome {
+    send_at(agent, body, START)
+}
+
+/// Sends a message that is neither answered nor tells anything.
+fn apply(agent: &mut Agent, body: Body) {
+    let outcome = send(agent, body);
+    assert!(outcome.replies.is_empty() && outcome.events.is_empty(), "{outcome:?}");
+    assert!(outcome.packet_out.is_none() && outcome.error.is_none(), "{outcome:?}");
+}
+
+/// Why the agent refuses a message. Nothing may have changed then.
+fn refusal(agent: &mut Agent, body: Body) -> ErrorKind {
+    let before = agent.pipeline().snapshot().clone();
+    let refusal = agent.handle_message(&Message { xid: 7, body }, START).unwrap_err();
+    let unchanged = describe_all(&before) == describe_all(agent.pipeline().snapshot());
+    assert!(unchanged, "{}: refused, and yet something changed", refusal.text);
+    assert!(!refusal.text.is_empty());
+    refusal.kind
+}
+
+fn describe_all(snapshot: &tapswitch_datapath::Snapshot) -> String {
+    let rules = snapshot.tables(TableId::ALL).flat_map(|(_, table)| table.iter());
+    let rules: Vec<_> = rules.map(|rule| (rule.priority, &rule.matching, rule.cookie)).collect();
+    let groups: Vec<_> = snapshot.groups.iter().map(|group| &group.buckets).collect();
+    let ports: Vec<_> = snapshot.ports.iter().map(|port| (port.number, port.config)).collect();
+    format!("{rules:?} {groups:?} {ports:?}")
+}
+
+/// The answer to a multipart request.
+fn statistics(agent: &mut Agent, request: MultipartRequestBody, now: Millis) -> MultipartReplyBody {
+    let body = Body::MultipartRequest(MultipartRequest::new(request));
+    let mut outcome = send_at(agent, body, now);
+    match outcome.replies.pop() {
+        Some(Body::MultipartReply(reply)) => reply.body,
+        other => panic!("no multipart but {other:?}"),
+    }
+}
+
+fn asks(request: MultipartRequestBody) -> Body {
+    Body::MultipartRequest(MultipartRequest::new(request))
+}
+
+/// A rule of table 0.
+fn rule(priority: u16, match_fields: Match, actions: Vec<Action>) -> FlowMod {
+    FlowMod {
+        priority,
+        match_fields,
+        instructions: vec![Instruction::ApplyActions(actions)],
+        ..FlowMod::new(FlowModCommand::Add)
+    }
+}
+
+fn add(agent: &mut Agent, rule: FlowMod) {
+    apply(agent, Body::FlowMod(rule));
+}
+
+/// A rule that tells when it goes.
+fn telling(rule: FlowMod) -> FlowMod {
+    FlowMod { flags: rule.flags | FlowModFlags::SEND_FLOW_REM, ..rule }
+}
+
+fn output(port: u32) -> Vec<Action> {
+    vec![Action::output(PortNo(port))]
+}
+
+fn group_mod(command: GroupModCommand, id: u32, kind: GroupType, buckets: Vec<Bucket>) -> Body {
+    let group_id = GroupId(id);
+    Body::GroupMod(GroupMod { command, group_type: kind, group_id, buckets })
+}
+
+/// Adds a group of type ALL that sends to some ports.
+fn add_group(agent: &mut Agent, id: u32, ports: &[u32]) {
+    let buckets = ports.iter().map(|&port| Bucket::new(output(port))).collect();
+    apply(agent, group_mod(GroupModCommand::Add, id, GroupType::All, buckets));
+}
+
+/// Cookies of the rules that are there, in the order of the answer.
+fn cookies(agent: &mut Agent, request: FlowStatsRequest) -> Vec<u64> {
+    match statistics(agent, MultipartRequestBody::Flow(request), START) {
+        MultipartReplyBody::Flow(flows) => flows.iter().map(|flow| flow.cookie).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn all_cookies(agent: &mut Agent) -> Vec<u64> {
+    cookies(agent, FlowStatsRequest::default())
+}
+
+/// Lets a plain frame of 100 bytes come in.
+fn forward(agent: &Agent, in_port: u32, now: Millis) {
+    let mut frame = vec![0; HEADROOM + 100];
+    frame[HEADROOM..HEADROOM + 14]
+        .copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    let (in_port, meta) = (PortNo(in_port), NetHeader::PLAIN);
+    let arrival = Arrival { in_port, meta, buf: &mut frame, start: HEADROOM, beyond_len: 0 };
+    let view = View { snapshot: agent.pipeline().snapshot(), macs: agent.macs().table(), now };
+    Forwarder::new(WorkerIndex(0)).handle(view, arrival, &mut Void);
+}
+
+fn station(last: u8) -> Station {
+    Station { vid: 0, mac: MacAddr([2, 0, 0, 0, 0, last]) }
+}
+
+/// Ports that take everything, and a controller that takes nothing.
+struct Void;
+
+impl Egress for Void {
+    fn transmit(&mut self, _: PortNo, _: &mut Frame<'_>) -> Result<(), DropReason> {
+        Ok(())
+    }
+
+    fn packet_in(&mut self, _: &PacketInOrigin, _: &Frame<'_>) -> Result<(), DropReason> {
+        Err(DropReason::NoController)
+    }
+
+    fn learn(&mut self, _: Sighting) {}
+}

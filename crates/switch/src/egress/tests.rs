@@ -1,0 +1,150 @@
+//! What the controller gets of a frame.
+
+use std::sync::Arc;
+
+use tapswitch_datapath::{HEADROOM, MacTable, Pipeline};
+use tapswitch_openflow::{PacketInReason, TableId};
+use tapswitch_wire::{NetHeader, parse};
+use tokio::sync::mpsc::Receiver;
+
+use super::*;
+use crate::test_frames::{HEADERS_LEN, checked_payload, tcp_train};
+
+fn shared() -> (Arc<Shared>, Receiver<Report>) {
+    let snapshot = Pipeline::new(2).snapshot().clone();
+    let (shared, reports) = Shared::new(snapshot, Arc::<MacTable>::default(), 1);
+    shared.has_controller.store(true, Ordering::Relaxed);
+    (shared, reports)
+}
+
+fn origin(max_len: u16) -> PacketInOrigin {
+    let (in_port, table_id) = (PortNo(1), TableId(0));
+    PacketInOrigin { reason: PacketInReason::ACTION, in_port, table_id, cookie: 0, max_len }
+}
+
+/// Sends a frame to the controller.
+fn packet_in(shared: &Shared, max_len: u16, (meta, bytes): &(NetHeader, Vec<u8>)) -> Outcome {
+    let mut buf = [vec![0; HEADROOM], bytes.clone()].concat();
+    let layout = parse(bytes).unwrap().layout;
+    let frame = Frame::new(*meta, layout, &mut buf, HEADROOM, 0);
+    // Once as it came, and once as a copy with headers of its own.
+    let mut ports = TxPorts::default();
+    let mut egress = WorkerEgress::new(&mut ports, shared);
+    let whole = egress.packet_in(&origin(max_len), &frame);
+    let mut scratch = Vec::new();
+    let copy = egress.packet_in(&origin(max_len), &frame.fork(&mut scratch));
+    assert_eq!(whole, copy);
+    assert_eq!(frame.head(), bytes, "the frame itself goes on as it was");
+    whole
+}
+
+type Outcome = Result<(), DropReason>;
+
+/// Length of the packet and the bytes that the controller gets, for the frame and its copy.
+fn reported(reports: &mut Receiver<Report>) -> Vec<(usize, Vec<u8>)> {
+    let mut packets = Vec::new();
+    while let Ok(report) = reports.try_recv() {
+        let Report::PacketIn { total_len, data, .. } = report else { panic!("{report:?}") };
+        packets.push((total_len, data));
+    }
+    let copies = packets.split_off(packets.len() / 2);
+    assert_eq!(packets, copies);
+    packets
+}
+
+#[test]
+fn a_packet_has_its_checksum_completed() {
+    let (shared, mut reports) = shared();
+    let sent = tcp_train(700, 0);
+    assert_eq!(packet_in(&shared, CONTROLLER_MAX_LEN_NO_BUFFER, &sent), Ok(()));
+    let [(total_len, data)] = &reported(&mut reports)[..] else { panic!() };
+    assert_eq!(*total_len, sent.1.len());
+    assert_eq!(checked_payload(data), &sent.1[HEADERS_LEN..]);
+}
+
+#[test]
+fn a_train_becomes_packets() {
+    let (shared, mut reports) = shared();
+    let sent = tcp_train(2500, 1000);
+    assert_eq!(packet_in(&shared, CONTROLLER_MAX_LEN_NO_BUFFER, &sent), Ok(()));
+    let packets = reported(&mut reports);
+    let lens: Vec<_> = packets.iter().map(|(len, data)| (*len, data.len())).collect();
+    assert_eq!(lens, [(1054, 1054), (1054, 1054), (554, 554)]);
+    let payload: Vec<_> = packets.iter().flat_map(|(_, data)| checked_payload(data)).collect();
+    assert!(payload.into_iter().eq(&sent.1[HEADERS_LEN..]));
+}
+
+#[test]
+fn who_wants_the_start_gets_the_start_of_the_first_packet() {
+    let (shared, mut reports) = shared();
+    let (train, packet) = (tcp_train(2500, 1000), tcp_train(700, 0));
+    for (max_len, sent, expected) in [
+        (128, &train, &[(1054, 128)][..]),
+        (0, &train, &[(1054, 0)]),
+        (1054, &train, &[(1054, 1054), (1054, 1054), (554, 554)]),
+        (128, &packet, &[(754, 128)]),
+        (0, &packet, &[(754, 0)]),
+        (754, &packet, &[(754, 754)]),
+        (5000, &packet, &[(754, 754)]),
+    ] {
+        assert_eq!(packet_in(&shared, max_len, sent), Ok(()));
+        let packets = reported(&mut reports);
+        let lens: Vec<_> = packets.iter().map(|(len, data)| (*len, data.len())).collect();
+        assert_eq!(lens, expected, "max_len {max_len}");
+    }
+}
+
+#[test]
+fn a_frame_too_long_for_a_message_is_cut_to_what_fits() {
+    let (shared, mut reports) = shared();
+    let mut long = vec![0; 65_535];
+    long[12..14].copy_from_slice(&[0x88, 0xb5]);
+    packet_in(&shared, CONTROLLER_MAX_LEN_NO_BUFFER, &(NetHeader::PLAIN, long)).unwrap();
+    let packets = reported(&mut reports);
+    assert_eq!((packets[0].0, packets[0].1.len()), (65_535, MAX_DATA_LEN));
+    let message = crate::agent::packet_in(&origin(0xffff), packets[0].0, packets[0].1.clone());
+    let body = tapswitch_openflow::Body::PacketIn(message);
+    let encoded = tapswitch_openflow::Message { xid: 0, body }.encode(&mut Vec::new());
+    assert_eq!(encoded, Ok(()), "it fits a message");
+}
+
+#[test]
+fn without_a_controller_it_is_dropped_by_name() {
+    let (shared, mut reports) = shared();
+    shared.has_controller.store(false, Ordering::Relaxed);
+    let outcome = packet_in(&shared, 128, &tcp_train(100, 0));
+    assert_eq!(outcome, Err(DropReason::NoController));
+    assert!(reported(&mut reports).is_empty());
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let (shared, mut reports) = shared();
+    let sent = tcp_train(100, 0);
+    while packet_in(&shared, 0, &sent).is_ok() {}
+    assert_eq!(packet_in(&shared, 0, &sent), Err(DropReason::ControllerQueueFull));
+    assert_eq!(reported(&mut reports).len(), 512, "twice as many may wait");
+    assert_eq!(packet_in(&shared, 0, &sent), Ok(()));
+}
+
+#[test]
+fn what_cannot_be_cut_is_dropped_by_name() {
+    let (shared, mut reports) = shared();
+    let (meta, mut frame) = tcp_train(2500, 1000);
+    frame[23] = 17; // No TCP.
+    let outcome = packet_in(&shared, 0xffff, &(meta, frame));
+    assert_eq!(outcome, Err(DropReason::CannotSegment));
+    assert!(reported(&mut reports).is_empty());
+}
+
+#[test]
+fn a_port_that_is_not_there_takes_nothing() {
+    let (shared, _reports) = shared();
+    let (meta, bytes) = tcp_train(100, 0);
+    let mut buf = [vec![0; HEADROOM], bytes.clone()].concat();
+    let layout = parse(&bytes).unwrap().layout;
+    let mut frame = Frame::new(meta, layout, &mut buf, HEADROOM, 0);
+    let mut ports = TxPorts::default();
+    let outcome = WorkerEgress::new(&mut ports, &shared).transmit(PortNo(4), &mut frame);
+    assert_eq!(outcome, Err(DropReason::NoSuchPort));
+}

@@ -1,0 +1,106 @@
+//! Peers that do not read, and orders that pile up.
+
+use std::time::Duration;
+
+use tapswitch_openflow::{BufferId, Match, PacketIn, PacketInReason, TableId};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+
+use super::*;
+
+const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
+/// Far longer than the end takes, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn packet_in() -> ToPeer {
+    ToPeer::Notify(Body::PacketIn(PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: 60,
+        reason: PacketInReason::ACTION,
+        table_id: TableId(0),
+        cookie: 0,
+        match_fields: Match::new(),
+        data: vec![0; 60],
+    }))
+}
+
+/// A connection to a stranger, with what the server has of it.
+async fn connection() -> (Peer, TcpStream, Orders, mpsc::Receiver<(ConnectionId, FromPeer)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let (to_server, news) = mpsc::channel(64);
+    let (orders, inbox) = Orders::channel();
+    (Peer::new(ConnectionId(1), stream, to_server, inbox, false), stranger, orders, news)
+}
+
+#[tokio::test]
+async fn packets_for_a_peer_are_bounded_and_the_rest_is_not() {
+    let (orders, mut inbox) = Orders::channel();
+    for _ in 0..PACKET_IN_QUEUE_LEN {
+        assert!(orders.send(packet_in()));
+    }
+    assert!(!orders.send(packet_in()));
+    assert!(orders.send(ToPeer::Reply(1, Body::BarrierReply)), "an answer always fits");
+    inbox.recv().await.unwrap();
+    assert!(orders.send(packet_in()) && !orders.send(packet_in()));
+    drop(inbox);
+    assert!(orders.send(ToPeer::Demote), "nobody is there, which is no fault");
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_the_last_words_is_left() {
+    let (peer, mut stranger, orders, mut news) = connection().await;
+    let peer = tokio::spawn(peer.run());
+    // More than the sockets hold, and less than makes the connection busy.
+    stranger.write_all(&HELLO).await.unwrap();
+    while !matches!(news.recv().await, Some((_, FromPeer::Event(SwitchEvent::Ready)))) {}
+    for xid in 0..116 {
+        orders.send(ToPeer::Reply(xid, Body::EchoReply(vec![0; 65_000])));
+    }
+    // A header that cannot be ends the connection.
+    stranger.write_all(&[4, 2, 0, 3, 0, 0, 0, 2]).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, peer).await;
+    assert!(ended.expect("the peer is left").unwrap(), "it was of use");
+    let mut was_closed = false;
+    while let Some((_, told)) = news.recv().await {
+        was_closed |= matches!(told, FromPeer::Event(SwitchEvent::Closed(_)));
+    }
+    assert!(was_closed);
+}
+
+#[tokio::test]
+async fn a_peer_ends_with_the_server() {
+    let (peer, _stranger, orders, news) = connection().await;
+    let peer = tokio::spawn(peer.run());
+    drop((orders, news));
+    let ended = tokio::time::timeout(PATIENCE, peer).await;
+    assert!(!ended.expect("it ends").unwrap());
+}
+
+#[tokio::test]
+async fn interest_is_told_when_it_changes() {
+    let (mut peer, mut stranger, _orders, mut news) = connection().await;
+    peer.is_quiet = true;
+    let peer = tokio::spawn(peer.run());
+    stranger.write_all(&HELLO).await.unwrap();
+    // Set-config: whole packets, please.
+    let set_config = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0xff, 0xff];
+    stranger.write_all(&set_config).await.unwrap();
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        match news.recv().await.unwrap().1 {
+            FromPeer::Event(SwitchEvent::Ready) => told.push("ready"),
+            FromPeer::Event(SwitchEvent::Request(_)) => told.push("request"),
+            FromPeer::Listens(true) => told.push("listens"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(told, ["ready", "request", "listens"]);
+    drop(stranger);
+    let mut was_closed = false;
+    while let Some((_, told)) = news.recv().await {
+        was_closed |= matches!(told, FromPeer::Event(SwitchEvent::Closed(_)));
+    }
+    assert!(was_closed && peer.await.unwrap());
+}

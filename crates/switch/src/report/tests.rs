@@ -1,0 +1,114 @@
+//! The ledger, and how things are named.
+
+use tapswitch_datapath::{DropReason, Pipeline, WorkerIndex};
+use tapswitch_openflow::{
+    Action, Bucket, FlowMod, FlowModCommand, FlowModFlags, GroupId, GroupMod, GroupModCommand,
+    Instruction, Match, Oxm,
+};
+use tapswitch_wire::MacAddr;
+
+use super::*;
+
+const WORKER: WorkerIndex = WorkerIndex(0);
+const NOW: Millis = Millis(5000);
+
+fn output(port: PortNo) -> Action {
+    Action::output(port)
+}
+
+fn pipeline(kind: GroupType, buckets: Vec<Vec<Action>>) -> Pipeline {
+    let mut pipeline = Pipeline::new(2);
+    let group = GroupMod {
+        command: GroupModCommand::Add,
+        group_type: kind,
+        group_id: GroupId(7),
+        buckets: buckets.into_iter().map(Bucket::new).collect(),
+    };
+    pipeline.handle_group_mod(&group, NOW).unwrap();
+    pipeline
+}
+
+fn leads_to_group(cookie: u64, priority: u16) -> FlowMod {
+    let actions = vec![Action::Group(GroupId(7))];
+    let instructions = vec![Instruction::ApplyActions(actions)];
+    FlowMod { cookie, priority, instructions, ..FlowMod::new(FlowModCommand::Add) }
+}
+
+/// Whether the ledger adds up when the copy's bucket processed `processed` frames, of which
+/// `delivered` and `dropped` came out.
+fn judged(processed: u64, delivered: u64, dropped: u64, workers: usize) -> bool {
+    let copies = vec![vec![output(PortNo(2))], vec![output(PortNo(3))]];
+    let pipeline = pipeline(GroupType::All, copies);
+    let bucket = &pipeline.snapshot().groups.find(GroupId(7)).unwrap().buckets[1];
+    (0..processed).for_each(|_| bucket.counters.add(WORKER, 100, NOW));
+    (0..delivered).for_each(|_| bucket.delivered.add(WORKER, 100, NOW));
+    (0..dropped).for_each(|_| bucket.drops.add(WORKER, DropReason::EgressFull));
+    let taps = taps(pipeline.snapshot(), workers);
+    assert_eq!(taps[0].copies[0].count.frames, processed);
+    taps[0].adds_up
+}
+
+#[test]
+fn a_ledger_adds_up_but_for_what_is_under_way() {
+    assert!(judged(0, 0, 0, 1));
+    assert!(judged(10, 7, 3, 1));
+    assert!(judged(10, 7, 2, 1), "one worker has one frame in hand");
+    assert!(judged(10, 8, 0, 2), "two have two");
+    assert!(!judged(10, 7, 1, 1), "a frame is missing");
+    assert!(!judged(10, 8, 3, 1), "a frame came from nowhere");
+    assert!(!judged(10, 0, 0, 4));
+}
+
+#[test]
+fn a_copy_that_goes_several_ways_is_not_judged() {
+    for actions in [vec![output(PortNo::FLOOD)], vec![output(PortNo(3)), output(PortNo(4))], vec![]]
+    {
+        let pipeline = pipeline(GroupType::All, vec![vec![output(PortNo(2))], actions]);
+        let bucket = &pipeline.snapshot().groups.find(GroupId(7)).unwrap().buckets[1];
+        (0..9).for_each(|_| bucket.counters.add(WORKER, 100, NOW));
+        assert!(taps(pipeline.snapshot(), 1)[0].adds_up);
+    }
+}
+
+#[test]
+fn groups_that_copy_are_taps_and_others_are_not() {
+    let to = |port| vec![output(PortNo(port))];
+    assert!(taps(pipeline(GroupType::All, vec![to(2)]).snapshot(), 1).is_empty());
+    assert!(taps(pipeline(GroupType::Select, vec![to(2), to(3)]).snapshot(), 1).is_empty());
+    let mut pipeline = pipeline(GroupType::All, vec![to(2), to(3), to(4)]);
+    for (cookie, priority) in [(0xb, 1), (0xa, 2), (0xb, 3)] {
+        pipeline.handle_flow_mod(&leads_to_group(cookie, priority), NOW).unwrap();
+    }
+    let [tap] = &taps(pipeline.snapshot(), 1)[..] else { panic!() };
+    assert_eq!((tap.group, tap.copies.len()), (7, 2));
+    assert_eq!(tap.cookies, ["0xa", "0xb"]);
+    assert_eq!((&*tap.original.actions, &*tap.copies[1].actions), ("output:2", "output:4"));
+}
+
+#[test]
+fn rules_and_groups_are_told_in_words() {
+    let mut pipeline = pipeline(GroupType::FastFailover, vec![]);
+    let matching = Match::new().with(Oxm::InPort(PortNo(1)));
+    let rule = FlowMod { match_fields: matching, ..leads_to_group(0xff, 9) };
+    pipeline.handle_flow_mod(&rule, NOW).unwrap();
+    let drops = FlowMod { table_id: TableId(1), ..FlowMod::new(FlowModCommand::Add) };
+    let drops = FlowMod { flags: FlowModFlags::SEND_FLOW_REM, ..drops };
+    pipeline.handle_flow_mod(&drops, NOW).unwrap();
+    let told = flows(pipeline.snapshot(), Millis(8500));
+    let [first, second] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((first.table, first.priority, &*first.cookie), (0, 9, "0xff"));
+    assert_eq!((&*first.matching, &*first.actions), ("in_port=1", "group:7"));
+    assert_eq!((first.age_s, first.idle_s), (3, None));
+    assert_eq!((second.table, &*second.actions), (1, "drop"));
+    assert_eq!(groups(pipeline.snapshot())[0].kind, "fast-failover");
+}
+
+#[test]
+fn the_state_of_a_port_is_a_word() {
+    let mut port = Port::new(PortNo(1), "eth0".into(), MacAddr::ZERO, 1500, 1);
+    assert_eq!(port_state(&port), "up");
+    port.state = PortState::LINK_DOWN;
+    assert_eq!(port_state(&port), "no-link");
+    port.config = PortConfig::PORT_DOWN;
+    assert_eq!(port_state(&port), "disabled");
+}

@@ -1,0 +1,72 @@
+//! The server by itself: a look at the interfaces afresh.
+
+use std::io::{self, Write};
+
+use tapswitch_channel::Roles;
+use tapswitch_netlink::{Namespace, OwnedNamespace};
+use tapswitch_openflow::{DatapathId, PortState};
+
+use super::*;
+use crate::agent::Identity;
+
+/// A server without workers and connections.
+fn server(devices: Vec<Device>) -> Server {
+    let identity = Identity { datapath_id: DatapathId(1), name: "br0".into() };
+    let mut agent = Agent::new(identity, 0, clock::coarse());
+    for device in &devices {
+        agent.handle_port(device.port(1));
+    }
+    let snapshot = agent.pipeline().snapshot().clone();
+    let (shared, reports) = Shared::new(snapshot, agent.macs().table().clone(), 0);
+    let ((_, peers), (_, links), (_, queries)) =
+        (mpsc::channel(1), mpsc::channel(1), mpsc::channel(1));
+    Server {
+        agent,
+        shared,
+        workers: Vec::new(),
+        worker_queues: Vec::new(),
+        devices,
+        fail_mode: FailMode::Secure,
+        controllers: Vec::new(),
+        peers: HashMap::new(),
+        roles: Roles::new(),
+        barriers: Barriers::default(),
+        inputs: Inputs { peers, reports, links, queries },
+    }
+}
+
+/// When messages of the kernel were lost, the interface may have gone with them.
+#[test]
+fn a_fresh_look_finds_what_has_gone() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = io::stderr().write_all(b"\nSKIP: needs root to make network namespaces\n");
+        return;
+    }
+    let name = format!("swsrv-{}", std::process::id());
+    let namespace = OwnedNamespace::create(&name).unwrap();
+    let here: &Namespace = &namespace;
+    let mut netlink = Netlink::open(here).unwrap();
+    for (one, other) in [("p1", "e1"), ("p2", "e2")] {
+        netlink.create_veth(one, other, here).unwrap();
+        netlink.set_up(one).unwrap();
+        netlink.set_up(other).unwrap();
+    }
+    let open = |spec: String| Device::open(&spec.parse().unwrap()).unwrap();
+    let spec = |number| format!("{number}=netdev:p{number},netns={name}");
+    let mut server = server(vec![open(spec(1)), open(spec(2))]);
+    let resync = || LinkNews { namespace: 0, event: LinkEvent::Resync };
+    let states = |server: &Server| {
+        let ports = &server.agent.pipeline().snapshot().ports;
+        ports.iter().map(|port| port.state).collect::<Vec<_>>()
+    };
+    let (live, down) = (PortState::LIVE, PortState::LINK_DOWN);
+    server.handle_link(resync());
+    assert_eq!(states(&server), [live, live]);
+    netlink.set_down("p1").unwrap();
+    netlink.delete("p2").unwrap();
+    server.handle_link(resync());
+    assert_eq!(states(&server), [down, down]);
+    netlink.set_up("p1").unwrap();
+    server.handle_link(resync());
+    assert_eq!(states(&server), [live, down]);
+}

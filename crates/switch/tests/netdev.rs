@@ -1,0 +1,109 @@
+//! Ports on interfaces that are there already, and between those and tap ports.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
+
+mod common;
+
+use common::*;
+use tapswitch_openflow::{PortNo, PortState};
+use tapswitch_wire::{EtherType, NetHeader, Tag};
+
+const C_TAG: Tag = Tag::new(EtherType::VLAN, 0xe064);
+const S_TAG: Tag = Tag::new(EtherType::SERVICE_VLAN, 0x00c8);
+
+/// True when more packets than frames went out of a port.
+fn sends_trains(lab: &Lab, port: u32) -> bool {
+    let tx = lab.switch.port(port).tx;
+    tx.packets > 2 * tx.frames
+}
+
+#[test]
+fn trains_pass_between_interfaces() {
+    if !can_run() {
+        return;
+    }
+    let (lab, _room) = Lab::netdevs(2, &[]);
+    lab.switch.controller().apply(join(1, 2));
+    ping(lab.host(1), lab.host(2));
+    tcp(lab.host(1), lab.host(2), 10_000_000);
+    tcp(lab.host(2), lab.host(1), 10_000_000);
+    assert!(sends_trains(&lab, 1) && sends_trains(&lab, 2), "{:?}", lab.switch.ports());
+    assert!(lab.switch.ports().iter().all(|port| port.drops.is_empty()));
+    assert_eq!(lab.switch.port(1).kind, "netdev");
+}
+
+#[test]
+fn trains_pass_between_an_interface_and_a_tap() {
+    if !can_run() {
+        return;
+    }
+    let (lab, _room) = Lab::netdevs(2, &[2]);
+    lab.switch.controller().apply(join(1, 2));
+    ping(lab.host(1), lab.host(2));
+    tcp(lab.host(1), lab.host(2), 10_000_000);
+    tcp(lab.host(2), lab.host(1), 10_000_000);
+    assert!(sends_trains(&lab, 1) && sends_trains(&lab, 2), "{:?}", lab.switch.ports());
+    assert!(lab.switch.ports().iter().all(|port| port.drops.is_empty()));
+    let kinds: Vec<_> = lab.switch.ports().into_iter().map(|port| port.kind).collect();
+    assert_eq!(kinds, ["netdev", "tap"]);
+}
+
+#[test]
+fn tags_are_put_back_exactly() {
+    if !can_run() {
+        return;
+    }
+    for taps in [&[][..], &[1], &[2]] {
+        let (mut lab, _room) = Lab::netdevs(2, taps);
+        lab.switch.controller().apply(join(1, 2));
+        let (from, to) = (lab.host_mut(1).mac(), lab.host_mut(2).mac());
+        let (a, b) = (Capture::open(lab.host(1)), Capture::open(lab.host(2)));
+        for tags in [&[][..], &[C_TAG], &[S_TAG], &[S_TAG, C_TAG], &[C_TAG, C_TAG]] {
+            let sent = frame(to, from, tags, 300);
+            a.send(&NetHeader::PLAIN, &sent);
+            let (header, received) = b.receive(|f| f.starts_with(&to.0));
+            assert_eq!((header, received), (NetHeader::PLAIN, sent), "{tags:?} {taps:?}");
+        }
+    }
+}
+
+#[test]
+fn the_tag_that_the_kernel_took_off_is_matched() {
+    if !can_run() || !ofctl::is_there() {
+        return;
+    }
+    let (mut lab, _room) = Lab::netdevs(2, &[]);
+    ofctl::run(&lab.switch, "add-flow", &["in_port=1,dl_vlan=100,actions=pop_vlan,output:2"]);
+    let (from, to) = (lab.host_mut(1).mac(), lab.host_mut(2).mac());
+    let (a, b) = (Capture::open(lab.host(1)), Capture::open(lab.host(2)));
+    let other = Tag::new(EtherType::VLAN, 101);
+    a.send(&NetHeader::PLAIN, &frame(to, from, &[other], 204));
+    a.send(&NetHeader::PLAIN, &frame(to, from, &[C_TAG], 204));
+    let (_, received) = b.receive(|f| f.starts_with(&to.0));
+    assert_eq!(received, frame(to, from, &[], 200));
+    until("the other is dropped", || lab.switch.drops(1, "table_miss") == 1);
+}
+
+#[test]
+fn an_interface_that_goes_down_or_away_is_noticed() {
+    if !can_run() {
+        return;
+    }
+    let (lab, mut room) = Lab::netdevs(2, &[]);
+    let mut controller = lab.switch.controller();
+    controller.apply(join(1, 2));
+    ping(lab.host(1), lab.host(2));
+    room.netlink.set_down("p2").unwrap();
+    let is_two = |state| {
+        move |status: &tapswitch_openflow::PortStatus| {
+            (status.desc.port_no, status.desc.state) == (PortNo(2), state)
+        }
+    };
+    controller.port_status(is_two(PortState::LINK_DOWN));
+    room.netlink.set_up("p2").unwrap();
+    controller.port_status(is_two(PortState::LIVE));
+    ping(lab.host(1), lab.host(2));
+    room.netlink.delete("p2").unwrap();
+    controller.port_status(is_two(PortState::LINK_DOWN));
+    lab.wait_for_state(2, "no-link");
+    assert_eq!(lab.switch.port(1).state, "up");
+}

@@ -1,0 +1,145 @@
+//! Starting: what is in the way is named, with its remedy, and nothing is left behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
+
+mod common;
+
+use std::net::TcpListener;
+
+use common::*;
+use tapswitch_switch::{Config, DatapathId, Endpoint};
+
+/// Why a switch with these ports does not start.
+fn error(config: Config) -> String {
+    match Running::try_start(config) {
+        Ok(_) => panic!("it started"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn ports(specs: &[&str]) -> Config {
+    config(&specs.iter().map(|spec| (*spec).to_owned()).collect::<Vec<_>>())
+}
+
+#[track_caller]
+fn assert_names(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+}
+
+#[test]
+fn a_taken_name_is_named() {
+    if !can_run() {
+        return;
+    }
+    let (mut host, mut other) = (Host::new(1), Host::new(2));
+    host.join(&mut other, "eth0");
+    let port = format!("1=tap:eth0,netns={}", host.name());
+    let text = error(ports(&[&port]));
+    assert_names(&text, &[&port, "the name is taken", "ip link del eth0"]);
+}
+
+#[test]
+fn a_missing_namespace_is_named() {
+    if !can_run() {
+        return;
+    }
+    for port in ["1=tap:eth0,netns=no-such-one", "1=netdev:eth0,netns=no-such-one"] {
+        let text = error(ports(&[port]));
+        assert_names(&text, &[port, "namespace no-such-one: not found", "ip netns list"]);
+    }
+}
+
+#[test]
+fn a_missing_or_unfit_interface_is_named() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new(1);
+    let port = |name| format!("1=netdev:{name},netns={}", host.name());
+    let text = error(ports(&[&port("eth7")]));
+    assert_names(&text, &[&port("eth7"), "interface eth7: not found", "ip link"]);
+    let text = error(ports(&[&port("lo")]));
+    assert_names(&text, &[&port("lo"), "is no Ethernet interface"]);
+    let port = format!("1=tap:much-too-long-a-name,netns={}", host.name());
+    assert_names(&error(ports(&[&port])), &[&port, "15"]);
+}
+
+#[test]
+fn an_mtu_that_the_device_does_not_take_is_named() {
+    if !can_run() {
+        return;
+    }
+    let (mut host, mut other) = (Host::new(1), Host::new(2));
+    host.join(&mut other, "eth0");
+    let port = format!("1=netdev:eth0,netns={},mtu=65521", host.name());
+    let running = Running::try_start(ports(&[&port]));
+    assert!(running.is_ok(), "a veth takes it");
+    assert_eq!((host.link().mtu, running.unwrap().port(1).mtu), (65_521, 65_521));
+}
+
+#[test]
+fn ports_that_contradict_each_other_are_named() {
+    let text = error(ports(&["1=tap:a", "1=tap:b"]));
+    assert_names(&text, &["1=tap:a", "1=tap:b", "the same number", "give each its own"]);
+    let text = error(ports(&["1=tap:a", "2=netdev:a"]));
+    assert_names(&text, &["1=tap:a", "2=netdev:a", "the same interface"]);
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = Endpoint(taken.local_addr().unwrap());
+    let text = error(Config { listen: vec![endpoint], ..Config::new("br0", DatapathId(1)) });
+    assert_names(&text, &[&endpoint.to_string(), "in use", "choose another address or port"]);
+}
+
+#[test]
+fn without_privilege_it_says_so() {
+    if !can_run() {
+        return;
+    }
+    let name = unique("t");
+    let (tap, netdev) = (format!("1=tap:{name}"), "1=netdev:lo");
+    for (port, capability) in [(&*tap, "CAP_NET_ADMIN"), (netdev, "CAP_NET_RAW")] {
+        let text = unprivileged(|| {
+            // On this thread alone: a thread of its own would have the privilege again.
+            let started = common::start_here(ports(&[port]));
+            started.map(drop).unwrap_err().to_string()
+        });
+        assert_names(&text, &[port, "not permitted", capability, "root"]);
+    }
+}
+
+#[test]
+fn what_was_opened_before_the_failure_is_closed() {
+    if !can_run() {
+        return;
+    }
+    let mut host = Host::new(1);
+    let good = format!("1=tap:eth0,netns={}", host.name());
+    let bad = format!("2=netdev:none,netns={}", host.name());
+    for _ in 0..5 {
+        error(ports(&[&good, &bad]));
+        assert!(host.netlink.link("eth0").is_err(), "the tap device stays");
+    }
+    drop(Running::start(ports(&[&good])));
+    assert!(host.netlink.link("eth0").is_err(), "the tap device stays");
+}
+
+/// Runs `action` on a thread that has no privilege left.
+fn unprivileged<R: Send>(action: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let none = rustix::thread::CapabilitySet::empty();
+            let sets = rustix::thread::CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            action()
+        });
+        thread.join().unwrap()
+    })
+}
