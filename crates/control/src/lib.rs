@@ -1,1 +1,79 @@
-//! To be written.
+//! The control plane: hosts, TAP policies and their translation to OpenFlow, without I/O.
+//!
+//! [`Control`] is told what switches say and hands out what to send them. It learns where hosts
+//! are, connects them, and turns [`TapPolicy`]s into groups of type ALL, whose first bucket is the
+//! original path and whose others lead to monitors, plus the rules that point there. Only OpenFlow
+//! 1.3 is used, without extensions: the same messages drive our switch and Open vSwitch.
+//!
+//! ```text
+//!  packet-in, port-status ─▶ hosts, ports ─┐
+//!  policies ─▶ regions ─▶ overlap ─────────┴▶ translate ─▶ desired ─┐
+//!  what the switch told it holds ──────────────────────▶ held ──────┴▶ difference ─▶ messages
+//!  flow-removed, counters ─▶ ledger
+//! ```
+//!
+//! **What holds.**
+//! - A frame is forwarded as without policies, and copied once to each distinct monitor of the
+//!   policies that it matches; while rules change, too.
+//! - Only rules with our mark are changed or deleted, and only groups of our numbers.
+//! - A controller that starts again, or a switch that connects again, gets only the difference.
+//! - At rest, a policy's matched frames are its copied frames.
+//! - Everything that grows with what others send is bounded by [`Limits`].
+//!
+//! ```
+//! use tapswitch_control::{Control, Limits, TapPolicy, WhenMissing};
+//!
+//! let mut control = Control::new(Limits::default());
+//! let web = TapPolicy { dst_port: Some(80), ..TapPolicy::new("web", "0x1/3".parse()?) };
+//! let refused = control.add_policy(web.clone(), WhenMissing::Refuse).unwrap_err();
+//! let text = "monitor 0x1/3: no switch is connected; point one at this controller";
+//! assert_eq!(refused.to_string(), text);
+//! control.add_policy(web, WhenMissing::Wait)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **What is not here yet.** Links between switches: each switch learns for itself, which works in
+//! networks without loops, and a policy is applied on the one switch where its monitor is.
+//!
+//! No I/O, no clock, no `unsafe`; `datapath` is known to the tests alone.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test data"))]
+
+mod control;
+mod desired;
+mod error;
+mod event;
+mod group;
+mod held;
+mod hosts;
+mod learn;
+mod ledger;
+mod limits;
+mod monitor;
+mod outbox;
+mod overlap;
+mod policy;
+mod ports;
+mod prefix;
+mod region;
+mod report;
+mod resolve;
+mod rule;
+mod switch;
+mod text;
+mod time;
+mod translate;
+
+pub use control::{Control, Transmit, WhenMissing};
+pub use error::{BudgetError, MonitorError, PolicyError};
+pub use event::{Event, StatsToken};
+pub use limits::Limits;
+pub use monitor::MonitorSpec;
+pub use outbox::Ticket;
+pub use policy::{Direction, IpProto, TapPolicy, Vlan};
+pub use prefix::IpPrefix;
+pub use report::{
+    Copied, Counts, HostReport, MonitorPort, PolicyReport, PolicyState, PortReport, SwitchReport,
+};
+pub use text::ParseTextError;
+pub use time::Millis;

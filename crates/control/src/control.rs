@@ -1,0 +1,295 @@
+//! All switches and all policies.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
+
+mod policies;
+
+pub use policies::WhenMissing;
+
+use crate::outbox::Ticket;
+use crate::overlap::{PolicyId, Tap};
+use crate::resolve::{Switches, hosts_of, resolve};
+use crate::switch::{Signals, Switch};
+use crate::{Event, HostReport, Limits, Millis, StatsToken, SwitchReport};
+use policies::{Deletion, Policies};
+
+/// The control plane: what is known of switches and hosts, and the TAP policies.
+///
+/// Methods are of four kinds:
+///
+/// - getters, taking `&self`;
+/// - `handle_*`: what came from switches, and the passing of time;
+/// - commands: policies that come and go, requests for counters;
+/// - `poll_*`: what goes out. After any of the above, take from [`Self::poll_transmit`] until there
+///   is nothing, then from [`Self::poll_event`], and call [`Self::handle_timeout`] no later than
+///   [`Self::poll_timeout`] says.
+///
+/// Numbers of transactions belong to connections. What is sent here has a [`Ticket`] instead, by
+/// which the caller tells what an answer or an error is about.
+#[derive(Debug)]
+pub struct Control {
+    limits: Limits,
+    switches: Switches,
+    /// Switches that something happened to since conclusions were drawn.
+    touched: BTreeSet<DatapathId>,
+    /// Switches for which messages may wait.
+    sending: BTreeSet<DatapathId>,
+    policies: Policies,
+    events: VecDeque<Event>,
+    /// Requests for counters, and how many answers are to come.
+    stats: BTreeMap<StatsToken, usize>,
+    last_token: StatsToken,
+    /// The latest time that was told.
+    now: Millis,
+    /// Where monitors are must be looked up again.
+    has_moved: bool,
+    /// How policies are doing must be looked up again.
+    has_news: bool,
+}
+
+/// A message to a switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// To whom.
+    pub switch: DatapathId,
+    /// What the answer, or an error, is to be told by.
+    pub ticket: Ticket,
+    /// What it says.
+    pub body: Body,
+}
+
+impl Control {
+    /// No switches, no policies.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            switches: Switches::new(),
+            touched: BTreeSet::new(),
+            sending: BTreeSet::new(),
+            policies: Policies::default(),
+            events: VecDeque::new(),
+            stats: BTreeMap::new(),
+            last_token: StatsToken(0),
+            now: Millis(0),
+            has_moved: false,
+            has_news: false,
+        }
+    }
+
+    /// A switch connected. If it was connected already, the connection from before counts no more.
+    pub fn handle_connected(&mut self, features: &FeaturesReply, now: Millis) {
+        self.now = now;
+        let id = features.datapath_id;
+        self.make_room(id);
+        let switch = self.switches.entry(id).or_insert_with(|| Switch::new(id));
+        switch.handle_connected(&self.limits, now);
+        self.touched.insert(id);
+        let alive: HashSet<_> = self.policies.ids().collect();
+        switch.ledger.retain_policies(|policy| alive.contains(&policy));
+        self.collect_signals(id);
+    }
+
+    /// The connection to a switch is lost.
+    pub fn handle_disconnected(&mut self, switch: DatapathId) {
+        self.with_switch(switch, |switch, _, _| switch.handle_disconnected());
+    }
+
+    /// The answer to what was sent with this ticket. Multiparts are whole.
+    pub fn handle_reply(&mut self, switch: DatapathId, ticket: Ticket, body: &Body, now: Millis) {
+        self.now = now;
+        self.with_switch(switch, |switch, limits, now| {
+            switch.handle_reply(ticket, body, limits, now);
+        });
+    }
+
+    /// What was sent with this ticket failed.
+    pub fn handle_error(
+        &mut self,
+        switch: DatapathId,
+        ticket: Ticket,
+        kind: ErrorKind,
+        now: Millis,
+    ) {
+        self.now = now;
+        self.with_switch(switch, |switch, limits, _| switch.handle_error(ticket, kind, limits));
+    }
+
+    /// A message that nobody asked for.
+    pub fn handle_message(&mut self, switch: DatapathId, body: &Body, now: Millis) {
+        self.now = now;
+        self.with_switch(switch, |switch, limits, now| match body {
+            Body::PacketIn(packet_in) => switch.handle_packet_in(packet_in, limits, now),
+            Body::FlowRemoved(removed) => switch.handle_flow_removed(removed, limits, now),
+            Body::PortStatus(status) => switch.handle_port_status(status, limits),
+            _ => {}
+        });
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: Millis) {
+        self.now = now;
+        let ids: Vec<_> = self.switches.keys().copied().collect();
+        for id in ids {
+            self.with_switch(id, Switch::handle_timeout);
+        }
+    }
+
+    /// Asks all switches for counters. [`Event::StatsReady`] says when they came.
+    pub fn request_stats(&mut self) -> StatsToken {
+        self.last_token = StatsToken(self.last_token.0 + 1);
+        let token = self.last_token;
+        let counts = self.switches.values_mut().map(|switch| switch.ask_stats(Some(token)));
+        let count = counts.sum();
+        self.sending.extend(self.switches.keys());
+        match count {
+            0 => self.events.push_back(Event::StatsReady(token)),
+            _ => _ = self.stats.insert(token, count),
+        }
+        token
+    }
+
+    /// What is sent next.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.settle();
+        while let Some(&switch) = self.sending.first() {
+            let outgoing = self.switches.get_mut(&switch).and_then(Switch::poll_transmit);
+            if let Some((ticket, body)) = outgoing {
+                return Some(Transmit { switch, ticket, body });
+            }
+            self.sending.remove(&switch);
+        }
+        None
+    }
+
+    /// What happened next.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.settle();
+        self.events.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Millis> {
+        self.switches.values().filter_map(Switch::poll_timeout).min()
+    }
+
+    /// The switches, connected or remembered.
+    pub fn switches(&self) -> Vec<SwitchReport> {
+        self.switches.values().map(Switch::report).collect()
+    }
+
+    /// The hosts of all switches.
+    pub fn hosts(&self) -> Vec<HostReport> {
+        self.switches.values().flat_map(Switch::host_reports).collect()
+    }
+
+    /// Forgets a switch that is not connected, if there are too many for another one.
+    fn make_room(&mut self, id: DatapathId) {
+        if self.switches.contains_key(&id) || self.switches.len() < self.limits.max_switches {
+            return;
+        }
+        let oldest = self.switches.iter().find(|(_, switch)| switch.is_down()).map(|(id, _)| *id);
+        if let Some(oldest) = oldest {
+            self.switches.remove(&oldest);
+        }
+    }
+
+    fn with_switch(&mut self, id: DatapathId, handle: impl FnOnce(&mut Switch, &Limits, Millis)) {
+        if let Some(switch) = self.switches.get_mut(&id) {
+            handle(switch, &self.limits, self.now);
+            self.touched.insert(id);
+            self.collect_signals(id);
+        }
+    }
+
+    fn collect_signals(&mut self, id: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&id) else {
+            return;
+        };
+        let signals = std::mem::take(&mut switch.signals);
+        let Signals { ports_moved, hosts_moved, has_news, answered, events } = signals;
+        self.has_moved |= ports_moved || hosts_moved && self.policies.name_hosts();
+        self.has_news |= has_news;
+        self.events.extend(events);
+        for token in answered {
+            let Some(count) = self.stats.get_mut(&token) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.stats.remove(&token);
+                self.events.push_back(Event::StatsReady(token));
+            }
+        }
+    }
+
+    /// Draws the conclusions of all that came in: where monitors are, what switches shall hold, how
+    /// policies are doing.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.has_moved) {
+            self.place_policies();
+        }
+        for id in std::mem::take(&mut self.touched) {
+            if let Some(switch) = self.switches.get_mut(&id) {
+                switch.flush(&self.limits, self.now);
+                self.collect_signals(id);
+                self.sending.insert(id);
+            }
+        }
+        if std::mem::take(&mut self.has_news) {
+            self.update_states();
+        }
+        self.finish_deletions();
+    }
+
+    /// Looks up where each policy's monitor is, and tells the switches what is wanted there.
+    fn place_policies(&mut self) {
+        let mut wanted: HashMap<DatapathId, Vec<Tap>> = HashMap::new();
+        let mut monitors: HashMap<DatapathId, BTreeSet<_>> = HashMap::new();
+        for entry in self.policies.iter_mut() {
+            entry.place = resolve(&entry.policy.monitor, &self.switches);
+            let Ok(place) = &entry.place else { continue };
+            wanted.entry(place.switch).or_default().push(entry.tap(place.port));
+            if let Some(switch) = self.switches.get(&place.switch) {
+                let hosts = hosts_of(&entry.policy.monitor, switch);
+                monitors.entry(place.switch).or_default().extend(hosts);
+            }
+        }
+        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| switch.is_up()) {
+            switch.set_wanted(wanted.remove(id).unwrap_or_default());
+            switch.set_monitors(monitors.remove(id).unwrap_or_default());
+            self.touched.insert(*id);
+        }
+        self.has_news = true;
+    }
+
+    /// Tells of policies that are doing otherwise than before.
+    fn update_states(&mut self) {
+        for entry in self.policies.iter_mut() {
+            let state = entry.current_state(&self.switches);
+            if entry.state.as_ref() != Some(&state) {
+                self.events.extend(entry.event(&state));
+                entry.state = Some(state);
+            }
+        }
+    }
+
+    /// Tells of deleted policies whose last counters came.
+    fn finish_deletions(&mut self) {
+        let is_open = |policy: PolicyId| {
+            let mut connected = self.switches.values().filter(|switch| !switch.is_down());
+            connected.any(|switch| switch.ledger.is_open(policy))
+        };
+        let finished = self.policies.take_finished(is_open);
+        if finished.is_empty() {
+            return;
+        }
+        for Deletion { id, policy } in finished {
+            let report = policies::report_deleted(id, policy, &self.switches);
+            self.events.push_back(Event::PolicyDeleted(Box::new(report)));
+        }
+        let alive: HashSet<_> = self.policies.ids().collect();
+        for switch in self.switches.values_mut() {
+            switch.ledger.retain_policies(|policy| alive.contains(&policy));
+        }
+    }
+}

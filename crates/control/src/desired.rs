@@ -1,0 +1,220 @@
+//! The rules that a switch shall have, and which of them changed.
+//!
+//! Two regions may ask for a rule of the same table, priority and match, for frames to one host:
+//! then a third region inside both asks for the same match with a higher priority, so neither is
+//! ever met. One of them is kept, the same one whatever the order, and the other remembered: it is
+//! met when the third goes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::group::GroupKey;
+use crate::rule::{FlowId, Outcome};
+use crate::translate::Goal;
+
+/// The rules that a switch shall have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Desired {
+    rules: HashMap<Arc<FlowId>, Goal>,
+    /// Rules that are asked for, beside one that is kept.
+    doubles: HashMap<Arc<FlowId>, Vec<Goal>>,
+    /// How many rules use a group.
+    group_uses: HashMap<Arc<GroupKey>, usize>,
+    /// Rules that came, went or changed since they were taken.
+    changed: HashSet<Arc<FlowId>>,
+    /// Groups that lost their last rule since they were taken.
+    idle_groups: Vec<Arc<GroupKey>>,
+    /// Rules that make copies.
+    tap_count: usize,
+}
+
+impl Desired {
+    /// The switch shall have this rule.
+    pub(crate) fn insert(&mut self, (id, rule): (FlowId, Goal)) {
+        let id = self.rules.get_key_value(&id).map_or_else(|| Arc::new(id), |(id, _)| id.clone());
+        match self.rules.get(&id) {
+            None => self.put(id, rule),
+            Some(kept) if kept.cookie.0 >= rule.cookie.0 => {
+                self.doubles.entry(id).or_default().push(rule);
+            }
+            Some(kept) => {
+                let kept = kept.clone();
+                self.doubles.entry(id.clone()).or_default().push(kept);
+                self.take(&id);
+                self.put(id, rule);
+            }
+        }
+    }
+
+    /// The switch shall not have this rule, which it should have had.
+    pub(crate) fn remove(&mut self, (id, rule): &(FlowId, Goal)) {
+        if let Some(doubles) = self.doubles.get_mut(id)
+            && let Some(index) = doubles.iter().position(|double| double == rule)
+        {
+            doubles.swap_remove(index);
+            self.forget_empty(id);
+        } else if self.rules.get(id) == Some(rule)
+            && let Some(id) = self.take(id)
+        {
+            self.put_next(id);
+        }
+    }
+
+    /// The rule itself is as it was, but the switch may have another.
+    pub(crate) fn touch(&mut self, id: Arc<FlowId>) {
+        self.changed.insert(id);
+    }
+
+    /// What came, went or changed since this was asked last.
+    pub(crate) fn take_changed(&mut self) -> HashSet<Arc<FlowId>> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The groups that no rule uses any more, since this was asked last.
+    pub(crate) fn take_idle_groups(&mut self) -> Vec<Arc<GroupKey>> {
+        let mut idle = std::mem::take(&mut self.idle_groups);
+        idle.retain(|key| !self.group_uses.contains_key(key));
+        idle
+    }
+
+    /// Whether there is something to take.
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty() || !self.idle_groups.is_empty()
+    }
+
+    /// The rule that `id` identifies.
+    pub(crate) fn find(&self, id: &FlowId) -> Option<&Goal> {
+        self.rules.get(id)
+    }
+
+    /// What identifies each rule.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &Arc<FlowId>> {
+        self.rules.keys()
+    }
+
+    /// How many of them make copies.
+    pub(crate) const fn tap_count(&self) -> usize {
+        self.tap_count
+    }
+
+    fn put(&mut self, id: Arc<FlowId>, mut rule: Goal) {
+        if let Outcome::Group(key) = &mut rule.outcome {
+            self.tap_count += 1;
+            self.use_group(key);
+        }
+        self.changed.insert(id.clone());
+        self.rules.insert(id, rule);
+    }
+
+    fn take(&mut self, id: &FlowId) -> Option<Arc<FlowId>> {
+        let (id, rule) = self.rules.remove_entry(id)?;
+        if let Outcome::Group(key) = &rule.outcome {
+            self.tap_count -= 1;
+            self.leave_group(key);
+        }
+        self.changed.insert(id.clone());
+        Some(id)
+    }
+
+    /// Of the doubles of a rule that went, keeps one.
+    fn put_next(&mut self, id: Arc<FlowId>) {
+        let Some(doubles) = self.doubles.get_mut(&id) else {
+            return;
+        };
+        let next = (0..doubles.len()).max_by_key(|&index| doubles.get(index).map(|d| d.cookie.0));
+        if let Some(index) = next {
+            let next = doubles.swap_remove(index);
+            self.forget_empty(&id);
+            self.put(id, next);
+        }
+    }
+
+    fn forget_empty(&mut self, id: &FlowId) {
+        if self.doubles.get(id).is_some_and(Vec::is_empty) {
+            self.doubles.remove(id);
+        }
+    }
+
+    /// Counts one more rule of a group, and makes equal groups one value.
+    fn use_group(&mut self, key: &mut Arc<GroupKey>) {
+        match self.group_uses.get_key_value(key) {
+            Some((known, _)) => *key = known.clone(),
+            None => {
+                self.group_uses.insert(key.clone(), 0);
+            }
+        }
+        if let Some(uses) = self.group_uses.get_mut(key) {
+            *uses += 1;
+        }
+    }
+
+    fn leave_group(&mut self, key: &Arc<GroupKey>) {
+        let Some(uses) = self.group_uses.get_mut(key) else {
+            return;
+        };
+        *uses -= 1;
+        if *uses == 0 {
+            self.group_uses.remove(key);
+            self.idle_groups.push(key.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Path;
+    use crate::overlap::{Member, PolicyId};
+    use crate::rule::{Cookie, FORWARD, Kind, Rule};
+    use tapswitch_openflow::{Match, PortNo};
+
+    fn group(port: u32) -> Arc<GroupKey> {
+        let member = Member { policy: PolicyId(1), monitor: PortNo(3) };
+        Arc::new(GroupKey { members: [member].into(), path: Path::Port(PortNo(port)) })
+    }
+
+    fn copy(priority: u16, port: u32) -> (FlowId, Goal) {
+        let outcome = Outcome::Group(group(port));
+        (FlowId::new(FORWARD, priority, Match::new()), Rule::new(Kind::TapHost, 0, outcome))
+    }
+
+    fn taken(desired: &mut Desired) -> usize {
+        desired.take_changed().len()
+    }
+
+    #[test]
+    fn a_group_is_idle_when_its_last_rule_goes() {
+        let mut desired = Desired::default();
+        desired.insert(copy(1, 1));
+        desired.insert(copy(2, 1));
+        assert_eq!((taken(&mut desired), desired.tap_count()), (2, 2));
+        desired.remove(&copy(1, 1));
+        assert_eq!(desired.take_idle_groups(), []);
+        desired.remove(&copy(2, 1));
+        desired.insert(copy(2, 2));
+        assert_eq!(desired.take_idle_groups(), [group(1)]);
+        desired.remove(&copy(2, 2));
+        desired.insert(copy(2, 2));
+        assert_eq!(desired.take_idle_groups(), [], "in use again");
+        assert_eq!((taken(&mut desired), desired.tap_count()), (2, 1));
+    }
+
+    #[test]
+    fn of_two_rules_in_one_place_one_is_kept_whatever_the_order() {
+        let marked = |mark, port| {
+            let (id, rule) = copy(1, port);
+            (id, Rule { cookie: Cookie::new(Kind::TapHost, mark), ..rule })
+        };
+        let (low, high) = (marked(1, 1), marked(2, 2));
+        for (first, second) in [(&low, &high), (&high, &low)] {
+            let mut desired = Desired::default();
+            desired.insert(first.clone());
+            desired.insert(second.clone());
+            assert_eq!(desired.find(&low.0), Some(&high.1));
+            desired.remove(&high);
+            assert_eq!((desired.find(&low.0), desired.tap_count()), (Some(&low.1), 1));
+            desired.remove(&low);
+            assert!(desired.rules.is_empty() && desired.doubles.is_empty());
+        }
+    }
+}

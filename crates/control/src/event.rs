@@ -1,0 +1,62 @@
+//! What happens, for who drives a [`crate::Control`].
+
+use tapswitch_openflow::DatapathId;
+
+use crate::PolicyReport;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A switch told what it holds, and is controlled from now on.
+    SwitchUp {
+        /// Which one.
+        switch: DatapathId,
+    },
+    /// A switch is not connected any more. It forwards on by the rules that it has.
+    SwitchDown {
+        /// Which one.
+        switch: DatapathId,
+    },
+    /// A switch does not do what OpenFlow says; its connection should be closed.
+    SwitchMisbehaved {
+        /// Which one.
+        switch: DatapathId,
+        /// What it did.
+        reason: String,
+    },
+    /// A switch refused a rule that has nothing to do with policies.
+    RuleRefused {
+        /// Which one.
+        switch: DatapathId,
+        /// The rule, and why.
+        reason: String,
+    },
+    /// A policy's rules are in force: the switch confirmed them.
+    PolicyActive {
+        /// Its name.
+        name: String,
+    },
+    /// A policy waits for its monitor. If it was active before, its rules are gone.
+    PolicyPending {
+        /// Its name.
+        name: String,
+        /// What is missing, and what to do.
+        reason: String,
+    },
+    /// A policy cannot be applied. None of its rules is in force.
+    PolicyFailed {
+        /// Its name.
+        name: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A policy is gone, and so are its rules.
+    PolicyDeleted(Box<PolicyReport>),
+    /// The counters that were asked for came, as far as switches answered.
+    StatsReady(StatsToken),
+}
+
+/// One request for counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StatsToken(pub(crate) u64);

@@ -1,0 +1,207 @@
+//! What a switch holds, and the difference to what it shall hold.
+//!
+//! The order of a difference keeps production traffic whole at each step, for a switch handles
+//! messages one by one:
+//!
+//! 1. new groups, so that rules can name them;
+//! 2. new and changed rules, inner tables and higher priorities first: no rule is seen without one
+//!    that must be there when it is;
+//! 3. deletions, lower priorities first: what floods goes before what knows the way, so nothing
+//!    that had a way is flooded meanwhile;
+//! 4. groups that no rule uses any more, after their counters were read.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tapswitch_openflow::GroupId;
+use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
+
+use crate::desired::Desired;
+use crate::group::{GroupIds, GroupKey, is_in_range};
+use crate::rule::{Cookie, FlowId, Outcome, Rule};
+use crate::translate::Goal;
+
+/// What the switch holds of ours, with all that was sent already done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    /// `None` for a rule with our mark that we would never make.
+    rules: HashMap<Arc<FlowId>, Option<Rule<GroupId>>>,
+    ids: GroupIds,
+}
+
+/// What to send, in this order.
+#[derive(Debug, Default)]
+pub(crate) struct Difference {
+    pub(crate) groups: Vec<(GroupId, Arc<GroupKey>)>,
+    pub(crate) adds: Vec<(Arc<FlowId>, Rule<GroupId>)>,
+    pub(crate) deletes: Vec<Arc<FlowId>>,
+    pub(crate) idle_groups: Vec<GroupId>,
+}
+
+impl Held {
+    /// Takes what the switch says that it holds. Groups are recognised by the rules that use them:
+    /// one that does what its rule shall do keeps its number. Returns groups of ours that are of
+    /// no use.
+    ///
+    /// A group without a rule of ours is ours if its number is in `own`, which we gave.
+    pub(crate) fn adopt(
+        &mut self,
+        rules: &[FlowStats],
+        groups: &[GroupDesc],
+        own: &HashSet<GroupId>,
+        desired: &Desired,
+    ) -> Vec<GroupId> {
+        *self = Self::default();
+        for rule in rules.iter().filter(|rule| Cookie(rule.cookie).is_ours()) {
+            let (id, rule) = read_rule(rule);
+            self.rules.insert(Arc::new(id), rule);
+        }
+        let in_range = groups.iter().filter(|group| is_in_range(group.group_id));
+        let by_id: HashMap<_, _> = in_range.map(|group| (group.group_id, group)).collect();
+        by_id.keys().for_each(|id| self.ids.avoid(*id));
+        let mut unused: HashSet<_> = self.named_groups().collect();
+        unused.extend(own);
+        unused.retain(|id| by_id.contains_key(id));
+        for id in sorted_adds(desired.ids().cloned().collect()) {
+            let meant = desired.find(&id).and_then(|rule| group_of(&rule.outcome));
+            let named = self.rules.get(&id).and_then(|rule| group_of(&rule.as_ref()?.outcome));
+            let (Some(key), Some(named)) = (meant, named) else { continue };
+            let fits = by_id.get(named).is_some_and(|group| does(group, key));
+            if fits && self.ids.find(key).is_none() && unused.remove(named) {
+                self.ids.adopt(key, *named);
+            }
+        }
+        let mut unused: Vec<_> = unused.into_iter().collect();
+        unused.sort_unstable();
+        unused
+    }
+
+    /// What must be sent so that the switch holds what it shall, as far as that changed. From here
+    /// on all of it counts as done.
+    pub(crate) fn reconcile(&mut self, desired: &mut Desired) -> Difference {
+        let changed = desired.take_changed();
+        let (wanted, unwanted): (Vec<_>, Vec<_>) =
+            changed.into_iter().partition(|id| desired.find(id).is_some());
+        let mut difference = Difference::default();
+        for id in sorted_adds(wanted) {
+            if let Some(goal) = desired.find(&id) {
+                self.reconcile_rule(id, goal, &mut difference);
+            }
+        }
+        for id in sorted_deletes(unwanted) {
+            if self.rules.remove(&id).is_some() {
+                difference.deletes.push(id);
+            }
+        }
+        let idle = desired.take_idle_groups();
+        difference.idle_groups = idle.iter().filter_map(|key| self.ids.retire(key)).collect();
+        difference
+    }
+
+    /// The switch does not have this rule after all.
+    pub(crate) fn forget_rule(&mut self, id: &FlowId) -> bool {
+        self.rules.remove(id).is_some()
+    }
+
+    /// The switch has this rule in some form that is not known.
+    pub(crate) fn distrust_rule(&mut self, id: Arc<FlowId>) {
+        self.rules.insert(id, None);
+    }
+
+    /// The switch does not have this group after all, or not any more.
+    pub(crate) fn forget_group(&mut self, id: GroupId, key: Option<&GroupKey>) {
+        if let Some(key) = key.filter(|key| self.ids.find(key) == Some(id)) {
+            self.ids.retire(key);
+        }
+        self.ids.release(id);
+    }
+
+    /// What identifies each rule of ours.
+    pub(crate) fn rule_ids(&self) -> impl Iterator<Item = &Arc<FlowId>> {
+        self.rules.keys()
+    }
+
+    /// Whether the switch has this rule.
+    pub(crate) fn has_rule(&self, id: &FlowId) -> bool {
+        self.rules.contains_key(id)
+    }
+
+    /// How many rules of ours it has.
+    pub(crate) fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// The groups in use.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (&Arc<GroupKey>, GroupId)> {
+        self.ids.iter()
+    }
+
+    fn reconcile_rule(&mut self, id: Arc<FlowId>, goal: &Goal, difference: &mut Difference) {
+        let ids = &mut self.ids;
+        let rule = goal.map_group(|key| {
+            ids.find(key).unwrap_or_else(|| {
+                let group = ids.allocate(key);
+                difference.groups.push((group, key.clone()));
+                group
+            })
+        });
+        if self.rules.get(&id).and_then(Option::as_ref) != Some(&rule) {
+            self.rules.insert(id.clone(), Some(rule.clone()));
+            difference.adds.push((id, rule));
+        }
+    }
+
+    /// The groups that rules of ours name.
+    fn named_groups(&self) -> impl Iterator<Item = GroupId> {
+        let rules = self.rules.values().flatten();
+        rules.filter_map(|rule| group_of(&rule.outcome).copied())
+    }
+}
+
+pub(crate) fn group_of<G>(outcome: &Outcome<G>) -> Option<&G> {
+    match outcome {
+        Outcome::Group(group) => Some(group),
+        _ => None,
+    }
+}
+
+/// Whether the group does what it shall.
+fn does(group: &GroupDesc, key: &GroupKey) -> bool {
+    let actions = group.buckets.iter().map(|bucket| &bucket.actions);
+    group.group_type == tapswitch_openflow::GroupType::All
+        && actions
+            .map(|actions| texts(actions))
+            .eq(key.buckets().iter().map(|actions| texts(actions)))
+}
+
+/// Actions by what they do: how much of a frame a real port gets is not for the sender to say, but
+/// has a place in the message.
+fn texts(actions: &[tapswitch_openflow::Action]) -> Vec<String> {
+    actions.iter().map(ToString::to_string).collect()
+}
+
+/// A rule as the switch tells of it; `None` when we would never make it.
+fn read_rule(stats: &FlowStats) -> (FlowId, Option<Rule<GroupId>>) {
+    let id = FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone());
+    let outcome = Outcome::read(&stats.instructions).filter(|_| stats.hard_timeout == 0);
+    let rule = outcome.map(|outcome| Rule {
+        cookie: Cookie(stats.cookie),
+        idle_timeout: stats.idle_timeout,
+        is_reported: stats.flags.contains(tapswitch_openflow::FlowModFlags::SEND_FLOW_REM),
+        outcome,
+    });
+    (id, rule)
+}
+
+/// Inner tables first, then higher priorities. The text makes the order the same each time.
+fn sorted_adds(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
+    ids.sort_by_cached_key(|id| (Reverse((id.table, id.priority)), id.matching().to_string()));
+    ids
+}
+
+/// Outer tables first, then lower priorities.
+fn sorted_deletes(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
+    ids.sort_by_cached_key(|id| (id.table, id.priority, id.matching().to_string()));
+    ids
+}

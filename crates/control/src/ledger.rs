@@ -1,0 +1,390 @@
+//! The ledger of one switch: how many frames each policy matched, how many were copied where.
+//!
+//! OpenFlow counts by rule and by bucket. A policy's *matched* frames are those of all rules whose
+//! frames match it; its *copied* frames, by monitor, are those of the buckets that reach the
+//! monitor in all groups of such rules. Each frame that meets a rule meets its group, so at rest
+//! both are the same number. (A frame that the monitor itself sent counts in both, and goes
+//! nowhere: OpenFlow sends nothing back out of the port of arrival.)
+//!
+//! **Nothing is lost when rules go.** The switch says the last counters of a deleted rule
+//! (flow-removed); a group is deleted after its counters were read. Until then they are *closing*.
+//! What gave its last counters is *settled*: added to its policies' tallies and forgotten.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use tapswitch_openflow::multipart::{FlowStats, GroupStats};
+use tapswitch_openflow::{FlowRemoved, GroupId, PortNo};
+
+mod reading;
+
+use crate::group::GroupKey;
+use crate::overlap::{Member, PolicyId};
+use crate::report::Counts;
+use crate::rule::FlowId;
+use crate::{Millis, Ticket};
+use reading::Reading;
+
+/// What one policy matched and copied on one switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) matched: Counts,
+    /// By monitor.
+    pub(crate) copied: BTreeMap<PortNo, Counts>,
+}
+
+/// The counters of one switch.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    rules: HashMap<Arc<FlowId>, RuleMeter>,
+    /// Deleted rules whose last counters are to come, oldest first: a rule may be added and deleted
+    /// again before they come.
+    closing: HashMap<Arc<FlowId>, VecDeque<Closing>>,
+    groups: HashMap<GroupId, GroupMeter>,
+    settled: HashMap<PolicyId, Tally>,
+    /// How many of the rules and groups above are for a policy.
+    open_counts: HashMap<PolicyId, usize>,
+    /// Policies of which some last counters never came.
+    incomplete: HashSet<PolicyId>,
+}
+
+#[derive(Debug)]
+struct RuleMeter {
+    members: Arc<[Member]>,
+    reading: Reading,
+    /// When the rule was asked for: answers to older questions are not about it.
+    born: Ticket,
+}
+
+#[derive(Debug)]
+struct Closing {
+    members: Arc<[Member]>,
+    reading: Reading,
+    since: Millis,
+}
+
+#[derive(Debug)]
+struct GroupMeter {
+    key: Arc<GroupKey>,
+    /// By bucket.
+    readings: Vec<Reading>,
+    born: Ticket,
+    /// Since when its last counters are awaited.
+    closing_since: Option<Millis>,
+}
+
+impl Ledger {
+    /// Whether the rule counts for other policies than those of `key`: then it must be deleted
+    /// before it is added for these, so that its last counters are told.
+    pub(crate) fn counts_for_others(&self, id: &FlowId, key: &GroupKey) -> bool {
+        self.rules.get(id).is_some_and(|meter| !have_same_policies(&meter.members, &key.members))
+    }
+
+    /// A rule is being added, or replaced: the switch counts on then.
+    pub(crate) fn open_rule(&mut self, id: &Arc<FlowId>, key: &GroupKey, born: Ticket) {
+        let members = key.members.clone();
+        match self.rules.contains_key(id) {
+            true => self.hand_over(id, members),
+            false => self.insert_rule(id, RuleMeter { members, reading: Reading::default(), born }),
+        }
+    }
+
+    /// The switch had this rule before we came, or came back.
+    pub(crate) fn adopt_rule(&mut self, id: &Arc<FlowId>, key: &GroupKey, stats: &FlowStats) {
+        let counts = Counts::known(stats.packet_count, stats.byte_count);
+        let members = key.members.clone();
+        match self.rules.get_mut(id) {
+            Some(meter) => {
+                meter.reading.handle_value(counts);
+                self.hand_over(id, members);
+            }
+            None => {
+                let (reading, born) = (Reading::from_base(counts), Ticket::default());
+                self.insert_rule(id, RuleMeter { members, reading, born });
+            }
+        }
+    }
+
+    /// A rule is being deleted: its last counters will come.
+    pub(crate) fn close_rule(&mut self, id: &Arc<FlowId>, since: Millis) {
+        if let Some(RuleMeter { members, reading, .. }) = self.rules.remove(id) {
+            let closing = Closing { members, reading, since };
+            self.closing.entry(id.clone()).or_default().push_back(closing);
+        }
+    }
+
+    /// What was sent as `born` failed: if that was to be the rule, it never came to be. Returns
+    /// whether the switch may still have the rule, as it was before.
+    pub(crate) fn cancel_rule(&mut self, id: &FlowId, born: Ticket) -> bool {
+        let is_older = |meter: &RuleMeter| meter.born != born;
+        if self.rules.get(id).is_some_and(is_older) {
+            return true;
+        }
+        if let Some(meter) = self.rules.remove(id) {
+            self.count_out(&meter.members);
+        }
+        false
+    }
+
+    /// The counters of a rule, in answer to a question that was asked as `asked`.
+    pub(crate) fn handle_rule_stats(&mut self, id: &FlowId, stats: &FlowStats, asked: Ticket) {
+        let counts = Counts::known(stats.packet_count, stats.byte_count);
+        if let Some(meter) = self.rules.get_mut(id).filter(|meter| meter.born < asked) {
+            meter.reading.handle_value(counts);
+        }
+    }
+
+    /// A rule is gone; these were its last counters. Returns whether it was being deleted.
+    pub(crate) fn handle_removed(&mut self, id: &FlowId, removed: &FlowRemoved) -> bool {
+        let last = Counts::known(removed.packet_count, removed.byte_count);
+        let closing = self.closing.get_mut(id).and_then(VecDeque::pop_front);
+        if self.closing.get(id).is_some_and(VecDeque::is_empty) {
+            self.closing.remove(id);
+        }
+        let was_closing = closing.is_some();
+        let gone = match closing {
+            Some(closing) => Some((closing.members, closing.reading)),
+            None => self.rules.remove(id).map(|meter| (meter.members, meter.reading)),
+        };
+        if let Some((members, mut reading)) = gone {
+            reading.handle_value(last);
+            self.settle_rule(&members, &reading);
+        }
+        was_closing
+    }
+
+    /// A group is being added.
+    pub(crate) fn open_group(&mut self, id: GroupId, key: &Arc<GroupKey>, born: Ticket) {
+        let readings = vec![Reading::default(); key.buckets().len()];
+        let meter = GroupMeter { key: key.clone(), readings, born, closing_since: None };
+        self.count_in(&key.members);
+        if let Some(old) = self.groups.insert(id, meter) {
+            self.settle_group(&old);
+        }
+    }
+
+    /// The switch had this group before we came, or came back.
+    pub(crate) fn adopt_group(
+        &mut self,
+        id: GroupId,
+        key: &Arc<GroupKey>,
+        stats: Option<&GroupStats>,
+    ) {
+        let is_known = self.groups.get(&id).is_some_and(|meter| meter.key == *key);
+        if is_known {
+            if let Some(stats) = stats {
+                self.handle_group_stats(stats, Ticket::LAST);
+            }
+            return;
+        }
+        self.open_group(id, key, Ticket::default());
+        let bases = stats.map(bucket_counts).unwrap_or_default();
+        if let Some(meter) = self.groups.get_mut(&id) {
+            for (reading, base) in meter.readings.iter_mut().zip(bases) {
+                *reading = Reading::from_base(base);
+            }
+        }
+    }
+
+    /// No rule uses the group any more; its last counters are asked for.
+    pub(crate) fn close_group(&mut self, id: GroupId, since: Millis) {
+        if let Some(meter) = self.groups.get_mut(&id) {
+            meter.closing_since = Some(since);
+        }
+    }
+
+    /// A group never came to be.
+    pub(crate) fn cancel_group(&mut self, id: GroupId) {
+        if let Some(meter) = self.groups.remove(&id) {
+            self.count_out(&meter.key.members);
+        }
+    }
+
+    /// The counters of a group, in answer to a question that was asked as `asked`.
+    pub(crate) fn handle_group_stats(&mut self, stats: &GroupStats, asked: Ticket) {
+        let meter = self.groups.get_mut(&stats.group_id);
+        if let Some(meter) = meter.filter(|meter| meter.born < asked) {
+            for (reading, value) in meter.readings.iter_mut().zip(bucket_counts(stats)) {
+                reading.handle_value(value);
+            }
+        }
+    }
+
+    /// The last counters of a group were read, or will never be.
+    pub(crate) fn finish_group(&mut self, id: GroupId) {
+        if let Some(meter) = self.groups.remove(&id) {
+            self.settle_group(&meter);
+        }
+    }
+
+    /// Last counters that were to come will not: the connection is lost.
+    pub(crate) fn handle_disconnected(&mut self) {
+        for closing in std::mem::take(&mut self.closing).into_values().flatten() {
+            self.give_up(&closing.members, &closing.reading);
+        }
+    }
+
+    /// What is not there any more is settled with what it showed last.
+    pub(crate) fn retain(
+        &mut self,
+        has_rule: impl Fn(&FlowId) -> bool,
+        has_group: impl Fn(GroupId) -> bool,
+    ) {
+        let lost: Vec<_> = self.rules.extract_if(|id, _| !has_rule(id)).collect();
+        for (_, meter) in lost {
+            self.give_up(&meter.members, &meter.reading);
+        }
+        let lost: Vec<_> = self.groups.extract_if(|id, _| !has_group(*id)).collect();
+        for (_, meter) in lost {
+            self.give_up_group(&meter);
+        }
+    }
+
+    /// Gives up waiting for the last counters of rules that were deleted before `since`.
+    pub(crate) fn give_up_before(&mut self, since: Millis) {
+        let is_late = |closing: &Closing| closing.since < since;
+        let mut late = Vec::new();
+        for queue in self.closing.values_mut() {
+            let count = queue.iter().take_while(|closing| is_late(closing)).count();
+            late.extend(queue.drain(..count));
+        }
+        self.closing.retain(|_, queue| !queue.is_empty());
+        for closing in late {
+            self.give_up(&closing.members, &closing.reading);
+        }
+    }
+
+    /// The groups whose last counters have been awaited since before `since`.
+    pub(crate) fn give_up_groups_before(&mut self, since: Millis) -> Vec<GroupId> {
+        let late = self.groups.iter();
+        let late = late.filter(|(_, meter)| meter.closing_since.is_some_and(|at| at < since));
+        let mut ids = Vec::new();
+        for (id, meter) in late {
+            self.incomplete.extend(meter.key.members.iter().map(|member| member.policy));
+            ids.push(*id);
+        }
+        ids
+    }
+
+    /// Policies that are not these are gone, and their last counts were told.
+    pub(crate) fn retain_policies(&mut self, is_alive: impl Fn(PolicyId) -> bool) {
+        self.settled.retain(|policy, _| is_alive(*policy));
+        self.incomplete.retain(|policy| is_alive(*policy));
+    }
+
+    /// Since when the longest wait for last counters lasts.
+    pub(crate) fn closing_since(&self) -> Option<Millis> {
+        let rules = self.closing.values().filter_map(VecDeque::front).map(|closing| closing.since);
+        rules.chain(self.groups.values().filter_map(|meter| meter.closing_since)).min()
+    }
+
+    /// Whether something still counts for the policy, or its last counters are to come.
+    pub(crate) fn is_open(&self, policy: PolicyId) -> bool {
+        self.open_counts.contains_key(&policy)
+    }
+
+    /// The groups that count.
+    pub(crate) fn group_ids(&self) -> impl Iterator<Item = GroupId> {
+        self.groups.keys().copied()
+    }
+
+    /// Whether some last counters of the policy never came.
+    pub(crate) fn is_incomplete(&self, policy: PolicyId) -> bool {
+        self.incomplete.contains(&policy)
+    }
+
+    /// What every policy matched and copied here.
+    pub(crate) fn tallies(&self) -> HashMap<PolicyId, Tally> {
+        let mut tallies = self.settled.clone();
+        let closing = self.closing.values().flatten();
+        let closing = closing.map(|closing| (&closing.members, &closing.reading));
+        let rules = self.rules.values().map(|meter| (&meter.members, &meter.reading));
+        for (members, reading) in closing.chain(rules) {
+            add_matched(&mut tallies, members, reading);
+        }
+        for meter in self.groups.values() {
+            add_copied(&mut tallies, meter);
+        }
+        tallies
+    }
+
+    fn insert_rule(&mut self, id: &Arc<FlowId>, meter: RuleMeter) {
+        self.count_in(&meter.members);
+        self.rules.insert(id.clone(), meter);
+    }
+
+    /// The rule counts for these from now on. The same policies may have other monitors; other
+    /// policies start from what it shows.
+    fn hand_over(&mut self, id: &FlowId, members: Arc<[Member]>) {
+        let Some(mut meter) = self.rules.remove_entry(id) else {
+            return;
+        };
+        if !have_same_policies(&meter.1.members, &members) {
+            self.settle_rule(&meter.1.members, &meter.1.reading);
+            self.count_in(&members);
+            meter.1.reading = meter.1.reading.continued();
+        }
+        meter.1.members = members;
+        self.rules.insert(meter.0, meter.1);
+    }
+
+    fn settle_rule(&mut self, members: &[Member], reading: &Reading) {
+        add_matched(&mut self.settled, members, reading);
+        self.count_out(members);
+    }
+
+    fn settle_group(&mut self, meter: &GroupMeter) {
+        add_copied(&mut self.settled, meter);
+        self.count_out(&meter.key.members);
+    }
+
+    fn give_up(&mut self, members: &[Member], reading: &Reading) {
+        self.incomplete.extend(members.iter().map(|member| member.policy));
+        self.settle_rule(members, reading);
+    }
+
+    fn give_up_group(&mut self, meter: &GroupMeter) {
+        self.incomplete.extend(meter.key.members.iter().map(|member| member.policy));
+        self.settle_group(meter);
+    }
+
+    fn count_in(&mut self, members: &[Member]) {
+        for member in members {
+            *self.open_counts.entry(member.policy).or_default() += 1;
+        }
+    }
+
+    fn count_out(&mut self, members: &[Member]) {
+        for member in members {
+            if let Some(count) = self.open_counts.get_mut(&member.policy) {
+                *count -= 1;
+                if *count == 0 {
+                    self.open_counts.remove(&member.policy);
+                }
+            }
+        }
+    }
+}
+
+fn have_same_policies(a: &[Member], b: &[Member]) -> bool {
+    a.iter().map(|member| member.policy).eq(b.iter().map(|member| member.policy))
+}
+
+fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], reading: &Reading) {
+    for member in members {
+        tallies.entry(member.policy).or_default().matched += reading.total();
+    }
+}
+
+fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
+    for (member, bucket) in meter.key.bucket_of_each() {
+        let Some(reading) = meter.readings.get(bucket) else { continue };
+        let copied = &mut tallies.entry(member.policy).or_default().copied;
+        *copied.entry(member.monitor).or_default() += reading.total();
+    }
+}
+
+fn bucket_counts(stats: &GroupStats) -> Vec<Counts> {
+    let buckets = stats.bucket_stats.iter();
+    buckets.map(|bucket| Counts::known(bucket.packet_count, bucket.byte_count)).collect()
+}

@@ -1,0 +1,62 @@
+//! A counter as it is read from time to time.
+
+use crate::report::Counts;
+
+/// A counter of a switch, read from time to time. It may have counted before we came, and start
+/// from zero when the switch does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// What it showed when we came.
+    base: Counts,
+    /// What it showed last.
+    last: Counts,
+    /// What it had counted when it started again.
+    before: Counts,
+}
+
+impl Reading {
+    /// A counter that shows `base` before anything counts for us.
+    pub(crate) const fn from_base(base: Counts) -> Self {
+        Self { base, last: base, before: Counts::ZERO }
+    }
+
+    /// The same counter for somebody else, for whom nothing counted yet.
+    pub(crate) const fn continued(&self) -> Self {
+        Self::from_base(self.last)
+    }
+
+    /// The counter shows this now.
+    pub(crate) fn handle_value(&mut self, value: Counts) {
+        if value.packets < self.last.packets {
+            self.before = self.total();
+            self.base = Counts::ZERO;
+        }
+        self.last = value;
+    }
+
+    /// What it counted for us.
+    pub(crate) fn total(&self) -> Counts {
+        self.before + (self.last - self.base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(packets: u64) -> Counts {
+        Counts { packets, bytes: packets * 100 }
+    }
+
+    #[test]
+    fn a_counter_counts_from_its_base_and_over_a_restart() {
+        let mut reading = Reading::from_base(counts(10));
+        assert_eq!(reading.total(), Counts::ZERO);
+        reading.handle_value(counts(15));
+        assert_eq!(reading.total(), counts(5));
+        reading.handle_value(counts(3));
+        assert_eq!(reading.total(), counts(8));
+        reading.handle_value(counts(4));
+        assert_eq!(reading.total(), counts(9));
+    }
+}

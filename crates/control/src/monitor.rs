@@ -1,0 +1,134 @@
+//! How a policy names its monitor: by port, by the port's name, or by the host behind it.
+//!
+//! Written as text: `3`, `0x1/3`, `mon0`, `0x1/mon0`, `02:00:00:00:00:09`, `10.0.0.9`,
+//! `2001:db8::9`. A port is the surest: addresses are believed as hosts claim them.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tapswitch_openflow::{DatapathId, PortNo};
+use tapswitch_wire::MacAddr;
+
+use crate::text::{ParseTextError, as_text, parse_switch_name, switch_name};
+
+/// Where copies go, as a policy says it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MonitorSpec {
+    /// The port of this number.
+    Port {
+        /// Its switch; `None` when only one switch has such a port.
+        switch: Option<DatapathId>,
+        /// Its number.
+        port: PortNo,
+    },
+    /// The port of this name.
+    Name {
+        /// Its switch; `None` when only one switch has such a port.
+        switch: Option<DatapathId>,
+        /// Its name.
+        name: String,
+    },
+    /// The port behind which the host with this MAC address is.
+    Mac(MacAddr),
+    /// The port behind which the host with this IP address is.
+    Ip(IpAddr),
+}
+
+impl FromStr for MonitorSpec {
+    type Err = ParseTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Ip(address));
+        }
+        if let Ok(mac) = text.parse::<MacAddr>() {
+            let is_host = mac.is_unicast();
+            return is_host.then_some(Self::Mac(mac)).ok_or(ParseTextError::new(text, HOST_MAC));
+        }
+        let (switch, port) = match text.split_once('/') {
+            Some((switch, port)) => (Some(parse_switch_name(switch)?), port),
+            None => (None, text),
+        };
+        if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
+            let number = port.parse().ok().map(PortNo).filter(|port| port.is_real());
+            let port = number.ok_or_else(|| ParseTextError::new(text, PORT_NUMBER))?;
+            return Ok(Self::Port { switch, port });
+        }
+        let is_name = (1..=MAX_PORT_NAME_LEN).contains(&port.len())
+            && !port.chars().any(|c| c.is_whitespace() || c.is_control() || c == '/');
+        let name = || Self::Name { switch, name: port.to_owned() };
+        is_name.then(name).ok_or_else(|| ParseTextError::new(text, EXPECTED))
+    }
+}
+
+impl fmt::Display for MonitorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut behind = |switch: &Option<DatapathId>, port: &dyn fmt::Display| match switch {
+            Some(switch) => write!(f, "{}/{port}", switch_name(*switch)),
+            None => write!(f, "{port}"),
+        };
+        match self {
+            Self::Port { switch, port } => behind(switch, port),
+            Self::Name { switch, name } => behind(switch, name),
+            Self::Mac(mac) => mac.fmt(f),
+            Self::Ip(address) => address.fmt(f),
+        }
+    }
+}
+
+impl Serialize for MonitorSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        as_text::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for MonitorSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        as_text::deserialize(deserializer)
+    }
+}
+
+/// Bytes of a port's name without the final zero (`OFP_MAX_PORT_NAME_LEN`).
+const MAX_PORT_NAME_LEN: usize = 15;
+const EXPECTED: &str = "a monitor: a port's number (3), a port with its switch (0x1/3), \
+     a port's name of at most 15 characters (mon0), a MAC or an IP address";
+const PORT_NUMBER: &str = "a port's number from 1 to 4294967040";
+const HOST_MAC: &str = "the MAC address of one host, not of a group";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_name_a_monitor_survives_a_round_trip() {
+        for text in
+            ["3", "0x1/3", "mon0", "0xab/mon0", "02:00:00:00:00:09", "10.0.0.9", "2001:db8::9"]
+        {
+            let spec: MonitorSpec = text.parse().unwrap();
+            assert_eq!(spec.to_string(), text);
+        }
+        let (switch, port) = (Some(DatapathId(1)), PortNo(3));
+        assert_eq!("0x1/3".parse(), Ok(MonitorSpec::Port { switch, port }));
+        assert_eq!("10.0.0.9".parse(), Ok(MonitorSpec::Ip([10, 0, 0, 9].into())));
+    }
+
+    #[test]
+    fn what_names_no_monitor_is_refused() {
+        for text in [
+            "",
+            "0",
+            "4294967041",
+            "99999999999",
+            "a name",
+            "sixteencharacter",
+            "0x1/",
+            "s1/3",
+            "0x1/a/b",
+            "01:00:5e:00:00:01",
+        ] {
+            assert!(text.parse::<MonitorSpec>().is_err(), "{text}");
+        }
+    }
+}

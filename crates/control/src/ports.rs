@@ -1,0 +1,127 @@
+//! The ports of one switch, as it tells of them.
+
+use std::collections::BTreeMap;
+
+use tapswitch_openflow::{Port, PortConfig, PortNo, PortReason, PortState, PortStatus};
+
+/// What is known of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortInfo {
+    pub(crate) name: String,
+    /// Frames can pass: neither taken down nor without a link.
+    pub(crate) is_up: bool,
+}
+
+impl From<&Port> for PortInfo {
+    fn from(port: &Port) -> Self {
+        let is_down = port.config.contains(PortConfig::PORT_DOWN)
+            || port.state.contains(PortState::LINK_DOWN);
+        Self { name: port.name.to_string(), is_up: !is_down }
+    }
+}
+
+/// All ports of one switch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ports {
+    by_number: BTreeMap<PortNo, PortInfo>,
+}
+
+impl Ports {
+    /// All ports are these. Returns those that carry frames no longer.
+    pub(crate) fn handle_description(&mut self, ports: &[Port], max: usize) -> Vec<PortNo> {
+        let new = ports.iter().filter(|port| is_usable(port.port_no)).take(max);
+        let new = new.map(|port| (port.port_no, PortInfo::from(port))).collect();
+        let old = std::mem::replace(&mut self.by_number, new);
+        let were_up = old.into_iter().filter(|(_, info)| info.is_up);
+        were_up.map(|(number, _)| number).filter(|&number| !self.is_up(number)).collect()
+    }
+
+    /// A port came, went or changed. Returns whether it carries frames no longer.
+    pub(crate) fn handle_status(&mut self, status: &PortStatus, max: usize) -> bool {
+        let number = status.desc.port_no;
+        let was_up = self.is_up(number);
+        if status.reason == PortReason::DELETE {
+            self.by_number.remove(&number);
+        } else if is_usable(number)
+            && (self.by_number.len() < max || self.by_number.contains_key(&number))
+        {
+            self.by_number.insert(number, PortInfo::from(&status.desc));
+        }
+        was_up && !self.is_up(number)
+    }
+
+    /// What is known of a port.
+    pub(crate) fn find(&self, number: PortNo) -> Option<&PortInfo> {
+        self.by_number.get(&number)
+    }
+
+    /// Whether the port is there and carries frames.
+    pub(crate) fn is_up(&self, number: PortNo) -> bool {
+        self.find(number).is_some_and(|port| port.is_up)
+    }
+
+    /// All ports in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PortNo, &PortInfo)> {
+        self.by_number.iter().map(|(number, info)| (*number, info))
+    }
+
+    /// The ports of this name.
+    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = PortNo> {
+        self.iter().filter(move |(_, info)| info.name == name).map(|(number, _)| number)
+    }
+}
+
+/// Whether frames can come from the port: a real one, or the switch's own.
+fn is_usable(number: PortNo) -> bool {
+    number.is_real() || number == PortNo::LOCAL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapswitch_openflow::{PortFeatures, Text};
+    use tapswitch_wire::MacAddr;
+
+    fn port(number: u32, state: PortState) -> Port {
+        Port {
+            port_no: PortNo(number),
+            hw_addr: MacAddr::ZERO,
+            name: Text::new(&format!("p{number}")),
+            config: PortConfig::empty(),
+            state,
+            curr: PortFeatures::empty(),
+            advertised: PortFeatures::empty(),
+            supported: PortFeatures::empty(),
+            peer: PortFeatures::empty(),
+            curr_speed: 0,
+            max_speed: 0,
+        }
+    }
+
+    fn status(reason: PortReason, desc: Port) -> PortStatus {
+        PortStatus { reason, desc }
+    }
+
+    #[test]
+    fn a_port_that_goes_or_loses_its_link_is_told() {
+        let mut ports = Ports::default();
+        let up = |number| port(number, PortState::LIVE);
+        assert_eq!(ports.handle_description(&[up(1), up(2), up(0)], 9), []);
+        assert_eq!((ports.iter().count(), ports.named("p2").next()), (2, Some(PortNo(2))));
+        let down = status(PortReason::MODIFY, port(1, PortState::LINK_DOWN));
+        assert!(ports.handle_status(&down, 9) && !ports.handle_status(&down, 9));
+        assert!(ports.find(PortNo(1)).is_some() && !ports.is_up(PortNo(1)));
+        assert!(ports.handle_status(&status(PortReason::DELETE, up(2)), 9));
+        ports.handle_status(&status(PortReason::MODIFY, up(1)), 9);
+        assert_eq!(ports.handle_description(&[up(3)], 9), [PortNo(1)]);
+    }
+
+    #[test]
+    fn there_are_so_many_ports_only() {
+        let mut ports = Ports::default();
+        for number in 1..9 {
+            ports.handle_status(&status(PortReason::ADD, port(number, PortState::LIVE)), 3);
+        }
+        assert_eq!(ports.iter().count(), 3);
+    }
+}

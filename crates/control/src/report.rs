@@ -1,0 +1,184 @@
+//! What is told to people and scripts: plain data.
+
+use std::net::IpAddr;
+use std::ops::{Add, AddAssign, Sub};
+
+use serde::{Deserialize, Serialize};
+use tapswitch_openflow::DatapathId;
+use tapswitch_wire::MacAddr;
+
+use crate::TapPolicy;
+use crate::text::{as_switch_name, as_text, as_texts};
+
+/// Packets and bytes, as a switch counts them: a train is one packet with all of its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Counts {
+    /// Nothing.
+    pub const ZERO: Self = Self { packets: 0, bytes: 0 };
+
+    /// Counters as OpenFlow sends them: all ones where the switch does not count.
+    pub(crate) const fn known(packets: u64, bytes: u64) -> Self {
+        let packets = if packets == u64::MAX { 0 } else { packets };
+        let bytes = if bytes == u64::MAX { 0 } else { bytes };
+        Self { packets, bytes }
+    }
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_add(other.packets),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Counts {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(other.packets),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
+
+/// A policy, how it is doing, and its ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PolicyReport {
+    /// The policy as it was given.
+    pub policy: TapPolicy,
+    /// How it is doing.
+    pub state: PolicyState,
+    /// Where its monitor is, if that is known.
+    pub monitor: Option<MonitorPort>,
+    /// What matched: frames that were, or should have been, copied.
+    pub matched: Counts,
+    /// What was copied, by monitor: one, unless the monitor moved.
+    pub copied: Vec<Copied>,
+    /// Whether the counts are all there are. `false` when a switch was lost, or a rule's last
+    /// counters did not come, so that something may be missing.
+    pub is_complete: bool,
+}
+
+/// How a policy is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum PolicyState {
+    /// It waits for its monitor.
+    Pending {
+        /// What is missing, and what to do.
+        reason: String,
+    },
+    /// The switch is being told.
+    Installing,
+    /// The switch makes copies.
+    Active,
+    /// The switch makes no copies, and will not without a change.
+    Failed {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// It is deleted.
+    Deleted,
+}
+
+/// A port of a switch where copies go.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct MonitorPort {
+    /// The switch.
+    #[serde(with = "as_switch_name")]
+    pub switch: DatapathId,
+    /// Number of the port.
+    pub port: u32,
+    /// Name of the port; empty when the port is gone.
+    pub name: String,
+}
+
+/// Copies that went to one monitor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Copied {
+    /// Where they went.
+    pub monitor: MonitorPort,
+    /// How many.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// A switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SwitchReport {
+    /// Which one.
+    #[serde(with = "as_switch_name")]
+    pub switch: DatapathId,
+    /// Whether it is connected.
+    pub is_connected: bool,
+    /// Its ports.
+    pub ports: Vec<PortReport>,
+    /// Hosts that are known there.
+    pub hosts: usize,
+    /// Times that a host or an address found no room among those known.
+    pub hosts_refused: u64,
+    /// Times that a host claimed an address which another one has.
+    pub address_conflicts: u64,
+    /// Rules of ours that it has.
+    pub rules: usize,
+    /// Groups of ours that it has.
+    pub groups: usize,
+    /// Rules and groups of ours that it refused.
+    pub refusals: u64,
+}
+
+/// A port of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PortReport {
+    /// Its number, or LOCAL.
+    pub port: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it carries frames.
+    pub is_up: bool,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct HostReport {
+    /// The switch where it was seen.
+    #[serde(with = "as_switch_name")]
+    pub switch: DatapathId,
+    /// The port behind which it is, or LOCAL.
+    pub port: String,
+    /// Name of the port.
+    pub port_name: String,
+    /// Its MAC address.
+    #[serde(with = "as_text")]
+    pub mac: MacAddr,
+    /// Identifier of its outermost VLAN tag, if it has one.
+    pub vlan: Option<u16>,
+    /// Its IP addresses.
+    #[serde(with = "as_texts")]
+    pub addresses: Vec<IpAddr>,
+}

@@ -1,0 +1,155 @@
+//! Where a policy's monitor is, by what is known of switches, ports and hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+use tapswitch_openflow::{DatapathId, PortNo};
+use tapswitch_wire::MacAddr;
+
+use crate::switch::Switch;
+use crate::text::switch_name;
+use crate::{MonitorError, MonitorSpec};
+
+/// A port of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) switch: DatapathId,
+    pub(crate) port: PortNo,
+}
+
+pub(crate) type Switches = BTreeMap<DatapathId, Switch>;
+
+/// The port where copies for `monitor` go.
+pub(crate) fn resolve(monitor: &MonitorSpec, switches: &Switches) -> Result<Place, MonitorError> {
+    let places = candidates(monitor, switches, Switch::is_up);
+    let place = match places.as_slice() {
+        [] => return Err(explain(monitor, switches)),
+        [place] => *place,
+        _ => {
+            let places = places.iter().map(|p| format!("{}/{}", switch_name(p.switch), p.port));
+            let (monitor, places) = (monitor.clone(), list(places));
+            return Err(MonitorError::Ambiguous { monitor, places });
+        }
+    };
+    let Place { switch, port } = place;
+    let is_up = switches.get(&switch).is_some_and(|switch| switch.ports.is_up(port));
+    if port == PortNo::LOCAL {
+        Err(MonitorError::Local { monitor: monitor.clone() })
+    } else if !is_up {
+        Err(MonitorError::Down { monitor: monitor.clone(), switch, port })
+    } else {
+        Ok(place)
+    }
+}
+
+/// The MAC addresses of the hosts that `monitor` means, if it names one by an address.
+pub(crate) fn hosts_of(monitor: &MonitorSpec, switch: &Switch) -> BTreeSet<MacAddr> {
+    match monitor {
+        MonitorSpec::Mac(mac) => [*mac].into(),
+        MonitorSpec::Ip(address) => {
+            switch.hosts.with_address(*address).map(|(key, _)| key.mac).collect()
+        }
+        MonitorSpec::Port { .. } | MonitorSpec::Name { .. } => BTreeSet::new(),
+    }
+}
+
+/// The ports of such switches that `monitor` could mean, each once.
+fn candidates(
+    monitor: &MonitorSpec,
+    switches: &Switches,
+    is_meant: impl Fn(&Switch) -> bool,
+) -> Vec<Place> {
+    let meant = switches.iter().filter(|(_, switch)| is_meant(switch));
+    let places = meant.flat_map(|(id, switch)| {
+        let ports = ports_of(monitor, *id, switch).into_iter();
+        ports.map(|port| Place { switch: *id, port })
+    });
+    places.collect()
+}
+
+fn ports_of(monitor: &MonitorSpec, id: DatapathId, switch: &Switch) -> BTreeSet<PortNo> {
+    let is_here = |named: &Option<DatapathId>| named.is_none_or(|named| named == id);
+    match monitor {
+        MonitorSpec::Port { switch: named, port } if is_here(named) => {
+            switch.ports.find(*port).map(|_| *port).into_iter().collect()
+        }
+        MonitorSpec::Name { switch: named, name } if is_here(named) => {
+            switch.ports.named(name).collect()
+        }
+        MonitorSpec::Port { .. } | MonitorSpec::Name { .. } => BTreeSet::new(),
+        MonitorSpec::Mac(mac) => switch.hosts.with_mac(*mac).map(|(_, host)| host.port).collect(),
+        MonitorSpec::Ip(address) => {
+            switch.hosts.with_address(*address).map(|(_, host)| host.port).collect()
+        }
+    }
+}
+
+/// Why there is no such monitor.
+fn explain(monitor: &MonitorSpec, switches: &Switches) -> MonitorError {
+    let up: Vec<_> = switches.iter().filter(|(_, switch)| switch.is_up()).collect();
+    let offline = candidates(monitor, switches, |switch| !switch.is_up());
+    let monitor = monitor.clone();
+    if let [Place { switch, .. }, ..] = offline.as_slice() {
+        return MonitorError::Offline { monitor, switch: *switch };
+    }
+    if up.is_empty() {
+        return MonitorError::NoSwitch { monitor };
+    }
+    match &monitor {
+        MonitorSpec::Port { switch: Some(switch), .. }
+        | MonitorSpec::Name { switch: Some(switch), .. }
+            if !up.iter().any(|(id, _)| *id == switch) =>
+        {
+            let known = list(up.iter().map(|(id, _)| switch_name(**id)));
+            MonitorError::UnknownSwitch { monitor, known }
+        }
+        MonitorSpec::Mac(_) => {
+            let why = "no frame from it has been seen";
+            MonitorError::UnknownHost { monitor, why, known: known_hosts(&up) }
+        }
+        MonitorSpec::Ip(address) => {
+            let why = match address.is_ipv4() {
+                true => "it has not sent ARP",
+                false => "it has not sent neighbour discovery",
+            };
+            MonitorError::UnknownHost { monitor, why, known: known_hosts(&up) }
+        }
+        _ => MonitorError::UnknownPort { known: known_ports(&up), monitor },
+    }
+}
+
+fn known_ports(switches: &[(&DatapathId, &Switch)]) -> String {
+    let ports = switches.iter().flat_map(|(id, switch)| {
+        let ports = switch.ports.iter().filter(|(number, _)| number.is_real());
+        let several = switches.len() > 1;
+        ports.map(move |(number, port)| match several {
+            true => format!("{}/{number} ({})", switch_name(**id), port.name),
+            false => format!("{number} ({})", port.name),
+        })
+    });
+    format!("known ports: {}", list(ports))
+}
+
+fn known_hosts(switches: &[(&DatapathId, &Switch)]) -> String {
+    let hosts = switches.iter().flat_map(|(_, switch)| switch.hosts.iter());
+    let hosts = hosts.map(|(key, host)| {
+        let addresses: String =
+            host.addresses.iter().map(|address| format!(" {address}")).collect();
+        format!("{}{addresses} at port {}", key.mac, host.port)
+    });
+    format!("{}; known hosts: {}", known_ports(switches), list(hosts))
+}
+
+/// The first few, and how many more there are.
+pub(crate) fn list(items: impl Iterator<Item: Display>) -> String {
+    let texts: Vec<_> = items.map(|item| item.to_string()).collect();
+    let shown = texts.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join(", ");
+    match texts.len() {
+        0 => "none".to_owned(),
+        count if count > MAX_LISTED => format!("{shown} and {} more", count - MAX_LISTED),
+        _ => shown,
+    }
+}
+
+/// How many ports or hosts an error names.
+const MAX_LISTED: usize = 12;

@@ -1,0 +1,315 @@
+//! The rules of a switch: what identifies one, what it does, and whose it is.
+//!
+//! OpenFlow identifies a rule by table, priority and match, so [`FlowId`] is just that, in a
+//! canonical form: two matches that a switch takes for the same are equal values.
+//!
+//! **Whose.** Every rule of ours has [`MARK`] in the upper 16 bits of its cookie, then a kind, then
+//! a number of the policies it serves. Rules without the mark are never changed or deleted, save
+//! that OpenFlow cannot keep two rules of the same table, priority and match: ours replaces.
+
+use std::hash::{Hash, Hasher};
+
+use tapswitch_openflow::{
+    Action, FlowMod, FlowModCommand, FlowModFlags, GroupId, Instruction, Masked, Match, Oxm,
+    PortNo, TableId,
+};
+use tapswitch_wire::MacAddr;
+
+/// What identifies a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FlowId {
+    pub(crate) table: TableId,
+    pub(crate) priority: u16,
+    /// Canonical.
+    matching: Match,
+}
+
+impl FlowId {
+    pub(crate) fn new(table: TableId, priority: u16, matching: Match) -> Self {
+        Self { table, priority, matching: canonical(matching) }
+    }
+
+    pub(crate) const fn matching(&self) -> &Match {
+        &self.matching
+    }
+
+    /// The flow-mod that deletes the rule, if it is ours.
+    pub(crate) fn delete(&self) -> FlowMod {
+        FlowMod {
+            cookie: MARK << MARK_SHIFT,
+            cookie_mask: MARK_MASK,
+            table_id: self.table,
+            priority: self.priority,
+            match_fields: self.matching.clone(),
+            ..FlowMod::new(FlowModCommand::DeleteStrict)
+        }
+    }
+}
+
+impl Hash for FlowId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.table.hash(state);
+        self.priority.hash(state);
+        self.matching.fields.hash(state);
+    }
+}
+
+/// What a rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub(crate) enum Kind {
+    /// One of those that every switch has.
+    Base = 1,
+    /// A host at its place.
+    Source = 2,
+    /// The way to a host.
+    Destination = 3,
+    /// Copies of what goes to anywhere.
+    TapAnywhere = TAP_BIT | 1,
+    /// Copies of what goes to a host.
+    TapHost = TAP_BIT | 2,
+}
+
+impl Kind {
+    /// Whether the switch shall say when the rule goes, with its last counters.
+    const fn is_reported(self) -> bool {
+        matches!(self, Self::Source | Self::TapAnywhere | Self::TapHost)
+    }
+}
+
+/// The mark on a rule: whose, what for, for which policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cookie(pub(crate) u64);
+
+impl Cookie {
+    /// The mark of a rule of this kind; `number` is for people to tell rules apart.
+    pub(crate) const fn new(kind: Kind, number: u32) -> Self {
+        Self(MARK << MARK_SHIFT | (kind as u64) << KIND_SHIFT | number as u64)
+    }
+
+    /// Whether the rule is ours.
+    pub(crate) const fn is_ours(self) -> bool {
+        self.0 & MARK_MASK == MARK << MARK_SHIFT
+    }
+
+    /// Whether the rule is ours and of this kind.
+    pub(crate) const fn is(self, kind: Kind) -> bool {
+        self.0 >> KIND_SHIFT == Self::new(kind, 0).0 >> KIND_SHIFT
+    }
+}
+
+/// What a rule does. `G` is how a group is named: by what it does, or by its number on a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Outcome<G> {
+    /// Nothing more.
+    Drop,
+    /// Goes on to the table that forwards.
+    Forward,
+    /// Shows the controller the start of the frame, and goes on.
+    Report,
+    /// Sends it out of a port.
+    Output(PortNo),
+    /// Sends it everywhere.
+    Flood,
+    /// Lets a group handle it.
+    Group(G),
+}
+
+impl<G> Outcome<G> {
+    /// The same with the group named otherwise.
+    pub(crate) fn map_group<H>(&self, name: impl FnOnce(&G) -> H) -> Outcome<H> {
+        match self {
+            Self::Drop => Outcome::Drop,
+            Self::Forward => Outcome::Forward,
+            Self::Report => Outcome::Report,
+            Self::Output(port) => Outcome::Output(*port),
+            Self::Flood => Outcome::Flood,
+            Self::Group(group) => Outcome::Group(name(group)),
+        }
+    }
+}
+
+impl Outcome<GroupId> {
+    /// As OpenFlow says it.
+    pub(crate) fn instructions(&self) -> Vec<Instruction> {
+        let apply = |action| Instruction::ApplyActions(vec![action]);
+        let forward = Instruction::GotoTable(FORWARD);
+        match self {
+            Self::Drop => vec![],
+            Self::Forward => vec![forward],
+            Self::Report => vec![apply(REPORT), forward],
+            Self::Output(port) => vec![apply(Action::output(*port))],
+            Self::Flood => vec![apply(Action::output(PortNo::FLOOD))],
+            Self::Group(group) => vec![apply(Action::Group(*group))],
+        }
+    }
+
+    /// What instructions do; `None` for anything that we never say.
+    pub(crate) fn read(instructions: &[Instruction]) -> Option<Self> {
+        match instructions {
+            [] => Some(Self::Drop),
+            [Instruction::GotoTable(FORWARD)] => Some(Self::Forward),
+            [Instruction::ApplyActions(actions), Instruction::GotoTable(FORWARD)] => {
+                (*actions == [REPORT]).then_some(Self::Report)
+            }
+            [Instruction::ApplyActions(actions)] => match actions.as_slice() {
+                [Action::Output { port: PortNo::FLOOD, .. }] => Some(Self::Flood),
+                [Action::Output { port, .. }] => Some(Self::Output(*port)),
+                [Action::Group(group)] => Some(Self::Group(*group)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// A rule, but for what identifies it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule<G> {
+    pub(crate) cookie: Cookie,
+    /// Seconds without a frame until it goes; 0 for never.
+    pub(crate) idle_timeout: u16,
+    /// Whether the switch says when it goes.
+    pub(crate) is_reported: bool,
+    pub(crate) outcome: Outcome<G>,
+}
+
+impl<G> Rule<G> {
+    /// A rule of this kind that stays.
+    pub(crate) const fn new(kind: Kind, number: u32, outcome: Outcome<G>) -> Self {
+        let is_reported = kind.is_reported();
+        Self { cookie: Cookie::new(kind, number), idle_timeout: 0, is_reported, outcome }
+    }
+
+    /// The same with the group named otherwise.
+    pub(crate) fn map_group<H>(&self, name: impl FnOnce(&G) -> H) -> Rule<H> {
+        Rule {
+            cookie: self.cookie,
+            idle_timeout: self.idle_timeout,
+            is_reported: self.is_reported,
+            outcome: self.outcome.map_group(name),
+        }
+    }
+}
+
+impl Rule<GroupId> {
+    /// The flow-mod that adds the rule, or replaces the one that `id` identifies.
+    pub(crate) fn add(&self, id: &FlowId) -> FlowMod {
+        let reported = FlowModFlags::SEND_FLOW_REM;
+        FlowMod {
+            cookie: self.cookie.0,
+            table_id: id.table,
+            priority: id.priority,
+            idle_timeout: self.idle_timeout,
+            flags: if self.is_reported { reported } else { FlowModFlags::empty() },
+            match_fields: id.matching.clone(),
+            instructions: self.outcome.instructions(),
+            ..FlowMod::new(FlowModCommand::Add)
+        }
+    }
+}
+
+/// Puts fields in the order of their numbers, and says what all bits of a mask say without one.
+fn canonical(matching: Match) -> Match {
+    let mut fields: Vec<_> = matching.fields.into_iter().map(plain).collect();
+    fields.sort_by_key(|field| field.field().map_or(u8::MAX, |field| field as u8));
+    Match { fields }
+}
+
+fn plain(field: Oxm) -> Oxm {
+    match field {
+        Oxm::EthDst(value) => Oxm::EthDst(unmask(value, &MacAddr::BROADCAST)),
+        Oxm::EthSrc(value) => Oxm::EthSrc(unmask(value, &MacAddr::BROADCAST)),
+        Oxm::VlanVid(value) => Oxm::VlanVid(unmask(value, &VID_BITS)),
+        Oxm::Ipv4Src(value) => Oxm::Ipv4Src(unmask(value, &[0xff; 4].into())),
+        Oxm::Ipv4Dst(value) => Oxm::Ipv4Dst(unmask(value, &[0xff; 4].into())),
+        Oxm::Ipv6Src(value) => Oxm::Ipv6Src(unmask(value, &[0xff; 16].into())),
+        Oxm::Ipv6Dst(value) => Oxm::Ipv6Dst(unmask(value, &[0xff; 16].into())),
+        other => other,
+    }
+}
+
+fn unmask<T: PartialEq>(value: Masked<T>, all: &T) -> Masked<T> {
+    Masked { mask: value.mask.filter(|mask| mask != all), ..value }
+}
+
+/// The table that knows hosts by their place.
+pub(crate) const SOURCE: TableId = TableId(0);
+/// The table that forwards, and copies.
+pub(crate) const FORWARD: TableId = TableId(1);
+/// Our mark in the upper 16 bits of a cookie: "tp".
+const MARK: u64 = 0x7470;
+const MARK_SHIFT: u32 = 48;
+const KIND_SHIFT: u32 = 32;
+/// The bits of the mark.
+pub(crate) const MARK_MASK: u64 = 0xffff << MARK_SHIFT;
+/// Bit of the kinds that make copies.
+const TAP_BIT: u16 = 0x8000;
+/// Cookie and mask that select all rules of ours.
+pub(crate) const OURS: (u64, u64) = (MARK << MARK_SHIFT, MARK_MASK);
+/// Cookie and mask that select our rules that make copies.
+pub(crate) const OUR_TAPS: (u64, u64) = {
+    let bit = (TAP_BIT as u64) << KIND_SHIFT;
+    (MARK << MARK_SHIFT | bit, MARK_MASK | bit)
+};
+/// All bits of `vlan_vid`.
+const VID_BITS: u16 = 0x1fff;
+/// Bytes of a frame that the controller is shown: enough for ARP and neighbour discovery behind
+/// several tags.
+const REPORT_LEN: u16 = 256;
+const REPORT: Action = Action::Output { port: PortNo::CONTROLLER, max_len: REPORT_LEN };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapswitch_wire::EtherType;
+
+    #[test]
+    fn matches_that_mean_the_same_are_the_same() {
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let ours = Match::new().with(Oxm::EthDst(mac.into())).with(Oxm::EthType(EtherType::IPV4));
+        let theirs = Match::new()
+            .with(Oxm::EthType(EtherType::IPV4))
+            .with(Oxm::EthDst(Masked::with_mask(mac, MacAddr::BROADCAST)));
+        assert_eq!(FlowId::new(FORWARD, 1, ours.clone()), FlowId::new(FORWARD, 1, theirs));
+        assert_ne!(FlowId::new(FORWARD, 1, ours.clone()), FlowId::new(FORWARD, 2, ours));
+    }
+
+    #[test]
+    fn cookies_tell_whose_and_what_for() {
+        let cookie = Cookie::new(Kind::TapHost, 7);
+        assert_eq!(cookie.0, 0x7470_8002_0000_0007);
+        assert!(cookie.is_ours() && cookie.is(Kind::TapHost) && !cookie.is(Kind::Source));
+        assert!(!Cookie(0).is_ours() && !Cookie(u64::MAX).is_ours());
+        let (value, mask) = OUR_TAPS;
+        assert_eq!(cookie.0 & mask, value);
+        assert_ne!(Cookie::new(Kind::Source, 0).0 & mask, value);
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for outcome in [
+            Outcome::Drop,
+            Outcome::Forward,
+            Outcome::Report,
+            Outcome::Output(PortNo(3)),
+            Outcome::Flood,
+            Outcome::Group(GroupId(9)),
+        ] {
+            assert_eq!(Outcome::read(&outcome.instructions()), Some(outcome));
+        }
+        assert_eq!(Outcome::read(&[Instruction::ClearActions]), None);
+    }
+
+    #[test]
+    fn flow_mods_are_ones_that_switches_take() {
+        let id = FlowId::new(SOURCE, 7, Match::new().with(Oxm::InPort(PortNo(1))));
+        let rule = Rule { idle_timeout: 300, ..Rule::new(Kind::Source, 0, Outcome::Forward) };
+        let add = rule.add(&id);
+        assert_eq!(add.check(), Ok(()));
+        assert!(add.flags.contains(FlowModFlags::SEND_FLOW_REM));
+        let delete = id.delete();
+        assert_eq!(delete.check(), Ok(()));
+        assert_eq!((delete.cookie ^ add.cookie) & delete.cookie_mask, 0);
+    }
+}

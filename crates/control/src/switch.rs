@@ -1,0 +1,397 @@
+//! One switch: what is known of it, what it shall hold, and what it was told.
+//!
+//! States of the connection: *down*; *reading*, while the switch tells what it holds; *read*, until
+//! the difference to what it shall hold is sent; *up*. While down, everything is remembered: the
+//! switch forwards on by the rules that it has, and when it is back only the difference is sent.
+//!
+//! Hosts and ports change the desired rules at once, piece by piece; policies change them when the
+//! caller asks for what to send ([`Switch::flush`]), so that a burst costs one translation.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tapswitch_openflow::multipart::FlowStatsRequest;
+use tapswitch_openflow::{
+    Body, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId, MultipartReply,
+    MultipartReplyBody, MultipartRequest, MultipartRequestBody, PacketIn, PortNo, PortStatus,
+};
+use tapswitch_wire::MacAddr;
+
+mod read_back;
+mod report;
+mod sync;
+
+use crate::desired::Desired;
+use crate::held::Held;
+use crate::hosts::{HostKey, Hosts, Seen};
+use crate::learn;
+use crate::ledger::Ledger;
+use crate::outbox::{Failure, Outbox, Request};
+use crate::overlap::{Closure, PolicyId, Tap};
+use crate::ports::Ports;
+use crate::rule::{Cookie, FlowId, Kind, OUR_TAPS};
+use crate::translate::{Station, host_rules, read_source, source_rule};
+use crate::{BudgetError, Event, Limits, Millis, StatsToken, Ticket};
+use read_back::ReadBack;
+
+/// One switch.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    id: DatapathId,
+    link: Link,
+    pub(crate) ports: Ports,
+    pub(crate) hosts: Hosts,
+    /// MAC addresses of hosts to which copies go.
+    monitors: BTreeSet<MacAddr>,
+    /// The policies that shall be applied here, in the order in which they were added.
+    wanted: Vec<Tap>,
+    /// Those that are, by the rules in `desired`.
+    closure: Closure,
+    /// Those that do not fit the budget.
+    over_budget: Vec<(PolicyId, BudgetError)>,
+    /// Whether others are wanted than are applied.
+    is_stale: bool,
+    /// Policies that the switch refused, and why.
+    failed: HashMap<PolicyId, String>,
+    /// Policies that are in force when this barrier is reached.
+    installing: HashMap<PolicyId, Ticket>,
+    /// Groups whose last counters can be asked for when this barrier is reached.
+    idle_groups: Vec<(Ticket, GroupId)>,
+    /// What the switch refused since the last barrier.
+    failures: Vec<Failure>,
+    desired: Desired,
+    held: Held,
+    pub(crate) ledger: Ledger,
+    outbox: Outbox,
+    pub(crate) signals: Signals,
+    stats_at: Option<Millis>,
+    repair_at: Option<Millis>,
+    give_up_at: Option<Millis>,
+    refusals: u64,
+}
+
+/// How far the connection is.
+#[derive(Debug)]
+enum Link {
+    Down,
+    Reading(Box<ReadBack>),
+    Read(Box<ReadBack>),
+    Up,
+}
+
+/// What whoever owns the switch should look at.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    /// Ports, or the connection, changed: monitors may be elsewhere.
+    pub(crate) ports_moved: bool,
+    /// Hosts changed: monitors that are named by them may be elsewhere.
+    pub(crate) hosts_moved: bool,
+    /// Policies may be doing otherwise.
+    pub(crate) has_news: bool,
+    /// Requests for counters that were answered, or will not be.
+    pub(crate) answered: Vec<StatsToken>,
+    /// What happened.
+    pub(crate) events: Vec<Event>,
+}
+
+impl Switch {
+    /// A switch of which nothing is known.
+    pub(crate) fn new(id: DatapathId) -> Self {
+        Self {
+            id,
+            link: Link::Down,
+            ports: Ports::default(),
+            hosts: Hosts::default(),
+            monitors: BTreeSet::new(),
+            wanted: Vec::new(),
+            closure: Closure::default(),
+            over_budget: Vec::new(),
+            is_stale: false,
+            failed: HashMap::new(),
+            installing: HashMap::new(),
+            idle_groups: Vec::new(),
+            failures: Vec::new(),
+            desired: Desired::default(),
+            held: Held::default(),
+            ledger: Ledger::default(),
+            outbox: Outbox::default(),
+            signals: Signals::default(),
+            stats_at: None,
+            repair_at: None,
+            give_up_at: None,
+            refusals: 0,
+        }
+    }
+
+    /// The switch connected.
+    pub(crate) fn handle_connected(&mut self, limits: &Limits, now: Millis) {
+        self.handle_lost();
+        self.failed.clear();
+        self.start_reading(true, limits, now);
+    }
+
+    /// The connection is lost.
+    pub(crate) fn handle_disconnected(&mut self) {
+        self.handle_lost();
+        self.signals.events.push(Event::SwitchDown { switch: self.id });
+    }
+
+    /// An answer came.
+    pub(crate) fn handle_reply(
+        &mut self,
+        ticket: Ticket,
+        body: &Body,
+        limits: &Limits,
+        now: Millis,
+    ) {
+        match (self.outbox.take(ticket), body) {
+            (Some(Request::Barrier), Body::BarrierReply) => self.handle_barrier(ticket, now),
+            (Some(request), Body::MultipartReply(reply)) => {
+                self.handle_multipart(ticket, &request, reply, limits);
+            }
+            _ => {}
+        }
+    }
+
+    /// What was sent failed.
+    pub(crate) fn handle_error(&mut self, ticket: Ticket, kind: ErrorKind, limits: &Limits) {
+        match self.outbox.take(ticket) {
+            None => {}
+            Some(request @ (Request::Rule(..) | Request::Group(..) | Request::Deletion)) => {
+                self.failures.push(Failure { ticket, request, kind });
+            }
+            Some(Request::RuleStats(token) | Request::GroupStats(token)) => {
+                self.signals.answered.extend(token);
+            }
+            Some(Request::LastGroupStats(group)) => self.delete_group(group),
+            Some(request) => self.handle_unreadable(&request, kind, limits),
+        }
+    }
+
+    /// The switch sent something up.
+    pub(crate) fn handle_packet_in(&mut self, packet_in: &PacketIn, limits: &Limits, now: Millis) {
+        if self.is_down() || !Cookie(packet_in.cookie).is_ours() {
+            return;
+        }
+        let sighting = learn::sighting(packet_in);
+        let Some(sighting) = sighting.filter(|sighting| self.ports.is_up(sighting.port)) else {
+            return;
+        };
+        let (seen, has_address) = self.hosts.handle_sighting(sighting, limits, now);
+        if let Seen::Moved { from } = seen {
+            self.remove_host_rules(self.station(sighting.key, from));
+        }
+        if matches!(seen, Seen::New | Seen::Moved { .. }) {
+            self.insert_host_rules(self.station(sighting.key, sighting.port));
+        }
+        self.signals.hosts_moved |= has_address || !matches!(seen, Seen::Before | Seen::Refused);
+    }
+
+    /// A port came, went or changed.
+    pub(crate) fn handle_port_status(&mut self, status: &PortStatus, limits: &Limits) {
+        if self.ports.handle_status(status, limits.max_ports) {
+            self.forget_behind(status.desc.port_no);
+        }
+        self.signals.ports_moved = true;
+    }
+
+    /// A rule is gone.
+    pub(crate) fn handle_flow_removed(
+        &mut self,
+        removed: &FlowRemoved,
+        limits: &Limits,
+        now: Millis,
+    ) {
+        let cookie = Cookie(removed.cookie);
+        if self.is_down() || !cookie.is_ours() {
+            return;
+        }
+        let id = FlowId::new(removed.table_id, removed.priority, removed.match_fields.clone());
+        let is_idle = removed.reason == FlowRemovedReason::IDLE_TIMEOUT;
+        if self.ledger.handle_removed(&id, removed) {
+            return;
+        }
+        let was_held = self.held.forget_rule(&id);
+        if cookie.is(Kind::Source) && is_idle {
+            self.handle_idle_host(&id);
+        } else if was_held {
+            // Somebody else deleted it. Whoever that was may go on, so look again later.
+            self.repair_at.get_or_insert(now.plus(limits.repair_delay));
+        }
+    }
+
+    /// Time passed.
+    pub(crate) fn handle_timeout(&mut self, limits: &Limits, now: Millis) {
+        self.handle_slow_reading(limits, now);
+        if self.repair_at.is_some_and(|at| at <= now) && self.is_up() {
+            self.repair_at = None;
+            self.start_reading(false, limits, now);
+        }
+        if self.stats_at.is_some_and(|at| at <= now) {
+            self.stats_at = limits.stats_interval.map(|interval| now.plus(interval));
+            if !self.closure.taps().is_empty() {
+                self.ask_stats(None);
+            }
+        }
+        if self.give_up_at.is_some_and(|at| at <= now) {
+            self.give_up(limits.final_counts_wait, now);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] may have something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Millis> {
+        let has_taps = !self.closure.taps().is_empty() && self.is_up();
+        let stats_at = self.stats_at.filter(|_| has_taps);
+        let repair_at = self.repair_at.filter(|_| self.is_up());
+        [self.reading_deadline(), stats_at, repair_at, self.give_up_at].into_iter().flatten().min()
+    }
+
+    /// What the switch is sent next.
+    pub(crate) fn poll_transmit(&mut self) -> Option<(Ticket, Body)> {
+        self.outbox.poll()
+    }
+
+    /// Asks for counters. Returns how many answers will come.
+    pub(crate) fn ask_stats(&mut self, token: Option<StatsToken>) -> usize {
+        if !self.is_up() {
+            return 0;
+        }
+        let (cookie, cookie_mask) = OUR_TAPS;
+        let rules = FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() };
+        self.ask(MultipartRequestBody::Flow(rules), Request::RuleStats(token));
+        self.ask(MultipartRequestBody::Group(GroupId::ALL), Request::GroupStats(token));
+        2
+    }
+
+    /// The policies that shall be applied here, in the order in which they were added.
+    pub(crate) fn set_wanted(&mut self, wanted: Vec<Tap>) {
+        self.is_stale |= self.wanted != wanted;
+        self.wanted = wanted;
+    }
+
+    /// The hosts to which copies go; they are not forgotten however silent they are.
+    pub(crate) fn set_monitors(&mut self, monitors: BTreeSet<MacAddr>) {
+        let changed: Vec<_> = self.monitors.symmetric_difference(&monitors).copied().collect();
+        let hosts = changed.iter().flat_map(|mac| self.hosts.with_mac(*mac));
+        let hosts: Vec<_> = hosts.map(|(key, host)| (key, host.port)).collect();
+        for (key, port) in &hosts {
+            self.desired.remove(&source_rule(self.station(*key, *port)));
+        }
+        self.monitors = monitors;
+        for (key, port) in hosts {
+            self.desired.insert(source_rule(self.station(key, port)));
+        }
+    }
+
+    /// Whether the switch is connected and told what it holds.
+    pub(crate) const fn is_up(&self) -> bool {
+        match &self.link {
+            Link::Up | Link::Read(_) => true,
+            Link::Reading(read) => !read.is_first,
+            Link::Down => false,
+        }
+    }
+
+    /// Whether the switch is not connected.
+    pub(crate) const fn is_down(&self) -> bool {
+        matches!(self.link, Link::Down)
+    }
+
+    fn handle_lost(&mut self) {
+        self.link = Link::Down;
+        let lost = self.outbox.clear().into_iter().filter_map(|request| match request {
+            Request::RuleStats(token) | Request::GroupStats(token) => token,
+            _ => None,
+        });
+        self.signals.answered.extend(lost);
+        self.ledger.handle_disconnected();
+        self.installing.clear();
+        self.idle_groups.clear();
+        self.failures.clear();
+        self.repair_at = None;
+        self.signals.ports_moved = true;
+        self.signals.has_news = true;
+    }
+
+    /// Gives up waiting for last counters that should have come.
+    fn give_up(&mut self, wait: Millis, now: Millis) {
+        let since = Millis(now.0.saturating_sub(wait.0) + 1);
+        self.ledger.give_up_before(since);
+        for group in self.ledger.give_up_groups_before(since) {
+            self.delete_group(group);
+        }
+        self.give_up_at = self.ledger.closing_since().map(|since| since.plus(wait));
+    }
+
+    fn handle_multipart(
+        &mut self,
+        ticket: Ticket,
+        request: &Request,
+        reply: &MultipartReply,
+        limits: &Limits,
+    ) {
+        match (request, &reply.body) {
+            (Request::RuleStats(token), MultipartReplyBody::Flow(rules)) => {
+                for stats in rules.iter().filter(|stats| Cookie(stats.cookie).is_ours()) {
+                    let matching = stats.match_fields.clone();
+                    let id = FlowId::new(stats.table_id, stats.priority, matching);
+                    self.ledger.handle_rule_stats(&id, stats, ticket);
+                }
+                self.signals.answered.extend(*token);
+            }
+            (Request::GroupStats(token), MultipartReplyBody::Group(groups)) => {
+                groups.iter().for_each(|stats| self.ledger.handle_group_stats(stats, ticket));
+                self.signals.answered.extend(*token);
+            }
+            (Request::LastGroupStats(group), MultipartReplyBody::Group(groups)) => {
+                let own = groups.iter().filter(|stats| stats.group_id == *group);
+                own.for_each(|stats| self.ledger.handle_group_stats(stats, ticket));
+                self.delete_group(*group);
+            }
+            _ => self.handle_read(request, reply, limits),
+        }
+    }
+
+    /// A host's rule was idle: the host is forgotten, unless copies go to it.
+    fn handle_idle_host(&mut self, id: &FlowId) {
+        let Some((key, port)) = read_source(id) else {
+            return;
+        };
+        if self.hosts.find(key).is_none_or(|host| host.port != port) {
+            return;
+        }
+        match self.monitors.contains(&key.mac) {
+            true => self.desired.touch(id.clone().into()),
+            false => self.forget_host(key),
+        }
+    }
+
+    fn forget_behind(&mut self, port: PortNo) {
+        self.hosts.behind(port).into_iter().for_each(|key| self.forget_host(key));
+    }
+
+    fn forget_host(&mut self, key: HostKey) {
+        let Some(host) = self.hosts.remove(key) else {
+            return;
+        };
+        self.remove_host_rules(self.station(key, host.port));
+        self.signals.hosts_moved = true;
+    }
+
+    fn insert_host_rules(&mut self, station: Station) {
+        let rules = host_rules(station, self.closure.regions());
+        rules.into_iter().for_each(|rule| self.desired.insert(rule));
+    }
+
+    fn remove_host_rules(&mut self, station: Station) {
+        let rules = host_rules(station, self.closure.regions());
+        rules.iter().for_each(|rule| self.desired.remove(rule));
+    }
+
+    fn station(&self, key: HostKey, port: PortNo) -> Station {
+        Station { key, port, is_monitor: self.monitors.contains(&key.mac) }
+    }
+
+    fn ask(&mut self, body: MultipartRequestBody, request: Request) {
+        self.outbox.send(Body::MultipartRequest(MultipartRequest::new(body)), request);
+    }
+}

@@ -1,0 +1,235 @@
+//! Reading what a switch holds, and taking it over.
+//!
+//! A switch that connects may be new, or have lost its tables; it may hold everything from before,
+//! from this life of the controller or an earlier one. All of that is one procedure: ask for ports,
+//! rules, groups and counters, believe what is there, and send the difference. Hosts are read from
+//! the rules that know them, so that a controller that starts again disturbs nothing.
+
+use std::collections::{HashMap, HashSet};
+
+use tapswitch_openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, GroupStats};
+use tapswitch_openflow::{
+    Body, ErrorKind, GroupId, MultipartReply, MultipartReplyBody, MultipartRequestBody,
+};
+
+use super::{Link, Switch};
+use crate::group::is_in_range;
+use crate::held::group_of;
+use crate::hosts::Sighting;
+use crate::outbox::Request;
+use crate::rule::{Cookie, FlowId, Kind, OURS};
+use crate::translate::{base_rules, read_source};
+use crate::{Event, Limits, Millis};
+
+/// What a switch told so far.
+#[derive(Debug, Default)]
+pub(super) struct ReadBack {
+    /// The switch just connected; else it is read again since somebody changed it.
+    pub(super) is_first: bool,
+    since: Millis,
+    deadline: Millis,
+    has_ports: bool,
+    rules: Option<Vec<FlowStats>>,
+    groups: Option<Vec<GroupDesc>>,
+    counters: Option<Vec<GroupStats>>,
+}
+
+impl ReadBack {
+    const fn is_whole(&self) -> bool {
+        self.has_ports && self.rules.is_some() && self.groups.is_some() && self.counters.is_some()
+    }
+}
+
+impl Switch {
+    /// Asks for what the switch holds.
+    pub(super) fn start_reading(&mut self, is_first: bool, limits: &Limits, now: Millis) {
+        let deadline = now.plus(limits.read_back_wait);
+        let read = ReadBack { is_first, since: now, deadline, ..ReadBack::default() };
+        self.link = Link::Reading(Box::new(read));
+        let (cookie, cookie_mask) = OURS;
+        let rules = FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() };
+        self.outbox.send(Body::BarrierRequest, Request::Barrier);
+        self.ask(MultipartRequestBody::PortDesc, Request::Ports);
+        self.ask(MultipartRequestBody::Flow(rules), Request::Rules);
+        self.ask(MultipartRequestBody::GroupDesc, Request::Groups);
+        self.ask(MultipartRequestBody::Group(GroupId::ALL), Request::GroupCounters);
+    }
+
+    /// The switch told some of what it holds.
+    pub(super) fn handle_read(
+        &mut self,
+        request: &Request,
+        reply: &MultipartReply,
+        limits: &Limits,
+    ) {
+        if let (Request::Ports, MultipartReplyBody::PortDesc(ports)) = (request, &reply.body) {
+            // At once: what the switch says of its ports from here on is newer.
+            let lost = self.ports.handle_description(ports, limits.max_ports);
+            lost.into_iter().for_each(|port| self.forget_behind(port));
+        }
+        let Link::Reading(read) = &mut self.link else {
+            return;
+        };
+        match (request, &reply.body) {
+            (Request::Ports, MultipartReplyBody::PortDesc(_)) => read.has_ports = true,
+            (Request::Rules, MultipartReplyBody::Flow(rules)) => {
+                let ours = rules.iter().filter(|rule| Cookie(rule.cookie).is_ours());
+                read.rules = Some(ours.cloned().collect());
+            }
+            (Request::Groups, MultipartReplyBody::GroupDesc(groups)) => {
+                let ours = groups.iter().filter(|group| is_in_range(group.group_id));
+                read.groups = Some(ours.cloned().collect());
+            }
+            (Request::GroupCounters, MultipartReplyBody::Group(groups)) => {
+                let ours = groups.iter().filter(|group| is_in_range(group.group_id));
+                read.counters = Some(ours.cloned().collect());
+            }
+            _ => return,
+        }
+        self.finish_reading(limits);
+    }
+
+    /// The switch does not tell some of what it holds: then that counts as nothing. A switch
+    /// without groups still forwards.
+    pub(super) fn handle_unreadable(
+        &mut self,
+        request: &Request,
+        kind: ErrorKind,
+        limits: &Limits,
+    ) {
+        let Link::Reading(read) = &mut self.link else {
+            return;
+        };
+        match request {
+            Request::Ports => read.has_ports = true,
+            Request::Rules => read.rules = Some(Vec::new()),
+            Request::Groups => read.groups = Some(Vec::new()),
+            Request::GroupCounters => read.counters = Some(Vec::new()),
+            _ => return,
+        }
+        let reason = format!("asked for what it holds ({request:?}): {kind}");
+        self.signals.events.push(Event::RuleRefused { switch: self.id, reason });
+        self.finish_reading(limits);
+    }
+
+    /// Complains about a switch that does not tell what it holds.
+    pub(super) fn handle_slow_reading(&mut self, limits: &Limits, now: Millis) {
+        let wait = limits.read_back_wait;
+        if let Link::Reading(read) = &mut self.link
+            && read.deadline <= now
+        {
+            read.deadline = now.plus(wait);
+            let seconds = wait.0 / 1000;
+            let reason = format!("it does not tell what it holds, {seconds} s after it was asked");
+            self.signals.events.push(Event::SwitchMisbehaved { switch: self.id, reason });
+        }
+    }
+
+    /// When the switch must have told what it holds.
+    pub(super) fn reading_deadline(&self) -> Option<Millis> {
+        match &self.link {
+            Link::Reading(read) => Some(read.deadline),
+            _ => None,
+        }
+    }
+
+    /// Believes what the switch told, and sends what is missing. From here on the switch is up.
+    pub(super) fn adopt(&mut self, read: ReadBack, limits: &Limits, now: Millis) {
+        let rules = read.rules.unwrap_or_default();
+        let groups = read.groups.unwrap_or_default();
+        let counters: HashMap<_, _> =
+            read.counters.iter().flatten().map(|stats| (stats.group_id, stats)).collect();
+        let before: HashSet<_> = self.closure.taps().keys().copied().collect();
+        self.start_over(limits);
+        let own = self.own_groups(&counters);
+        let unused = self.held.adopt(&rules, &groups, &own, &self.desired);
+        self.adopt_counters(&rules, &groups, &counters);
+        self.touch_all();
+        self.link = Link::Up;
+        self.stats_at = limits.stats_interval.map(|interval| now.plus(interval));
+        let barrier = self.send_difference(unused, limits, now);
+        let new =
+            self.closure.taps().keys().copied().filter(|id| read.is_first || !before.contains(id));
+        self.installing.extend(new.map(|id| (id, barrier)));
+        if read.is_first {
+            self.signals.events.push(Event::SwitchUp { switch: self.id });
+        }
+    }
+
+    /// Takes the hosts over as soon as everything was told: monitors may be named by them.
+    fn finish_reading(&mut self, limits: &Limits) {
+        if let Link::Reading(read) = &mut self.link
+            && read.is_whole()
+        {
+            let read = std::mem::take(read);
+            self.adopt_hosts(read.rules.as_deref().unwrap_or_default(), read.since, limits);
+            self.link = Link::Read(read);
+            self.signals.ports_moved = true;
+        }
+    }
+
+    /// Takes hosts from the rules that know them. A host whose rule is gone was silent for too
+    /// long, unless the switch lost all its rules, or the host was seen after it was asked.
+    fn adopt_hosts(&mut self, rules: &[FlowStats], since: Millis, limits: &Limits) {
+        let ids = rules.iter().map(|rule| {
+            let id = FlowId::new(rule.table_id, rule.priority, rule.match_fields.clone());
+            (id, Cookie(rule.cookie))
+        });
+        let (sources, others): (Vec<_>, Vec<_>) =
+            ids.partition(|(_, cookie)| cookie.is(Kind::Source));
+        let placed: HashMap<_, _> = sources.iter().filter_map(|(id, _)| read_source(id)).collect();
+        let has_base = base_rules().iter().any(|(base, _)| others.iter().any(|(id, _)| id == base));
+        let gone: Vec<_> = self
+            .hosts
+            .iter()
+            .filter(|(key, host)| {
+                let is_stale = has_base && !placed.contains_key(key);
+                !self.ports.is_up(host.port) || is_stale && host.last_seen < since
+            })
+            .map(|(key, _)| key)
+            .collect();
+        gone.into_iter().for_each(|key| self.forget_host(key));
+        for (key, port) in placed {
+            let is_newer = self.hosts.find(key).is_some_and(|host| host.last_seen >= since);
+            if self.ports.is_up(port) && !is_newer {
+                let sighting = Sighting { key, port, address: None };
+                self.hosts.handle_sighting(sighting, limits, since);
+            }
+        }
+    }
+
+    /// Groups that are ours although no rule of ours may name them: those that we made, and those
+    /// of our numbers that nobody uses, left by an earlier life.
+    fn own_groups(&self, counters: &HashMap<GroupId, &GroupStats>) -> HashSet<GroupId> {
+        let left = counters.values().filter(|stats| stats.ref_count == 0);
+        let known = self.held.groups().map(|(_, id)| id).chain(self.ledger.group_ids());
+        left.map(|stats| stats.group_id).chain(known).collect()
+    }
+
+    fn adopt_counters(
+        &mut self,
+        rules: &[FlowStats],
+        groups: &[GroupDesc],
+        counters: &HashMap<GroupId, &GroupStats>,
+    ) {
+        let there: HashSet<_> = groups.iter().map(|group| group.group_id).collect();
+        self.ledger.retain(|id| self.held.has_rule(id), |id| there.contains(&id));
+        for stats in rules {
+            let id = FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone());
+            let goal = self.desired.find(&id).and_then(|rule| group_of(&rule.outcome));
+            if let Some(key) = goal {
+                self.ledger.adopt_rule(&id.into(), key, stats);
+            }
+        }
+        for (key, id) in self.held.groups() {
+            self.ledger.adopt_group(id, key, counters.get(&id).copied());
+        }
+    }
+
+    /// Every rule must be compared.
+    fn touch_all(&mut self) {
+        let ids = self.desired.ids().chain(self.held.rule_ids());
+        let ids: Vec<_> = ids.cloned().collect();
+        ids.into_iter().for_each(|id| self.desired.touch(id));
+    }
+}

@@ -1,0 +1,49 @@
+//! What is told of a switch.
+
+use tapswitch_openflow::PortNo;
+
+use super::Switch;
+use crate::{HostReport, MonitorPort, PortReport, SwitchReport};
+
+impl Switch {
+    /// The switch, for people.
+    pub(crate) fn report(&self) -> SwitchReport {
+        let ports = self.ports.iter().map(|(number, port)| PortReport {
+            port: number.to_string(),
+            name: port.name.clone(),
+            is_up: port.is_up,
+        });
+        SwitchReport {
+            switch: self.id,
+            is_connected: !self.is_down(),
+            ports: ports.collect(),
+            hosts: self.hosts.count(),
+            hosts_refused: self.hosts.refused(),
+            address_conflicts: self.hosts.conflicts(),
+            rules: self.held.rule_count(),
+            groups: self.held.groups().count(),
+            refusals: self.refusals,
+        }
+    }
+
+    /// Its hosts, for people.
+    pub(crate) fn host_reports(&self) -> impl Iterator<Item = HostReport> {
+        self.hosts.iter().map(|(key, host)| HostReport {
+            switch: self.id,
+            port: host.port.to_string(),
+            port_name: self.port_name(host.port),
+            mac: key.mac,
+            vlan: key.vlan,
+            addresses: host.addresses.clone(),
+        })
+    }
+
+    /// A port where copies go, for people.
+    pub(crate) fn monitor_port(&self, port: PortNo) -> MonitorPort {
+        MonitorPort { switch: self.id, port: port.0, name: self.port_name(port) }
+    }
+
+    fn port_name(&self, port: PortNo) -> String {
+        self.ports.find(port).map(|port| port.name.clone()).unwrap_or_default()
+    }
+}

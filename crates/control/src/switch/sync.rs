@@ -1,0 +1,270 @@
+//! Sending differences, and what comes of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tapswitch_openflow::{Body, ErrorKind, GroupId, MultipartRequestBody};
+
+use super::{Link, Switch};
+use crate::desired::Desired;
+use crate::group::{self, GroupKey};
+use crate::held::group_of;
+use crate::outbox::{Failure, Request};
+use crate::overlap::{Budget, Closure, PolicyId, Tap};
+use crate::region::Region;
+use crate::rule::{FlowId, Rule};
+use crate::text::switch_name;
+use crate::translate::{base_rules, copies_rule, region_rule};
+use crate::{BudgetError, Event, Limits, Millis, PolicyState, Ticket};
+
+impl Switch {
+    /// Makes the switch hold what it shall, as far as it does not.
+    ///
+    /// Policies that go, go first: then a rule that stays where it was keeps its policies, and its
+    /// counters count for the same ones all along.
+    pub(crate) fn flush(&mut self, limits: &Limits, now: Millis) {
+        if let Link::Read(read) = &mut self.link {
+            let read = std::mem::take(&mut **read);
+            return self.adopt(read, limits, now);
+        }
+        if !matches!(self.link, Link::Up) {
+            return;
+        }
+        self.shrink(limits);
+        if self.is_stale {
+            self.change_taps(limits, now);
+        }
+        if self.desired.has_changed() {
+            self.send_difference(Vec::new(), limits, now);
+        }
+    }
+
+    /// How a policy that shall be applied here is doing.
+    pub(crate) fn tap_state(&self, policy: PolicyId) -> PolicyState {
+        let over_budget = self.over_budget.iter().find(|(id, _)| *id == policy);
+        if let Some(reason) = self.failed.get(&policy) {
+            PolicyState::Failed { reason: reason.clone() }
+        } else if let Some((_, error)) = over_budget {
+            PolicyState::Failed { reason: error.to_string() }
+        } else if self.installing.contains_key(&policy) || !self.is_applied(policy) {
+            PolicyState::Installing
+        } else {
+            PolicyState::Active
+        }
+    }
+
+    /// Whether a policy fits beside those that are applied.
+    pub(crate) fn check_budget(&self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
+        let host_count = |region: &Region| self.hosts.count_reached(region);
+        self.closure.check(tap, self.budget(limits), host_count).map(|_| ())
+    }
+
+    /// Everything before a barrier is done, or was refused.
+    pub(super) fn handle_barrier(&mut self, barrier: Ticket, now: Millis) {
+        self.outbox.handle_barrier(barrier);
+        for failure in std::mem::take(&mut self.failures) {
+            self.handle_failure(failure);
+        }
+        self.installing.retain(|_, awaited| *awaited > barrier);
+        self.signals.has_news = true;
+        let (reached, later) =
+            std::mem::take(&mut self.idle_groups).into_iter().partition(|(at, _)| *at <= barrier);
+        self.idle_groups = later;
+        let reached: Vec<(Ticket, GroupId)> = reached;
+        for (_, group) in reached {
+            self.ledger.close_group(group, now);
+            self.ask(MultipartRequestBody::Group(group), Request::LastGroupStats(group));
+        }
+    }
+
+    /// The last counters of a group were read, or cannot be.
+    pub(super) fn delete_group(&mut self, group: GroupId) {
+        self.ledger.finish_group(group);
+        self.held.forget_group(group, None);
+        self.outbox.send(Body::GroupMod(group::delete(group)), Request::Deletion);
+    }
+
+    /// Makes the desired rules anew, from all that is known.
+    pub(super) fn start_over(&mut self, limits: &Limits) {
+        self.closure = Closure::default();
+        self.desired = Desired::default();
+        base_rules().into_iter().for_each(|rule| self.desired.insert(rule));
+        let hosts: Vec<_> = self.hosts.iter().map(|(key, host)| (key, host.port)).collect();
+        hosts.into_iter().for_each(|(key, port)| self.insert_host_rules(self.station(key, port)));
+        self.add_missing(limits);
+    }
+
+    /// Sends the difference, and a barrier behind it.
+    pub(super) fn send_difference(
+        &mut self,
+        mut idle_groups: Vec<GroupId>,
+        limits: &Limits,
+        now: Millis,
+    ) -> Ticket {
+        let difference = self.held.reconcile(&mut self.desired);
+        for (id, key) in difference.groups {
+            let body = Body::GroupMod(key.add(id));
+            let ticket = self.outbox.send(body, Request::Group(id, key.clone()));
+            self.ledger.open_group(id, &key, ticket);
+        }
+        for (id, rule) in difference.adds {
+            self.send_rule(&id, &rule, now);
+        }
+        for id in difference.deletes {
+            self.send_deletion(&id, now);
+        }
+        let barrier = self.outbox.send(Body::BarrierRequest, Request::Barrier);
+        idle_groups.extend(difference.idle_groups);
+        self.idle_groups.extend(idle_groups.into_iter().map(|group| (barrier, group)));
+        self.give_up_at.get_or_insert(now.plus(limits.final_counts_wait));
+        barrier
+    }
+
+    /// Adds a rule, or replaces it. A rule that makes copies for other policies is not replaced but
+    /// deleted first: its counters are theirs. Nothing is missed meanwhile, for such a rule has
+    /// just become, or still is, the shadow of one with the same match and a higher priority.
+    fn send_rule(&mut self, id: &Arc<FlowId>, rule: &Rule<GroupId>, now: Millis) {
+        let goal = self.desired.find(id).and_then(|goal| group_of(&goal.outcome).cloned());
+        if goal.as_ref().is_some_and(|key| self.ledger.counts_for_others(id, key)) {
+            self.send_deletion(id, now);
+        }
+        let request = Request::Rule(id.clone(), goal.clone());
+        let ticket = self.outbox.send(Body::FlowMod(rule.add(id)), request);
+        if let Some(key) = goal {
+            self.ledger.open_rule(id, &key, ticket);
+        }
+    }
+
+    fn send_deletion(&mut self, id: &Arc<FlowId>, now: Millis) {
+        self.outbox.send(Body::FlowMod(id.delete()), Request::Deletion);
+        self.ledger.close_rule(id, now);
+    }
+
+    fn is_applied(&self, policy: PolicyId) -> bool {
+        self.closure.taps().contains_key(&policy)
+    }
+
+    fn budget(&self, limits: &Limits) -> Budget {
+        Budget {
+            max_regions: limits.max_regions,
+            rules_left: limits.max_tap_rules.saturating_sub(self.desired.tap_count()),
+        }
+    }
+
+    /// Goes from the policies that are applied to those that are wanted: first those that go, then
+    /// those that come.
+    fn change_taps(&mut self, limits: &Limits, now: Millis) {
+        self.remove_unwanted();
+        if self.desired.has_changed() {
+            self.send_difference(Vec::new(), limits, now);
+        }
+        let new = self.add_missing(limits);
+        if !new.is_empty() {
+            let barrier = self.send_difference(Vec::new(), limits, now);
+            self.installing.extend(new.into_iter().map(|id| (id, barrier)));
+        }
+    }
+
+    /// Takes away what is not wanted any more or was refused, and follows monitors that moved.
+    fn remove_unwanted(&mut self) {
+        let wanted = self.wanted.iter().filter(|tap| !self.failed.contains_key(&tap.id));
+        let wanted: HashMap<_, _> = wanted.map(|tap| (tap.id, tap.monitor)).collect();
+        let applied = self.closure.taps().iter().map(|(id, tap)| (*id, tap.monitor));
+        let applied: Vec<_> = applied.collect();
+        for (id, monitor) in applied {
+            match wanted.get(&id) {
+                None => self.closure.remove(id),
+                Some(wanted) if *wanted != monitor => self.closure.move_monitor(id, *wanted),
+                Some(_) => {}
+            }
+        }
+        self.apply_changes();
+    }
+
+    /// Adds what is wanted and missing, as far as the budget goes. Returns what was added.
+    fn add_missing(&mut self, limits: &Limits) -> Vec<PolicyId> {
+        (self.is_stale, self.signals.has_news) = (false, true);
+        self.over_budget.clear();
+        let is_missing =
+            |tap: &&Tap| !self.is_applied(tap.id) && !self.failed.contains_key(&tap.id);
+        let missing: Vec<_> = self.wanted.iter().filter(is_missing).cloned().collect();
+        let mut added = Vec::new();
+        for tap in missing {
+            let (id, budget) = (tap.id, self.budget(limits));
+            match self.closure.add(tap, budget, |region| self.hosts.count_reached(region)) {
+                Ok(()) => added.push(id),
+                Err(error) => self.over_budget.push((id, error)),
+            }
+            self.apply_changes();
+        }
+        added
+    }
+
+    /// Gives up the newest policies while there are too many rules: hosts may come after policies.
+    fn shrink(&mut self, limits: &Limits) {
+        let max = limits.max_tap_rules;
+        while self.desired.tap_count() > max
+            && let Some(newest) = self.closure.taps().keys().next_back().copied()
+        {
+            self.closure.remove(newest);
+            self.apply_changes();
+            self.over_budget.push((newest, BudgetError::Outgrown { max }));
+            self.signals.has_news = true;
+        }
+    }
+
+    /// Makes the desired rules follow the closure. What goes, goes first: it may make room for what
+    /// comes in its place.
+    fn apply_changes(&mut self) {
+        let changes = self.closure.take_changes();
+        for old in changes.iter().filter_map(|(old, _)| old.as_ref()) {
+            self.desired.remove(&region_rule(old));
+            for (key, port) in self.hosts.reached(&old.region) {
+                self.desired.remove(&copies_rule(old, key, port));
+            }
+        }
+        for new in changes.iter().filter_map(|(_, new)| new.as_ref()) {
+            self.desired.insert(region_rule(new));
+            for (key, port) in self.hosts.reached(&new.region) {
+                self.desired.insert(copies_rule(new, key, port));
+            }
+        }
+    }
+
+    /// The switch refused something. A policy that it concerns is given up as a whole: the newest,
+    /// since what was there before worked without it.
+    fn handle_failure(&mut self, failure: Failure) {
+        let Failure { ticket, request, kind } = failure;
+        self.refusals += 1;
+        let (key, what) = match request {
+            Request::Rule(id, key) => {
+                let what = format!("a rule of table {} with priority {}", id.table, id.priority);
+                match self.ledger.cancel_rule(&id, ticket) {
+                    true => self.held.distrust_rule(id),
+                    false => _ = self.held.forget_rule(&id),
+                }
+                (key, what)
+            }
+            Request::Group(id, key) => {
+                self.held.forget_group(id, Some(&key));
+                self.ledger.cancel_group(id);
+                (Some(key), format!("group {id}"))
+            }
+            _ => (None, "a deletion".to_owned()),
+        };
+        self.blame(key.as_deref(), &what, kind);
+    }
+
+    fn blame(&mut self, key: Option<&GroupKey>, what: &str, kind: ErrorKind) {
+        let reason = format!("switch {} refused {what}: {kind}", switch_name(self.id));
+        let members = key.iter().flat_map(|key| key.members.iter());
+        match members.map(|member| member.policy).max() {
+            Some(policy) => {
+                let remedy = "; see its log, then delete the policy and add it again";
+                self.failed.entry(policy).or_insert_with(|| reason + remedy);
+                self.is_stale = true;
+            }
+            None => self.signals.events.push(Event::RuleRefused { switch: self.id, reason }),
+        }
+    }
+}

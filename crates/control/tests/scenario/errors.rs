@@ -1,0 +1,210 @@
+//! What is wrong is said, and does no harm.
+
+use crate::frames::{arp_request, tcp};
+use crate::world::{World, policy};
+use tapswitch_control::*;
+use tapswitch_openflow::*;
+
+fn refusal(world: &mut World, policy: TapPolicy) -> String {
+    world.control.add_policy(policy, WhenMissing::Refuse).unwrap_err().to_string()
+}
+
+#[test]
+fn unknown_monitors_are_refused_with_what_is_known() {
+    let mut world = World::new(3);
+    world.learn(1);
+    let cases = [
+        ("9", "there is no such port; known ports: 1 (p1), 2 (p2), 3 (p3)"),
+        ("mon0", "there is no such port"),
+        ("0x2/3", "no such switch is connected; connected: 0x1"),
+        ("10.0.0.9", "is not known yet: it has not sent ARP; name its port instead"),
+        ("2001:db8::9", "it has not sent neighbour discovery"),
+        ("02:00:00:00:00:09", "known hosts: 02:00:00:00:00:01 10.0.0.1 at port 1"),
+    ];
+    for (monitor, told) in cases {
+        let text = refusal(&mut world, policy("p", monitor));
+        assert!(text.starts_with(&format!("monitor {monitor}")) && text.contains(told), "{text}");
+    }
+    world.switch().set_link(3, false);
+    world.run();
+    assert!(refusal(&mut world, policy("p", "3")).contains("port 0x1/3 is down"));
+    world.disconnect(1);
+    assert!(refusal(&mut world, policy("p", "3")).contains("switch 0x1 is not connected"));
+    assert!(refusal(&mut world, policy("p", "9")).contains("no switch is connected"));
+    assert!(world.control.policies().is_empty());
+}
+
+#[test]
+fn monitors_that_could_be_several_are_refused() {
+    let mut world = World::new(3);
+    world.add_switch(2, 3);
+    let frame = arp_request(1, 2, None);
+    world.send(1, &frame);
+    world.model(2).receive(3, &frame);
+    world.run();
+    for (monitor, told) in [
+        ("3", "0x1/3, 0x2/3"),
+        ("p2", "0x1/2, 0x2/2"),
+        ("10.0.0.1", "0x1/1, 0x2/3"),
+        ("02:00:00:00:00:01", "0x1/1, 0x2/3"),
+    ] {
+        let text = refusal(&mut world, policy("p", monitor));
+        assert!(text.contains(&format!("any of {told}; name one of these")), "{text}");
+    }
+}
+
+#[test]
+fn names_are_unique_and_unknown_ones_are_told() {
+    let mut world = World::new(3);
+    let unknown = world.control.delete_policy("a").unwrap_err().to_string();
+    assert_eq!(unknown, "there is no policy named a; there are none");
+    world.tap(policy("a", "3"));
+    assert!(refusal(&mut world, policy("a", "2")).starts_with("name a: there is a policy"));
+    let unknown = world.control.policy("b").unwrap_err().to_string();
+    assert_eq!(unknown, "there is no policy named b; there are: a");
+}
+
+#[test]
+fn there_are_so_many_policies_only() {
+    let limits = Limits { max_policies: 2, ..Limits::default() };
+    let mut world = World::with_limits(3, limits);
+    world.tap(policy("a", "3"));
+    world.tap(policy("b", "3"));
+    assert!(refusal(&mut world, policy("c", "3")).contains("there are 2 policies"));
+}
+
+#[test]
+fn a_policy_beyond_the_budget_is_refused_and_the_others_stay() {
+    let limits = Limits { max_tap_rules: 4, ..Limits::default() };
+    let mut world = World::with_limits(4, limits);
+    world.learn(2);
+    world.tap(policy("all", "3"));
+    let tcp_too = TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "4") };
+    assert!(
+        refusal(&mut world, tcp_too)
+            .contains("it would need 6 more rules on the switch, and 1 are left")
+    );
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+}
+
+#[test]
+fn a_policy_that_outgrows_the_budget_fails_as_a_whole() {
+    let limits = Limits { max_tap_rules: 4, ..Limits::default() };
+    let mut world = World::with_limits(6, limits);
+    world.learn(1);
+    world.tap(policy("all", "5"));
+    world.tap(TapPolicy {
+        src_mac: Some("02:00:00:00:00:01".parse().unwrap()),
+        ..policy("one", "6")
+    });
+    assert_eq!(world.send(1, &tcp(1, 9).bytes()), [2, 3, 4, 5, 6]);
+    world.send(2, &arp_request(2, 1, None));
+    assert!(matches!(world.state("one"), PolicyState::Failed { .. }), "{:?}", world.state("one"));
+    assert_eq!(world.state("all"), PolicyState::Active);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 5]);
+}
+
+#[test]
+fn a_refused_rule_fails_its_policy_and_nothing_else() {
+    let mut world = World::new(5);
+    world.learn(2);
+    world.tap(policy("all", "3"));
+    let before = world.switch().state();
+    world.switch().refuse = Some(|body| match body {
+        Body::FlowMod(change) if change.priority == 1005 => Some(ErrorKind::OFPFMFC_TABLE_FULL),
+        _ => None,
+    });
+    let tcp_too = TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "4") };
+    world.control.add_policy(tcp_too, WhenMissing::Refuse).unwrap();
+    world.events.clear();
+    world.run();
+    let [Event::PolicyFailed { name, reason }] = &world.events[..] else {
+        panic!("{:?}", world.events)
+    };
+    assert!(name == "tcp" && reason.contains("switch 0x1 refused"), "{reason}");
+    assert!(reason.contains("OFPFMFC_TABLE_FULL"), "{reason}");
+    assert_eq!(world.switch().state(), before);
+    assert_eq!(world.state("all"), PolicyState::Active);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    let report = world.untap("tcp");
+    assert_eq!((report.matched, report.is_complete), (Counts::ZERO, true));
+}
+
+#[test]
+fn a_refused_group_fails_its_policy() {
+    let mut world = World::new(4);
+    world.learn(2);
+    let before = world.switch().state();
+    world.switch().refuse = Some(|body| match body {
+        Body::GroupMod(change) if change.command == GroupModCommand::Add => {
+            Some(ErrorKind::OFPGMFC_OUT_OF_GROUPS)
+        }
+        _ => None,
+    });
+    world.control.add_policy(policy("all", "3"), WhenMissing::Refuse).unwrap();
+    world.run();
+    assert!(matches!(world.state("all"), PolicyState::Failed { .. }));
+    assert_eq!(world.switch().state(), before);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2]);
+
+    world.switch().refuse = None;
+    world.disconnect(1);
+    world.connect(1);
+    assert_eq!(world.state("all"), PolicyState::Active, "a new connection is a new try");
+}
+
+#[test]
+fn a_refused_rule_of_no_policy_is_told() {
+    let mut world = World::new(4);
+    world.switch().refuse = Some(|body| match body {
+        Body::FlowMod(change) if change.priority == 100 => Some(ErrorKind::OFPFMFC_TABLE_FULL),
+        _ => None,
+    });
+    world.learn(1);
+    let told = world.events.iter().filter(|event| matches!(event, Event::RuleRefused { .. }));
+    assert_eq!(told.count(), 2);
+    assert_eq!(world.control.switches()[0].refusals, 2);
+    assert_eq!(world.send(2, &tcp(2, 1).bytes()), [1, 3, 4]);
+}
+
+#[test]
+fn a_switch_that_tells_nothing_is_complained_of() {
+    let mut control = Control::new(Limits::default());
+    let features = crate::model::Model::new(7, 1).features();
+    control.handle_connected(&features, Millis(0));
+    while control.poll_transmit().is_some() {}
+    let due = control.poll_timeout().unwrap();
+    assert_eq!(due, Millis(30_000));
+    control.handle_timeout(due);
+    let event = control.poll_event();
+    assert!(matches!(event, Some(Event::SwitchMisbehaved { .. })), "{event:?}");
+}
+
+#[test]
+fn packets_that_others_asked_for_teach_nothing() {
+    let mut world = World::new(3);
+    let foreign = Body::PacketIn(PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: 42,
+        reason: PacketInReason::ACTION,
+        table_id: TableId(0),
+        cookie: 42,
+        match_fields: Match::new().with(Oxm::InPort(PortNo(1))),
+        data: arp_request(1, 2, None),
+    });
+    world.control.handle_message(DatapathId(1), &foreign, world.now);
+    world.control.handle_message(DatapathId(77), &foreign, world.now);
+    world.run();
+    assert!(world.control.hosts().is_empty());
+}
+
+#[test]
+fn switches_that_are_gone_make_room() {
+    let limits = Limits { max_switches: 2, ..Limits::default() };
+    let mut world = World::with_limits(3, limits);
+    world.add_switch(2, 3);
+    world.disconnect(1);
+    world.add_switch(3, 3);
+    let ids: Vec<_> = world.control.switches().iter().map(|switch| switch.switch.0).collect();
+    assert_eq!(ids, [2, 3]);
+}

@@ -1,0 +1,148 @@
+//! Hosts are learned, found, and forgotten; forwarding never waits for it.
+
+use crate::frames::{arp_reply, arp_request, ethernet, ipv4, ipv6, mac, neighbor_discovery, tcp};
+use crate::world::World;
+use tapswitch_control::{HostReport, Limits};
+use tapswitch_wire::MacAddr;
+
+fn host(world: &World, mac: MacAddr) -> Option<HostReport> {
+    world.control.hosts().into_iter().find(|host| host.mac == mac)
+}
+
+fn port_of(world: &World, last: u8) -> Option<String> {
+    host(world, mac(last)).map(|host| host.port)
+}
+
+#[test]
+fn a_ping_finds_its_way() {
+    let mut world = World::new(3);
+    assert_eq!(world.send(1, &arp_request(1, 2, None)), [2, 3], "broadcast");
+    assert_eq!(world.send(2, &arp_reply(2, 1)), [1], "1 is known");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2], "2 is known");
+    assert_eq!(world.send(2, &tcp(2, 1).bytes()), [1]);
+    assert_eq!(world.send(1, &tcp(1, 9).bytes()), [2, 3], "9 is not");
+    assert_eq!(host(&world, mac(1)).unwrap().addresses, [ipv4(1)]);
+}
+
+#[test]
+fn known_hosts_do_not_bother_the_controller() {
+    let mut world = World::new(3);
+    world.learn(2);
+    world.switch().receive(1, &tcp(1, 2).bytes());
+    assert_eq!(world.switch().said, []);
+}
+
+#[test]
+fn frames_pass_before_the_controller_knows_anything() {
+    let mut world = World::new(3);
+    let sent = world.switch().receive(1, &tcp(1, 2).bytes());
+    assert_eq!(sent.len(), 2);
+    let again = world.switch().receive(1, &tcp(1, 2).bytes());
+    assert_eq!(again.len(), 2, "the packet-in still waits");
+    world.run();
+    assert_eq!(port_of(&world, 1).as_deref(), Some("1"));
+}
+
+#[test]
+fn neighbour_discovery_teaches_addresses() {
+    let mut world = World::new(3);
+    world.send(1, &neighbor_discovery(135, 1, 0xff, 2));
+    world.send(2, &neighbor_discovery(136, 2, 1, 2));
+    assert_eq!(host(&world, mac(1)).unwrap().addresses, [ipv6(1)]);
+    assert_eq!(host(&world, mac(2)).unwrap().addresses, [ipv6(2)]);
+}
+
+#[test]
+fn vlans_are_worlds_of_their_own() {
+    let mut world = World::new(3);
+    world.send(1, &arp_request(1, 2, Some(100)));
+    world.send(2, &arp_request(1, 2, Some(200)));
+    let hosts = world.control.hosts();
+    let places: Vec<_> = hosts.iter().map(|host| (host.vlan, host.port.as_str())).collect();
+    assert_eq!(places, [(Some(100), "1"), (Some(200), "2")]);
+    let to_1 = |vlan| tcp(3, 1).vlan_bytes(vlan);
+    assert_eq!(world.send(3, &to_1(Some(100))), [1]);
+    assert_eq!(world.send(3, &to_1(Some(200))), [2]);
+    assert_eq!(world.send(3, &to_1(None)), [1, 2]);
+}
+
+#[test]
+fn what_bridges_must_not_forward_is_dropped() {
+    let mut world = World::new(3);
+    let mut lldp = ethernet(1, 2, None, 0x88cc, &[0; 46]);
+    lldp[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, 0x0e]);
+    assert_eq!(world.send(1, &lldp), []);
+    assert!(world.control.hosts().is_empty());
+}
+
+#[test]
+fn a_host_that_moves_is_followed() {
+    let mut world = World::new(3);
+    world.learn(2);
+    assert_eq!(world.send(3, &arp_request(1, 2, None)), [1, 2]);
+    assert_eq!(port_of(&world, 1).as_deref(), Some("3"));
+    assert_eq!(world.send(2, &tcp(2, 1).bytes()), [3]);
+    let sources = world.switch().rules();
+    let of_1 = sources
+        .iter()
+        .filter(|rule| rule.match_fields.to_string().contains("dl_src=02:00:00:00:00:01"));
+    assert_eq!(of_1.count(), 1, "the place where it was is forgotten");
+}
+
+#[test]
+fn a_silent_host_is_forgotten_and_learned_again() {
+    let mut world = World::new(3);
+    world.learn(2);
+    let before = world.switch().state();
+    for _ in 0..4 {
+        world.pass(100_000);
+        world.send(1, &tcp(1, 2).bytes());
+    }
+    assert_eq!((port_of(&world, 1).is_some(), port_of(&world, 2)), (true, None));
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    world.send(2, &arp_reply(2, 1));
+    assert_eq!(world.switch().state(), before);
+}
+
+#[test]
+fn hosts_behind_a_port_go_with_it() {
+    let mut world = World::new(3);
+    world.learn(2);
+    world.switch().set_link(2, false);
+    world.run();
+    assert_eq!((port_of(&world, 1).is_some(), port_of(&world, 2)), (true, None));
+    world.switch().set_link(2, true);
+    world.send(2, &arp_reply(2, 1));
+    world.switch().remove_port(2);
+    world.run();
+    assert_eq!(port_of(&world, 2), None);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [3]);
+}
+
+#[test]
+fn forged_addresses_exhaust_nothing() {
+    let limits = Limits { max_hosts: 6, max_hosts_per_port: 3, ..Limits::default() };
+    let mut world = World::with_limits(3, limits);
+    for forged in 10..30 {
+        world.send(1, &arp_request(forged, 2, None));
+    }
+    world.send(2, &arp_request(2, 1, None));
+    assert_eq!(port_of(&world, 2).as_deref(), Some("2"), "there is room behind other ports");
+    let report = &world.control.switches()[0];
+    assert_eq!((report.hosts, report.hosts_refused), (4, 17));
+    assert_eq!(world.switch().rules().len(), 6 + 2 * 4);
+    assert_eq!(world.send(2, &tcp(2, 25).bytes()), [1, 3], "the others are flooded");
+}
+
+#[test]
+fn switches_learn_each_for_itself() {
+    let mut world = World::new(3);
+    world.add_switch(2, 3);
+    world.learn(1);
+    let frame = arp_request(1, 2, None);
+    world.model(2).receive(3, &frame);
+    world.run();
+    let places: Vec<_> =
+        world.control.hosts().into_iter().map(|host| (host.switch.0, host.port)).collect();
+    assert_eq!(places, [(1, "1".to_owned()), (2, "3".to_owned())]);
+}

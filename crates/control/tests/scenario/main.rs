@@ -1,0 +1,19 @@
+//! The control plane and switches: our datapath as the model, OpenFlow bytes in between.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
+
+mod frames;
+mod model;
+mod world;
+
+mod counters;
+mod errors;
+mod learning;
+mod property;
+mod reconnect;
+mod taps;

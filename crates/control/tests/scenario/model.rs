@@ -1,0 +1,340 @@
+//! A switch without I/O: our datapath, and as much of an OpenFlow agent as the control plane meets.
+
+use std::collections::BTreeMap;
+
+use tapswitch_datapath::{
+    Arrival, Counters, DropReason, Egress, FlowEntry, Forwarder, Frame, HEADROOM, MacLearning,
+    Millis, PacketInOrigin, Pipeline, Port, Removal, Sighting, View, WorkerIndex,
+};
+use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats};
+use tapswitch_openflow::*;
+use tapswitch_wire::{MacAddr, NetHeader};
+
+/// What left the switch.
+#[derive(Debug, Default)]
+struct Recorder {
+    sent: Vec<(u32, Vec<u8>)>,
+    packet_ins: Vec<(PacketInOrigin, Vec<u8>)>,
+}
+
+impl Egress for Recorder {
+    fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+        self.sent.push((port.0, bytes(frame)));
+        Ok(())
+    }
+
+    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+        self.packet_ins.push((*origin, bytes(frame)));
+        Ok(())
+    }
+
+    fn learn(&mut self, _: Sighting) {}
+}
+
+fn bytes(frame: &Frame<'_>) -> Vec<u8> {
+    [frame.head(), frame.rest()].concat()
+}
+
+/// A switch. What it says to the controller waits in `said`.
+pub(crate) struct Model {
+    pub(crate) id: u64,
+    pub(crate) pipeline: Pipeline,
+    forwarder: Forwarder,
+    macs: MacLearning,
+    pub(crate) now: Millis,
+    pub(crate) said: Vec<Message>,
+    /// Changes that came in.
+    pub(crate) changes: Vec<Body>,
+    /// Changes that are refused.
+    pub(crate) refuse: Option<fn(&Body) -> Option<ErrorKind>>,
+    /// Says nothing of rules that go.
+    pub(crate) is_mute_on_removal: bool,
+}
+
+impl Model {
+    /// A switch with ports 1 to `ports`, named p1, p2, ...
+    pub(crate) fn new(id: u64, ports: u32) -> Self {
+        let mut model = Self {
+            id,
+            pipeline: Pipeline::new(1),
+            forwarder: Forwarder::new(WorkerIndex(0)),
+            macs: MacLearning::new(Millis(300_000), 16),
+            now: Millis(1000),
+            said: Vec::new(),
+            changes: Vec::new(),
+            refuse: None,
+            is_mute_on_removal: false,
+        };
+        (1..=ports).for_each(|port| model.add_port(port));
+        model.said.clear();
+        model
+    }
+
+    pub(crate) fn features(&self) -> FeaturesReply {
+        FeaturesReply {
+            datapath_id: DatapathId(self.id),
+            n_buffers: 0,
+            n_tables: 254,
+            auxiliary_id: 0,
+            capabilities: Capabilities::FLOW_STATS,
+        }
+    }
+
+    pub(crate) fn add_port(&mut self, number: u32) {
+        let mac = MacAddr([2, 0xff, 0, 0, 0, number as u8]);
+        let port = Port::new(PortNo(number), format!("p{number}"), mac, 1500, 1);
+        self.say_port(PortReason::ADD, &port);
+        assert!(self.pipeline.set_port(port));
+    }
+
+    pub(crate) fn remove_port(&mut self, number: u32) {
+        let port = self.pipeline.remove_port(PortNo(number)).unwrap();
+        self.say_port(PortReason::DELETE, &port);
+    }
+
+    pub(crate) fn set_link(&mut self, number: u32, is_up: bool) {
+        let mut port = Port::clone(self.pipeline.snapshot().ports.find(PortNo(number)).unwrap());
+        port.state = if is_up { PortState::LIVE } else { PortState::LINK_DOWN };
+        self.say_port(PortReason::MODIFY, &port);
+        assert!(self.pipeline.set_port(port));
+    }
+
+    /// Forgets all rules and groups, as a switch does that starts again.
+    pub(crate) fn lose_tables(&mut self) {
+        let mut pipeline = Pipeline::new(1);
+        for port in self.pipeline.snapshot().ports.iter() {
+            pipeline.set_port(Port::clone(port));
+        }
+        self.pipeline = pipeline;
+        self.forwarder = Forwarder::new(WorkerIndex(0));
+    }
+
+    /// A frame comes in. Returns what leaves, by port.
+    pub(crate) fn receive(&mut self, port: u32, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
+        let arrival = Arrival {
+            in_port: PortNo(port),
+            meta: NetHeader::PLAIN,
+            buf: &mut buf,
+            start: HEADROOM,
+            beyond_len: 0,
+        };
+        let snapshot = self.pipeline.snapshot().clone();
+        let view = View { snapshot: &snapshot, macs: self.macs.table(), now: self.now };
+        let mut out = Recorder::default();
+        self.forwarder.handle(view, arrival, &mut out);
+        for (origin, frame) in out.packet_ins {
+            self.say(Body::PacketIn(packet_in(&origin, &frame)));
+        }
+        out.sent.sort();
+        out.sent
+    }
+
+    /// Time passes.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now = Millis(self.now.0 + ms);
+        let removals = self.pipeline.handle_timeout(self.now);
+        self.say_removals(removals);
+    }
+
+    /// The controller says something.
+    pub(crate) fn handle(&mut self, message: Message) {
+        let Message { xid, body } = message;
+        if let Err(error) = self.try_handle(xid, &body) {
+            let mut failed = Vec::new();
+            Message { xid, body }.encode(&mut failed).unwrap();
+            let body = Body::Error(ErrorMessage::about(error, &failed));
+            self.said.push(Message { xid, body });
+        }
+    }
+
+    fn try_handle(&mut self, xid: u32, body: &Body) -> Result<(), ErrorKind> {
+        Message { xid, body: body.clone() }.check().map_err(|error| error.kind)?;
+        if matches!(body, Body::FlowMod(_) | Body::GroupMod(_)) {
+            self.changes.push(body.clone());
+        }
+        if let Some(kind) = self.refuse.and_then(|refuse| refuse(body)) {
+            return Err(kind);
+        }
+        let removals = match body {
+            Body::FlowMod(change) => self.pipeline.handle_flow_mod(change, self.now)?,
+            Body::GroupMod(change) => self.pipeline.handle_group_mod(change, self.now)?,
+            Body::BarrierRequest => {
+                self.said.push(Message { xid, body: Body::BarrierReply });
+                return Ok(());
+            }
+            Body::MultipartRequest(request) => {
+                let reply = MultipartReply::new(self.describe(&request.body));
+                self.said.push(Message { xid, body: Body::MultipartReply(reply) });
+                return Ok(());
+            }
+            other => panic!("not for a switch: {other:?}"),
+        };
+        self.say_removals(removals);
+        Ok(())
+    }
+
+    fn describe(&self, request: &MultipartRequestBody) -> MultipartReplyBody {
+        let snapshot = self.pipeline.snapshot();
+        match request {
+            MultipartRequestBody::PortDesc => {
+                MultipartReplyBody::PortDesc(snapshot.ports.iter().map(|port| desc(port)).collect())
+            }
+            MultipartRequestBody::Flow(wanted) => {
+                let is_wanted =
+                    |rule: &&FlowStats| (rule.cookie ^ wanted.cookie) & wanted.cookie_mask == 0;
+                MultipartReplyBody::Flow(self.rules().iter().filter(is_wanted).cloned().collect())
+            }
+            MultipartRequestBody::GroupDesc => MultipartReplyBody::GroupDesc(self.groups()),
+            MultipartRequestBody::Group(wanted) => {
+                let groups = snapshot.groups.iter();
+                let groups = groups.filter(|group| *wanted == GroupId::ALL || *wanted == group.id);
+                let stats = groups.map(|group| {
+                    let rules = snapshot.tables(TableId::ALL).flat_map(|(_, table)| table.iter());
+                    let bucket_stats = group.buckets.iter().map(|b| bucket_counter(&b.counters));
+                    GroupStats {
+                        group_id: group.id,
+                        ref_count: rules.filter(|rule| rule.uses_group(group.id)).count() as u32,
+                        packet_count: group.counters.totals().frames,
+                        byte_count: group.counters.totals().bytes,
+                        duration_sec: 0,
+                        duration_nsec: 0,
+                        bucket_stats: bucket_stats.collect(),
+                    }
+                });
+                MultipartReplyBody::Group(stats.collect())
+            }
+            other => panic!("not asked by the control plane: {other:?}"),
+        }
+    }
+
+    /// All rules with their counters.
+    pub(crate) fn rules(&self) -> Vec<FlowStats> {
+        let tables = self.pipeline.snapshot().tables(TableId::ALL);
+        tables.flat_map(|(_, table)| table.iter()).map(|rule| flow_stats(rule)).collect()
+    }
+
+    /// All groups.
+    pub(crate) fn groups(&self) -> Vec<GroupDesc> {
+        let groups = self.pipeline.snapshot().groups.iter();
+        let desc = |group: &std::sync::Arc<tapswitch_datapath::Group>| GroupDesc {
+            group_type: group.kind,
+            group_id: group.id,
+            buckets: group.buckets.iter().map(|bucket| bucket.spec.clone()).collect(),
+        };
+        groups.map(desc).collect()
+    }
+
+    /// All rules and groups without counters, ages and the groups' numbers, in order.
+    pub(crate) fn state(&self) -> Vec<String> {
+        let groups = self.groups();
+        let texts: BTreeMap<_, _> = groups
+            .iter()
+            .map(|group| (format!("group:{}", group.group_id), buckets_text(group)))
+            .collect();
+        let rules = self.rules();
+        let mut lines: Vec<_> = rules
+            .iter()
+            .map(|rule| {
+                let fixed = FlowStats {
+                    packet_count: 0,
+                    byte_count: 0,
+                    duration_sec: 0,
+                    duration_nsec: 0,
+                    ..rule.clone()
+                };
+                let text = fixed.to_string();
+                texts.iter().fold(text, |text, (id, buckets)| text.replace(id.as_str(), buckets))
+            })
+            .collect();
+        lines.extend(texts.into_values());
+        lines.sort();
+        lines
+    }
+
+    fn say(&mut self, body: Body) {
+        self.said.push(Message { xid: 0, body });
+    }
+
+    fn say_port(&mut self, reason: PortReason, port: &Port) {
+        self.say(Body::PortStatus(PortStatus { reason, desc: desc(port) }));
+    }
+
+    fn say_removals(&mut self, removals: Vec<Removal>) {
+        for Removal { entry, reason } in removals {
+            if entry.flags.contains(FlowModFlags::SEND_FLOW_REM) && !self.is_mute_on_removal {
+                let stats = flow_stats(&entry);
+                self.say(Body::FlowRemoved(FlowRemoved {
+                    cookie: stats.cookie,
+                    priority: stats.priority,
+                    reason,
+                    table_id: stats.table_id,
+                    duration_sec: 0,
+                    duration_nsec: 0,
+                    idle_timeout: stats.idle_timeout,
+                    hard_timeout: stats.hard_timeout,
+                    packet_count: stats.packet_count,
+                    byte_count: stats.byte_count,
+                    match_fields: stats.match_fields,
+                }));
+            }
+        }
+    }
+}
+
+fn buckets_text(group: &GroupDesc) -> String {
+    let group = GroupDesc { group_id: GroupId(0), ..group.clone() };
+    format!("[{group}]")
+}
+
+fn flow_stats(rule: &FlowEntry) -> FlowStats {
+    let counted = rule.counters.totals();
+    FlowStats {
+        table_id: rule.table_id,
+        duration_sec: 0,
+        duration_nsec: 0,
+        priority: rule.priority,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        flags: rule.flags,
+        cookie: rule.cookie,
+        packet_count: counted.frames,
+        byte_count: counted.bytes,
+        match_fields: rule.matching.clone(),
+        instructions: rule.instructions.to_vec(),
+    }
+}
+
+fn bucket_counter(counters: &Counters) -> BucketCounter {
+    let counted = counters.totals();
+    BucketCounter { packet_count: counted.frames, byte_count: counted.bytes }
+}
+
+fn packet_in(origin: &PacketInOrigin, frame: &[u8]) -> PacketIn {
+    let sent = frame.len().min(origin.max_len.into());
+    PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: frame.len() as u16,
+        reason: origin.reason,
+        table_id: origin.table_id,
+        cookie: origin.cookie,
+        match_fields: Match::new().with(Oxm::InPort(origin.in_port)),
+        data: frame[..sent].to_vec(),
+    }
+}
+
+fn desc(port: &Port) -> tapswitch_openflow::Port {
+    tapswitch_openflow::Port {
+        port_no: port.number,
+        hw_addr: port.hw_addr,
+        name: Text::new(&port.name),
+        config: port.config,
+        state: port.state,
+        curr: PortFeatures::empty(),
+        advertised: PortFeatures::empty(),
+        supported: PortFeatures::empty(),
+        peer: PortFeatures::empty(),
+        curr_speed: 0,
+        max_speed: 0,
+    }
+}

@@ -1,0 +1,356 @@
+//! Random policies, hosts and packets, against a direct reading of the policies.
+//!
+//! The reading knows neither regions nor rules nor groups: a packet matches a policy if it has the
+//! policy's fields, one way or, if wanted, the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use tapswitch_control::*;
+use tapswitch_openflow::{Body, PortNo};
+use tapswitch_wire::ip_proto;
+
+use crate::frames::{Packet, ipv4, ipv6, mac};
+use crate::model::Model;
+use crate::world::{World, policy};
+
+/// Ports 1 to 4 have hosts of the same numbers, 5 and 6 are often monitors, 7 has nothing.
+const PORTS: u32 = 7;
+const HOSTS: u8 = 4;
+
+/// Policies at a time: with five, up to forty regions overlap.
+const MAX_POLICIES: usize = 5;
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Add(Box<TapPolicy>),
+    /// Deletes one of the policies.
+    Delete(usize),
+    /// A packet comes in from a port: its sender is learned, or moves.
+    Send(u32, Packet),
+    /// A port's link goes, or comes back.
+    Link(u32, bool),
+    /// The connection is lost and made again.
+    Reconnect,
+    /// The controller starts again with the same policies.
+    Restart,
+}
+
+fn prefix() -> impl Strategy<Value = IpPrefix> {
+    prop_oneof![
+        (1..=HOSTS).prop_map(|host| IpPrefix::host(ipv4(host))),
+        Just("10.0.0.0/30".parse().unwrap()),
+        Just("10.0.0.2/31".parse().unwrap()),
+        Just("0.0.0.0/0".parse().unwrap()),
+        (1..=HOSTS).prop_map(|host| IpPrefix::host(ipv6(host))),
+        Just("2001:db8::/126".parse().unwrap()),
+        Just("2001:db8::2/127".parse().unwrap()),
+    ]
+}
+
+fn proto() -> impl Strategy<Value = IpProto> {
+    prop_oneof![Just(IpProto::TCP), Just(IpProto::UDP), Just(IpProto::ICMP), Just(IpProto(89))]
+}
+
+fn vlan() -> impl Strategy<Value = Vlan> {
+    prop_oneof![3 => Just(Vlan::Any), 1 => Just(Vlan::Untagged), 1 => Just(Vlan::Id(5))]
+}
+
+/// A policy; most fields are left out, so that policies overlap.
+fn tap_policy() -> impl Strategy<Value = TapPolicy> {
+    let host = || option::weighted(0.2, (1..=HOSTS).prop_map(mac));
+    let addresses = (option::weighted(0.4, prefix()), option::weighted(0.4, prefix()));
+    let ports = (option::weighted(0.2, 1..3u16), option::weighted(0.3, 1..3u16));
+    let rest = (option::weighted(0.3, proto()), vlan(), any::<bool>(), 3..=6u32);
+    (host(), host(), addresses, ports, rest)
+        .prop_map(|(src_mac, dst_mac, (src_ip, dst_ip), (src_port, dst_port), rest)| {
+            let (ip_proto, vlan, both, monitor) = rest;
+            let direction = if both { Direction::Both } else { Direction::Forward };
+            TapPolicy {
+                src_mac,
+                dst_mac,
+                src_ip,
+                dst_ip,
+                ip_proto,
+                vlan,
+                src_port,
+                dst_port,
+                direction,
+                ..policy("p", &monitor.to_string())
+            }
+        })
+        .prop_filter("contradicts itself", |policy| policy.check().is_ok())
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    let proto =
+        prop_oneof![Just(ip_proto::TCP), Just(ip_proto::UDP), Just(ip_proto::ICMP), Just(89)];
+    let vlan = prop_oneof![2 => Just(None), 1 => Just(Some(5)), 1 => Just(Some(6))];
+    let dst = prop_oneof![4 => 1..=HOSTS, 1 => Just(9u8), 1 => Just(0xff)];
+    (1..=HOSTS, dst, vlan, any::<bool>(), proto, 1..3u16, 1..3u16).prop_map(
+        |(src, dst, vlan, is_ipv6, proto, src_port, dst_port)| Packet {
+            src,
+            dst,
+            vlan,
+            is_ipv6,
+            proto,
+            src_port,
+            dst_port,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let at_home = packet().prop_map(|packet| Step::Send(packet.src.into(), packet));
+    let anywhere = (1..=PORTS, packet()).prop_map(|(port, packet)| Step::Send(port, packet));
+    prop_oneof![
+        4 => tap_policy().prop_map(|policy| Step::Add(Box::new(policy))),
+        2 => (0..MAX_POLICIES).prop_map(Step::Delete),
+        10 => at_home,
+        3 => anywhere,
+        2 => (1..=PORTS, any::<bool>()).prop_map(|(port, is_up)| Step::Link(port, is_up)),
+        1 => Just(Step::Reconnect),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// What a policy says about a packet, read directly.
+fn matches(policy: &TapPolicy, packet: &Packet) -> bool {
+    let back = Packet {
+        src: packet.dst,
+        dst: packet.src,
+        src_port: packet.dst_port,
+        dst_port: packet.src_port,
+        ..*packet
+    };
+    matches_forward(policy, packet)
+        || policy.direction == Direction::Both && matches_forward(policy, &back)
+}
+
+fn matches_forward(policy: &TapPolicy, packet: &Packet) -> bool {
+    let address = |host| match packet.is_ipv6 {
+        true => std::net::IpAddr::from(ipv6(host)),
+        false => ipv4(host).into(),
+    };
+    let has_ports = IpProto(packet.proto).has_ports();
+    let proto = match (policy.ip_proto, packet.is_ipv6) {
+        (Some(IpProto::ICMP), true) => false,
+        (Some(proto), _) => proto.0 == packet.proto,
+        (None, _) => true,
+    };
+    let port = |wanted: Option<u16>, port| wanted.is_none_or(|wanted| has_ports && wanted == port);
+    policy.src_mac.is_none_or(|wanted| wanted == mac(packet.src))
+        && policy.dst_mac.is_none_or(|wanted| wanted == mac(packet.dst))
+        && policy.src_ip.is_none_or(|prefix| prefix.contains(address(packet.src)))
+        && policy.dst_ip.is_none_or(|prefix| prefix.contains(address(packet.dst)))
+        && match policy.vlan {
+            Vlan::Any => true,
+            Vlan::Untagged => packet.vlan.is_none(),
+            Vlan::Id(id) => packet.vlan == Some(id),
+        }
+        && proto
+        && port(policy.src_port, packet.src_port)
+        && port(policy.dst_port, packet.dst_port)
+}
+
+/// A world with policies beside one that has none but sees the same.
+struct Pair {
+    tapped: World,
+    plain: World,
+    policies: Vec<TapPolicy>,
+    /// What each policy matched, by a direct reading, since the counters began.
+    matched: BTreeMap<String, u64>,
+    added: usize,
+    down: BTreeSet<u32>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            tapped: World::new(PORTS),
+            plain: World::new(PORTS),
+            policies: Vec::new(),
+            matched: BTreeMap::new(),
+            added: 0,
+            down: BTreeSet::new(),
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Add(policy) if self.policies.len() < MAX_POLICIES => self.add(*policy),
+            Step::Delete(index) if index < self.policies.len() => self.delete(index),
+            Step::Send(port, packet) if !self.down.contains(&port) => self.send(port, &packet),
+            Step::Link(port, is_up) => self.set_link(port, is_up),
+            Step::Reconnect => {
+                self.tapped.take_changes();
+                self.tapped.disconnect(1);
+                self.tapped.connect(1);
+                assert_eq!(self.tapped.take_changes(), [], "the switch is as it was");
+            }
+            Step::Restart => {
+                self.tapped.restart_controller(&self.policies);
+                assert_eq!(self.tapped.take_changes(), [], "the switch is as it was");
+                self.matched.values_mut().for_each(|count| *count = 0);
+            }
+            Step::Add(_) | Step::Delete(_) | Step::Send(..) => {}
+        }
+    }
+
+    fn add(&mut self, policy: TapPolicy) {
+        self.added += 1;
+        let policy = TapPolicy { name: format!("p{}", self.added), ..policy };
+        self.tapped.control.add_policy(policy.clone(), WhenMissing::Wait).unwrap();
+        self.tapped.run();
+        self.matched.insert(policy.name.clone(), 0);
+        self.policies.push(policy);
+    }
+
+    fn delete(&mut self, index: usize) {
+        let policy = self.policies.remove(index);
+        let report = self.tapped.untap(&policy.name);
+        let expected = self.matched.remove(&policy.name).unwrap();
+        check_counts(&report, expected);
+    }
+
+    fn set_link(&mut self, port: u32, is_up: bool) {
+        for world in [&mut self.tapped, &mut self.plain] {
+            world.switch().set_link(port, is_up);
+            world.run();
+        }
+        match is_up {
+            true => self.down.remove(&port),
+            false => self.down.insert(port),
+        };
+    }
+
+    fn send(&mut self, port: u32, packet: &Packet) {
+        let frame = packet.bytes();
+        let mut expected = self.plain.send(port, &frame);
+        let active = self.policies.iter().filter(|policy| !self.down.contains(&monitor(policy)));
+        for policy in active.filter(|policy| matches(policy, packet)) {
+            *self.matched.get_mut(&policy.name).unwrap() += 1;
+            if monitor(policy) != port && !expected.contains(&monitor(policy)) {
+                expected.push(monitor(policy));
+            }
+        }
+        expected.sort_unstable();
+        let sent = self.tapped.send(port, &frame);
+        assert_eq!(sent, expected, "{packet:?} from port {port}");
+    }
+
+    fn check(mut self) {
+        for policy in std::mem::take(&mut self.policies) {
+            let state = self.tapped.state(&policy.name);
+            let is_up = !self.down.contains(&monitor(&policy));
+            assert_eq!(state == PolicyState::Active, is_up, "{state:?}");
+            let expected = self.matched[&policy.name];
+            check_counts(&self.tapped.ledger(&policy.name), expected);
+            check_counts(&self.tapped.untap(&policy.name), expected);
+        }
+        assert_eq!(self.tapped.switch().state(), self.plain.switch().state());
+    }
+}
+
+fn check_counts(report: &PolicyReport, expected: u64) {
+    let copied: u64 = report.copied.iter().map(|copied| copied.counts.packets).sum();
+    assert_eq!((report.matched.packets, copied), (expected, expected), "{report:?}");
+    assert!(report.is_complete);
+}
+
+/// The port that a policy names as its monitor.
+fn monitor(policy: &TapPolicy) -> u32 {
+    match policy.monitor {
+        MonitorSpec::Port { port, .. } => port.0,
+        _ => panic!("{policy:?}"),
+    }
+}
+
+/// Packets from every host to every other, to one that is not known, and to all.
+fn probes() -> impl Iterator<Item = Packet> {
+    let pairs = (1..=HOSTS).flat_map(|src| (1..=HOSTS).chain([9, 0xff]).map(move |dst| (src, dst)));
+    pairs.filter(|(src, dst)| src != dst).flat_map(|(src, dst)| {
+        [ip_proto::TCP, ip_proto::UDP].map(|proto| Packet {
+            src,
+            dst,
+            vlan: None,
+            is_ipv6: false,
+            proto,
+            src_port: 1,
+            dst_port: 1,
+        })
+    })
+}
+
+/// Checks the switch in the middle of a change: everything is forwarded as always, no port gets
+/// anything twice, and policies that stay miss nothing.
+fn check_between(model: &mut Model, stays: &[TapPolicy]) {
+    for packet in probes() {
+        let port = u32::from(packet.src);
+        let sent = model.receive(port, &packet.bytes());
+        let ports: Vec<_> = sent.into_iter().map(|(port, _)| port).collect();
+        let forwarded: Vec<_> =
+            ports.iter().copied().filter(|port| *port <= HOSTS.into()).collect();
+        let expected: Vec<_> = match packet.dst {
+            1..=HOSTS => vec![packet.dst.into()],
+            _ => (1..=HOSTS).filter(|host| *host != packet.src).map(u32::from).collect(),
+        };
+        assert_eq!(forwarded, expected, "{packet:?}");
+        assert!(ports.is_sorted_by(|a, b| a < b), "twice: {packet:?} to {ports:?}");
+        for policy in stays.iter().filter(|policy| matches(policy, &packet)) {
+            assert!(ports.contains(&monitor(policy)), "{packet:?} to {ports:?} missed {policy:?}");
+        }
+    }
+}
+
+/// A quarter of the usual number of cases, for one of these is long.
+fn config() -> ProptestConfig {
+    ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4))
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_packet_is_forwarded_as_without_policies_and_copied_once_to_each_monitor(
+        steps in vec(step(), 1..60),
+    ) {
+        let mut pair = Pair::new();
+        steps.into_iter().for_each(|step| pair.take(step));
+        pair.check();
+    }
+
+    #[test]
+    fn nothing_is_lost_or_doubled_while_policies_come_and_go(
+        policies in vec(tap_policy(), 1..4),
+        order in vec(any::<prop::sample::Index>(), 8),
+    ) {
+        let mut world = World::new(PORTS);
+        world.learn(HOSTS);
+        let name = |index: usize| format!("p{index}");
+        let mut there: Vec<(usize, TapPolicy)> = Vec::new();
+        for index in order.into_iter().map(|index| index.index(policies.len())) {
+            let stays: Vec<_> = there.iter().filter(|(at, _)| *at != index).cloned().collect();
+            if stays.len() < there.len() {
+                world.control.delete_policy(&name(index)).unwrap();
+                there = stays.clone();
+            } else {
+                let port = PortNo(5 + index as u32 % 2);
+                let monitor = MonitorSpec::Port { switch: None, port };
+                let policy = TapPolicy { name: name(index), monitor, ..policies[index].clone() };
+                world.control.add_policy(policy.clone(), WhenMissing::Refuse).unwrap();
+                there.push((index, policy));
+            }
+            let stays: Vec<_> = stays.into_iter().map(|(_, policy)| policy).collect();
+            world.run_and_watch(&mut |model| {
+                check_between(model, &stays);
+                model.said.retain(|message| !matches!(message.body, Body::PacketIn(_)));
+            });
+            let all: Vec<_> = there.iter().map(|(_, policy)| policy.clone()).collect();
+            check_between(world.switch(), &all);
+        }
+    }
+}

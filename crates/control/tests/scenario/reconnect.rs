@@ -1,0 +1,176 @@
+//! Connections come and go; switches keep forwarding, and get only what is missing.
+
+use crate::frames::{arp_request, tcp};
+use crate::world::{World, policy};
+use tapswitch_control::*;
+use tapswitch_openflow::*;
+
+/// A world with hosts 1 and 2, and a policy of each kind of monitor.
+fn tapped() -> (World, Vec<TapPolicy>) {
+    let mut world = World::new(5);
+    world.learn(3);
+    let policies = vec![
+        TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "4") },
+        TapPolicy { direction: Direction::Both, ..policy("all", "p5") },
+        TapPolicy { dst_port: Some(80), ..policy("web", "02:00:00:00:00:03") },
+    ];
+    policies.iter().for_each(|policy| world.tap(policy.clone()));
+    world.take_changes();
+    (world, policies)
+}
+
+#[test]
+fn a_switch_that_comes_back_unchanged_is_left_alone() {
+    let (mut world, _) = tapped();
+    world.disconnect(1);
+    world.connect(1);
+    assert_eq!(world.take_changes(), []);
+    assert_eq!(world.state("web"), PolicyState::Active);
+}
+
+#[test]
+fn a_controller_that_starts_again_disturbs_nothing() {
+    let (mut world, policies) = tapped();
+    let hosts = world.control.hosts().len();
+    world.restart_controller(&policies);
+    assert_eq!(world.take_changes(), []);
+    assert_eq!(world.control.hosts().len(), hosts, "hosts are read from the switch");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3, 4, 5]);
+}
+
+#[test]
+fn policies_that_are_no_longer_configured_go_with_a_new_controller() {
+    let (mut world, policies) = tapped();
+    world.restart_controller(&policies[..1]);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 4]);
+    assert_eq!(world.switch().groups().len(), 4, "for ports 1, 2, 3 and flooding");
+}
+
+#[test]
+fn a_switch_that_lost_its_tables_gets_them_back() {
+    let (mut world, _) = tapped();
+    let before = world.switch().state();
+    world.disconnect(1);
+    world.switch().lose_tables();
+    world.connect(1);
+    assert_eq!(world.switch().state(), before);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3, 4, 5]);
+}
+
+#[test]
+fn a_host_that_fell_silent_meanwhile_is_forgotten() {
+    let mut world = World::new(4);
+    world.learn(2);
+    world.disconnect(1);
+    for _ in 0..4 {
+        world.pass(100_000);
+        world.switch().receive(1, &tcp(1, 2).bytes());
+    }
+    world.connect(1);
+    let hosts: Vec<_> = world.control.hosts().into_iter().map(|host| host.port).collect();
+    assert_eq!(hosts, ["1"]);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3, 4]);
+}
+
+#[test]
+fn policies_that_changed_meanwhile_are_applied_on_return() {
+    let (mut world, _) = tapped();
+    world.disconnect(1);
+    let PolicyState::Pending { reason } = world.state("all") else { panic!() };
+    assert!(reason.contains("switch 0x1 is not connected"), "{reason}");
+    world.control.delete_policy("all").unwrap();
+    world.run();
+    world.connect(1);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3, 4]);
+    assert_eq!(world.state("web"), PolicyState::Active);
+}
+
+#[test]
+fn the_rules_of_others_are_left_alone() {
+    let mut world = World::new(4);
+    let foreign_group = Body::GroupMod(GroupMod {
+        command: GroupModCommand::Add,
+        group_type: GroupType::All,
+        group_id: GroupId(0x7470_0000),
+        buckets: vec![Bucket::new(vec![Action::output(PortNo(2))])],
+    });
+    let foreign_rule = Body::FlowMod(FlowMod {
+        cookie: 42,
+        priority: 5000,
+        match_fields: Match::new().with(Oxm::EthType(tapswitch_wire::EtherType(0x88b5))),
+        instructions: vec![Instruction::ApplyActions(vec![Action::Group(GroupId(0x7470_0000))])],
+        ..FlowMod::new(FlowModCommand::Add)
+    });
+    for (xid, body) in [(1, foreign_group), (2, foreign_rule)] {
+        world.switch().handle(Message { xid, body });
+    }
+    world.switch().said.clear();
+    world.disconnect(1);
+    world.connect(1);
+    world.learn(2);
+    world.tap(policy("all", "3"));
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    world.untap("all");
+    let rules = world.switch().rules();
+    assert!(rules.iter().any(|rule| rule.cookie == 42));
+    assert_eq!(world.switch().groups()[0].group_id, GroupId(0x7470_0000));
+}
+
+#[test]
+fn what_somebody_else_deletes_comes_back() {
+    let (mut world, _) = tapped();
+    let before = world.switch().state();
+    let delete_all = Body::FlowMod(FlowMod {
+        table_id: TableId::ALL,
+        cookie: 0x7470_8000_0000_0000,
+        cookie_mask: 0xffff_8000_0000_0000,
+        ..FlowMod::new(FlowModCommand::Delete)
+    });
+    world.switch().handle(Message { xid: 9999, body: delete_all });
+    world.run();
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2], "forwarding goes on");
+    world.pass(1000);
+    assert_eq!(world.switch().state(), before);
+}
+
+#[test]
+fn a_group_that_somebody_else_deletes_comes_back() {
+    let (mut world, _) = tapped();
+    let before = world.switch().state();
+    let delete = Body::GroupMod(GroupMod {
+        command: GroupModCommand::Delete,
+        group_type: GroupType::All,
+        group_id: GroupId::ALL,
+        buckets: vec![],
+    });
+    world.switch().handle(Message { xid: 9999, body: delete });
+    world.run();
+    world.pass(1000);
+    assert_eq!(world.switch().state(), before);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3, 4, 5]);
+}
+
+#[test]
+fn groups_that_a_controller_left_behind_are_cleaned_up() {
+    let (mut world, policies) = tapped();
+    let left_behind = Body::GroupMod(GroupMod {
+        command: GroupModCommand::Add,
+        group_type: GroupType::All,
+        group_id: GroupId(0x7470_4242),
+        buckets: vec![],
+    });
+    world.switch().handle(Message { xid: 9999, body: left_behind });
+    world.switch().said.clear();
+    world.restart_controller(&policies);
+    let ids: Vec<_> = world.switch().groups().iter().map(|group| group.group_id).collect();
+    assert!(!ids.contains(&GroupId(0x7470_4242)), "{ids:?}");
+}
+
+#[test]
+fn a_second_connection_takes_over_from_the_first() {
+    let (mut world, _) = tapped();
+    world.connect(1);
+    assert_eq!(world.take_changes(), []);
+    world.send(1, &arp_request(1, 2, None));
+    assert_eq!(world.state("tcp"), PolicyState::Active);
+}

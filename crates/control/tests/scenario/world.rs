@@ -1,0 +1,233 @@
+//! A controller, its switches, and the wire between them: everything is OpenFlow bytes there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tapswitch_control::*;
+use tapswitch_openflow::{Body, DatapathId, Message, MessageType};
+
+use crate::frames;
+use crate::model::Model;
+
+/// A controller and its switches.
+pub(crate) struct World {
+    pub(crate) control: Control,
+    pub(crate) switches: BTreeMap<DatapathId, Model>,
+    connected: BTreeSet<DatapathId>,
+    /// By the number of the transaction: what the controller calls it.
+    tickets: BTreeMap<(DatapathId, u32), Ticket>,
+    last_xid: u32,
+    pub(crate) now: Millis,
+    pub(crate) events: Vec<Event>,
+}
+
+impl World {
+    /// A switch 0x1 with ports p1 to p`ports`, connected.
+    pub(crate) fn new(ports: u32) -> Self {
+        Self::with_limits(ports, Limits::default())
+    }
+
+    pub(crate) fn with_limits(ports: u32, limits: Limits) -> Self {
+        let mut world = Self {
+            control: Control::new(limits),
+            switches: BTreeMap::new(),
+            connected: BTreeSet::new(),
+            tickets: BTreeMap::new(),
+            last_xid: 0,
+            now: Millis(10_000),
+            events: Vec::new(),
+        };
+        world.add_switch(1, ports);
+        world
+    }
+
+    pub(crate) fn add_switch(&mut self, id: u64, ports: u32) {
+        self.switches.insert(DatapathId(id), Model::new(id, ports));
+        self.connect(id);
+    }
+
+    pub(crate) fn connect(&mut self, id: u64) {
+        let features = self.model(id).features();
+        self.model(id).said.clear();
+        self.connected.insert(DatapathId(id));
+        self.control.handle_connected(&features, self.now);
+        self.run();
+    }
+
+    pub(crate) fn disconnect(&mut self, id: u64) {
+        self.connected.remove(&DatapathId(id));
+        self.tickets.retain(|(switch, _), _| *switch != DatapathId(id));
+        self.control.handle_disconnected(DatapathId(id));
+        self.run();
+    }
+
+    /// A controller that knows nothing of the one before, but for its configured policies.
+    pub(crate) fn restart_controller(&mut self, policies: &[TapPolicy]) {
+        self.control = Control::new(Limits::default());
+        self.tickets.clear();
+        for policy in policies {
+            self.control.add_policy(policy.clone(), WhenMissing::Wait).unwrap();
+        }
+        let connected: Vec<_> = self.connected.iter().copied().collect();
+        for id in connected {
+            self.model(id.0).changes.clear();
+            self.connect(id.0);
+        }
+    }
+
+    pub(crate) fn model(&mut self, id: u64) -> &mut Model {
+        self.switches.get_mut(&DatapathId(id)).unwrap()
+    }
+
+    /// The only switch.
+    pub(crate) fn switch(&mut self) -> &mut Model {
+        self.model(1)
+    }
+
+    /// Carries messages until nobody has any.
+    pub(crate) fn run(&mut self) {
+        self.run_and_watch(&mut |_| {});
+    }
+
+    /// Carries messages until nobody has any. `watch` sees the switch after each one.
+    pub(crate) fn run_and_watch(&mut self, watch: &mut dyn FnMut(&mut Model)) {
+        while self.carry_to_switches(watch) | self.carry_to_controller() {}
+        while let Some(event) = self.control.poll_event() {
+            self.events.push(event);
+        }
+    }
+
+    /// Time passes at the switches, then at the controller.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now = self.now.plus(Millis(ms));
+        self.switches.values_mut().for_each(|model| model.pass(ms));
+        self.run();
+        self.control.handle_timeout(self.now);
+        self.run();
+    }
+
+    /// A frame comes into the only switch; then the controller draws its conclusions. Returns the
+    /// ports where the frame left, unchanged.
+    pub(crate) fn send(&mut self, port: u32, frame: &[u8]) -> Vec<u32> {
+        let sent = self.switch().receive(port, frame);
+        assert!(sent.iter().all(|(_, copy)| copy == frame), "every copy is the frame itself");
+        self.run();
+        sent.into_iter().map(|(port, _)| port).collect()
+    }
+
+    /// Hosts 1 to `hosts` speak, each from the port of its number.
+    pub(crate) fn learn(&mut self, hosts: u8) {
+        for host in 1..=hosts {
+            self.send(host.into(), &frames::arp_request(host, 99, None));
+        }
+    }
+
+    /// Adds a policy, which must become active.
+    pub(crate) fn tap(&mut self, policy: TapPolicy) {
+        let name = policy.name.clone();
+        self.events.clear();
+        self.control.add_policy(policy, WhenMissing::Refuse).unwrap();
+        self.run();
+        assert_eq!(self.events, [Event::PolicyActive { name }]);
+        self.events.clear();
+    }
+
+    /// Deletes a policy, which must go.
+    pub(crate) fn untap(&mut self, name: &str) -> PolicyReport {
+        self.events.clear();
+        self.control.delete_policy(name).unwrap();
+        self.run();
+        match self.events.pop() {
+            Some(Event::PolicyDeleted(report)) if self.events.is_empty() => *report,
+            other => panic!("{other:?} after {:?}", self.events),
+        }
+    }
+
+    /// The state of a policy.
+    pub(crate) fn state(&self, name: &str) -> PolicyState {
+        self.control.policy(name).unwrap().state
+    }
+
+    /// Counters as they are now.
+    pub(crate) fn ledger(&mut self, name: &str) -> PolicyReport {
+        let token = self.control.request_stats();
+        self.run();
+        assert!(self.events.contains(&Event::StatsReady(token)));
+        self.control.policy(name).unwrap()
+    }
+
+    /// Changes that the switch was asked for since this was called last.
+    pub(crate) fn take_changes(&mut self) -> Vec<Body> {
+        std::mem::take(&mut self.switch().changes)
+    }
+
+    fn carry_to_switches(&mut self, watch: &mut dyn FnMut(&mut Model)) -> bool {
+        let mut carried = false;
+        while let Some(Transmit { switch, ticket, body }) = self.control.poll_transmit() {
+            carried = true;
+            if self.connected.contains(&switch) {
+                self.last_xid += 1;
+                self.tickets.insert((switch, self.last_xid), ticket);
+                let message = over_the_wire(&Message { xid: self.last_xid, body });
+                self.model(switch.0).handle(message);
+                watch(self.model(switch.0));
+            }
+        }
+        carried
+    }
+
+    fn carry_to_controller(&mut self) -> bool {
+        let mut carried = false;
+        for id in self.connected.clone() {
+            for message in std::mem::take(&mut self.model(id.0).said) {
+                carried = true;
+                self.deliver(id, over_the_wire(&message));
+            }
+        }
+        carried
+    }
+
+    fn deliver(&mut self, id: DatapathId, message: Message) {
+        let Message { xid, body } = message;
+        let ticket = self.tickets.get(&(id, xid)).copied();
+        match (&body, ticket) {
+            (Body::Error(error), Some(ticket)) => {
+                self.control.handle_error(id, ticket, error.kind, self.now);
+            }
+            (body, Some(ticket)) if body.message_type() != MessageType::PacketIn => {
+                self.control.handle_reply(id, ticket, body, self.now);
+            }
+            (body, _) => self.control.handle_message(id, body, self.now),
+        }
+    }
+}
+
+/// The message as the other end reads it; a long multipart goes in parts.
+fn over_the_wire(message: &Message) -> Message {
+    let Body::MultipartReply(reply) = &message.body else {
+        return one_over_the_wire(message);
+    };
+    let parts = reply.clone().split().into_iter().map(|part| {
+        let part = Message { xid: message.xid, body: Body::MultipartReply(part) };
+        one_over_the_wire(&part)
+    });
+    parts.reduce(join).unwrap()
+}
+
+fn one_over_the_wire(message: &Message) -> Message {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes).unwrap();
+    Message::decode(&bytes).unwrap()
+}
+
+fn join(mut joined: Message, part: Message) -> Message {
+    match (&mut joined.body, part.body) {
+        (Body::MultipartReply(joined), Body::MultipartReply(part)) => joined.append(part).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    joined
+}
+
+/// A policy without any field.
+pub(crate) fn policy(name: &str, monitor: &str) -> TapPolicy {
+    TapPolicy::new(name, monitor.parse().unwrap())
+}

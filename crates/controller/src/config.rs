@@ -1,0 +1,46 @@
+//! What can be set for the server.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tapswitch_control::{Limits, TapPolicy};
+
+/// What can be set for the server.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where switches connect. By default only this machine's can.
+    pub listen: Vec<SocketAddr>,
+    /// Policies from the start. They wait for monitors that are not there yet.
+    pub policies: Vec<TapPolicy>,
+    /// The limits of the control plane.
+    pub limits: Limits,
+    /// Times and limits of each connection.
+    pub channel: tapswitch_channel::Config,
+    /// Messages that may wait for a switch that does not read, beside the bytes that the channel
+    /// lets wait. A switch gets all of its rules at once, so this is several times as many.
+    pub max_waiting: usize,
+    /// Age that a connection must have for another one of the same switch to take its place.
+    pub takeover_after: Duration,
+    /// How long a request may wait for switches.
+    pub request_timeout: Duration,
+    /// How long a report waits for counters before it makes do with those that came last.
+    pub stats_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, OPENFLOW_PORT))],
+            policies: Vec::new(),
+            limits: Limits::default(),
+            channel: tapswitch_channel::Config::default(),
+            max_waiting: 1 << 18,
+            takeover_after: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(10),
+            stats_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// The port that IANA assigned to OpenFlow.
+const OPENFLOW_PORT: u16 = 6653;

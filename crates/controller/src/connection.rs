@@ -1,0 +1,283 @@
+//! One connection: bytes to events for the hub, orders of the hub to bytes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tapswitch_channel::{CloseReason, ControllerConnection, ControllerEvent, Refusal, SendError};
+use tapswitch_control::Ticket;
+use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::hub::Input;
+use crate::tickets::{Tickets, is_change};
+
+/// A connection by its number, which is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionId(u64);
+
+impl ConnectionId {
+    /// A number that no other connection has.
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What a connection tells the hub.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A switch is there.
+    Ready { features: FeaturesReply, peer: SocketAddr, orders: Orders },
+    /// An answer.
+    Reply { ticket: Ticket, body: Body },
+    /// What was sent with this ticket failed.
+    Error { ticket: Ticket, kind: ErrorKind },
+    /// A message that nobody asked for.
+    Message(Body),
+    /// The connection has ended.
+    Closed { reason: String },
+}
+
+/// What the hub tells a connection. When it hangs up, the connection ends.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    /// Messages to send.
+    pub(crate) messages: mpsc::Sender<(Ticket, Body)>,
+    /// Ends the connection, for this reason, whatever still waits.
+    pub(crate) close: oneshot::Sender<String>,
+}
+
+/// The other end of [`Orders`].
+#[derive(Debug)]
+struct Inbox {
+    messages: mpsc::Receiver<(Ticket, Body)>,
+    close: oneshot::Receiver<String>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    id: ConnectionId,
+    peer: SocketAddr,
+    channel: ControllerConnection,
+    max_waiting: usize,
+    to_hub: mpsc::Sender<Input>,
+    /// Who the switch is, when it said so.
+    switch: Option<DatapathId>,
+    /// `None` while the switch has not said who it is.
+    inbox: Option<Inbox>,
+    tickets: Tickets,
+}
+
+/// Why a connection ends.
+enum End {
+    Channel(CloseReason),
+    Hub(String),
+    Io(io::Error),
+}
+
+impl Connection {
+    pub(crate) fn new(
+        id: ConnectionId,
+        peer: SocketAddr,
+        (config, max_waiting): (tapswitch_channel::Config, usize),
+        to_hub: mpsc::Sender<Input>,
+    ) -> Self {
+        let channel = ControllerConnection::new(config, Instant::now());
+        let tickets = Tickets::default();
+        Self { id, peer, channel, max_waiting, to_hub, switch: None, inbox: None, tickets }
+    }
+
+    /// Carries the connection on to its end.
+    pub(crate) async fn run(mut self, stream: TcpStream) {
+        let end = self.serve(&stream).await;
+        let reason = match end {
+            End::Channel(reason) => reason.to_string(),
+            End::Hub(reason) => reason,
+            End::Io(error) => error.to_string(),
+        };
+        // What says why to the switch.
+        let _ = tokio::time::timeout(LAST_WORDS, self.write_all(&stream)).await;
+        match self.switch {
+            Some(_) => self.tell(News::Closed { reason }).await,
+            None => tracing::info!("{}: no switch: {reason}", self.peer),
+        }
+    }
+
+    async fn serve(&mut self, stream: &TcpStream) -> End {
+        let mut buf = vec![0; READ_LEN];
+        loop {
+            if let Err(end) = self.handle_events().await {
+                return end;
+            }
+            if let Err(error) = self.write(stream) {
+                return End::Io(error);
+            }
+            let has_output = !self.channel.poll_transmit().is_empty();
+            let takes_messages = !self.channel.is_busy();
+            let deadline = self.channel.poll_timeout();
+            tokio::select! {
+                ready = stream.readable() => match ready.and_then(|()| stream.try_read(&mut buf)) {
+                    Ok(0) => self.channel.handle_eof(),
+                    Ok(len) => {
+                        let bytes = buf.get(..len).unwrap_or_default();
+                        self.channel.handle_bytes(bytes, Instant::now());
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return End::Io(error),
+                },
+                _ = stream.writable(), if has_output => {}
+                order = next_order(&mut self.inbox, takes_messages) => match order {
+                    Order::Send(ticket, body) => {
+                        if let Err(end) = self.send_all(ticket, body).await {
+                            return end;
+                        }
+                    }
+                    Order::Close(reason) => return End::Hub(reason),
+                },
+                () = sleep_until(deadline) => self.channel.handle_timeout(Instant::now()),
+            }
+        }
+    }
+
+    /// Tells the hub what happened.
+    async fn handle_events(&mut self) -> Result<(), End> {
+        while let Some(event) = self.channel.poll_event() {
+            match event {
+                ControllerEvent::Ready { features } => self.handle_ready(features).await?,
+                ControllerEvent::Reply { xid, body } => {
+                    if let Some(ticket) = self.tickets.take(xid) {
+                        if matches!(body, Body::BarrierReply) {
+                            self.tickets.handle_barrier(ticket);
+                        }
+                        self.tell(News::Reply { ticket, body }).await;
+                    }
+                }
+                ControllerEvent::Error { xid, error } => self.handle_error(xid, error.kind).await,
+                ControllerEvent::Message(message) => self.tell(News::Message(message.body)).await,
+                ControllerEvent::Refused(refusal) => self.handle_refused(refusal).await,
+                ControllerEvent::Closed(reason) => return Err(End::Channel(reason)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle_ready(&mut self, features: FeaturesReply) -> Result<(), End> {
+        if features.auxiliary_id != 0 {
+            let reason = "an auxiliary connection, which is not used here".to_owned();
+            return Err(End::Hub(reason));
+        }
+        let (messages, waiting) = mpsc::channel(self.max_waiting);
+        let (close, closing) = oneshot::channel();
+        self.inbox = Some(Inbox { messages: waiting, close: closing });
+        self.switch = Some(features.datapath_id);
+        let orders = Orders { messages, close };
+        self.tell(News::Ready { features, peer: self.peer, orders }).await;
+        Ok(())
+    }
+
+    async fn handle_error(&mut self, xid: u32, kind: ErrorKind) {
+        match self.tickets.take(xid) {
+            Some(ticket) => self.tell(News::Error { ticket, kind }).await,
+            None => tracing::debug!("{}: error {kind} about nothing known", self.peer),
+        }
+    }
+
+    /// The switch sent something that cannot be read; perhaps an answer, which does not come then.
+    async fn handle_refused(&mut self, refusal: Refusal) {
+        tracing::warn!("{}: cannot read a message of the switch: {refusal}", self.peer);
+        if let Some(ticket) = self.tickets.take(refusal.xid) {
+            self.tell(News::Error { ticket, kind: refusal.kind }).await;
+        }
+    }
+
+    /// Sends a message, and those that wait behind it as far as there is room.
+    async fn send_all(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
+        self.send(ticket, body).await?;
+        while !self.channel.is_busy() {
+            let waiting = self.inbox.as_mut().and_then(|inbox| inbox.messages.try_recv().ok());
+            let Some((ticket, body)) = waiting else { break };
+            self.send(ticket, body).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
+        let is_change = is_change(&body);
+        match self.channel.send(body) {
+            Ok(xid) => self.tickets.insert(xid, ticket, is_change),
+            Err(SendError::Encode(error)) => {
+                tracing::error!("{}: cannot send a message: {error}", self.peer);
+                let kind = ErrorKind::OFPBRC_BAD_LEN;
+                self.tell(News::Error { ticket, kind }).await;
+            }
+            Err(error) => return Err(End::Hub(error.to_string())),
+        }
+        Ok(())
+    }
+
+    /// Writes as much as goes now.
+    fn write(&mut self, stream: &TcpStream) -> io::Result<()> {
+        while !self.channel.poll_transmit().is_empty() {
+            match stream.try_write(self.channel.poll_transmit()) {
+                Ok(len) => self.channel.handle_transmitted(len, Instant::now()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_all(&mut self, stream: &TcpStream) -> io::Result<()> {
+        while !self.channel.poll_transmit().is_empty() {
+            stream.writable().await?;
+            self.write(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the hub, waiting until it has room. Who the switch is was told before.
+    async fn tell(&self, news: News) {
+        if let Some(switch) = self.switch {
+            let input = Input::News { connection: self.id, switch, news };
+            // Without a hub, there are no orders either, and the connection ends.
+            let _ = self.to_hub.send(input).await;
+        }
+    }
+}
+
+/// What the hub wants next.
+enum Order {
+    Send(Ticket, Body),
+    Close(String),
+}
+
+/// The next order; messages are left waiting unless they can be taken.
+async fn next_order(inbox: &mut Option<Inbox>, takes_messages: bool) -> Order {
+    let Some(Inbox { messages, close }) = inbox else {
+        return std::future::pending().await;
+    };
+    let stopped = || Order::Close("the controller stops".to_owned());
+    tokio::select! {
+        biased;
+        reason = close => reason.map_or_else(|_| stopped(), Order::Close),
+        message = messages.recv(), if takes_messages => {
+            message.map_or_else(stopped, |(ticket, body)| Order::Send(ticket, body))
+        }
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+const READ_LEN: usize = 64 << 10;
+/// How long the end of a connection is held up to write what says why.
+const LAST_WORDS: Duration = Duration::from_secs(1);

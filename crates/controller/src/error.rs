@@ -1,0 +1,95 @@
+//! Why the server does not start, and why a request fails.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tapswitch_control::PolicyError;
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Somebody else listens there.
+    #[error("{address} is already in use: another controller? choose another with --listen")]
+    InUse {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The address is not one of this machine.
+    #[error(
+        "{address} is not an address of this machine; `ip address` lists those, choose with \
+         --listen"
+    )]
+    NotHere {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Only root may listen there.
+    #[error("{address}: not permitted; choose a port from 1024 up with --listen, or run as root")]
+    NotPermitted {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Something else.
+    #[error("cannot listen on {address}: {error}")]
+    Io {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Nowhere to listen.
+    #[error("no address to listen on; name one with --listen, as in 127.0.0.1:6653")]
+    Nowhere,
+    /// A configured policy cannot be.
+    #[error("policy {name}: {error}")]
+    Policy {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        error: PolicyError,
+    },
+}
+
+impl BindError {
+    pub(crate) fn new(address: SocketAddr, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { address },
+            io::ErrorKind::AddrNotAvailable => Self::NotHere { address },
+            io::ErrorKind::PermissionDenied => Self::NotPermitted { address },
+            _ => Self::Io { address, error },
+        }
+    }
+}
+
+/// Why a request fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The policy is refused, or there is none.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The policy could not be put in force, and was deleted again.
+    #[error("policy {name}: {reason}")]
+    NotInstalled {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The switch did not answer in time.
+    #[error(
+        "policy {name}: the switch did not confirm it within {after:?}; it stays asked for, \
+         `policy show` tells how it goes on"
+    )]
+    TimedOut {
+        /// Its name.
+        name: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The server has stopped.
+    #[error("the controller has stopped; start it again")]
+    Stopped,
+}

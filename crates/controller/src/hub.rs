@@ -1,0 +1,310 @@
+//! The task that owns the control plane. It takes what happens one after the other, and waits for
+//! nobody.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use tapswitch_control::{
+    Control, Event, HostReport, Millis, PolicyReport, StatsToken, SwitchReport, TapPolicy,
+    Transmit, WhenMissing,
+};
+use tapswitch_openflow::{DatapathId, FeaturesReply};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::RequestError;
+use crate::connection::{ConnectionId, News, Orders};
+
+/// Something that happens.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A connection tells something.
+    News { connection: ConnectionId, switch: DatapathId, news: News },
+    /// Somebody asks something.
+    Request(Request),
+}
+
+/// Something that is asked. Whoever asked may have stopped waiting.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Add {
+        policy: Box<TapPolicy>,
+        reply: PolicyReply,
+    },
+    Delete {
+        name: String,
+        reply: PolicyReply,
+    },
+    Policy {
+        name: String,
+        reply: PolicyReply,
+    },
+    Policies(oneshot::Sender<Vec<PolicyReport>>),
+    Switches(oneshot::Sender<Vec<SwitchReport>>),
+    Hosts(oneshot::Sender<Vec<HostReport>>),
+    /// Answered when counters came.
+    Stats(oneshot::Sender<()>),
+}
+
+type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
+
+/// The owner of the control plane.
+pub(crate) struct Hub {
+    control: Control,
+    inputs: mpsc::Receiver<Input>,
+    switches: HashMap<DatapathId, Connected>,
+    takeover_after: Duration,
+    start: Instant,
+    /// Who waits for a policy to be in force, or to be gone.
+    adding: HashMap<String, PolicyReply>,
+    deleting: HashMap<String, PolicyReply>,
+    waiting_for_stats: HashMap<StatsToken, oneshot::Sender<()>>,
+}
+
+/// A switch that is connected.
+struct Connected {
+    connection: ConnectionId,
+    peer: SocketAddr,
+    since: Instant,
+    orders: Orders,
+}
+
+impl Hub {
+    pub(crate) fn new(
+        control: Control,
+        inputs: mpsc::Receiver<Input>,
+        takeover_after: Duration,
+    ) -> Self {
+        Self {
+            control,
+            inputs,
+            switches: HashMap::new(),
+            takeover_after,
+            start: Instant::now(),
+            adding: HashMap::new(),
+            deleting: HashMap::new(),
+            waiting_for_stats: HashMap::new(),
+        }
+    }
+
+    /// Runs until `shutdown` is done, then hangs up on everybody.
+    pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            self.transmit();
+            // Events may have consequences, such as a policy that is taken back.
+            while self.handle_events() {
+                self.transmit();
+            }
+            let timeout = self.control.poll_timeout();
+            let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return,
+                Some(input) = self.inputs.recv() => self.handle(input),
+                () = sleep_until(at) => self.control.handle_timeout(self.now()),
+            }
+            // What waits already is taken before conclusions are drawn.
+            for _ in 0..COLLECT_COUNT {
+                let Ok(input) = self.inputs.try_recv() else { break };
+                self.handle(input);
+            }
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Request(request) => self.handle_request(request),
+            Input::News { connection, switch, news: News::Ready { features, peer, orders } } => {
+                let since = Instant::now();
+                let connected = Connected { connection, peer, since, orders };
+                self.handle_ready(switch, &features, connected);
+            }
+            Input::News { connection, switch, news } => {
+                let current = self.switches.get(&switch).map(|current| current.connection);
+                if current == Some(connection) {
+                    self.handle_news(switch, news);
+                }
+            }
+        }
+    }
+
+    /// A switch is there. If it was connected already, the newer connection counts, unless that
+    /// looks like two switches.
+    fn handle_ready(&mut self, id: DatapathId, features: &FeaturesReply, new: Connected) {
+        let name = Name(id);
+        let Connected { peer, since, .. } = new;
+        if let Some(old) = self.switches.remove(&id) {
+            if since.duration_since(old.since) < self.takeover_after {
+                let other = old.peer;
+                tracing::warn!("{name} at {peer} is refused: {name} just connected from {other}");
+                let reason = format!(
+                    "{name} just connected from {other}; \
+                     if these are two switches, give them different datapath ids"
+                );
+                let _ = new.orders.close.send(reason);
+                self.switches.insert(id, old);
+                return;
+            }
+            tracing::info!("{name}: {peer} takes the place of {}", old.peer);
+            let reason = format!("{name} connected again, from {peer}");
+            let _ = old.orders.close.send(reason);
+        } else {
+            tracing::info!("{name} connected from {peer}");
+        }
+        self.switches.insert(id, new);
+        self.control.handle_connected(features, self.now());
+    }
+
+    fn handle_news(&mut self, switch: DatapathId, news: News) {
+        let now = self.now();
+        match news {
+            News::Reply { ticket, body } => self.control.handle_reply(switch, ticket, &body, now),
+            News::Error { ticket, kind } => self.control.handle_error(switch, ticket, kind, now),
+            News::Message(body) => self.control.handle_message(switch, &body, now),
+            News::Closed { reason } => self.disconnect(switch, &reason),
+            News::Ready { .. } => {}
+        }
+    }
+
+    fn handle_request(&mut self, request: Request) {
+        // Who does not wait any more does not want to hear the answer.
+        match request {
+            Request::Add { policy, reply } => self.add_policy(*policy, reply),
+            Request::Delete { name, reply } => self.delete_policy(name, reply),
+            Request::Policy { name, reply } => {
+                let _ = reply.send(self.control.policy(&name).map_err(RequestError::from));
+            }
+            Request::Policies(reply) => _ = reply.send(self.control.policies()),
+            Request::Switches(reply) => _ = reply.send(self.control.switches()),
+            Request::Hosts(reply) => _ = reply.send(self.control.hosts()),
+            Request::Stats(reply) => {
+                let token = self.control.request_stats();
+                self.waiting_for_stats.insert(token, reply);
+            }
+        }
+    }
+
+    fn add_policy(&mut self, policy: TapPolicy, reply: PolicyReply) {
+        let name = policy.name.clone();
+        match self.control.add_policy(policy, WhenMissing::Refuse) {
+            Ok(()) => _ = self.adding.insert(name, reply),
+            Err(error) => _ = reply.send(Err(error.into())),
+        }
+    }
+
+    fn delete_policy(&mut self, name: String, reply: PolicyReply) {
+        match self.control.delete_policy(&name) {
+            Ok(()) => _ = self.deleting.insert(name, reply),
+            Err(error) => _ = reply.send(Err(error.into())),
+        }
+    }
+
+    /// Hands out what switches are to be told.
+    fn transmit(&mut self) {
+        while let Some(Transmit { switch, ticket, body }) = self.control.poll_transmit() {
+            let Some(connected) = self.switches.get(&switch) else { continue };
+            match connected.orders.messages.try_send((ticket, body)) {
+                Ok(()) => {}
+                Err(TrySendError::Full(_)) => self.disconnect(switch, "it does not read"),
+                Err(TrySendError::Closed(_)) => self.disconnect(switch, "the connection ended"),
+            }
+        }
+    }
+
+    /// Returns whether there were any.
+    fn handle_events(&mut self) -> bool {
+        let mut count = 0;
+        while let Some(event) = self.control.poll_event() {
+            count += 1;
+            match event {
+                Event::SwitchUp { switch } => tracing::info!("{} is up", Name(switch)),
+                Event::SwitchMisbehaved { switch, reason } => self.disconnect(switch, &reason),
+                Event::RuleRefused { switch, reason } => {
+                    tracing::warn!("{}: {reason}", Name(switch));
+                }
+                Event::PolicyActive { name } => {
+                    tracing::info!("policy {name} is active");
+                    self.answer_added(&name);
+                }
+                Event::PolicyPending { name, reason } => {
+                    tracing::info!("policy {name} waits: {reason}");
+                    self.take_back(name, reason);
+                }
+                Event::PolicyFailed { name, reason } => {
+                    tracing::warn!("policy {name} failed: {reason}");
+                    self.take_back(name, reason);
+                }
+                Event::PolicyDeleted(report) => self.answer_deleted(*report),
+                Event::StatsReady(token) => {
+                    if let Some(reply) = self.waiting_for_stats.remove(&token) {
+                        let _ = reply.send(());
+                    }
+                }
+                _ => {}
+            }
+        }
+        count > 0
+    }
+
+    fn answer_added(&mut self, name: &str) {
+        if let Some(reply) = self.adding.remove(name) {
+            let _ = reply.send(self.control.policy(name).map_err(RequestError::from));
+        }
+    }
+
+    /// Deletes a policy again that somebody waits for.
+    fn take_back(&mut self, name: String, reason: String) {
+        if let Some(reply) = self.adding.remove(&name) {
+            // It is there, so it can be deleted.
+            let _ = self.control.delete_policy(&name);
+            let _ = reply.send(Err(RequestError::NotInstalled { name, reason }));
+        }
+    }
+
+    fn answer_deleted(&mut self, report: PolicyReport) {
+        let name = &report.policy.name;
+        let (matched, is_complete) = (report.matched.packets, report.is_complete);
+        let note = if is_complete { "" } else { ", perhaps more" };
+        tracing::info!("policy {name} is deleted; it matched {matched} packets{note}");
+        if let Some(reply) = self.deleting.remove(name) {
+            let _ = reply.send(Ok(report));
+        }
+    }
+
+    /// The connection to a switch has ended, or ends now.
+    fn disconnect(&mut self, switch: DatapathId, reason: &str) {
+        if let Some(connected) = self.switches.remove(&switch) {
+            tracing::info!("{} at {} disconnected: {reason}", Name(switch), connected.peer);
+            // The connection may have ended by itself.
+            let _ = connected.orders.close.send(reason.to_owned());
+            self.control.handle_disconnected(switch);
+        }
+    }
+
+    fn now(&self) -> Millis {
+        Millis(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A switch in the log, by the name that policies use for it.
+#[derive(Clone, Copy)]
+struct Name(DatapathId);
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "switch {:#x}", self.0.0)
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Inputs that are taken in a row.
+const COLLECT_COUNT: usize = 256;

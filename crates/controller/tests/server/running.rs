@@ -1,0 +1,62 @@
+//! A server that runs beside the test.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tapswitch_controller::{Config, Handle, Server};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A server on a port of its own.
+pub(crate) struct Running {
+    pub(crate) handle: Handle,
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// Settings for tests: any free port, and a newer connection always takes over.
+pub(crate) fn config() -> Config {
+    Config {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        takeover_after: Duration::ZERO,
+        request_timeout: Duration::from_secs(30),
+        stats_timeout: Duration::from_secs(30),
+        ..Config::default()
+    }
+}
+
+impl Running {
+    pub(crate) async fn start(config: Config) -> Self {
+        let server = Server::bind(config).await.unwrap();
+        let (handle, address) = (server.handle(), server.local_addrs()[0]);
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(server.run(async move { _ = stopped.await }));
+        Self { handle, address, stop, task }
+    }
+
+    pub(crate) async fn stop(self) -> Handle {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+        self.handle
+    }
+
+    /// Waits until the switch has told everything and is controlled.
+    pub(crate) async fn wait_for_ports(&self, switch: u64) {
+        until(async || {
+            let switches = self.handle.switches().await.unwrap();
+            switches.iter().any(|s| s.switch.0 == switch && s.is_connected && s.rules > 0)
+        })
+        .await;
+    }
+}
+
+/// Waits until it is so. What never comes fails the test, however fast the machine is.
+pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it never came");
+}

@@ -1,0 +1,327 @@
+//! A scripted switch: the switch's end of the channel over TCP, and a table of rules that forwards
+//! nothing.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tapswitch_channel::{Config, SwitchConnection, SwitchEvent};
+use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats};
+use tapswitch_openflow::*;
+use tapswitch_wire::MacAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// What a switch holds, and how it behaves. It survives its connections.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) rules: BTreeMap<String, FlowMod>,
+    pub(crate) groups: BTreeMap<GroupId, GroupMod>,
+    /// Rules and groups that it was asked to change.
+    pub(crate) changes: usize,
+    /// What every rule that makes copies, and every bucket, has counted.
+    pub(crate) counted: u64,
+    /// Refuses rules of this priority.
+    pub(crate) refused_priority: Option<u16>,
+    /// Does not answer barriers.
+    pub(crate) is_mute: bool,
+}
+
+/// A switch that is connected.
+pub(crate) struct Script {
+    pub(crate) state: Arc<Mutex<State>>,
+    says: mpsc::UnboundedSender<Body>,
+    task: JoinHandle<()>,
+}
+
+impl Script {
+    /// Switch `id` with four ports connects.
+    pub(crate) async fn connect(id: u64, address: SocketAddr) -> Self {
+        Self::connect_again(id, address, Arc::default()).await
+    }
+
+    /// Switch `id` connects with what it held before.
+    pub(crate) async fn connect_again(
+        id: u64,
+        address: SocketAddr,
+        state: Arc<Mutex<State>>,
+    ) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (says, said) = mpsc::unbounded_channel();
+        let task = tokio::spawn(run(id, stream, state.clone(), said));
+        Self { state, says, task }
+    }
+
+    /// Tells the controller something that it did not ask for.
+    pub(crate) fn say(&self, body: Body) {
+        self.says.send(body).unwrap();
+    }
+
+    /// Hangs up.
+    pub(crate) async fn disconnect(self) -> Arc<Mutex<State>> {
+        drop(self.says);
+        self.task.await.unwrap();
+        self.state
+    }
+
+    /// Waits until the controller hangs up.
+    pub(crate) async fn closed(self) {
+        self.task.await.unwrap();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Rules that make copies.
+    pub(crate) fn tap_count(&self) -> usize {
+        let state = self.state.lock().unwrap();
+        state.rules.values().filter(|rule| makes_copies(rule)).count()
+    }
+}
+
+async fn run(
+    id: u64,
+    mut stream: TcpStream,
+    state: Arc<Mutex<State>>,
+    mut said: mpsc::UnboundedReceiver<Body>,
+) {
+    let mut channel = SwitchConnection::new(Config::default(), Instant::now());
+    let mut buf = vec![0; 64 << 10];
+    loop {
+        while let Some(event) = channel.poll_event() {
+            match event {
+                SwitchEvent::Request(message) => {
+                    answer(id, &mut channel, &message, &mut state.lock().unwrap());
+                }
+                SwitchEvent::Closed(_) => return,
+                SwitchEvent::Ready => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let bytes = channel.poll_transmit().to_vec();
+        if stream.write_all(&bytes).await.is_err() {
+            return;
+        }
+        channel.handle_transmitted(bytes.len(), Instant::now());
+        tokio::select! {
+            len = stream.read(&mut buf) => match len {
+                Ok(0) | Err(_) => channel.handle_eof(),
+                Ok(len) => channel.handle_bytes(&buf[..len], Instant::now()),
+            },
+            body = said.recv() => match body {
+                Some(body) => assert!(channel.notify(body).unwrap()),
+                None => return,
+            },
+        }
+    }
+}
+
+fn answer(id: u64, channel: &mut SwitchConnection, message: &Message, state: &mut State) {
+    let reply = match &message.body {
+        Body::FeaturesRequest => Body::FeaturesReply(features(id)),
+        Body::BarrierRequest if state.is_mute => return,
+        Body::BarrierRequest => Body::BarrierReply,
+        Body::MultipartRequest(request) => {
+            Body::MultipartReply(MultipartReply::new(describe(&request.body, state)))
+        }
+        Body::FlowMod(change) => {
+            state.changes += 1;
+            if state.refused_priority == Some(change.priority) {
+                return channel.refuse(message, ErrorKind::OFPFMFC_TABLE_FULL).unwrap();
+            }
+            return change_rule(channel, change, state);
+        }
+        Body::GroupMod(change) => {
+            state.changes += 1;
+            match change.command {
+                GroupModCommand::Delete => _ = state.groups.remove(&change.group_id),
+                _ => _ = state.groups.insert(change.group_id, change.clone()),
+            }
+            return;
+        }
+        other => panic!("{other:?}"),
+    };
+    channel.reply(message.xid, reply).unwrap();
+}
+
+fn change_rule(channel: &mut SwitchConnection, change: &FlowMod, state: &mut State) {
+    let key = format!("{}/{}/{}", change.table_id, change.priority, change.match_fields);
+    if !change.command.deletes() {
+        state.rules.insert(key, change.clone());
+        return;
+    }
+    let Some(rule) = state.rules.remove(&key) else { return };
+    if rule.flags.contains(FlowModFlags::SEND_FLOW_REM) {
+        let stats = flow_stats(&rule, state.counted);
+        let removed = FlowRemoved {
+            cookie: stats.cookie,
+            priority: stats.priority,
+            reason: FlowRemovedReason::DELETE,
+            table_id: stats.table_id,
+            duration_sec: 0,
+            duration_nsec: 0,
+            idle_timeout: stats.idle_timeout,
+            hard_timeout: 0,
+            packet_count: stats.packet_count,
+            byte_count: stats.byte_count,
+            match_fields: stats.match_fields,
+        };
+        assert!(channel.notify(Body::FlowRemoved(removed)).unwrap());
+    }
+}
+
+fn describe(request: &MultipartRequestBody, state: &State) -> MultipartReplyBody {
+    match request {
+        MultipartRequestBody::PortDesc => {
+            MultipartReplyBody::PortDesc((1..=4).map(|number| port(number, true)).collect())
+        }
+        MultipartRequestBody::Flow(wanted) => {
+            let stats = state.rules.values().map(|rule| flow_stats(rule, state.counted));
+            let is_wanted =
+                |rule: &FlowStats| (rule.cookie ^ wanted.cookie) & wanted.cookie_mask == 0;
+            MultipartReplyBody::Flow(stats.filter(is_wanted).collect())
+        }
+        MultipartRequestBody::GroupDesc => {
+            let desc = state.groups.values().map(|group| GroupDesc {
+                group_type: group.group_type,
+                group_id: group.group_id,
+                buckets: group.buckets.clone(),
+            });
+            MultipartReplyBody::GroupDesc(desc.collect())
+        }
+        MultipartRequestBody::Group(wanted) => {
+            let groups = state.groups.values();
+            let groups = groups.filter(|g| *wanted == GroupId::ALL || *wanted == g.group_id);
+            let stats = groups.map(|group| GroupStats {
+                group_id: group.group_id,
+                ref_count: 1,
+                packet_count: state.counted,
+                byte_count: state.counted * 100,
+                duration_sec: 0,
+                duration_nsec: 0,
+                bucket_stats: vec![bucket(state.counted); group.buckets.len()],
+            });
+            MultipartReplyBody::Group(stats.collect())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn flow_stats(rule: &FlowMod, counted: u64) -> FlowStats {
+    let counted = if makes_copies(rule) { counted } else { 0 };
+    FlowStats {
+        table_id: rule.table_id,
+        duration_sec: 0,
+        duration_nsec: 0,
+        priority: rule.priority,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: 0,
+        flags: rule.flags,
+        cookie: rule.cookie,
+        packet_count: counted,
+        byte_count: counted * 100,
+        match_fields: rule.match_fields.clone(),
+        instructions: rule.instructions.clone(),
+    }
+}
+
+fn makes_copies(rule: &FlowMod) -> bool {
+    rule.instructions.iter().any(|instruction| match instruction {
+        Instruction::ApplyActions(actions) => matches!(actions[..], [Action::Group(_)]),
+        _ => false,
+    })
+}
+
+fn bucket(counted: u64) -> BucketCounter {
+    BucketCounter { packet_count: counted, byte_count: counted * 100 }
+}
+
+fn features(id: u64) -> FeaturesReply {
+    FeaturesReply {
+        datapath_id: DatapathId(id),
+        n_buffers: 0,
+        n_tables: 2,
+        auxiliary_id: 0,
+        capabilities: Capabilities::empty(),
+    }
+}
+
+fn port(number: u32, is_up: bool) -> Port {
+    Port {
+        port_no: PortNo(number),
+        hw_addr: MacAddr([2, 0xff, 0, 0, 0, number as u8]),
+        name: Text::new(&format!("p{number}")),
+        config: PortConfig::empty(),
+        state: if is_up { PortState::LIVE } else { PortState::LINK_DOWN },
+        curr: PortFeatures::empty(),
+        advertised: PortFeatures::empty(),
+        supported: PortFeatures::empty(),
+        peer: PortFeatures::empty(),
+        curr_speed: 0,
+        max_speed: 0,
+    }
+}
+
+/// A port lost its link, or has it again.
+pub(crate) fn port_status(number: u32, is_up: bool) -> Body {
+    Body::PortStatus(PortStatus { reason: PortReason::MODIFY, desc: port(number, is_up) })
+}
+
+/// Host 10.0.0.`host` asks for another, at port `port`.
+pub(crate) fn arp(host: u8, port: u32) -> Body {
+    let mut data = [[0xff; 6], [2, 0, 0, 0, 0, host]].concat();
+    data.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, host, 10, 0, 0, host]);
+    data.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 99]);
+    Body::PacketIn(PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: 42,
+        reason: PacketInReason::ACTION,
+        table_id: TableId(0),
+        cookie: 0x7470_0001_0000_0000,
+        match_fields: Match::new().with(Oxm::InPort(PortNo(port))),
+        data,
+    })
+}
+
+/// A switch that reads until it is controlled, and then no more, but goes on talking.
+pub(crate) struct Deaf {
+    stream: TcpStream,
+    channel: SwitchConnection,
+}
+
+impl Deaf {
+    /// Connects as switch `id` and reads until its base rules came.
+    pub(crate) async fn connect(id: u64, address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(address).await.unwrap();
+        let mut channel = SwitchConnection::new(Config::default(), Instant::now());
+        let mut state = State::default();
+        let mut buf = vec![0; 4096];
+        while state.rules.len() < 6 {
+            let bytes = channel.poll_transmit().to_vec();
+            stream.write_all(&bytes).await.unwrap();
+            channel.handle_transmitted(bytes.len(), Instant::now());
+            let len = stream.read(&mut buf).await.unwrap();
+            channel.handle_bytes(&buf[..len], Instant::now());
+            while let Some(event) = channel.poll_event() {
+                if let SwitchEvent::Request(message) = event {
+                    answer(id, &mut channel, &message, &mut state);
+                }
+            }
+        }
+        Self { stream, channel }
+    }
+
+    /// Says something; `false` when nobody listens any more.
+    pub(crate) async fn say(&mut self, body: Body) -> bool {
+        assert!(self.channel.notify(body).unwrap());
+        let bytes = self.channel.poll_transmit().to_vec();
+        self.channel.handle_transmitted(bytes.len(), Instant::now());
+        self.stream.write_all(&bytes).await.is_ok()
+    }
+}
