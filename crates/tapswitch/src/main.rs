@@ -1,2 +1,54 @@
-//! To be written.
-fn main() {}
+//! `tapswitch`: a virtual switch with virtual TAPs.
+//!
+//! One program: the switch, its controller, the tools that ask and command them, a demonstration
+//! and the benchmarks. What each does is in its module; this file only picks one.
+//!
+//! Exit codes: 0 for success, 1 when a command failed or a check did not hold, 2 for a command line
+//! that makes no sense.
+
+mod bench;
+mod capture;
+mod cli;
+mod config;
+mod daemon;
+mod demo;
+mod hosts;
+mod iperf;
+mod management;
+mod policy;
+mod process;
+mod show;
+mod table;
+mod tshark;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    cli::start_log(&cli);
+    match dispatch(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("tapswitch: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    match command {
+        Command::Demo(args) => return demo::main(&args),
+        Command::Run(args) => daemon::run(&args)?,
+        Command::Switch(args) => daemon::switch(args)?,
+        Command::Controller(args) => daemon::controller(&args)?,
+        Command::Policy(args) => policy::main(args)?,
+        Command::Show(args) => show::main(&args)?,
+        Command::Capture(args) => capture::main(args)?,
+        Command::Bench(args) => bench::main(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,62 @@
+//! Small datagrams as fast as one core sends them, counted where the receiver's kernel takes them
+//! in.
+//!
+//! 18 bytes of payload make frames of 60 bytes, 64 with the frame check sequence. A tap device never
+//! makes its sender wait, so the forwarder's queue is always full and what arrives is what the
+//! forwarder can do. Nobody reads the receiver's socket: its queue fills, and what an application
+//! would cost stays out of the measurement.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use tapswitch_netlink::Namespace;
+
+use crate::cli::UdpFloodArgs;
+use crate::process;
+
+use super::candidate::Stage;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Sends until the time is over.
+pub(crate) fn main(args: &UdpFloodArgs) -> Result<(), Failure> {
+    let unspecified: IpAddr = if args.to.is_ipv4() {
+        std::net::Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        std::net::Ipv6Addr::UNSPECIFIED.into()
+    };
+    let socket = UdpSocket::bind((unspecified, 0))?;
+    socket.connect(args.to)?;
+    let deadline = Instant::now() + Duration::from_secs(args.seconds);
+    let payload = [0x5a; PAYLOAD_LEN];
+    while Instant::now() < deadline {
+        for _ in 0..BURST_COUNT {
+            // A refusal that an earlier datagram met is told here, and the datagram is lost.
+            let _ = socket.send(&payload);
+        }
+    }
+    Ok(())
+}
+
+/// Frames per second that the receiver's kernel takes in while the sender floods.
+#[expect(clippy::cast_precision_loss, reason = "rates are shown with five digits")]
+pub(crate) async fn rate(stage: &Stage, length: Duration) -> Result<f64, Failure> {
+    let to = SocketAddr::from((stage.receiver().ipv4(), PORT));
+    let _sink = stage.receiver().namespace.enter(move || UdpSocket::bind(to))??;
+    let program = std::env::current_exe()?;
+    let namespace: &Namespace = &stage.sender().namespace;
+    let (to, seconds) = (to.to_string(), (length + WARM_UP * 2).as_secs().max(2).to_string());
+    let args = ["bench", "udp-flood", "--to", &to, "--seconds", &seconds];
+    let _flood = process::start(namespace, &program.to_string_lossy(), &args)?;
+    tokio::time::sleep(WARM_UP).await;
+    let (start, before) = (Instant::now(), stage.receiver().received_frames()?);
+    tokio::time::sleep(length).await;
+    let (elapsed, after) = (start.elapsed(), stage.receiver().received_frames()?);
+    Ok((after - before) as f64 / elapsed.as_secs_f64())
+}
+
+const PAYLOAD_LEN: usize = 18;
+const PORT: u16 = 9;
+/// Datagrams between two looks at the clock.
+const BURST_COUNT: usize = 1024;
+const WARM_UP: Duration = Duration::from_millis(500);

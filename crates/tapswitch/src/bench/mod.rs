@@ -1,0 +1,26 @@
+//! `tapswitch bench`: measurements beside other programs, in one run on one machine.
+//!
+//! Rates depend on the machine and the hour; ratios within a round do not, as far as anything does.
+//! So every candidate is measured once per round, and what is reported is the median over rounds,
+//! of rates and of ratios.
+
+mod bare;
+mod candidate;
+mod flood;
+mod machine;
+mod ovs;
+mod statistics;
+mod tap_forward;
+
+use crate::cli::{BenchArgs, BenchCommand};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Runs one benchmark.
+pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
+    match args.command {
+        BenchCommand::TapForward(args) => tap_forward::main(&args),
+        BenchCommand::BareForwarder(args) => bare::main(&args),
+        BenchCommand::UdpFlood(args) => flood::main(&args),
+    }
+}

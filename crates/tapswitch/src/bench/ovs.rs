@@ -1,0 +1,156 @@
+//! An Open vSwitch of our own: private directories, sockets and namespace, userspace datapath with
+//! TSO.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tapswitch_netlink::{Netlink, OwnedNamespace};
+use tempfile::TempDir;
+use tokio::process::Child;
+
+use crate::hosts::{Host, INTERFACE};
+use crate::process;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// A running Open vSwitch with one bridge. It ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenVswitch {
+    _daemons: [Child; 2],
+    namespace: OwnedNamespace,
+    directory: PathBuf,
+}
+
+/// True when everything is installed.
+pub(crate) fn is_installed() -> bool {
+    ["ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovsdb-tool"]
+        .iter()
+        .all(|program| process::is_installed(program))
+}
+
+impl OpenVswitch {
+    /// Starts it with the hosts' interfaces as tap ports of a bridge that forwards as a learning
+    /// switch.
+    pub(crate) async fn start(
+        namespace: OwnedNamespace,
+        directory: &TempDir,
+        hosts: &[Host],
+    ) -> Result<Self, Failure> {
+        let directory = directory.path().join("ovs");
+        std::fs::create_dir(&directory)?;
+        let database = start_database(&namespace, &directory).await?;
+        let remote = remote(&directory);
+        vsctl(&namespace, &remote, &["--no-wait", "init"]).await?;
+        let tso = "other_config:userspace-tso-enable=true";
+        vsctl(&namespace, &remote, &["--no-wait", "set", "Open_vSwitch", ".", tso]).await?;
+        let switch = start_switch(&namespace, &directory)?;
+        let ovs = Self { _daemons: [switch, database], namespace, directory };
+        let bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"];
+        ovs.vsctl(&bridge).await?;
+        for host in hosts {
+            ovs.add_port(host).await?;
+        }
+        Ok(ovs)
+    }
+
+    /// Copies every frame between the first two hosts to the third by groups of type ALL.
+    pub(crate) async fn copy(&self) -> Result<(), Failure> {
+        for (from, to) in [(1, 2), (2, 1)] {
+            let group =
+                format!("group_id={from},type=all,bucket=output:{to},bucket=output:{MONITOR}");
+            self.ofctl(&["add-group", &self.bridge(), &group]).await?;
+            let flow = format!("in_port={from},actions=group:{from}");
+            self.ofctl(&["add-flow", &self.bridge(), &flow]).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a tap device and hands its kernel side to the host.
+    async fn add_port(&self, host: &Host) -> Result<(), Failure> {
+        let name = format!("tap{}", host.number);
+        let number = format!("ofport_request={}", host.number);
+        let add = ["add-port", BRIDGE, &name, "--", "set", "interface", &name, "type=tap", &number];
+        self.vsctl(&add).await?;
+        Netlink::open(&self.namespace)?.move_to_namespace(&name, &host.namespace)?;
+        let mut netlink = Netlink::open(&host.namespace)?;
+        netlink.rename(&name, INTERFACE)?;
+        Ok(netlink.set_up(INTERFACE)?)
+    }
+
+    async fn vsctl(&self, args: &[&str]) -> Result<(), Failure> {
+        vsctl(&self.namespace, &remote(&self.directory), args).await
+    }
+
+    async fn ofctl(&self, args: &[&str]) -> Result<(), Failure> {
+        let args = [&["-O", "OpenFlow13"], args].concat();
+        process::run(&self.namespace, "ovs-ofctl", &args, COMMAND_LIMIT).await?;
+        Ok(())
+    }
+
+    fn bridge(&self) -> String {
+        format!("unix:{}", self.directory.join(BRIDGE).with_extension("mgmt").display())
+    }
+}
+
+async fn start_database(namespace: &OwnedNamespace, directory: &Path) -> Result<Child, Failure> {
+    let file = directory.join("conf.db");
+    let file = file.to_string_lossy();
+    let create = ["create", &*file, SCHEMA];
+    process::run(namespace, "ovsdb-tool", &create, COMMAND_LIMIT).await?;
+    let socket = directory.join("db.sock");
+    let listen = format!("--remote=punix:{}", socket.display());
+    let control = format!("--unixctl={}", directory.join("db.ctl").display());
+    let child = start(namespace, directory, "ovsdb-server", &[&*file, &listen, &control])?;
+    wait_for(&socket).await?;
+    Ok(child)
+}
+
+fn start_switch(namespace: &OwnedNamespace, directory: &Path) -> Result<Child, Failure> {
+    let control = format!("--unixctl={}", directory.join("vswitchd.ctl").display());
+    start(namespace, directory, "ovs-vswitchd", &[&remote(directory), &control])
+}
+
+fn start(
+    namespace: &OwnedNamespace,
+    directory: &Path,
+    program: &str,
+    args: &[&str],
+) -> Result<Child, Failure> {
+    let log = format!("--log-file={}", directory.join(program).with_extension("log").display());
+    let args = [args, &["-vconsole:off", &log]].concat();
+    let mut command = process::command(namespace, program, &args);
+    for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+        command.env(variable, directory);
+    }
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    Ok(command.spawn()?)
+}
+
+fn remote(directory: &Path) -> String {
+    format!("unix:{}", directory.join("db.sock").display())
+}
+
+async fn vsctl(namespace: &OwnedNamespace, remote: &str, args: &[&str]) -> Result<(), Failure> {
+    let database = format!("--db={remote}");
+    let args = [&[&*database, "--timeout=10"], args].concat();
+    process::run(namespace, "ovs-vsctl", &args, COMMAND_LIMIT).await?;
+    Ok(())
+}
+
+async fn wait_for(socket: &Path) -> Result<(), Failure> {
+    let deadline = Instant::now() + COMMAND_LIMIT;
+    while !socket.exists() {
+        if Instant::now() > deadline {
+            return Err(format!("{} did not appear", socket.display()).into());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+const BRIDGE: &str = "bench";
+/// Number of the port that copies go to.
+const MONITOR: u8 = 3;
+/// Where Debian's package keeps the database's schema.
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const COMMAND_LIMIT: Duration = Duration::from_secs(15);

@@ -1,0 +1,247 @@
+//! Capturing what comes in on an interface, as it would be on the wire: trains are cut and
+//! checksums completed on the way into the file.
+
+mod pcapng;
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+use tapswitch_netdev::{Config, HEADROOM_MIN, OpenError, PacketPort, RECV_BUF_LEN, RecvError};
+use tapswitch_netlink::{Namespace, NamespaceError};
+use tapswitch_offload::{Segments, complete_checksum};
+use tapswitch_wire::{NetHeader, parse};
+
+use crate::cli::CaptureArgs;
+use crate::daemon::{block_on, stop_signal};
+
+use pcapng::PcapngWriter;
+
+/// `tapswitch capture`: until a signal, or a limit.
+pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> {
+    let CaptureArgs { interface, netns, write, snaplen, count, seconds } = args;
+    let (count_max, ip_proto) = (count, None);
+    let config = CaptureConfig { interface, netns, file: write, snaplen, count_max, ip_proto };
+    let capture = Capture::open(config)?;
+    let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let stopped = is_over.clone();
+    // The signal is waited for elsewhere, so that the file is always finished.
+    std::thread::spawn(move || {
+        let signal = block_on(async { Ok(stop_signal().await?) });
+        tracing::debug!("stopping: {signal:?}");
+        stopped.store(true, Ordering::Relaxed);
+    });
+    let ends =
+        || is_over.load(Ordering::Relaxed) || deadline.is_some_and(|at| Instant::now() >= at);
+    let CaptureSummary { frames, packets, longest, dropped, malformed } = capture.run(ends)?;
+    eprintln!(
+        "{packets} packets of {frames} frames, the longest {longest} bytes; {dropped} frames were \
+         lost, {malformed} could not be cut"
+    );
+    Ok(())
+}
+
+/// What to capture, and when to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct CaptureConfig {
+    /// Interface whose incoming frames are captured.
+    pub(crate) interface: String,
+    /// Its namespace.
+    pub(crate) netns: Option<String>,
+    /// The file, which is replaced.
+    pub(crate) file: PathBuf,
+    /// Bytes of each packet that are kept.
+    pub(crate) snaplen: usize,
+    /// Stop after this many packets.
+    pub(crate) count_max: Option<u64>,
+    /// Only packets with this IP protocol.
+    pub(crate) ip_proto: Option<u8>,
+}
+
+/// What was captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CaptureSummary {
+    /// Frames that came in; a train is one.
+    pub(crate) frames: u64,
+    /// Packets written, as on the wire.
+    pub(crate) packets: u64,
+    /// Bytes of the longest of them.
+    pub(crate) longest: usize,
+    /// Frames that the kernel dropped because the capture was too slow.
+    pub(crate) dropped: u64,
+    /// Frames that could not be cut into packets.
+    pub(crate) malformed: u64,
+}
+
+/// A capture that is open: from now on nothing is missed.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    port: PacketPort,
+    writer: PcapngWriter<BufWriter<File>>,
+    config: CaptureConfig,
+    summary: CaptureSummary,
+    headers: Vec<u8>,
+}
+
+impl Capture {
+    /// Opens interface and file.
+    pub(crate) fn open(config: CaptureConfig) -> Result<Self, CaptureError> {
+        let namespace = match &config.netns {
+            Some(name) => Namespace::open(name)?,
+            None => Namespace::current()?,
+        };
+        let interface = &config.interface;
+        let options = Config::default().receive_buffer_len(BUFFER_LEN);
+        let port = namespace.enter(|| PacketPort::open(interface, &options))??;
+        let failed = |source| CaptureError::File { path: config.file.clone(), source };
+        let file = File::create(&config.file).map_err(failed)?;
+        let writer =
+            PcapngWriter::new(BufWriter::new(file), interface, config.snaplen).map_err(failed)?;
+        Ok(Self { port, writer, config, summary: CaptureSummary::default(), headers: Vec::new() })
+    }
+
+    /// Captures until `is_over` or a limit is reached, and closes the file. `is_over` is asked at
+    /// least every tenth of a second; what has come in by then is still taken.
+    pub(crate) fn run(
+        mut self,
+        mut is_over: impl FnMut() -> bool,
+    ) -> Result<CaptureSummary, CaptureError> {
+        let mut buf = vec![0; RECV_BUF_LEN];
+        while !self.is_full() {
+            let ends = is_over();
+            if !self.drain(&mut buf)? {
+                break;
+            }
+            if ends {
+                break;
+            }
+            self.wait()?;
+        }
+        self.finish()
+    }
+
+    fn is_full(&self) -> bool {
+        self.config.count_max.is_some_and(|max| self.summary.packets >= max)
+    }
+
+    /// Takes all frames that are there. Returns `false` when the interface is gone.
+    fn drain(&mut self, buf: &mut [u8]) -> Result<bool, CaptureError> {
+        // A flood must not keep `run` from asking whether it is over.
+        let deadline = Instant::now() + ASK_AFTER;
+        while !self.is_full() && Instant::now() < deadline {
+            match self.port.recv(buf, HEADROOM_MIN) {
+                Ok(Some(received)) => self.frame(&received.header, &buf[received.frame])?,
+                Ok(None) | Err(RecvError::Down) => return Ok(true),
+                Err(RecvError::Gone) => return Ok(false),
+                Err(_) => self.summary.malformed += 1,
+            }
+        }
+        Ok(true)
+    }
+
+    fn frame(&mut self, meta: &NetHeader, frame: &[u8]) -> Result<(), CaptureError> {
+        if !self.is_wanted(frame) {
+            return Ok(());
+        }
+        self.summary.frames += 1;
+        let written =
+            if meta.is_train() { self.train(meta, frame) } else { self.packet(meta, frame) };
+        written.map_err(|source| CaptureError::File { path: self.config.file.clone(), source })
+    }
+
+    fn is_wanted(&self, frame: &[u8]) -> bool {
+        let wanted = |proto| parse(frame).is_ok_and(|parsed| parsed.key.ip_proto == proto);
+        self.config.ip_proto.is_none_or(wanted)
+    }
+
+    fn packet(&mut self, meta: &NetHeader, frame: &[u8]) -> io::Result<()> {
+        let mut meta = *meta;
+        let mut whole = std::mem::take(&mut self.headers);
+        whole.clear();
+        whole.extend_from_slice(frame);
+        if complete_checksum(&mut meta, &mut whole, &[]).is_err() {
+            self.summary.malformed += 1;
+        }
+        let written = self.write(&[&whole]);
+        self.headers = whole;
+        written
+    }
+
+    fn train(&mut self, meta: &NetHeader, frame: &[u8]) -> io::Result<()> {
+        let Ok(mut packets) = Segments::new(meta, frame, &[]) else {
+            self.summary.malformed += 1;
+            return Ok(());
+        };
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.resize(packets.headers_len(), 0);
+        while let Some(packet) = packets.next(&mut headers) {
+            let [first, second] = packet.payload;
+            self.write(&[&headers[..packet.headers_len], first, second])?;
+        }
+        self.headers = headers;
+        Ok(())
+    }
+
+    fn write(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        if self.is_full() {
+            return Ok(());
+        }
+        self.summary.packets += 1;
+        let len = parts.iter().map(|part| part.len()).sum();
+        self.summary.longest = self.summary.longest.max(len);
+        self.writer.packet(SystemTime::now(), parts)
+    }
+
+    fn wait(&self) -> Result<(), CaptureError> {
+        let mut fds = [PollFd::from_borrowed_fd(self.port.as_fd(), PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(CaptureError::Wait(errno.into())),
+        }
+    }
+
+    fn finish(mut self) -> Result<CaptureSummary, CaptureError> {
+        let statistics = self.port.statistics().map_err(CaptureError::Wait)?;
+        self.summary.dropped = statistics.dropped;
+        let path = self.config.file.clone();
+        self.writer
+            .end(self.summary.frames, self.summary.dropped)
+            .map_err(|source| CaptureError::File { path, source })?;
+        Ok(self.summary)
+    }
+}
+
+/// Why a capture failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CaptureError {
+    /// The namespace.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// The interface.
+    #[error(transparent)]
+    Interface(#[from] OpenError),
+    /// The file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was said.
+        source: io::Error,
+    },
+    /// Waiting for frames.
+    #[error("cannot wait for frames: {0}")]
+    Wait(io::Error),
+}
+
+/// Frames that may wait for the disk: a quarter of a second at 10 Gb/s.
+const BUFFER_LEN: usize = 256 << 20;
+/// How long a flood may keep a capture busy.
+const ASK_AFTER: Duration = Duration::from_millis(100);

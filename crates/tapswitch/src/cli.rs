@@ -1,0 +1,333 @@
+//! The command line.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tapswitch_control::{IpPrefix, IpProto, MonitorSpec, Vlan};
+use tapswitch_switch::{DatapathId, Endpoint, FailMode, PortSpec};
+use tapswitch_wire::MacAddr;
+use tracing::level_filters::LevelFilter;
+
+/// A virtual switch with virtual TAPs: it forwards packet trains whole between tap devices and
+/// interfaces, and copies chosen flows to monitors without touching the original.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// How much to say on standard error: off, error, warn, info, debug or trace; info for what runs
+    /// long, else warn.
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub(crate) log: Option<LevelFilter>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show it at work: three hosts, real traffic, one TAP; prints a table and checks it.
+    Demo(DemoArgs),
+    /// Run a switch, and a controller if wanted, from a configuration file.
+    Run(RunArgs),
+    /// Run the OpenFlow switch alone.
+    Switch(SwitchArgs),
+    /// Run the controller alone.
+    Controller(ControllerArgs),
+    /// Add, list, show or delete TAP policies of a running controller.
+    Policy(PolicyArgs),
+    /// Show what a running switch or controller knows.
+    Show(ShowArgs),
+    /// Write what comes in on an interface to a pcapng file, trains cut into packets.
+    Capture(CaptureArgs),
+    /// Measure.
+    Bench(BenchArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoArgs {
+    /// Write the table as data too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Length of each measurement.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// Leave everything running for exploring, until Ctrl-C.
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunArgs {
+    /// The configuration file (TOML).
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) socket: ServeArgs,
+}
+
+/// Where a long-running command listens for `show` and `policy`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServeArgs {
+    /// Management socket; /run/tapswitch/NAME.sock when not given.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// Whom `show` and `policy` ask.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AskArgs {
+    /// Management socket of the process to ask; the only one in /run/tapswitch when not given.
+    #[arg(long, value_name = "PATH", env = "TAPSWITCH_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print JSON for scripts instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SwitchArgs {
+    /// Name of the bridge.
+    #[arg(long, default_value = "br0")]
+    pub(crate) name: String,
+    /// Unique number of the datapath, decimal or 0x and hexadecimal digits.
+    #[arg(long, value_name = "ID", default_value = "0x1", value_parser = parse_datapath_id)]
+    pub(crate) datapath_id: DatapathId,
+    /// Controller to connect to, as tcp:ADDRESS:PORT; may be given several times.
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) controller: Vec<Endpoint>,
+    /// Where to accept OpenFlow connections, such as ovs-ofctl's; may be given several times.
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) listen: Vec<Endpoint>,
+    /// What to do while no controller answers: standalone (forward as a learning switch) or secure
+    /// (go on by the rules).
+    #[arg(long, value_name = "MODE", default_value = "standalone")]
+    pub(crate) fail_mode: FailMode,
+    /// A port: NUMBER=tap:NAME[,netns=NS][,queues=N][,mtu=M] or NUMBER=netdev:IFNAME[,netns=NS]
+    /// [,mtu=M]; NUMBER may be "local"; may be given several times.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Vec<PortSpec>,
+    /// Number of workers; as many as the port with most queues has, and cores, when not given.
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<NonZeroUsize>,
+    /// Cores that the workers stay on, separated by commas.
+    #[arg(long, value_name = "CORES", value_delimiter = ',')]
+    pub(crate) cores: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) socket: ServeArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ControllerArgs {
+    /// Where to accept switches, as tcp:ADDRESS:PORT; may be given several times.
+    #[arg(long, value_name = "ENDPOINT", default_value = "tcp:127.0.0.1:6653")]
+    pub(crate) listen: Vec<Endpoint>,
+    #[command(flatten)]
+    pub(crate) socket: ServeArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Copy matching traffic to a monitor. Any field may be left out but the monitor.
+    Add(Box<PolicyAddArgs>),
+    /// List all policies with their counters.
+    List(AskArgs),
+    /// Show one policy with its ledger.
+    Show(PolicyNameArgs),
+    /// Stop copying.
+    Delete(PolicyNameArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyAddArgs {
+    /// Name of the policy.
+    pub(crate) name: String,
+    /// Where the copies go: a port (3, or 0x1/3 for port 3 of datapath 1), the name of a port, or
+    /// the MAC or IP address of a host.
+    #[arg(long, value_name = "MONITOR")]
+    pub(crate) monitor: MonitorSpec,
+    /// Source MAC address.
+    #[arg(long, value_name = "MAC")]
+    pub(crate) src_mac: Option<MacAddr>,
+    /// Destination MAC address.
+    #[arg(long, value_name = "MAC")]
+    pub(crate) dst_mac: Option<MacAddr>,
+    /// Source IPv4 or IPv6 address, or prefix.
+    #[arg(long, value_name = "IP[/LEN]")]
+    pub(crate) src_ip: Option<IpPrefix>,
+    /// Destination IPv4 or IPv6 address, or prefix.
+    #[arg(long, value_name = "IP[/LEN]")]
+    pub(crate) dst_ip: Option<IpPrefix>,
+    /// IP protocol: tcp, udp, icmp, icmpv6, sctp or a number.
+    #[arg(long, value_name = "PROTO")]
+    pub(crate) ip_proto: Option<IpProto>,
+    /// Outer VLAN identifier, or "none" for frames without a tag.
+    #[arg(long, value_name = "VID")]
+    pub(crate) vlan: Option<Vlan>,
+    /// TCP or UDP source port.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) src_port: Option<u16>,
+    /// TCP or UDP destination port.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) dst_port: Option<u16>,
+    /// Copy the answers too: the same with source and destination exchanged.
+    #[arg(long)]
+    pub(crate) both: bool,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyNameArgs {
+    /// Name of the policy.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ShowArgs {
+    /// What to show.
+    pub(crate) what: ShowWhat,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShowWhat {
+    /// The switch as a whole and its controllers.
+    Switch,
+    /// Ports: state, traffic, drops.
+    Ports,
+    /// Rules of all tables.
+    Flows,
+    /// Groups and their buckets.
+    Groups,
+    /// Workers: what they read, how they found their programs.
+    Workers,
+    /// All drops, by port and reason.
+    Drops,
+    /// TAPs: what they matched, delivered and dropped.
+    Taps,
+    /// Hosts that the controller has learnt.
+    Hosts,
+    /// Switches that are connected to the controller.
+    Switches,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CaptureArgs {
+    /// Interface whose incoming frames are written.
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) interface: String,
+    /// Namespace of the interface.
+    #[arg(long, value_name = "NS")]
+    pub(crate) netns: Option<String>,
+    /// The file; replaced if it is there.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) write: PathBuf,
+    /// Bytes of each packet that are kept.
+    #[arg(short, long, value_name = "LEN", default_value_t = 262_144)]
+    pub(crate) snaplen: usize,
+    /// Stop after this many packets.
+    #[arg(short, long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "N")]
+    pub(crate) seconds: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Namespace → tap → switch → tap → namespace, beside a bare forwarder and Open vSwitch.
+    TapForward(TapForwardArgs),
+    /// The bare forwarder that tap-forward compares with: two file descriptors, read and write.
+    #[command(hide = true)]
+    BareForwarder(BareForwarderArgs),
+    /// The sender of small datagrams that tap-forward uses.
+    #[command(hide = true)]
+    UdpFlood(UdpFloodArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TapForwardArgs {
+    /// Rounds; each measures every candidate once. Medians want at least 5.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
+    pub(crate) rounds: u64,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) seconds: u64,
+    /// Leave Open vSwitch out.
+    #[arg(long)]
+    pub(crate) without_ovs: bool,
+    /// Write the results as data too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BareForwarderArgs {
+    /// Tap devices to make, as NAME,NETNS: the first two are joined, all others get copies.
+    #[arg(long, value_name = "NAME,NETNS")]
+    pub(crate) tap: Vec<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct UdpFloodArgs {
+    /// Where to send, as ADDRESS:PORT.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) to: SocketAddr,
+    /// For how long; nothing floods for ever.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub(crate) seconds: u64,
+}
+
+impl Cli {
+    fn log_level(&self) -> LevelFilter {
+        let runs_long =
+            matches!(self.command, Command::Run(_) | Command::Switch(_) | Command::Controller(_));
+        self.log.unwrap_or(if runs_long { LevelFilter::INFO } else { LevelFilter::WARN })
+    }
+}
+
+/// Sends the log to standard error, so that standard output stays data.
+pub(crate) fn start_log(cli: &Cli) {
+    tracing_subscriber::fmt()
+        .with_max_level(cli.log_level())
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+}
+
+/// A datapath number: decimal, or hexadecimal with 0x.
+pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
+    let id = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    id.map(DatapathId).map_err(|_| {
+        format!(
+            "'{text}' is no datapath number; expected decimal digits, or 0x and up to 16 \
+                 hexadecimal digits"
+        )
+    })
+}
+
+/// The socket address of an endpoint.
+pub(crate) fn address(endpoint: &Endpoint) -> SocketAddr {
+    endpoint.0
+}

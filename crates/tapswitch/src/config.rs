@@ -1,0 +1,348 @@
+//! The configuration file of `tapswitch run`.
+//!
+//! TOML with the keys of `tapswitch switch` and `tapswitch policy add`. Every error names file,
+//! line, column and key, and what was expected there.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tapswitch_control::{MonitorSpec, TapPolicy};
+use tapswitch_switch::{Config as SwitchConfig, DatapathId, Endpoint, FailMode, PortSpec};
+use toml::Spanned;
+
+use crate::cli::parse_datapath_id;
+use crate::daemon::controller_config;
+
+/// What `tapswitch run` is to run.
+#[derive(Debug)]
+pub(crate) struct RunConfig {
+    pub(crate) switch: SwitchConfig,
+    pub(crate) controller: Option<tapswitch_controller::Config>,
+}
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    #[serde(default = "default_bridge")]
+    bridge: String,
+    switch: SwitchSection,
+    controller: Option<ControllerSection>,
+    #[serde(default)]
+    policy: Vec<Spanned<TapPolicy>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct SwitchSection {
+    #[serde(default = "default_datapath_id", deserialize_with = "datapath_id")]
+    datapath_id: DatapathId,
+    controller: Option<Vec<Endpoint>>,
+    #[serde(default)]
+    listen: Vec<Endpoint>,
+    #[serde(default)]
+    fail_mode: FailMode,
+    port: Vec<Spanned<PortSpec>>,
+    workers: Option<NonZeroUsize>,
+    #[serde(default)]
+    cores: Vec<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ControllerSection {
+    #[serde(default = "default_listen")]
+    listen: Vec<Endpoint>,
+}
+
+impl RunConfig {
+    /// Reads and checks the file.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|fault| fault.at(path, &text))
+    }
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let file: File = toml::from_str(text)?;
+        file.check_ports()?;
+        file.check_policies()?;
+        let File { bridge, switch, controller, policy } = file;
+        // A switch beside its own controller connects to it, unless told otherwise.
+        let own = controller.as_ref().and_then(|controller| controller.listen.first().copied());
+        let controllers = switch.controller.unwrap_or_else(|| own.into_iter().collect());
+        let policies = policy.into_iter().map(Spanned::into_inner).collect();
+        let controller = controller.map(|section| {
+            let listen = section.listen.into_iter().map(|endpoint| endpoint.0).collect();
+            controller_config(listen, policies)
+        });
+        let switch = SwitchConfig {
+            controllers,
+            listen: switch.listen,
+            fail_mode: switch.fail_mode,
+            ports: switch.port.into_iter().map(Spanned::into_inner).collect(),
+            workers: switch.workers,
+            cores: switch.cores,
+            ..SwitchConfig::new(bridge, switch.datapath_id)
+        };
+        Ok(Self { switch, controller })
+    }
+}
+
+impl File {
+    fn check_ports(&self) -> Result<(), Fault> {
+        let ports = &self.switch.port;
+        for (position, port) in ports.iter().enumerate() {
+            let spec = port.get_ref();
+            for other in ports[..position].iter().map(Spanned::get_ref) {
+                if spec.number == other.number {
+                    let text = format!(
+                        "switch.port: number {} is that of {other} already; \
+                                        give each port its own",
+                        spec.number
+                    );
+                    return Err(Fault::new(port.span(), text));
+                }
+                if (spec.name(), &spec.netns) == (other.name(), &other.netns) {
+                    let text = format!(
+                        "switch.port: {other} is the same interface; an \
+                                        interface can be one port only"
+                    );
+                    return Err(Fault::new(port.span(), text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What can be seen before anything runs: a controller for the policies, one name each, and
+    /// monitors that could be there.
+    fn check_policies(&self) -> Result<(), Fault> {
+        for (position, policy) in self.policy.iter().enumerate() {
+            let fault = |text| Err(Fault::new(policy.span(), text));
+            let TapPolicy { name, .. } = policy.get_ref();
+            if self.controller.is_none() {
+                return fault(format!(
+                    "policy '{name}' needs a controller; add a [controller] section"
+                ));
+            }
+            if self.policy[..position].iter().any(|other| other.get_ref().name == *name) {
+                return fault(format!("policy '{name}' is there twice; give each its own name"));
+            }
+            if let Err(error) = policy.get_ref().check() {
+                return fault(format!("policy '{name}': {error}"));
+            }
+            if let Some(missing) = self.missing_monitor(policy.get_ref()) {
+                return fault(format!(
+                    "policy '{name}': monitor '{missing}' does not exist; the ports are {}",
+                    self.port_names()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The monitor, when it is a port that the switch does not have. Hosts may appear later, and
+    /// other switches may connect.
+    fn missing_monitor(&self, policy: &TapPolicy) -> Option<String> {
+        let has = |wanted: &dyn Fn(&PortSpec) -> bool| {
+            self.switch.port.iter().any(|port| wanted(port.get_ref()))
+        };
+        let is_ours = |switch: &Option<DatapathId>| {
+            switch.is_none_or(|switch| switch == self.switch.datapath_id)
+        };
+        let known = match &policy.monitor {
+            MonitorSpec::Port { switch, port } if is_ours(switch) => {
+                has(&|spec| spec.number == *port)
+            }
+            MonitorSpec::Name { switch, name } if is_ours(switch) => {
+                has(&|spec| spec.name() == name)
+            }
+            _ => true,
+        };
+        (!known).then(|| policy.monitor.to_string())
+    }
+
+    fn port_names(&self) -> String {
+        let texts: Vec<_> = self
+            .switch
+            .port
+            .iter()
+            .map(|port| format!("{} ({})", port.get_ref().number, port.get_ref().name()))
+            .collect();
+        texts.join(", ")
+    }
+}
+
+/// What is wrong, and where in the text.
+#[derive(Debug)]
+struct Fault {
+    span: Option<Range<usize>>,
+    text: String,
+}
+
+impl Fault {
+    fn new(span: Range<usize>, text: String) -> Self {
+        Self { span: Some(span), text }
+    }
+
+    fn at(self, path: &Path, file: &str) -> ConfigError {
+        let place = self.span.map(|span| Place::of(file, span.start));
+        ConfigError::Wrong { path: path.to_owned(), place, text: self.text }
+    }
+}
+
+impl From<toml::de::Error> for Fault {
+    fn from(error: toml::de::Error) -> Self {
+        Self { span: error.span(), text: error.message().to_owned() }
+    }
+}
+
+/// A line and a column, both from 1, and the key that is set there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    line: usize,
+    column: usize,
+    source: String,
+}
+
+impl Place {
+    fn of(text: &str, offset: usize) -> Self {
+        let before = &text[..offset.min(text.len())];
+        let line = before.matches('\n').count() + 1;
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let column = before[start..].chars().count() + 1;
+        let source = text[start..].lines().next().unwrap_or_default().trim().to_owned();
+        Self { line, column, source }
+    }
+}
+
+/// Why a configuration file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What was said.
+        source: std::io::Error,
+    },
+    /// Something in it is wrong.
+    #[error("{}{}: {text}{}", path.display(), Position(place.as_ref()), Quoted(place.as_ref()))]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        place: Option<Place>,
+        /// What is wrong, and what was expected.
+        text: String,
+    },
+}
+
+/// `:LINE:COLUMN` behind a file's name.
+struct Position<'a>(Option<&'a Place>);
+
+impl fmt::Display for Position<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(place) => write!(f, ":{}:{}", place.line, place.column),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The line itself, below the message.
+struct Quoted<'a>(Option<&'a Place>);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(place) => write!(f, "\n  in: {}", place.source),
+            None => Ok(()),
+        }
+    }
+}
+
+fn default_bridge() -> String {
+    "br0".to_owned()
+}
+
+fn default_datapath_id() -> DatapathId {
+    DatapathId(1)
+}
+
+fn default_listen() -> Vec<Endpoint> {
+    // The port that IANA gave OpenFlow, on this host only.
+    vec![Endpoint(([127, 0, 0, 1], 6653).into())]
+}
+
+fn datapath_id<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<DatapathId, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_datapath_id(&text).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+bridge = "lab0"
+
+[switch]
+datapath-id = "0x2a"
+fail-mode = "secure"
+listen = ["tcp:127.0.0.1:6654"]
+port = ["1=tap:web0,netns=web", "2=netdev:eth1"]
+
+[controller]
+
+[[policy]]
+name = "web"
+monitor = "2"
+dst-port = 80
+"#;
+
+    fn error(text: &str) -> String {
+        RunConfig::parse(text).unwrap_err().at(Path::new("lab.toml"), text).to_string()
+    }
+
+    #[test]
+    fn a_good_file_says_it_all() {
+        let config = RunConfig::parse(GOOD).unwrap();
+        assert_eq!(config.switch.name, "lab0");
+        assert_eq!(config.switch.datapath_id, DatapathId(0x2a));
+        assert_eq!(config.switch.ports.len(), 2);
+        assert_eq!(config.switch.controllers, default_listen(), "its own controller");
+        assert_eq!(config.controller.unwrap().policies.len(), 1);
+    }
+
+    #[test]
+    fn errors_name_file_line_key_and_what_was_expected() {
+        let text = GOOD.replace("fail-mode", "fail-mood");
+        let error_text = error(&text);
+        assert!(error_text.starts_with("lab.toml:6:1: unknown field `fail-mood`"), "{error_text}");
+        assert!(error_text.contains("`fail-mode`"), "names the keys that there are: {error_text}");
+        let error_text = error(&GOOD.replace("1=tap:web0", "1=tun:web0"));
+        assert!(error_text.starts_with("lab.toml:8:8: port '1=tun:web0"), "{error_text}");
+        assert!(error_text.contains("expected tap or netdev"), "{error_text}");
+        let error_text = error(&GOOD.replace("dst-port = 80", "dst-port = \"http\""));
+        assert!(error_text.starts_with("lab.toml:15:"), "{error_text}");
+        assert!(error_text.contains("in: dst-port = \"http\""), "{error_text}");
+    }
+
+    #[test]
+    fn contradictions_are_found_before_anything_runs() {
+        let error_text = error(&GOOD.replace("2=netdev", "1=netdev"));
+        assert!(error_text.contains("number 1 is that of 1=tap:web0,netns=web"), "{error_text}");
+        let error_text = error(&GOOD.replace("monitor = \"2\"", "monitor = \"7\""));
+        assert!(
+            error_text.contains("monitor '7' does not exist; the ports are 1 (web0), 2 (eth1)")
+        );
+        let error_text = error(&GOOD.replace("[controller]", ""));
+        assert!(error_text.contains("add a [controller] section"), "{error_text}");
+    }
+}

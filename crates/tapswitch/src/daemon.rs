@@ -1,0 +1,176 @@
+//! The long-running commands: `run`, `switch` and `controller`.
+//!
+//! One thread serves everything but the workers, which have their own. SIGTERM, SIGINT and SIGHUP
+//! stop it cleanly: workers end, devices and sockets go.
+
+use std::future::pending;
+use std::path::{Path, PathBuf};
+
+use tapswitch_control::TapPolicy;
+use tapswitch_controller::Server as Controller;
+use tapswitch_switch::{Config as SwitchConfig, Switch};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cli::{ControllerArgs, RunArgs, ServeArgs, SwitchArgs, address};
+use crate::config::RunConfig;
+use crate::management::{Management, Services, default_path};
+
+/// What a process is to have.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) controller: Option<tapswitch_controller::Config>,
+    pub(crate) switch: Option<SwitchConfig>,
+    /// Management socket.
+    pub(crate) socket: PathBuf,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+/// `tapswitch run`.
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let RunConfig { switch, controller } = RunConfig::read(&args.config)?;
+    let socket = socket_path(&args.socket, &switch.name);
+    block_on(serve(Parts { controller, switch: Some(switch), socket }))
+}
+
+/// `tapswitch switch`.
+pub(crate) fn switch(args: SwitchArgs) -> Result<(), Failure> {
+    let socket = socket_path(&args.socket, &args.name);
+    let SwitchArgs { name, datapath_id, controller, listen, fail_mode, port, .. } = args;
+    let switch = SwitchConfig {
+        controllers: controller,
+        listen,
+        fail_mode,
+        ports: port,
+        workers: args.workers,
+        cores: args.cores,
+        ..SwitchConfig::new(name, datapath_id)
+    };
+    block_on(serve(Parts { switch: Some(switch), socket, ..Parts::default() }))
+}
+
+/// `tapswitch controller`.
+pub(crate) fn controller(args: &ControllerArgs) -> Result<(), Failure> {
+    let socket = socket_path(&args.socket, "controller");
+    let listen = args.listen.iter().map(address).collect();
+    let controller = tapswitch_controller::Config { listen, ..Default::default() };
+    block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))
+}
+
+fn socket_path(args: &ServeArgs, name: &str) -> PathBuf {
+    args.socket.clone().unwrap_or_else(|| default_path(name))
+}
+
+/// Runs a future on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+}
+
+/// Runs the parts until a signal says to stop.
+async fn serve(parts: Parts) -> Result<(), Failure> {
+    let running = Running::start(parts).await?;
+    running.announce();
+    let signal = stop_signal().await?;
+    tracing::info!("{signal}: stopping");
+    running.stop().await;
+    Ok(())
+}
+
+/// The parts of a process, at work.
+pub(crate) struct Running {
+    pub(crate) services: Services,
+    socket: PathBuf,
+    endpoints: Vec<String>,
+    end: watch::Sender<bool>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl Running {
+    /// Starts the controller, then the switch, then the management socket. What was started before
+    /// a failure is stopped again.
+    pub(crate) async fn start(parts: Parts) -> Result<Self, Failure> {
+        let (end, ended) = watch::channel(false);
+        let mut tasks = tokio::task::JoinSet::new();
+        let mut services = Services::default();
+        let mut endpoints = Vec::new();
+        if let Some(config) = parts.controller {
+            let controller = Controller::bind(config).await?;
+            for address in controller.local_addrs() {
+                endpoints.push(format!("controller on tcp:{address}"));
+            }
+            services.controller = Some(controller.handle());
+            let ended = ended.clone();
+            tasks.spawn(async move { controller.run(wait(ended)).await });
+        }
+        if let Some(config) = parts.switch {
+            let name = config.name.clone();
+            let switch = Switch::start(config).await?;
+            endpoints.push(format!("switch {name}"));
+            for endpoint in switch.local_endpoints()? {
+                endpoints.push(format!("switch {name} listens on {endpoint}"));
+            }
+            services.switch = Some(switch.handle());
+            let ended = ended.clone();
+            tasks.spawn(async move { switch.run(wait(ended)).await });
+        }
+        let management = Management::bind(&parts.socket, services.clone())?;
+        let socket = management.path().to_owned();
+        tasks.spawn(async move {
+            tokio::select! {
+                () = management.serve() => {}
+                () = wait(ended) => {}
+            }
+        });
+        Ok(Self { services, socket, endpoints, end, tasks })
+    }
+
+    /// Where the management socket is.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    fn announce(&self) {
+        for endpoint in &self.endpoints {
+            tracing::info!("{endpoint}: running");
+        }
+        tracing::info!("management socket: {}", self.socket.display());
+    }
+
+    /// Stops everything and waits for it.
+    pub(crate) async fn stop(mut self) {
+        // Everybody who listens is still there, or has ended already.
+        let _ = self.end.send(true);
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!("a part of the process failed: {error}");
+            }
+        }
+    }
+}
+
+async fn wait(mut ended: watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is an end as well.
+    let _ = ended.wait_for(|ended| *ended).await;
+}
+
+/// Waits for a signal that means "stop", and names it.
+pub(crate) async fn stop_signal() -> std::io::Result<&'static str> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(tokio::select! {
+        _ = term.recv() => "SIGTERM",
+        _ = int.recv() => "SIGINT",
+        _ = hangup.recv() => "SIGHUP",
+        () = pending() => "never",
+    })
+}
+
+/// A controller configuration for policies that wait for what they name.
+pub(crate) fn controller_config(
+    listen: Vec<std::net::SocketAddr>,
+    policies: Vec<TapPolicy>,
+) -> tapswitch_controller::Config {
+    tapswitch_controller::Config { listen, policies, ..Default::default() }
+}

@@ -1,0 +1,67 @@
+//! `tapswitch demo`: three hosts on tap ports, real traffic, one TAP on a flow that already runs.
+//!
+//! Sender, receiver and monitor are network namespaces; each has the kernel's end of a tap device
+//! that is a port of the switch. Switch and controller run in this process and meet as OpenFlow on
+//! TCP loopback. Throughput is measured at the switch's ports, over windows of the same TCP flow
+//! before and after the TAP is there.
+//!
+//! Whatever ends the demonstration (its end, a failure, a signal), namespaces, devices, programs
+//! and files go with it; what a killed one left behind is swept by the next.
+
+mod lab;
+mod report;
+mod steps;
+
+use std::process::ExitCode;
+
+use crate::cli::DemoArgs;
+use crate::daemon::{block_on, stop_signal};
+use crate::hosts;
+use crate::process;
+
+use lab::Lab;
+use report::DemoReport;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Runs the demonstration. Exit code 0 only if every check held.
+pub(crate) fn main(args: &DemoArgs) -> Result<ExitCode, Failure> {
+    process::require(&["iperf3", "tshark", "ping"])?;
+    let ended = block_on(async {
+        tokio::select! {
+            // First, so that after `--keep` a signal ends it in peace.
+            biased;
+            result = demonstrate(args) => result,
+            signal = stop_signal() => {
+                eprintln!("\n{}: cleaning up", signal?);
+                Ok(ExitCode::from(EXIT_INTERRUPTED))
+            }
+        }
+    });
+    process::reap();
+    ended
+}
+
+async fn demonstrate(args: &DemoArgs) -> Result<ExitCode, Failure> {
+    hosts::sweep();
+    let lab = Lab::set_up().await?;
+    let report = steps::all(&lab, args.seconds).await?;
+    report.print();
+    if let Some(file) = &args.json {
+        let json = serde_json::to_string_pretty(&report)? + "\n";
+        std::fs::write(file, json).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    if args.keep {
+        lab.explain();
+        stop_signal().await?;
+    }
+    lab.tear_down().await;
+    Ok(exit_code(&report))
+}
+
+fn exit_code(report: &DemoReport) -> ExitCode {
+    if report.all_checks_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// As shells have it for SIGINT.
+const EXIT_INTERRUPTED: u8 = 130;

@@ -1,0 +1,100 @@
+//! Hosts for demonstrations and benchmarks: network namespaces with one interface each, and a
+//! directory for files. All of it goes when it is dropped; what a killed process left behind is
+//! swept by the next.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+use tempfile::TempDir;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// One host: a namespace with the kernel's end of a tap device.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) namespace: OwnedNamespace,
+    /// Number of its port, and last part of its addresses.
+    pub(crate) number: u8,
+}
+
+impl Host {
+    /// Makes the host `number`, from 1; its name says what it is for.
+    pub(crate) fn create(number: u8, role: &str) -> Result<Self, Failure> {
+        let name = format!("{PREFIX}{}-{role}", std::process::id());
+        Ok(Self { namespace: OwnedNamespace::create(&name)?, number })
+    }
+
+    pub(crate) fn ipv4(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 20, 0, self.number)
+    }
+
+    pub(crate) fn ipv6(&self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd20, 0, 0, 0, 0, 0, 0, self.number.into())
+    }
+
+    /// Frames that the host's kernel has received from the switch.
+    pub(crate) fn received_frames(&self) -> Result<u64, Failure> {
+        Ok(Netlink::open(&self.namespace)?.link(INTERFACE)?.stats.rx_packets)
+    }
+
+    /// The host's port as `tapswitch switch --port` wants it.
+    pub(crate) fn port_spec(&self) -> String {
+        format!("{}=tap:{INTERFACE},netns={}", self.number, self.namespace.label())
+    }
+
+    /// Gives the interface its addresses.
+    pub(crate) fn configure(&self) -> Result<(), Failure> {
+        let mut netlink = Netlink::open(&self.namespace)?;
+        netlink.add_address(INTERFACE, IpAddr::V4(self.ipv4()), 24)?;
+        netlink.add_address(INTERFACE, IpAddr::V6(self.ipv6()), 64)?;
+        netlink.set_up("lo")?;
+        Ok(())
+    }
+}
+
+/// A directory for files that is ours alone, removed when it is dropped.
+pub(crate) fn directory() -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir()
+}
+
+/// Removes what processes left behind that were killed.
+pub(crate) fn sweep() {
+    let namespaces = Namespace::list().unwrap_or_default();
+    for name in namespaces.iter().filter(|name| is_orphan(name)) {
+        if let Err(error) = Namespace::delete(name) {
+            tracing::warn!("cannot remove the namespace {name} of an earlier run: {error}");
+        }
+    }
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| is_orphan(&entry.file_name().to_string_lossy())) {
+        // Somebody else may sweep as well.
+        let _ = std::fs::remove_dir_all(entry.path());
+    }
+}
+
+/// True for a name of ours whose process is gone.
+fn is_orphan(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+    let pid = rest.split('-').next().unwrap_or_default();
+    pid.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Starts the names of namespaces and directories, before the process's number.
+const PREFIX: &str = "tapswitch-lab-";
+/// The tap device inside each namespace.
+pub(crate) const INTERFACE: &str = "eth0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_dead_processes_are_swept() {
+        assert!(is_orphan("tapswitch-lab-4294967295-sender"));
+        assert!(!is_orphan(&format!("tapswitch-lab-{}-sender", std::process::id())));
+        assert!(!is_orphan("tapswitch-lab-x"));
+        assert!(!is_orphan("blue"));
+    }
+}

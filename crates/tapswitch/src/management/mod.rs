@@ -1,0 +1,94 @@
+//! The management socket: `show` and `policy` talk to a running process over a Unix socket.
+//!
+//! One request and one answer per connection, each a line of JSON:
+//! `{"show":"ports"}` → `{"ok":[…]}` or `{"error":"…"}`. The socket belongs to its owner alone
+//! (mode 0600): who may talk to it may see and copy traffic.
+
+mod client;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tapswitch_control::TapPolicy;
+
+pub(crate) use client::{AskError, ask};
+pub(crate) use server::{Management, Services};
+
+/// What is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// Say which parts of tapswitch the process has.
+    Parts,
+    /// Show something.
+    Show(Topic),
+    /// Add a policy.
+    AddPolicy(Box<TapPolicy>),
+    /// List all policies.
+    Policies,
+    /// Show one policy.
+    Policy(String),
+    /// Delete a policy.
+    DeletePolicy(String),
+}
+
+/// What can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Topic {
+    Switch,
+    Ports,
+    Flows,
+    Groups,
+    Workers,
+    Drops,
+    Taps,
+    Hosts,
+    Switches,
+}
+
+impl Request {
+    /// Which part of tapswitch answers this.
+    pub(crate) fn part(&self) -> Part {
+        match self {
+            Self::Show(Topic::Hosts | Topic::Switches) => Part::Controller,
+            Self::Show(_) | Self::Parts => Part::Switch,
+            _ => Part::Controller,
+        }
+    }
+}
+
+/// A part of tapswitch that a process may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    Switch,
+    Controller,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Switch => "switch",
+            Self::Controller => "controller",
+        })
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// What was asked for.
+    Ok(serde_json::Value),
+    /// Why not.
+    Error(String),
+}
+
+/// Where sockets are when nothing else is said.
+pub(crate) fn default_path(name: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(name).with_extension("sock")
+}
+
+const DIRECTORY: &str = "/run/tapswitch";

@@ -1,0 +1,179 @@
+//! Answering on the management socket.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::{Answer, Part, Request, Topic};
+
+/// What this process has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Services {
+    pub(crate) switch: Option<tapswitch_switch::Handle>,
+    pub(crate) controller: Option<tapswitch_controller::Handle>,
+}
+
+/// A management socket, removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Management {
+    listener: UnixListener,
+    path: PathBuf,
+    services: Services,
+}
+
+impl Management {
+    /// Makes the socket. One that nobody listens on any more is replaced.
+    pub(crate) fn bind(path: &Path, services: Services) -> Result<Self, BindError> {
+        let failed = |source| BindError::Io { path: path.to_owned(), source };
+        if let Some(directory) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+        }
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                    return Err(BindError::InUse { path: path.to_owned() });
+                }
+                fs::remove_file(path).map_err(failed)?;
+                UnixListener::bind(path)
+            }
+            bound => bound,
+        }
+        .map_err(failed)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        Ok(Self { listener, path: path.to_owned(), services })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers, for ever.
+    pub(crate) async fn serve(&self) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let services = self.services.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = serve_one(stream, &services).await {
+                            tracing::debug!("management: {error}");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("management: {error}");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Management {
+    fn drop(&mut self) {
+        // Somebody may have removed it already.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+async fn serve_one(mut stream: UnixStream, services: &Services) -> io::Result<()> {
+    let (reader, mut writer) = stream.split();
+    let mut line = String::new();
+    let len = BufReader::new(reader.take(MAX_REQUEST_LEN)).read_line(&mut line).await?;
+    if len == 0 {
+        // Somebody only looked whether we are there.
+        return Ok(());
+    }
+    let answer = match serde_json::from_str(&line) {
+        Ok(request) => services.answer(request).await,
+        Err(error) => Answer::Error(format!("the request is not understood: {error}")),
+    };
+    let mut bytes = serde_json::to_vec(&answer)?;
+    bytes.push(b'\n');
+    writer.write_all(&bytes).await
+}
+
+impl Services {
+    async fn answer(&self, request: Request) -> Answer {
+        match (request.part(), &self.switch, &self.controller) {
+            _ if matches!(request, Request::Parts) => said(Ok::<_, String>(self.parts())),
+            (Part::Switch, Some(switch), _) => ask_switch(switch, &request).await,
+            (Part::Controller, _, Some(controller)) => ask_controller(controller, request).await,
+            (part, ..) => Answer::Error(format!(
+                "this process has no {part}; name the socket of one that has with --socket"
+            )),
+        }
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let switch = self.switch.as_ref().map(|_| Part::Switch);
+        let controller = self.controller.as_ref().map(|_| Part::Controller);
+        switch.into_iter().chain(controller).collect()
+    }
+}
+
+async fn ask_switch(switch: &tapswitch_switch::Handle, request: &Request) -> Answer {
+    let Request::Show(topic) = request else {
+        return Answer::Error("that is for a controller".to_owned());
+    };
+    match topic {
+        Topic::Switch => said(switch.switch().await),
+        Topic::Ports => said(switch.ports().await),
+        Topic::Flows => said(switch.flows().await),
+        Topic::Groups => said(switch.groups().await),
+        Topic::Workers => said(switch.workers().await),
+        Topic::Drops => said(switch.drops().await),
+        Topic::Taps => said(switch.taps().await),
+        Topic::Hosts | Topic::Switches => Answer::Error("that is for a controller".to_owned()),
+    }
+}
+
+async fn ask_controller(controller: &tapswitch_controller::Handle, request: Request) -> Answer {
+    match request {
+        Request::AddPolicy(policy) => said(controller.add_policy(*policy).await),
+        Request::Policies => said(controller.policies().await),
+        Request::Policy(name) => said(controller.policy(&name).await),
+        Request::DeletePolicy(name) => said(controller.delete_policy(&name).await),
+        Request::Show(Topic::Hosts) => said(controller.hosts().await),
+        Request::Show(Topic::Switches) => said(controller.switches().await),
+        _ => Answer::Error("that is for a switch".to_owned()),
+    }
+}
+
+fn said<T: Serialize>(result: Result<T, impl std::fmt::Display>) -> Answer {
+    match result.map(serde_json::to_value) {
+        Ok(Ok(value)) => Answer::Ok(value),
+        Ok(Err(error)) => Answer::Error(format!("the answer cannot be written: {error}")),
+        Err(error) => Answer::Error(error.to_string()),
+    }
+}
+
+/// Why there is no management socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindError {
+    /// Another process has it.
+    #[error(
+        "{} is in use by another tapswitch; choose another with --socket, or another name",
+        path.display()
+    )]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The file system says no.
+    #[error("management socket {}: {source}; choose another with --socket", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What was said.
+        source: io::Error,
+    },
+}
+
+/// Bytes of a request; a policy needs some hundreds.
+const MAX_REQUEST_LEN: u64 = 64 << 10;

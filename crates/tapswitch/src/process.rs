@@ -1,0 +1,141 @@
+//! Programs that the demonstration and the benchmarks start, inside namespaces, ended with us.
+
+use std::io;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tapswitch_netlink::{Namespace, die_with_parent};
+use tokio::process::{Child, Command};
+
+/// A program to run inside `namespace`. It ends when its handle is dropped, and when this process
+/// ends, however that comes.
+pub(crate) fn command(namespace: &Namespace, program: &str, args: &[&str]) -> Command {
+    let mut command = namespace.command(program);
+    command.args(args);
+    die_with_parent(&mut command);
+    let mut command = Command::from(command);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// Starts a program that goes on, its output thrown away.
+pub(crate) fn start(
+    namespace: &Namespace,
+    program: &str,
+    args: &[&str],
+) -> Result<Child, ProcessError> {
+    let mut command = command(namespace, program, args);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().map_err(|source| ProcessError::start(program, source))
+}
+
+/// Runs a program to its end and returns its output.
+pub(crate) async fn run(
+    namespace: &Namespace,
+    program: &str,
+    args: &[&str],
+    limit: Duration,
+) -> Result<String, ProcessError> {
+    let mut command = command(namespace, program, args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.output();
+    let output = tokio::time::timeout(limit, output)
+        .await
+        .map_err(|_| ProcessError::TooLong { program: program.to_owned(), limit })?
+        .map_err(|source| ProcessError::start(program, source))?;
+    check(program, &output)
+}
+
+fn check(program: &str, output: &Output) -> Result<String, ProcessError> {
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(stdout);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // iperf3 reports errors in its JSON, others on standard error.
+    let said = if stderr.trim().is_empty() { stdout.trim() } else { stderr.trim() };
+    let said = said.lines().rev().take(3).collect::<Vec<_>>().join("; ");
+    Err(ProcessError::Failed { program: program.to_owned(), said })
+}
+
+/// Waits for children that were killed when their handles were dropped, so that no zombie is left
+/// to a parent that may not care.
+pub(crate) fn reap() {
+    while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::empty()) {}
+}
+
+/// True when the program is installed.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<_> = std::env::split_paths(&path).collect();
+    // Where Debian keeps daemons; not on every user's path.
+    directories.extend(["/usr/sbin".into(), "/sbin".into()]);
+    directories.iter().any(|directory| directory.join(program).is_file())
+}
+
+/// Why a program was of no help.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProcessError {
+    /// It is not there.
+    #[error("{program}: not installed; `apt-get install {package}` brings it")]
+    Missing {
+        /// The program.
+        program: String,
+        /// Debian's package.
+        package: &'static str,
+    },
+    /// It does not start.
+    #[error("{program}: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It failed.
+    #[error("{program}: failed: {said}")]
+    Failed {
+        /// The program.
+        program: String,
+        /// Its last words.
+        said: String,
+    },
+    /// It did not end.
+    #[error("{program}: did not end within {limit:?}")]
+    TooLong {
+        /// The program.
+        program: String,
+        /// The time that it had.
+        limit: Duration,
+    },
+}
+
+impl ProcessError {
+    fn start(program: &str, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound => {
+                Self::Missing { program: program.to_owned(), package: package_of(program) }
+            }
+            _ => Self::Start { program: program.to_owned(), source },
+        }
+    }
+}
+
+/// Refuses to go on without these programs.
+pub(crate) fn require(programs: &[&str]) -> Result<(), ProcessError> {
+    match programs.iter().find(|program| !is_installed(program)) {
+        Some(&program) => {
+            Err(ProcessError::Missing { program: program.to_owned(), package: package_of(program) })
+        }
+        None => Ok(()),
+    }
+}
+
+fn package_of(program: &str) -> &'static str {
+    match program {
+        "ping" => "iputils-ping",
+        "tshark" => "tshark",
+        "iperf3" => "iperf3",
+        _ => "openvswitch-switch",
+    }
+}

@@ -1,0 +1,292 @@
+//! `tapswitch show`: what a running switch or controller knows, as a table or as JSON.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tapswitch_control::{HostReport, SwitchReport as ConnectedSwitch};
+use tapswitch_switch::report::{
+    BucketReport, DropReport, DropsReport, FlowReport, GroupReport, PortReport, SwitchReport,
+    TapReport, WorkerReport,
+};
+
+use crate::cli::{AskArgs, ShowArgs, ShowWhat};
+use crate::management::{AskError, Request, Topic, ask};
+use crate::table::{grouped, print, table};
+
+/// Asks and prints.
+pub(crate) fn main(args: &ShowArgs) -> Result<(), AskError> {
+    let ask = &args.ask;
+    match args.what {
+        ShowWhat::Switch => show(ask, Topic::Switch, |report: &SwitchReport| switch(report)),
+        ShowWhat::Ports => show(ask, Topic::Ports, |report: &Vec<PortReport>| ports(report)),
+        ShowWhat::Flows => show(ask, Topic::Flows, |report: &Vec<FlowReport>| flows(report)),
+        ShowWhat::Groups => show(ask, Topic::Groups, |report: &Vec<GroupReport>| groups(report)),
+        ShowWhat::Workers => {
+            show(ask, Topic::Workers, |report: &Vec<WorkerReport>| workers(report))
+        }
+        ShowWhat::Drops => show(ask, Topic::Drops, |report: &Vec<DropReport>| drops(report)),
+        ShowWhat::Taps => show(ask, Topic::Taps, |report: &Vec<TapReport>| taps(report)),
+        ShowWhat::Hosts => show(ask, Topic::Hosts, |report: &Vec<HostReport>| hosts(report)),
+        ShowWhat::Switches => {
+            show(ask, Topic::Switches, |report: &Vec<ConnectedSwitch>| switches(report))
+        }
+    }
+}
+
+fn show<T: DeserializeOwned + Serialize>(
+    args: &AskArgs,
+    topic: Topic,
+    print: impl FnOnce(&T),
+) -> Result<(), AskError> {
+    let report: T = ask(args.socket.as_deref(), &Request::Show(topic))?;
+    if args.json {
+        print_json(&report);
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+/// Prints data as JSON that people can read too.
+pub(crate) fn print_json(data: &impl Serialize) {
+    match serde_json::to_string_pretty(data) {
+        Ok(text) => println!("{text}"),
+        Err(error) => eprintln!("tapswitch: cannot write JSON: {error}"),
+    }
+}
+
+fn switch(report: &SwitchReport) {
+    let mut rows = table(&["SWITCH", "DATAPATH", "FAIL-MODE", "FORWARDS BY", "STATIONS "]);
+    let mode = if report.standalone { "learning (no controller)" } else { "rules" };
+    rows.add_row([
+        report.name.clone(),
+        report.datapath_id.clone(),
+        report.fail_mode.clone(),
+        mode.to_owned(),
+        report.stations.to_string(),
+    ]);
+    print(&rows, "");
+    let mut rows = table(&["CONTROLLER", "STATE"]);
+    for controller in &report.controllers {
+        let state = if controller.connected { "connected" } else { "not connected" };
+        rows.add_row([controller.endpoint.as_str(), state]);
+    }
+    print(&rows, "no controllers");
+}
+
+fn ports(reports: &[PortReport]) {
+    let mut rows = table(&[
+        "PORT ",
+        "NAME",
+        "KIND",
+        "NETNS",
+        "STATE",
+        "MTU ",
+        "QUEUES ",
+        "RX FRAMES ",
+        "RX PACKETS ",
+        "RX BYTES ",
+        "TX FRAMES ",
+        "TX PACKETS ",
+        "TX BYTES ",
+        "DROPS",
+        "OFFLOADS",
+    ]);
+    for port in reports {
+        rows.add_row([
+            port.port.clone(),
+            port.name.clone(),
+            port.kind.clone(),
+            port.netns.clone().unwrap_or_else(|| "-".to_owned()),
+            port.state.clone(),
+            port.mtu.to_string(),
+            port.queues.to_string(),
+            grouped(port.rx.frames),
+            grouped(port.rx.packets),
+            grouped(port.rx.bytes),
+            grouped(port.tx.frames),
+            grouped(port.tx.packets),
+            grouped(port.tx.bytes),
+            drops_text(&port.drops),
+            port.offloads.clone(),
+        ]);
+    }
+    print(&rows, "no ports");
+}
+
+fn flows(reports: &[FlowReport]) {
+    let mut rows = table(&[
+        "TABLE ",
+        "PRIORITY ",
+        "MATCH",
+        "ACTIONS",
+        "FRAMES ",
+        "BYTES ",
+        "AGE ",
+        "IDLE ",
+        "COOKIE",
+    ]);
+    for flow in reports {
+        rows.add_row([
+            flow.table.to_string(),
+            flow.priority.to_string(),
+            flow.matching.clone(),
+            flow.actions.clone(),
+            grouped(flow.count.frames),
+            grouped(flow.count.bytes),
+            format!("{}s", flow.age_s),
+            flow.idle_s.map_or_else(|| "never hit".to_owned(), |seconds| format!("{seconds}s")),
+            flow.cookie.clone(),
+        ]);
+    }
+    print(&rows, "no flows");
+}
+
+fn groups(reports: &[GroupReport]) {
+    let mut rows = table(&[
+        "GROUP ",
+        "TYPE",
+        "BUCKET ",
+        "ACTIONS",
+        "FRAMES ",
+        "BYTES ",
+        "DELIVERED ",
+        "DROPPED",
+    ]);
+    for group in reports {
+        rows.add_row([
+            group.group.to_string(),
+            group.kind.clone(),
+            String::new(),
+            String::new(),
+            grouped(group.count.frames),
+            grouped(group.count.bytes),
+        ]);
+        for (index, bucket) in group.buckets.iter().enumerate() {
+            rows.add_row([
+                String::new(),
+                String::new(),
+                (index + 1).to_string(),
+                bucket.actions.clone(),
+                grouped(bucket.count.frames),
+                grouped(bucket.count.bytes),
+                grouped(bucket.delivered.frames),
+                drops_text(&bucket.drops),
+            ]);
+        }
+    }
+    print(&rows, "no groups");
+}
+
+fn workers(reports: &[WorkerReport]) {
+    let mut rows = table(&[
+        "WORKER ",
+        "QUEUES",
+        "FRAMES ",
+        "BURSTS ",
+        "WAKEUPS ",
+        "EXACT HITS ",
+        "MASKED HITS ",
+        "WALKS ",
+        "CACHED ",
+    ]);
+    for worker in reports {
+        rows.add_row([
+            worker.worker.to_string(),
+            worker.queues.join(" "),
+            grouped(worker.frames),
+            grouped(worker.bursts),
+            grouped(worker.wakeups),
+            grouped(worker.exact_hits),
+            grouped(worker.masked_hits),
+            grouped(worker.walks),
+            grouped(worker.cached),
+        ]);
+    }
+    print(&rows, "no workers");
+}
+
+fn drops(reports: &[DropReport]) {
+    let mut rows = table(&["PORT ", "NAME", "REASON", "FRAMES "]);
+    for drop in reports {
+        rows.add_row([
+            drop.port.clone(),
+            drop.name.clone(),
+            drop.reason.clone(),
+            grouped(drop.count),
+        ]);
+    }
+    print(&rows, "nothing was dropped");
+}
+
+fn taps(reports: &[TapReport]) {
+    let mut rows = table(&[
+        "GROUP ",
+        "COOKIES",
+        "PATH",
+        "ACTIONS",
+        "MATCHED ",
+        "DELIVERED ",
+        "DROPPED",
+        "LEDGER",
+    ]);
+    for tap in reports {
+        let mut row = |path: &str, bucket: &BucketReport, ledger: &str| {
+            rows.add_row([
+                tap.group.to_string(),
+                tap.cookies.join(" "),
+                path.to_owned(),
+                bucket.actions.clone(),
+                grouped(bucket.count.frames),
+                grouped(bucket.delivered.frames),
+                drops_text(&bucket.drops),
+                ledger.to_owned(),
+            ]);
+        };
+        row("original", &tap.original, if tap.adds_up { "adds up" } else { "DOES NOT ADD UP" });
+        tap.copies.iter().for_each(|copy| row("copy", copy, ""));
+    }
+    print(&rows, "no TAPs");
+}
+
+fn hosts(reports: &[HostReport]) {
+    let mut rows = table(&["SWITCH", "PORT ", "NAME", "VLAN", "MAC", "IP ADDRESSES"]);
+    for host in reports {
+        let addresses: Vec<_> = host.addresses.iter().map(ToString::to_string).collect();
+        rows.add_row([
+            host.switch.to_string(),
+            host.port.clone(),
+            host.port_name.clone(),
+            host.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string()),
+            host.mac.to_string(),
+            addresses.join(" "),
+        ]);
+    }
+    print(&rows, "no hosts");
+}
+
+fn switches(reports: &[ConnectedSwitch]) {
+    let mut rows = table(&["SWITCH", "STATE", "PORTS", "HOSTS ", "RULES ", "GROUPS ", "REFUSED "]);
+    for switch in reports {
+        let ports: Vec<_> =
+            switch.ports.iter().map(|port| format!("{}={}", port.port, port.name)).collect();
+        rows.add_row([
+            switch.switch.to_string(),
+            if switch.is_connected { "connected" } else { "gone" }.to_owned(),
+            ports.join(" "),
+            switch.hosts.to_string(),
+            switch.rules.to_string(),
+            switch.groups.to_string(),
+            switch.refusals.to_string(),
+        ]);
+    }
+    print(&rows, "no switches");
+}
+
+/// Drops in a cell: `oversize=3 port_down=1`, or a dash.
+pub(crate) fn drops_text(drops: &DropsReport) -> String {
+    if drops.is_empty() {
+        return "-".to_owned();
+    }
+    let texts: Vec<_> = drops.iter().map(|(reason, count)| format!("{reason}={count}")).collect();
+    texts.join(" ")
+}

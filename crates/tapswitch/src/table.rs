@@ -1,0 +1,52 @@
+//! Tables for people: columns under headings, numbers to the right.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// A table with these headings. A heading that ends in a space is that of a column of numbers.
+pub(crate) fn table(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.iter().map(|heading| heading.trim_end()));
+    for (index, heading) in headings.iter().enumerate() {
+        if heading.ends_with(' ')
+            && let Some(column) = table.column_mut(index)
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Prints a table, or that it has no rows.
+pub(crate) fn print(table: &Table, nothing: &str) {
+    if table.is_empty() {
+        println!("{nothing}");
+    } else {
+        println!("{}", table.trim_fmt());
+    }
+}
+
+/// A number with a mark after each three digits.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1_234_567");
+    }
+}
