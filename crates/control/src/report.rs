@@ -61,7 +61,6 @@ impl Sub for Counts {
 
 /// A policy, how it is doing, and its ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct PolicyReport {
     /// The policy as it was given.
     pub policy: TapPolicy,
@@ -103,7 +102,6 @@ pub enum PolicyState {
 
 /// A port of a switch where copies go.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct MonitorPort {
     /// The switch.
     #[serde(with = "as_switch_name")]
@@ -116,7 +114,6 @@ pub struct MonitorPort {
 
 /// Copies that went to one monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct Copied {
     /// Where they went.
     pub monitor: MonitorPort,
@@ -127,7 +124,6 @@ pub struct Copied {
 
 /// A switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct SwitchReport {
     /// Which one.
     #[serde(with = "as_switch_name")]
@@ -152,7 +148,6 @@ pub struct SwitchReport {
 
 /// A port of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct PortReport {
     /// Its number, or LOCAL.
     pub port: String,
@@ -164,7 +159,6 @@ pub struct PortReport {
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct HostReport {
     /// The switch where it was seen.
     #[serde(with = "as_switch_name")]
