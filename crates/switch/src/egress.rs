@@ -65,7 +65,8 @@ impl<'a> WorkerEgress<'a> {
 }
 
 impl Egress for WorkerEgress<'_> {
-    #[inline]
+    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+    #[inline(always)]
     fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason> {
         self.ports.find(port).ok_or(DropReason::NoSuchPort)?.send(frame)
     }

@@ -110,7 +110,8 @@ impl TxPort {
     }
 
     /// Sends `frame`, all of whose bytes are ours.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+    #[inline(always)]
     pub(crate) fn send(&mut self, frame: &mut Frame<'_>) -> Result<(), DropReason> {
         if frame.meta.is_train() && !self.whole.contains(frame.meta.gso_type) {
             return self.send_cut(frame);
@@ -142,7 +143,8 @@ impl TxPort {
 }
 
 impl TxDevice {
-    #[inline]
+    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+    #[inline(always)]
     fn send(&self, frame: &mut Frame<'_>) -> Result<(), SendFault> {
         match self {
             Self::Tap(queue) => send_tap(queue, frame),
@@ -165,7 +167,8 @@ impl TxDevice {
     }
 }
 
-#[inline]
+#[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+#[inline(always)]
 fn send_tap(queue: &tap::Queue, frame: &mut Frame<'_>) -> Result<(), SendFault> {
     let meta = frame.meta.encode();
     let rest = frame.rest();
