@@ -15,7 +15,7 @@ use tapswitch_netlink::{Link, LinkEvent, Netlink};
 use tapswitch_openflow::{Body, ControllerRole, Message, PacketOut, PortNo, RoleMessage};
 use tokio::sync::mpsc;
 
-use crate::agent::{self, Agent, Outcome};
+use crate::agent::{self, Agent, Gone, Outcome};
 use crate::clock;
 use crate::device::{Device, link_state};
 use crate::handle::Query;
@@ -62,11 +62,21 @@ pub(crate) struct PeerState {
     held: VecDeque<SwitchEvent>,
 }
 
-/// Barrier requests that wait for the workers.
+/// What waits for the workers to catch up.
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     number: u64,
-    waiting: VecDeque<(u64, ConnectionId, u32)>,
+    waiting: VecDeque<(u64, Waiting)>,
+    /// Rules that went since the workers were last asked to catch up.
+    gone: Vec<Gone>,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    /// The answer to a barrier request.
+    Barrier(ConnectionId, u32),
+    /// Telling of rules that went: their counters are final then.
+    Gone(Vec<Gone>),
 }
 
 enum Input {
@@ -100,6 +110,7 @@ impl Server {
             }
             self.handle_due();
             self.publish();
+            self.follow_gone();
             // The connections get their turn, however much there is to do here.
             tokio::task::yield_now().await;
         }
@@ -149,8 +160,8 @@ impl Server {
     fn handle_due(&mut self) {
         let now = clock::coarse();
         if self.agent.poll_timeout().is_some_and(|due| due <= now) {
-            let events = self.agent.handle_timeout(now);
-            events.iter().for_each(|event| self.notify(event));
+            let gone = self.agent.handle_timeout(now);
+            self.barriers.gone.extend(gone);
         }
     }
 
@@ -232,7 +243,8 @@ impl Server {
     }
 
     fn carry_out(&mut self, id: ConnectionId, message: Message, outcome: Outcome) {
-        let Outcome { replies, events, packet_out, barrier, error } = outcome;
+        let Outcome { replies, events, gone, packet_out, barrier, error } = outcome;
+        self.barriers.gone.extend(gone);
         let xid = message.xid;
         if !replies.is_empty() || packet_out.is_some() || barrier {
             self.publish();
@@ -268,27 +280,47 @@ impl Server {
     /// A barrier is answered when each worker has done what came before and sees the tables as
     /// they are (OpenFlow 1.3.5 §7.3.8).
     fn start_barrier(&mut self, id: ConnectionId, xid: u32) {
+        self.follow_gone();
+        self.wait_for_workers(Waiting::Barrier(id, xid));
+    }
+
+    /// Lets rules that went be told of when no worker uses them any more. The tables without them
+    /// must be published.
+    fn follow_gone(&mut self) {
+        if !self.barriers.gone.is_empty() {
+            let gone = std::mem::take(&mut self.barriers.gone);
+            self.wait_for_workers(Waiting::Gone(gone));
+        }
+    }
+
+    fn wait_for_workers(&mut self, what: Waiting) {
         self.barriers.number += 1;
         let number = self.barriers.number;
-        self.barriers.waiting.push_back((number, id, xid));
+        self.barriers.waiting.push_back((number, what));
         self.workers.iter().for_each(|worker| worker.send(Errand::Sync(number)));
     }
 
     fn finish_barriers(&mut self) {
-        while let Some(&(number, id, xid)) = self.barriers.waiting.front() {
-            if !self.shared.is_synced(number) {
-                // The last worker to come wakes us again.
-                return;
+        // The last worker to come wakes us again.
+        let shared = self.shared.clone();
+        let is_done = |(number, _): &(u64, Waiting)| shared.is_synced(*number);
+        while self.barriers.waiting.front().is_some_and(is_done)
+            && let Some((_, what)) = self.barriers.waiting.pop_front()
+        {
+            match what {
+                Waiting::Barrier(id, xid) => {
+                    self.order(id, ToPeer::Reply(xid, Body::BarrierReply));
+                    self.release(id);
+                }
+                Waiting::Gone(gone) => gone.iter().for_each(|gone| self.notify(&gone.message())),
             }
-            self.barriers.waiting.pop_front();
-            self.order(id, ToPeer::Reply(xid, Body::BarrierReply));
-            self.release(id);
         }
     }
 
     /// Whether a barrier of this connection is not done.
     fn waits(&self, id: ConnectionId) -> bool {
-        self.barriers.waiting.iter().any(|&(_, whose, _)| whose == id)
+        let mut waiting = self.barriers.waiting.iter();
+        waiting.any(|(_, what)| matches!(what, Waiting::Barrier(whose, _) if *whose == id))
     }
 
     /// Keeps a request until the barrier before it is done.

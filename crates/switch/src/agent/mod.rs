@@ -47,12 +47,49 @@ pub(crate) struct Outcome {
     pub(crate) replies: Vec<Body>,
     /// What to tell every controller that listens to it.
     pub(crate) events: Vec<Body>,
+    /// Rules that went; to be told when no worker uses them any more.
+    pub(crate) gone: Vec<Gone>,
     /// A packet to send.
     pub(crate) packet_out: Option<PacketOut>,
     /// Answer with a barrier reply when the workers have caught up.
     pub(crate) barrier: bool,
     /// What of the message failed although the rest was done.
     pub(crate) error: Option<ErrorKind>,
+}
+
+/// A rule that went and asked to be told of (OpenFlow 1.3.5 §7.4.2). Workers may count for it until
+/// they have taken the tables without it.
+#[derive(Clone, Debug)]
+pub(crate) struct Gone {
+    removal: Removal,
+    at: Millis,
+}
+
+impl Gone {
+    fn of(removals: Vec<Removal>, at: Millis) -> Vec<Self> {
+        let wanted = |removal: &Removal| removal.entry.flags.contains(FlowModFlags::SEND_FLOW_REM);
+        removals.into_iter().filter(wanted).map(|removal| Self { removal, at }).collect()
+    }
+
+    /// What to tell the controllers, with the counters as they are now.
+    pub(crate) fn message(&self) -> Body {
+        let Removal { entry, reason } = &self.removal;
+        let totals = entry.counters.totals();
+        let (duration_sec, duration_nsec) = duration(self.at.since(entry.created));
+        Body::FlowRemoved(FlowRemoved {
+            cookie: entry.cookie,
+            priority: entry.priority,
+            reason: *reason,
+            table_id: entry.table_id,
+            duration_sec,
+            duration_nsec,
+            idle_timeout: entry.idle_timeout,
+            hard_timeout: entry.hard_timeout,
+            packet_count: totals.frames,
+            byte_count: totals.bytes,
+            match_fields: entry.matching.clone(),
+        })
+    }
 }
 
 /// What a message asks for cannot be done.
@@ -126,14 +163,13 @@ impl Agent {
         self.macs.handle_sighting(sighting, now)
     }
 
-    /// Removes what has timed out. Returns what to tell the controllers.
-    pub(crate) fn handle_timeout(&mut self, now: Millis) -> Vec<Body> {
+    /// Removes what has timed out. Returns the rules that went.
+    pub(crate) fn handle_timeout(&mut self, now: Millis) -> Vec<Gone> {
         if self.next_sweep <= now {
             self.next_sweep = Millis(now.0 + MAC_SWEEP.0);
             self.macs.handle_timeout(now);
         }
-        let removals = self.pipeline.handle_timeout(now);
-        flow_removed(&removals, now)
+        Gone::of(self.pipeline.handle_timeout(now), now)
     }
 
     /// When [`Self::handle_timeout`] has something to do at the latest.
@@ -176,7 +212,7 @@ impl Agent {
 
     fn flow_mod(&mut self, change: &FlowMod, now: Millis) -> Result<Outcome, Refusal> {
         let removals = self.pipeline.handle_flow_mod(change, now)?;
-        let mut outcome = Outcome { events: flow_removed(&removals, now), ..Outcome::default() };
+        let mut outcome = Outcome { gone: Gone::of(removals, now), ..Outcome::default() };
         if change.buffer_id != BufferId::NO_BUFFER {
             // The rule is in force; the packet that it was to be tried on was never kept.
             outcome.error = Some(ErrorKind::OFPBRC_BUFFER_UNKNOWN);
@@ -186,7 +222,7 @@ impl Agent {
 
     fn group_mod(&mut self, change: &GroupMod, now: Millis) -> Result<Outcome, Refusal> {
         let removals = self.pipeline.handle_group_mod(change, now)?;
-        Ok(Outcome { events: flow_removed(&removals, now), ..Outcome::default() })
+        Ok(Outcome { gone: Gone::of(removals, now), ..Outcome::default() })
     }
 
     fn port_mod(&mut self, change: &PortMod) -> Result<Outcome, Refusal> {
@@ -283,29 +319,6 @@ fn meter_mod(change: &MeterMod) -> Result<Outcome, Refusal> {
         MeterModCommand::Delete if change.meter_id == METER_ALL => Ok(Outcome::default()),
         _ => Err(ErrorKind::OFPMMFC_UNKNOWN_METER.into()),
     }
-}
-
-/// What to tell about rules that are gone and asked for it (OpenFlow 1.3.5 §7.4.2).
-fn flow_removed(removals: &[Removal], now: Millis) -> Vec<Body> {
-    let wanted = |removal: &&Removal| removal.entry.flags.contains(FlowModFlags::SEND_FLOW_REM);
-    let message = |Removal { entry, reason }: &Removal| {
-        let totals = entry.counters.totals();
-        let (duration_sec, duration_nsec) = duration(now.since(entry.created));
-        Body::FlowRemoved(FlowRemoved {
-            cookie: entry.cookie,
-            priority: entry.priority,
-            reason: *reason,
-            table_id: entry.table_id,
-            duration_sec,
-            duration_nsec,
-            idle_timeout: entry.idle_timeout,
-            hard_timeout: entry.hard_timeout,
-            packet_count: totals.frames,
-            byte_count: totals.bytes,
-            match_fields: entry.matching.clone(),
-        })
-    };
-    removals.iter().filter(wanted).map(message).collect()
 }
 
 /// Milliseconds as OpenFlow's seconds and nanoseconds.

@@ -4,6 +4,7 @@ use tapswitch_openflow::{BufferId, FlowRemovedReason, Masked, Oxm, VID_PRESENT};
 use tapswitch_wire::EtherType;
 
 use super::*;
+use crate::agent::Gone;
 
 fn in_port(number: u32) -> Match {
     Match::new().with(Oxm::InPort(PortNo(number)))
@@ -176,8 +177,11 @@ fn a_rule_that_goes_with_its_group_says_so() {
     add(&mut agent, telling(FlowMod { cookie: 1, ..to_group.clone() }));
     add(&mut agent, FlowMod { cookie: 2, priority: 4, ..to_group });
     let delete = group_mod(GroupModCommand::Delete, 7, GroupType::All, vec![]);
-    let events = send(&mut agent, delete).events;
-    let [Body::FlowRemoved(removed)] = &events[..] else { panic!("{events:?}") };
+    let gone = send(&mut agent, delete).gone;
+    let [Body::FlowRemoved(removed)] = &gone.iter().map(Gone::message).collect::<Vec<_>>()[..]
+    else {
+        panic!("{gone:?}")
+    };
     assert_eq!((removed.cookie, removed.reason), (1, FlowRemovedReason::GROUP_DELETE));
     assert_eq!(all_cookies(&mut agent), [0; 0]);
 }

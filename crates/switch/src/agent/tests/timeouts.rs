@@ -3,13 +3,14 @@
 use tapswitch_openflow::{FlowRemoved, FlowRemovedReason};
 
 use super::*;
+use crate::agent::Gone;
 
-fn removed(events: Vec<Body>) -> Vec<FlowRemoved> {
-    let message = |event| match event {
+fn removed(gone: Vec<Gone>) -> Vec<FlowRemoved> {
+    let message = |gone: Gone| match gone.message() {
         Body::FlowRemoved(removed) => removed,
         other => panic!("{other:?}"),
     };
-    events.into_iter().map(message).collect()
+    gone.into_iter().map(message).collect()
 }
 
 fn timed(cookie: u64, idle_timeout: u16, hard_timeout: u16) -> FlowMod {
@@ -66,7 +67,7 @@ fn a_deleted_rule_tells_and_a_replaced_one_does_not() {
     add(&mut agent, telling(timed(1, 0, 0)));
     add(&mut agent, telling(FlowMod { idle_timeout: 7, ..timed(1, 0, 0) }));
     let delete = Body::FlowMod(FlowMod::new(FlowModCommand::Delete));
-    let gone = removed(send_at(&mut agent, delete, after(2250)).events);
+    let gone = removed(send_at(&mut agent, delete, after(2250)).gone);
     let [gone] = &gone[..] else { panic!("{gone:?}") };
     assert_eq!((gone.cookie, gone.reason), (1, FlowRemovedReason::DELETE));
     assert_eq!((gone.duration_sec, gone.duration_nsec), (2, 250_000_000));
