@@ -170,6 +170,9 @@ impl Hub {
     }
 
     fn handle_request(&mut self, request: Request) {
+        // Waits begin at the time that the control plane knows, which may be that of an answer long
+        // ago: they would be over before they begin.
+        self.control.handle_timeout(self.now());
         // Who does not wait any more does not want to hear the answer.
         match request {
             Request::Add { policy, reply } => self.add_policy(*policy, reply),
