@@ -23,6 +23,13 @@ struct Tally {
     skips: Vec<String>,
 }
 
+/// Whether a line is worth printing.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Yes,
+    No,
+}
+
 /// Runs everything.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut tally = Tally::default();
@@ -47,7 +54,10 @@ fn tests(root: &Path, tally: &mut Tally) -> io::Result<()> {
     let mut child = command.spawn()?;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
-            tally.line(&line?);
+            let line = line?;
+            if tally.take(&line) == News::Yes {
+                println!("{line}");
+            }
         }
     }
     let held = child.wait()?.success();
@@ -68,21 +78,21 @@ impl Tally {
         }
     }
 
-    /// Takes in one line of libtest's output; prints what is worth it.
-    fn line(&mut self, line: &str) {
+    /// Takes in one line of libtest's output; says whether people want to see it.
+    fn take(&mut self, line: &str) -> News {
         if let Some(reason) = line.strip_prefix("SKIP:") {
             self.skips.push(reason.trim().to_owned());
-            println!("{line}");
         } else if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += count(result, "passed");
             self.failed += count(result, "failed");
             self.ignored += count(result, "ignored");
+            return News::No;
         } else if let Some(name) = failure(line) {
             self.failures.push(name.to_owned());
-            println!("{line}");
-        } else if is_news(line) {
-            println!("{line}");
+        } else if !is_news(line) {
+            return News::No;
         }
+        News::Yes
     }
 
     fn print(&self) {
@@ -151,7 +161,9 @@ mod tests {
 
     fn tally(lines: &[&str]) -> Tally {
         let mut tally = Tally::default();
-        lines.iter().for_each(|line| tally.line(line));
+        for line in lines {
+            tally.take(line);
+        }
         tally
     }
 

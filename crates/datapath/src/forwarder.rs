@@ -9,9 +9,9 @@
 //! Nothing here allocates on path 1, locks, logs or makes a system call; those are behind
 //! [`Egress`].
 //!
-//! From [`Forwarder::handle`] to [`Egress::transmit`] everything that a plain program passes through
-//! is inlined into the caller, so that no function returns between two system calls. That is worth
-//! a fifth of the packet rate: see `docs/adr/0008-one-function-from-read-to-write.md`.
+//! From [`Forwarder::handle`] to [`Egress::transmit`] everything that a plain program passes
+//! through is inlined into the caller, so that no function returns between two system calls. That
+//! is worth a fifth of the packet rate: `docs/adr/0008-one-function-from-read-to-write.md`.
 
 use std::rc::Rc;
 use std::sync::Arc;
