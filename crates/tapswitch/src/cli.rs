@@ -16,8 +16,8 @@ use tracing::level_filters::LevelFilter;
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// How much to say on standard error: off, error, warn, info, debug or trace; info for what runs
-    /// long, else warn.
+    /// How much to say on standard error: off, error, warn, info, debug or trace; info for what
+    /// runs long, else warn.
     #[arg(long, global = true, value_name = "LEVEL")]
     pub(crate) log: Option<LevelFilter>,
     #[command(subcommand)]
@@ -104,8 +104,9 @@ pub(crate) struct SwitchArgs {
     /// (go on by the rules).
     #[arg(long, value_name = "MODE", default_value = "standalone")]
     pub(crate) fail_mode: FailMode,
-    /// A port: NUMBER=tap:NAME[,netns=NS][,queues=N][,mtu=M] or NUMBER=netdev:IFNAME[,netns=NS]
-    /// [,mtu=M]; NUMBER may be "local"; may be given several times.
+    /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,mtu=M]` for a new tap device or
+    /// `NUMBER=netdev:IFNAME[,netns=NS][,mtu=M]` for an interface that is there; NUMBER may be
+    /// "local"; may be given several times.
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Vec<PortSpec>,
     /// Number of workers; as many as the port with most queues has, and cores, when not given.

@@ -4,9 +4,11 @@
 //! line, column and key, and what was expected there.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
@@ -40,12 +42,12 @@ struct File {
 struct SwitchSection {
     #[serde(default = "default_datapath_id", deserialize_with = "datapath_id")]
     datapath_id: DatapathId,
-    controller: Option<Vec<Endpoint>>,
+    controller: Option<List<Endpoint>>,
     #[serde(default)]
-    listen: Vec<Endpoint>,
+    listen: List<Endpoint>,
     #[serde(default)]
     fail_mode: FailMode,
-    port: Vec<Spanned<PortSpec>>,
+    port: List<PortSpec>,
     workers: Option<NonZeroUsize>,
     #[serde(default)]
     cores: Vec<usize>,
@@ -54,8 +56,40 @@ struct SwitchSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ControllerSection {
-    #[serde(default = "default_listen")]
-    listen: Vec<Endpoint>,
+    #[serde(default)]
+    listen: Option<List<Endpoint>>,
+}
+
+/// Texts that mean a `T` each. They are read as texts first: of a wrong one the parser would tell
+/// where the list begins.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct List<T> {
+    texts: Vec<Spanned<String>>,
+    #[serde(skip)]
+    meaning: PhantomData<T>,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { texts: Vec::new(), meaning: PhantomData }
+    }
+}
+
+impl<T: FromStr<Err: fmt::Display>> List<T> {
+    /// What they mean, with their places; `key` is the list's.
+    fn parse(self, key: &str) -> Result<Vec<Spanned<T>>, Fault> {
+        let parse = |text: Spanned<String>| match text.get_ref().parse() {
+            Ok(meaning) => Ok(Spanned::new(text.span(), meaning)),
+            Err(error) => Err(Fault::new(text.span(), format!("{key}: {error}"))),
+        };
+        self.texts.into_iter().map(parse).collect()
+    }
+
+    /// What they mean.
+    fn values(self, key: &str) -> Result<Vec<T>, Fault> {
+        Ok(self.parse(key)?.into_iter().map(Spanned::into_inner).collect())
+    }
 }
 
 impl RunConfig {
@@ -67,23 +101,32 @@ impl RunConfig {
     }
 
     fn parse(text: &str) -> Result<Self, Fault> {
-        let file: File = toml::from_str(text)?;
-        file.check_ports()?;
-        file.check_policies()?;
-        let File { bridge, switch, controller, policy } = file;
+        let File { bridge, switch, controller, policy } = toml::from_str(text)?;
+        let ports =
+            Ports { datapath_id: switch.datapath_id, specs: switch.port.parse("switch.port")? };
+        ports.check()?;
+        check_policies(&policy, controller.is_some(), &ports)?;
+        let listen = match controller {
+            Some(ControllerSection { listen: Some(list) }) => {
+                Some(list.values("controller.listen")?)
+            }
+            Some(_) => Some(default_listen()),
+            None => None,
+        };
         // A switch beside its own controller connects to it, unless told otherwise.
-        let own = controller.as_ref().and_then(|controller| controller.listen.first().copied());
-        let controllers = switch.controller.unwrap_or_else(|| own.into_iter().collect());
+        let controllers = match switch.controller {
+            Some(list) => list.values("switch.controller")?,
+            None => listen.iter().flatten().take(1).copied().collect(),
+        };
         let policies = policy.into_iter().map(Spanned::into_inner).collect();
-        let controller = controller.map(|section| {
-            let listen = section.listen.into_iter().map(|endpoint| endpoint.0).collect();
-            controller_config(listen, policies)
-        });
+        let addresses = |listen: Vec<Endpoint>| listen.into_iter().map(|endpoint| endpoint.0);
+        let controller =
+            listen.map(|listen| controller_config(addresses(listen).collect(), policies));
         let switch = SwitchConfig {
             controllers,
-            listen: switch.listen,
+            listen: switch.listen.values("switch.listen")?,
             fail_mode: switch.fail_mode,
-            ports: switch.port.into_iter().map(Spanned::into_inner).collect(),
+            ports: ports.specs.into_iter().map(Spanned::into_inner).collect(),
             workers: switch.workers,
             cores: switch.cores,
             ..SwitchConfig::new(bridge, switch.datapath_id)
@@ -92,12 +135,48 @@ impl RunConfig {
     }
 }
 
-impl File {
-    fn check_ports(&self) -> Result<(), Fault> {
-        let ports = &self.switch.port;
-        for (position, port) in ports.iter().enumerate() {
+/// What can be seen before anything runs: a controller for the policies, one name each, and
+/// monitors that could be there.
+fn check_policies(
+    policies: &[Spanned<TapPolicy>],
+    has_controller: bool,
+    ports: &Ports,
+) -> Result<(), Fault> {
+    for (position, policy) in policies.iter().enumerate() {
+        let fault = |text| Err(Fault::new(policy.span(), text));
+        let TapPolicy { name, .. } = policy.get_ref();
+        if !has_controller {
+            return fault(format!(
+                "policy '{name}' needs a controller; add a [controller] section"
+            ));
+        }
+        if policies[..position].iter().any(|other| other.get_ref().name == *name) {
+            return fault(format!("policy '{name}' is there twice; give each its own name"));
+        }
+        if let Err(error) = policy.get_ref().check() {
+            return fault(format!("policy '{name}': {error}"));
+        }
+        if let Some(missing) = ports.missing_monitor(policy.get_ref()) {
+            return fault(format!(
+                "policy '{name}': monitor '{missing}' does not exist; the ports are {}",
+                ports.names()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The ports of the switch, with their places in the text.
+struct Ports {
+    datapath_id: DatapathId,
+    specs: Vec<Spanned<PortSpec>>,
+}
+
+impl Ports {
+    fn check(&self) -> Result<(), Fault> {
+        for (position, port) in self.specs.iter().enumerate() {
             let spec = port.get_ref();
-            for other in ports[..position].iter().map(Spanned::get_ref) {
+            for other in self.specs[..position].iter().map(Spanned::get_ref) {
                 if spec.number == other.number {
                     let text = format!(
                         "switch.port: number {} is that of {other} already; \
@@ -118,42 +197,14 @@ impl File {
         Ok(())
     }
 
-    /// What can be seen before anything runs: a controller for the policies, one name each, and
-    /// monitors that could be there.
-    fn check_policies(&self) -> Result<(), Fault> {
-        for (position, policy) in self.policy.iter().enumerate() {
-            let fault = |text| Err(Fault::new(policy.span(), text));
-            let TapPolicy { name, .. } = policy.get_ref();
-            if self.controller.is_none() {
-                return fault(format!(
-                    "policy '{name}' needs a controller; add a [controller] section"
-                ));
-            }
-            if self.policy[..position].iter().any(|other| other.get_ref().name == *name) {
-                return fault(format!("policy '{name}' is there twice; give each its own name"));
-            }
-            if let Err(error) = policy.get_ref().check() {
-                return fault(format!("policy '{name}': {error}"));
-            }
-            if let Some(missing) = self.missing_monitor(policy.get_ref()) {
-                return fault(format!(
-                    "policy '{name}': monitor '{missing}' does not exist; the ports are {}",
-                    self.port_names()
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// The monitor, when it is a port that the switch does not have. Hosts may appear later, and
     /// other switches may connect.
     fn missing_monitor(&self, policy: &TapPolicy) -> Option<String> {
         let has = |wanted: &dyn Fn(&PortSpec) -> bool| {
-            self.switch.port.iter().any(|port| wanted(port.get_ref()))
+            self.specs.iter().any(|port| wanted(port.get_ref()))
         };
-        let is_ours = |switch: &Option<DatapathId>| {
-            switch.is_none_or(|switch| switch == self.switch.datapath_id)
-        };
+        let is_ours =
+            |switch: &Option<DatapathId>| switch.is_none_or(|switch| switch == self.datapath_id);
         let known = match &policy.monitor {
             MonitorSpec::Port { switch, port } if is_ours(switch) => {
                 has(&|spec| spec.number == *port)
@@ -166,10 +217,9 @@ impl File {
         (!known).then(|| policy.monitor.to_string())
     }
 
-    fn port_names(&self) -> String {
+    fn names(&self) -> String {
         let texts: Vec<_> = self
-            .switch
-            .port
+            .specs
             .iter()
             .map(|port| format!("{} ({})", port.get_ref().number, port.get_ref().name()))
             .collect();
@@ -327,7 +377,10 @@ dst-port = 80
         assert!(error_text.starts_with("lab.toml:6:1: unknown field `fail-mood`"), "{error_text}");
         assert!(error_text.contains("`fail-mode`"), "names the keys that there are: {error_text}");
         let error_text = error(&GOOD.replace("1=tap:web0", "1=tun:web0"));
-        assert!(error_text.starts_with("lab.toml:8:8: port '1=tun:web0"), "{error_text}");
+        assert!(
+            error_text.starts_with("lab.toml:8:9: switch.port: port '1=tun:web0"),
+            "{error_text}"
+        );
         assert!(error_text.contains("expected tap or netdev"), "{error_text}");
         let error_text = error(&GOOD.replace("dst-port = 80", "dst-port = \"http\""));
         assert!(error_text.starts_with("lab.toml:15:"), "{error_text}");

@@ -3,13 +3,12 @@
 //! One thread serves everything but the workers, which have their own. SIGTERM, SIGINT and SIGHUP
 //! stop it cleanly: workers end, devices and sockets go.
 
-use std::future::pending;
 use std::path::{Path, PathBuf};
 
 use tapswitch_control::TapPolicy;
 use tapswitch_controller::Server as Controller;
 use tapswitch_switch::{Config as SwitchConfig, Switch};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::{ControllerArgs, RunArgs, ServeArgs, SwitchArgs, address};
@@ -69,9 +68,10 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
 
 /// Runs the parts until a signal says to stop.
 async fn serve(parts: Parts) -> Result<(), Failure> {
+    let mut signals = StopSignals::listen()?;
     let running = Running::start(parts).await?;
     running.announce();
-    let signal = stop_signal().await?;
+    let signal = signals.next().await;
     tracing::info!("{signal}: stopping");
     running.stop().await;
     Ok(())
@@ -154,17 +154,32 @@ async fn wait(mut ended: watch::Receiver<bool>) {
     let _ = ended.wait_for(|ended| *ended).await;
 }
 
-/// Waits for a signal that means "stop", and names it.
-pub(crate) async fn stop_signal() -> std::io::Result<&'static str> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    Ok(tokio::select! {
-        _ = term.recv() => "SIGTERM",
-        _ = int.recv() => "SIGINT",
-        _ = hangup.recv() => "SIGHUP",
-        () = pending() => "never",
-    })
+/// The signals that mean "stop". As long as nobody listens, they end the process at once and what
+/// it made stays behind: so listen before anything is made.
+pub(crate) struct StopSignals {
+    term: Signal,
+    int: Signal,
+    hangup: Signal,
+}
+
+impl StopSignals {
+    /// From now on signals wait until they are asked for.
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next one, and names it.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
 }
 
 /// A controller configuration for policies that wait for what they name.

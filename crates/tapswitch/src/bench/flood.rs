@@ -1,10 +1,10 @@
 //! Small datagrams as fast as one core sends them, counted where the receiver's kernel takes them
 //! in.
 //!
-//! 18 bytes of payload make frames of 60 bytes, 64 with the frame check sequence. A tap device never
-//! makes its sender wait, so the forwarder's queue is always full and what arrives is what the
-//! forwarder can do. Nobody reads the receiver's socket: its queue fills, and what an application
-//! would cost stays out of the measurement.
+//! 18 bytes of payload make frames of 60 bytes, 64 with the frame check sequence. A tap device
+//! never makes its sender wait, so what arrives is the less of what the sender and the forwarder
+//! can do. Nobody reads the receiver's socket: its queue fills, and what an application would cost
+//! stays out of the measurement.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cli::TapForwardArgs;
-use crate::daemon::{block_on, stop_signal};
+use crate::daemon::{StopSignals, block_on};
 use crate::hosts;
 use crate::iperf;
 use crate::process;
@@ -25,9 +25,10 @@ type Failure = Box<dyn std::error::Error>;
 pub(crate) fn main(args: &TapForwardArgs) -> Result<(), Failure> {
     process::require(&["iperf3", "ping"])?;
     let ended = block_on(async {
+        let mut signals = StopSignals::listen()?;
         tokio::select! {
             result = bench(args) => result,
-            signal = stop_signal() => Err(format!("{}: cleaned up", signal?).into()),
+            signal = signals.next() => Err(format!("{signal}: cleaned up").into()),
         }
     });
     process::reap();

@@ -19,7 +19,7 @@ use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_wire::{NetHeader, parse};
 
 use crate::cli::CaptureArgs;
-use crate::daemon::{block_on, stop_signal};
+use crate::daemon::{StopSignals, block_on};
 
 use pcapng::PcapngWriter;
 
@@ -28,16 +28,9 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
     let CaptureArgs { interface, netns, write, snaplen, count, seconds } = args;
     let (count_max, ip_proto) = (count, None);
     let config = CaptureConfig { interface, netns, file: write, snaplen, count_max, ip_proto };
+    let is_over = stop_flag();
     let capture = Capture::open(config)?;
     let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let is_over = Arc::new(AtomicBool::new(false));
-    let stopped = is_over.clone();
-    // The signal is waited for elsewhere, so that the file is always finished.
-    std::thread::spawn(move || {
-        let signal = block_on(async { Ok(stop_signal().await?) });
-        tracing::debug!("stopping: {signal:?}");
-        stopped.store(true, Ordering::Relaxed);
-    });
     let ends =
         || is_over.load(Ordering::Relaxed) || deadline.is_some_and(|at| Instant::now() >= at);
     let CaptureSummary { frames, packets, longest, dropped, malformed } = capture.run(ends)?;
@@ -46,6 +39,26 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
          lost, {malformed} could not be cut"
     );
     Ok(())
+}
+
+/// Becomes true when a signal says "stop". That is waited for elsewhere, so that the file is
+/// finished always.
+fn stop_flag() -> Arc<AtomicBool> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (stopped, (listening, listens)) = (is_over.clone(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let ended = block_on(async {
+            let mut signals = StopSignals::listen()?;
+            // Who asked waits for this.
+            let _ = listening.send(());
+            Ok(signals.next().await)
+        });
+        tracing::debug!("stopping: {ended:?}");
+        stopped.store(true, Ordering::Relaxed);
+    });
+    // An error means that the thread has ended, and with it the capture does.
+    let _ = listens.recv();
+    is_over
 }
 
 /// What to capture, and when to stop.

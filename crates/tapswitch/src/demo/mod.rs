@@ -15,7 +15,7 @@ mod steps;
 use std::process::ExitCode;
 
 use crate::cli::DemoArgs;
-use crate::daemon::{block_on, stop_signal};
+use crate::daemon::{StopSignals, block_on};
 use crate::hosts;
 use crate::process;
 
@@ -27,22 +27,30 @@ type Failure = Box<dyn std::error::Error>;
 /// Runs the demonstration. Exit code 0 only if every check held.
 pub(crate) fn main(args: &DemoArgs) -> Result<ExitCode, Failure> {
     process::require(&["iperf3", "tshark", "ping"])?;
-    let ended = block_on(async {
-        tokio::select! {
-            // First, so that after `--keep` a signal ends it in peace.
-            biased;
-            result = demonstrate(args) => result,
-            signal = stop_signal() => {
-                eprintln!("\n{}: cleaning up", signal?);
-                Ok(ExitCode::from(EXIT_INTERRUPTED))
-            }
-        }
-    });
+    let ended = block_on(demonstrate(args));
     process::reap();
     ended
 }
 
 async fn demonstrate(args: &DemoArgs) -> Result<ExitCode, Failure> {
+    let mut signals = StopSignals::listen()?;
+    let (lab, report) = tokio::select! {
+        result = show(args) => result?,
+        signal = signals.next() => {
+            eprintln!("\n{signal}: cleaning up");
+            return Ok(ExitCode::from(EXIT_INTERRUPTED));
+        }
+    };
+    if args.keep {
+        lab.explain();
+        signals.next().await;
+    }
+    lab.tear_down().await;
+    Ok(exit_code(&report))
+}
+
+/// Everything but the end: what runs still, and what was found.
+async fn show(args: &DemoArgs) -> Result<(Lab, DemoReport), Failure> {
     hosts::sweep();
     let lab = Lab::set_up().await?;
     let report = steps::all(&lab, args.seconds).await?;
@@ -51,12 +59,7 @@ async fn demonstrate(args: &DemoArgs) -> Result<ExitCode, Failure> {
         let json = serde_json::to_string_pretty(&report)? + "\n";
         std::fs::write(file, json).map_err(|error| format!("{}: {error}", file.display()))?;
     }
-    if args.keep {
-        lab.explain();
-        stop_signal().await?;
-    }
-    lab.tear_down().await;
-    Ok(exit_code(&report))
+    Ok((lab, report))
 }
 
 fn exit_code(report: &DemoReport) -> ExitCode {

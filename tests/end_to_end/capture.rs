@@ -1,0 +1,111 @@
+//! `tapswitch capture`: a file that others read, with packets as they would be on the wire.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::support::*;
+
+#[test]
+fn tshark_reads_what_was_captured() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };
+    if !can_run(&["tshark"]) {
+        return;
+    }
+    lab.introduce(&[1, 2]);
+    let file = lab.directory.path().join("trains.pcapng");
+    let mut capture = start(&lab, &file, &[]);
+    send_by_tcp(lab.host(1), lab.host(2), LEN);
+    let stream = Stream::new(lab.host(1), lab.host(2)).vlan(7);
+    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(20);
+    capture.signal(Signal::INT);
+    assert_eq!(capture.wait().code(), Some(0), "{}", capture.log());
+
+    let rows = dissect(&file);
+    let said = capture.log();
+    assert!(said.contains(&format!("{} packets of", rows.len())), "{said}");
+    assert!(said.contains("0 frames were lost, 0 could not be cut"), "{said}");
+    assert!(rows.iter().all(|row| row.frame_len <= 1518), "packets have the size of the wire");
+    let tcp_len: usize = rows.iter().map(|row| row.tcp_len).sum();
+    assert!(tcp_len >= LEN, "all bytes of the connection: {tcp_len}");
+    assert!(rows.iter().all(|row| !row.has_bad_checksum), "all checksums are right");
+    assert!(rows.iter().filter(|row| row.vlan == "7").count() >= 20, "tags are in their place");
+}
+
+#[test]
+fn a_capture_ends_by_its_limits() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };
+    if !can_run(&["tshark"]) {
+        return;
+    }
+    lab.introduce(&[1, 2]);
+    let file = lab.directory.path().join("limits.pcapng");
+    let mut capture = start(&lab, &file, &["--count", "5", "--snaplen", "60"]);
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(20);
+    assert_eq!(capture.wait().code(), Some(0), "{}", capture.log());
+    assert_eq!(dissect(&file).len(), 5);
+
+    let mut capture = start(&lab, &file, &["--seconds", "1"]);
+    assert_eq!(capture.wait().code(), Some(0), "{}", capture.log());
+    assert_eq!(dissect(&file).len(), 0, "the file was replaced");
+}
+
+#[test]
+fn what_cannot_be_captured_is_said() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = room();
+    let capture = |args: &[&str]| tapswitch_in(&room, &[&["capture"], args].concat());
+    capture(&["-i", "nosuch0", "-w", "/dev/null"]).refused(&["nosuch0"]);
+    capture(&["-i", "lo", "-w", "/dev/null"]).refused(&["lo", "Ethernet"]);
+    capture(&["-i", "lo", "--netns", "nosuch", "-w", "/dev/null"]).refused(&["nosuch", "ip netns"]);
+}
+
+/// A capture at the second host, which misses nothing from now on.
+fn start(lab: &Lab, file: &Path, args: &[&str]) -> Daemon {
+    // What was there is not what is waited for.
+    let _ = std::fs::remove_file(file);
+    let host = lab.host(2);
+    let path = file.display().to_string();
+    let place = ["capture", "-i", &host.interface, "--netns", host.name(), "-w", &path];
+    let daemon = Daemon::tapswitch(&lab.room, lab.directory.path(), &[&place, args].concat());
+    // The file is made when the socket is open.
+    until("the capture is open", || file.exists());
+    daemon
+}
+
+/// What tshark says of one packet.
+struct Row {
+    frame_len: usize,
+    tcp_len: usize,
+    vlan: String,
+    has_bad_checksum: bool,
+}
+
+fn dissect(file: &Path) -> Vec<Row> {
+    let fields = ["frame.len", "tcp.len", "vlan.id", "ip.checksum.status", "tcp.checksum.status"];
+    let fields = fields.iter().flat_map(|field| ["-e", field]);
+    let mut command = Command::new("tshark");
+    command.args(["-n", "-r", file.to_str().unwrap(), "-T", "fields"]).args(fields);
+    for check in ["ip", "tcp"] {
+        command.args(["-o", &format!("{check}.check_checksum:TRUE")]);
+    }
+    Said::by(&mut command).well().lines().map(row).collect()
+}
+
+fn row(line: &str) -> Row {
+    let fields: Vec<_> = line.split('\t').collect();
+    Row {
+        frame_len: fields[0].parse().unwrap(),
+        tcp_len: fields[1].parse().unwrap_or_default(),
+        vlan: fields[2].to_owned(),
+        // tshark's number for a wrong one.
+        has_bad_checksum: fields[3..].contains(&"0"),
+    }
+}
+
+/// Bytes of the connection: some dozen trains.
+const LEN: usize = 1 << 20;

@@ -1,0 +1,76 @@
+//! TAPs that come and go under traffic: the original never notices, and nothing is miscounted.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::support::*;
+use crate::taps::{assert_run, assert_whole, copied, matched};
+
+#[test]
+fn a_flow_loses_nothing_while_a_tap_comes_and_goes_a_hundred_times() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2]);
+    let rules = lab.flows();
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    for round in 0..100 {
+        lab.add("coming", POLICY);
+        let mut copies = Vec::new();
+        until("there are copies", || {
+            copies.extend(monitor.numbers(&stream));
+            !copies.is_empty()
+        });
+        let last = lab.delete("coming");
+        copies.extend(monitor.numbers(&stream));
+        assert_run(&copies);
+        assert_eq!(last["is_complete"], true, "round {round}: {last}");
+        let counts = (matched(&last), copied(&last));
+        let count = copies.len() as u64;
+        assert_eq!(counts, (count, count), "matched, copied and seen in round {round}");
+    }
+    // Would fail if one were lost, twice, changed, or in another place.
+    assert!(flow.finish_after(50) > 100);
+    assert_eq!(monitor.numbers(&stream), [0_u32; 0]);
+    assert_eq!(lab.flows(), rules);
+    assert_eq!(lab.groups(), Vec::<String>::new());
+}
+
+#[test]
+fn open_vswitch_loses_nothing_either() {
+    let Some(lab) = Lab::new(Peer::OpenVswitch, Ends::Veths, 3) else { return };
+    lab.introduce(&[1, 2]);
+    let rules = lab.flows();
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    for _ in 0..30 {
+        lab.add("coming", POLICY);
+        until("there are copies", || !monitor.numbers(&stream).is_empty());
+        lab.delete("coming");
+    }
+    assert!(flow.finish_after(50) > 30);
+    assert_eq!(lab.flows(), rules);
+    assert_eq!(lab.groups(), Vec::<String>::new());
+}
+
+#[test]
+fn the_last_counters_are_told_however_long_nothing_happened() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2]);
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    lab.add("quiet", POLICY);
+    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(50);
+    // Longer than last counters are waited for, shorter than the time between two readings.
+    thread::sleep(Duration::from_millis(2500));
+    let last = lab.delete("quiet");
+    let copies = monitor.numbers(&stream);
+    assert_whole(&copies, 50);
+    let count = copies.len() as u64;
+    assert_eq!((matched(&last), copied(&last)), (count, count), "{last}");
+    assert_eq!(last["is_complete"], true, "{last}");
+}
+
+/// The whole flow, to port 3.
+const POLICY: &[&str] = &["--src-ip", "10.0.0.1", "--dst-ip", "10.0.0.2", "--monitor", "3"];

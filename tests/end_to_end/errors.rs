@@ -1,0 +1,160 @@
+//! What goes wrong is said in one plain line that names the thing and the remedy.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use tapswitch_netlink::Namespace;
+
+use crate::support::*;
+
+#[test]
+fn ports_that_cannot_be_are_refused() {
+    if !can_run(&[]) {
+        return;
+    }
+    let (room, host) = (room(), Host::new(1));
+    join(&host, &room, "taken0");
+    let refused = |ports: &[&str], words: &[&str]| {
+        start_switch(&room, ports).refused(words);
+        let links = tapswitch_netlink::Netlink::open(&room).unwrap().links().unwrap();
+        let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
+        assert_eq!(names, ["lo", "taken0"], "what was made before is gone");
+    };
+    refused(&["1=tap:taken0"], &["taken0", "taken", "another name"]);
+    refused(&["1=tap:new0", "2=netdev:nosuch0"], &["nosuch0", "ip link"]);
+    refused(&["1=tap:new0,netns=nosuch"], &["nosuch", "not found", "ip netns list"]);
+    refused(&["1=tap:new0", "1=tap:new1"], &["1", "new0", "its own"]);
+    refused(&["1=tap:new0", "2=tap:new0"], &["new0"]);
+    refused(&["1=netdev:lo"], &["lo", "Ethernet"]);
+}
+
+#[test]
+fn command_lines_that_make_no_sense_are_refused() {
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["switch", "--controller", "tcp:127.0.0.1"], &["--controller", "tcp:ADDRESS:PORT"]),
+        (&["switch", "--controller", "udp:127.0.0.1:1"], &["udp:127.0.0.1:1", "tcp:"]),
+        (&["switch", "--listen", "tcp:here:6654"], &["--listen", "tcp:here:6654"]),
+        (&["controller", "--listen", "6653"], &["--listen", "tcp:"]),
+        (&["switch", "--port", "0=tap:a"], &["0=tap:a", "--port"]),
+        (&["switch", "--port", "1=tap:a,queues=none"], &["queues", "none"]),
+        (&["switch", "--fail-mode", "open"], &["open", "standalone", "secure"]),
+        (&["switch", "--datapath-id", "0xz"], &["0xz", "hexadecimal"]),
+        (&["policy", "add", "x", "--monitor", "3", "--src-ip", "10.0.0.256"], &["--src-ip"]),
+    ];
+    for (args, words) in cases {
+        let said = tapswitch(args);
+        assert_eq!(said.code, Some(2), "{args:?}: {}", said.err);
+        let first = said.err.lines().next().unwrap();
+        assert!(first.starts_with("error: "), "{args:?}: {first}");
+        for word in words {
+            assert!(said.err.contains(word), "{args:?}: '{word}' is not in: {}", said.err);
+        }
+    }
+}
+
+#[test]
+fn who_may_not_is_told_what_is_missing() {
+    if !can_run(&["setpriv"]) {
+        return;
+    }
+    let (room, directory) = (room(), directory());
+    // Where anybody may read and run it.
+    let binary = directory.path().join("tapswitch");
+    fs::copy(BINARY, &binary).unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let run_as = |who: &[&str], args: &[&str]| {
+        let mut command = room.command("setpriv");
+        Said::by(command.args(who).arg("--").arg(&binary).args(["--log", "off"]).args(args))
+    };
+    let without_capability = ["--bounding-set=-net_admin", "--inh-caps=-net_admin"];
+    let port = ["switch", "--port", "1=tap:new0"];
+    run_as(&without_capability, &port).refused(&["new0", "CAP_NET_ADMIN", "root"]);
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
+    let said = run_as(&nobody, &port).refused(&["new0"]);
+    // Where not even the device may be opened, that is what is missing first.
+    assert!(said.contains("CAP_NET_ADMIN") || said.contains("must be readable"), "{said}");
+    let run = |args: &[&str]| run_as(&nobody, args);
+    run(&["switch", "--port", "1=netdev:lo"]).refused(&["lo", "root"]);
+    run(&["controller"]).refused(&["management socket", "--socket"]);
+    run(&["capture", "-i", "lo", "-w", "/dev/null"]).refused(&["lo", "root"]);
+    if is_installed("iperf3") && is_installed("tshark") {
+        run(&["demo"]).refused(&["namespace", "root"]);
+    }
+}
+
+#[test]
+fn sockets_and_addresses_in_use_are_named() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };
+    let path = |name: &str| lab.directory.path().join(name).display().to_string();
+    let (theirs, other_room) = (path("controller.sock"), room());
+    let start = |room: &Namespace, socket: &str| {
+        let args = ["--log", "off", "controller", "--listen", CONTROLLER, "--socket", socket];
+        tapswitch_in(room, &args)
+    };
+    start(&other_room, &theirs).refused(&[&theirs, "in use", "--socket"]);
+    start(&lab.room, &path("mine.sock")).refused(&["127.0.0.1:6653", "in use"]);
+    assert!(!Path::new(&path("mine.sock")).exists());
+    assert_eq!(lab.ask_controller(&["policy", "list"]).code, Some(0), "nobody was disturbed");
+}
+
+#[test]
+fn policies_that_cannot_be_are_refused() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2]);
+    let add = |name: &str, fields: &[&str]| {
+        lab.ask_controller(&[&["policy", "add", name], fields].concat())
+    };
+    for monitor in ["9", "0x1/9", "nosuch", "0x7/3", "02:00:00:00:00:99", "10.0.0.99"] {
+        add("lost", &["--monitor", monitor]).refused(&[&format!("monitor {monitor}")]);
+    }
+    add("odd", &["--monitor", "3", "--src-ip", "10.0.0.1", "--dst-ip", "fd00::1"])
+        .refused(&["src-ip 10.0.0.1"]);
+    add("odd", &["--monitor", "3", "--ip-proto", "icmp", "--dst-port", "80"])
+        .refused(&["dst-port 80", "no ports"]);
+    assert_eq!(add("web", &["--monitor", "3", "--dst-port", "80"]).code, Some(0));
+    add("web", &["--monitor", "3"]).refused(&["web", "another name"]);
+    for command in ["delete", "show"] {
+        lab.ask_controller(&["policy", command, "wbe"]).refused(&["wbe", "web"]);
+    }
+    let policies = lab.ask_controller(&["policy", "list"]).json();
+    assert_eq!(policies.as_array().unwrap().len(), 1, "what was refused left nothing: {policies}");
+}
+
+#[test]
+fn who_is_not_there_cannot_be_asked() {
+    let nowhere = "/nonexistent/tapswitch.sock";
+    for command in [&["show", "ports"][..], &["policy", "list"]] {
+        let said = tapswitch(&[command, &["--socket", nowhere]].concat());
+        said.refused(&[nowhere, "is tapswitch running"]);
+    }
+    if !can_run(&["unshare", "mount"]) {
+        return;
+    }
+    // A mount namespace in which nobody runs, whoever runs on this machine.
+    let script = format!("mount -t tmpfs none /run && exec '{BINARY}' show ports");
+    let mut command = Command::new("unshare");
+    Said::by(command.args(["--mount", "sh", "-c", &script])).refused(&[
+        "no running tapswitch found",
+        "tapswitch run",
+        "--socket",
+    ]);
+}
+
+#[test]
+fn the_wrong_process_says_so() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };
+    lab.ask_switch(&["policy", "list"]).refused(&["no controller", "--socket"]);
+    lab.ask_controller(&["show", "ports"]).refused(&["no switch", "--socket"]);
+}
+
+fn start_switch(room: &Namespace, ports: &[&str]) -> Said {
+    let directory = directory();
+    let socket = directory.path().join("switch.sock").display().to_string();
+    let ports = ports.iter().flat_map(|port| ["--port", port]);
+    let args = ["--log", "off", "switch", "--socket", &socket].into_iter().chain(ports);
+    let said = tapswitch_in(room, &args.collect::<Vec<_>>());
+    assert!(!Path::new(&socket).exists());
+    said
+}

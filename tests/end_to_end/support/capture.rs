@@ -1,0 +1,57 @@
+//! Frames seen and sent at a host's interface.
+
+use std::io::IoSlice;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
+use tapswitch_wire::NetHeader;
+
+use super::{Host, Stream};
+
+/// A packet socket on the host's interface. It misses nothing from now on.
+pub(crate) struct Capture {
+    port: PacketPort,
+    buf: Vec<u8>,
+}
+
+impl Capture {
+    pub(crate) fn open(host: &Host) -> Self {
+        // Room for all that a test sends, so that nothing depends on who reads when.
+        let config = Config::default().receive_buffer_len(256 << 20);
+        let open = || PacketPort::open(&host.interface, &config).unwrap();
+        Self { port: host.namespace.enter(open).unwrap(), buf: vec![0; RECV_BUF_LEN] }
+    }
+
+    /// Sends a frame into the switch.
+    pub(crate) fn send(&self, frame: &[u8]) {
+        self.port.send(&NetHeader::default(), &[IoSlice::new(frame)]).unwrap();
+    }
+
+    /// The next frame that waits, with its offload metadata.
+    pub(crate) fn next(&mut self) -> Option<(NetHeader, Vec<u8>)> {
+        let received = self.port.recv(&mut self.buf, HEADROOM_MIN).unwrap()?;
+        // How much of the frame lies together is the kernel's own affair.
+        let header = NetHeader { hdr_len: 0, ..received.header };
+        Some((header, self.buf[received.frame].to_vec()))
+    }
+
+    /// Waits for a frame, for a tenth of a second at most.
+    pub(crate) fn wait(&self) {
+        let mut fds = [PollFd::new(&self.port, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        poll(&mut fds, Some(&timeout)).unwrap();
+    }
+
+    /// All frames that wait now.
+    pub(crate) fn drain(&mut self) -> Vec<(NetHeader, Vec<u8>)> {
+        let frames: Vec<_> = std::iter::from_fn(|| self.next()).collect();
+        assert_eq!(self.port.statistics().unwrap().dropped, 0, "the capture had room for all");
+        frames
+    }
+
+    /// Numbers of the stream's frames that wait now, as they came. Each is as it was sent.
+    pub(crate) fn numbers(&mut self, stream: &Stream) -> Vec<u32> {
+        let frames = self.drain();
+        frames.iter().filter_map(|(_, frame)| stream.number(frame)).collect()
+    }
+}

@@ -1,0 +1,87 @@
+//! What the tests share: rooms, hosts, programs, peers, streams of frames and what is seen of them.
+
+mod capture;
+mod host;
+mod lab;
+mod leftovers;
+mod ovs;
+mod process;
+mod stream;
+mod tcp;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) use capture::Capture;
+pub(crate) use host::{Host, join, room};
+pub(crate) use lab::{CONTROLLER, Ends, Lab, Peer, number};
+pub(crate) use leftovers::{Leftovers, alone, among_others, children, is_running};
+pub(crate) use process::{BINARY, Daemon, Said, tapswitch, tapswitch_in};
+pub(crate) use stream::{Flow, Stream};
+pub(crate) use tcp::send_by_tcp;
+
+/// True when the test may make namespaces and tap devices and has these programs; otherwise says
+/// that it is skipped.
+pub(crate) fn can_run(programs: &[&str]) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return skip("needs root to make network namespaces");
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return skip("no /dev/net/tun");
+    }
+    match programs.iter().find(|program| !is_installed(program)) {
+        Some(program) => skip(&format!("{program} is not installed")),
+        None => true,
+    }
+}
+
+/// Says loudly that a test cannot run; such lines are counted by `cargo xtask check`.
+pub(crate) fn skip(reason: &str) -> bool {
+    println!("SKIP: {reason}");
+    false
+}
+
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories = std::env::split_paths(&path);
+    directories.any(|directory| directory.join(program).is_file())
+        // Where Debian keeps daemons; not on every user's path.
+        || Path::new("/usr/sbin").join(program).is_file()
+}
+
+/// A name that no other test and no other run uses.
+pub(crate) fn unique() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("e2e-{}-{count}", std::process::id())
+}
+
+/// A directory that is removed when it is dropped. Its path is short: sockets have room for 108
+/// bytes.
+pub(crate) fn directory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix(&unique()).tempdir().unwrap()
+}
+
+/// Asks `question` until it answers, for as long as patience lasts.
+pub(crate) fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(answer) = question() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "no answer in time: {what}");
+        // Only to leave the processor to those that are waited for.
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    eventually(what, || holds().then_some(()));
+}
+
+/// How long a test waits for what must come at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

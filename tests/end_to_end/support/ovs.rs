@@ -1,0 +1,133 @@
+//! Open vSwitch with private directories, sockets and namespace, and a bridge in userspace.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tapswitch_netlink::Namespace;
+
+use super::{CONTROLLER, Daemon, Host, Said, is_installed, join, until};
+
+/// A running Open vSwitch, ended with this value.
+pub(crate) struct Ovs {
+    switch: Option<Daemon>,
+    _database: Daemon,
+    room: Namespace,
+    directory: PathBuf,
+}
+
+impl Ovs {
+    /// True when everything is installed.
+    pub(crate) fn is_there() -> bool {
+        let programs = ["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-vswitchd", "ovs-ofctl"];
+        programs.iter().all(|program| is_installed(program)) && Path::new(SCHEMA).exists()
+    }
+
+    /// A bridge that forwards by the rules of its controller alone, with a port for each host.
+    pub(crate) fn start(room: &Namespace, directory: &Path, hosts: &[Host]) -> Self {
+        let directory = directory.join("ovs");
+        fs::create_dir(&directory).unwrap();
+        let database = directory.join("conf.db").display().to_string();
+        run(room.command("ovsdb-tool").args(["create", &database, SCHEMA]));
+        let remote = format!("--remote=p{}", socket(&directory));
+        let server = start(room, &directory, "ovsdb-server", &[&database, &remote]);
+        let mut ovs = Self { switch: None, _database: server, room: room.clone(), directory };
+        until("the database listens", || UnixStream::connect(ovs.path("db.sock")).is_ok());
+        ovs.vsctl(&["--no-wait", "init"]);
+        // Else it neither takes trains from veths nor completes checksums there.
+        ovs.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", TSO]);
+        ovs.start_switch();
+        ovs.add_bridge();
+        hosts.iter().for_each(|host| ovs.add_port(host));
+        ovs.vsctl(&["set-controller", BRIDGE, CONTROLLER]);
+        ovs
+    }
+
+    /// Starts the switch itself; the database remembers its bridge.
+    pub(crate) fn start_switch(&mut self) {
+        let socket = socket(&self.directory);
+        self.switch = Some(start(&self.room, &self.directory, "ovs-vswitchd", &[&socket]));
+    }
+
+    /// Ends the switch itself.
+    pub(crate) fn stop_switch(&mut self) {
+        self.switch.take().unwrap().stop();
+    }
+
+    /// Its rules, each a line, without counters.
+    pub(crate) fn flows(&self) -> Vec<String> {
+        self.ofctl(&["--no-stats", "dump-flows"])
+    }
+
+    /// Its groups, each a line.
+    pub(crate) fn groups(&self) -> Vec<String> {
+        self.ofctl(&["dump-groups"])
+    }
+
+    /// Counts what its cache has forwarded: it does so once in a while, for the rules of that time.
+    pub(crate) fn settle(&self) {
+        let control = self.path("ovs-vswitchd.ctl");
+        let mut command = Command::new("ovs-appctl");
+        run(command.arg("-t").arg(control).arg("revalidator/purge"));
+    }
+
+    fn add_bridge(&self) {
+        let bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"];
+        let more = ["fail-mode=secure", "protocols=OpenFlow13", DATAPATH_ID];
+        self.vsctl(&[&bridge[..], &more].concat());
+        until("the bridge is there", || self.path(&format!("{BRIDGE}.mgmt")).exists());
+    }
+
+    fn add_port(&self, host: &Host) {
+        let name = format!("p{}", host.number);
+        join(host, &self.room, &name);
+        let number = format!("ofport_request={}", host.number);
+        self.vsctl(&["add-port", BRIDGE, &name, "--", "set", "interface", &name, &number]);
+    }
+
+    fn vsctl(&self, args: &[&str]) {
+        let database = format!("--db={}", socket(&self.directory));
+        run(self.room.command("ovs-vsctl").args([&database, "--timeout=30"]).args(args));
+    }
+
+    /// The answer's lines, sorted, without their heading.
+    fn ofctl(&self, args: &[&str]) -> Vec<String> {
+        let bridge = format!("unix:{}", self.path(&format!("{BRIDGE}.mgmt")).display());
+        let mut command = Command::new("ovs-ofctl");
+        let text = run(command.args(["-O", "OpenFlow13"]).args(args).arg(bridge));
+        let lines = text.lines().map(|line| line.trim().to_owned());
+        let mut lines: Vec<_> = lines.filter(|line| !line.contains("OFPST_")).collect();
+        lines.sort();
+        lines
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+}
+
+/// How others reach the database.
+fn socket(directory: &Path) -> String {
+    format!("unix:{}", directory.join("db.sock").display())
+}
+
+fn start(room: &Namespace, directory: &Path, program: &str, args: &[&str]) -> Daemon {
+    let mut command = room.command(program);
+    let control = directory.join(program).with_extension("ctl");
+    command.args(args).arg(format!("--unixctl={}", control.display()));
+    for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+        command.env(variable, directory);
+    }
+    Daemon::start(command, directory)
+}
+
+fn run(command: &mut Command) -> String {
+    Said::by(command).well()
+}
+
+const BRIDGE: &str = "br0";
+const DATAPATH_ID: &str = "other-config:datapath-id=0000000000000001";
+const TSO: &str = "other_config:userspace-tso-enable=true";
+/// Where Debian's package keeps the database's schema.
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";

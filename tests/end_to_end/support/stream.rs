@@ -1,0 +1,170 @@
+//! Streams of numbered frames, each different, whose every byte is known.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use etherparse::PacketBuilder;
+use tapswitch_wire::MacAddr;
+
+use super::{Capture, Host, PATIENCE};
+
+/// UDP datagrams from one host to another.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) from: (MacAddr, IpAddr),
+    pub(crate) to: (MacAddr, IpAddr),
+    pub(crate) vlan: Option<u16>,
+    pub(crate) ports: (u16, u16),
+    /// Tells the frames of this stream from all others.
+    mark: [u8; 4],
+}
+
+impl Stream {
+    /// IPv4, from port 1000 to port 2000.
+    pub(crate) fn new(from: &Host, to: &Host) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0xe2e0_0000);
+        let mark = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let [from, to] = [from, to].map(|host| (host.mac(), host.ip()));
+        Self { from, to, vlan: None, ports: (1000, 2000), mark }
+    }
+
+    /// The same over IPv6.
+    pub(crate) fn new6(from: &Host, to: &Host) -> Self {
+        let ipv4 = Self::new(from, to);
+        Self { from: (ipv4.from.0, from.ip6()), to: (ipv4.to.0, to.ip6()), ..ipv4 }
+    }
+
+    pub(crate) fn vlan(self, id: u16) -> Self {
+        Self { vlan: Some(id), ..self }
+    }
+
+    pub(crate) fn ports(self, from: u16, to: u16) -> Self {
+        Self { ports: (from, to), ..self }
+    }
+
+    /// Frame `number`, whole: lengths and contents change from one to the next.
+    pub(crate) fn frame(&self, number: u32) -> Vec<u8> {
+        let filler_len = number as usize * 37 % 1400;
+        let filler = (0..=250_u8).cycle().skip(number as usize % 251).take(filler_len);
+        let payload: Vec<u8> =
+            self.mark.into_iter().chain(number.to_be_bytes()).chain(filler).collect();
+        let link = PacketBuilder::ethernet2(self.from.0.0, self.to.0.0);
+        let ip = match (self.from.1, self.to.1) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => link.ipv4(from.octets(), to.octets(), 64),
+            (IpAddr::V6(from), IpAddr::V6(to)) => link.ipv6(from.octets(), to.octets(), 64),
+            mixed => panic!("{mixed:?}"),
+        };
+        let mut frame = Vec::with_capacity(1500);
+        ip.udp(self.ports.0, self.ports.1).write(&mut frame, &payload).unwrap();
+        if let Some(id) = self.vlan {
+            let [high, low] = id.to_be_bytes();
+            frame.splice(12..12, [0x81, 0x00, high, low]);
+        }
+        frame
+    }
+
+    /// Number of a frame of this stream, `None` for others. It must be as it was sent.
+    pub(crate) fn number(&self, frame: &[u8]) -> Option<u32> {
+        let place = self.headers_len();
+        let payload = frame.get(place..place + 8).filter(|payload| payload[..4] == self.mark)?;
+        let number = u32::from_be_bytes(payload[4..].try_into().unwrap());
+        assert_eq!(frame, self.frame(number), "frame {number} was changed on its way");
+        Some(number)
+    }
+
+    fn headers_len(&self) -> usize {
+        let tag_len = if self.vlan.is_some() { 4 } else { 0 };
+        let ip_len = if self.from.1.is_ipv4() { 20 } else { 40 };
+        14 + tag_len + ip_len + 8
+    }
+}
+
+/// A stream that runs in the background. Each frame must arrive once, in order, unchanged. Never
+/// more than a few are under way, so that nobody loses any by being slow.
+pub(crate) struct Flow {
+    thread: JoinHandle<u32>,
+    stop: Arc<AtomicBool>,
+    arrived: Arc<AtomicU32>,
+    stream: Stream,
+}
+
+impl Flow {
+    pub(crate) fn start(stream: &Stream, from: &Host, to: &Host) -> Self {
+        let (source, sink) = (Capture::open(from), Capture::open(to));
+        let stop = Arc::new(AtomicBool::new(false));
+        let arrived = Arc::new(AtomicU32::new(0));
+        let ends = Ends { stream: stream.clone(), source, sink };
+        let (told, count) = (stop.clone(), arrived.clone());
+        let thread = thread::spawn(move || ends.run(&told, &count));
+        Self { thread, stop, arrived, stream: stream.clone() }
+    }
+
+    /// Frames that have arrived so far.
+    pub(crate) fn arrived(&self) -> u32 {
+        self.arrived.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `count` more frames have arrived.
+    pub(crate) fn go_on(&self, count: u32) {
+        let goal = self.arrived() + count;
+        super::until("the flow goes on", || self.thread.is_finished() || self.arrived() >= goal);
+        assert!(!self.thread.is_finished(), "the flow {:?} has failed", self.stream);
+    }
+
+    /// Lets at least `count` more arrive, then stops it.
+    pub(crate) fn finish_after(self, count: u32) -> u32 {
+        self.go_on(count);
+        self.finish()
+    }
+
+    /// Stops it. All that was sent has arrived; answers how much that is.
+    pub(crate) fn finish(self) -> u32 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+struct Ends {
+    stream: Stream,
+    source: Capture,
+    sink: Capture,
+}
+
+impl Ends {
+    fn run(mut self, stop: &AtomicBool, arrived: &AtomicU32) -> u32 {
+        let (mut sent, mut received) = (0, 0);
+        let mut deadline = Instant::now() + PATIENCE;
+        // A test that failed elsewhere does not say stop.
+        let end = Instant::now() + PATIENCE * 4;
+        while received < sent || !(stop.load(Ordering::Relaxed) || Instant::now() > end) {
+            let stops = stop.load(Ordering::Relaxed) || Instant::now() > end;
+            if sent - received < UNDER_WAY_MAX && !stops {
+                self.source.send(&self.stream.frame(sent));
+                sent += 1;
+                // A moderate rate: other tests want the processor too.
+                thread::sleep(PAUSE);
+            } else {
+                self.sink.wait();
+            }
+            let before = received;
+            while let Some((_, frame)) = self.sink.next() {
+                let Some(number) = self.stream.number(&frame) else { continue };
+                assert_eq!(number, received, "the next frame, of {sent} sent");
+                received += 1;
+            }
+            arrived.store(received, Ordering::Relaxed);
+            if received > before || sent == received {
+                deadline = Instant::now() + PATIENCE;
+            }
+            assert!(Instant::now() < deadline, "frame {received} of {sent} did not arrive");
+        }
+        received
+    }
+}
+
+/// Frames that may be under way at once: far less than any queue holds.
+const UNDER_WAY_MAX: u32 = 32;
+const PAUSE: Duration = Duration::from_micros(200);

@@ -1,0 +1,269 @@
+//! TAPs on our switch and on Open vSwitch, by the same controller and the same commands: one set of
+//! scenarios, run on each peer.
+//!
+//! Open vSwitch has veth pairs only: a tap device of its own that moves to another namespace has no
+//! link any more, as far as it knows, and the controller looks for no hosts behind such ports.
+
+use serde_json::Value;
+use tapswitch_wire::{NetHeader, ip_proto};
+
+use crate::support::*;
+
+/// Runs each scenario on each peer.
+macro_rules! on_every_peer {
+    ($($scenario:ident)*) => {
+        on_peer!(tapswitch_with_taps Tapswitch Taps $($scenario)*);
+        on_peer!(tapswitch_with_veths Tapswitch Veths $($scenario)*);
+        on_peer!(open_vswitch OpenVswitch Veths $($scenario)*);
+    };
+}
+
+macro_rules! on_peer {
+    ($name:ident $peer:ident $ends:ident $($scenario:ident)*) => {
+        mod $name {
+            use crate::support::{Ends, Lab, Peer};
+            $(#[test]
+            fn $scenario() {
+                if let Some(lab) = Lab::new(Peer::$peer, Ends::$ends, 4) {
+                    super::$scenario(&lab);
+                }
+            })*
+        }
+    };
+}
+
+on_every_peer! {
+    hosts_are_learned_and_reach_each_other
+    a_running_flow_is_copied_until_the_policy_is_deleted
+    trains_are_copied_as_they_are
+    policies_overlap
+    ipv6_is_copied
+    vlans_are_told_apart
+    monitors_are_named_in_each_way
+}
+
+fn hosts_are_learned_and_reach_each_other(lab: &Lab) {
+    lab.introduce(&[1, 2, 3, 4]);
+    let hosts = lab.ask_controller(&["show", "hosts"]).json();
+    for host in &lab.hosts {
+        let mac = host.mac().to_string();
+        let known = hosts.as_array().unwrap().iter().find(|known| known["mac"] == mac).unwrap();
+        assert_eq!(known["port"], host.number.to_string());
+        assert_eq!(known["port_name"], lab.port_name(host.number));
+        assert_eq!(known["addresses"], serde_json::json!([host.ip()]));
+    }
+    assert_eq!(lab.groups(), Vec::<String>::new(), "without a policy nothing is copied");
+}
+
+fn a_running_flow_is_copied_until_the_policy_is_deleted(lab: &Lab) {
+    lab.introduce(&[1, 2]);
+    let rules = lab.flows();
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    flow.go_on(50);
+    assert_eq!(monitor.numbers(&stream), NONE, "no copies before there is a policy");
+
+    let added = lab.add("web", &["--src-ip", "10.0.0.1", "--dst-ip", "10.0.0.2", "--monitor", "3"]);
+    assert_eq!(added["state"]["is"], "active");
+    let after = flow.arrived();
+    flow.go_on(200);
+    let total = flow.finish();
+    let copies = monitor.numbers(&stream);
+    assert_run(&copies);
+    assert!(copies[0] <= after + 40, "copied from the answer on, of {total}: {copies:?}");
+    assert_eq!(*copies.last().unwrap(), total - 1, "until the end");
+    if lab.peer == Peer::Tapswitch {
+        assert_ledger(lab, "web", copies.len() as u64);
+    } else {
+        // To Open vSwitch's new rules goes what its cache counted for the old ones, up to a second.
+        assert_balance(lab, "web", copies.len() as u64);
+    }
+    assert_restored(lab, &["web"], &rules);
+
+    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(100);
+    assert_eq!(monitor.numbers(&stream), NONE, "no copies after the policy is gone");
+}
+
+fn trains_are_copied_as_they_are(lab: &Lab) {
+    lab.introduce(&[1, 2]);
+    lab.add("tcp", &["--dst-ip", "10.0.0.2", "--ip-proto", "tcp", "--monitor", "3"]);
+    let [mut receiver, mut monitor] = [2, 3].map(|number| Capture::open(lab.host(number)));
+    send_by_tcp(lab.host(1), lab.host(2), 3 << 20);
+    let (mut originals, mut copies) = (Vec::new(), Vec::new());
+    // The last acknowledgement comes when both programs have all that they want.
+    until("copies have the bytes and the metadata of the originals, in their order", || {
+        originals.extend(tcp_frames(&mut receiver));
+        copies.extend(tcp_frames(&mut monitor));
+        originals == copies && matched(&lab.policy("tcp")) == copies.len() as u64
+    });
+    assert!(originals.iter().map(|(_, frame)| frame.len()).sum::<usize>() > 3 << 20);
+    assert_ledger(lab, "tcp", copies.len() as u64);
+}
+
+fn policies_overlap(lab: &Lab) {
+    lab.introduce(&[1, 2]);
+    let rules = lab.flows();
+    let wide = Stream::new(lab.host(1), lab.host(2));
+    let narrow = Stream::new(lab.host(1), lab.host(2)).ports(1000, 53);
+    let [mut three, mut four] = [3, 4].map(|number| Capture::open(lab.host(number)));
+    lab.add("all", &["--src-ip", "10.0.0.0/24", "--dst-ip", "10.0.0.2", "--monitor", "3"]);
+    lab.add("dns", &["--dst-port", "53", "--ip-proto", "udp", "--monitor", "4"]);
+    lab.add("dns-too", &["--dst-port", "53", "--ip-proto", "udp", "--monitor", "3"]);
+    for stream in [&wide, &narrow] {
+        Flow::start(stream, lab.host(1), lab.host(2)).finish_after(60);
+    }
+    let (at_three, at_four) = (three.drain(), four.drain());
+    assert_eq!(numbers(&at_four, &wide), NONE, "the narrow policy does not copy the rest");
+    for (frames, stream) in [(&at_three, &wide), (&at_three, &narrow), (&at_four, &narrow)] {
+        assert_whole(&numbers(frames, stream), 60);
+    }
+    let counts = [(&at_three, &wide), (&at_three, &narrow)].map(|(f, s)| numbers(f, s).len());
+    assert_ledger(lab, "all", (counts[0] + counts[1]) as u64);
+    assert_ledger(lab, "dns", counts[1] as u64);
+    assert_ledger(lab, "dns-too", counts[1] as u64);
+    assert_restored(lab, &["all", "dns", "dns-too"], &rules);
+}
+
+fn ipv6_is_copied(lab: &Lab) {
+    [1, 2].iter().for_each(|number| lab.host(*number).configure6());
+    lab.introduce(&[1, 2]);
+    lab.host(1).ping(lab.host(2).ip6());
+    let stream = Stream::new6(lab.host(1), lab.host(2));
+    let other = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    lab.add("six", &["--src-ip", "fd00::/64", "--dst-ip", "fd00::2", "--monitor", "3"]);
+    lab.add("udp", &["--dst-ip", "fd00::2", "--ip-proto", "udp", "--monitor", "4"]);
+    Flow::start(&other, lab.host(1), lab.host(2)).finish_after(30);
+    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(60);
+    let frames = monitor.drain();
+    assert_eq!(numbers(&frames, &other), NONE, "IPv4 is another matter");
+    assert_whole(&numbers(&frames, &stream), 60);
+    let count = numbers(&frames, &stream).len() as u64;
+    assert_ledger(lab, "udp", count);
+    until("neighbour discovery aside, that is what matched", || {
+        copied(&lab.policy("six")) >= count
+    });
+}
+
+fn vlans_are_told_apart(lab: &Lab) {
+    lab.introduce(&[1, 2]);
+    let streams = [100, 200].map(|id| {
+        let back = Stream::new(lab.host(2), lab.host(1)).vlan(id);
+        let there = Stream::new(lab.host(1), lab.host(2)).vlan(id);
+        // Both hosts have to be heard in each VLAN before frames stop going everywhere.
+        Flow::start(&back, lab.host(2), lab.host(1)).finish_after(1);
+        settle(lab, &there);
+        there
+    });
+    let untagged = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    lab.add("hundred", &["--vlan", "100", "--monitor", "3"]);
+    for stream in [&streams[0], &streams[1], &untagged] {
+        Flow::start(stream, lab.host(1), lab.host(2)).finish_after(60);
+    }
+    let frames = monitor.drain();
+    assert_whole(&numbers(&frames, &streams[0]), 60);
+    assert_eq!(numbers(&frames, &streams[1]), NONE, "another VLAN");
+    assert_eq!(numbers(&frames, &untagged), NONE, "no VLAN");
+    assert_ledger(lab, "hundred", numbers(&frames, &streams[0]).len() as u64);
+}
+
+fn monitors_are_named_in_each_way(lab: &Lab) {
+    lab.introduce(&[1, 2, 3]);
+    let rules = lab.flows();
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    let (mac, name) = (lab.host(3).mac().to_string(), lab.port_name(3));
+    let of_switch = format!("0x1/{name}");
+    for way in ["3", "0x1/3", &name, &of_switch, &mac, "10.0.0.3"] {
+        let report = lab.add("way", &["--dst-port", "2000", "--monitor", way]);
+        assert_eq!(report["monitor"]["port"], 3, "{way}");
+        Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(20);
+        let copies = monitor.numbers(&stream);
+        assert_whole(&copies, 20);
+        assert_ledger(lab, "way", copies.len() as u64);
+        assert_restored(lab, &["way"], &rules);
+    }
+}
+
+/// Runs a stream until it reaches its destination alone: new rules may take a moment.
+pub(crate) fn settle(lab: &Lab, stream: &Stream) {
+    let mut elsewhere = Capture::open(lab.host(3));
+    until("frames go to their destination alone", || {
+        Flow::start(stream, lab.host(1), lab.host(2)).finish_after(5);
+        elsewhere.numbers(stream).is_empty()
+    });
+    lab.settle();
+}
+
+/// A monitor's copies of a stream.
+fn numbers(frames: &[(NetHeader, Vec<u8>)], stream: &Stream) -> Vec<u32> {
+    frames.iter().filter_map(|(_, frame)| stream.number(frame)).collect()
+}
+
+/// One after the other without a gap, each once.
+pub(crate) fn assert_run(numbers: &[u32]) {
+    let first = *numbers.first().expect("there are copies");
+    let expected: Vec<_> = (first..).take(numbers.len()).collect();
+    assert_eq!(numbers, expected, "in order, each once");
+}
+
+/// A run from the first frame, of at least `count`.
+pub(crate) fn assert_whole(numbers: &[u32], count: usize) {
+    assert_run(numbers);
+    assert!(numbers[0] == 0 && numbers.len() >= count, "all of them: {numbers:?}");
+}
+
+/// What the policy says it matched and copied is what came at the monitor, on Open vSwitch as soon
+/// as it sees fit to count; our switch's own ledgers agree.
+pub(crate) fn assert_ledger(lab: &Lab, name: &str, count: u64) {
+    let report = wait_for_count(lab, name, count);
+    assert_eq!((matched(&report), copied(&report)), (count, count), "{report}");
+    for [matched, delivered, dropped] in lab.ledgers() {
+        assert_eq!((matched, dropped), (delivered, 0));
+    }
+}
+
+/// At least `count` were matched, and all that were matched were copied.
+fn assert_balance(lab: &Lab, name: &str, count: u64) {
+    let report = wait_for_count(lab, name, count);
+    assert_eq!(matched(&report), copied(&report), "{report}");
+}
+
+/// The policy's report as soon as it says this much.
+fn wait_for_count(lab: &Lab, name: &str, count: u64) -> Value {
+    eventually(&format!("policy {name} says {count}"), || {
+        let report = lab.policy(name);
+        assert_eq!(report["is_complete"], true, "{report}");
+        (matched(&report) >= count && copied(&report) >= count).then_some(report)
+    })
+}
+
+/// Deletes policies; then the switch is as it was before.
+fn assert_restored(lab: &Lab, names: &[&str], rules: &[String]) {
+    assert!(!lab.groups().is_empty() && lab.flows() != rules);
+    for name in names {
+        assert_eq!(lab.delete(name)["state"]["is"], "deleted");
+    }
+    assert_eq!(lab.flows(), rules, "the rules from before");
+    assert_eq!(lab.groups(), Vec::<String>::new());
+    assert_eq!(lab.ask_controller(&["policy", "list"]).json(), serde_json::json!([]));
+}
+
+pub(crate) fn matched(report: &Value) -> u64 {
+    number(&report["matched"]["packets"])
+}
+
+pub(crate) fn copied(report: &Value) -> u64 {
+    report["copied"].as_array().unwrap().iter().map(|to| number(&to["packets"])).sum()
+}
+
+fn tcp_frames(capture: &mut Capture) -> Vec<(NetHeader, Vec<u8>)> {
+    let mut frames = capture.drain();
+    frames.retain(|(_, frame)| frame[12..14] == [0x08, 0x00] && frame[23] == ip_proto::TCP);
+    frames
+}
+
+/// No frames of a stream.
+const NONE: [u32; 0] = [];
