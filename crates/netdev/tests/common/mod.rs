@@ -70,7 +70,7 @@ pub(crate) fn is_root() -> bool {
 
 /// Past the harness, which would swallow `eprintln!`; in one piece, on a line of its own.
 pub(crate) fn skip(reason: &str) -> bool {
-    let _ = io::stderr().write_all(format!("\nSKIP: {reason}\n").as_bytes());
+    let _ = io::stdout().write_all(format!("\nSKIP: {reason}\n").as_bytes());
     false
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn is_root() -> bool {
 /// Says why a test is skipped; past the harness, which would swallow `eprintln!`, in one piece and
 /// on a line of its own.
 pub(crate) fn skip(reason: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP: {reason}\n").as_bytes());
+    let _ = std::io::stdout().write_all(format!("\nSKIP: {reason}\n").as_bytes());
 }
 
 /// Runs `action` on a thread that has no privilege left.

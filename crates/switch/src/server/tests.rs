@@ -39,7 +39,7 @@ fn server(devices: Vec<Device>) -> Server {
 #[test]
 fn a_fresh_look_finds_what_has_gone() {
     if !rustix::process::geteuid().is_root() {
-        let _ = io::stderr().write_all(b"\nSKIP: needs root to make network namespaces\n");
+        let _ = io::stdout().write_all(b"\nSKIP: needs root to make network namespaces\n");
         return;
     }
     let name = format!("swsrv-{}", std::process::id());

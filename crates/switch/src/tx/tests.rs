@@ -28,7 +28,7 @@ impl Wire {
     fn new() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-            let _ = io::stderr().write_all(b"\nSKIP: needs root and /dev/net/tun\n");
+            let _ = io::stdout().write_all(b"\nSKIP: needs root and /dev/net/tun\n");
             return None;
         }
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
