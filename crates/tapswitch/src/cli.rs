@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 use tapswitch_control::{IpPrefix, IpProto, MonitorSpec, Vlan};
 use tapswitch_switch::{DatapathId, Endpoint, FailMode, PortSpec};
 use tapswitch_wire::MacAddr;
@@ -271,12 +272,24 @@ pub(crate) struct TapForwardArgs {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) seconds: u64,
+    /// Measure only this; may be given several times.
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) only: Vec<Measure>,
     /// Leave Open vSwitch out.
     #[arg(long)]
     pub(crate) without_ovs: bool,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+/// What `bench tap-forward` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Measure {
+    TcpOneFlow,
+    TcpFourFlows,
+    SmallUdp,
 }
 
 #[derive(Args, Clone, Debug)]

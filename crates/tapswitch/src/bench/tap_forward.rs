@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::cli::TapForwardArgs;
+use crate::cli::{Measure, TapForwardArgs};
 use crate::daemon::{StopSignals, block_on};
 use crate::hosts;
 use crate::iperf;
@@ -51,7 +52,7 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
         for &candidate in &candidates {
             for copies in [false, true] {
                 let stage = Stage::set_up(candidate, copies).await?;
-                for measure in Measure::ALL {
+                for measure in args.measures() {
                     let rate = measure.take(&stage, length).await?;
                     eprintln!(
                         "round {round}: {}{}: {} {rate:.2} {}",
@@ -73,18 +74,14 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Measure {
-    TcpOneFlow,
-    TcpFourFlows,
-    SmallUdp,
+impl TapForwardArgs {
+    fn measures(&self) -> impl Iterator<Item = Measure> {
+        let is_wanted = |measure: &Measure| self.only.is_empty() || self.only.contains(measure);
+        Measure::value_variants().iter().copied().filter(is_wanted)
+    }
 }
 
 impl Measure {
-    const ALL: [Self; 3] = [Self::TcpOneFlow, Self::TcpFourFlows, Self::SmallUdp];
-
     fn name(self) -> &'static str {
         match self {
             Self::TcpOneFlow => "TCP, one flow",
