@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tapswitch_openflow::{Action, ErrorKind, PacketInReason, PortNo, TableId};
-use tapswitch_wire::{FlowKey, MacAddr, NetHeader, ethernet, parse};
+use tapswitch_wire::{FlowKey, MacAddr, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
 use crate::compile::{compile, compile_actions};
@@ -124,18 +124,19 @@ impl Forwarder {
         let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
         let len = buf.len() - start + beyond_len;
         let port = view.snapshot.ports.find(in_port);
-        let Ok(mut parsed) = parse(&buf[start..]) else {
+        let mut key = FlowKey::default();
+        let Ok(layout) = parse_into(&buf[start..], &mut key) else {
             return self.refuse(port, len, DropReason::Truncated);
         };
         if meta.check(len).is_err() {
             return self.refuse(port, len, DropReason::BadMetadata);
         }
-        let mut frame = Frame::new(meta, parsed.layout, buf, start, beyond_len);
+        let mut frame = Frame::new(meta, layout, buf, start, beyond_len);
         if let Some(port) = port {
             port.counters.add_rx(self.worker, len, frame.wire_packets());
         }
-        parsed.key.in_port = in_port.0.to_be_bytes();
-        let key = &parsed.key;
+        key.set_in_port(in_port.0);
+        let key = &key;
         let hash = hash_words(key.words());
         let epoch = view.snapshot.epoch;
         let program = match self.cache.find_exact(key, hash, epoch) {

@@ -7,7 +7,9 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute_mut, transmute_ref};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, transmute, transmute_mut, transmute_ref,
+};
 
 use crate::{EtherType, MacAddr, Tag};
 
@@ -69,6 +71,12 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
+    /// The key whose words these are.
+    #[inline]
+    pub(crate) fn from_words(words: [u64; KEY_WORDS]) -> Self {
+        transmute!(words)
+    }
+
     /// The key as words, for masking, comparing and hashing.
     #[inline]
     pub fn words(&self) -> &[u64; KEY_WORDS] {
@@ -108,6 +116,15 @@ impl FlowKey {
         for (word, other) in self.words_mut().iter_mut().zip(other.words()) {
             *word |= other;
         }
+    }
+
+    /// Says on which port the frame arrived; by a whole word, as [`crate::parse()`] stores them.
+    #[inline]
+    pub fn set_in_port(&mut self, number: u32) {
+        const WORD: usize = std::mem::offset_of!(FlowKey, in_port) / size_of::<u64>();
+        let [_, _, _, _, t0, t1, protocol, tos] = self.words()[WORD].to_ne_bytes();
+        let [p0, p1, p2, p3] = number.to_be_bytes();
+        self.words_mut()[WORD] = u64::from_ne_bytes([p0, p1, p2, p3, t0, t1, protocol, tos]);
     }
 
     /// Port on which the frame arrived.

@@ -33,7 +33,7 @@ pub use ethernet::{EtherType, Tag};
 pub use flow_key::{FlowKey, KEY_WORDS, MAX_KEY_TAGS, TAG_DEEPER};
 pub use mac::{MacAddr, ParseMacError};
 pub use net_header::{GsoType, MetadataError, NET_HEADER_LEN, NetHeader, NetHeaderFlags};
-pub use parse::{Layout, Parsed, Truncated, parse};
+pub use parse::{Layout, Parsed, Truncated, parse, parse_into};
 
 /// IP protocol numbers (IANA "Assigned Internet Protocol Numbers") that the switch looks into.
 pub mod ip_proto {
