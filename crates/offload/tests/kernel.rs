@@ -13,7 +13,8 @@
 //! - The kernel repeats fragment fields and removes jumbo options; we refuse both.
 //! - Bridge netfilter would trim a frame to the IP length before it is cut; it is turned off here.
 //!
-//! Needs root, `/dev/net/tun` and `ip`; without them the tests say `SKIP:` and pass.
+//! Needs root, `/dev/net/tun`, `ip` and [`KERNEL`] or newer: older ones refuse and cut differently.
+//! Without them the tests say `SKIP:` and pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
@@ -370,6 +371,12 @@ fn prerequisites() -> Result<(), String> {
     }
     let tun = File::open("/dev/net/tun");
     tun.map_err(|error| format!("needs /dev/net/tun: {error}"))?;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < KERNEL {
+        return Err(format!("needs Linux {}.{}; this is {}", KERNEL.0, KERNEL.1, release.trim()));
+    }
     ip("-V").map_err(|error| format!("needs `ip`: {error}"))
 }
 
@@ -441,3 +448,5 @@ const SWITCHES: [(&str, &str); 4] = [
 
 /// How long the kernel may take; it needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The kernel that cutting is compared with.
+const KERNEL: (u32, u32) = (6, 18);
