@@ -70,7 +70,7 @@ const BROKEN: [(&str, &str, &str, &[&str]); 14] = [
     ),
     ("1=tap:web0", "1=tun:web0", "\"1=tun:web0", &["expected tap or netdev"]),
     ("2=tap:db0", "1=tap:db0", "\"1=tap:db0", &["switch.port: number 1 is that of 1=tap:web0"]),
-    ("[[policy]]", "[policy]", "[policy]", &["policy", "sequence"]),
+    ("[[policy]]", "[policy]", "[policy]", &["double brackets, as [[policy]]"]),
     ("\"tcp\"", "\"tpc\"", "\"tpc\"", &["tpc", "an IP protocol"]),
     ("monitor = \"watch0\"", "", "[[policy]]", &["missing field `monitor`"]),
     ("= \"watch0\"", "= \"m0\"", "[[policy]]", &["monitor 'm0' does not exist", "3 (watch0)"]),

@@ -5,6 +5,7 @@
 //! is counted as skipped, and named again at the end. The last line is
 //! `N passed, N failed, N skipped`.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -102,7 +103,7 @@ impl Tally {
                 lines.iter().for_each(|line| println!("  {line}"));
             }
         };
-        print("skipped", &self.skips);
+        print("skipped", &by_reason(&self.skips));
         print("failed", &self.failures);
         let (passed, skipped) = (self.really_passed(), self.skipped());
         println!("\n{passed} passed, {} failed, {skipped} skipped", self.failed);
@@ -115,6 +116,13 @@ impl Tally {
     fn really_passed(&self) -> u64 {
         self.passed.saturating_sub(self.skips.len() as u64)
     }
+}
+
+/// Each reason once, with how often it was given.
+fn by_reason(skips: &[String]) -> Vec<String> {
+    let mut counts = BTreeMap::new();
+    skips.iter().for_each(|reason| *counts.entry(reason).or_insert(0) += 1);
+    counts.into_iter().map(|(reason, count)| format!("{count} × {reason}")).collect()
 }
 
 /// The number before `word` in libtest's closing line.
@@ -186,5 +194,11 @@ mod tests {
         ]);
         assert_eq!((tally.really_passed(), tally.failed, tally.skipped()), (2, 0, 1));
         assert_eq!(tally.skips, ["needs root"]);
+    }
+
+    #[test]
+    fn a_reason_is_told_once() {
+        let skips = ["needs root", "no tshark", "needs root"].map(str::to_owned);
+        assert_eq!(by_reason(&skips), ["2 × needs root", "1 × no tshark"]);
     }
 }

@@ -247,7 +247,19 @@ impl Fault {
 
 impl From<toml::de::Error> for Fault {
     fn from(error: toml::de::Error) -> Self {
-        Self { span: error.span(), text: error.message().to_owned() }
+        Self { span: error.span(), text: in_words_of_toml(error.message()) }
+    }
+}
+
+/// The parser speaks of data structures; who writes a file knows what it looks like.
+fn in_words_of_toml(message: &str) -> String {
+    match message.split_once(", expected a sequence") {
+        Some(("invalid type: map", _)) => {
+            "a section of which there may be several; write it in double brackets, as [[policy]]"
+                .to_owned()
+        }
+        Some((found, _)) => format!("{found}, expected a list; write it in brackets: [\"...\"]"),
+        None => message.to_owned(),
     }
 }
 
@@ -274,7 +286,7 @@ impl Place {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// It cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot read {}: {source}; -c names the configuration file", path.display())]
     Read {
         /// The file.
         path: PathBuf,
