@@ -3,10 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use libc::c_int;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
-use tapswitch_wire::{MacAddr, NET_HEADER_LEN};
+use tapswitch_wire::MacAddr;
 
 use crate::ioctl::{self, flags};
 use crate::{Config, CreateError, DeviceName, Offloads, Queue, probe};
@@ -132,7 +131,7 @@ fn attach_error(config: &Config, errno: Errno) -> CreateError {
 /// Sets what a persistent device keeps from its former user. The send buffer is none of that: it
 /// is unlimited on each new file.
 fn reset(fd: &OwnedFd, config: &Config) -> Result<(), CreateError> {
-    ioctl::set_header_len(fd, HEADER_LEN).map_err(refused(config, "TUNSETVNETHDRSZ"))?;
+    ioctl::set_header_len(fd, ioctl::HEADER_LEN).map_err(refused(config, "TUNSETVNETHDRSZ"))?;
     ioctl::set_native_byte_order(fd).map_err(refused(config, "TUNSETVNETLE"))
 }
 
@@ -170,7 +169,3 @@ fn refused(config: &Config, call: &'static str) -> impl FnOnce(Errno) -> CreateE
     let name = config.name.clone();
     move |errno| CreateError::Ioctl { name, call, source: errno.into() }
 }
-
-/// [`NET_HEADER_LEN`] as the kernel wants it.
-#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "12 fits")]
-pub(crate) const HEADER_LEN: c_int = NET_HEADER_LEN as c_int;

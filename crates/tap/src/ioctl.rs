@@ -10,7 +10,7 @@ use libc::c_int;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{self, Errno};
 use rustix::ioctl::{self, IntegerSetter, Opcode, Setter, Updater, opcode};
-use tapswitch_wire::MacAddr;
+use tapswitch_wire::{MacAddr, NET_HEADER_LEN};
 
 /// Flags of `TUNSETIFF`.
 pub(crate) mod flags {
@@ -135,6 +135,10 @@ const TUNSETVNETLE: Opcode = opcode::write::<c_int>(b'T', 220);
 const TUNSETVNETBE: Opcode = opcode::write::<c_int>(b'T', 222);
 /// `include/uapi/linux/sockios.h`.
 const SIOCGIFHWADDR: Opcode = 0x8927;
+
+/// [`NET_HEADER_LEN`] as the kernel wants it.
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "12 fits")]
+pub(crate) const HEADER_LEN: c_int = NET_HEADER_LEN as c_int;
 
 #[cfg(test)]
 mod tests {

@@ -37,7 +37,7 @@ fn ask() -> io::Result<Offloads> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
     let fd = ioctl::open_tun()?;
     ioctl::attach(&fd, "probe", flags::TAP | flags::NO_PI | flags::VNET_HDR | flags::TUN_EXCL)?;
-    ioctl::set_header_len(&fd, crate::device::HEADER_LEN)?;
+    ioctl::set_header_len(&fd, ioctl::HEADER_LEN)?;
     let mut understood = Offloads::empty();
     for probe in PROBES {
         understood.set(probe.proves, is_understood(fd.as_fd(), &probe)?);

@@ -16,7 +16,6 @@ use tapswitch_switch::{Config as SwitchConfig, DatapathId, Endpoint, FailMode, P
 use toml::Spanned;
 
 use crate::cli::parse_datapath_id;
-use crate::daemon::controller_config;
 
 /// What `tapswitch run` is to run.
 #[derive(Debug)]
@@ -327,6 +326,14 @@ impl fmt::Display for Quoted<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// A controller configuration for policies that wait for what they name.
+pub(crate) fn controller_config(
+    listen: Vec<std::net::SocketAddr>,
+    policies: Vec<TapPolicy>,
+) -> tapswitch_controller::Config {
+    tapswitch_controller::Config { listen, policies, ..Default::default() }
 }
 
 fn default_bridge() -> String {

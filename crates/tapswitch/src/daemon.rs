@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 
-use tapswitch_control::TapPolicy;
 use tapswitch_controller::Server as Controller;
 use tapswitch_switch::{Config as SwitchConfig, Switch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -180,12 +179,4 @@ impl StopSignals {
             _ = self.hangup.recv() => "SIGHUP",
         }
     }
-}
-
-/// A controller configuration for policies that wait for what they name.
-pub(crate) fn controller_config(
-    listen: Vec<std::net::SocketAddr>,
-    policies: Vec<TapPolicy>,
-) -> tapswitch_controller::Config {
-    tapswitch_controller::Config { listen, policies, ..Default::default() }
 }

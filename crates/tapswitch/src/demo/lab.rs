@@ -9,7 +9,8 @@ use tapswitch_switch::report::{PortReport, TapReport};
 use tapswitch_switch::{Config, DatapathId, Endpoint, FailMode, Handle as Switch};
 use tempfile::TempDir;
 
-use crate::daemon::{Parts, Running, controller_config};
+use crate::config::controller_config;
+use crate::daemon::{Parts, Running};
 use crate::hosts::{self, Host, INTERFACE};
 
 type Failure = Box<dyn std::error::Error>;
