@@ -49,7 +49,9 @@ fn a_capture_ends_by_its_limits() {
 
     let mut capture = start(&lab, &file, &["--seconds", "1"]);
     assert_eq!(capture.wait().code(), Some(0), "{}", capture.log());
-    assert_eq!(dissect(&file).len(), 0, "the file was replaced");
+    // The hosts may ask for each other's address now and then, which is not the flow above.
+    let is_chatter = |row: &Row| row.frame_len < 60;
+    assert!(dissect(&file).iter().all(is_chatter), "the file was replaced");
 }
 
 #[test]
