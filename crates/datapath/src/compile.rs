@@ -11,6 +11,7 @@
 //! A bit that a table looks at is consulted unless it was written. Tags change places when others
 //! are pushed or popped, so once they have moved, looking at one consults all.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tapswitch_openflow::{
@@ -21,30 +22,41 @@ use tapswitch_wire::{EtherType, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag}
 use crate::action_set::ActionSet;
 use crate::field::MatchKey;
 use crate::group::{Group, MAX_DEPTH};
+use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
-use crate::program::{Arm, Op, Program, Walked};
+use crate::port::Port;
+use crate::program::{Arm, BucketRef, Op, Program, Walked};
 use crate::table::{FlowEntry, TableCounters};
+use crate::tally::Tally;
 use crate::{DropReason, Frame};
 
-/// Walks the tables for a frame with `key`.
-pub(crate) fn compile(snapshot: &Snapshot, key: &FlowKey, frame: &Frame<'_>) -> Walked {
-    let mut walk = Walk::new(snapshot, key, frame);
+/// Walks the tables for a frame with `key`. `outlets` are those of the ports of `snapshot`.
+pub(crate) fn compile(
+    snapshot: &Snapshot,
+    outlets: &Rc<Outlets>,
+    key: &FlowKey,
+    frame: &Frame<'_>,
+) -> Walked {
+    let mut walk = Walk::new(snapshot, outlets, key, frame);
+    walk.arrival = walk.in_port().cloned();
     if snapshot.standalone {
-        walk.ops.push(Op::Normal);
+        walk.ops.push(walk.normal());
     } else if !walk.check_ingress() {
         walk.tables();
     }
     walk.finish()
 }
 
-/// Compiles the actions of a packet-out for a packet with `key`.
+/// Compiles the actions of a packet-out for a packet with `key`. The packet did not come in by a
+/// port.
 pub(crate) fn compile_actions(
     snapshot: &Snapshot,
+    outlets: &Rc<Outlets>,
     actions: &[Action],
     key: &FlowKey,
     frame: &Frame<'_>,
 ) -> Walked {
-    let mut walk = Walk::new(snapshot, key, frame);
+    let mut walk = Walk::new(snapshot, outlets, key, frame);
     walk.source = Source { reason: PacketInReason::ACTION, ..walk.source };
     walk.apply(actions, 0, true);
     walk.finish()
@@ -52,6 +64,7 @@ pub(crate) fn compile_actions(
 
 struct Walk<'a, 'b> {
     snapshot: &'a Snapshot,
+    outlets: &'a Rc<Outlets>,
     frame: &'a Frame<'b>,
     current: FlowKey,
     written: FlowKey,
@@ -64,6 +77,7 @@ struct Walk<'a, 'b> {
     /// On whose behalf actions are carried out, for packet-in.
     source: Source,
     ops: Vec<Op>,
+    arrival: Option<Arc<Port>>,
     rules: Vec<Arc<FlowEntry>>,
     missed: Option<Arc<TableCounters>>,
 }
@@ -76,12 +90,18 @@ struct Source {
 }
 
 impl<'a, 'b> Walk<'a, 'b> {
-    fn new(snapshot: &'a Snapshot, key: &FlowKey, frame: &'a Frame<'b>) -> Self {
+    fn new(
+        snapshot: &'a Snapshot,
+        outlets: &'a Rc<Outlets>,
+        key: &FlowKey,
+        frame: &'a Frame<'b>,
+    ) -> Self {
         // The ingress port decides about every output, so it always matters.
         let consulted = FlowKey { in_port: [0xff; 4], ..FlowKey::default() };
         let source = Source { reason: PacketInReason::ACTION, table_id: TableId(0), cookie: 0 };
         Self {
             snapshot,
+            outlets,
             frame,
             current: *key,
             written: FlowKey::default(),
@@ -92,6 +112,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             action_set: ActionSet::default(),
             source,
             ops: Vec::new(),
+            arrival: None,
             rules: Vec::new(),
             missed: None,
         }
@@ -99,12 +120,15 @@ impl<'a, 'b> Walk<'a, 'b> {
 
     /// Ends the walk at once when the ingress port takes no frames.
     fn check_ingress(&mut self) -> bool {
-        let port = self.snapshot.ports.find(PortNo(self.current.in_port()));
-        let refused = port.is_some_and(|port| port.refuses_ingress());
+        let refused = self.in_port().is_some_and(|port| port.refuses_ingress());
         if refused {
             self.ops.push(Op::Drop(DropReason::PortNoReceive));
         }
         refused
+    }
+
+    fn in_port(&self) -> Option<&'a Arc<Port>> {
+        self.snapshot.ports.find(PortNo(self.current.in_port()))
     }
 
     fn tables(&mut self) {
@@ -161,14 +185,16 @@ impl<'a, 'b> Walk<'a, 'b> {
     }
 
     fn finish(mut self) -> Walked {
-        if !self.ops.iter().any(super::program::Op::is_exit) {
+        if !self.ops.iter().any(Op::is_exit) {
             self.ops.push(Op::Drop(DropReason::NoOutput));
         }
         Walked {
             program: Program {
+                run: Tally::default(),
+                ops: self.ops.into(),
+                arrival: self.arrival,
                 rules: self.rules.into(),
                 missed: self.missed,
-                ops: self.ops.into(),
             },
             mask: self.cacheable.then_some(self.consulted),
         }
@@ -203,8 +229,8 @@ impl<'a, 'b> Walk<'a, 'b> {
                 let Source { reason, table_id, cookie } = self.source;
                 Op::Controller { max_len, reason, table_id, cookie }
             }
-            PortNo::FLOOD | PortNo::ALL => Op::Flood,
-            PortNo::NORMAL => Op::Normal,
+            PortNo::FLOOD | PortNo::ALL => Op::Flood(self.outlets.clone()),
+            PortNo::NORMAL => self.normal(),
             PortNo::TABLE => return self.tables(),
             PortNo::IN_PORT => self.output_to(in_port),
             port if port == in_port => Op::Drop(DropReason::InputPort),
@@ -217,8 +243,12 @@ impl<'a, 'b> Walk<'a, 'b> {
         match self.snapshot.ports.find(number) {
             None => Op::Drop(DropReason::NoSuchPort),
             // The port itself refuses when it is down, so that the drop counts there.
-            Some(_) => Op::Output(number),
+            Some(port) => Op::Output(Outlet::new(port)),
         }
+    }
+
+    fn normal(&self) -> Op {
+        Op::Normal { outlets: self.outlets.clone(), learns: self.in_port().is_some() }
     }
 
     fn group(&mut self, id: GroupId, depth: usize, is_last: bool) {
@@ -235,7 +265,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         if matches!(group.kind, GroupType::FastFailover | GroupType::Indirect) {
             live.truncate(1);
         }
-        self.ops.push(Op::Group(group.clone()));
+        self.ops.push(Op::Group { group: group.clone(), reached: Tally::default() });
         if live.is_empty() {
             return self.ops.push(Op::Drop(DropReason::NoLiveBucket));
         }
@@ -271,18 +301,20 @@ impl<'a, 'b> Walk<'a, 'b> {
     ) {
         let saved = (self.current, self.written, self.tags_moved, self.popped);
         let place = self.ops.len();
-        let group = group.clone();
-        self.ops.push(Op::Bucket { group, index, isolated: false, len: 0 });
         self.apply(&bucket.actions, depth + 1, is_last);
-        let inner = &self.ops[place + 1..];
-        let rewrites = inner.iter().any(super::program::Op::rewrites);
-        if !inner.iter().any(super::program::Op::is_exit) {
-            self.ops.push(Op::Drop(DropReason::NoOutput));
-        }
-        let end = self.ops.len();
-        if let Op::Bucket { isolated, len, .. } = &mut self.ops[place] {
-            *isolated = rewrites && !is_last;
-            *len = end - place - 1;
+        let bucket = BucketRef { group: group.clone(), index };
+        let mut body = self.ops.split_off(place);
+        match (body.pop(), body.is_empty()) {
+            (Some(Op::Output(outlet)), true) => self.ops.push(Op::BucketOutput { bucket, outlet }),
+            (last, _) => {
+                body.extend(last);
+                if !body.iter().any(Op::is_exit) {
+                    body.push(Op::Drop(DropReason::NoOutput));
+                }
+                let isolated = body.iter().any(Op::rewrites) && !is_last;
+                self.ops.push(Op::Bucket { bucket, isolated, len: body.len() });
+                self.ops.append(&mut body);
+            }
         }
         (self.current, self.written, self.tags_moved, self.popped) = saved;
     }
@@ -297,8 +329,9 @@ impl<'a, 'b> Walk<'a, 'b> {
             // controllers leave the weights at zero and mean equal shares.
             let all_zero = live.iter().all(|(_, bucket)| bucket.weight == 0);
             up_to += if all_zero { 1 } else { u32::from(bucket.weight) };
-            placed.push(Arm { up_to, offset: self.ops.len() - place - 1 });
+            let start = self.ops.len() - place - 1;
             self.bucket(group, index, bucket, depth, false);
+            placed.push(Arm { up_to, start, end: self.ops.len() - place - 1 });
         }
         let end = self.ops.len();
         if let Op::Select { arms, weight, len } = &mut self.ops[place] {
@@ -385,7 +418,12 @@ impl Op {
     fn is_exit(&self) -> bool {
         matches!(
             self,
-            Self::Output(_) | Self::Flood | Self::Normal | Self::Controller { .. } | Self::Drop(_)
+            Self::Output(_)
+                | Self::BucketOutput { .. }
+                | Self::Flood(_)
+                | Self::Normal { .. }
+                | Self::Controller { .. }
+                | Self::Drop(_)
         )
     }
 

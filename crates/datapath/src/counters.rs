@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::DropReason;
+use crate::port::Traffic;
 
 /// Which worker is counting. Workers are numbered from zero without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,11 +42,16 @@ impl Counters {
     /// Adds one frame of `len` bytes at `now`. Only the worker `worker` may call this.
     #[inline]
     pub fn add(&self, worker: WorkerIndex, len: usize, now: Millis) {
+        self.add_all(worker, Traffic { frames: 1, packets: 1, bytes: len as u64 }, now);
+    }
+
+    /// Adds several frames, the last of them at `now`. Only the worker `worker` may call this.
+    pub(crate) fn add_all(&self, worker: WorkerIndex, traffic: Traffic, now: Millis) {
         let Some(slot) = self.slots.get(worker.0) else {
             return;
         };
-        bump(&slot.frames, 1);
-        bump(&slot.bytes, len as u64);
+        bump(&slot.frames, traffic.frames);
+        bump(&slot.bytes, traffic.bytes);
         slot.last_used.store(now.0, Ordering::Relaxed);
     }
 

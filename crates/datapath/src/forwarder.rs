@@ -9,6 +9,10 @@
 //! Nothing here allocates on path 1, locks, logs or makes a system call; those are behind
 //! [`Egress`].
 //!
+//! What frames count is tallied by their programs and added to the shared counters at the end of
+//! a burst ([`Forwarder::end_burst`]); drops count at once. See
+//! `docs/adr/0009-counting-per-burst.md`.
+//!
 //! From [`Forwarder::handle`] to [`Egress::transmit`] everything that a plain program passes
 //! through is inlined into the caller, so that no function returns between two system calls. That
 //! is worth a fifth of the packet rate: `docs/adr/0008-one-function-from-read-to-write.md`.
@@ -25,9 +29,10 @@ use crate::counters::{Millis, WorkerIndex};
 use crate::group::GroupBucket;
 use crate::hash::hash_words;
 use crate::learning::{MacTable, Sighting, Station};
+use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
-use crate::port::Port;
-use crate::program::{Op, Program};
+use crate::port::{Port, Traffic};
+use crate::program::{BucketRef, Op, Program};
 use crate::{DropReason, Frame, rewrite, validate};
 
 /// The ports and the controller, as one worker reaches them.
@@ -109,48 +114,72 @@ pub struct Forwarder {
     cache: FlowCache,
     stats: CacheStats,
     scratch: Vec<Vec<u8>>,
+    /// Programs with something in their tallies. The cache may have forgotten them since.
+    used: Vec<Rc<Program>>,
+    outlets: Rc<Outlets>,
 }
 
 impl Forwarder {
     /// A forwarder that counts as `worker`.
     pub fn new(worker: WorkerIndex) -> Self {
-        Self { worker, cache: FlowCache::new(), stats: CacheStats::default(), scratch: Vec::new() }
+        Self {
+            worker,
+            cache: FlowCache::new(),
+            stats: CacheStats::default(),
+            scratch: Vec::new(),
+            used: Vec::new(),
+            outlets: Rc::new(Outlets::new(&Arc::default())),
+        }
     }
 
-    /// Handles one frame: forwards, copies or drops it, and counts what became of it.
+    /// Handles one frame: forwards, copies or drops it, and counts what became of it. Others see
+    /// what it counted after [`Self::end_burst`].
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
         let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
         let len = buf.len() - start + beyond_len;
-        let port = view.snapshot.ports.find(in_port);
         let mut key = FlowKey::default();
         let Ok(layout) = parse_into(&buf[start..], &mut key) else {
-            return self.refuse(port, len, DropReason::Truncated);
+            return self.refuse(view, in_port, len, DropReason::Truncated);
         };
         if meta.check(len).is_err() {
-            return self.refuse(port, len, DropReason::BadMetadata);
+            return self.refuse(view, in_port, len, DropReason::BadMetadata);
         }
         let mut frame = Frame::new(meta, layout, buf, start, beyond_len);
-        if let Some(port) = port {
-            port.counters.add_rx(self.worker, len, frame.wire_packets());
-        }
         key.set_in_port(in_port.0);
         let key = &key;
         let hash = hash_words(key.words());
         let epoch = view.snapshot.epoch;
+        let found;
         let program = match self.cache.find_exact(key, hash, epoch) {
             Some(program) => {
                 self.stats.exact_hits += 1;
-                program.clone()
+                program
             }
-            None => self.find_or_walk(view.snapshot, key, hash, &frame),
+            None => {
+                found = self.find_or_walk(view.snapshot, key, hash, &frame);
+                &found
+            }
         };
-        self.run(view, in_port, key, &program, &mut frame, egress);
+        if program.run.is_empty() {
+            self.used.push(program.clone());
+        }
+        program.run.add(len, frame.wire_packets());
+        let (worker, scratch) = (self.worker, &mut self.scratch);
+        let mut run = Run { worker, view, in_port, key, scratch, bucket: None, egress };
+        run.ops(&program.ops, &mut frame);
+    }
+
+    /// Ends a burst of frames that were handled: after this, the counters are exact.
+    pub fn end_burst(&mut self, now: Millis) {
+        for program in self.used.drain(..) {
+            program.flush(self.worker, now);
+        }
     }
 
     /// Carries out the actions of a packet-out on a packet of the controller's
-    /// (OpenFlow 1.3.5 §7.3.7).
+    /// (OpenFlow 1.3.5 §7.3.7), a burst of its own.
     ///
     /// # Errors
     /// The OpenFlow error to send back.
@@ -166,8 +195,13 @@ impl Forwarder {
         let parsed = parse(&buf[start..]).map_err(|_| ErrorKind::OFPBRC_BAD_PACKET)?;
         let mut frame = Frame::new(meta, parsed.layout, buf, start, beyond_len);
         let key = FlowKey { in_port: in_port.0.to_be_bytes(), ..parsed.key };
-        let walked = compile_actions(view.snapshot, actions, &key, &frame);
-        self.run(view, in_port, &key, &walked.program, &mut frame, egress);
+        self.renew_outlets(view.snapshot);
+        let program = compile_actions(view.snapshot, &self.outlets, actions, &key, &frame).program;
+        program.run.add(frame.len(), frame.wire_packets());
+        let (worker, scratch) = (self.worker, &mut self.scratch);
+        let mut run = Run { worker, view, in_port, key: &key, scratch, bucket: None, egress };
+        run.nested(&program.ops, &mut frame);
+        program.flush(worker, view.now);
         Ok(())
     }
 
@@ -177,9 +211,10 @@ impl Forwarder {
     }
 
     #[cold]
-    fn refuse(&self, port: Option<&Arc<Port>>, len: usize, reason: DropReason) {
-        if let Some(port) = port {
-            port.counters.add_rx(self.worker, len, 1);
+    fn refuse(&self, view: View<'_>, in_port: PortNo, len: usize, reason: DropReason) {
+        if let Some(port) = view.snapshot.ports.find(in_port) {
+            let frame = Traffic { frames: 1, packets: 1, bytes: len as u64 };
+            port.counters.add_rx(self.worker, frame);
             port.counters.add_drop(self.worker, reason);
         }
     }
@@ -198,23 +233,15 @@ impl Forwarder {
             return program;
         }
         self.stats.walks += 1;
-        self.cache.insert(key, hash, snapshot.epoch, compile(snapshot, key, frame))
+        self.renew_outlets(snapshot);
+        let walked = compile(snapshot, &self.outlets, key, frame);
+        self.cache.insert(key, hash, snapshot.epoch, walked)
     }
 
-    #[expect(clippy::inline_always, reason = "as for the steps")]
-    #[inline(always)]
-    fn run(
-        &mut self,
-        view: View<'_>,
-        in_port: PortNo,
-        key: &FlowKey,
-        program: &Program,
-        frame: &mut Frame<'_>,
-        egress: &mut impl Egress,
-    ) {
-        let (worker, scratch) = (self.worker, &mut self.scratch);
-        let mut run = Run { worker, view, in_port, key, scratch, bucket: None, egress };
-        run.program(program, frame);
+    fn renew_outlets(&mut self, snapshot: &Snapshot) {
+        if !self.outlets.are_of(&snapshot.ports) {
+            self.outlets = Rc::new(Outlets::new(&snapshot.ports));
+        }
     }
 }
 
@@ -232,20 +259,6 @@ struct Run<'a, E> {
 }
 
 impl<'a, E: Egress> Run<'a, E> {
-    #[expect(clippy::inline_always, reason = "as for the steps")]
-    #[inline(always)]
-    fn program(&mut self, program: &'a Program, frame: &mut Frame<'_>) {
-        let (worker, len, now) = (self.worker, frame.len(), self.view.now);
-        for rule in &program.rules {
-            rule.counters.add(worker, len, now);
-            rule.table_counters.add(worker, true);
-        }
-        if let Some(table) = &program.missed {
-            table.add(worker, false);
-        }
-        self.ops(&program.ops, frame);
-    }
-
     /// The steps one after the other. What nearly all programs consist of is done here, so that
     /// their system calls are made in the caller's own function: see [`Forwarder::handle`].
     #[expect(clippy::inline_always, reason = "a call here costs a fifth of the packet rate")]
@@ -254,28 +267,30 @@ impl<'a, E: Egress> Run<'a, E> {
         let mut rest = ops;
         while let [op, tail @ ..] = rest {
             rest = tail;
-            let (bucket, number) = match op {
-                Op::Output(number) => (self.bucket, *number),
-                Op::Normal => match self.normal(frame) {
-                    Some(number) => (self.bucket, number),
-                    None => continue,
-                },
+            let (bucket, outlet) = match op {
+                Op::Output(outlet) => (None, outlet),
+                Op::BucketOutput { bucket, outlet } => (Some(bucket), outlet),
+                Op::Normal { outlets, learns } if self.bucket.is_none() => {
+                    match self.normal(outlets, *learns, frame) {
+                        Some(outlet) => (None, outlet),
+                        None => continue,
+                    }
+                }
+                Op::Group { reached, .. } => {
+                    reached.add(frame.len(), 1);
+                    continue;
+                }
                 op => {
-                    let Some((bucket, number)) = sole_output(op, tail) else {
-                        match self.step(op, tail, frame) {
-                            Some(behind) => rest = behind,
-                            None => return,
-                        }
-                        continue;
-                    };
-                    rest = &tail[1..];
-                    bucket.counters.add(self.worker, frame.len(), self.view.now);
-                    (Some(bucket), number)
+                    match self.step(op, tail, frame) {
+                        Some(behind) => rest = behind,
+                        None => return,
+                    }
+                    continue;
                 }
             };
-            let outer = std::mem::replace(&mut self.bucket, bucket);
-            self.output(number, frame);
-            self.bucket = outer;
+            if let Err(reason) = self.send(outlet, frame) {
+                self.not_sent(bucket, outlet, frame.len(), reason);
+            }
         }
     }
 
@@ -290,22 +305,27 @@ impl<'a, E: Egress> Run<'a, E> {
     #[inline(never)]
     fn step(&mut self, op: &'a Op, tail: &'a [Op], frame: &mut Frame<'_>) -> Option<&'a [Op]> {
         match op {
-            Op::Output(_) | Op::Normal => self.nested(std::slice::from_ref(op), frame),
-            Op::Group(group) => group.counters.add(self.worker, frame.len(), self.view.now),
-            Op::Bucket { group, index, isolated, len } => {
+            Op::Output(_) | Op::BucketOutput { .. } | Op::Group { .. } => {
+                self.nested(std::slice::from_ref(op), frame);
+            }
+            Op::Normal { outlets, learns } => {
+                if let Some(outlet) = self.normal(outlets, *learns, frame) {
+                    self.send_at_once(outlet, frame);
+                }
+            }
+            Op::Bucket { bucket, isolated, len } => {
                 let (body, behind) = tail.split_at(*len);
-                self.bucket(&group.buckets[*index], *isolated, body, frame);
+                self.bucket(bucket.bucket(), *isolated, body, frame);
                 return Some(behind);
             }
             Op::Select { arms, weight, len } => {
-                let (buckets, behind) = tail.split_at(*len);
                 let pick = self.key.symmetric_hash() % (*weight).max(1);
                 if let Some(arm) = arms.iter().find(|arm| pick < arm.up_to) {
-                    self.one_bucket(&buckets[arm.offset..], frame);
+                    self.nested(&tail[arm.start..arm.end], frame);
                 }
-                return Some(behind);
+                return Some(&tail[*len..]);
             }
-            Op::Flood => self.flood(frame),
+            Op::Flood(outlets) => self.flood(outlets, frame),
             Op::Controller { max_len, reason, table_id, cookie } => {
                 self.controller(*reason, *table_id, *cookie, *max_len, frame);
             }
@@ -332,13 +352,6 @@ impl<'a, E: Egress> Run<'a, E> {
         Some(tail)
     }
 
-    /// Runs the [`Op::Bucket`] at the start of `ops` and nothing behind it.
-    fn one_bucket(&mut self, ops: &'a [Op], frame: &mut Frame<'_>) {
-        if let [Op::Bucket { group, index, isolated, len }, tail @ ..] = ops {
-            self.bucket(&group.buckets[*index], *isolated, &tail[..*len], frame);
-        }
-    }
-
     fn bucket(
         &mut self,
         bucket: &'a GroupBucket,
@@ -360,75 +373,97 @@ impl<'a, E: Egress> Run<'a, E> {
 
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
-    fn output(&mut self, number: PortNo, frame: &mut Frame<'_>) {
-        let Some(port) = self.view.snapshot.ports.find(number) else {
-            return self.drop(DropReason::NoSuchPort);
-        };
-        let sent = match port.egress_refusal() {
-            Some(reason) => Err(reason),
-            None if frame.network_len() > port.mtu as usize => Err(DropReason::Oversize),
-            None => self.egress.transmit(number, frame),
-        };
-        match sent {
-            Ok(()) => self.count_sent(port, frame),
-            Err(reason) => self.drop_at(Some(port), reason),
+    fn send(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+        if let Some(reason) = outlet.refusal(frame) {
+            return Err(reason);
         }
+        self.egress.transmit(outlet.number, frame)?;
+        outlet.sent.add(frame.len(), frame.wire_packets());
+        Ok(())
     }
 
-    #[inline]
-    fn count_sent(&mut self, port: &Port, frame: &Frame<'_>) {
-        port.counters.add_tx(self.worker, frame.len(), frame.wire_packets());
-        if let Some(bucket) = self.bucket {
-            bucket.delivered.add(self.worker, frame.len(), self.view.now);
+    /// Counts a drop, and in place of its tally what the bucket processed, if `bucket` only sends.
+    #[cold]
+    fn not_sent(
+        &mut self,
+        bucket: Option<&'a BucketRef>,
+        outlet: &Outlet,
+        len: usize,
+        reason: DropReason,
+    ) {
+        let outer = self.bucket;
+        if let Some(bucket) = bucket.map(BucketRef::bucket) {
+            bucket.counters.add(self.worker, len, self.view.now);
+            self.bucket = Some(bucket);
+        }
+        self.drop_at(Some(&outlet.port), reason);
+        self.bucket = outer;
+    }
+
+    /// Sends where the tally does not tell on whose behalf.
+    #[inline(never)]
+    fn send_at_once(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
+        match (self.send(outlet, frame), self.bucket) {
+            (Ok(()), Some(bucket)) => {
+                bucket.delivered.add(self.worker, frame.len(), self.view.now);
+            }
+            (Ok(()), None) => {}
+            (Err(reason), _) => self.drop_at(Some(&outlet.port), reason),
         }
     }
 
     /// Sends out of every port that is open but the one of arrival.
     #[inline(never)]
-    fn flood(&mut self, frame: &mut Frame<'_>) {
-        let ports = &self.view.snapshot.ports;
-        for &number in ports.numbers() {
-            let is_open = ports.find(number).is_some_and(|port| port.egress_refusal().is_none());
-            if number != self.in_port && is_open {
-                self.output(number, frame);
-            }
+    fn flood(&mut self, outlets: &Outlets, frame: &mut Frame<'_>) {
+        for outlet in outlets.flooded(self.in_port) {
+            self.send_at_once(outlet, frame);
         }
     }
 
     /// The switch's own port is a station of the learning switch like any other, though FLOOD and
     /// ALL leave it out.
-    fn flood_local(&mut self, frame: &mut Frame<'_>) {
-        let local = self.view.snapshot.ports.find(PortNo::LOCAL);
-        let is_open = local.is_some_and(|port| port.egress_refusal().is_none());
-        if is_open && self.in_port != PortNo::LOCAL {
-            self.output(PortNo::LOCAL, frame);
+    fn flood_local(&mut self, outlets: &Outlets, frame: &mut Frame<'_>) {
+        let local = outlets.find(PortNo::LOCAL).filter(|local| local.is_open());
+        if let Some(local) = local
+            && self.in_port != PortNo::LOCAL
+        {
+            self.send_at_once(local, frame);
         }
     }
 
-    /// The reserved port NORMAL: a learning switch (IEEE 802.1Q-2022 §8.6 to §8.8). Returns the
-    /// port to send to, unless everything is done.
+    /// The reserved port NORMAL: a learning switch (IEEE 802.1Q-2022 §8.6 to §8.8). Returns where
+    /// to send to, unless everything is done.
     #[inline(never)]
-    fn normal(&mut self, frame: &mut Frame<'_>) -> Option<PortNo> {
+    fn normal(
+        &mut self,
+        outlets: &'a Outlets,
+        learns: bool,
+        frame: &mut Frame<'_>,
+    ) -> Option<&'a Outlet> {
         let (src, dst) =
             (address(frame, ethernet::field::SRC), address(frame, ethernet::field::DST));
         let vid = frame.outer_tag().map_or(0, ethernet::Tag::vid);
-        let View { macs, now, snapshot } = self.view;
+        let View { macs, now, .. } = self.view;
         if dst.is_bridge_reserved() {
             self.drop(DropReason::BridgeReserved);
             return None;
         }
         let from = Station { vid, mac: src };
-        let is_station = src.is_unicast() && snapshot.ports.find(self.in_port).is_some();
-        if is_station && !macs.refresh(from, self.in_port, now) {
+        if learns && src.is_unicast() && !macs.refresh(from, self.in_port, now) {
             self.egress.learn(Sighting { station: from, port: self.in_port });
         }
-        let port = macs.port(Station { vid, mac: dst });
-        match port {
+        match macs.port(Station { vid, mac: dst }) {
             Some(port) if port == self.in_port => self.drop(DropReason::InputPort),
-            Some(_) => return port,
+            Some(port) => {
+                let outlet = outlets.find(port);
+                if outlet.is_none() {
+                    self.drop(DropReason::NoSuchPort);
+                }
+                return outlet;
+            }
             None => {
-                self.flood(frame);
-                self.flood_local(frame);
+                self.flood(outlets, frame);
+                self.flood_local(outlets, frame);
             }
         }
         None
@@ -490,17 +525,6 @@ impl<'a, E: Egress> Run<'a, E> {
         if let Some(bucket) = self.bucket {
             bucket.drops.add(self.worker, reason);
         }
-    }
-}
-
-/// The bucket and the port when `op`, which `tail` follows, is a bucket that only sends.
-#[inline]
-fn sole_output<'a>(op: &'a Op, tail: &'a [Op]) -> Option<(&'a GroupBucket, PortNo)> {
-    match (op, tail.first()) {
-        (Op::Bucket { group, index, len: 1, .. }, Some(Op::Output(number))) => {
-            Some((&group.buckets[*index], *number))
-        }
-        _ => None,
     }
 }
 

@@ -27,11 +27,13 @@ mod frame;
 mod group;
 mod hash;
 mod learning;
+mod outlet;
 mod pipeline;
 mod port;
 mod program;
 mod rewrite;
 mod table;
+mod tally;
 #[cfg(test)]
 mod test_frames;
 mod validate;

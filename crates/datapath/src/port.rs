@@ -75,8 +75,18 @@ impl Ports {
     /// The port of this number.
     #[inline]
     pub fn find(&self, number: PortNo) -> Option<&Arc<Port>> {
-        let index = if number == PortNo::LOCAL { 0 } else { number.0.max(1) as usize };
-        self.by_number.get(index)?.as_ref()
+        self.by_number.get(Self::place(number))?.as_ref()
+    }
+
+    /// Where the port of this number is among [`Self::places`].
+    #[inline]
+    pub(crate) fn place(number: PortNo) -> usize {
+        if number == PortNo::LOCAL { 0 } else { number.0.max(1) as usize }
+    }
+
+    /// The ports by their place.
+    pub(crate) fn places(&self) -> &[Option<Arc<Port>>] {
+        &self.by_number
     }
 
     /// All ports in the order of their numbers, [`PortNo::LOCAL`] first.
@@ -108,8 +118,7 @@ impl Ports {
 
     /// Takes a port away.
     pub(crate) fn remove(&mut self, number: PortNo) -> Option<Arc<Port>> {
-        let index = if number == PortNo::LOCAL { 0 } else { number.0.max(1) as usize };
-        let port = self.by_number.get_mut(index)?.take();
+        let port = self.by_number.get_mut(Self::place(number))?.take();
         self.renumber();
         port
     }
@@ -134,19 +143,17 @@ impl PortCounters {
         }
     }
 
-    /// Counts a frame that came in.
-    #[inline]
-    pub(crate) fn add_rx(&self, worker: WorkerIndex, len: usize, packets: u32) {
+    /// Counts what came in.
+    pub(crate) fn add_rx(&self, worker: WorkerIndex, traffic: Traffic) {
         if let Some(slot) = self.slots.get(worker.0) {
-            slot.rx.add(len, packets);
+            slot.rx.add(traffic);
         }
     }
 
-    /// Counts a frame that went out.
-    #[inline]
-    pub(crate) fn add_tx(&self, worker: WorkerIndex, len: usize, packets: u32) {
+    /// Counts what went out.
+    pub(crate) fn add_tx(&self, worker: WorkerIndex, traffic: Traffic) {
         if let Some(slot) = self.slots.get(worker.0) {
-            slot.tx.add(len, packets);
+            slot.tx.add(traffic);
         }
     }
 
@@ -219,11 +226,10 @@ struct Direction {
 }
 
 impl Direction {
-    #[inline]
-    fn add(&self, len: usize, packets: u32) {
-        bump(&self.frames, 1);
-        bump(&self.packets, u64::from(packets));
-        bump(&self.bytes, len as u64);
+    fn add(&self, traffic: Traffic) {
+        bump(&self.frames, traffic.frames);
+        bump(&self.packets, traffic.packets);
+        bump(&self.bytes, traffic.bytes);
     }
 
     fn read(&self) -> Traffic {

@@ -1,24 +1,54 @@
 //! The outcome of a walk through the tables, as a short program that is run for every frame of a
 //! flow.
+//!
+//! A program belongs to one worker. It tallies what it does, and adds that to the shared counters
+//! when it is flushed, at the end of a burst.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use tapswitch_openflow::{Oxm, PacketInReason, PortNo, TableId};
+use tapswitch_openflow::{Oxm, PacketInReason, TableId};
 use tapswitch_wire::{EtherType, FlowKey};
 
 use crate::DropReason;
-use crate::group::Group;
+use crate::counters::{Millis, WorkerIndex};
+use crate::group::{Group, GroupBucket};
+use crate::outlet::{Outlet, Outlets};
+use crate::port::Port;
 use crate::table::{FlowEntry, TableCounters};
+use crate::tally::Tally;
 
 /// What happens to the frames of one flow.
 #[derive(Debug)]
 pub(crate) struct Program {
+    /// Frames that it was run for.
+    pub(crate) run: Tally,
+    /// What to do.
+    pub(crate) ops: Box<[Op]>,
+    /// The port where its frames came in, to be counted.
+    pub(crate) arrival: Option<Arc<Port>>,
     /// The rules that matched, to be counted.
     pub(crate) rules: Box<[Arc<FlowEntry>]>,
     /// The table in which no rule matched, to be counted.
     pub(crate) missed: Option<Arc<TableCounters>>,
-    /// What to do.
-    pub(crate) ops: Box<[Op]>,
+}
+
+impl Program {
+    /// Adds what the tallies hold to the counters of `worker`.
+    pub(crate) fn flush(&self, worker: WorkerIndex, now: Millis) {
+        let run = self.run.take();
+        if let Some(port) = &self.arrival {
+            port.counters.add_rx(worker, run);
+        }
+        for rule in &self.rules {
+            rule.counters.add_all(worker, run, now);
+            rule.table_counters.add(worker, run.frames, run.frames);
+        }
+        if let Some(table) = &self.missed {
+            table.add(worker, run.frames, 0);
+        }
+        flush(&self.ops, worker, now, None);
+    }
 }
 
 /// A program, and which frames it is good for.
@@ -32,13 +62,16 @@ pub(crate) struct Walked {
 
 /// One step. Steps that hold others are followed by them: `len` is how many.
 #[derive(Debug)]
+#[repr(align(64))] // Sends and tallies on one cache line.
 pub(crate) enum Op {
-    /// Send out of a port that exists and may be used.
-    Output(PortNo),
+    /// Send out of a port.
+    Output(Outlet),
+    /// Send out of a port on behalf of a bucket that does nothing else.
+    BucketOutput { bucket: BucketRef, outlet: Outlet },
     /// Send out of every port but the one of arrival.
-    Flood,
-    /// Forward as a learning switch.
-    Normal,
+    Flood(Rc<Outlets>),
+    /// Forward as a learning switch, which learns stations if they are behind a port.
+    Normal { outlets: Rc<Outlets>, learns: bool },
     /// Send to the controller.
     Controller { max_len: u16, reason: PacketInReason, table_id: TableId, cookie: u64 },
     /// Change a header field.
@@ -52,10 +85,9 @@ pub(crate) enum Op {
     /// Set the TTL.
     SetTtl(u8),
     /// Count a frame of a group.
-    Group(Arc<Group>),
-    /// Run the next `len` ops as the bucket `index` of `group`, on a copy with headers of its own
-    /// if `isolated`.
-    Bucket { group: Arc<Group>, index: usize, isolated: bool, len: usize },
+    Group { group: Arc<Group>, reached: Tally },
+    /// Run the next `len` ops as a bucket, on a copy with headers of its own if `isolated`.
+    Bucket { bucket: BucketRef, isolated: bool, len: usize },
     /// Run one of the next buckets, picked by the hash of the flow; `len` ops in all.
     Select { arms: Box<[Arm]>, weight: u32, len: usize },
     /// A named way out without a port.
@@ -67,6 +99,50 @@ pub(crate) enum Op {
 pub(crate) struct Arm {
     /// Hashes below this, and not below the arm before, pick this arm.
     pub(crate) up_to: u32,
-    /// Where its [`Op::Bucket`] lies behind the select op.
-    pub(crate) offset: usize,
+    /// Where its steps lie behind the select op.
+    pub(crate) start: usize,
+    /// Where they end.
+    pub(crate) end: usize,
+}
+
+/// A bucket of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct BucketRef {
+    pub(crate) group: Arc<Group>,
+    pub(crate) index: usize,
+}
+
+impl BucketRef {
+    pub(crate) fn bucket(&self) -> &GroupBucket {
+        &self.group.buckets[self.index]
+    }
+}
+
+/// As [`Program::flush`], for steps that belong to `bucket`.
+///
+/// What a bucket processed is added before what it delivered: whoever reads in between sees copies
+/// under way, not copies from nowhere.
+fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBucket>) {
+    let mut rest = ops;
+    while let [op, tail @ ..] = rest {
+        rest = tail;
+        match op {
+            Op::Output(outlet) => outlet.flush(worker, now, bucket),
+            Op::BucketOutput { bucket, outlet } if !outlet.sent.is_empty() => {
+                let bucket = bucket.bucket();
+                bucket.counters.add_all(worker, outlet.sent.sum(), now);
+                outlet.flush(worker, now, Some(bucket));
+            }
+            Op::Flood(outlets) | Op::Normal { outlets, .. } => outlets.flush(worker, now),
+            Op::Group { group, reached } if !reached.is_empty() => {
+                group.counters.add_all(worker, reached.take(), now);
+            }
+            Op::Bucket { bucket, len, .. } => {
+                let (body, behind) = tail.split_at(*len);
+                flush(body, worker, now, Some(bucket.bucket()));
+                rest = behind;
+            }
+            _ => {}
+        }
+    }
 }

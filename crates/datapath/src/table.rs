@@ -276,12 +276,11 @@ impl TableCounters {
         Self { slots: (0..workers).map(|_| TableSlot::default()).collect() }
     }
 
-    /// Counts one lookup. Only the worker `worker` may call this.
-    #[inline]
-    pub(crate) fn add(&self, worker: WorkerIndex, matched: bool) {
+    /// Counts `lookups`, and how many of them found a rule. Only the worker `worker` may call this.
+    pub(crate) fn add(&self, worker: WorkerIndex, lookups: u64, matches: u64) {
         if let Some(slot) = self.slots.get(worker.0) {
-            bump(&slot.lookups, 1);
-            bump(&slot.matches, u64::from(matched));
+            bump(&slot.lookups, lookups);
+            bump(&slot.matches, matches);
         }
     }
 

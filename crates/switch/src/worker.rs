@@ -167,16 +167,22 @@ impl Worker {
         }
     }
 
-    /// Reads one queue until it is empty or a burst is full.
     #[inline]
     fn burst(&mut self, index: usize) {
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         self.bursts += 1;
+        self.read(index, view);
+        self.forwarder.end_burst(view.now);
+    }
+
+    /// Reads one queue until it is empty or a burst is full.
+    #[inline]
+    fn read(&mut self, index: usize, view: View<'_>) {
         for _ in 0..BURST_COUNT {
             match self.queues[index].recv(&mut self.buf) {
                 Received::Frame { meta, start, end } => self.handle(index, view, meta, start..end),
-                Received::Lost => self.count_lost(index, &snapshot),
+                Received::Lost => self.count_lost(index, view.snapshot),
                 Received::Empty => return,
                 Received::Gone => return self.forget(index),
             }
@@ -235,7 +241,8 @@ impl Worker {
         Running::GoesOn
     }
 
-    /// Between bursts no frame is under way here, and the next burst takes a new view.
+    /// Between bursts no frame is under way here and no counter is behind; the next burst takes a
+    /// new view.
     fn sync(&mut self, number: u64) {
         self.publish_counters();
         self.counters().synced.store(number, Ordering::Release);
@@ -293,6 +300,6 @@ fn pin(core: usize) {
 const WAKE: u64 = u64::MAX;
 /// Frames that one queue may bring before others get their turn and the tables are looked at again.
 /// At two microseconds a frame, a change is seen within a quarter of a millisecond.
-const BURST_COUNT: usize = 128;
+pub(crate) const BURST_COUNT: usize = 128;
 /// Room for the longest frame of a tap device behind the headroom.
 const BUF_LEN: usize = HEADROOM + tapswitch_tap::RECV_BUF_LEN;

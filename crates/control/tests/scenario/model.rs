@@ -123,6 +123,7 @@ impl Model {
         let view = View { snapshot: &snapshot, macs: self.macs.table(), now: self.now };
         let mut out = Recorder::default();
         self.forwarder.handle(view, arrival, &mut out);
+        self.forwarder.end_burst(self.now);
         for (origin, frame) in out.packet_ins {
             self.say(Body::PacketIn(packet_in(&origin, &frame)));
         }

@@ -110,12 +110,19 @@ impl Switch {
         self.pipeline.handle_group_mod(&change, self.now)
     }
 
-    /// Sends one frame into `port`; returns the ports it left by, in order.
+    /// Sends one frame into `port`, a burst of its own; returns the ports it left by, in order.
     pub fn receive(&mut self, port: u32, frame: &[u8]) -> Vec<u32> {
         self.receive_with(port, frame, NetHeader::PLAIN)
     }
 
     pub fn receive_with(&mut self, port: u32, frame: &[u8], meta: NetHeader) -> Vec<u32> {
+        let ports = self.handle(port, frame, meta);
+        self.end_burst();
+        ports
+    }
+
+    /// Sends one frame of a burst into `port`; returns the ports it left by, in order.
+    pub fn handle(&mut self, port: u32, frame: &[u8], meta: NetHeader) -> Vec<u32> {
         self.out.sent.clear();
         let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
         let arrival =
@@ -127,6 +134,10 @@ impl Switch {
             self.macs.handle_sighting(sighting, self.now);
         }
         self.out.sent.iter().map(|(port, ..)| *port).collect()
+    }
+
+    pub fn end_burst(&mut self) {
+        self.forwarder.end_burst(self.now);
     }
 
     pub fn packet_out(&mut self, in_port: PortNo, frame: &[u8], actions: &[Action]) -> Vec<u32> {

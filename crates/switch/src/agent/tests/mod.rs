@@ -152,7 +152,9 @@ fn forward(agent: &Agent, in_port: u32, now: Millis) {
     let (in_port, meta) = (PortNo(in_port), NetHeader::PLAIN);
     let arrival = Arrival { in_port, meta, buf: &mut frame, start: HEADROOM, beyond_len: 0 };
     let view = View { snapshot: agent.pipeline().snapshot(), macs: agent.macs().table(), now };
-    Forwarder::new(WorkerIndex(0)).handle(view, arrival, &mut Void);
+    let mut forwarder = Forwarder::new(WorkerIndex(0));
+    forwarder.handle(view, arrival, &mut Void);
+    forwarder.end_burst(now);
 }
 
 fn station(last: u8) -> Station {

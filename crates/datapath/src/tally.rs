@@ -1,0 +1,57 @@
+//! What a worker counts for itself during a burst, to be added to the shared counters at its end.
+//!
+//! A tally lies where its frame's program lies, so counting touches no memory that the frame has
+//! not touched already; a shared counter is several pointers away.
+
+use std::cell::Cell;
+
+use crate::port::Traffic;
+
+/// Traffic that the shared counters do not know of yet.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(Cell<Traffic>);
+
+impl Tally {
+    /// Counts one frame of `len` bytes that makes `packets` on the wire.
+    #[inline]
+    pub(crate) fn add(&self, len: usize, packets: u32) {
+        let Traffic { frames, packets: sum, bytes } = self.0.get();
+        self.0.set(Traffic {
+            frames: frames + 1,
+            packets: sum + u64::from(packets),
+            bytes: bytes + len as u64,
+        });
+    }
+
+    /// True when there is nothing to be added.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.get().frames == 0
+    }
+
+    /// What there is.
+    pub(crate) fn sum(&self) -> Traffic {
+        self.0.get()
+    }
+
+    /// Takes what there is.
+    pub(crate) fn take(&self) -> Traffic {
+        self.0.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_gone() {
+        let tally = Tally::default();
+        assert!(tally.is_empty());
+        tally.add(100, 1);
+        tally.add(3000, 2);
+        assert!(!tally.is_empty());
+        assert_eq!(tally.take(), Traffic { frames: 2, packets: 3, bytes: 3100 });
+        assert_eq!(tally.take(), Traffic::default());
+    }
+}
