@@ -11,6 +11,8 @@ use tapswitch_datapath::{
 };
 use tapswitch_openflow::{GroupType, PortConfig, PortNo, PortState, TableId};
 
+use crate::worker::BURST_COUNT;
+
 /// Frames, packets and bytes in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficReport {
@@ -298,7 +300,7 @@ fn tap(snapshot: &Snapshot, group: &Group, workers: usize) -> TapReport {
 
 /// Whether a bucket's copies are all accounted for. Counters run on while they are read: what came
 /// out cannot be more than what had gone in by the end of reading, nor less than what had gone in
-/// at its start but for one frame a worker.
+/// at its start but for the burst that each worker has under way and counts at its end.
 fn adds_up(bucket: &GroupBucket, workers: usize) -> bool {
     if outputs(&bucket.spec.actions) != Some(1) {
         // One that floods makes as many copies as there are ports.
@@ -307,7 +309,7 @@ fn adds_up(bucket: &GroupBucket, workers: usize) -> bool {
     let before = bucket.counters.totals().frames;
     let out = bucket.delivered.totals().frames + bucket.drops.total();
     let after = bucket.counters.totals().frames;
-    before <= out + workers as u64 && out <= after
+    before <= out + (workers * BURST_COUNT) as u64 && out <= after
 }
 
 /// Number of ports that a list of actions sends to, if it is known beforehand.

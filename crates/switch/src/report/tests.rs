@@ -52,11 +52,11 @@ fn judged(processed: u64, delivered: u64, dropped: u64, workers: usize) -> bool 
 fn a_ledger_adds_up_but_for_what_is_under_way() {
     assert!(judged(0, 0, 0, 1));
     assert!(judged(10, 7, 3, 1));
-    assert!(judged(10, 7, 2, 1), "one worker has one frame in hand");
-    assert!(judged(10, 8, 0, 2), "two have two");
-    assert!(!judged(10, 7, 1, 1), "a frame is missing");
+    assert!(judged(1000, 700, 172, 1), "one worker has a burst in hand");
+    assert!(judged(1000, 700, 44, 2), "two have two");
+    assert!(!judged(1000, 700, 171, 1), "a frame is missing");
     assert!(!judged(10, 8, 3, 1), "a frame came from nowhere");
-    assert!(!judged(10, 0, 0, 4));
+    assert!(!judged(1000, 0, 0, 4));
 }
 
 #[test]
