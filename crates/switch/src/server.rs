@@ -12,7 +12,10 @@ use std::time::Duration;
 use tapswitch_channel::{ConnectionId, Roles, SwitchEvent};
 use tapswitch_datapath::{DropReason, HEADROOM, Millis, Port, WorkerIndex};
 use tapswitch_netlink::{Link, LinkEvent, Netlink};
-use tapswitch_openflow::{Body, ControllerRole, Message, PacketOut, PortNo, RoleMessage};
+use tapswitch_openflow::{
+    Body, ControllerRole, Message, MultipartRequest, MultipartRequestBody, PacketOut, PortNo,
+    RoleMessage,
+};
 use tokio::sync::mpsc;
 
 use crate::agent::{self, Agent, Gone, Outcome};
@@ -77,6 +80,10 @@ enum Waiting {
     Barrier(ConnectionId, u32),
     /// Telling of rules that went: their counters are final then.
     Gone(Vec<Gone>),
+    /// A request that reads counters, which are behind by what a worker has under way.
+    Counters(ConnectionId, Message),
+    /// A question of the management socket; most are about counters.
+    Query(Query),
 }
 
 enum Input {
@@ -149,7 +156,7 @@ impl Server {
                 self.agent.handle_sighting(sighting, clock::coarse());
             }
             Input::Link(news) => self.handle_link(news),
-            Input::Query(query) => self.answer(query),
+            Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
             Input::Synced => self.finish_barriers(),
             // What is due is done after each round.
             Input::Timeout | Input::End => {}
@@ -197,6 +204,9 @@ impl Server {
     fn handle_event(&mut self, id: ConnectionId, event: SwitchEvent) {
         match event {
             SwitchEvent::Ready => self.handle_ready(id),
+            SwitchEvent::Request(message) if reads_counters(&message) => {
+                self.wait_for_workers(Waiting::Counters(id, message));
+            }
             SwitchEvent::Request(message) => self.handle_request(id, message),
             SwitchEvent::RoleRequest { xid, request } => self.handle_role(id, xid, request),
             SwitchEvent::Error { error, .. } => {
@@ -313,24 +323,32 @@ impl Server {
                     self.release(id);
                 }
                 Waiting::Gone(gone) => gone.iter().for_each(|gone| self.notify(&gone.message())),
+                Waiting::Counters(id, message) => {
+                    self.handle_request(id, message);
+                    self.release(id);
+                }
+                Waiting::Query(query) => self.answer(query),
             }
         }
     }
 
-    /// Whether a barrier of this connection is not done.
+    /// Whether something that this connection asked for is not done.
     fn waits(&self, id: ConnectionId) -> bool {
-        let mut waiting = self.barriers.waiting.iter();
-        waiting.any(|(_, what)| matches!(what, Waiting::Barrier(whose, _) if *whose == id))
+        let is_its = |what: &Waiting| match what {
+            Waiting::Barrier(whose, _) | Waiting::Counters(whose, _) => *whose == id,
+            Waiting::Gone(_) | Waiting::Query(_) => false,
+        };
+        self.barriers.waiting.iter().any(|(_, what)| is_its(what))
     }
 
-    /// Keeps a request until the barrier before it is done.
+    /// Keeps a request until what was asked for before is done.
     fn hold(&mut self, id: ConnectionId, event: SwitchEvent) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.held.push_back(event);
         }
     }
 
-    /// Handles what waited for a barrier, up to the next one.
+    /// Handles what had to wait, up to what has to wait itself.
     fn release(&mut self, id: ConnectionId) {
         while !self.waits(id)
             && let Some(event) = self.peers.get_mut(&id).and_then(|peer| peer.held.pop_front())
@@ -466,6 +484,13 @@ impl Server {
             None => format!("connection {}", id.0),
         }
     }
+}
+
+/// Whether the answer holds counters of what workers do.
+fn reads_counters(message: &Message) -> bool {
+    use MultipartRequestBody::{Aggregate, Flow, Group, PortStats, Table};
+    let Body::MultipartRequest(MultipartRequest { body, .. }) = &message.body else { return false };
+    matches!(body, Flow(_) | Aggregate(_) | Table | PortStats(_) | Group(_))
 }
 
 /// How a link is whose interface is gone.
