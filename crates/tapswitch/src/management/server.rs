@@ -104,9 +104,7 @@ impl Services {
             _ if matches!(request, Request::Parts) => said(Ok::<_, String>(self.parts())),
             (Part::Switch, Some(switch), _) => ask_switch(switch, &request).await,
             (Part::Controller, _, Some(controller)) => ask_controller(controller, request).await,
-            (part, ..) => Answer::Error(format!(
-                "this process has no {part}; name the socket of one that has with --socket"
-            )),
+            (part, ..) => Answer::Error(missing(part, &request)),
         }
     }
 
@@ -115,6 +113,15 @@ impl Services {
         let controller = self.controller.as_ref().map(|_| Part::Controller);
         switch.into_iter().chain(controller).collect()
     }
+}
+
+/// What to do instead, when this process has not got the part that answers.
+fn missing(part: Part, request: &Request) -> String {
+    let hint = match request {
+        Request::Show(Topic::Taps) => "; a controller shows its TAPs by `tapswitch policy list`",
+        _ => "",
+    };
+    format!("this process has no {part}; name the socket of one that has with --socket{hint}")
 }
 
 async fn ask_switch(switch: &tapswitch_switch::Handle, request: &Request) -> Answer {
