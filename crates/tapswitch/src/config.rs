@@ -4,7 +4,6 @@
 //! line, column and key, and what was expected there.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -41,12 +40,12 @@ struct File {
 struct SwitchSection {
     #[serde(default = "default_datapath_id", deserialize_with = "datapath_id")]
     datapath_id: DatapathId,
-    controller: Option<List<Endpoint>>,
+    controller: Option<Texts>,
     #[serde(default)]
-    listen: List<Endpoint>,
+    listen: Texts,
     #[serde(default)]
     fail_mode: FailMode,
-    port: List<PortSpec>,
+    port: Texts,
     workers: Option<NonZeroUsize>,
     #[serde(default)]
     cores: Vec<usize>,
@@ -55,40 +54,27 @@ struct SwitchSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ControllerSection {
-    #[serde(default)]
-    listen: Option<List<Endpoint>>,
+    listen: Option<Texts>,
 }
 
-/// Texts that mean a `T` each. They are read as texts first: of a wrong one the parser would tell
-/// where the list begins.
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-struct List<T> {
-    texts: Vec<Spanned<String>>,
-    #[serde(skip)]
-    meaning: PhantomData<T>,
+/// A list whose members are read as texts first: of a wrong one the parser would tell where the
+/// list begins.
+type Texts = Vec<Spanned<String>>;
+
+/// What `texts` mean, with their places; `key` is the list's.
+fn parse_all<T: FromStr<Err: fmt::Display>>(
+    texts: Texts,
+    key: &str,
+) -> Result<Vec<Spanned<T>>, Fault> {
+    let parse = |text: Spanned<String>| match text.get_ref().parse() {
+        Ok(meaning) => Ok(Spanned::new(text.span(), meaning)),
+        Err(error) => Err(Fault::new(text.span(), format!("{key}: {error}"))),
+    };
+    texts.into_iter().map(parse).collect()
 }
 
-impl<T> Default for List<T> {
-    fn default() -> Self {
-        Self { texts: Vec::new(), meaning: PhantomData }
-    }
-}
-
-impl<T: FromStr<Err: fmt::Display>> List<T> {
-    /// What they mean, with their places; `key` is the list's.
-    fn parse(self, key: &str) -> Result<Vec<Spanned<T>>, Fault> {
-        let parse = |text: Spanned<String>| match text.get_ref().parse() {
-            Ok(meaning) => Ok(Spanned::new(text.span(), meaning)),
-            Err(error) => Err(Fault::new(text.span(), format!("{key}: {error}"))),
-        };
-        self.texts.into_iter().map(parse).collect()
-    }
-
-    /// What they mean.
-    fn values(self, key: &str) -> Result<Vec<T>, Fault> {
-        Ok(self.parse(key)?.into_iter().map(Spanned::into_inner).collect())
-    }
+fn endpoints(texts: Texts, key: &str) -> Result<Vec<Endpoint>, Fault> {
+    Ok(parse_all(texts, key)?.into_iter().map(Spanned::into_inner).collect())
 }
 
 impl RunConfig {
@@ -101,20 +87,18 @@ impl RunConfig {
 
     fn parse(text: &str) -> Result<Self, Fault> {
         let File { bridge, switch, controller, policy } = toml::from_str(text)?;
-        let ports =
-            Ports { datapath_id: switch.datapath_id, specs: switch.port.parse("switch.port")? };
+        let specs = parse_all(switch.port, "switch.port")?;
+        let ports = Ports { datapath_id: switch.datapath_id, specs };
         ports.check()?;
         check_policies(&policy, controller.is_some(), &ports)?;
-        let listen = match controller {
-            Some(ControllerSection { listen: Some(list) }) => {
-                Some(list.values("controller.listen")?)
-            }
-            Some(_) => Some(default_listen()),
+        let listen = match controller.map(|section| section.listen) {
+            Some(Some(texts)) => Some(endpoints(texts, "controller.listen")?),
+            Some(None) => Some(default_listen()),
             None => None,
         };
         // A switch beside its own controller connects to it, unless told otherwise.
         let controllers = match switch.controller {
-            Some(list) => list.values("switch.controller")?,
+            Some(texts) => endpoints(texts, "switch.controller")?,
             None => listen.iter().flatten().take(1).copied().collect(),
         };
         let policies = policy.into_iter().map(Spanned::into_inner).collect();
@@ -123,7 +107,7 @@ impl RunConfig {
             listen.map(|listen| controller_config(addresses(listen).collect(), policies));
         let switch = SwitchConfig {
             controllers,
-            listen: switch.listen.values("switch.listen")?,
+            listen: endpoints(switch.listen, "switch.listen")?,
             fail_mode: switch.fail_mode,
             ports: ports.specs.into_iter().map(Spanned::into_inner).collect(),
             workers: switch.workers,
