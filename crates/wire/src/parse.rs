@@ -52,7 +52,7 @@ pub fn parse(frame: &[u8]) -> Result<Parsed, Truncated> {
 ///
 /// Everything common is kept in registers until it is stored as whole words of the key, and the key
 /// is not moved: a load of what was stored just before in several pieces waits until they have
-/// reached the cache. That was half of the cost of a small frame outside the kernel.
+/// reached the cache. That was two fifths of the cost of a small frame outside the kernel.
 ///
 /// # Errors
 /// As [`parse()`]; the key is not touched then.
