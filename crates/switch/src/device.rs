@@ -187,7 +187,7 @@ fn open_tap(
     let name = name.parse().map_err(|source| OpenPortError::Name { port: port(), source })?;
     let config = tap::Config::new(name).queues(queues).multi_queue(true);
     let tap = namespace
-        .enter(|| tap::Tap::create(&config))
+        .enter(|| tap::Device::create(&config))
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?
         .map_err(|source| OpenPortError::Tap { port: port(), source })?;
     let mac = tap.mac().map_err(|source| OpenPortError::Mac { port: port(), source })?;

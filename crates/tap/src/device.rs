@@ -12,7 +12,7 @@ use crate::{Config, CreateError, DeviceName, Offloads, Queue, probe};
 
 /// A tap device and its queues. It goes away with the last queue, unless it is persistent.
 #[derive(Debug)]
-pub struct Tap {
+pub struct Device {
     name: DeviceName,
     index: u32,
     capabilities: Capabilities,
@@ -20,7 +20,7 @@ pub struct Tap {
     queues: Box<[Queue]>,
 }
 
-impl Tap {
+impl Device {
     /// Makes or opens the device that `config` describes, in the network namespace of the calling
     /// thread. A device that is made is down. Takes half a millisecond, the first of a process some
     /// twenty for a probe; closing the last queue takes as long.

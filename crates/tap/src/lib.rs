@@ -7,10 +7,10 @@
 //! else one can do for the speed of a tap device.
 //!
 //! ```no_run
-//! use tapswitch_tap::{Config, NET_HEADER_LEN, NetHeader, RECV_BUF_LEN, Tap};
+//! use tapswitch_tap::{Config, Device, NET_HEADER_LEN, NetHeader, RECV_BUF_LEN};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tap = Tap::create(&Config::new("tap0".parse()?))?;
+//! let tap = Device::create(&Config::new("tap0".parse()?))?;
 //! println!("{} is {}, {:?}", tap.name(), tap.mac()?, tap.capabilities());
 //!
 //! // Now somebody switches it on: `ip link set tap0 up`.
@@ -26,9 +26,9 @@
 //! # }
 //! ```
 //!
-//! **How it fits together.** [`Config`] says what is wanted, [`Tap::create`] makes it so and finds
-//! out what the kernel can do ([`Capabilities`]), each [`Queue`] is one file descriptor. The device
-//! lives until its last queue is closed. A device is made in the network namespace of the calling
+//! **How it fits together.** [`Config`] says what is wanted, [`Device::create`] makes it so and
+//! finds out what the kernel can do ([`Capabilities`]), each [`Queue`] is one file descriptor. The
+//! device lives until its last queue is closed. It is made in the network namespace of the calling
 //! thread, and its queues work from any other.
 //!
 //! **What the kernel does not tell** (Linux 6.18, `drivers/net/tun.c`), and what is done about it:
@@ -69,7 +69,7 @@ mod probe;
 mod queue;
 
 pub use config::Config;
-pub use device::{Capabilities, Tap};
+pub use device::{Capabilities, Device};
 pub use error::{CreateError, RecvError, SendError};
 pub use name::{DeviceName, NameError};
 pub use offloads::Offloads;

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
-use tapswitch_tap::{Config, CreateError, Offloads, Tap};
+use tapswitch_tap::{Config, CreateError, Device, Offloads};
 
 mod common;
 use common::{Host, can_tap, config, is_udp_to, knows_udp_trains, receive};
@@ -159,7 +159,7 @@ fn missing_privilege_is_named() {
         .namespace
         .enter(|| {
             keep_capabilities(CapabilitySet::empty());
-            Tap::create(&config("tap0")).unwrap_err()
+            Device::create(&config("tap0")).unwrap_err()
         })
         .unwrap();
     assert!(matches!(error, CreateError::NotPermitted { .. }), "{error}");
@@ -173,7 +173,7 @@ fn a_missing_device_node_is_explained() {
     }
     let error = std::thread::spawn(|| {
         hide_device_node();
-        Tap::create(&config("tap0")).unwrap_err()
+        Device::create(&config("tap0")).unwrap_err()
     })
     .join()
     .unwrap();
@@ -186,7 +186,7 @@ fn with_queues(name: &str, count: u16) -> Config {
     config(name).queues(NonZeroU16::new(count).unwrap())
 }
 
-fn tun_ioctl(tap: &Tap, call: libc::c_ulong, value: &mut libc::c_int) {
+fn tun_ioctl(tap: &Device, call: libc::c_ulong, value: &mut libc::c_int) {
     let fd = tap.queues()[0].as_raw_fd();
     let outcome = if call == TUNSETPERSIST {
         // SAFETY: the call takes a number.

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use tapswitch_tap::{
-    GsoType, NET_HEADER_LEN, NetHeader, NetHeaderFlags, Offloads, Queue, RECV_BUF_LEN, RecvError,
-    SendError, Tap,
+    Device, GsoType, NET_HEADER_LEN, NetHeader, NetHeaderFlags, Offloads, Queue, RECV_BUF_LEN,
+    RecvError, SendError,
 };
 use tapswitch_wire::{MacAddr, write_u16};
 
@@ -310,7 +310,7 @@ fn the_kernel_spreads_flows_over_the_queues_and_each_flow_stays_on_one() {
 
 /// A UDP datagram from 10.0.0.2:9 to 10.0.0.1:`port` whose checksum is partial, as the kernel
 /// makes them: the field holds the sum over the pseudo-header.
-fn udp_frame(tap: &Tap, port: u16, payload: &[u8]) -> (NetHeader, Vec<u8>) {
+fn udp_frame(tap: &Device, port: u16, payload: &[u8]) -> (NetHeader, Vec<u8>) {
     let udp_len = u16::try_from(8 + payload.len()).unwrap();
     let mut frame = vec![0; 42];
     let MacAddr(to) = tap.mac().unwrap();

@@ -4,7 +4,7 @@
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use tapswitch_netlink::Feature;
-use tapswitch_tap::{Offloads, Tap};
+use tapswitch_tap::{Device, Offloads};
 
 mod common;
 use common::{Host, can_tap, config, knows_udp_trains};
@@ -21,7 +21,7 @@ fn without_the_probe_the_kernels_own_offer_is_believed() {
             let kept = CapabilitySet::NET_ADMIN;
             let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
             rustix::thread::set_capabilities(None, sets).unwrap();
-            Tap::create(&config("tap0").offloads(Offloads::CSUM)).unwrap()
+            Device::create(&config("tap0").offloads(Offloads::CSUM)).unwrap()
         })
         .unwrap();
     assert_eq!(tap.capabilities().receive, Offloads::CSUM);

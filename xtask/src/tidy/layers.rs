@@ -42,8 +42,9 @@ const LAYERS: [(Layer, &[&str]); 4] = [
 ];
 
 /// Dependencies within a layer: from, to, why.
-const SIDEWAYS: [(&str, &str, &str); 3] = [
+const SIDEWAYS: [(&str, &str, &str); 4] = [
     ("openflow", "wire", "its messages carry MAC addresses"),
+    ("tap", "netlink", "what a device is, rtnetlink alone tells"),
     ("tapswitch", "switch", "the one program runs it"),
     ("tapswitch", "controller", "the one program runs it"),
 ];

@@ -36,7 +36,7 @@ impl Wire {
         let namespace = namespace.unwrap();
         let quiet = || {
             std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-            tap::Tap::create(&tap::Config::new("eth0".parse().unwrap())).unwrap()
+            tap::Device::create(&tap::Config::new("eth0".parse().unwrap())).unwrap()
         };
         let tap = namespace.enter(quiet).unwrap();
         let mut netlink = Netlink::open(&namespace).unwrap();

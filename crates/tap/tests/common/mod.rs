@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
-use tapswitch_tap::{Config, CreateError, NET_HEADER_LEN, NetHeader, Queue, RECV_BUF_LEN, Tap};
+use tapswitch_tap::{Config, CreateError, Device, NET_HEADER_LEN, NetHeader, Queue, RECV_BUF_LEN};
 use tapswitch_wire::{EtherType, MacAddr, ip_proto, parse};
 
 /// A network namespace with the kernel's end of a tap device in it.
@@ -26,16 +26,16 @@ impl Host {
         Self { netlink: Netlink::open(&namespace).unwrap(), namespace }
     }
 
-    pub(crate) fn try_create(&self, config: &Config) -> Result<Tap, CreateError> {
-        self.namespace.enter(|| Tap::create(config)).unwrap()
+    pub(crate) fn try_create(&self, config: &Config) -> Result<Device, CreateError> {
+        self.namespace.enter(|| Device::create(config)).unwrap()
     }
 
-    pub(crate) fn create(&self, config: &Config) -> Tap {
+    pub(crate) fn create(&self, config: &Config) -> Device {
         self.try_create(config).unwrap()
     }
 
     /// A device that is up, whose kernel's end is 10.0.0.1 and knows 10.0.0.2 behind it.
-    pub(crate) fn create_up(&mut self, config: &Config) -> Tap {
+    pub(crate) fn create_up(&mut self, config: &Config) -> Device {
         let tap = self.create(config);
         let name = tap.name().as_str();
         self.netlink.set_up(name).unwrap();

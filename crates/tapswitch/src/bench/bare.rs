@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tapswitch_netlink::{Namespace, Netlink};
-use tapswitch_tap::{Config, Queue, RECV_BUF_LEN, Tap};
+use tapswitch_tap::{Config, Device, Queue, RECV_BUF_LEN};
 
 use crate::cli::BareForwarderArgs;
 
@@ -26,7 +26,7 @@ fn open(text: &str) -> Result<Queue, Failure> {
     let (name, netns) = text.split_once(',').ok_or("expected --tap NAME,NETNS")?;
     let namespace = Namespace::open(netns)?;
     let config = Config::new(name.parse()?).multi_queue(true);
-    let mut queues = namespace.enter(|| Tap::create(&config))??.into_queues();
+    let mut queues = namespace.enter(|| Device::create(&config))??.into_queues();
     Netlink::open(&namespace)?.set_up(name)?;
     queues.pop().ok_or_else(|| "a tap device without a queue".into())
 }
