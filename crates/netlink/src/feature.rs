@@ -1,14 +1,16 @@
 //! Offload features of an interface, as `ethtool -K` sets them.
 //!
-//! The old per-feature requests of `SIOCETHTOOL` (`include/uapi/linux/ethtool.h`) are enough here
-//! and work on every kernel: a command and a number, no strings to look up.
+//! Two ways, because there are two kernel interfaces (`include/uapi/linux/ethtool.h`): [`Feature`]
+//! for the old requests, one per group of features, and names for all that the kernel has. Names
+//! and their bits differ between kernels, so the kernel is asked for them each time.
 
+use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use rustix::ioctl::{self, Opcode, Updater};
 
+use crate::error::Failure;
+use crate::ethtool::{self, Value};
 use crate::{LinkError, Netlink};
 
 /// An offload feature that can be switched on and off.
@@ -31,16 +33,53 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// `ETHTOOL_G*` number; the `ETHTOOL_S*` number is the next.
-    const fn command(self) -> u32 {
+    /// The command that reads it.
+    const fn command(self) -> Value {
         match self {
-            Self::RxChecksum => 0x14,
-            Self::TxChecksum => 0x16,
-            Self::ScatterGather => 0x18,
-            Self::Tso => 0x1e,
-            Self::Gso => 0x23,
-            Self::Gro => 0x2b,
+            Self::RxChecksum => Value::RX_CHECKSUM,
+            Self::TxChecksum => Value::TX_CHECKSUM,
+            Self::ScatterGather => Value::SCATTER_GATHER,
+            Self::Tso => Value::TSO,
+            Self::Gso => Value::GSO,
+            Self::Gro => Value::GRO,
         }
+    }
+}
+
+/// One feature as the kernel knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FeatureState {
+    /// The kernel's name, such as `tx-checksum-ip-generic`.
+    pub name: String,
+    /// Somebody may change it.
+    pub available: bool,
+    /// Somebody wants it to be on.
+    pub requested: bool,
+    /// It is on.
+    pub active: bool,
+    /// No driver ever lets it be changed.
+    pub never_changed: bool,
+    bit: usize,
+}
+
+impl FeatureState {
+    fn new(name: String, bit: usize, blocks: &[ethtool::Block]) -> Self {
+        let block = blocks.get(bit / 32).copied().unwrap_or_default();
+        let has = |word: u32| word >> (bit % 32) & 1 == 1;
+        Self {
+            name,
+            available: has(block.available),
+            requested: has(block.requested),
+            active: has(block.active),
+            never_changed: has(block.never_changed),
+            bit,
+        }
+    }
+
+    /// True when nobody can change it; `ethtool` says `[fixed]`.
+    pub fn is_fixed(&self) -> bool {
+        self.never_changed || !self.available
     }
 }
 
@@ -50,7 +89,7 @@ impl Netlink {
     /// # Errors
     /// [`LinkError`]; [`LinkError::Refused`] when the driver does not know it.
     pub fn feature(&self, name: &str, feature: Feature) -> Result<bool, LinkError> {
-        ethtool(self, name, feature.command(), 0).map(|value| value != 0).map_err(|cause| {
+        ethtool::value(self, name, feature.command(), 0).map(|value| value != 0).map_err(|cause| {
             let action = format_args!("read {feature:?} of {name}");
             self.error(action, name, cause.into())
         })
@@ -62,45 +101,87 @@ impl Netlink {
     /// # Errors
     /// [`LinkError`]; [`LinkError::Refused`] when the driver does not know it.
     pub fn set_feature(&mut self, name: &str, feature: Feature, on: bool) -> Result<(), LinkError> {
-        ethtool(&*self, name, feature.command() + 1, u32::from(on)).map(drop).map_err(|cause| {
+        let command = feature.command().setter();
+        ethtool::value(&*self, name, command, on.into()).map(drop).map_err(|cause| {
             let action = format_args!("set {feature:?} of {name} to {on}");
             self.error(action, name, cause.into())
         })
     }
-}
 
-/// `struct ethtool_value`.
-#[repr(C)]
-struct Value {
-    command: u32,
-    data: u32,
-}
+    /// All features of `name`, by the names that `ethtool -k` shows for single ones.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn features(&self, name: &str) -> Result<Vec<FeatureState>, LinkError> {
+        let read = || {
+            let names = ethtool::feature_names(self, name)?;
+            let blocks = ethtool::features(self, name, names.len())?;
+            let states = (0..).zip(names).map(|(bit, name)| FeatureState::new(name, bit, &blocks));
+            // Bits that this kernel does not use have no name.
+            Ok(states.filter(|state| !state.name.is_empty()).collect())
+        };
+        read().map_err(|cause: io::Error| {
+            self.error(format_args!("read the features of {name}"), name, cause.into())
+        })
+    }
 
-/// `struct ifreq` with `ifr_data`.
-#[repr(C)]
-struct Request<'a> {
-    name: [u8; libc::IFNAMSIZ],
-    value: &'a mut Value,
-    /// The union is 24 bytes long where pointers are 8, and shorter where they are 4.
-    rest: [u8; 16],
-}
+    /// Asks for the feature of `name` that the kernel calls `feature`, such as
+    /// `tx-tcp-mangleid-segmentation` or `rx-udp-gro-forwarding`, to be on or off; answers what
+    /// became of it. The driver may still keep it off, as a tun device does with what its program
+    /// has not asked for: then it is requested, but not active.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] when there is no such feature, or it cannot be changed.
+    pub fn set_feature_by_name(
+        &mut self,
+        name: &str,
+        feature: &str,
+        on: bool,
+    ) -> Result<FeatureState, LinkError> {
+        let state = if on { "on" } else { "off" };
+        let action = format!("switch {feature} of {name} {state}");
+        let refused = |reason: fmt::Arguments<'_>| {
+            let source = Errno::OPNOTSUPP.into();
+            self.error(&action, name, Failure { source, message: Some(reason.to_string()) })
+        };
+        let before = self.features(name)?;
+        let Some(found) = before.iter().find(|state| state.name == feature) else {
+            return Err(refused(format_args!("no such feature; `ethtool -k {name}` lists them")));
+        };
+        if found.is_fixed() && found.active != on {
+            return Err(refused(format_args!("the driver does not let it be changed")));
+        }
+        let set = |bit| {
+            let count = ethtool::feature_names(&*self, name)?.len();
+            ethtool::set_feature(&*self, name, count, bit, on)
+        };
+        if !found.is_fixed() {
+            set(found.bit).map_err(|cause| self.error(&action, name, cause.into()))?;
+        }
+        let after = self.features(name)?.into_iter().find(|state| state.name == feature);
+        after.ok_or_else(|| refused(format_args!("it went away meanwhile")))
+    }
 
-fn ethtool(socket: impl AsFd, name: &str, command: u32, data: u32) -> io::Result<u32> {
-    let mut value = Value { command, data };
-    let mut request = Request { name: [0; libc::IFNAMSIZ], value: &mut value, rest: [0; 16] };
-    // The last byte stays zero: it ends the name.
-    request.name[..libc::IFNAMSIZ - 1]
-        .get_mut(..name.len())
-        .ok_or(Errno::NODEV)?
-        .copy_from_slice(name.as_bytes());
-    // SAFETY: (no safe call exists.) SIOCETHTOOL takes a pointer to struct ifreq, which `Request`
-    // is laid out as.
-    let update = unsafe { Updater::<SIOCETHTOOL, Request<'_>>::new(&mut request) };
-    // SAFETY: the commands of `Feature` read and write no more than the struct ethtool_value that
-    // `value` points to; both structs outlive the call and nobody else refers to them.
-    unsafe { ioctl::ioctl(socket, update) }?;
-    Ok(value.data)
-}
+    /// How many frames the driver of `name` may gather before it hands them to the network stack
+    /// (`ethtool -c`, `rx-frames`). A tun device has 0, which is none, to 64; they matter to
+    /// vhost-net alone (Linux 4.10).
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] when the driver gathers nothing.
+    pub fn rx_frames(&self, name: &str) -> Result<u32, LinkError> {
+        ethtool::rx_frames(self, name).map_err(|cause| {
+            self.error(format_args!("read rx-frames of {name}"), name, cause.into())
+        })
+    }
 
-/// `include/uapi/linux/sockios.h`.
-const SIOCETHTOOL: Opcode = 0x8946;
+    /// Sets what [`Self::rx_frames`] tells.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] when the driver gathers nothing. A tun device cuts larger numbers
+    /// to 64.
+    pub fn set_rx_frames(&mut self, name: &str, count: u32) -> Result<(), LinkError> {
+        ethtool::set_rx_frames(&*self, name, count).map_err(|cause| {
+            self.error(format_args!("set rx-frames of {name} to {count}"), name, cause.into())
+        })
+    }
+}

@@ -1,11 +1,13 @@
 //! Network namespaces, links, addresses and routes: what the switch asks of Linux beside frames.
 //!
-//! Three types, in the order in which a caller meets them:
+//! Four types, in the order in which a caller meets them:
 //!
 //! - [`Namespace`]: create, open, list and delete network namespaces where `ip netns` keeps them,
 //!   run a closure or a program inside one. The calling thread is never moved.
 //! - [`Netlink`]: a blocking rtnetlink connection *into* a namespace: list and change links, make
-//!   veth pairs, add addresses. Made for set-up and tests, a few hundred requests per second.
+//!   veth pairs, add addresses, set queueing disciplines and the features of `ethtool`. Made for
+//!   set-up and tests, a few hundred requests per second.
+//! - [`Sysfs`]: the settings of interfaces that only `/sys/class/net` has, of any namespace.
 //! - [`LinkMonitor`]: a non-blocking subscription to link changes, for an event loop.
 //!
 //! ```no_run
@@ -28,19 +30,30 @@
 //! **Read first:** namespaces(7), rtnetlink(7), netdevice(7), ip-netns(8).
 //!
 //! **Not done here:** IPv4/IPv6 configuration beyond addresses, one default route and permanent
-//! neighbours; traffic control; anything per packet.
+//! neighbours; traffic control beyond the root queueing discipline; anything per packet.
 
+mod address;
 mod error;
+mod ethtool;
 mod feature;
 mod link;
 mod monitor;
 mod namespace;
 mod netlink;
+mod qdisc;
 mod request;
+mod survey;
+mod sysfs;
+mod tun;
 
+pub use address::Address;
 pub use error::LinkError;
-pub use feature::Feature;
+pub use feature::{Feature, FeatureState};
 pub use link::{Link, LinkStats, OperState};
 pub use monitor::{LinkEvent, LinkMonitor};
 pub use namespace::{Namespace, NamespaceError, OwnedNamespace, die_with_parent};
 pub use netlink::Netlink;
+pub use qdisc::{Qdisc, QdiscSpec};
+pub use survey::{Survey, survey};
+pub use sysfs::Sysfs;
+pub use tun::{TunInfo, TunKind};

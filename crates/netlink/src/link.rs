@@ -1,6 +1,10 @@
 //! What the kernel tells about one network interface.
 
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64};
+use netlink_packet_route::link::{
+    InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64,
+};
+
+use crate::TunInfo;
 
 /// One network interface, as it was when the kernel was asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +30,34 @@ pub struct Link {
     pub txqueuelen: u32,
     /// Driver kind such as `veth`, `tun`, `bridge`; `None` for hardware.
     pub kind: Option<String>,
+    /// What its frames are (`ARPHRD_*`, `include/uapi/linux/if_arp.h`): 1 for Ethernet, 65534 for
+    /// IP packets without a header.
+    pub link_type: u16,
+    /// What a tun or tap device is, `None` for all others.
+    pub tun: Option<TunInfo>,
+    /// VLAN identifier of a `vlan` interface.
+    pub vlan: Option<u16>,
+    /// Index of the interface that it sits on, as a `vlan` does.
+    pub lower: Option<u32>,
+    /// Index of the bridge, bond or the like that it is a port of (`IFLA_MASTER`).
+    pub controller: Option<u32>,
+    /// Kind of its root queueing discipline; [`crate::Qdisc`] says more.
+    pub qdisc: Option<String>,
+    /// The most bytes of a train that the network stack makes for it (`gso_max_size`).
+    pub gso_max_size: Option<u32>,
+    /// The most bytes of a train that its driver takes (Linux 5.19).
+    pub tso_max_size: Option<u32>,
+    /// The most bytes of a train that received packets are joined to (Linux 5.19).
+    pub gro_max_size: Option<u32>,
+    /// Number of transmit queues that were set aside; on a tun device 1 or 256, however many are
+    /// open.
+    pub tx_queues: Option<u32>,
+    /// Number of receive queues that were set aside.
+    pub rx_queues: Option<u32>,
+    /// How many listeners want to see the frames for others.
+    pub promiscuity: u32,
+    /// The carrier as its driver or its program says (`IFLA_CARRIER`).
+    pub carrier: Option<bool>,
     /// Counters since the interface was made.
     pub stats: LinkStats,
 }
@@ -38,6 +70,7 @@ impl Link {
             up: flags.contains(LinkFlags::Up),
             running: flags.contains(LinkFlags::Running),
             lower_up: flags.contains(LinkFlags::LowerUp),
+            link_type: message.header.link_layer_type.into(),
             ..Self::default()
         };
         for attribute in message.attributes {
@@ -54,17 +87,36 @@ impl Link {
             LinkAttribute::TxQueueLen(len) => self.txqueuelen = len,
             LinkAttribute::OperState(state) => self.oper_state = state.into(),
             LinkAttribute::Stats64(stats) => self.stats = stats.into(),
-            LinkAttribute::LinkInfo(info) => self.kind = kind(&info),
+            LinkAttribute::LinkInfo(info) => info.into_iter().for_each(|item| self.set_info(item)),
+            LinkAttribute::Link(index) => self.lower = Some(index),
+            LinkAttribute::Controller(index) => self.controller = Some(index),
+            LinkAttribute::Qdisc(kind) => self.qdisc = Some(kind),
+            LinkAttribute::GsoMaxSize(len) => self.gso_max_size = Some(len),
+            LinkAttribute::TsoMaxSize(len) => self.tso_max_size = Some(len),
+            LinkAttribute::GroMaxSize(len) => self.gro_max_size = Some(len),
+            LinkAttribute::NumTxQueues(count) => self.tx_queues = Some(count),
+            LinkAttribute::NumRxQueues(count) => self.rx_queues = Some(count),
+            LinkAttribute::Promiscuity(count) => self.promiscuity = count,
+            LinkAttribute::Carrier(carrier) => self.carrier = Some(carrier != 0),
             _ => {}
         }
     }
-}
 
-fn kind(info: &[LinkInfo]) -> Option<String> {
-    info.iter().find_map(|item| match item {
-        LinkInfo::Kind(kind) => Some(kind.to_string()),
-        _ => None,
-    })
+    fn set_info(&mut self, info: LinkInfo) {
+        match info {
+            LinkInfo::Kind(kind) => self.kind = Some(kind.to_string()),
+            LinkInfo::Data(InfoData::Tun(attributes)) => {
+                self.tun = Some(TunInfo::from_attributes(&attributes));
+            }
+            LinkInfo::Data(InfoData::Vlan(attributes)) => {
+                self.vlan = attributes.iter().find_map(|attribute| match attribute {
+                    InfoVlan::Id(id) => Some(*id),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Operational state of an interface (RFC 2863, `IF_OPER_*`).

@@ -20,6 +20,7 @@ use crate::{Link, LinkError, Namespace};
 /// What happened to the interfaces of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "events are few and soon gone, most are this one")]
 pub enum LinkEvent {
     /// The interface is new or something about it changed; this is how it is now. Repeats happen.
     Changed(Link),

@@ -9,13 +9,14 @@
 //! its own, and what the closure opens keeps working on any thread.
 //!
 //! Not done: private `/sys` and `/etc/netns/NAME` as `ip netns exec` mounts them. `/sys/class/net`
-//! shows the interfaces of the namespace in which `/sys` was mounted; use [`crate::Netlink`].
+//! shows the interfaces of the namespace in which `/sys` was mounted; use [`crate::Netlink`], and
+//! [`crate::Sysfs`] for what only that has.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::panic;
@@ -84,6 +85,15 @@ impl Namespace {
     /// When `/proc` is not mounted.
     pub fn current() -> Result<Self, NamespaceError> {
         Self::open_labelled(Path::new("/proc/thread-self/ns/net"), CURRENT)
+    }
+
+    /// A namespace by an open file of it, as `ioctl(fd, TUNGETDEVNETNS)` gives one; `label` is what
+    /// messages call it.
+    ///
+    /// # Errors
+    /// [`NamespaceError::NotANamespace`].
+    pub fn from_fd(fd: OwnedFd, label: &str) -> Result<Self, NamespaceError> {
+        Self::checked(File::from(fd), Path::new(label), label)
     }
 
     /// Takes the name away, like `ip netns del`. The namespace and its virtual interfaces go with
@@ -172,6 +182,11 @@ impl Namespace {
     fn open_labelled(path: &Path, label: &str) -> Result<Self, NamespaceError> {
         let failed = |cause| NamespaceError::from_io("open", label, cause);
         let file = File::open(path).map_err(failed)?;
+        Self::checked(file, path, label)
+    }
+
+    fn checked(file: File, path: &Path, label: &str) -> Result<Self, NamespaceError> {
+        let failed = |cause| NamespaceError::from_io("open", label, cause);
         let kind = rustix::fs::fstatfs(&file).map_err(|cause| failed(cause.into()))?;
         if kind.f_type != NSFS_MAGIC {
             return Err(NamespaceError::NotANamespace {
@@ -182,7 +197,12 @@ impl Namespace {
         Ok(Self { label: label.into(), file: Arc::new(file) })
     }
 
-    fn identity(&self) -> Result<(u64, u64), NamespaceError> {
+    /// Device and inode number of the namespace's file: equal for the same namespace, different for
+    /// two that exist at the same time.
+    ///
+    /// # Errors
+    /// When the file cannot be examined.
+    pub fn identity(&self) -> Result<(u64, u64), NamespaceError> {
         let metadata = self
             .file
             .metadata()

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
@@ -27,7 +26,7 @@ use crate::{Link, LinkError, Namespace};
 /// All methods answer with a [`LinkError`] that names the interface, the namespace and the cause.
 #[derive(Debug)]
 pub struct Netlink {
-    connection: Connection,
+    pub(crate) connection: Connection,
     namespace: Namespace,
 }
 
@@ -122,6 +121,17 @@ impl Netlink {
         self.set_link(message, name, format_args!("set the queue length of {name} to {count}"))
     }
 
+    /// Tells the kernel whether `name` has a carrier (`IFLA_CARRIER`): whether the other end of the
+    /// cable is there. A tun device takes it while a queue is attached, from Linux 5.0 on.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] when the driver does not let its carrier be set.
+    pub fn set_carrier(&mut self, name: &str, carrier: bool) -> Result<(), LinkError> {
+        let message = with(named(name), LinkAttribute::Carrier(carrier.into()));
+        let state = if carrier { "on" } else { "off" };
+        self.set_link(message, name, format_args!("set the carrier of {name} {state}"))
+    }
+
     /// Renames `name`; before Linux 6.2 it must be down.
     ///
     /// # Errors
@@ -167,6 +177,21 @@ impl Netlink {
         )
     }
 
+    /// Makes `name`, which carries the frames of `lower` that bear the 802.1Q tag `id`, without it.
+    ///
+    /// # Errors
+    /// [`LinkError::Exists`] when the name is taken, [`LinkError::NotFound`] when `lower` is not
+    /// there.
+    pub fn create_vlan(&mut self, name: &str, lower: &str, id: u16) -> Result<(), LinkError> {
+        let index = self.link(lower)?.index;
+        let info = LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Vlan),
+            LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(id)])),
+        ]);
+        let message = with(with(named(name), LinkAttribute::Link(index)), info);
+        self.create(message, name, format_args!("create {name} for VLAN {id} of {lower}"))
+    }
+
     /// Makes a bridge called `name`, down and without ports.
     ///
     /// # Errors
@@ -193,28 +218,6 @@ impl Netlink {
     /// [`LinkError`].
     pub fn delete(&mut self, name: &str) -> Result<(), LinkError> {
         self.ask(RouteNetlinkMessage::DelLink(named(name)), 0, name, format_args!("delete {name}"))
-    }
-
-    /// Gives `name` the address `ip` in a subnet of `prefix_len` bits. An IPv6 address is usable
-    /// at once: duplicate address detection is left out (`IFA_F_NODAD`).
-    ///
-    /// # Errors
-    /// [`LinkError::Exists`] when it has that address already.
-    pub fn add_address(&mut self, name: &str, ip: IpAddr, prefix_len: u8) -> Result<(), LinkError> {
-        let mut message = AddressMessage::default();
-        message.header.index = self.link(name)?.index;
-        message.header.family = family(ip);
-        message.header.prefix_len = prefix_len;
-        if ip.is_ipv6() {
-            message.header.flags = AddressHeaderFlags::Nodad;
-        }
-        message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
-        self.ask(
-            RouteNetlinkMessage::NewAddress(message),
-            NLM_F_CREATE | NLM_F_EXCL,
-            name,
-            format_args!("add the address {ip}/{prefix_len} to {name}"),
-        )
     }
 
     /// Sends everything without a better route to the router `via`, which must be in a subnet of
@@ -295,7 +298,7 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::NewLink(message), flags, name, action)
     }
 
-    fn ask(
+    pub(crate) fn ask(
         &mut self,
         message: RouteNetlinkMessage,
         flags: u16,
@@ -332,7 +335,7 @@ fn with(mut message: LinkMessage, attribute: LinkAttribute) -> LinkMessage {
     message
 }
 
-fn family(ip: IpAddr) -> AddressFamily {
+pub(crate) fn family(ip: IpAddr) -> AddressFamily {
     match ip {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,
