@@ -47,7 +47,7 @@ impl Feature {
 }
 
 /// One feature as the kernel knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeatureState {
     /// The kernel's name, such as `tx-checksum-ip-generic`.

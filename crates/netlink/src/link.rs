@@ -37,7 +37,8 @@ pub struct Link {
     pub tun: Option<TunInfo>,
     /// VLAN identifier of a `vlan` interface.
     pub vlan: Option<u16>,
-    /// Index of the interface that it sits on, as a `vlan` does.
+    /// Index of the interface that it sits on, as a `vlan` does; `None` if that is in another
+    /// namespace.
     pub lower: Option<u32>,
     /// Index of the bridge, bond or the like that it is a port of (`IFLA_MASTER`).
     pub controller: Option<u32>,
@@ -73,9 +74,12 @@ impl Link {
             link_type: message.header.link_layer_type.into(),
             ..Self::default()
         };
+        let is_abroad = |it: &LinkAttribute| matches!(it, LinkAttribute::LinkNetNsId(_));
+        let lower_is_abroad = message.attributes.iter().any(is_abroad);
         for attribute in message.attributes {
             link.set(attribute);
         }
+        link.lower.take_if(|_| lower_is_abroad);
         link
     }
 

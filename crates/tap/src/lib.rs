@@ -62,6 +62,7 @@
 mod config;
 mod device;
 mod error;
+pub mod inspect;
 mod ioctl;
 mod name;
 mod offloads;

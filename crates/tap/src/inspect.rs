@@ -1,0 +1,341 @@
+//! What is known of tun and tap devices that one has not made: what they are, who holds them, how
+//! they are set.
+//!
+//! Four sources, because none has it all (Linux 6.18):
+//!
+//! - rtnetlink: type, owner, number of queues, MTU, counters, qdisc ([`Link`], [`TunInfo`]);
+//! - sysfs of the device's namespace: all flags (`tun_flags`), GRO settings ([`Sysfs`]);
+//! - `ethtool`: which offloads are in force. No ioctl reads what `TUNSETOFFLOAD` set, but the
+//!   device's features follow it;
+//! - `/proc/PID/fdinfo`: the programs that hold a queue, by the *name* of the device
+//!   ([`Holder`]). Devices in different namespaces may share a name. A copy of the program's file
+//!   (pidfd_getfd(2), Linux 5.6) tells exactly which one it is, and the header length, the send
+//!   buffer and the byte order besides.
+//!
+//! Nothing is changed by looking, and nobody is disturbed: a copied file shares the queue, but
+//! nothing is read from it, and it is closed at once.
+//!
+//! Any user may look. What a user may not see is told in [`Inspection::unseen`].
+//!
+//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue, header
+//! length and byte order of a device that nobody holds, and who holds a queue that is detached.
+
+mod borrow;
+mod calls;
+mod process;
+
+use tapswitch_netlink::{
+    Address, FeatureState, Link, LinkError, Namespace, Netlink, Qdisc, Survey, Sysfs, TunInfo,
+    survey,
+};
+
+use crate::Offloads;
+
+pub use borrow::{BorrowedQueue, QueueState};
+pub use process::{Certainty, Holder};
+
+use process::Suspect;
+
+/// All that was found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The devices, by namespace in the order of [`survey`], then by index.
+    pub devices: Vec<Inspected>,
+    /// What could not be looked at, one sentence each.
+    pub unseen: Vec<String>,
+}
+
+/// One tun or tap device.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Inspected {
+    /// Where it is: the label of a [`Namespace`].
+    pub namespace: String,
+    /// What every interface has.
+    pub link: Link,
+    /// What it is.
+    pub tun: TunInfo,
+    /// Its flags (`IFF_*`, `include/uapi/linux/if_tun.h`), if sysfs may be read. Here 0x1000 means
+    /// that there is no packet information.
+    pub flags: Option<u32>,
+    /// Its features; empty if they could not be read.
+    pub features: Vec<FeatureState>,
+    /// Its queueing disciplines, the root first.
+    pub qdiscs: Vec<Qdisc>,
+    /// Its IP addresses.
+    pub addresses: Vec<Address>,
+    /// Interfaces that sit on it, directly or on one another; each with the number of tags that
+    /// its frames bear there.
+    pub uppers: Vec<(Link, u32)>,
+    /// Name of the bridge or bond that it is a port of.
+    pub controller: Option<String>,
+    /// For how long GRO may gather packets, in nanoseconds; 0 for not at all.
+    pub gro_flush_timeout_ns: Option<u64>,
+    /// How often NAPI polls again before it gives up.
+    pub napi_defer_hard_irqs: Option<u64>,
+    /// Frames that vhost-net may gather.
+    pub rx_frames: Option<u32>,
+    /// Who holds it, by process and file descriptor.
+    pub holders: Vec<Holder>,
+}
+
+impl Inspected {
+    /// The feature that the kernel calls `name`.
+    pub fn feature(&self, name: &str) -> Option<&FeatureState> {
+        self.features.iter().find(|feature| feature.name == name)
+    }
+
+    /// True when the feature is in force.
+    pub fn has(&self, feature: &str) -> bool {
+        self.feature(feature).is_some_and(|feature| feature.active)
+    }
+
+    /// What its reader has said that may be left undone, as far as that is in force: an
+    /// administrator may have switched off more with `ethtool`. `None` when the features could not
+    /// be read.
+    pub fn offloads(&self) -> Option<Offloads> {
+        if self.features.is_empty() {
+            return None;
+        }
+        let on = OFFLOADS.iter().filter(|(_, feature)| self.has(feature));
+        Some(on.fold(Offloads::empty(), |all, (offload, _)| all | *offload))
+    }
+
+    /// True for a device whose root is a real queueing discipline, in which packets may wait.
+    /// `None` when that is not known.
+    pub fn has_queueing(&self) -> Option<bool> {
+        self.link.qdisc.as_ref().map(|kind| kind != "noqueue" && kind != "noop")
+    }
+
+    /// Number of queues that programs hold attached. Of a device with one queue, rtnetlink tells
+    /// only by the carrier whether it is held.
+    pub fn queue_count(&self) -> u32 {
+        let single = !self.holders.is_empty() || self.link.carrier == Some(true);
+        self.tun.queues.unwrap_or(single.into())
+    }
+
+    /// True while a program holds it, whether it may be seen or not.
+    pub fn is_held(&self) -> bool {
+        self.queue_count() > 0 || self.tun.disabled_queues.unwrap_or(0) > 0
+    }
+
+    /// True when `flag` (`IFF_*`) is known to be set.
+    pub fn has_flag(&self, flag: u32) -> bool {
+        self.flags.is_some_and(|flags| flags & flag != 0)
+    }
+
+    /// The processes among the holders that have opened the device for themselves, rather than
+    /// been given a file that another one holds too; each by its first file.
+    pub fn owners(&self) -> Vec<&Holder> {
+        let mut owners: Vec<&Holder> = Vec::new();
+        for (index, holder) in self.holders.iter().enumerate() {
+            let earlier = self.holders.get(..index).unwrap_or_default();
+            let is_shared =
+                holder.file.is_some() && earlier.iter().any(|it| it.file == holder.file);
+            if !is_shared && owners.iter().all(|owner| owner.pid != holder.pid) {
+                owners.push(holder);
+            }
+        }
+        owners
+    }
+}
+
+/// Looks at all devices of all namespaces that can be found.
+pub fn inspect() -> Inspection {
+    let mut found = Inspection::default();
+    let suspects = process::suspects(&mut found.unseen);
+    let mut places = places(survey(), &mut found.unseen);
+    places.extend(hidden_places(&places, &suspects));
+    for place in &places {
+        match devices_in(&place.namespace, &mut found.unseen) {
+            Ok(devices) => found.devices.extend(devices),
+            Err(error) => found.unseen.push(error.to_string()),
+        }
+    }
+    let where_is = |device: &Inspected| {
+        let place = places.iter().find(|place| place.namespace.label() == device.namespace);
+        place.map(|place| place.identity)
+    };
+    let candidates: Vec<_> =
+        (found.devices.iter()).map(|device| (device.link.name.clone(), where_is(device))).collect();
+    for suspect in suspects {
+        for (index, holder) in suspect.holders(&candidates) {
+            if let Some(device) = found.devices.get_mut(index) {
+                device.holders.push(holder);
+            }
+        }
+    }
+    found
+}
+
+/// The flags that this kernel knows (`TUNGETFEATURES`). It ignores all others.
+///
+/// # Errors
+/// When `/dev/net/tun` cannot be opened.
+pub fn known_flags() -> std::io::Result<u32> {
+    let fd = crate::ioctl::open_tun()?;
+    Ok(calls::features(&fd)?.into())
+}
+
+/// A namespace and what tells it from others.
+#[derive(Debug)]
+struct Place {
+    namespace: Namespace,
+    identity: (u64, u64),
+}
+
+fn places(survey: Survey, unseen: &mut Vec<String>) -> Vec<Place> {
+    if survey.hidden_processes > 0 {
+        unseen.push(format!(
+            "the namespaces of {} processes: not permitted; needs CAP_SYS_PTRACE, run as root",
+            survey.hidden_processes
+        ));
+    }
+    for name in survey.broken_names {
+        unseen.push(format!("namespace {name}: cannot be opened; `ip netns del {name}` if stale"));
+    }
+    survey.namespaces.into_iter().filter_map(place).collect()
+}
+
+fn place(namespace: Namespace) -> Option<Place> {
+    let identity = namespace.identity().ok()?;
+    Some(Place { namespace, identity })
+}
+
+/// Namespaces that neither a name nor a process leads to, but a device.
+fn hidden_places(known: &[Place], suspects: &[Suspect]) -> Vec<Place> {
+    let mut hidden: Vec<Place> = Vec::new();
+    for namespace in suspects.iter().filter_map(Suspect::namespace) {
+        let Some(place) = place(namespace.clone()) else { continue };
+        let is_same = |other: &Place| other.identity == place.identity;
+        if !known.iter().chain(&hidden).any(is_same) {
+            hidden.push(place);
+        }
+    }
+    hidden
+}
+
+fn devices_in(
+    namespace: &Namespace,
+    unseen: &mut Vec<String>,
+) -> Result<Vec<Inspected>, LinkError> {
+    let mut netlink = Netlink::open(namespace)?;
+    let links = netlink.links()?;
+    if links.iter().all(|link| link.tun.is_none()) {
+        return Ok(Vec::new());
+    }
+    let sysfs = Sysfs::open(namespace).map_err(|error| unseen.push(error.to_string())).ok();
+    let tuns = links.iter().filter(|link| link.tun.is_some());
+    Ok(tuns.map(|link| device(&mut netlink, sysfs.as_ref(), &links, link)).collect())
+}
+
+/// What one device is. It may be gone when it is asked about: then there is less to tell.
+fn device(netlink: &mut Netlink, sysfs: Option<&Sysfs>, links: &[Link], link: &Link) -> Inspected {
+    let name = link.name.as_str();
+    let controller = links.iter().find(|other| Some(other.index) == link.controller);
+    Inspected {
+        namespace: netlink.namespace().label().to_owned(),
+        tun: link.tun.unwrap_or_default(),
+        flags: sysfs.and_then(|sysfs| sysfs.tun_flags(name).ok()),
+        features: netlink.features(name).unwrap_or_default(),
+        qdiscs: netlink.qdiscs(name).unwrap_or_default(),
+        addresses: netlink.addresses(name).unwrap_or_default(),
+        uppers: uppers(links, link),
+        controller: controller.map(|link| link.name.clone()),
+        gro_flush_timeout_ns: sysfs.and_then(|sysfs| sysfs.gro_flush_timeout_ns(name).ok()),
+        napi_defer_hard_irqs: sysfs.and_then(|sysfs| sysfs.napi_defer_hard_irqs(name).ok()),
+        rx_frames: netlink.rx_frames(name).ok(),
+        holders: Vec::new(),
+        link: link.clone(),
+    }
+}
+
+/// The interfaces on top of `link` or of the bridge that it is a port of, with the number of tags
+/// of their frames there.
+fn uppers(links: &[Link], link: &Link) -> Vec<(Link, u32)> {
+    let mut found: Vec<(Link, u32)> = Vec::new();
+    let mut below = vec![(link.index, 0)];
+    below.extend(link.controller.map(|index| (index, 0)));
+    while let Some((lower, tags)) = below.pop() {
+        for upper in links.iter().filter(|upper| upper.lower == Some(lower)) {
+            // Each has one lower interface, so this ends unless the list was torn.
+            if upper.index == lower || found.iter().any(|(link, _)| link.index == upper.index) {
+                continue;
+            }
+            let tags = tags + u32::from(upper.vlan.is_some());
+            below.push((upper.index, tags));
+            found.push((upper.clone(), tags));
+        }
+    }
+    found
+}
+
+/// The feature by which each offload shows. The two USO share one, and it takes both.
+const OFFLOADS: [(Offloads, &str); 5] = [
+    (Offloads::CSUM, "tx-checksum-ip-generic"),
+    (Offloads::TSO4, "tx-tcp-segmentation"),
+    (Offloads::TSO6, "tx-tcp6-segmentation"),
+    (Offloads::TSO_ECN, "tx-tcp-ecn-segmentation"),
+    (Offloads::USO, "tx-udp-segmentation"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, lower: Option<u32>, vlan: Option<u16>) -> Link {
+        let mut link = Link::default();
+        (link.index, link.lower, link.vlan) = (index, lower, vlan);
+        link
+    }
+
+    #[test]
+    fn tags_are_counted_from_the_device_up() {
+        let links = [
+            link(1, None, None),
+            link(2, Some(1), Some(5)),
+            link(3, Some(2), Some(6)),
+            link(4, Some(9), None),
+        ];
+        let tags: Vec<_> =
+            uppers(&links, &links[0]).iter().map(|(link, tags)| (link.index, *tags)).collect();
+        assert_eq!(tags, [(2, 1), (3, 2)]);
+    }
+
+    #[test]
+    fn tags_on_the_bridge_are_tags_of_its_ports() {
+        let mut tap = link(1, None, None);
+        tap.controller = Some(7);
+        let links = [tap.clone(), link(7, None, None), link(8, Some(7), Some(5))];
+        assert_eq!(uppers(&links, &tap).len(), 1);
+    }
+
+    #[test]
+    fn a_list_that_contradicts_itself_ends() {
+        let links = [link(1, Some(2), None), link(2, Some(1), None), link(3, Some(3), None)];
+        assert_eq!(uppers(&links, &links[0]).len(), 2);
+    }
+
+    #[test]
+    fn offloads_are_what_the_features_tell() {
+        let mut device = Inspected::default();
+        assert_eq!(device.offloads(), None);
+        for (name, active) in [("tx-checksum-ip-generic", true), ("tx-tcp-segmentation", false)] {
+            let mut feature = FeatureState::default();
+            (feature.name, feature.active) = (name.to_owned(), active);
+            device.features.push(feature);
+        }
+        assert_eq!(device.offloads(), Some(Offloads::CSUM));
+    }
+
+    #[test]
+    fn a_file_that_was_handed_on_makes_no_second_owner() {
+        let mut device = Inspected::default();
+        for (pid, file) in [(7, Some(1)), (7, Some(2)), (8, Some(2)), (9, Some(3)), (10, None)] {
+            device.holders.push(Holder { pid, file, ..Holder::default() });
+        }
+        let pids: Vec<_> = device.owners().iter().map(|holder| holder.pid).collect();
+        assert_eq!(pids, [7, 9, 10]);
+    }
+}

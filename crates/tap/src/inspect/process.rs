@@ -1,0 +1,222 @@
+//! Which programs hold a queue: open files of `/dev/net/tun` in `/proc/PID/fd`, with the name of
+//! their device in `/proc/PID/fdinfo` (the line `iff:`, `tun_chr_show_fdinfo` in
+//! `drivers/net/tun.c`).
+//!
+//! A file whose queue is detached tells no name, as one that never was attached. Processes come and
+//! go while one looks: what is gone is passed over.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use rustix::fs::{major, minor};
+use tapswitch_netlink::Namespace;
+
+use super::{BorrowedQueue, QueueState};
+
+/// An open file of a process that is a queue of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The process.
+    pub pid: u32,
+    /// Its name, at most 15 bytes (`/proc/PID/comm`).
+    pub command: String,
+    /// When it was started, in clock ticks since the machine was.
+    pub started: u64,
+    /// Number of the file descriptor in that process.
+    pub fd: i32,
+    /// How sure it is that the file is a queue of this very device.
+    pub certainty: Certainty,
+    /// What the file tells, if it could be borrowed.
+    pub queue: Option<QueueState>,
+    /// A number for the open file: holders with the same one share it, as after fork(2). `None`
+    /// when that could not be found out.
+    pub file: Option<usize>,
+}
+
+/// How sure it is that a file belongs to a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Certainty {
+    /// The kernel says so.
+    #[default]
+    Exact,
+    /// It bears its name, and no other device that can be seen does.
+    Name,
+    /// It bears its name, and so do devices in other namespaces.
+    Ambiguous,
+}
+
+/// A file that may be a queue of one or another device.
+#[derive(Debug)]
+pub(super) struct Suspect {
+    holder: Holder,
+    /// Name of the device.
+    device: String,
+    namespace: Option<Namespace>,
+}
+
+impl Suspect {
+    /// Where the device is, if that is known.
+    pub(super) fn namespace(&self) -> Option<&Namespace> {
+        self.namespace.as_ref()
+    }
+
+    /// The devices among `candidates`, told by name and namespace, that this is a holder of: the
+    /// index of each, and the holder.
+    pub(super) fn holders(
+        self,
+        candidates: &[(String, Option<(u64, u64)>)],
+    ) -> Vec<(usize, Holder)> {
+        let place = self.namespace.as_ref().and_then(|namespace| namespace.identity().ok());
+        let indexes = matching(&self.device, place, candidates);
+        let certainty = match (place, indexes.len()) {
+            (Some(_), _) => Certainty::Exact,
+            (None, 1) => Certainty::Name,
+            (None, _) => Certainty::Ambiguous,
+        };
+        let holder = Holder { certainty, ..self.holder };
+        indexes.into_iter().map(|index| (index, holder.clone())).collect()
+    }
+}
+
+fn matching(
+    name: &str,
+    place: Option<(u64, u64)>,
+    candidates: &[(String, Option<(u64, u64)>)],
+) -> Vec<usize> {
+    let is_it = |(other, other_place): &(String, Option<(u64, u64)>)| {
+        other == name && (place.is_none() || *other_place == place)
+    };
+    (0..).zip(candidates).filter(|(_, it)| is_it(it)).map(|(index, _)| index).collect()
+}
+
+/// All open files that are queues, by process and number.
+pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
+    let mut found = Vec::new();
+    let mut files = Files::default();
+    let mut hidden = 0;
+    for pid in numbers("/proc").unwrap_or_default() {
+        let directory = format!("/proc/{pid}/fd");
+        match numbers(&directory) {
+            Ok(fds) => {
+                let queues = fds.into_iter().filter(|fd| is_tun(&format!("{directory}/{fd}")));
+                found.extend(queues.filter_map(|fd| suspect(pid, fd, &mut files)));
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => hidden += 1,
+            Err(_) => {}
+        }
+    }
+    if hidden > 0 {
+        unseen.push(format!(
+            "what {hidden} processes hold: not permitted; needs CAP_SYS_PTRACE, run as root"
+        ));
+    }
+    found
+}
+
+/// The numbers that are names in a directory, sorted.
+fn numbers(directory: &str) -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir(directory)?.flatten();
+    let mut numbers: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// True for an open file of the clone device. Its node may lie anywhere, but bears its name; other
+/// files are not examined, because that might wait for a server.
+fn is_tun(path: &str) -> bool {
+    let target = fs::read_link(path).unwrap_or_default();
+    target.to_str().is_some_and(|target| target.starts_with('/') && target.contains("tun"))
+        && fs::metadata(path).is_ok_and(|metadata| {
+            let number = (major(metadata.rdev()), minor(metadata.rdev()));
+            metadata.file_type().is_char_device() && number == TUN_DEVICE
+        })
+}
+
+fn suspect(pid: u32, fd: u32, files: &mut Files) -> Option<Suspect> {
+    let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+    let device = device_name(&text)?.to_owned();
+    let mut holder = Holder { pid, fd: i32::try_from(fd).ok()?, ..Holder::default() };
+    let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    command.trim_end().clone_into(&mut holder.command);
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    holder.started = start_time(&stat).unwrap_or_default();
+    let mut namespace = None;
+    if let Some(queue) = borrow(pid, holder.fd, &device) {
+        holder.queue = queue.state().ok();
+        namespace = queue.namespace(&format!("of {device} of process {pid}")).ok();
+        holder.file = files.number(queue);
+    }
+    Some(Suspect { holder, device, namespace })
+}
+
+/// The file itself, if it may be had and is still what it was.
+fn borrow(pid: u32, fd: i32, device: &str) -> Option<BorrowedQueue> {
+    let queue = BorrowedQueue::borrow(pid, fd).ok()?;
+    queue.name().is_ok_and(|name| name == device).then_some(queue)
+}
+
+/// Open files that were seen, to know them again.
+#[derive(Debug, Default)]
+struct Files(Vec<BorrowedQueue>);
+
+impl Files {
+    fn number(&mut self, queue: BorrowedQueue) -> Option<usize> {
+        for (number, other) in self.0.iter().enumerate() {
+            if other.is_same_file(&queue)? {
+                return Some(number);
+            }
+        }
+        self.0.push(queue);
+        Some(self.0.len() - 1)
+    }
+}
+
+/// The name of the device in the text of `/proc/PID/fdinfo/N`.
+fn device_name(text: &str) -> Option<&str> {
+    let name = text.lines().find_map(|line| line.strip_prefix("iff:"))?.trim();
+    (!name.is_empty()).then_some(name)
+}
+
+/// When a process was started: the 22nd field of `/proc/PID/stat`. The second, in parentheses, may
+/// hold anything (proc(5)).
+fn start_time(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(19)?.parse().ok()
+}
+
+/// Numbers of the clone device (`Documentation/admin-guide/devices.txt`).
+const TUN_DEVICE: (u32, u32) = (10, 200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_is_found_among_the_lines() {
+        let text = "pos:\t0\nflags:\t02104002\nmnt_id:\t24\nino:\t105\niff:\ttap0\n";
+        assert_eq!(device_name(text), Some("tap0"));
+        assert_eq!(device_name("pos:\t0\niff:\t\n"), None, "attached to nothing");
+        assert_eq!(device_name("pos:\t0\n"), None);
+        assert_eq!(device_name(""), None);
+    }
+
+    #[test]
+    fn the_start_time_is_found_behind_any_name() {
+        let fields: Vec<_> = (3..=52).map(|number| number.to_string()).collect();
+        let stat = format!("17 (a) b (c) {}", fields.join(" "));
+        assert_eq!(start_time(&stat), Some(22));
+        assert_eq!(start_time("17 (a"), None);
+        assert_eq!(start_time("17 (a) 1 2"), None);
+    }
+
+    #[test]
+    fn a_name_in_several_namespaces_belongs_to_one_if_that_is_known() {
+        let candidates = [("tap0".to_owned(), Some((0, 1))), ("tap0".to_owned(), Some((0, 2)))];
+        assert_eq!(matching("tap0", Some((0, 2)), &candidates), [1]);
+        assert_eq!(matching("tap0", None, &candidates), [0, 1]);
+        assert_eq!(matching("tap0", Some((0, 3)), &candidates), [0; 0]);
+        assert_eq!(matching("tap1", None, &candidates), [0; 0]);
+    }
+}
