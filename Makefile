@@ -22,7 +22,8 @@ demo: cargo
 	$(TARGET)/release/tapswitch demo $(ARGS)
 
 test: cargo
-	@scripts/install-packages --optional iperf3 tshark ping ip ovs-vswitchd python3-venv
+	@scripts/install-packages --optional iperf3 tshark ping ip ovs-vswitchd python3-venv \
+	  qemu-system-x86_64 busybox
 	$(CARGO) xtask check
 
 bench: cargo

@@ -1,0 +1,113 @@
+//! Why no guest ran.
+
+use std::fmt;
+use std::io;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Why no guest ran, or why it did not come to its end.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This machine lacks something: a test that needs a guest is skipped.
+    #[error("{what}; {remedy}")]
+    Unavailable {
+        /// What is missing, and why.
+        what: String,
+        /// What brings it.
+        remedy: String,
+    },
+    /// What the caller asked for is not there.
+    #[error("{0}")]
+    Wrong(String),
+    /// A file or a program of the host failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// The file or program.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel of the guest panicked or oopsed.
+    #[error("{release}: {why}\n{console}")]
+    Panicked {
+        /// Release of the kernel.
+        release: String,
+        /// The kernel's own line.
+        why: String,
+        /// The end of the console and of the output.
+        console: Tail,
+    },
+    /// The guest was not done in time.
+    #[error("{release}: not done within {limit:?}; allow more, or see where it hangs:\n{console}")]
+    TimedOut {
+        /// Release of the kernel.
+        release: String,
+        /// As the guest was given.
+        limit: Duration,
+        /// The end of the console and of the output.
+        console: Tail,
+    },
+    /// QEMU ended, or the guest's init gave up, before the program told its exit status.
+    #[error("{release}: {why}\n{console}")]
+    Died {
+        /// Release of the kernel.
+        release: String,
+        /// What was seen.
+        why: String,
+        /// The end of the console and of the output.
+        console: Tail,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what: what.to_string(), source }
+    }
+
+    pub(crate) fn unavailable(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Unavailable { what: what.into(), remedy: remedy.into() }
+    }
+}
+
+/// The last lines of what a guest said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail(String);
+
+impl Tail {
+    pub(crate) fn of(parts: &[(&str, &str)]) -> Self {
+        let mut text = String::new();
+        for (heading, part) in parts.iter().filter(|(_, part)| !part.trim().is_empty()) {
+            text.push_str(&format!("--- {heading} ---\n"));
+            let lines = part.lines().collect::<Vec<_>>();
+            for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
+        }
+        Self(text)
+    }
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Runs a program to its end; answers what it printed, or its complaint.
+pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>, Error> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let Output { status, stdout, stderr } = command.output().map_err(Error::io(&name))?;
+    if status.success() {
+        return Ok(stdout);
+    }
+    let complaint = String::from_utf8_lossy(&stderr);
+    let complaint = complaint.lines().last().unwrap_or("no word of why");
+    Err(Error::Io { what: name, source: io::Error::other(format!("{status}: {complaint}")) })
+}
+
+/// Lines of each part that are worth showing.
+const TAIL_LINES: usize = 40;

@@ -1,0 +1,404 @@
+//! A guest: what shall be in it and how large it is, then its run.
+//!
+//! QEMU emulates the processor (TCG), so no `/dev/kvm` is needed; a boot takes some five seconds.
+//! Three serial ports lead out: the console, the program's output, and what the rig is told. They
+//! and the guest's root lie in memory (memfd_create(2)), which QEMU opens through `/proc`: nothing
+//! is written to disk, and nothing is left behind, however this process ends.
+
+use std::env;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::MemfdFlags;
+use tapswitch_netlink::die_with_parent;
+
+use crate::cpio::Archive;
+use crate::error::{Error, Tail};
+use crate::kernel::Kernel;
+use crate::root;
+
+/// What shall run where. Starts from one processor, 512 MiB, no modules, five minutes.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    kernel: Kernel,
+    modules: Vec<String>,
+    /// Files of the host, and where they lie in the guest.
+    files: Vec<(PathBuf, String)>,
+    program: PathBuf,
+    args: Vec<String>,
+    environment: Vec<(String, String)>,
+    qemu_args: Vec<String>,
+    memory_mib: u32,
+    cpus: u32,
+    limit: Duration,
+}
+
+impl Guest {
+    /// A guest of `kernel` that runs `program` of the host, which is copied with the libraries that
+    /// it needs. It finds `/proc`, `/sys`, `/dev`, busybox in `/bin`, and `lo` up; it is root.
+    #[must_use]
+    pub fn new(kernel: &Kernel, program: impl Into<PathBuf>) -> Self {
+        Self {
+            kernel: kernel.clone(),
+            modules: Vec::new(),
+            files: Vec::new(),
+            program: program.into(),
+            args: Vec::new(),
+            environment: Vec::new(),
+            qemu_args: Vec::new(),
+            memory_mib: 512,
+            cpus: 1,
+            limit: Duration::from_secs(300),
+        }
+    }
+
+    /// Loads these modules, in this order, and before each what it needs.
+    #[must_use]
+    pub fn modules<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.modules.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Copies a file of the host to the path `inside`, executable; programs with their libraries.
+    #[must_use]
+    pub fn file(mut self, host: impl Into<PathBuf>, inside: impl Into<String>) -> Self {
+        self.files.push((host.into(), inside.into()));
+        self
+    }
+
+    /// Arguments for the program.
+    #[must_use]
+    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// A variable of the program's environment.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Further arguments for QEMU, for example devices. The guest's memory is called `memory` and
+    /// can be shared, as vhost-user needs it.
+    #[must_use]
+    pub fn qemu_args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.qemu_args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Memory in MiB. The root lies in it too.
+    #[must_use]
+    pub const fn memory_mib(mut self, mib: u32) -> Self {
+        self.memory_mib = mib;
+        self
+    }
+
+    /// Number of processors; each is a thread of QEMU.
+    #[must_use]
+    pub const fn cpus(mut self, count: u32) -> Self {
+        self.cpus = count;
+        self
+    }
+
+    /// How long it may take from its start to its end.
+    #[must_use]
+    pub const fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs it to the end of its program.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] without QEMU or busybox; [`Error::Panicked`], [`Error::TimedOut`],
+    /// [`Error::Died`]. That the program fails is no error: see [`Outcome::status`].
+    pub fn run(&self) -> Result<Outcome, Error> {
+        self.start()?.wait()
+    }
+
+    /// Starts it. It is killed when the answer is dropped, and when the calling thread ends.
+    ///
+    /// # Errors
+    /// As [`Self::run`], for what is known at once.
+    pub fn start(&self) -> Result<Running, Error> {
+        let root = memory_file("root", &self.root(None)?)?;
+        let ports = Ports::new()?;
+        let mut qemu = self.qemu(&root)?;
+        for port in [&ports.console, &ports.output, &ports.told] {
+            qemu.args(["-serial", &format!("file:{}", path_of(port))]);
+        }
+        let complaints = memory_file("complaints", &[])?;
+        let stderr = complaints.try_clone().map_err(Error::io("dup"))?;
+        qemu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        let child = die_with_parent(&mut qemu).spawn().map_err(Error::io(QEMU))?;
+        Ok(Running {
+            child,
+            started: Instant::now(),
+            release: self.kernel.release().to_owned(),
+            limit: self.limit,
+            ports,
+            complaints,
+            _root: root,
+        })
+    }
+
+    /// Runs a shell in it on this terminal instead of the program, to its end.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn shell(&self) -> Result<ExitStatus, Error> {
+        let root = memory_file("root", &self.root(Some("shell"))?)?;
+        let mut qemu = self.qemu(&root)?;
+        let args = ["-serial", "mon:stdio", "-serial", "null", "-serial", "null"];
+        let mut child = qemu.args(args).spawn().map_err(Error::io(QEMU))?;
+        child.wait().map_err(Error::io(QEMU))
+    }
+
+    /// The archive that the guest starts from; with a file called `mark` in `/guest`.
+    fn root(&self, mark: Option<&str>) -> Result<Vec<u8>, Error> {
+        let mut archive = Archive::default();
+        root::system(&mut archive)?;
+        let mut names = String::new();
+        for (name, bytes) in self.kernel.modules(&self.modules)? {
+            archive.file(&format!("/guest/{name}.ko"), &bytes);
+            names.push_str(&format!("{name}\n"));
+        }
+        archive.file("/guest/modules", names.as_bytes());
+        for (host, inside) in &self.files {
+            root::program(&mut archive, host, inside)?;
+        }
+        root::program(&mut archive, &self.program, PROGRAM)?;
+        archive.file("/guest/run", self.script().as_bytes());
+        if let Some(mark) = mark {
+            archive.file(&format!("/guest/{mark}"), &[]);
+        }
+        Ok(archive.finish())
+    }
+
+    /// The commands that run the program.
+    fn script(&self) -> String {
+        let mut script = String::new();
+        for (name, value) in &self.environment {
+            script.push_str(&format!("export {name}={}\n", root::quoted(value)));
+        }
+        script.push_str(PROGRAM);
+        for arg in &self.args {
+            script.push_str(&format!(" {}", root::quoted(arg)));
+        }
+        script.push('\n');
+        script
+    }
+
+    fn qemu(&self, root: &File) -> Result<Command, Error> {
+        check_machine()?;
+        let mut qemu = Command::new(root::find(QEMU).unwrap_or_else(|| QEMU.into()));
+        let accel = env::var("TAPSWITCH_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory_mib);
+        qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+            .args(["-machine", "pc,memory-backend=memory", "-object", &memory])
+            .args(["-m", &format!("{}M", self.memory_mib), "-smp", &self.cpus.to_string()])
+            .args(["-accel", &accel, "-cpu", "max", "-append", COMMAND_LINE])
+            .arg("-kernel")
+            .arg(self.kernel.image())
+            .args(["-initrd", &path_of(root)])
+            .args(&self.qemu_args);
+        Ok(qemu)
+    }
+}
+
+/// A guest that runs. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    started: Instant,
+    release: String,
+    limit: Duration,
+    ports: Ports,
+    /// What QEMU itself has to say.
+    complaints: File,
+    /// Kept open until QEMU has read it.
+    _root: File,
+}
+
+impl Running {
+    /// What the program has said so far.
+    pub fn output(&self) -> String {
+        contents(&self.ports.output)
+    }
+
+    /// The number of QEMU's process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the program has said `text`.
+    ///
+    /// # Errors
+    /// As [`Self::wait`]; [`Error::Died`] when the program ends without having said it.
+    pub fn wait_for(&mut self, text: &str) -> Result<(), Error> {
+        while !self.output().contains(text) {
+            // Asked first: the output is all there when the end is told.
+            let status = self.poll()?;
+            if let Some(status) = status.filter(|_| !self.output().contains(text)) {
+                let why = format!("the program ended ({status}) and did not say {text:?}");
+                return Err(self.died(why));
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the program.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`], [`Error::TimedOut`], [`Error::Died`].
+    pub fn wait(mut self) -> Result<Outcome, Error> {
+        let status = loop {
+            if let Some(status) = self.poll()? {
+                break status;
+            }
+            thread::sleep(PAUSE);
+        };
+        Ok(Outcome {
+            status,
+            output: self.output(),
+            console: contents(&self.ports.console),
+            told: contents(&self.ports.told),
+            took: self.started.elapsed(),
+        })
+    }
+
+    /// The exit status, once it is told.
+    fn poll(&mut self) -> Result<Option<i32>, Error> {
+        // In this order: what QEMU wrote before its end is there when the end is seen.
+        let ended = self.child.try_wait().map_err(Error::io(QEMU))?;
+        let told = contents(&self.ports.told);
+        let mut lines = told.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        if let Some(status) = lines.find_map(|line| line.strip_prefix("exit ")?.parse().ok()) {
+            return Ok(Some(status));
+        }
+        let is_late = self.started.elapsed() > self.limit;
+        if ended.is_none() && !is_late {
+            return Ok(None);
+        }
+        let (release, console) = (self.release.clone(), self.tail());
+        // It ends QEMU, but only after all that the kernel has to say of it.
+        if let Some(why) = panic_in(&contents(&self.ports.console)) {
+            return Err(Error::Panicked { release, why, console });
+        }
+        let Some(status) = ended else {
+            return Err(Error::TimedOut { release, limit: self.limit, console });
+        };
+        let said = if told.is_empty() { "nothing" } else { told.trim() };
+        Err(self.died(format!("QEMU ended ({status}); the guest told: {said}")))
+    }
+
+    fn died(&self, why: String) -> Error {
+        Error::Died { release: self.release.clone(), why, console: self.tail() }
+    }
+
+    fn tail(&self) -> Tail {
+        let parts = [&self.ports.console, &self.ports.output, &self.complaints].map(contents);
+        Tail::of(&[("console", &parts[0]), ("output", &parts[1]), ("qemu", &parts[2])])
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nobody to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a guest's program ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Exit status as sh(1) has it: above 128 for a signal.
+    pub status: i32,
+    /// What the program said, on either stream.
+    pub output: String,
+    /// What the kernel said.
+    pub console: String,
+    /// Lines that the program wrote to [`crate::REPORT`], and the exit status.
+    pub told: String,
+    /// From QEMU's start to the end of the program.
+    pub took: Duration,
+}
+
+/// Where the serial ports lead.
+#[derive(Debug)]
+struct Ports {
+    console: File,
+    output: File,
+    told: File,
+}
+
+impl Ports {
+    fn new() -> Result<Self, Error> {
+        let port = |name| memory_file(name, &[]);
+        Ok(Self { console: port("console")?, output: port("output")?, told: port("told")? })
+    }
+}
+
+/// A file without a place on disk.
+fn memory_file(name: &str, contents: &[u8]) -> Result<File, Error> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC);
+    let fd = fd.map_err(|errno| Error::io("memfd_create")(errno.into()))?;
+    let mut file = File::from(fd);
+    file.write_all(contents).map_err(Error::io(name))?;
+    Ok(file)
+}
+
+/// Where other processes of this user find an open file of this one.
+fn path_of(file: &File) -> String {
+    format!("/proc/{}/fd/{}", process::id(), file.as_raw_fd())
+}
+
+/// All that is in a file so far, wherever it is being written.
+fn contents(file: &File) -> String {
+    let len = file.metadata().map_or(0, |metadata| metadata.len());
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+    let outcome = file.read_exact_at(&mut bytes, 0);
+    outcome.map_or_else(|_| String::new(), |()| String::from_utf8_lossy(&bytes).replace('\r', ""))
+}
+
+/// The kernel's line that says why it stops.
+fn panic_in(console: &str) -> Option<String> {
+    let line = console.lines().find(|line| line.contains("Kernel panic - not syncing"))?;
+    Some(line.trim().to_owned())
+}
+
+/// Whether this machine has what guests need beside a kernel.
+pub(crate) fn check_machine() -> Result<(), Error> {
+    let missing = |program: &str, package: &str| {
+        let what = format!("{program} is missing");
+        Err(Error::unavailable(what, format!("apt-get install {package}")))
+    };
+    if root::find(QEMU).is_none() {
+        return missing(QEMU, "qemu-system-x86");
+    }
+    if root::find("busybox").is_none() {
+        return missing("busybox", "busybox");
+    }
+    Ok(())
+}
+
+const QEMU: &str = "qemu-system-x86_64";
+/// Where the program lies in the guest.
+const PROGRAM: &str = "/guest/program";
+/// How often a guest is looked at.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Says little, fails fast. An emulated clock is late on a busy machine: the kernel shall not check
+/// it. Nobody attacks a guest: no mitigations.
+const COMMAND_LINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic no_timer_check \
+                            mitigations=off nokaslr";

@@ -1,0 +1,62 @@
+//! Boots another Linux kernel in QEMU and runs a test in it.
+//!
+//! What a release of Linux brought can be tested on a machine that does not run it. Debian ships
+//! the kernels, QEMU emulates the processor, so neither root nor `/dev/kvm` is needed; a boot takes
+//! some five seconds. README.md beside this crate says how to use it, and how to look inside by
+//! hand.
+//!
+//! A test says what it needs as a [`Rig`], and is written as if it ran there already:
+//!
+//! ```no_run
+//! use tapswitch_guest::{Rig, Series};
+//!
+//! const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun"]);
+//!
+//! #[test]
+//! fn the_device_is_there() {
+//!     LINUX_7_3.test(|| assert!(std::path::Path::new("/dev/net/tun").exists()));
+//! }
+//!
+//! #[test]
+//! fn all_tests_of_this_file_pass_on_linux_7_3() {
+//!     LINUX_7_3.test_all();
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! Below that, [`Kernel`] gets a kernel and [`Guest`] runs any program in it.
+//!
+//! **How it works.** A test binary copies itself into the guest with the libraries that it needs,
+//! and runs there with a variable in its environment that says so ([`inside`]). One boot serves all
+//! tests of a binary that share a rig. Which of them passed is told over a serial port of its own,
+//! so no output has to be understood.
+//!
+//! **Not done:** files or a network shared with the host; guests of other architectures. A device
+//! is added by [`Guest::qemu_args`].
+
+#![forbid(unsafe_code)]
+
+mod cpio;
+mod error;
+mod guest;
+mod kernel;
+mod packages;
+mod rig;
+mod root;
+mod sources;
+
+use std::io::{self, Write};
+
+pub use error::{Error, Tail};
+pub use guest::{Guest, Outcome, Running};
+pub use kernel::{Kernel, Series, cache};
+pub use rig::{Rig, inside};
+
+/// Says loudly that a test is skipped: past the harness, which would swallow `println!`; in one
+/// piece, on a line of its own.
+pub fn skip(reason: impl std::fmt::Display) {
+    let _ = io::stdout().write_all(format!("\nSKIP: {reason}\n").as_bytes());
+}
+
+/// A file in the guest. Lines that are written to it are found in [`Outcome::told`].
+pub const REPORT: &str = "/dev/ttyS2";
