@@ -82,12 +82,12 @@ pub enum OpenPortError {
         source: LinkError,
     },
     /// Its MAC address cannot be read.
-    #[error("port {port}: cannot read its MAC address: {source}")]
+    #[error("port {port}: {source}")]
     Mac {
         /// The port as it was described.
         port: String,
         /// What the kernel said.
-        source: std::io::Error,
+        source: tap::SettingError,
     },
 }
 

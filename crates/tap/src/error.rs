@@ -1,13 +1,15 @@
-//! Why something about a tap device failed.
+//! Why something about a device failed.
 
 use std::io;
 
 use rustix::io::Errno;
+use tapswitch_netlink::LinkError;
+use tapswitch_wire::MacAddr;
 use thiserror::Error;
 
-use crate::DeviceName;
+use crate::{Kind, Prefix};
 
-/// Why a tap device could not be made or opened.
+/// Why a device could not be made or opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CreateError {
@@ -29,14 +31,47 @@ pub enum CreateError {
         /// What open(2) said.
         source: io::Error,
     },
+    /// The configuration cannot be met by any kernel.
+    #[error("{name}: {what}")]
+    Contradiction {
+        /// The device.
+        name: String,
+        /// What contradicts what, and the remedy.
+        what: &'static str,
+    },
+    /// This kernel lacks what is required.
+    #[error("{name}: this kernel has no {feature}, which came with Linux {since}; {remedy}")]
+    Unsupported {
+        /// The device.
+        name: String,
+        /// The flag or call.
+        feature: &'static str,
+        /// The release that has it.
+        since: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
     /// `EPERM` or `EACCES`.
     #[error(
-        "{name}: not permitted; making a tap device needs CAP_NET_ADMIN (run as root), or let root \
-         prepare it: `ip tuntap add {name} mode tap user USER`"
+        "{name}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root), or let \
+         root prepare it: `ip tuntap add {name} mode {kind} user USER`"
     )]
     NotPermitted {
         /// The device.
-        name: DeviceName,
+        name: String,
+        /// What it was to be.
+        kind: Kind,
+    },
+    /// `EPERM`: the device is there, but for somebody else.
+    #[error(
+        "{name}: not permitted; it may be opened by {allowed} alone; become that, or let root \
+         give it to this user with `ip tuntap`, or run with CAP_NET_ADMIN"
+    )]
+    NotOwner {
+        /// The device.
+        name: String,
+        /// The users who may, in words.
+        allowed: String,
     },
     /// `EBUSY`.
     #[error(
@@ -45,32 +80,95 @@ pub enum CreateError {
     )]
     NameTaken {
         /// The device.
-        name: DeviceName,
+        name: String,
+    },
+    /// `EBUSY`: the interface would have an index that another has.
+    #[error("{name}: another interface has the index {index}; choose another, or none")]
+    IndexTaken {
+        /// The device.
+        name: String,
+        /// As asked for.
+        index: u32,
     },
     /// `EINVAL`: the interface is there, but of another kind.
-    #[error(
-        "{name}: exists, but not as a tap device with multi-queue {}; change that setting or \
-         remove it with `ip link del {name}`", if *multi_queue { "on" } else { "off" }
-    )]
+    #[error("{name}: exists, but {what}, or remove it with `ip link del {name}`")]
     Mismatch {
         /// The device.
-        name: DeviceName,
-        /// How it was to be opened.
-        multi_queue: bool,
+        name: String,
+        /// How it differs from what was asked for.
+        what: Mismatch,
+    },
+    /// Another program uses the device in another way.
+    #[error(
+        "{name}: another program has queues of it open, with {is} in front of each frame instead \
+         of {wanted}; ask for the same, or take the device as it is with Device::join"
+    )]
+    InUse {
+        /// The device.
+        name: String,
+        /// What precedes its frames.
+        is: Prefix,
+        /// As asked for.
+        wanted: Prefix,
+    },
+    /// There is no such device to join.
+    #[error("{name}: no such interface; make it first with `ip tuntap add {name} mode {kind}`")]
+    NotFound {
+        /// The device.
+        name: String,
+        /// What it was to be.
+        kind: Kind,
     },
     /// `E2BIG`.
     #[error("{name}: Linux has at most 256 queues per tap device; {queues} were asked for")]
     TooManyQueues {
         /// The device.
-        name: DeviceName,
+        name: String,
         /// As asked for.
         queues: u16,
+    },
+    /// `EBADFD` from the very first: a former user of the persistent device attached a classic
+    /// filter, and Linux then reports success without making the file a queue.
+    #[error(
+        "{name}: Linux cannot attach to it because a classic filter is left on it; open it once \
+         with packet_info(false), or remove it with `ip link del {name}`"
+    )]
+    StaleFilter {
+        /// The device.
+        name: String,
+    },
+    /// What was handed over is no queue of a tun/tap device.
+    #[error("file descriptor {fd}: {what}")]
+    NotAQueue {
+        /// Its number.
+        fd: i32,
+        /// What is wrong, and the remedy.
+        what: &'static str,
+    },
+    /// The file descriptors are not all queues of one device.
+    #[error("the file descriptors belong to several devices, {first} and {other}: pass them apart")]
+    SeveralDevices {
+        /// One device.
+        first: String,
+        /// Another.
+        other: String,
+    },
+    /// What precedes each frame cannot be learnt.
+    #[error(
+        "{name}: {what}; open it where the interface can be seen, or say with \
+         Device::from_fds_with whether there is protocol information"
+    )]
+    UnknownPrefix {
+        /// The device.
+        name: String,
+        /// Why not.
+        what: String,
     },
     /// Any other refusal.
     #[error("{name}: {call}: {source}")]
     Ioctl {
         /// The device.
-        name: DeviceName,
+        name: String,
         /// Name of the ioctl(2) or other call.
         call: &'static str,
         /// What it said.
@@ -88,70 +186,185 @@ impl CreateError {
     }
 }
 
-/// Why a frame was not received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+/// How an interface differs from what was asked for, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum RecvError {
-    /// The interface was deleted; the file descriptor is of no more use (`EBADFD`).
-    #[error("the tap device was deleted")]
-    Gone,
-    /// The kernel took a frame off the queue and could not hand it over: it is lost. `EINVAL` for
-    /// a buffer shorter than the header.
-    #[error("a frame was lost: {}", io::Error::from_raw_os_error(*errno))]
-    Lost {
-        /// The kernel's number.
-        errno: i32,
+pub enum Mismatch {
+    /// No tun/tap device at all.
+    #[error("is {}, not a tun/tap device; choose another name", described(kind.as_deref()))]
+    OtherDriver {
+        /// Its driver, such as `bridge`; `None` for hardware.
+        kind: Option<String>,
+    },
+    /// A tun device instead of a tap device, or the other way round.
+    #[error("is a {is} device; open it with kind(Kind::{is:?})")]
+    OtherKind {
+        /// What it is.
+        is: Kind,
+    },
+    /// It takes several queues, and was to be opened as one that does not.
+    #[error("was created multi-queue; open it with queues >= 1 and multi_queue(true)")]
+    IsMultiQueue,
+    /// It takes one queue, and was to be opened as one that takes several.
+    #[error("was created with a single queue; open it with queues = 1 and multi_queue(false)")]
+    IsSingleQueue,
+    /// It is not to be learnt.
+    #[error(
+        "is no {kind} device with multi_queue({multi_queue}); look at it with \
+         `ip -d link show`, change these settings"
+    )]
+    Unknown {
+        /// As asked for.
+        kind: Kind,
+        /// As asked for.
+        multi_queue: bool,
     },
 }
 
-impl RecvError {
-    #[cold]
-    pub(crate) fn new(errno: Errno) -> Self {
+impl Mismatch {
+    /// True when it is, or may be, about the number of queues.
+    pub(crate) const fn is_of_queues(&self) -> bool {
+        matches!(self, Self::IsMultiQueue | Self::IsSingleQueue | Self::Unknown { .. })
+    }
+}
+
+fn described(kind: Option<&str>) -> String {
+    kind.map_or_else(|| "hardware".to_owned(), |kind| format!("of kind {kind}"))
+}
+
+/// Why a setting of a device could not be read or changed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The interface was deleted; its queues are of no more use (`EBADFD`).
+    #[error("{name}: the interface was deleted")]
+    Gone {
+        /// The device.
+        name: String,
+    },
+    /// `EPERM` or `EACCES`.
+    #[error("{name}: {what}: not permitted; it needs CAP_NET_ADMIN in its network namespace")]
+    NotPermitted {
+        /// The device.
+        name: String,
+        /// The setting.
+        what: &'static str,
+    },
+    /// The setting is for the other kind of device.
+    #[error("{name}: {what} is for tap devices, and this is a tun device")]
+    NotATap {
+        /// The device.
+        name: String,
+        /// The setting.
+        what: &'static str,
+    },
+    /// The interface must be down for that (`EBUSY`).
+    #[error("{name}: {what} can change only while it is down: `ip link set {name} down`")]
+    InterfaceUp {
+        /// The device.
+        name: String,
+        /// The setting.
+        what: &'static str,
+    },
+    /// A carrier needs a queue that is attached.
+    #[error("{name}: no queue is attached, so there is no carrier; attach one first")]
+    NoQueue {
+        /// The device.
+        name: String,
+    },
+    /// Classic filters break persistent and multi-queue devices.
+    #[error(
+        "{name}: a classic filter on a {what} device makes Linux lose queues that attach later; \
+         use an eBPF filter (Device::set_filter)"
+    )]
+    FilterUnsafe {
+        /// The device.
+        name: String,
+        /// Why, in a word.
+        what: &'static str,
+    },
+    /// More addresses than Linux compares.
+    #[error(
+        "{name}: Linux compares 8 addresses and hashes further multicast addresses, but the \
+         unicast address {address} beyond them would switch the filter off; use an eBPF filter"
+    )]
+    TooManyAddresses {
+        /// The device.
+        name: String,
+        /// The first that is too much.
+        address: MacAddr,
+    },
+    /// No such queue.
+    #[error("{name}: there is no queue {queue}, the device was opened with {count}")]
+    NoSuchQueue {
+        /// The device.
+        name: String,
+        /// As asked for.
+        queue: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The queue is as it was to be already, or the device has one queue for good.
+    #[error("{name}: queue {queue} cannot change: {what}")]
+    QueueState {
+        /// The device.
+        name: String,
+        /// The queue.
+        queue: usize,
+        /// Why not, and the remedy.
+        what: &'static str,
+    },
+    /// The kernel does not know the value.
+    #[error("{name}: {what}: the kernel does not take it; {remedy}")]
+    Refused {
+        /// The device.
+        name: String,
+        /// The setting.
+        what: &'static str,
+        /// What it takes.
+        remedy: &'static str,
+    },
+    /// The interface cannot be asked over netlink.
+    #[error("{name}: {source}")]
+    Link {
+        /// The device.
+        name: String,
+        /// What the kernel said.
+        source: Box<LinkError>,
+    },
+    /// Anything else.
+    #[error("{name}: {what}: {source}")]
+    Other {
+        /// The device.
+        name: String,
+        /// The setting.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl SettingError {
+    /// What `errno` means for any setting.
+    pub(crate) fn new(name: &str, what: &'static str, errno: Errno) -> Self {
+        let name = name.to_owned();
         match errno {
-            Errno::BADFD => Self::Gone,
-            _ => Self::Lost { errno: errno.raw_os_error() },
+            Errno::BADFD => Self::Gone { name },
+            Errno::PERM | Errno::ACCESS => Self::NotPermitted { name, what },
+            _ => Self::Other { name, what, source: errno.into() },
         }
     }
 }
 
-/// Why a frame was not sent. It is the caller's to count and drop; only [`Self::Gone`] is final.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-#[non_exhaustive]
-pub enum SendError {
-    /// The interface is down (`EIO`).
-    #[error("the interface is down")]
-    Down,
-    /// The metadata does not fit the frame, or this kernel does not know it (`EINVAL`). Some
-    /// releases (6.6.44, 6.10.3) refuse trains that others take, so fall back per kind of train.
-    #[error("the kernel refuses the frame's metadata")]
-    Rejected,
-    /// The interface was deleted; the file descriptor is of no more use (`EBADFD`).
-    #[error("the tap device was deleted")]
-    Gone,
-    /// The kernel has no memory for the frame now (`ENOBUFS`, `ENOMEM`).
-    #[error("the kernel is out of memory")]
-    NoMemory,
-    /// The kernel takes no more now (`EAGAIN`): wait until it is writable.
-    #[error("the queue is full")]
-    Full,
-    /// Anything else.
-    #[error("{}", io::Error::from_raw_os_error(*errno))]
-    Other {
-        /// The kernel's number.
-        errno: i32,
-    },
-}
-
-impl SendError {
-    #[cold]
-    pub(crate) fn new(errno: Errno) -> Self {
-        match errno {
-            Errno::IO => Self::Down,
-            Errno::INVAL => Self::Rejected,
-            Errno::BADFD => Self::Gone,
-            Errno::NOBUFS | Errno::NOMEM => Self::NoMemory,
-            Errno::AGAIN => Self::Full,
-            _ => Self::Other { errno: errno.raw_os_error() },
-        }
+impl From<SettingError> for io::Error {
+    fn from(error: SettingError) -> Self {
+        let kind = match &error {
+            SettingError::NotPermitted { .. } => io::ErrorKind::PermissionDenied,
+            SettingError::Gone { .. } => io::ErrorKind::NotFound,
+            SettingError::InterfaceUp { .. } => io::ErrorKind::ResourceBusy,
+            SettingError::Other { source, .. } => source.kind(),
+            _ => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
     }
 }

@@ -59,20 +59,38 @@
 //! **Not done here:** switching the interface on, its MTU and addresses (rtnetlink does that);
 //! tun devices; cutting trains and completing checksums; other operating systems.
 
+mod capabilities;
+mod classic;
 mod config;
 mod device;
 mod error;
+mod fallback;
+mod flags;
+mod header;
 pub mod inspect;
+mod io_error;
 mod ioctl;
+mod link_type;
 mod name;
 mod offloads;
 mod probe;
 mod queue;
+mod tx_filter;
 
+pub use capabilities::Capabilities;
+pub use classic::ClassicInstruction;
 pub use config::Config;
-pub use device::{Capabilities, Device};
-pub use error::{CreateError, RecvError, SendError};
-pub use name::{DeviceName, NameError};
+pub use device::{ByteOrder, Device};
+pub use error::{CreateError, Mismatch, SettingError};
+pub use fallback::SendFallback;
+pub use flags::{Flags, Kind, Wish};
+pub use header::{HeaderLen, PacketInfo, Prefix};
+pub use io_error::{RecvError, SendError};
+pub use link_type::LinkType;
+pub use name::{DeviceName, NameError, NamePattern};
 pub use offloads::Offloads;
 pub use queue::{MAX_FRAME_LEN, Queue, RECV_BUF_LEN};
-pub use tapswitch_wire::{GsoType, MacAddr, NET_HEADER_LEN, NetHeader, NetHeaderFlags};
+pub use tapswitch_wire::{
+    EtherType, GsoType, LongNetHeader, MacAddr, NET_HEADER_LEN, NetHeader, NetHeaderFlags,
+};
+pub use tx_filter::TxFilter;

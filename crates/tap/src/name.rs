@@ -18,6 +18,11 @@ impl DeviceName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// What the kernel calls an interface, however odd.
+    pub(crate) fn from_kernel(name: String) -> Self {
+        Self(name.into())
+    }
 }
 
 impl FromStr for DeviceName {
@@ -41,6 +46,40 @@ impl FromStr for DeviceName {
 }
 
 impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A name that the kernel completes with a number: `%d` stands for the first that is free
+/// (`dev_alloc_name` in `net/core/dev.c`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamePattern(Box<str>);
+
+impl NamePattern {
+    /// The pattern.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NamePattern {
+    type Err = NameError;
+
+    fn from_str(pattern: &str) -> Result<Self, NameError> {
+        let refuse = |reason| Err(NameError { name: pattern.to_owned(), reason });
+        let Some((before, behind)) = pattern.split_once("%d") else {
+            return refuse("has no '%d' for the kernel to number");
+        };
+        // The shortest name that it can become must be one.
+        match format!("{before}0{behind}").parse::<DeviceName>() {
+            Ok(_) => Ok(Self(pattern.into())),
+            Err(error) => refuse(error.reason),
+        }
+    }
+}
+
+impl fmt::Display for NamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -83,6 +122,23 @@ mod tests {
         ] {
             let error = name.parse::<DeviceName>().unwrap_err().to_string();
             assert!(error.contains(reason), "{name:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_has_one_place_for_a_number() {
+        for pattern in ["tap%d", "%d", "a%db", "twelve-bytes%d"] {
+            assert_eq!(pattern.parse::<NamePattern>().unwrap().as_str(), pattern);
+        }
+        for (pattern, reason) in [
+            ("tap0", "no '%d'"),
+            ("", "no '%d'"),
+            ("tap%d%d", "number"),
+            ("a/%d", "'/'"),
+            ("fifteen-bytes-x%d", "longer than 15 bytes"),
+        ] {
+            let error = pattern.parse::<NamePattern>().unwrap_err().to_string();
+            assert!(error.contains(reason), "{pattern:?}: {error}");
         }
     }
 }

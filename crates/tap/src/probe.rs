@@ -1,52 +1,74 @@
-//! Finds out which trains this kernel understands when they are sent into a tap device.
+//! Finds out what this kernel can do, and which trains it understands when they are sent.
 //!
-//! No ioctl tells. But the kernel examines a frame's header before it looks whether the interface
-//! is up: on one that is down, a train that it understands fails with `EIO`, one that it does not
-//! with `EINVAL`, and in neither case does a frame come out (`tun_get_user` in
+//! No ioctl tells the latter. But the kernel examines a frame's header before it looks whether the
+//! interface is up: on one that is down, a train that it understands fails with `EIO`, one that it
+//! does not with `EINVAL`, and in neither case does a frame come out (`tun_get_user` in
 //! `drivers/net/tun.c`). The answer depends on the kernel alone, so it is asked once per process,
 //! on a device in a network namespace that exists only for that: nobody can switch it on meanwhile,
 //! no program that watches interfaces sees it, and no counter of the real device moves.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::thread;
+use std::{io, thread};
 
-use rustix::io::{self, Errno};
+use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
-use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader, NetHeaderFlags};
+use tapswitch_wire::{GsoType, LongNetHeader, NetHeader, NetHeaderFlags};
 
-use crate::Offloads;
-use crate::ioctl::{self, flags};
+use crate::capabilities::negotiate;
+use crate::{Capabilities, CreateError, Flags, HeaderLen, Offloads, ioctl};
 
-/// What may be sent, or `None` when that may not be found out: without `CAP_SYS_ADMIN` there is no
-/// namespace to ask in.
-pub(crate) fn sendable() -> Option<Offloads> {
-    static KNOWN: OnceLock<Offloads> = OnceLock::new();
+/// What this kernel can do. An answer is kept for the whole process, a failure is not.
+pub(crate) fn kernel() -> Result<Capabilities, CreateError> {
+    static KNOWN: OnceLock<Capabilities> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
-        return Some(*known);
+        return Ok(*known);
     }
     let thread = thread::Builder::new().name("tap-probe".to_owned()).spawn(ask);
-    let found = thread.ok()?.join().ok()?.ok()?;
-    Some(*KNOWN.get_or_init(|| found))
+    let found = thread
+        .and_then(|thread| thread.join().map_err(|_| io::Error::other("the thread panicked")))
+        .map_err(|source| failed("a thread", source))??;
+    Ok(*KNOWN.get_or_init(|| found))
+}
+
+fn failed(call: &'static str, source: impl Into<io::Error>) -> CreateError {
+    CreateError::Ioctl { name: NAME.to_owned(), call, source: source.into() }
 }
 
 /// Asks the kernel; moves the calling thread into a new namespace, which ends with it.
-fn ask() -> io::Result<Offloads> {
+fn ask() -> Result<Capabilities, CreateError> {
     // SAFETY: (rustix has no safe form, because of CLONE_FILES.) The flags do not hold
     // CLONE_FILES, so no thread sees another table of file descriptors than before.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-    let fd = ioctl::open_tun()?;
-    ioctl::attach(&fd, "probe", flags::TAP | flags::NO_PI | flags::VNET_HDR | flags::TUN_EXCL)?;
-    ioctl::set_header_len(&fd, ioctl::HEADER_LEN)?;
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
+        .map_err(|errno| failed("unshare(CLONE_NEWNET), which needs CAP_SYS_ADMIN", errno))?;
+    let fd = ioctl::open_tun().map_err(CreateError::open)?;
+    let features = ioctl::features(&fd).map_err(|errno| failed("TUNGETFEATURES", errno))?;
+    let flags = Flags::TAP | Flags::NO_PI | Flags::VNET_HDR | Flags::TUN_EXCL;
+    ioctl::attach(&fd, NAME, flags).map_err(|errno| failed("TUNSETIFF", errno))?;
+    let send = sendable(&fd).map_err(|errno| failed("write", errno))?;
+    // The header is at its longest now, as trains in tunnels need it.
+    let receive =
+        negotiate(&fd, Offloads::DEFAULT).map_err(|errno| failed("TUNSETOFFLOAD", errno))?;
+    let has_tunnels = send.union(receive).intersects(Offloads::TUNNEL);
+    let longest_header = if has_tunnels { HeaderLen::Tunnel } else { HeaderLen::V1 };
+    Ok(Capabilities { features, longest_header, receive, send })
+}
+
+/// Tries every kind of train, first those that a short header can say: Linux understands tunnels
+/// only behind the longest.
+fn sendable(fd: &OwnedFd) -> rustix::io::Result<Offloads> {
     let mut understood = Offloads::empty();
-    for probe in PROBES {
-        understood.set(probe.proves, is_understood(fd.as_fd(), &probe)?);
+    for (header, probes) in [(HeaderLen::V1, &PROBES[..]), (HeaderLen::Tunnel, &TUNNEL_PROBES)] {
+        ioctl::set_header_len(fd, header.bytes())?;
+        for probe in probes {
+            understood.set(probe.proves, is_understood(fd.as_fd(), &probe.packet(header))?);
+        }
     }
     Ok(understood)
 }
 
-fn is_understood(fd: BorrowedFd<'_>, probe: &Probe) -> io::Result<bool> {
-    match rustix::io::write(fd, &probe.packet()) {
+fn is_understood(fd: BorrowedFd<'_>, packet: &[u8]) -> rustix::io::Result<bool> {
+    match rustix::io::write(fd, packet) {
         Err(Errno::IO) => Ok(true),
         Err(Errno::INVAL) => Ok(false),
         Err(other) => Err(other),
@@ -59,28 +81,52 @@ fn is_understood(fd: BorrowedFd<'_>, probe: &Probe) -> io::Result<bool> {
 struct Probe {
     proves: Offloads,
     gso_type: GsoType,
+    flags: u8,
     csum_start: u16,
     csum_offset: u16,
 }
 
 impl Probe {
+    const fn plain(proves: Offloads, gso_type: u8, csum_start: u16, csum_offset: u16) -> Self {
+        let flags = NetHeaderFlags::NEEDS_CSUM;
+        Self { proves, gso_type: GsoType(gso_type), flags, csum_start, csum_offset }
+    }
+
+    const fn tunnel(proves: Offloads, more_flags: u8) -> Self {
+        let gso_type = GsoType::TCPV4.0 | GsoType::UDP_TUNNEL_IPV4;
+        let plain = Self::plain(proves, gso_type, INNER_NETWORK + 20, TCP_CHECKSUM);
+        Self { flags: plain.flags | more_flags, ..plain }
+    }
+
+    fn header(&self) -> LongNetHeader {
+        let is_train = self.gso_type != GsoType::NONE;
+        let is_tunnelled = self.gso_type.tunnel() != 0;
+        LongNetHeader {
+            base: NetHeader {
+                flags: self.flags,
+                gso_type: self.gso_type,
+                hdr_len: self.csum_start + TRANSPORT_LEN,
+                gso_size: if is_train { SEGMENT_LEN } else { 0 },
+                csum_start: self.csum_start,
+                csum_offset: self.csum_offset,
+            },
+            outer_transport: if is_tunnelled { BEHIND_IPV4 } else { 0 },
+            inner_network: if is_tunnelled { INNER_NETWORK } else { 0 },
+            ..LongNetHeader::default()
+        }
+    }
+
     /// Header and frame. The kernel looks no further than the header, so the frame is zeros.
-    fn packet(&self) -> Vec<u8> {
-        let header = NetHeader {
-            flags: NetHeaderFlags::NEEDS_CSUM,
-            gso_type: self.gso_type,
-            hdr_len: self.csum_start + TRANSPORT_LEN,
-            gso_size: if self.gso_type == GsoType::NONE { 0 } else { SEGMENT_LEN },
-            csum_start: self.csum_start,
-            csum_offset: self.csum_offset,
-        };
+    fn packet(&self, header: HeaderLen) -> Vec<u8> {
         let frame_len = self.csum_start + TRANSPORT_LEN + 2 * SEGMENT_LEN;
-        let mut packet = header.encode().to_vec();
-        packet.resize(NET_HEADER_LEN + usize::from(frame_len), 0);
+        let mut packet = self.header().encode()[..header.bytes()].to_vec();
+        packet.resize(header.bytes() + usize::from(frame_len), 0);
         packet
     }
 }
 
+/// Name of the device in its namespace.
+const NAME: &str = "probe";
 /// Offsets of the transport header behind Ethernet and IP, in bytes.
 const BEHIND_IPV4: u16 = 14 + 20;
 const BEHIND_IPV6: u16 = 14 + 40;
@@ -92,38 +138,21 @@ const TRANSPORT_LEN: u16 = 20;
 /// Payload of each of the two packets in a probe, in bytes.
 const SEGMENT_LEN: u16 = 100;
 
+/// Where the inner IP header lies behind Ethernet, IPv4, UDP, VXLAN and Ethernet again.
+const INNER_NETWORK: u16 = BEHIND_IPV4 + 8 + 8 + 14;
+
 const PROBES: [Probe; 5] = [
-    Probe {
-        proves: Offloads::CSUM,
-        gso_type: GsoType::NONE,
-        csum_start: BEHIND_IPV4,
-        csum_offset: UDP_CHECKSUM,
-    },
-    Probe {
-        proves: Offloads::TSO4,
-        gso_type: GsoType::TCPV4,
-        csum_start: BEHIND_IPV4,
-        csum_offset: TCP_CHECKSUM,
-    },
-    Probe {
-        proves: Offloads::TSO6,
-        gso_type: GsoType::TCPV6,
-        csum_start: BEHIND_IPV6,
-        csum_offset: TCP_CHECKSUM,
-    },
-    Probe {
-        proves: Offloads::TSO_ECN,
-        gso_type: GsoType(GsoType::TCPV4.0 | GsoType::ECN),
-        csum_start: BEHIND_IPV4,
-        csum_offset: TCP_CHECKSUM,
-    },
+    Probe::plain(Offloads::CSUM, GsoType::NONE.0, BEHIND_IPV4, UDP_CHECKSUM),
+    Probe::plain(Offloads::TSO4, GsoType::TCPV4.0, BEHIND_IPV4, TCP_CHECKSUM),
+    Probe::plain(Offloads::TSO6, GsoType::TCPV6.0, BEHIND_IPV6, TCP_CHECKSUM),
+    Probe::plain(Offloads::TSO_ECN, GsoType::TCPV4.0 | GsoType::ECN, BEHIND_IPV4, TCP_CHECKSUM),
     // One type of train stands for both IPs.
-    Probe {
-        proves: Offloads::USO,
-        gso_type: GsoType::UDP_L4,
-        csum_start: BEHIND_IPV4,
-        csum_offset: UDP_CHECKSUM,
-    },
+    Probe::plain(Offloads::USO, GsoType::UDP_L4.0, BEHIND_IPV4, UDP_CHECKSUM),
+];
+
+const TUNNEL_PROBES: [Probe; 2] = [
+    Probe::tunnel(Offloads::UDP_TUNNEL, 0),
+    Probe::tunnel(Offloads::UDP_TUNNEL_CSUM, NetHeaderFlags::UDP_TUNNEL_CSUM),
 ];
 
 #[cfg(test)]
@@ -132,18 +161,19 @@ mod tests {
 
     #[test]
     fn every_probe_is_a_true_description_of_its_frame() {
-        for probe in &PROBES {
-            let packet = probe.packet();
-            let (header, frame) = packet.split_first_chunk::<NET_HEADER_LEN>().unwrap();
-            let header = NetHeader::decode(header);
+        for probe in PROBES.iter().chain(&TUNNEL_PROBES) {
+            let packet = probe.packet(HeaderLen::Tunnel);
+            let (bytes, frame) = packet.split_at(LongNetHeader::LEN);
+            let header = LongNetHeader::decode(bytes).unwrap();
             assert_eq!(header.check(frame.len()), Ok(()));
-            assert!(usize::from(header.hdr_len) < frame.len());
+            assert!(usize::from(header.base.hdr_len) < frame.len());
         }
     }
 
     #[test]
     fn the_probes_ask_for_everything() {
-        let all = PROBES.iter().fold(Offloads::empty(), |all, probe| all | probe.proves);
-        assert_eq!(all, Offloads::all());
+        let probes = PROBES.iter().chain(&TUNNEL_PROBES);
+        let all = probes.fold(Offloads::empty(), |all, probe| all | probe.proves);
+        assert_eq!(all, Offloads::DEFAULT);
     }
 }

@@ -1,7 +1,7 @@
-//! One queue of a tap device: a file descriptor that carries frames.
+//! One queue of a device: a file descriptor that carries frames.
 //!
-//! Every read(2) and write(2) moves one frame behind its 12-byte header, contiguous or scattered.
-//! There is no system call that moves several (recvmmsg(2) wants a socket). Gathering costs the
+//! Every read(2) and write(2) moves one frame behind its [`Prefix`], contiguous or scattered. There
+//! is no system call that moves several (recvmmsg(2) wants a socket). Gathering costs the
 //! kernel about 25 ns per piece, as much as a copy of 1.5 kB in cache: gather large pieces, join
 //! small ones.
 
@@ -9,25 +9,40 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
-use tapswitch_wire::NET_HEADER_LEN;
+use tapswitch_wire::LongNetHeader;
 use tapswitch_wire::ethernet::{HEADER_LEN, TAG_LEN};
 
-use crate::{RecvError, SendError};
+use crate::{Kind, PacketInfo, Prefix, RecvError, SendError};
 
-/// One queue of a tap device. Several threads may use it at once; each frame stays whole.
+/// One queue of a device. Several threads may use it at once; each frame stays whole.
 #[derive(Debug)]
 pub struct Queue {
     fd: OwnedFd,
+    kind: Kind,
+    prefix: Prefix,
 }
 
 impl Queue {
-    pub(crate) const fn new(fd: OwnedFd) -> Self {
-        Self { fd }
+    pub(crate) const fn new(fd: OwnedFd, kind: Kind, prefix: Prefix) -> Self {
+        Self { fd, kind, prefix }
+    }
+
+    /// What its frames are.
+    #[inline]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What lies in front of each frame, in what is received as in what is sent. By default that
+    /// is the 12 bytes of a [`NetHeader`](crate::NetHeader).
+    #[inline]
+    pub const fn prefix(&self) -> Prefix {
+        self.prefix
     }
 
     /// Receives one frame that the kernel sends: `[header][frame]` at the start of `buf`. Answers
-    /// their length in bytes together, or `None` when there is no frame now. Never blocks, never
-    /// allocates: one read(2).
+    /// their length in bytes together, or `None` when there is no frame now, or the queue is
+    /// detached. Never blocks, never allocates: one read(2).
     ///
     /// A frame that does not fit is cut *silently*, so an answer of `buf.len()` may be a part of
     /// one; [`RECV_BUF_LEN`] is never filled. The header's `hdr_len` is a hint only: on forwarded
@@ -50,7 +65,7 @@ impl Queue {
     }
 
     /// Sends one frame to the kernel: `[header][frame]`. Never blocks, never allocates: one
-    /// write(2). `num_buffers` of the header is ignored.
+    /// write(2). `num_buffers` of the header is ignored. A detached queue sends too.
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent, and the queue stays usable unless it is
@@ -74,7 +89,8 @@ impl Queue {
     /// # Errors
     /// When the process has too many open files.
     pub fn try_clone(&self) -> io::Result<Self> {
-        self.fd.try_clone().map(Self::new)
+        let fd = self.fd.try_clone()?;
+        Ok(Self::new(fd, self.kind, self.prefix))
     }
 }
 
@@ -114,9 +130,10 @@ fn sent(outcome: rustix::io::Result<usize>) -> Result<(), SendError> {
     }
 }
 
-/// Longest frame in bytes that a tap device delivers: the largest IP packet (`tso_max_size` is
+/// Longest frame in bytes that a device delivers: the largest IP packet (`tso_max_size` is
 /// 65536, so there is no "BIG TCP"), an Ethernet header and four tags.
 pub const MAX_FRAME_LEN: usize = 65_535 + HEADER_LEN + 4 * TAG_LEN;
 
-/// Length of a buffer that [`Queue::recv`] never fills: header, longest frame and one byte more.
-pub const RECV_BUF_LEN: usize = NET_HEADER_LEN + MAX_FRAME_LEN + 1;
+/// Length of a buffer that [`Queue::recv`] never fills: the longest prefix, the longest frame and
+/// one byte more.
+pub const RECV_BUF_LEN: usize = PacketInfo::LEN + LongNetHeader::LEN + MAX_FRAME_LEN + 1;

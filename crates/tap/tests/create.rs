@@ -116,13 +116,13 @@ fn offloads_follow_the_callers_cap() {
         Offloads::CSUM | Offloads::TSO,
         Offloads::CSUM | Offloads::TSO | Offloads::TSO_ECN,
         Offloads::CSUM | Offloads::USO,
-        Offloads::all(),
+        Offloads::PLAIN,
     ] {
         let mut tap = host.create(&config("tap0").offloads(cap));
         assert_eq!(tap.capabilities().receive, cap);
-        assert_eq!(tap.capabilities().send, Offloads::all(), "does not depend on the cap");
-        assert_eq!(tap.set_offloads(Offloads::all()).unwrap(), Offloads::all());
-        assert_eq!(tap.capabilities().receive, Offloads::all());
+        assert_eq!(tap.capabilities().send, Offloads::PLAIN, "does not depend on the cap");
+        assert_eq!(tap.set_offloads(Offloads::PLAIN).unwrap(), Offloads::PLAIN);
+        assert_eq!(tap.capabilities().receive, Offloads::PLAIN);
     }
     let orphan = host.create(&config("tap0").offloads(Offloads::TSO));
     assert_eq!(orphan.capabilities().receive, Offloads::empty(), "no trains without checksums");

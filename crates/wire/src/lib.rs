@@ -24,6 +24,7 @@ pub mod udp;
 
 mod bytes;
 mod flow_key;
+mod long_net_header;
 mod mac;
 mod net_header;
 mod parse;
@@ -31,6 +32,7 @@ mod parse;
 pub use bytes::{read_u16, read_u32, write_u16, write_u32};
 pub use ethernet::{EtherType, Tag};
 pub use flow_key::{FlowKey, KEY_WORDS, MAX_KEY_TAGS, TAG_DEEPER};
+pub use long_net_header::LongNetHeader;
 pub use mac::{MacAddr, ParseMacError};
 pub use net_header::{GsoType, MetadataError, NET_HEADER_LEN, NetHeader, NetHeaderFlags};
 pub use parse::{Layout, Parsed, Truncated, parse, parse_into};

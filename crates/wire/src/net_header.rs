@@ -21,6 +21,8 @@ impl NetHeaderFlags {
     pub const NEEDS_CSUM: u8 = 1;
     /// The checksum was verified by whoever delivered the frame.
     pub const DATA_VALID: u8 = 2;
+    /// The outer UDP checksum of a tunnelled train is to be completed too (Linux 6.17).
+    pub const UDP_TUNNEL_CSUM: u8 = 8;
 }
 
 /// What kind of train a frame is.
@@ -41,6 +43,12 @@ impl GsoType {
     pub const UDP_L4: Self = Self(5);
     /// Bit beside the type: the TCP train has CWR set on its first segment only (RFC 3168).
     pub const ECN: u8 = 0x80;
+    /// Bit beside the type: the train is inside a UDP tunnel over IPv4 (Linux 6.17).
+    pub const UDP_TUNNEL_IPV4: u8 = 0x20;
+    /// Bit beside the type: the train is inside a UDP tunnel over IPv6 (Linux 6.17).
+    pub const UDP_TUNNEL_IPV6: u8 = 0x40;
+    /// The bits of both tunnels; a train is in one of them at most.
+    pub const UDP_TUNNEL: u8 = Self::UDP_TUNNEL_IPV4 | Self::UDP_TUNNEL_IPV6;
 
     /// The type without the ECN bit.
     #[inline]
@@ -52,6 +60,18 @@ impl GsoType {
     #[inline]
     pub const fn has_ecn(self) -> bool {
         self.0 & Self::ECN != 0
+    }
+
+    /// The bits that say in which tunnel the train is; zero for none.
+    #[inline]
+    pub const fn tunnel(self) -> u8 {
+        self.0 & Self::UDP_TUNNEL
+    }
+
+    /// The type without the bits of a tunnel.
+    #[inline]
+    pub const fn inner(self) -> Self {
+        Self(self.0 & !Self::UDP_TUNNEL)
     }
 }
 
@@ -179,6 +199,8 @@ pub enum MetadataError {
     GsoType,
     /// A train whose packets have no payload.
     GsoSize,
+    /// A train in a tunnel whose headers do not follow each other, or that is none.
+    Tunnel,
 }
 
 impl fmt::Display for MetadataError {
@@ -187,6 +209,7 @@ impl fmt::Display for MetadataError {
             Self::Checksum => "partial checksum outside the frame",
             Self::GsoType => "unknown kind of train",
             Self::GsoSize => "train with packets of no size",
+            Self::Tunnel => "headers of a tunnelled train out of order",
         })
     }
 }

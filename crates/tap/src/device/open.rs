@@ -1,0 +1,333 @@
+//! Making and opening devices.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
+use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, TunInfo};
+
+use super::{Device, explain};
+use crate::capabilities::negotiate;
+use crate::config::NameWish;
+use crate::{
+    Capabilities, Config, CreateError, DeviceName, Flags, HeaderLen, Kind, Mismatch, Offloads,
+    Prefix, Queue, Wish, ioctl, probe,
+};
+
+impl Device {
+    /// Makes or opens the device that `config` describes, in the network namespace of the calling
+    /// thread. A device that is made is down. Takes half a millisecond, the first of a process some
+    /// twenty for a probe; closing the last queue takes as long.
+    ///
+    /// What a former user of a persistent device left behind is reset: header length, byte order,
+    /// offloads, send buffer, filters, steering, carrier.
+    ///
+    /// # Errors
+    /// [`CreateError`], which names the cause and a remedy. Nothing is left behind.
+    pub fn create(config: &Config) -> Result<Self, CreateError> {
+        let mut opener = Opener::new(config)?;
+        let first = opener.open_first()?;
+        let index = index_of(&first.name).map_err(refused(&first.name, "SIOCGIFINDEX"))?;
+        let in_use = !config.exclusive && opener.take_over(&first)?;
+        if !in_use {
+            opener.apply(&first)?;
+        }
+        let (receive, send) = opener.offloads(&first)?;
+        let capabilities = capabilities(opener.features, receive, send);
+        let name = DeviceName::from_kernel(first.name.clone());
+        let queues = opener.open_others(first)?;
+        opener.finish(&queues[0])?;
+        Ok(Self {
+            name,
+            index,
+            kind: opener.kind,
+            prefix: opener.prefix,
+            multi_queue: opener.flags.contains(Flags::MULTI_QUEUE),
+            capabilities,
+            order: (!in_use).then(|| (0..queues.len()).collect()),
+            queues: queues.into(),
+            classic_filter: false,
+        })
+    }
+
+    /// Opens more queues, as many as `config` says, of a device that is there: a multi-queue device
+    /// that is in use, or a persistent one. Changes nothing of it. [`Self::kind`],
+    /// [`Self::prefix`] and [`Self::is_multi_queue`] tell what it is, whatever `config` says.
+    ///
+    /// [`Capabilities::receive`] is then an upper bound: Linux does not tell what was agreed on.
+    ///
+    /// # Errors
+    /// [`CreateError`], [`CreateError::NotFound`] among them.
+    pub fn join(config: &Config) -> Result<Self, CreateError> {
+        let NameWish::Fixed(name) = &config.name else {
+            let what = "a numbered name is always a new device: name the one to join";
+            return Err(CreateError::Contradiction { name: config.name.to_string(), what });
+        };
+        let not_found = || CreateError::NotFound { name: name.to_string(), kind: config.kind };
+        let link = look(name.as_str()).map_err(|_| not_found())?;
+        let mut opener = Opener::new(config)?;
+        let info = opener.follow(&link)?;
+        let first = opener.open_queue(Flags::empty())?;
+        // The one that was looked at may have gone meanwhile, and this be one that was made.
+        let index = index_of(&first.name).map_err(refused(&first.name, "SIOCGIFINDEX"))?;
+        if index != link.index {
+            return Err(not_found());
+        }
+        opener.prefix = prefix_of(&first.fd, &info).map_err(bad_header(&first.name))?;
+        let receive = Offloads::DEFAULT.within(opener.prefix.net_header);
+        let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
+        let queues = opener.open_others(first)?;
+        Ok(Self {
+            name: name.clone(),
+            index,
+            kind: opener.kind,
+            prefix: opener.prefix,
+            multi_queue: info.multi_queue,
+            capabilities: capabilities(opener.features, receive, send),
+            queues: queues.into(),
+            order: None,
+            classic_filter: false,
+        })
+    }
+}
+
+/// A file that is a queue, and the name that its device has.
+struct Opened {
+    fd: OwnedFd,
+    name: String,
+}
+
+/// Opens files as queues of one device.
+struct Opener<'a> {
+    config: &'a Config,
+    /// What the kernel knows.
+    features: Flags,
+    /// The flags that are used: those of `config`, but for what was adapted.
+    flags: Flags,
+    kind: Kind,
+    prefix: Prefix,
+}
+
+impl<'a> Opener<'a> {
+    fn new(config: &'a Config) -> Result<Self, CreateError> {
+        let name = config.name.as_str();
+        if let Some(what) = config.contradiction() {
+            return Err(CreateError::Contradiction { name: name.to_owned(), what });
+        }
+        let fd = ioctl::open_tun().map_err(CreateError::open)?;
+        let features = ioctl::features(&fd).map_err(refused(name, "TUNGETFEATURES"))?;
+        let has_backpressure = features.contains(Flags::BACKPRESSURE);
+        let mut flags = config.flags();
+        flags.set(
+            Flags::BACKPRESSURE,
+            config.backpressure == Wish::Required
+                || config.backpressure == Wish::IfAvailable && has_backpressure,
+        );
+        // Linux ignores flags that it does not know, so this is the only way to be told.
+        match explain::unsupported(name, flags.difference(features)) {
+            Some(error) => Err(error),
+            None => Ok(Self { config, features, flags, kind: config.kind, prefix: config.prefix }),
+        }
+    }
+
+    /// Opens the first queue. A device that is there and differs is followed when that is wanted.
+    fn open_first(&mut self) -> Result<Opened, CreateError> {
+        let exclusive = if self.config.exclusive { Flags::TUN_EXCL } else { Flags::empty() };
+        let may_follow = self.config.follow_existing && self.config.queues.get() == 1;
+        match self.open_queue(exclusive) {
+            Err(CreateError::Mismatch { what, .. }) if may_follow && what.is_of_queues() => {
+                self.flags.toggle(Flags::MULTI_QUEUE);
+                self.open_queue(exclusive)
+            }
+            Err(CreateError::StaleFilter { .. }) => {
+                self.clear_stale_filter()?;
+                self.open_queue(exclusive)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a file and makes it the next queue of the device.
+    fn open_queue(&self, exclusive: Flags) -> Result<Opened, CreateError> {
+        self.open_queue_of(self.config.name.as_str(), exclusive)
+    }
+
+    fn open_queue_of(&self, name: &str, exclusive: Flags) -> Result<Opened, CreateError> {
+        let fd = ioctl::open_tun().map_err(CreateError::open)?;
+        if let Some(index) = self.config.index {
+            ioctl::set_index(&fd, index.get()).map_err(refused(name, "TUNSETIFINDEX"))?;
+        }
+        let flags = self.flags | exclusive;
+        let name = ioctl::attach(&fd, name, flags)
+            .map_err(|errno| explain::attach_error(self.config, self.kind, flags, errno))?;
+        // Linux reports success even when it made the file no queue: see `StaleFilter`.
+        match ioctl::interface(&fd) {
+            Ok(_) => Ok(Opened { fd, name }),
+            Err(Errno::BADFD) => Err(CreateError::StaleFilter { name }),
+            Err(errno) => Err(refused(&name, "TUNGETIFF")(errno)),
+        }
+    }
+
+    /// Takes the classic filter away that a former user left on a persistent device. Without
+    /// protocol information Linux does not try to attach it, and so the file becomes a queue.
+    fn clear_stale_filter(&self) -> Result<(), CreateError> {
+        let without = Opener { flags: self.flags | Flags::NO_PI, ..*self };
+        let Opened { fd, name } = without.open_queue(Flags::empty())?;
+        ioctl::detach_classic_filter(&fd).map_err(refused(&name, "TUNDETACHFILTER"))
+    }
+
+    /// The first queue, and as many more as are wanted.
+    fn open_others(&self, first: Opened) -> Result<Vec<Queue>, CreateError> {
+        let mut queues = vec![Queue::new(first.fd, self.kind, self.prefix)];
+        for _ in 1..self.config.queues.get() {
+            let Opened { fd, .. } = self.open_queue_of(&first.name, Flags::empty())?;
+            queues.push(Queue::new(fd, self.kind, self.prefix));
+        }
+        Ok(queues)
+    }
+
+    /// Follows what the device is, as `link` shows it.
+    fn follow(&mut self, link: &Link) -> Result<TunInfo, CreateError> {
+        let Some(info) = link.tun else {
+            let what = Mismatch::OtherDriver { kind: link.kind.clone() };
+            return Err(CreateError::Mismatch { name: link.name.clone(), what });
+        };
+        self.kind = explain::kind_of(&info);
+        self.flags.remove(Flags::TAP | Flags::TUN);
+        self.flags.insert(self.kind.flag());
+        self.flags.set(Flags::MULTI_QUEUE, info.multi_queue);
+        // The first who opens a persistent device gives it these, so they must be its own.
+        self.flags.set(Flags::NO_PI, !info.packet_info);
+        self.flags.set(Flags::VNET_HDR, info.net_header);
+        Ok(info)
+    }
+
+    /// Resets what a device that was there keeps from its former user. Answers true when another
+    /// program uses it: then nothing is reset, and it must be as wanted.
+    fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
+        let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
+        let count = info.queues.unwrap_or(1) + info.disabled_queues.unwrap_or(0);
+        if count > 1 {
+            return self.must_be_as_wanted(first, &info).map(|()| true);
+        }
+        let (refused, fd) = (|call| refused(&first.name, call), &first.fd);
+        let steering = ioctl::set_steering(fd, None).or_else(unknown_call);
+        steering.map_err(refused("TUNSETSTEERINGEBPF"))?;
+        let filter = ioctl::set_filter(fd, None).or_else(unknown_call);
+        filter.map_err(refused("TUNSETFILTEREBPF"))?;
+        if self.kind == Kind::Tap {
+            ioctl::set_tx_filter(fd, &[], false).map_err(refused("TUNSETTXFILTER"))?;
+            ioctl::detach_classic_filter(fd).map_err(refused("TUNDETACHFILTER"))?;
+        }
+        let carrier = ioctl::set_carrier(fd, self.config.carrier).or_else(unknown_call);
+        carrier.map_err(refused("TUNSETCARRIER"))?;
+        Ok(false)
+    }
+
+    /// Linux ignores the flags of further files, so frames would be misunderstood by either side.
+    fn must_be_as_wanted(&self, first: &Opened, info: &TunInfo) -> Result<(), CreateError> {
+        let is = prefix_of(&first.fd, info).map_err(bad_header(&first.name))?;
+        if is == self.prefix {
+            return Ok(());
+        }
+        Err(CreateError::InUse { name: first.name.clone(), is, wanted: self.prefix })
+    }
+
+    /// Sets what the configuration says and a persistent device keeps.
+    fn apply(&self, first: &Opened) -> Result<(), CreateError> {
+        let (refused, fd) = (|call| refused(&first.name, call), &first.fd);
+        if self.prefix.net_header != HeaderLen::None {
+            let len = self.prefix.net_header.bytes();
+            ioctl::set_header_len(fd, len).map_err(refused("TUNSETVNETHDRSZ"))?;
+            let little = ioctl::set_little_endian(fd, false).or_else(unknown_call);
+            little.map_err(refused("TUNSETVNETLE"))?;
+            // A kernel that refuses cannot have been told otherwise.
+            let big = ioctl::set_big_endian(fd, false).or_else(unknown_call);
+            big.map_err(refused("TUNSETVNETBE"))?;
+        }
+        let send_buffer_len = self.config.send_buffer_len;
+        ioctl::set_send_buffer_len(fd, send_buffer_len).map_err(refused("TUNSETSNDBUF"))?;
+        match self.config.link_type {
+            Some(link_type) => {
+                let outcome = ioctl::set_link_type(fd, link_type.0);
+                outcome.map_err(|errno| explain::link_type_error(&first.name, errno))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What may be left undone in frames that are received, and in those that are sent. Without a
+    /// header that is nothing, and must be set too: a persistent device would go on with the
+    /// offloads of its former user.
+    fn offloads(&self, first: &Opened) -> Result<(Offloads, Offloads), CreateError> {
+        let possible = Offloads::all().within(self.prefix.net_header);
+        let set = |cap| negotiate(&first.fd, cap).map_err(refused(&first.name, "TUNSETOFFLOAD"));
+        let send = match probe::kernel() {
+            Ok(kernel) => kernel.send.intersection(possible),
+            Err(_) => set(possible)?,
+        };
+        Ok((set(self.config.offloads.intersection(possible))?, send))
+    }
+
+    /// What must come last, because it outlives a failure.
+    fn finish(&self, first: &Queue) -> Result<(), CreateError> {
+        let refused = |call| refused(self.config.name.as_str(), call);
+        if let Some(user) = self.config.owner {
+            ioctl::set_owner(first, user).map_err(refused("TUNSETOWNER"))?;
+        }
+        if let Some(group) = self.config.group {
+            ioctl::set_group(first, group).map_err(refused("TUNSETGROUP"))?;
+        }
+        match self.config.persistent {
+            Some(on) => ioctl::set_persistent(first, on).map_err(refused("TUNSETPERSIST")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What lies in front of each frame of a device that is there.
+pub(super) fn prefix_of(fd: impl AsFd, info: &TunInfo) -> rustix::io::Result<Prefix> {
+    let net_header = if info.net_header {
+        // Linux takes any length; behind one that is none of ours, nothing could be found.
+        HeaderLen::from_bytes(ioctl::header_len(fd)?).ok_or(Errno::PROTO)?
+    } else {
+        HeaderLen::None
+    };
+    Ok(Prefix { packet_info: info.packet_info, net_header })
+}
+
+/// What holds for one device.
+pub(super) const fn capabilities(
+    features: Flags,
+    receive: Offloads,
+    send: Offloads,
+) -> Capabilities {
+    let has_tunnels = receive.union(send).intersects(Offloads::TUNNEL);
+    let longest_header = if has_tunnels { HeaderLen::Tunnel } else { HeaderLen::V1 };
+    Capabilities { features, longest_header, receive, send }
+}
+
+/// The interface called `name` in the namespace of the calling thread.
+pub(super) fn look(name: &str) -> Result<Link, LinkError> {
+    Netlink::open(&Namespace::current()?)?.link(name)
+}
+
+/// Index of the interface called `name` in the namespace of the calling thread. Any socket will do.
+fn index_of(name: &str) -> rustix::io::Result<u32> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    netdevice::name_to_index(socket, name)
+}
+
+/// A call that a kernel does not know resets nothing, and there is nothing to reset.
+fn unknown_call(errno: Errno) -> rustix::io::Result<()> {
+    if errno == Errno::INVAL { Ok(()) } else { Err(errno) }
+}
+
+pub(super) fn bad_header(name: &str) -> impl Fn(Errno) -> CreateError {
+    refused(name, "TUNGETVNETHDRSZ, a header that is not of 10, 12, 20 or 24 bytes")
+}
+
+pub(super) fn refused(name: &str, call: &'static str) -> impl Fn(Errno) -> CreateError {
+    move |errno| CreateError::Ioctl { name: name.to_owned(), call, source: errno.into() }
+}

@@ -1,0 +1,151 @@
+//! Queues that another program opened and handed over.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use tapswitch_netlink::Link;
+
+use super::Device;
+use super::open::{bad_header, capabilities, look, refused};
+use crate::{
+    CreateError, DeviceName, Flags, HeaderLen, Kind, Offloads, Prefix, Queue, ioctl, probe,
+};
+
+impl Device {
+    /// Takes over one queue that another program opened; see [`Self::from_fds`].
+    ///
+    /// # Errors
+    /// As [`Self::from_fds`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, CreateError> {
+        Self::from_fds(vec![fd])
+    }
+
+    /// Takes over queues that another program opened, such as file descriptors that were inherited
+    /// or received over a Unix socket. They become non-blocking, for whoever shares them too; the
+    /// rest of the device stays as it is. So [`Capabilities::receive`](crate::Capabilities) is an
+    /// upper bound.
+    ///
+    /// Whether there is protocol information in front of frames is to be seen over netlink alone.
+    /// So the interface must be in the calling thread's network namespace, or the program have
+    /// `CAP_NET_ADMIN`; otherwise see [`Self::from_fds_with`].
+    ///
+    /// # Errors
+    /// [`CreateError::NotAQueue`], [`CreateError::SeveralDevices`], [`CreateError::UnknownPrefix`].
+    pub fn from_fds(fds: Vec<OwnedFd>) -> Result<Self, CreateError> {
+        let passed = Passed::check(&fds)?;
+        let link = passed.link(&fds[0])?;
+        let info = link.tun.unwrap_or_default();
+        passed.into_device(fds, info.packet_info, link.index)
+    }
+
+    /// As [`Self::from_fds`], for a program that was told by whoever opened the files whether there
+    /// is protocol information in front of frames. [`Self::index`] is zero then.
+    ///
+    /// # Errors
+    /// [`CreateError::NotAQueue`], [`CreateError::SeveralDevices`].
+    pub fn from_fds_with(fds: Vec<OwnedFd>, packet_info: bool) -> Result<Self, CreateError> {
+        Passed::check(&fds)?.into_device(fds, packet_info, 0)
+    }
+}
+
+/// What all the file descriptors agree on.
+#[derive(Debug, PartialEq, Eq)]
+struct Passed {
+    name: String,
+    kind: Kind,
+    /// Of `TUNGETIFF`, but for what differs by queue.
+    flags: Flags,
+    mac: [u8; 6],
+}
+
+impl Passed {
+    /// Checks that all `fds` are queues of one device.
+    fn check(fds: &[OwnedFd]) -> Result<Self, CreateError> {
+        let Some((first, others)) = fds.split_first() else {
+            let what = "none was given; pass one at least";
+            return Err(CreateError::NotAQueue { fd: -1, what });
+        };
+        let found = Self::of(first)?;
+        for other in others {
+            let other = Self::of(other)?;
+            if other != found {
+                return Err(CreateError::SeveralDevices { first: found.name, other: other.name });
+            }
+        }
+        Ok(found)
+    }
+
+    fn of(fd: &OwnedFd) -> Result<Self, CreateError> {
+        let not_a_queue = |what| CreateError::NotAQueue { fd: fd.as_raw_fd(), what };
+        let (name, flags) = ioctl::interface(fd).map_err(|errno| match errno {
+            Errno::BADFD => not_a_queue("it is no queue of a device, or the device was deleted"),
+            _ => not_a_queue("it is no open /dev/net/tun"),
+        })?;
+        let kind = Kind::from_flags(flags).ok_or(not_a_queue("it is neither tap nor tun"))?;
+        let (_, address) = ioctl::hardware_address(fd).map_err(refused(&name, "SIOCGIFHWADDR"))?;
+        let [a, b, c, d, e, f, ..] = address;
+        let flags = flags.difference(Flags::DETACH_QUEUE | Flags::NO_PI);
+        Ok(Self { name, kind, flags, mac: [a, b, c, d, e, f] })
+    }
+
+    /// The interface, where it is or else where the caller is.
+    fn link(&self, fd: &OwnedFd) -> Result<Link, CreateError> {
+        let unknown = |what| CreateError::UnknownPrefix { name: self.name.clone(), what };
+        let link = match ioctl::device_namespace(fd) {
+            Ok(namespace) => super::look_in(namespace, &self.name),
+            Err(_) => look(&self.name),
+        };
+        let link = link.map_err(|error| unknown(error.to_string()))?;
+        // Without the privilege to look where it is, this may be another of the same name.
+        if self.is(&link) {
+            return Ok(link);
+        }
+        Err(unknown("the interface of that name is another".to_owned()))
+    }
+
+    fn is(&self, link: &Link) -> bool {
+        let Some(info) = &link.tun else { return false };
+        super::explain::kind_of(info) == self.kind
+            && info.net_header == self.flags.contains(Flags::VNET_HDR)
+            && info.multi_queue == self.flags.contains(Flags::MULTI_QUEUE)
+            && info.persistent == self.flags.contains(Flags::PERSIST)
+            && link.mac.unwrap_or_default() == self.mac
+    }
+
+    fn into_device(
+        self,
+        fds: Vec<OwnedFd>,
+        packet_info: bool,
+        index: u32,
+    ) -> Result<Device, CreateError> {
+        let name = self.name.as_str();
+        let net_header = if self.flags.contains(Flags::VNET_HDR) {
+            let len = ioctl::header_len(&fds[0]).map_err(bad_header(name))?;
+            HeaderLen::from_bytes(len).ok_or(Errno::PROTO).map_err(bad_header(name))?
+        } else {
+            HeaderLen::None
+        };
+        let prefix = Prefix { packet_info, net_header };
+        let features = ioctl::features(&fds[0]).map_err(refused(name, "TUNGETFEATURES"))?;
+        let receive = Offloads::DEFAULT.within(net_header);
+        let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
+        for fd in &fds {
+            let flags = rustix::fs::fcntl_getfl(fd).map_err(refused(name, "F_GETFL"))?;
+            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
+                .map_err(refused(name, "F_SETFL"))?;
+        }
+        let queue = |fd| Queue::new(fd, self.kind, prefix);
+        Ok(Device {
+            index,
+            kind: self.kind,
+            prefix,
+            multi_queue: self.flags.contains(Flags::MULTI_QUEUE),
+            capabilities: capabilities(features, receive, send),
+            queues: fds.into_iter().map(queue).collect(),
+            order: None,
+            classic_filter: false,
+            name: DeviceName::from_kernel(self.name),
+        })
+    }
+}

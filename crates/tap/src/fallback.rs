@@ -1,0 +1,231 @@
+//! What to do when a kernel refuses trains that it was found to understand.
+//!
+//! Some releases (6.6.44 and 6.10.3, mended by commit 89add40066f9) refuse valid trains of some
+//! shapes with `EINVAL`. Giving up all trains for that costs most of the speed, and giving one type
+//! up for ever does so for one odd frame. So each type is withdrawn for itself, and tried again
+//! after a number of trains: no clock is needed.
+
+use tapswitch_wire::{GsoType, NetHeader};
+
+use crate::Offloads;
+
+/// Which types of trains a sender may send whole at the moment. It belongs to one sender and one
+/// device; clones start from the same state and go their own ways.
+///
+/// ```
+/// use tapswitch_tap::{GsoType, NetHeader, Offloads, SendFallback};
+///
+/// let train = NetHeader { gso_type: GsoType::UDP_L4, gso_size: 1000, ..NetHeader::PLAIN };
+/// let mut fallback = SendFallback::new(Offloads::PLAIN);
+/// assert!(fallback.permits(&train));
+/// // The send was answered `SendError::Rejected`, though the header fits the frame:
+/// fallback.refused(&train);
+/// assert!(!fallback.permits(&train), "cut it");
+/// assert!(fallback.permits(&NetHeader { gso_type: GsoType::TCPV4, ..train }), "others go on");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendFallback {
+    send: Offloads,
+    /// TCP over IPv4, TCP over IPv6, UDP, and all inside tunnels.
+    states: [State; TYPE_COUNT],
+}
+
+/// Where one type of train stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    /// Trains to be cut until one is tried again; zero when it may be sent.
+    cut: u32,
+    /// Trains that were to be cut the last time it was withdrawn; zero before.
+    last: u32,
+}
+
+impl SendFallback {
+    /// Starts with all that the kernel understands: `send` of
+    /// [`Capabilities`](crate::Capabilities).
+    #[must_use]
+    pub const fn new(send: Offloads) -> Self {
+        Self { send, states: [State { cut: 0, last: 0 }; TYPE_COUNT] }
+    }
+
+    /// Whether a frame with this metadata may be sent as it is; otherwise cut it. Ask once for each
+    /// train: a type that was withdrawn is permitted again after it was asked for often enough.
+    #[inline]
+    pub fn permits(&mut self, header: &NetHeader) -> bool {
+        let Some(needed) = needed(header.gso_type) else { return false };
+        if !self.send.contains(needed) {
+            return false;
+        }
+        !header.is_train() || self.turn(header.gso_type)
+    }
+
+    /// Tells that a train of this type was [refused](crate::SendError::Rejected). Its type is
+    /// withdrawn: for 64 trains the first time, and for twice as many as the last time whenever the
+    /// train that was tried again is refused too, up to a million.
+    ///
+    /// Call it only when the header fits the frame ([`NetHeader::check`] and the parser agree):
+    /// a frame that lies is refused by every kernel.
+    #[cold]
+    pub fn refused(&mut self, header: &NetHeader) {
+        if let Some(state) = self.state(header.gso_type) {
+            let cut = (state.last * 2).clamp(FIRST_CUT_COUNT, MAX_CUT_COUNT);
+            *state = State { cut, last: cut };
+        }
+    }
+
+    /// Tells that a train of this type was taken, so that a later refusal counts as the first. It
+    /// is enough to call it while [`Self::is_degraded`].
+    #[inline]
+    pub fn accepted(&mut self, header: &NetHeader) {
+        if let Some(state) = self.state(header.gso_type) {
+            *state = State::default();
+        }
+    }
+
+    /// True when a type was refused and not taken since.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.states.iter().any(|state| state.last != 0)
+    }
+
+    /// What may be sent now.
+    #[must_use]
+    pub fn current(&self) -> Offloads {
+        let withdrawn = [Offloads::TSO4, Offloads::TSO6, Offloads::USO, Offloads::TUNNEL]
+            .into_iter()
+            .zip(&self.states)
+            .filter(|(_, state)| state.cut != 0)
+            .fold(Offloads::empty(), |all, (offloads, _)| all | offloads);
+        self.send.difference(withdrawn)
+    }
+
+    fn turn(&mut self, gso_type: GsoType) -> bool {
+        match self.state(gso_type) {
+            Some(State { cut: 0, .. }) => true,
+            Some(state) => {
+                state.cut -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn state(&mut self, gso_type: GsoType) -> Option<&mut State> {
+        let index = match (gso_type.tunnel(), gso_type.inner().kind()) {
+            (0, GsoType::TCPV4) => 0,
+            (0, GsoType::TCPV6) => 1,
+            (0, GsoType::UDP_L4) => 2,
+            (0, _) => return None,
+            _ => 3,
+        };
+        self.states.get_mut(index)
+    }
+}
+
+/// What a frame of this type needs; `None` for a type that no kernel understands.
+#[inline]
+fn needed(gso_type: GsoType) -> Option<Offloads> {
+    let mut needed = match gso_type.inner().kind() {
+        GsoType::NONE => return Some(Offloads::empty()),
+        GsoType::TCPV4 => Offloads::TSO4,
+        GsoType::TCPV6 => Offloads::TSO6,
+        GsoType::UDP_L4 => Offloads::USO,
+        _ => return None,
+    };
+    if gso_type.has_ecn() {
+        needed |= Offloads::TSO_ECN;
+    }
+    if gso_type.tunnel() != 0 {
+        needed |= Offloads::UDP_TUNNEL;
+    }
+    Some(needed)
+}
+
+/// Length of [`SendFallback::states`].
+const TYPE_COUNT: usize = 4;
+/// Trains to be cut after the first refusal: few enough that one odd frame costs nothing.
+const FIRST_CUT_COUNT: u32 = 64;
+/// At 64 KiB each, some 64 GB go by before a type that never works costs one more failed write.
+const MAX_CUT_COUNT: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train(gso_type: u8) -> NetHeader {
+        NetHeader { gso_type: GsoType(gso_type), gso_size: 1000, ..NetHeader::PLAIN }
+    }
+
+    fn cuts_until_permitted(fallback: &mut SendFallback, header: &NetHeader) -> u32 {
+        let mut cuts = 0;
+        while !fallback.permits(header) {
+            cuts += 1;
+        }
+        cuts
+    }
+
+    #[test]
+    fn a_refused_type_is_withdrawn_alone() {
+        let types = [
+            GsoType::TCPV4.0,
+            GsoType::TCPV6.0,
+            GsoType::UDP_L4.0,
+            GsoType::TCPV4.0 | GsoType::UDP_TUNNEL_IPV6,
+        ];
+        for refused in types {
+            let mut fallback = SendFallback::new(Offloads::DEFAULT);
+            assert!(!fallback.is_degraded());
+            fallback.refused(&train(refused));
+            assert!(fallback.is_degraded());
+            for gso_type in types {
+                assert_eq!(fallback.permits(&train(gso_type)), gso_type != refused);
+            }
+            assert!(fallback.permits(&NetHeader::PLAIN));
+            assert_ne!(fallback.current(), Offloads::DEFAULT);
+            assert!(fallback.current().contains(Offloads::CSUM));
+        }
+    }
+
+    #[test]
+    fn it_is_tried_again_after_longer_and_longer() {
+        let udp = train(GsoType::UDP_L4.0);
+        let mut fallback = SendFallback::new(Offloads::PLAIN);
+        let mut waits = Vec::new();
+        for _ in 0..16 {
+            fallback.refused(&udp);
+            waits.push(cuts_until_permitted(&mut fallback, &udp));
+        }
+        assert_eq!(waits[..4], [64, 128, 256, 512]);
+        assert_eq!(waits[14..], [1 << 20, 1 << 20]);
+    }
+
+    #[test]
+    fn what_is_taken_again_is_forgiven() {
+        let udp = train(GsoType::UDP_L4.0);
+        let mut fallback = SendFallback::new(Offloads::PLAIN);
+        for _ in 0..2 {
+            fallback.refused(&udp);
+            assert_eq!(cuts_until_permitted(&mut fallback, &udp), 64);
+            fallback.accepted(&udp);
+            assert!(!fallback.is_degraded());
+            assert_eq!(fallback.current(), Offloads::PLAIN);
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_never_understood_is_never_permitted() {
+        let tcp_only = Offloads::CSUM | Offloads::TSO;
+        let mut fallback = SendFallback::new(tcp_only);
+        assert!(fallback.permits(&train(GsoType::TCPV6.0)));
+        for gso_type in [
+            GsoType::UDP_L4.0,
+            GsoType::UDP.0,
+            GsoType::TCPV4.0 | GsoType::ECN,
+            GsoType::TCPV4.0 | GsoType::UDP_TUNNEL_IPV4,
+            2,
+        ] {
+            assert!(!fallback.permits(&train(gso_type)), "{gso_type:#x}");
+        }
+        assert_eq!(fallback.current(), tcp_only);
+        assert!(!fallback.is_degraded());
+    }
+}

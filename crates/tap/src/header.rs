@@ -1,0 +1,150 @@
+//! What travels in front of each frame: protocol information, then a virtio network header.
+
+use std::fmt;
+
+use tapswitch_wire::EtherType;
+
+/// Length of the virtio network header in front of each frame (virtio 1.2 §5.1.6,
+/// `TUNSETVNETHDRSZ`). Linux takes any length from 10 bytes on; these are the ones that mean
+/// something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HeaderLen {
+    /// No header (no `IFF_VNET_HDR`): every frame complete, none longer than the MTU.
+    None,
+    /// 10 bytes, `struct virtio_net_hdr`: what virtio before 1.0 used, and what Linux starts with.
+    /// The frame behind it is 2 bytes off.
+    Legacy,
+    /// 12 bytes, `struct virtio_net_hdr_v1`: [`NetHeader`](crate::NetHeader). The extra
+    /// `num_buffers` is always zero.
+    #[default]
+    V1,
+    /// 20 bytes, `struct virtio_net_hdr_v1_hash`: room for a hash, which Linux leaves zero.
+    Hash,
+    /// 24 bytes, `struct virtio_net_hdr_v1_hash_tunnel`:
+    /// [`LongNetHeader`](crate::LongNetHeader). Trains inside UDP tunnels need it
+    /// (Linux 6.17).
+    Tunnel,
+}
+
+impl HeaderLen {
+    /// All lengths, shortest first.
+    pub const ALL: [Self; 5] = [Self::None, Self::Legacy, Self::V1, Self::Hash, Self::Tunnel];
+
+    /// The length in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Legacy => 10,
+            Self::V1 => 12,
+            Self::Hash => 20,
+            Self::Tunnel => 24,
+        }
+    }
+
+    /// The length of so many bytes, or `None` when it is none of these.
+    #[must_use]
+    pub fn from_bytes(len: usize) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.bytes() == len)
+    }
+}
+
+/// What lies in front of the frame in a buffer: `[protocol information][network header][frame]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    /// Four bytes of [`PacketInfo`] come first.
+    pub packet_info: bool,
+    /// Then the network header.
+    pub net_header: HeaderLen,
+}
+
+impl Prefix {
+    /// Where the network header starts, in bytes.
+    #[must_use]
+    pub const fn net_header_offset(self) -> usize {
+        if self.packet_info { PacketInfo::LEN } else { 0 }
+    }
+
+    /// Length of it all in bytes: where the frame starts.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not of a collection")]
+    pub const fn len(self) -> usize {
+        self.net_header_offset() + self.net_header.bytes()
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let info =
+            if self.packet_info { "protocol information" } else { "no protocol information" };
+        match self.net_header.bytes() {
+            0 => write!(f, "{info} and no network header"),
+            len => write!(f, "{info} and a network header of {len} bytes"),
+        }
+    }
+}
+
+/// What leads each frame without `IFF_NO_PI` (`struct tun_pi`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketInfo {
+    /// In what was received: the buffer was too short and the frame is cut (`TUN_PKT_STRIP`).
+    /// Linux looks at no flag in what is sent.
+    pub cut: bool,
+    /// What the packet is. A tun device needs it in what is sent; a tap device takes it from the
+    /// frame instead.
+    pub protocol: EtherType,
+}
+
+impl PacketInfo {
+    /// Length in bytes.
+    pub const LEN: usize = 4;
+    const CUT: u16 = 1;
+
+    /// Reads it. The flags are in the machine's byte order, the protocol in the network's.
+    #[must_use]
+    pub const fn decode(bytes: &[u8; Self::LEN]) -> Self {
+        let [f0, f1, p0, p1] = *bytes;
+        Self {
+            cut: u16::from_ne_bytes([f0, f1]) & Self::CUT != 0,
+            protocol: EtherType(u16::from_be_bytes([p0, p1])),
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn encode(self) -> [u8; Self::LEN] {
+        let [f0, f1] = if self.cut { Self::CUT } else { 0 }.to_ne_bytes();
+        let [p0, p1] = self.protocol.0.to_be_bytes();
+        [f0, f1, p0, p1]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_and_its_bytes_are_two_names_of_one() {
+        for len in HeaderLen::ALL {
+            assert_eq!(HeaderLen::from_bytes(len.bytes()), Some(len));
+        }
+        assert_eq!(HeaderLen::from_bytes(11), None);
+    }
+
+    #[test]
+    fn protocol_information_comes_first() {
+        let prefix = Prefix { packet_info: true, net_header: HeaderLen::Tunnel };
+        assert_eq!((prefix.net_header_offset(), prefix.len()), (4, 28));
+        let plain = Prefix { packet_info: false, net_header: HeaderLen::None };
+        assert_eq!((plain.net_header_offset(), plain.len()), (0, 0));
+    }
+
+    #[test]
+    fn protocol_information_survives_a_round_trip() {
+        for cut in [false, true] {
+            let info = PacketInfo { cut, protocol: EtherType::IPV6 };
+            assert_eq!(PacketInfo::decode(&info.encode()), info);
+        }
+        assert_eq!(PacketInfo { cut: false, protocol: EtherType::IPV4 }.encode(), [0, 0, 8, 0]);
+    }
+}

@@ -1,0 +1,56 @@
+//! Destination addresses that a tap device lets through.
+
+use tapswitch_wire::MacAddr;
+
+/// Destination addresses that the kernel may send to a tap device; frames for others are dropped
+/// before they are queued, and count on `tx_dropped`.
+///
+/// Linux compares eight addresses. Multicast addresses beyond these pass by a hash of six bits, so
+/// that some others pass too; unicast addresses beyond these cannot be had. The broadcast address
+/// passes only when it is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TxFilter {
+    addresses: Vec<MacAddr>,
+    all_multicast: bool,
+}
+
+impl TxFilter {
+    /// Number of addresses that are compared (`FLT_EXACT_COUNT` in `drivers/net/tun.c`).
+    pub const EXACT_COUNT: usize = 8;
+
+    /// Lets these through.
+    #[must_use]
+    pub fn new(addresses: impl IntoIterator<Item = MacAddr>) -> Self {
+        Self { addresses: addresses.into_iter().collect(), all_multicast: false }
+    }
+
+    /// Lets every multicast and broadcast frame through besides.
+    #[must_use]
+    pub fn all_multicast(mut self, on: bool) -> Self {
+        self.all_multicast = on;
+        self
+    }
+
+    /// The addresses in the order that suits the kernel, unicast first; and the flag.
+    pub(crate) fn arranged(&self) -> (Vec<MacAddr>, bool) {
+        let mut addresses = self.addresses.clone();
+        addresses.sort_by_key(|address| address.is_multicast());
+        addresses.dedup();
+        (addresses, self.all_multicast)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unicast_addresses_come_first() {
+        let unicast = |last| MacAddr([2, 0, 0, 0, 0, last]);
+        let multicast = |last| MacAddr([1, 0, 0x5e, 0, 0, last]);
+        let filter = TxFilter::new([multicast(1), unicast(1), multicast(2), unicast(2)]);
+        let (addresses, all) = filter.all_multicast(true).arranged();
+        assert_eq!(addresses, [unicast(1), unicast(2), multicast(1), multicast(2)]);
+        assert!(all);
+    }
+}
