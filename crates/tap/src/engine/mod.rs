@@ -1,0 +1,269 @@
+//! Engines: ways to move frames between a queue and memory, behind one type.
+//!
+//! | engine | moves frames by | needs | choose it |
+//! |---|---|---|---|
+//! | [`Drain`] | one read(2) or write(2) each | nothing | always, unless you measured |
+//!
+//! **The contract**, the same for all:
+//!
+//! - [`Engine::recv`] replaces what a [`Burst`] holds by the frames that wait, until there are no
+//!   more (`EAGAIN`) or the burst is full. It never blocks and never allocates. No frame is handed
+//!   over in part.
+//! - [`Engine::send`] sends frames in the order given, and says of each one that was not sent why.
+//!   A frame that is refused for its own sake does not hold up the others. A queue that is full or
+//!   gone ends the call, and the answer says where: what follows was not tried, so one can go on
+//!   from there, and the order is kept.
+//! - The memory of frames is the caller's, and free again when a call returns.
+//! - [`Engine::flush`] sets off what an engine may have kept back to join it with more. Call it
+//!   after the last send of a round. [`Engine::wait`] does it too.
+//! - [`Engine::wait`] sleeps until there may be something to receive; the same is had from poll(2),
+//!   epoll(7) or tokio's `AsyncFd` by the descriptor of [`AsFd`]: flush, then wait until it is
+//!   readable, then receive until a burst stays empty.
+//!
+//! **Why an enum and not a trait.** The set is closed: there are no other ways into a tun file. An
+//! enum keeps `send` generic over iterators, so that frames pass from a burst without a list being
+//! made, needs no type parameter in everything that has a port, and costs one branch per burst.
+
+mod drain;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use thiserror::Error;
+
+pub use drain::Drain;
+
+use crate::frame::Framing;
+use crate::{Burst, Outgoing, Queue, RecvError, SendError};
+
+/// A queue with a way to move frames. See the module's text for the contract.
+///
+/// ```no_run
+/// use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tap = Device::create(&Config::new("tap0".parse()?))?;
+/// let queue = tap.into_queues().remove(0);
+/// let mut engine = Engine::open(queue, EngineKind::Auto)?;
+/// let mut burst = Burst::new(engine.burst_size());
+/// loop {
+///     engine.wait(None)?;
+///     while engine.recv(&mut burst)? > 0 {
+///         for mut frame in &mut burst {
+///             println!("{} bytes, {:?}", frame.bytes_mut().len(), frame.header());
+///         }
+///         for refused in engine.send(&burst).refused {
+///             println!("frame {}: {}", refused.index, refused.error);
+///         }
+///     }
+///     engine.flush()?;
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Engine {
+    /// read(2) and write(2).
+    Drain(Drain),
+}
+
+/// Which [`Engine`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// The one that measured fastest: [`Self::Drain`].
+    #[default]
+    Auto,
+    /// [`Drain`].
+    Drain,
+}
+
+impl Engine {
+    /// Puts an engine on `queue`.
+    ///
+    /// # Errors
+    /// [`OpenError`], which holds the queue, when this machine does not have that engine. `Auto`
+    /// and `Drain` never fail.
+    pub fn open(queue: Queue, kind: EngineKind) -> Result<Self, OpenError> {
+        match kind {
+            EngineKind::Auto | EngineKind::Drain => Ok(Self::Drain(Drain::new(queue))),
+        }
+    }
+
+    /// Replaces what `burst` holds by the frames that wait, until there are no more or it is full.
+    /// Answers how many; with 0 there is nothing now.
+    ///
+    /// # Errors
+    /// [`RecvError::Gone`], or [`RecvError::Lost`] once for each frame that was lost. Frames that
+    /// were received before are handed over first and the error by the next call.
+    #[inline]
+    pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
+        match self {
+            Self::Drain(engine) => engine.recv(burst),
+        }
+    }
+
+    /// Sends `frames` in order: a [`Burst`] (`&burst`), some of its frames
+    /// (`burst.iter().filter(..)`), or [`Outgoing`] frames from anywhere. The answer says which
+    /// were not sent.
+    #[inline]
+    pub fn send<'a, I>(&mut self, frames: I) -> Sent<'_>
+    where
+        I: IntoIterator,
+        I::Item: Into<Outgoing<'a>>,
+    {
+        match self {
+            Self::Drain(engine) => engine.send(frames),
+        }
+    }
+
+    /// Sets off what was sent. Without effect on engines that keep nothing back.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    #[inline]
+    pub fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Drain(_) => Ok(()),
+        }
+    }
+
+    /// Flushes, then sleeps until there may be something to receive, for `timeout` at most (`None`:
+    /// for ever). Answers `false` when the time is over. True also when the device was deleted:
+    /// [`Self::recv`] says so.
+    ///
+    /// # Errors
+    /// `EINTR` when a signal handler ran ([`io::ErrorKind::Interrupted`]).
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.flush()?;
+        match self {
+            Self::Drain(engine) => engine.wait(timeout),
+        }
+    }
+
+    /// The kind of this engine, never `Auto`.
+    pub fn kind(&self) -> EngineKind {
+        match self {
+            Self::Drain(_) => EngineKind::Drain,
+        }
+    }
+
+    /// The size of burst that suits this engine.
+    pub fn burst_size(&self) -> crate::BurstSize {
+        match self {
+            Self::Drain(_) => crate::BurstSize::DEFAULT,
+        }
+    }
+
+    /// The queue that it works on.
+    pub fn queue(&self) -> &Queue {
+        match self {
+            Self::Drain(engine) => engine.queue(),
+        }
+    }
+
+    /// Ends the engine and gives back the queue.
+    pub fn into_queue(self) -> Queue {
+        match self {
+            Self::Drain(engine) => engine.into_queue(),
+        }
+    }
+}
+
+impl AsFd for Engine {
+    /// Readable when there may be something to receive. Not for reading: only for waiting.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Drain(engine) => engine.as_fd(),
+        }
+    }
+}
+
+/// What became of the frames of one [`Engine::send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "frames may not have been sent"]
+pub struct Sent<'e> {
+    /// Number of frames that the kernel took.
+    pub count: usize,
+    /// The frames that it refused for their own sake, or while the interface is down. The rest
+    /// were sent nevertheless.
+    pub refused: &'e [Refused],
+    /// The frame at which the call ended: the queue is full ([`SendError::Full`]) or gone
+    /// ([`SendError::Gone`]). This frame and those behind it were not sent.
+    pub stopped: Option<Refused>,
+}
+
+impl Sent<'_> {
+    /// True when all frames were sent.
+    pub fn is_complete(&self) -> bool {
+        self.refused.is_empty() && self.stopped.is_none()
+    }
+}
+
+/// A frame that was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its position among the frames that were to be sent.
+    pub index: usize,
+    /// Why.
+    pub error: SendError,
+}
+
+/// Why an engine could not be put on a queue.
+#[derive(Debug, Error)]
+#[error("{source}")]
+pub struct OpenError {
+    /// The queue, unharmed.
+    pub queue: Queue,
+    /// What is in the way.
+    pub source: EngineError,
+}
+
+/// What is in the way of an engine.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EngineError {}
+
+/// What an engine notes while it sends, kept so that nothing is allocated per call.
+#[derive(Debug, Default)]
+struct SendLog {
+    count: usize,
+    refused: Vec<Refused>,
+    stopped: Option<Refused>,
+}
+
+impl SendLog {
+    fn begin(&mut self) {
+        (self.count, self.stopped) = (0, None);
+        self.refused.clear();
+    }
+
+    /// Notes that the frame at `index` was not sent. Answers `false` when that ends the call.
+    #[cold]
+    fn refuse(&mut self, index: usize, error: SendError) -> bool {
+        let refused = Refused { index, error };
+        match error {
+            SendError::Full | SendError::Gone => self.stopped = Some(refused),
+            _ => self.refused.push(refused),
+        }
+        self.stopped.is_none()
+    }
+
+    fn report(&self) -> Sent<'_> {
+        Sent { count: self.count, refused: &self.refused, stopped: self.stopped }
+    }
+}
+
+/// The layout of what is read from and written to `queue`.
+fn framing_of(_queue: &Queue) -> Framing {
+    Framing::NET_HEADER
+}
+
+/// Sleeps until `fd` is readable or broken, for `timeout` at most; answers whether it is.
+fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
+    let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
+    Ok(poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], timeout.as_ref())? > 0)
+}

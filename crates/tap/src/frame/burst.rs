@@ -1,0 +1,446 @@
+//! Memory for the frames that one call receives, owned by the caller and allocated once.
+//!
+//! ```text
+//! slab  | room in front | prefix | frame 0 | room in front | prefix | frame 1 | ...  | rest |
+//!                                ^ a multiple of 64 bytes
+//! ```
+//!
+//! Frames lie closely one after the other in one slab: small ones share few pages and few cache
+//! lines, and a train of 64 KiB is followed by at most a second one, so that both are still in the
+//! cache when they are sent. A frame starts at a cache line, which copies fastest. The length of a
+//! frame is known only after it was read, so a read needs [`BurstSize::max_frame_len`] bytes free.
+
+use std::fmt;
+
+use tapswitch_wire::NetHeader;
+
+use super::{Frame, FrameMut, Framing, MAX_PREFIX_LEN};
+use crate::MAX_FRAME_LEN;
+
+/// How much a [`Burst`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BurstSize {
+    /// Most frames.
+    pub frames: usize,
+    /// Bytes after which the burst is full; the last frame may go beyond.
+    pub bytes: usize,
+    /// Bytes that are free in front of each frame, for tags and tunnel headers.
+    pub headroom: usize,
+    /// Length in bytes of the longest frame, without metadata. A longer one is lost and reported as
+    /// [`RecvError::Lost`](crate::RecvError::Lost) with `EMSGSIZE`, never handed over cut.
+    pub max_frame_len: usize,
+}
+
+impl BurstSize {
+    /// 64 frames of an MTU of 1500, or two trains; 64 bytes of headroom; no frame is too long.
+    pub const DEFAULT: Self =
+        Self { frames: 64, bytes: 112 * 1024, headroom: 64, max_frame_len: MAX_FRAME_LEN };
+
+    /// Room for `frames` frames whatever their length: an engine that asks for several frames at
+    /// once, before it knows their lengths, needs that.
+    #[must_use]
+    pub const fn spread(frames: usize) -> Self {
+        let each = Self::DEFAULT.stride();
+        Self { frames, bytes: frames.saturating_sub(1).saturating_mul(each), ..Self::DEFAULT }
+    }
+
+    /// Changes [`Self::frames`].
+    #[must_use]
+    pub const fn frames(self, frames: usize) -> Self {
+        Self { frames, ..self }
+    }
+
+    /// Changes [`Self::bytes`].
+    #[must_use]
+    pub const fn bytes(self, bytes: usize) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// Changes [`Self::headroom`].
+    #[must_use]
+    pub const fn headroom(self, headroom: usize) -> Self {
+        Self { headroom, ..self }
+    }
+
+    /// Changes [`Self::max_frame_len`].
+    #[must_use]
+    pub const fn max_frame_len(self, max_frame_len: usize) -> Self {
+        Self { max_frame_len, ..self }
+    }
+
+    /// Bytes that a frame of the greatest length takes.
+    const fn stride(&self) -> usize {
+        let in_front = self.headroom.saturating_add(MAX_PREFIX_LEN + LINE_LEN);
+        in_front.saturating_add(self.max_frame_len).saturating_add(1) / LINE_LEN * LINE_LEN
+            + LINE_LEN
+    }
+}
+
+impl Default for BurstSize {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Frames that were received by one call, and the memory they lie in. See [`BurstSize`].
+///
+/// ```
+/// use tapswitch_tap::{Burst, NetHeader};
+///
+/// let mut burst = Burst::default();
+/// assert!(burst.push(&NetHeader::PLAIN, &[b"any ", b"bytes"]));
+/// for mut frame in burst.iter_mut() {
+///     frame.bytes_mut()[0] = b'A';
+/// }
+/// assert_eq!(burst.iter().next().unwrap().bytes(), b"Any bytes");
+/// ```
+pub struct Burst {
+    slab: Box<[u8]>,
+    /// In the order of their bases. Never longer than `size.frames`, so it never allocates.
+    slots: Vec<Slot>,
+    size: BurstSize,
+    /// The first byte of the slab whose address is a multiple of [`LINE_LEN`].
+    origin: usize,
+    /// Where the last frame ends, or `origin`.
+    end: usize,
+    /// The layout of all prefixes.
+    framing: Framing,
+}
+
+/// Where a frame lies, in bytes from the slab's first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    /// Where the room in front begins, behind the frame before.
+    pub(super) base: usize,
+    /// The frame's first byte; its prefix ends here.
+    pub(super) start: usize,
+    /// Length of the frame, without prefix.
+    pub(super) len: usize,
+}
+
+impl Burst {
+    /// Memory for as many frames as `size` says: `size.bytes` and one frame more.
+    pub fn new(size: BurstSize) -> Self {
+        let slab = vec![0; LINE_LEN + size.bytes + size.stride()].into_boxed_slice();
+        let origin = slab.as_ptr().align_offset(LINE_LEN).min(LINE_LEN);
+        let slots = Vec::with_capacity(size.frames);
+        Self { slab, slots, size, origin, end: origin, framing: Framing::NET_HEADER }
+    }
+
+    /// Adds a frame made of `parts`. Answers `false`, and nothing happens, when the burst is full
+    /// or the frame longer than [`BurstSize::max_frame_len`].
+    pub fn push(&mut self, header: &NetHeader, parts: &[&[u8]]) -> bool {
+        let framing = self.framing;
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        if len > self.size.max_frame_len {
+            return false;
+        }
+        let Some(room) = self.room(framing) else { return false };
+        let (prefix, mut rest) = room.split_at_mut(framing.prefix_len());
+        prefix.fill(0);
+        framing.set_header(prefix, header);
+        for part in parts {
+            let (place, behind) = rest.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            rest = behind;
+        }
+        self.commit(framing, framing.prefix_len() + len)
+    }
+
+    /// Forgets all frames.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.slots.clear();
+        self.end = self.origin;
+    }
+
+    /// Forgets the frames that `keep` answers `false` for. No byte is moved.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut FrameMut<'_>) -> bool) {
+        let mut cutter = Cutter { rest: &mut self.slab, at: 0 };
+        let framing = self.framing;
+        self.slots.retain_mut(|slot| {
+            let Some(region) = cutter.cut(slot) else { return false };
+            keep(&mut FrameMut { slot, region, framing })
+        });
+    }
+
+    /// The frames, to be rewritten in place.
+    #[inline]
+    pub fn iter_mut(&mut self) -> FramesMut<'_> {
+        let cutter = Cutter { rest: &mut self.slab, at: 0 };
+        FramesMut { slots: self.slots.iter_mut(), cutter, framing: self.framing }
+    }
+
+    /// The frames, in the order in which they were received.
+    #[inline]
+    pub fn iter(&self) -> Frames<'_> {
+        Frames { slots: self.slots.iter(), slab: &self.slab, framing: self.framing }
+    }
+
+    /// Number of frames.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// True when there is no frame.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// How much it holds.
+    pub fn size(&self) -> BurstSize {
+        self.size
+    }
+
+    /// Forgets all frames and takes those of a queue with this layout from now on.
+    #[inline]
+    pub(crate) fn begin(&mut self, framing: Framing) {
+        self.clear();
+        self.framing = framing.in_burst();
+    }
+
+    /// Where an engine puts the next prefix and frame: long enough for both and a byte more, so
+    /// that filling it means that the frame was cut. `None` when the burst is full.
+    ///
+    /// `framing` is the layout of the queue, as given to [`Self::begin`]. Then [`Self::commit`].
+    #[inline]
+    pub(crate) fn room(&mut self, framing: Framing) -> Option<&mut [u8]> {
+        if self.slots.len() >= self.size.frames || self.end - self.origin > self.size.bytes {
+            return None;
+        }
+        let at = self.next_start() - framing.prefix_len();
+        self.slab.get_mut(at..)
+    }
+
+    /// Makes the first `packet_len` bytes of [`Self::room`] the next frame. Answers `false`, and
+    /// nothing happens, when they fill the room (so something may be missing) or hold no prefix.
+    #[inline]
+    pub(crate) fn commit(&mut self, framing: Framing, packet_len: usize) -> bool {
+        let start = self.next_start();
+        let prefix_len = framing.prefix_len();
+        if packet_len < prefix_len || start - prefix_len + packet_len >= self.slab.len() {
+            return false;
+        }
+        if framing != self.framing {
+            framing.expand(&mut self.slab[self.end..start]);
+        }
+        let slot = Slot { base: self.end, start, len: packet_len - prefix_len };
+        self.end = start + slot.len;
+        self.slots.push(slot);
+        true
+    }
+
+    /// Where the next frame starts.
+    #[inline]
+    const fn next_start(&self) -> usize {
+        let at = self.end - self.origin + self.size.headroom + MAX_PREFIX_LEN;
+        self.origin + at.next_multiple_of(LINE_LEN)
+    }
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self::new(BurstSize::DEFAULT)
+    }
+}
+
+impl fmt::Debug for Burst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slots, size, framing, .. } = self;
+        let mut fields = f.debug_struct("Burst");
+        fields.field("frames", &slots.len()).field("size", size).field("framing", framing);
+        fields.finish_non_exhaustive()
+    }
+}
+
+impl<'a> IntoIterator for &'a Burst {
+    type Item = Frame<'a>;
+    type IntoIter = Frames<'a>;
+
+    #[inline]
+    fn into_iter(self) -> Frames<'a> {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Burst {
+    type Item = FrameMut<'a>;
+    type IntoIter = FramesMut<'a>;
+
+    #[inline]
+    fn into_iter(self) -> FramesMut<'a> {
+        self.iter_mut()
+    }
+}
+
+/// Iterator over the frames of a [`Burst`].
+#[derive(Clone, Debug)]
+pub struct Frames<'a> {
+    slots: std::slice::Iter<'a, Slot>,
+    slab: &'a [u8],
+    framing: Framing,
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Frame<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Frame<'a>> {
+        let slot = self.slots.next()?;
+        let range = slot.start - self.framing.prefix_len()..slot.start + slot.len;
+        Some(Frame { packet: self.slab.get(range)?, framing: self.framing })
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.slots.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Frames<'_> {}
+
+/// Iterator over the frames of a [`Burst`], to rewrite them.
+#[derive(Debug)]
+pub struct FramesMut<'a> {
+    slots: std::slice::IterMut<'a, Slot>,
+    cutter: Cutter<'a>,
+    framing: Framing,
+}
+
+impl<'a> Iterator for FramesMut<'a> {
+    type Item = FrameMut<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<FrameMut<'a>> {
+        let slot = self.slots.next()?;
+        let region = self.cutter.cut(slot)?;
+        Some(FrameMut { slot, region, framing: self.framing })
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.slots.size_hint()
+    }
+}
+
+impl ExactSizeIterator for FramesMut<'_> {}
+
+/// Cuts a slab into the regions of its slots, front to back.
+#[derive(Debug)]
+struct Cutter<'a> {
+    rest: &'a mut [u8],
+    /// Where `rest` starts in the slab.
+    at: usize,
+}
+
+impl<'a> Cutter<'a> {
+    /// From the slot's base to the end of its frame. `None` cannot be, as slots lie in order.
+    #[inline]
+    fn cut(&mut self, slot: &Slot) -> Option<&'a mut [u8]> {
+        let (_, from_base) =
+            std::mem::take(&mut self.rest).split_at_mut_checked(slot.base - self.at)?;
+        let end = slot.start + slot.len;
+        let (region, rest) = from_base.split_at_mut_checked(end - slot.base)?;
+        (self.rest, self.at) = (rest, end);
+        Some(region)
+    }
+}
+
+/// Length in bytes of a cache line.
+const LINE_LEN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_lie_at_cache_lines_with_headroom_and_keep_their_bytes() {
+        let mut burst = Burst::new(BurstSize::DEFAULT.frames(5).headroom(100));
+        for (index, len) in [0, 1, 60, 1514, 64].into_iter().enumerate() {
+            let byte = u8::try_from(index).unwrap();
+            assert!(burst.push(&header(byte), &[&vec![byte; len]]));
+        }
+        assert!(!burst.push(&NetHeader::PLAIN, &[b"one too many"]));
+        for (index, mut frame) in burst.iter_mut().enumerate() {
+            let byte = u8::try_from(index).unwrap();
+            assert_eq!(frame.bytes().as_ptr().align_offset(LINE_LEN), 0);
+            assert!(frame.headroom() >= 100);
+            frame.push_front(100).unwrap()[..100].fill(0xff - byte);
+        }
+        for (index, frame) in burst.iter().enumerate() {
+            let byte = u8::try_from(index).unwrap();
+            let (pushed, rest) = frame.bytes().split_at(100);
+            assert_eq!(frame.header(), header(byte));
+            assert!(pushed.iter().all(|&pushed| pushed == 0xff - byte));
+            assert!(rest.iter().all(|&kept| kept == byte));
+        }
+    }
+
+    #[test]
+    fn a_frame_grows_and_shrinks_at_its_front_and_shrinks_at_its_end() {
+        let mut burst = Burst::default();
+        burst.push(&header(7), &[b"0123456789"]);
+        let mut frame = burst.iter_mut().next().unwrap();
+        assert_eq!(frame.pull_front(4).unwrap(), b"456789");
+        assert_eq!(
+            frame.push_front(1).unwrap(),
+            b"?456789".map(|byte| if byte == b'?' { 0 } else { byte })
+        );
+        frame.truncate(3);
+        frame.truncate(5);
+        assert_eq!((frame.header(), &frame.bytes()[1..]), (header(7), &b"45"[..]));
+        assert!(frame.pull_front(4).is_none());
+        let headroom = frame.headroom();
+        assert!(frame.push_front(headroom + 1).is_none());
+        assert_eq!(frame.push_front(headroom).unwrap().len(), headroom + 3);
+        assert_eq!(burst.iter().next().unwrap().header(), header(7));
+    }
+
+    #[test]
+    fn forgotten_frames_leave_the_others_alone() {
+        let mut burst = Burst::default();
+        for byte in 0..10 {
+            burst.push(&header(byte), &[&[byte; 100]]);
+        }
+        burst.retain(|frame| frame.bytes()[0] % 3 == 0);
+        burst.iter_mut().for_each(|mut frame| frame.bytes_mut()[1] = 0xff);
+        let kept = burst.iter().map(|frame| frame.bytes()[..3].to_vec()).collect::<Vec<_>>();
+        assert_eq!(kept, [[0, 0xff, 0], [3, 0xff, 3], [6, 0xff, 6], [9, 0xff, 9]]);
+    }
+
+    #[test]
+    fn a_burst_takes_one_frame_of_the_greatest_length_when_it_is_not_full() {
+        let longest = vec![1; MAX_FRAME_LEN];
+        let mut burst = Burst::new(BurstSize::DEFAULT.bytes(0));
+        assert!(!burst.push(&NetHeader::PLAIN, &[&longest, &[1]]));
+        assert!(burst.push(&NetHeader::PLAIN, &[&longest]));
+        assert!(!burst.push(&NetHeader::PLAIN, &[&[1]]));
+        burst.clear();
+        assert!(burst.push(&NetHeader::PLAIN, &[&[1]]));
+
+        let mut burst = Burst::new(BurstSize::spread(3));
+        for _ in 0..3 {
+            assert!(burst.push(&NetHeader::PLAIN, &[&longest]));
+        }
+    }
+
+    #[test]
+    fn what_fills_the_room_is_not_taken_for_a_frame() {
+        let mut burst = Burst::new(BurstSize::DEFAULT.bytes(0).max_frame_len(100));
+        burst.begin(Framing::NET_HEADER);
+        let room_len = burst.room(Framing::NET_HEADER).unwrap().len();
+        assert!(room_len > 112);
+        assert!(!burst.commit(Framing::NET_HEADER, room_len));
+        assert!(!burst.commit(Framing::NET_HEADER, 11));
+        assert!(burst.is_empty());
+        assert!(burst.commit(Framing::NET_HEADER, 12));
+        assert_eq!(burst.iter().next().unwrap().bytes(), []);
+    }
+
+    fn header(gso_size: u8) -> NetHeader {
+        NetHeader { gso_size: gso_size.into(), ..NetHeader::PLAIN }
+    }
+}
