@@ -12,7 +12,7 @@ mod framing;
 use std::io::IoSlice;
 
 pub use burst::{Burst, BurstSize, Frames, FramesMut};
-pub(crate) use framing::{Framing, MAX_PREFIX_LEN, Prefix};
+pub(crate) use framing::{Framing, MAX_PREFIX_LEN, PrefixBytes};
 use tapswitch_wire::NetHeader;
 
 use burst::Slot;
@@ -42,13 +42,6 @@ impl<'a> Frame<'a> {
     /// without protocol information (`IFF_NO_PI`), where the frame's own bytes tell.
     pub fn protocol(&self) -> Option<u16> {
         self.framing.protocol(self.packet)
-    }
-
-    /// Prefix and frame in one piece, when the prefix has this layout already or the frame needs
-    /// none.
-    #[inline]
-    pub(crate) fn packet_for(&self, framing: Framing) -> Option<&'a [u8]> {
-        if framing == self.framing { Some(self.packet) } else { None }
     }
 
     /// The metadata as bytes: the header at whatever length the queue has, but at least the 12 of
@@ -206,6 +199,15 @@ impl<'a> Outgoing<'a> {
     /// 25 ns, as much as a copy of 1.5 kB in cache: join small ones.
     pub const fn new(header: NetHeader, parts: &'a [IoSlice<'a>]) -> Self {
         Self(Source::Parts { header, parts })
+    }
+
+    /// Prefix and frame in one piece, when they lie so with a prefix of this layout.
+    #[inline]
+    pub(crate) fn packet_for(&self, framing: Framing) -> Option<&'a [u8]> {
+        match &self.0 {
+            Source::Whole(frame) if frame.framing == framing => Some(frame.packet),
+            _ => None,
+        }
     }
 
     /// Length of the frame in bytes, without metadata.

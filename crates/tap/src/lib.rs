@@ -83,7 +83,7 @@ pub use capabilities::Capabilities;
 pub use classic::ClassicInstruction;
 pub use config::Config;
 pub use device::{ByteOrder, Device};
-pub use engine::{Drain, Engine, EngineError, EngineKind, OpenError, Refused, Sent};
+pub use engine::{Drain, Engine, EngineError, EngineKind, OpenError, Refused, Sent, Uring};
 pub use error::{CreateError, Mismatch, SettingError};
 pub use fallback::SendFallback;
 pub use flags::{Flags, Kind, Wish};

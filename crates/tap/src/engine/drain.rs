@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{SendLog, Sent, framing_of, wait_readable};
-use crate::frame::{Framing, Prefix, Source};
+use crate::frame::{Framing, PrefixBytes, Source};
 use crate::{Burst, Frame, NetHeader, Outgoing, Queue, RecvError, SendError};
 
 /// Moves frames by read(2) and write(2). See [`Engine`](crate::Engine) for the contract.
@@ -34,22 +34,16 @@ impl Drain {
     ///
     /// # Errors
     /// As [`Engine::recv`](crate::Engine::recv).
-    // Per frame: a read(2), and some ten instructions. Rare: an error.
     #[inline]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
         burst.begin(self.framing);
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        while let Some(room) = burst.room(self.framing) {
-            match self.queue.recv(room) {
-                Ok(None) => break,
-                Ok(Some(len)) if burst.commit(self.framing, len) => {}
-                Ok(Some(_)) => return self.fail(burst, RecvError::new(Errno::MSGSIZE)),
-                Err(error) => return self.fail(burst, error),
-            }
+        match fill(&self.queue, self.framing, burst) {
+            None => Ok(burst.len()),
+            Some(error) => self.fail(burst, error),
         }
-        Ok(burst.len())
     }
 
     /// As [`Engine::send`](crate::Engine::send).
@@ -61,10 +55,9 @@ impl Drain {
     {
         self.log.begin();
         for (index, frame) in frames.into_iter().enumerate() {
-            match send_frame(&self.queue, self.framing, &frame.into()) {
-                Ok(()) => self.log.count += 1,
-                Err(error) if self.log.refuse(index, error) => {}
-                Err(_) => break,
+            let outcome = send_frame(&self.queue, self.framing, &frame.into());
+            if !self.log.note(index, outcome) {
+                break;
             }
         }
         self.log.report()
@@ -105,17 +98,36 @@ impl AsFd for Drain {
     }
 }
 
+/// Receives into `burst` until the kernel has no more or it is full, or to an error.
+// Per frame: a read(2), and some ten instructions.
+#[inline]
+pub(super) fn fill(queue: &Queue, framing: Framing, burst: &mut Burst) -> Option<RecvError> {
+    while let Some(room) = burst.room(framing) {
+        match queue.recv(room) {
+            Ok(Some(len)) if burst.commit(framing, len) => {}
+            Ok(Some(_)) => return Some(RecvError::new(Errno::MSGSIZE)),
+            Ok(None) => return None,
+            Err(error) => return Some(error),
+        }
+    }
+    None
+}
+
 /// Sends one frame.
 ///
 /// 1. From a burst whose prefixes are those of the queue: one write(2).
 /// 2. Otherwise a prefix is made: one writev(2), some 25 ns more per piece.
 #[inline]
-fn send_frame(queue: &Queue, framing: Framing, frame: &Outgoing<'_>) -> Result<(), SendError> {
+pub(super) fn send_frame(
+    queue: &Queue,
+    framing: Framing,
+    frame: &Outgoing<'_>,
+) -> Result<(), SendError> {
+    if let Some(packet) = frame.packet_for(framing) {
+        return queue.send(packet);
+    }
     match &frame.0 {
-        Source::Whole(frame) => match frame.packet_for(framing) {
-            Some(packet) => queue.send(packet),
-            None => send_with_other_prefix(queue, framing, frame),
-        },
+        Source::Whole(frame) => send_with_other_prefix(queue, framing, frame),
         Source::Parts { header, parts } => {
             let prefix = prefix_for(framing, header, protocol_of(parts))?;
             match parts.len() {
@@ -139,14 +151,18 @@ fn send_with_other_prefix(
 }
 
 /// A queue without header takes no frame that needs one.
-fn prefix_for(framing: Framing, header: &NetHeader, protocol: u16) -> Result<Prefix, SendError> {
+fn prefix_for(
+    framing: Framing,
+    header: &NetHeader,
+    protocol: u16,
+) -> Result<PrefixBytes, SendError> {
     framing.prefix(header, protocol).ok_or(SendError::Rejected)
 }
 
 /// Sends a prefix and up to `N - 1` pieces behind it.
 fn gather<const N: usize>(
     queue: &Queue,
-    prefix: &Prefix,
+    prefix: &PrefixBytes,
     parts: &[IoSlice<'_>],
 ) -> Result<(), SendError> {
     let mut pieces = [IoSlice::new(&[]); N];

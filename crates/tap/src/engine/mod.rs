@@ -3,6 +3,7 @@
 //! | engine | moves frames by | needs | choose it |
 //! |---|---|---|---|
 //! | [`Drain`] | one read(2) or write(2) each | nothing | always, unless you measured |
+//! | [`Uring`] | one io_uring_enter(2) for many | Linux 6.4 | where system calls are dear |
 //!
 //! **The contract**, the same for all:
 //!
@@ -25,6 +26,7 @@
 //! made, needs no type parameter in everything that has a port, and costs one branch per burst.
 
 mod drain;
+mod uring;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,9 +37,10 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 pub use drain::Drain;
+pub use uring::Uring;
 
 use crate::frame::Framing;
-use crate::{Burst, Outgoing, Queue, RecvError, SendError};
+use crate::{Burst, BurstSize, Outgoing, Queue, RecvError, SendError};
 
 /// A queue with a way to move frames. See the module's text for the contract.
 ///
@@ -68,6 +71,8 @@ use crate::{Burst, Outgoing, Queue, RecvError, SendError};
 pub enum Engine {
     /// read(2) and write(2).
     Drain(Drain),
+    /// io_uring.
+    Uring(Uring),
 }
 
 /// Which [`Engine`].
@@ -79,6 +84,8 @@ pub enum EngineKind {
     Auto,
     /// [`Drain`].
     Drain,
+    /// [`Uring`], Linux 6.4.
+    Uring,
 }
 
 impl Engine {
@@ -90,6 +97,7 @@ impl Engine {
     pub fn open(queue: Queue, kind: EngineKind) -> Result<Self, OpenError> {
         match kind {
             EngineKind::Auto | EngineKind::Drain => Ok(Self::Drain(Drain::new(queue))),
+            EngineKind::Uring => Uring::open(queue).map(Self::Uring),
         }
     }
 
@@ -103,6 +111,7 @@ impl Engine {
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
         match self {
             Self::Drain(engine) => engine.recv(burst),
+            Self::Uring(engine) => engine.recv(burst),
         }
     }
 
@@ -117,6 +126,7 @@ impl Engine {
     {
         match self {
             Self::Drain(engine) => engine.send(frames),
+            Self::Uring(engine) => engine.send(frames),
         }
     }
 
@@ -127,7 +137,7 @@ impl Engine {
     #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Drain(_) => Ok(()),
+            Self::Drain(_) | Self::Uring(_) => Ok(()),
         }
     }
 
@@ -141,6 +151,7 @@ impl Engine {
         self.flush()?;
         match self {
             Self::Drain(engine) => engine.wait(timeout),
+            Self::Uring(engine) => engine.wait(timeout),
         }
     }
 
@@ -148,13 +159,15 @@ impl Engine {
     pub fn kind(&self) -> EngineKind {
         match self {
             Self::Drain(_) => EngineKind::Drain,
+            Self::Uring(_) => EngineKind::Uring,
         }
     }
 
     /// The size of burst that suits this engine.
-    pub fn burst_size(&self) -> crate::BurstSize {
+    pub fn burst_size(&self) -> BurstSize {
         match self {
-            Self::Drain(_) => crate::BurstSize::DEFAULT,
+            Self::Drain(_) => BurstSize::DEFAULT,
+            Self::Uring(_) => Uring::BURST_SIZE,
         }
     }
 
@@ -162,6 +175,7 @@ impl Engine {
     pub fn queue(&self) -> &Queue {
         match self {
             Self::Drain(engine) => engine.queue(),
+            Self::Uring(engine) => engine.queue(),
         }
     }
 
@@ -169,6 +183,7 @@ impl Engine {
     pub fn into_queue(self) -> Queue {
         match self {
             Self::Drain(engine) => engine.into_queue(),
+            Self::Uring(engine) => engine.into_queue(),
         }
     }
 }
@@ -178,6 +193,7 @@ impl AsFd for Engine {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Drain(engine) => engine.as_fd(),
+            Self::Uring(engine) => engine.as_fd(),
         }
     }
 }
@@ -225,7 +241,36 @@ pub struct OpenError {
 /// What is in the way of an engine.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum EngineError {}
+pub enum EngineError {
+    /// The kernel has no io_uring (`ENOSYS`).
+    #[error(
+        "io_uring: this kernel has none (Linux 5.1 with CONFIG_IO_URING), or a container's rules \
+         hide it; use EngineKind::Drain"
+    )]
+    UringMissing,
+    /// `EPERM`.
+    #[error(
+        "io_uring: not permitted; kernel.io_uring_disabled is {disabled}: if it is 0, the \
+         container's rules (seccomp) are in the way, else allow it by \
+         `sysctl -w kernel.io_uring_disabled=0`, or use EngineKind::Drain"
+    )]
+    UringForbidden {
+        /// The setting.
+        disabled: String,
+    },
+    /// `EOPNOTSUPP`.
+    #[error(
+        "io_uring: this kernel's tun devices cannot be asked without waiting (RWF_NOWAIT, Linux \
+         6.4); use EngineKind::Drain"
+    )]
+    UringBlocks,
+    /// Any other refusal.
+    #[error("io_uring: {source}; use EngineKind::Drain")]
+    Uring {
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
 
 /// What an engine notes while it sends, kept so that nothing is allocated per call.
 #[derive(Debug, Default)]
@@ -241,15 +286,31 @@ impl SendLog {
         self.refused.clear();
     }
 
+    /// Notes what became of the frame at `index`. Answers `false` when that ends the call.
+    #[inline]
+    fn note(&mut self, index: usize, outcome: Result<(), SendError>) -> bool {
+        match outcome {
+            Ok(()) => {
+                self.count += 1;
+                true
+            }
+            Err(error) => self.refuse(index, error),
+        }
+    }
+
     /// Notes that the frame at `index` was not sent. Answers `false` when that ends the call.
     #[cold]
     fn refuse(&mut self, index: usize, error: SendError) -> bool {
-        let refused = Refused { index, error };
         match error {
-            SendError::Full | SendError::Gone => self.stopped = Some(refused),
-            _ => self.refused.push(refused),
+            SendError::Full | SendError::Gone => self.stopped = Some(Refused { index, error }),
+            _ => self.pass_over(index, error),
         }
         self.stopped.is_none()
+    }
+
+    /// Notes that the frame at `index` was not sent, though those behind it may have been.
+    fn pass_over(&mut self, index: usize, error: SendError) {
+        self.refused.push(Refused { index, error });
     }
 
     fn report(&self) -> Sent<'_> {

@@ -219,7 +219,11 @@ impl Burst {
     /// nothing happens, when they fill the room (so something may be missing) or hold no prefix.
     #[inline]
     pub(crate) fn commit(&mut self, framing: Framing, packet_len: usize) -> bool {
-        let start = self.next_start();
+        self.commit_at(framing, self.next_start(), packet_len)
+    }
+
+    #[inline]
+    fn commit_at(&mut self, framing: Framing, start: usize, packet_len: usize) -> bool {
         let prefix_len = framing.prefix_len();
         if packet_len < prefix_len || start - prefix_len + packet_len >= self.slab.len() {
             return false;
@@ -231,6 +235,38 @@ impl Burst {
         self.end = start + slot.len;
         self.slots.push(slot);
         true
+    }
+
+    /// Rooms for several frames whose lengths are not known yet, as [`Self::room`] is one for the
+    /// next. [`Self::commit_spread`] tells which were filled.
+    pub(crate) fn spread(&mut self, framing: Framing) -> impl Iterator<Item = &mut [u8]> {
+        let count = self.size.frames - self.slots.len();
+        let at = self.next_start() - framing.prefix_len();
+        let room_len = self.spread_room_len(framing);
+        let places = self.slab.get_mut(at..).unwrap_or_default().chunks_mut(self.size.stride());
+        places.take(count).filter_map(move |place| place.get_mut(..room_len))
+    }
+
+    /// Makes frames of what was put into the rooms of [`Self::spread`], in their order: the bytes
+    /// in each one, or `None`. Returns how many cannot be frames, by the rule of [`Self::commit`].
+    pub(crate) fn commit_spread(
+        &mut self,
+        framing: Framing,
+        packet_lens: impl Iterator<Item = Option<usize>>,
+    ) -> usize {
+        let (first, stride) = (self.next_start(), self.size.stride());
+        let room_len = self.spread_room_len(framing);
+        let mut spoiled = 0;
+        for (index, len) in packet_lens.enumerate() {
+            let Some(len) = len else { continue };
+            let start = first + index * stride;
+            spoiled += usize::from(len >= room_len || !self.commit_at(framing, start, len));
+        }
+        spoiled
+    }
+
+    const fn spread_room_len(&self, framing: Framing) -> usize {
+        framing.prefix_len() + self.size.max_frame_len + 1
     }
 
     /// Where the next frame starts.

@@ -95,7 +95,7 @@ impl Framing {
 
     /// A prefix of this layout for a frame that came without one, or with another. `None` when the
     /// layout has no header and `header` leaves something undone.
-    pub(crate) fn prefix(self, header: &NetHeader, protocol: u16) -> Option<Prefix> {
+    pub(crate) fn prefix(self, header: &NetHeader, protocol: u16) -> Option<PrefixBytes> {
         let mut bytes = [0; MAX_PREFIX_LEN];
         if self.header_len == 0 && (header.needs_checksum() || header.is_train()) {
             return None;
@@ -105,7 +105,7 @@ impl Framing {
         }
         // Behind a shorter header this writes zeros that are not looked at.
         self.set_header(&mut bytes, header);
-        Some(Prefix { bytes, len: self.prefix_len() })
+        Some(PrefixBytes { bytes, len: self.prefix_len() })
     }
 
     #[inline]
@@ -115,12 +115,12 @@ impl Framing {
 }
 
 /// A prefix by itself.
-pub(crate) struct Prefix {
+pub(crate) struct PrefixBytes {
     bytes: [u8; MAX_PREFIX_LEN],
     len: usize,
 }
 
-impl Prefix {
+impl PrefixBytes {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

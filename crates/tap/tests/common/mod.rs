@@ -26,6 +26,13 @@ impl Host {
         Self { netlink: Netlink::open(&namespace).unwrap(), namespace }
     }
 
+    /// Keeps the kernel from sending frames of its own, where it lets us: no IPv6 on devices made
+    /// from now on.
+    pub(crate) fn silence(&self) {
+        let setting = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+        let _ = self.namespace.enter(|| std::fs::write(setting, "1"));
+    }
+
     pub(crate) fn try_create(&self, config: &Config) -> Result<Device, CreateError> {
         self.namespace.enter(|| Device::create(config)).unwrap()
     }
@@ -179,6 +186,36 @@ pub(crate) fn set_udp_segment(socket: &UdpSocket, len: u16) {
             libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap(),
         )
     };
+    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
+}
+
+/// Limits the bytes that may be on their way into the kernel (`TUNSETSNDBUF`).
+pub(crate) fn set_send_buffer(queue: &Queue, len: libc::c_int) {
+    const TUNSETSNDBUF: libc::Ioctl = 0x4004_54d4;
+    // SAFETY: the kernel reads one int, which outlives the call.
+    let outcome = unsafe { libc::ioctl(queue.as_raw_fd(), TUNSETSNDBUF, &raw const len) };
+    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
+}
+
+/// From now on the system call `number` fails with `errno` in this thread (seccomp(2)).
+pub(crate) fn forbid(number: libc::c_long, errno: libc::c_int) {
+    let [number, errno] = [number.try_into().unwrap(), u32::try_from(errno).unwrap()];
+    let statement =
+        |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
+    let mut program = [
+        // The number is the first word of struct seccomp_data.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+    // SAFETY: the call refers to no memory.
+    let outcome = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the kernel reads the program, which outlives the call.
+    let outcome = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) };
     assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
 

@@ -1,0 +1,284 @@
+//! The io_uring engine: the reads or writes of a burst by one system call.
+//!
+//! **What is asked for.** `READ` and `WRITE` with `RWF_NOWAIT`, so the kernel does each while it
+//! takes the submission, in order, or answers `EAGAIN`; it never puts one aside. When
+//! io_uring_enter(2) returns, all are done: nothing is in flight between calls, memory stays the
+//! caller's, dropping the engine has nothing to cancel, and the queue's descriptor tells when it is
+//! readable, as it does for [`Drain`](super::Drain).
+//!
+//! **What else there is**, and was measured, and not taken: `READ` without `RWF_NOWAIT` waits in
+//! the kernel, also on a non-blocking file, and each frame wakes all that wait (a storm of
+//! `EAGAIN`). Registered buffers gain little, as the frame is copied anyhow, and bind the engine to
+//! one burst. `READ_MULTISHOT` costs more per frame, and ends whenever its buffers do. Links
+//! between the writes cost over 100 ns each: there are some only where a write can be `EAGAIN`
+//! while the next is not, which is when the send buffer is limited (`TUNSETSNDBUF`).
+//!
+//! **What it gains.** The entry into the kernel, for all frames of a burst but one. Its own
+//! bookkeeping costs as much where that entry is cheap: measure before choosing it.
+//!
+//! **How many reads to ask for** is learnt: twice as many after a call in which all found a frame,
+//! one more than the frames that were there after another.
+//!
+//! **When the kernel refuses a call** for good (it is out of memory, say), frames move by read(2)
+//! and write(2) from then on, and none is lost.
+//!
+//! **Limits.** [`BATCH`] operations per call. A frame in pieces, or with another prefix than the
+//! queue's, is sent by a writev(2) of its own. Needs Linux 6.4, whose tun files take `RWF_NOWAIT`.
+
+mod ring;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+use std::{fs, io};
+
+use rustix::io::Errno;
+
+use super::drain::{fill, send_frame};
+use super::{EngineError, OpenError, SendLog, Sent, framing_of, wait_readable};
+use crate::frame::Framing;
+use crate::{Burst, BurstSize, Outgoing, Queue, RecvError, SendError};
+use ring::{BATCH, Results, Ring};
+
+/// Moves the frames of a burst by one io_uring_enter(2). See [`Engine`](crate::Engine) for the
+/// contract, to which it adds: a [`SendError::Full`] may be among the frames that were refused,
+/// once, when the send buffer was limited after the engine was opened.
+#[derive(Debug)]
+pub struct Uring {
+    queue: Queue,
+    framing: Framing,
+    /// Of no use after the kernel refused a call for good.
+    ring: Box<Ring>,
+    /// How many reads to ask for next.
+    reads: usize,
+    /// True when a write may be `EAGAIN` while the next is not.
+    linked: bool,
+    /// What happened behind the frames that the last call handed over, last first.
+    pending: Vec<RecvError>,
+    log: SendLog,
+}
+
+impl Uring {
+    /// Memory for as many frames as one call receives at most: 2 MiB.
+    pub const BURST_SIZE: BurstSize = BurstSize::spread(32);
+
+    /// An engine on `queue`.
+    ///
+    /// # Errors
+    /// [`OpenError`] holds the queue and names what is in the way.
+    pub fn open(queue: Queue) -> Result<Self, OpenError> {
+        match Ring::open(queue.as_fd()) {
+            Ok(ring) => Ok(Self::new(queue, ring)),
+            Err(errno) => Err(OpenError { queue, source: why_not(errno) }),
+        }
+    }
+
+    fn new(queue: Queue, ring: Ring) -> Self {
+        Self {
+            framing: framing_of(&queue),
+            linked: ring::is_send_buffer_limited(queue.as_fd()),
+            queue,
+            ring: Box::new(ring),
+            reads: 1,
+            pending: Vec::with_capacity(BATCH),
+            log: SendLog::default(),
+        }
+    }
+
+    /// As [`Engine::recv`](crate::Engine::recv).
+    ///
+    /// # Errors
+    /// As [`Engine::recv`](crate::Engine::recv).
+    pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
+        burst.begin(self.framing);
+        while self.pending.is_empty() && self.recv_batch(burst) {}
+        match self.pending.pop() {
+            Some(error) if burst.is_empty() => Err(error),
+            Some(error) => {
+                self.pending.push(error);
+                Ok(burst.len())
+            }
+            None => Ok(burst.len()),
+        }
+    }
+
+    /// As [`Engine::send`](crate::Engine::send).
+    pub fn send<'a, I>(&mut self, frames: I) -> Sent<'_>
+    where
+        I: IntoIterator,
+        I::Item: Into<Outgoing<'a>>,
+    {
+        self.log.begin();
+        let mut batch = Batch::new();
+        for (index, frame) in frames.into_iter().enumerate() {
+            let frame = frame.into();
+            let goes_on = match frame.packet_for(self.framing) {
+                Some(packet) => !batch.push(index, packet) || self.send_batch(&mut batch),
+                None => self.send_batch(&mut batch) && self.send_alone(index, &frame),
+            };
+            if !goes_on {
+                return self.log.report();
+            }
+        }
+        self.send_batch(&mut batch);
+        self.log.report()
+    }
+
+    /// As [`Engine::wait`](crate::Engine::wait).
+    ///
+    /// # Errors
+    /// As [`Engine::wait`](crate::Engine::wait).
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        Ok(!self.pending.is_empty() || wait_readable(self.as_fd(), timeout)?)
+    }
+
+    /// The queue that it works on.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Ends the engine and gives back the queue.
+    pub fn into_queue(self) -> Queue {
+        self.queue
+    }
+
+    /// Receives up to [`Self::reads`] frames behind those in `burst`. Answers whether there may be
+    /// more, and room for them.
+    fn recv_batch(&mut self, burst: &mut Burst) -> bool {
+        if self.ring.is_broken() {
+            self.pending.extend(fill(&self.queue, self.framing, burst));
+            return false;
+        }
+        let rooms = burst.spread(self.framing).take(self.reads);
+        let results = self.ring.read(self.queue.as_fd(), rooms);
+        let before = burst.len();
+        let spoiled = burst.commit_spread(self.framing, results.iter().map(Result::ok));
+        let received = burst.len() - before;
+        let all_found = received == self.reads;
+        self.reads = if all_found { 2 * received } else { received + 1 }.min(BATCH);
+        if received + spoiled < results.len() || spoiled > 0 {
+            self.note_losses(&results, spoiled);
+        }
+        all_found
+    }
+
+    /// Notes the frames that the kernel could not hand over.
+    fn note_losses(&mut self, results: &Results, spoiled: usize) {
+        let no_frame = |errno: &Errno| matches!(*errno, Errno::AGAIN | Errno::CANCELED);
+        let errors = results.iter().filter_map(Result::err).filter(|errno| !no_frame(errno));
+        let too_long = (0..spoiled).map(|_| Errno::MSGSIZE);
+        self.pending.extend(errors.chain(too_long).map(RecvError::new));
+        self.pending.dedup_by(|later, earlier| [*later, *earlier] == [RecvError::Gone; 2]);
+        self.pending.reverse();
+    }
+
+    /// Sends what is in `batch` and empties it. Answers `false` when that ends the call.
+    fn send_batch(&mut self, batch: &mut Batch<'_>) -> bool {
+        let first = batch.first;
+        let packets = batch.take();
+        let mut done = 0;
+        while done < packets.len() && !self.ring.is_broken() {
+            let results = self.ring.write(self.queue.as_fd(), &packets[done..], self.linked);
+            match self.note_sent(first + done, &results) {
+                Some(tried) => done += tried,
+                None => return false,
+            }
+        }
+        let mut rest = packets.iter().enumerate().skip(done);
+        rest.all(|(at, packet)| self.log.note(first + at, self.queue.send(packet)))
+    }
+
+    /// Notes what became of the frames from the index `first` on, up to one that was not tried as
+    /// the one before it failed. Answers how many were tried, or `None` when that ends the call.
+    fn note_sent(&mut self, first: usize, results: &Results) -> Option<usize> {
+        let last_sent = results.iter().rposition(|result| result.is_ok());
+        for (at, result) in results.iter().enumerate() {
+            match result {
+                Err(Errno::CANCELED) => return Some(at),
+                Err(Errno::AGAIN) if Some(at) < last_sent => {
+                    // Too late to keep what follows back: from now on the kernel does.
+                    self.linked = true;
+                    self.log.pass_over(first + at, SendError::Full);
+                }
+                result => {
+                    let outcome = result.map(drop).map_err(SendError::new);
+                    if !self.log.note(first + at, outcome) {
+                        return None;
+                    }
+                }
+            }
+        }
+        Some(results.len())
+    }
+
+    fn send_alone(&mut self, index: usize, frame: &Outgoing<'_>) -> bool {
+        self.log.note(index, send_frame(&self.queue, self.framing, frame))
+    }
+}
+
+impl AsFd for Uring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+/// Packets to be sent by one call, whose frames follow each other.
+struct Batch<'a> {
+    packets: [&'a [u8]; BATCH],
+    count: usize,
+    /// Index of the first one's frame.
+    first: usize,
+}
+
+impl<'a> Batch<'a> {
+    const fn new() -> Self {
+        Self { packets: [&[]; BATCH], count: 0, first: 0 }
+    }
+
+    /// Adds the packet of the frame at `index`. Answers whether it is full then.
+    #[inline]
+    fn push(&mut self, index: usize, packet: &'a [u8]) -> bool {
+        if self.count == 0 {
+            self.first = index;
+        }
+        if let Some(place) = self.packets.get_mut(self.count) {
+            *place = packet;
+            self.count += 1;
+        }
+        self.count == BATCH
+    }
+
+    /// The packets; then it is empty.
+    fn take(&mut self) -> &[&'a [u8]] {
+        let count = std::mem::take(&mut self.count);
+        &self.packets[..count]
+    }
+}
+
+/// What is in the way when a ring cannot be had.
+fn why_not(errno: Errno) -> EngineError {
+    match errno {
+        Errno::NOSYS => EngineError::UringMissing,
+        Errno::PERM | Errno::ACCESS => EngineError::UringForbidden { disabled: disabled() },
+        Errno::OPNOTSUPP => EngineError::UringBlocks,
+        errno => EngineError::Uring { source: errno.into() },
+    }
+}
+
+/// `kernel.io_uring_disabled`: 0 for nobody, 1 but for a group, 2 for all. None before Linux 6.6.
+fn disabled() -> String {
+    let setting = fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    setting.map_or_else(|_| "not there".into(), |setting| setting.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_setting() {
+        let text = why_not(Errno::PERM).to_string();
+        assert!(text.contains(&format!("kernel.io_uring_disabled is {}", disabled())), "{text}");
+        assert!(why_not(Errno::OPNOTSUPP).to_string().contains("6.4"));
+        assert!(why_not(Errno::MFILE).to_string().contains("Too many open files"));
+    }
+}

@@ -1,0 +1,183 @@
+//! A ring on which all operations of a call are done when the call returns.
+//!
+//! `unsafe` is here because the kernel gets the addresses of memory, about which the compiler knows
+//! nothing. One invariant carries all of it: **[`Ring::run`] returns only when the kernel is done
+//! with every operation that it took.** So the borrows of [`Ring::read`] and [`Ring::write`], which
+//! last as long as the call, cover the time in which the kernel uses the memory.
+
+use std::io::{self, ErrorKind::Interrupted};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::{fmt, thread};
+
+use io_uring::{IoUring, opcode, squeue, types};
+use libc::c_int;
+use rustix::io::Errno;
+use rustix::ioctl::{self, Getter, Opcode};
+
+/// Most operations per call.
+pub(super) const BATCH: usize = ENTRIES as usize;
+const ENTRIES: u32 = 32;
+
+/// See the module.
+pub(super) struct Ring {
+    ring: IoUring,
+    is_broken: bool,
+}
+
+/// What became of the operations of one call, in their order: a length in bytes, or an error, which
+/// is `ECANCELED` for an operation that was not tried.
+pub(super) struct Results {
+    values: [i32; BATCH],
+    count: usize,
+}
+
+impl Ring {
+    /// A ring for operations on the queue `fd`.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` when the file does not take `RWF_NOWAIT`; else what io_uring_setup(2) says.
+    pub(super) fn open(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let ring = IoUring::new(ENTRIES).map_err(|error| errno_of(&error))?;
+        let mut ring = Self { ring, is_broken: false };
+        // A read of nothing takes no frame, and tells whether the flag is understood.
+        let results = ring.read(fd, [&mut [][..]].into_iter());
+        match results.iter().next() {
+            Some(Err(errno @ (Errno::OPNOTSUPP | Errno::INVAL | Errno::CANCELED))) => Err(errno),
+            _ => Ok(ring),
+        }
+    }
+
+    /// Reads a frame into each of `rooms`.
+    pub(super) fn read<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        rooms: impl Iterator<Item = &'a mut [u8]>,
+    ) -> Results {
+        let fd = types::Fd(fd.as_raw_fd());
+        let mut count = 0;
+        for (room, index) in rooms.zip(0..u64::from(ENTRIES)) {
+            let read = opcode::Read::new(fd, room.as_mut_ptr(), len_of(room));
+            let entry = read.rw_flags(libc::RWF_NOWAIT).build().user_data(index);
+            // SAFETY: the room is borrowed until this function returns, which is after `run`.
+            unsafe { self.push(&entry) };
+            count += 1;
+        }
+        self.run(count)
+    }
+
+    /// Writes each of `packets`, at most [`BATCH`]. `linked`: none after one that failed.
+    pub(super) fn write(&mut self, fd: BorrowedFd<'_>, packets: &[&[u8]], linked: bool) -> Results {
+        let fd = types::Fd(fd.as_raw_fd());
+        let count = packets.len().min(BATCH);
+        for ((packet, index), behind) in packets.iter().zip(0_u64..).zip((0..count).rev()) {
+            let write = opcode::Write::new(fd, packet.as_ptr(), len_of(packet));
+            let link = if linked && behind > 0 { squeue::Flags::IO_LINK } else { NO_FLAGS };
+            let entry = write.rw_flags(libc::RWF_NOWAIT).build().flags(link).user_data(index);
+            // SAFETY: the packet is borrowed until this function returns, which is after `run`.
+            unsafe { self.push(&entry) };
+        }
+        self.run(count)
+    }
+
+    /// True after the kernel refused a call for good. Then it does nothing any more.
+    pub(super) const fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// # Safety
+    /// What `entry` refers to must stay until [`Self::run`] has returned.
+    unsafe fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: the caller promises it.
+        let outcome = unsafe { self.ring.submission().push(entry) };
+        debug_assert!(outcome.is_ok(), "the queue is empty between calls and has BATCH places");
+    }
+
+    /// Has the kernel do the `count` operations that were pushed, and returns when it is done with
+    /// all that it took: those are all, unless the ring is broken.
+    ///
+    /// `RWF_NOWAIT` makes it do each at once, or (the later ones of a chain) when it is waited for,
+    /// so this is one call and does not sleep.
+    fn run(&mut self, count: usize) -> Results {
+        let mut results = Results { values: [-libc::ECANCELED; BATCH], count };
+        let mut done = 0;
+        while done < count {
+            let outcome = self.enter(count - done);
+            done += self.reap(&mut results);
+            if done < count && outcome.is_err_and(|error| error.kind() != Interrupted) {
+                self.is_broken = true;
+            }
+            if self.is_broken && done + self.ring.submission().len() == count {
+                break;
+            }
+        }
+        results
+    }
+
+    fn enter(&mut self, missing: usize) -> io::Result<usize> {
+        if !self.is_broken {
+            return self.ring.submit_and_wait(missing);
+        }
+        // Nothing new is submitted: only what the kernel took is waited for.
+        thread::yield_now();
+        // SAFETY: there are no arguments.
+        unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 1, ENTER_GETEVENTS, None) }
+    }
+
+    /// Takes what is complete; answers how many operations that are.
+    fn reap(&mut self, results: &mut Results) -> usize {
+        let mut count = 0;
+        for completion in self.ring.completion() {
+            let index = usize::try_from(completion.user_data()).ok();
+            if let Some(value) = index.and_then(|index| results.values.get_mut(index)) {
+                *value = completion.result();
+            }
+            count += 1;
+        }
+        count
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("is_broken", &self.is_broken).finish_non_exhaustive()
+    }
+}
+
+impl Results {
+    #[inline]
+    pub(super) fn iter(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Result<usize, Errno>> + ExactSizeIterator {
+        let values = self.values[..self.count].iter();
+        values.map(|&value| match usize::try_from(value) {
+            Ok(len) => Ok(len),
+            Err(_) => Err(Errno::from_raw_os_error(value.wrapping_neg())),
+        })
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+}
+
+/// True when writing can fail for a full send buffer. It cannot by default.
+pub(super) fn is_send_buffer_limited(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: TUNGETSNDBUF writes an int.
+    let getter = unsafe { Getter::<TUNGETSNDBUF, c_int>::new() };
+    // SAFETY: as above; the getter holds the int.
+    let len = unsafe { ioctl::ioctl(fd, getter) };
+    len != Ok(c_int::MAX)
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+fn len_of(memory: &[u8]) -> u32 {
+    u32::try_from(memory.len()).unwrap_or(u32::MAX)
+}
+
+const NO_FLAGS: squeue::Flags = squeue::Flags::empty();
+/// `IORING_ENTER_GETEVENTS` (`include/uapi/linux/io_uring.h`).
+const ENTER_GETEVENTS: u32 = 1;
+const TUNGETSNDBUF: Opcode = ioctl::opcode::read::<c_int>(b'T', 211);

@@ -1,0 +1,470 @@
+//! All engines move the same frames, in order, and say what they did not.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::io::IoSlice;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tapswitch_tap::{
+    Burst, BurstSize, Device, Engine, EngineKind, GsoType, NetHeader, NetHeaderFlags, Outgoing,
+    Queue, RecvError, Refused, SendError,
+};
+use tapswitch_wire::checksum::Sum;
+
+mod common;
+use common::{Host, PATIENCE, can_tap, config, forbid, knows_udp_trains, skip};
+
+#[test]
+fn every_pair_of_engines_passes_the_same_frames_in_order() {
+    if !can_tap() || !knows_udp_trains() {
+        return;
+    }
+    for send_kind in kinds() {
+        for recv_kind in kinds() {
+            let mut cable = Cable::new(send_kind, recv_kind);
+            for round in 0..40 {
+                let sent = (0..50).map(|number| frame(round * 50 + number)).collect::<Vec<_>>();
+                cable.send(&sent);
+                let received = cable.receive();
+                assert_same(&received, &sent, &format!("{send_kind:?} to {recv_kind:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_received_is_sent_on_without_being_touched() {
+    if !can_tap() || !knows_udp_trains() {
+        return;
+    }
+    for kind in kinds() {
+        let (mut first, mut second) = (Cable::new(kind, kind), Cable::new(kind, kind));
+        let sent = (0..60).map(frame).collect::<Vec<_>>();
+        first.send(&sent);
+        let mut burst = Burst::new(first.to.burst_size());
+        while first.to.recv(&mut burst).unwrap() > 0 {
+            burst.retain(|frame| is_ours(frame.bytes()));
+            assert!(second.from.send(&burst).is_complete());
+        }
+        assert_same(&second.receive(), &sent, &format!("{kind:?}"));
+    }
+}
+
+#[test]
+fn a_frame_with_a_tag_pushed_goes_out_with_it() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(kind, kind);
+        let mut burst = Burst::default();
+        let (header, bytes) = frame(2);
+        burst.push(&header, &[&bytes]);
+        let mut tagged = burst.iter_mut().next().unwrap();
+        let room = tagged.push_front(4).unwrap();
+        room.copy_within(4..16, 0);
+        room[12..16].copy_from_slice(&[0x81, 0, 0, 7]);
+        let mut header = tagged.header();
+        header.shift(4);
+        tagged.set_header(&header);
+        let wanted = [(header, tagged.bytes().to_vec())];
+        assert!(cable.from.send(&burst).is_complete());
+        assert_same(&cable.receive(), &wanted, &format!("{kind:?}"));
+    }
+}
+
+#[test]
+fn frames_in_pieces_keep_their_place_among_the_others() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(kind, kind);
+        let sent = (0..50).map(|number| frame(4 * number)).collect::<Vec<_>>();
+        let mut burst = Burst::default();
+        for (header, bytes) in &sent {
+            assert!(burst.push(header, &[bytes]));
+        }
+        // Every third one in pieces: 1, 2, 3, and so on.
+        let pieces = sent.iter().enumerate().map(|(index, (_, bytes))| {
+            bytes.chunks(bytes.len().div_ceil(index / 3 + 1)).map(IoSlice::new).collect::<Vec<_>>()
+        });
+        let pieces = pieces.collect::<Vec<_>>();
+        let outgoing = burst.iter().enumerate().map(|(index, frame)| match index % 3 {
+            0 => Outgoing::new(frame.header(), &pieces[index]),
+            _ => frame.into(),
+        });
+        assert!(cable.from.send(outgoing).is_complete());
+        assert_same(&cable.receive(), &sent, &format!("{kind:?}"));
+    }
+}
+
+#[test]
+fn a_frame_may_have_1023_pieces_and_no_more() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(kind, kind);
+        let bytes = plain_frame(1024);
+        let pieces = bytes.chunks(1).map(IoSlice::new).collect::<Vec<_>>();
+        let [all, most] =
+            [&pieces[..], &pieces[1..]].map(|parts| Outgoing::new(NetHeader::PLAIN, parts));
+        let first = Refused { index: 0, error: SendError::Other { errno: libc::EMSGSIZE } };
+        let sent = cable.from.send([all, most]);
+        assert_eq!((sent.count, sent.refused, sent.stopped), (1, &[first][..], None), "{kind:?}");
+        assert_eq!(all.frame_len(), 1024);
+    }
+}
+
+#[test]
+fn frames_that_are_refused_are_named_and_the_others_sent() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        // A limited send buffer makes io_uring keep the order by other means.
+        for limited in [false, true] {
+            let mut cable = Cable::with_send_buffer(kind, limited.then_some(1 << 20));
+            let sent = (0..100).map(|number| match number % 7 {
+                3 => (NetHeader::PLAIN, vec![0; 13]),
+                _ => (NetHeader::PLAIN, numbered(number, 60)),
+            });
+            let sent = sent.collect::<Vec<_>>();
+            let bad = (3..100).step_by(7).collect::<Vec<_>>();
+            let refused = cable.send_all(&sent);
+            let wanted = bad.iter().map(|&index| Refused { index, error: SendError::Rejected });
+            assert_eq!(refused, wanted.collect::<Vec<_>>(), "{kind:?}, {limited}");
+            let good =
+                sent.iter().filter(|(_, bytes)| bytes.len() > 13).cloned().collect::<Vec<_>>();
+            assert_same(&cable.receive(), &good, &format!("{kind:?}, {limited}"));
+        }
+    }
+}
+
+#[test]
+fn a_full_ring_drops_what_comes_last_and_counts_it() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(kind, kind);
+        cable.host.netlink.set_txqueuelen("to", 100).unwrap();
+        let chatter = cable.receive().len();
+        assert_eq!(chatter, 0);
+        let before = cable.dropped();
+        let sent =
+            (0..500).map(|number| (NetHeader::PLAIN, numbered(number, 60))).collect::<Vec<_>>();
+        cable.send(&sent);
+        let received = cable.receive();
+        // The kernel's own frames may have taken a few places.
+        assert!((90..=100).contains(&received.len()), "{kind:?}: {}", received.len());
+        assert_same(&received, &sent[..received.len()], &format!("{kind:?}"));
+        let lost = u64::try_from(sent.len() - received.len()).unwrap();
+        assert!(cable.dropped() - before >= lost, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_frame_that_does_not_fit_is_reported_between_its_neighbours() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(kind, kind);
+        cable.receive();
+        let sent = [60, 60, 500, 60, 60].map(|len| (NetHeader::PLAIN, numbered(len, len)));
+        cable.send(&sent);
+        let mut burst = Burst::new(BurstSize::DEFAULT.bytes(0).max_frame_len(100));
+        let mut seen = Vec::new();
+        let deadline = Instant::now() + PATIENCE;
+        while seen.len() < 5 {
+            assert!(Instant::now() < deadline, "{kind:?}: {seen:?}");
+            match cable.to.recv(&mut burst) {
+                Ok(_) => {
+                    let ours = burst.iter().filter(|frame| is_ours(frame.bytes()));
+                    seen.extend(ours.map(|frame| Ok(frame.bytes().len())));
+                }
+                Err(error) => seen.push(Err(error)),
+            }
+        }
+        let lost = Err(RecvError::Lost { errno: libc::EMSGSIZE });
+        assert_eq!(seen, [Ok(60), Ok(60), lost, Ok(60), Ok(60)], "{kind:?}");
+    }
+}
+
+#[test]
+fn an_engine_on_a_device_that_is_down_neither_gives_nor_takes() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(kind, kind);
+        cable.host.netlink.set_down("from").unwrap();
+        let frame = numbered(1, 60);
+        let parts = [IoSlice::new(&frame)];
+        let sent = cable.from.send([Outgoing::new(NetHeader::PLAIN, &parts); 3]);
+        let refused = [0, 1, 2].map(|index| Refused { index, error: SendError::Down });
+        assert_eq!((sent.count, sent.refused, sent.stopped), (0, &refused[..], None), "{kind:?}");
+        assert_eq!(cable.from.recv(&mut Burst::default()), Ok(0), "{kind:?}");
+        cable.host.netlink.set_up("from").unwrap();
+        assert!(cable.from.send([Outgoing::new(NetHeader::PLAIN, &parts)]).is_complete());
+    }
+}
+
+#[test]
+fn a_device_that_is_deleted_wakes_whoever_waits_and_is_gone() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(kind, kind);
+        let mut burst = Burst::new(cable.to.burst_size());
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                loop {
+                    assert!(cable.to.wait(None).unwrap());
+                    match cable.to.recv(&mut burst) {
+                        Ok(_) => {}
+                        Err(error) => break error,
+                    }
+                }
+            });
+            cable.host.netlink.delete("to").unwrap();
+            assert_eq!(waiting.join().unwrap(), RecvError::Gone, "{kind:?}");
+        });
+        assert_eq!(cable.to.recv(&mut burst), Err(RecvError::Gone), "{kind:?}: for good");
+        burst.clear();
+        burst.push(&NetHeader::PLAIN, &[&numbered(1, 60)]);
+        burst.push(&NetHeader::PLAIN, &[&numbered(2, 60)]);
+        let sent = cable.to.send(&burst);
+        let stopped = Some(Refused { index: 0, error: SendError::Gone });
+        assert_eq!((sent.count, sent.refused, sent.stopped), (0, &[][..], stopped), "{kind:?}");
+    }
+}
+
+#[test]
+fn waiting_ends_with_a_frame_or_with_the_time() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(kind, kind);
+        let deadline = Instant::now() + PATIENCE;
+        // The kernel's own frames end sooner or later.
+        while cable.to.wait(Some(Duration::from_millis(200))).unwrap() {
+            assert!(Instant::now() < deadline, "{kind:?} never rests");
+            cable.receive();
+        }
+        cable.send(&[(NetHeader::PLAIN, numbered(1, 60))]);
+        assert!(cable.to.wait(Some(PATIENCE)).unwrap(), "{kind:?}");
+        assert_eq!(cable.receive().len(), 1, "{kind:?}");
+    }
+}
+
+#[test]
+fn without_io_uring_the_queue_comes_back_unharmed_with_the_reason() {
+    if !can_tap() {
+        return;
+    }
+    for (errno, wanted) in [(libc::EPERM, "kernel.io_uring_disabled"), (libc::ENOSYS, "has none")] {
+        let host = Host::new();
+        let queue = one_queue(host.create(&config("tap0")));
+        let refused = thread::scope(|scope| {
+            let open = scope.spawn(|| {
+                forbid(libc::SYS_io_uring_setup, errno);
+                Engine::open(queue, EngineKind::Uring).map(|engine| engine.kind())
+            });
+            open.join().unwrap().unwrap_err()
+        });
+        assert!(refused.to_string().contains(wanted), "{refused}");
+        let engine = Engine::open(refused.queue, EngineKind::Auto).unwrap();
+        assert_eq!(engine.kind(), EngineKind::Drain);
+    }
+}
+
+#[test]
+fn when_io_uring_is_taken_away_frames_pass_all_the_same() {
+    if !can_tap() || !kinds().contains(&EngineKind::Uring) {
+        return;
+    }
+    let mut cable = Cable::new(EngineKind::Uring, EngineKind::Uring);
+    let sent = (0..300).map(|number| (NetHeader::PLAIN, numbered(number, 60))).collect::<Vec<_>>();
+    cable.send(&sent[..100]);
+    let mut received = cable.receive();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            forbid(libc::SYS_io_uring_enter, libc::ENOMEM);
+            for some in sent[100..].chunks(40) {
+                cable.send(some);
+                received.extend(cable.receive());
+            }
+        });
+    });
+    assert_same(&received, &sent, "without a ring");
+}
+
+/// The engines that this machine has.
+fn kinds() -> Vec<EngineKind> {
+    let host = Host::new();
+    let queue = one_queue(host.create(&config("kinds")));
+    match Engine::open(queue, EngineKind::Uring) {
+        Ok(_) => vec![EngineKind::Drain, EngineKind::Uring],
+        Err(error) => {
+            skip(&format!("the io_uring engine: {error}"));
+            vec![EngineKind::Drain]
+        }
+    }
+}
+
+/// Two devices on a bridge: what goes into one comes out of the other, as it was.
+struct Cable {
+    host: Host,
+    from: Engine,
+    to: Engine,
+}
+
+impl Cable {
+    fn new(from: EngineKind, to: EngineKind) -> Self {
+        Self::make(from, to, None)
+    }
+
+    fn with_send_buffer(kind: EngineKind, send_buffer: Option<libc::c_int>) -> Self {
+        Self::make(kind, kind, send_buffer)
+    }
+
+    fn make(from_kind: EngineKind, to_kind: EngineKind, send_buffer: Option<libc::c_int>) -> Self {
+        let mut host = Host::new();
+        host.silence();
+        let [from, to] = ["from", "to"].map(|name| one_queue(host.create(&config(name))));
+        host.netlink.create_bridge("br0").unwrap();
+        for name in ["from", "to"] {
+            host.netlink.set_bridge(name, "br0").unwrap();
+            host.netlink.set_up(name).unwrap();
+        }
+        host.netlink.set_up("br0").unwrap();
+        if let Some(len) = send_buffer {
+            common::set_send_buffer(&from, len);
+        }
+        let from = Engine::open(from, from_kind).unwrap();
+        let to = Engine::open(to, to_kind).unwrap();
+        let mut cable = Self { host, from, to };
+        cable.settle();
+        cable
+    }
+
+    /// Sends until a frame comes through, as a port of a bridge takes a moment.
+    fn settle(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.send(&[(NetHeader::PLAIN, numbered(0, 60))]);
+            if !self.receive().is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the bridge does not forward");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn send(&mut self, frames: &[(NetHeader, Vec<u8>)]) {
+        assert_eq!(self.send_all(frames), []);
+    }
+
+    /// Sends by bursts; answers what was refused.
+    fn send_all(&mut self, frames: &[(NetHeader, Vec<u8>)]) -> Vec<Refused> {
+        let mut burst = Burst::new(BurstSize::spread(frames.len()));
+        for (header, bytes) in frames {
+            assert!(burst.push(header, &[bytes]));
+        }
+        let sent = self.from.send(&burst);
+        assert_eq!((sent.count + sent.refused.len(), sent.stopped), (frames.len(), None));
+        sent.refused.to_vec()
+    }
+
+    /// Our frames that wait.
+    fn receive(&mut self) -> Vec<(NetHeader, Vec<u8>)> {
+        let mut burst = Burst::new(self.to.burst_size());
+        let mut received = Vec::new();
+        while self.to.recv(&mut burst).unwrap() > 0 {
+            let ours = burst.iter().filter(|frame| is_ours(frame.bytes()));
+            received.extend(ours.map(|frame| (frame.header(), frame.bytes().to_vec())));
+        }
+        received
+    }
+
+    fn dropped(&mut self) -> u64 {
+        self.host.netlink.link("to").unwrap().stats.tx_dropped
+    }
+}
+
+fn one_queue(tap: Device) -> Queue {
+    tap.into_queues().remove(0)
+}
+
+/// Frames of all kinds and lengths, each with its number in it.
+fn frame(number: usize) -> (NetHeader, Vec<u8>) {
+    match number % 4 {
+        0 => (NetHeader::PLAIN, numbered(number, 60 + number % 1455)),
+        1 => udp(number, 1 + number % 1472, 0),
+        2 => udp(number, 2000 + number % 3000, 1000),
+        _ => udp(number, 30_000 + number % 30_000, 1400),
+    }
+}
+
+/// A frame of a protocol that nobody knows.
+fn numbered(number: usize, len: usize) -> Vec<u8> {
+    let mut bytes = plain_frame(len);
+    bytes[14..22].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn plain_frame(len: usize) -> Vec<u8> {
+    let mut bytes = (0..len).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<_>>();
+    bytes[..6].copy_from_slice(&NOBODY);
+    bytes[6..12].copy_from_slice(&OURS);
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+    bytes
+}
+
+/// UDP over IPv4 with a partial checksum; a train when `segment` is not zero.
+fn udp(number: usize, payload_len: usize, segment: u16) -> (NetHeader, Vec<u8>) {
+    let mut bytes = plain_frame(42 + payload_len);
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    let ip_len = u16::try_from(28 + payload_len).unwrap();
+    bytes[14..34]
+        .copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 0, 3]);
+    bytes[16..18].copy_from_slice(&ip_len.to_be_bytes());
+    // A bridge may have the firewall look at the packet, which drops those with a wrong checksum.
+    let checksum = Sum::of(&bytes[14..34]).checksum();
+    bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
+    bytes[34..38].copy_from_slice(&u32::try_from(number).unwrap().to_be_bytes());
+    bytes[38..40].copy_from_slice(&(ip_len - 20).to_be_bytes());
+    let header = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        gso_type: if segment == 0 { GsoType::NONE } else { GsoType::UDP_L4 },
+        hdr_len: 42,
+        gso_size: segment,
+        csum_start: 34,
+        csum_offset: 6,
+    };
+    (header, bytes)
+}
+
+fn is_ours(bytes: &[u8]) -> bool {
+    bytes.get(6..12) == Some(&OURS)
+}
+
+/// `hdr_len` is left out: it is a hint, and the kernel's own.
+fn assert_same(received: &[(NetHeader, Vec<u8>)], sent: &[(NetHeader, Vec<u8>)], what: &str) {
+    assert_eq!(received.len(), sent.len(), "{what}");
+    for (index, (received, sent)) in received.iter().zip(sent).enumerate() {
+        let header = NetHeader { hdr_len: sent.0.hdr_len, ..received.0 };
+        assert_eq!(header, sent.0, "{what}: metadata of frame {index}");
+        assert!(received.1 == sent.1, "{what}: bytes of frame {index}");
+    }
+}
+
+/// MAC address of no station, so that the bridge floods.
+const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 0xee];
+/// Source of all frames made here.
+const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0xaa];
