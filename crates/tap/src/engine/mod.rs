@@ -29,7 +29,7 @@ mod drain;
 mod uring;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -195,6 +195,13 @@ impl AsFd for Engine {
             Self::Drain(engine) => engine.as_fd(),
             Self::Uring(engine) => engine.as_fd(),
         }
+    }
+}
+
+impl AsRawFd for Engine {
+    /// As [`AsFd`], for who wants a number (tokio's `AsyncFd`).
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -1,0 +1,104 @@
+//! What the examples share: their options, when they end, and an interface that is up.
+#![allow(dead_code, reason = "each example uses a part")]
+
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use tapswitch_netlink::{Namespace, Netlink};
+
+/// MAC address of the station that an example plays.
+pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// The command line: names, and `--seconds N`.
+#[derive(Clone)]
+pub(crate) struct Options {
+    names: Vec<String>,
+    deadline: Option<Instant>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Options {
+    /// Reads the command line, and has Ctrl-C end the example in good order.
+    pub(crate) fn from_args(usage: &str) -> Result<Self, Box<dyn Error>> {
+        let (mut names, mut deadline) = (Vec::new(), None);
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--seconds" => {
+                    let seconds = args.next().ok_or("--seconds: a number is missing")?.parse()?;
+                    deadline = Instant::now().checked_add(Duration::from_secs(seconds));
+                }
+                name if !name.starts_with('-') => names.push(name.to_owned()),
+                _ => return Err(format!("usage: {usage} [--seconds N]").into()),
+            }
+        }
+        let stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            flag::register(signal, Arc::clone(&stopped))?;
+        }
+        Ok(Self { names, deadline, stopped })
+    }
+
+    /// The name at `index` of the command line, or `default`.
+    pub(crate) fn name<'a>(&'a self, index: usize, default: &'a str) -> &'a str {
+        self.names.get(index).map_or(default, String::as_str)
+    }
+
+    /// True when the time is over, or Ctrl-C was pressed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.time_left() == Some(Duration::ZERO) || self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// How long to wait before asking [`Self::is_over`] again.
+    pub(crate) fn patience(&self) -> Duration {
+        let often = Duration::from_millis(200);
+        self.time_left().map_or(often, |left| left.min(often))
+    }
+
+    /// `None` without `--seconds`.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Switches the interface on, gives it the address `own`/24, and lets the kernel know that the
+/// station `behind` is [`STATION`]. All of it goes away with the interface.
+pub(crate) fn set_up(
+    namespace: &Namespace,
+    interface: &str,
+    own: &str,
+    behind: &str,
+) -> Result<(), Box<dyn Error>> {
+    let mut netlink = Netlink::open(namespace)?;
+    netlink.set_up(interface)?;
+    netlink.add_address(interface, own.parse::<IpAddr>()?, 24)?;
+    netlink.set_neighbour(interface, behind.parse()?, STATION)?;
+    Ok(())
+}
+
+/// Turns a frame round: who sent it gets it back from whom it was sent to. Checksums stay right, as
+/// they do not depend on the order of the addresses. Answers `false` for what is not IP.
+pub(crate) fn turn_round(frame: &mut [u8]) -> bool {
+    let mut at = 12;
+    while matches!(frame.get(at..at + 2), Some([0x81, 0] | [0x88, 0xa8])) {
+        at += 4;
+    }
+    let (source, len) = match frame.get(at..at + 2) {
+        Some([0x08, 0x00]) => (at + 2 + 12, 4),
+        Some([0x86, 0xdd]) => (at + 2 + 8, 16),
+        _ => return false,
+    };
+    swap(frame, source, len) && swap(frame, 0, 6)
+}
+
+/// Exchanges the `len` bytes at `at` with those behind them.
+fn swap(frame: &mut [u8], at: usize, len: usize) -> bool {
+    let Some(both) = frame.get_mut(at..at + 2 * len) else { return false };
+    both.rotate_left(len);
+    true
+}

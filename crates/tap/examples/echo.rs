@@ -1,0 +1,59 @@
+//! A device whose frames come back: everything that is sent to an address behind it returns from
+//! there. Blocking, on one thread.
+//!
+//! ```text
+//! # cargo run --release --example echo &
+//! # ping 10.99.0.2
+//! ```
+//!
+//! The device is there as long as this program runs.
+
+mod common;
+
+use std::error::Error;
+use std::io;
+
+use common::{Options, set_up, turn_round};
+use tapswitch_netlink::Namespace;
+use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind, RecvError};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::from_args("echo [DEVICE [drain|uring]]")?;
+    let kind = match options.name(1, "drain") {
+        "uring" => EngineKind::Uring,
+        _ => EngineKind::Auto,
+    };
+    let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?))?;
+    set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
+    println!("{} is up: try `ping 10.99.0.2`", tap.name());
+
+    let queue = tap.into_queues().remove(0);
+    let mut engine = Engine::open(queue, kind)?;
+    let mut burst = Burst::new(engine.burst_size());
+    let (mut frames, mut bursts) = (0, 0);
+    while !options.is_over() {
+        match engine.wait(Some(options.patience())) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
+            _ => {}
+        }
+        loop {
+            match engine.recv(&mut burst) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(RecvError::Gone) => return Err(RecvError::Gone.into()),
+                Err(error) => eprintln!("{error}"),
+            }
+            // Trains and partial checksums go back as they came: their metadata stays with them.
+            burst.retain(|frame| turn_round(frame.bytes_mut()));
+            let sent = engine.send(&burst);
+            for refused in sent.refused {
+                eprintln!("frame {}: {}", refused.index, refused.error);
+            }
+            frames += sent.count;
+            bursts += 1;
+        }
+        engine.flush()?;
+    }
+    println!("{frames} frames in {bursts} bursts");
+    Ok(())
+}
