@@ -178,36 +178,13 @@ impl Uring {
         let mut done = 0;
         while done < packets.len() && !self.ring.is_broken() {
             let results = self.ring.write(self.queue.as_fd(), &packets[done..], self.linked);
-            match self.note_sent(first + done, &results) {
+            match note_sent(&mut self.log, &mut self.linked, first + done, &results) {
                 Some(tried) => done += tried,
                 None => return false,
             }
         }
         let mut rest = packets.iter().enumerate().skip(done);
         rest.all(|(at, packet)| self.log.note(first + at, self.queue.send(packet)))
-    }
-
-    /// Notes what became of the frames from the index `first` on, up to one that was not tried as
-    /// the one before it failed. Answers how many were tried, or `None` when that ends the call.
-    fn note_sent(&mut self, first: usize, results: &Results) -> Option<usize> {
-        let last_sent = results.iter().rposition(|result| result.is_ok());
-        for (at, result) in results.iter().enumerate() {
-            match result {
-                Err(Errno::CANCELED) => return Some(at),
-                Err(Errno::AGAIN) if Some(at) < last_sent => {
-                    // Too late to keep what follows back: from now on the kernel does.
-                    self.linked = true;
-                    self.log.pass_over(first + at, SendError::Full);
-                }
-                result => {
-                    let outcome = result.map(drop).map_err(SendError::new);
-                    if !self.log.note(first + at, outcome) {
-                        return None;
-                    }
-                }
-            }
-        }
-        Some(results.len())
     }
 
     fn send_alone(&mut self, index: usize, frame: &Outgoing<'_>) -> bool {
@@ -254,6 +231,34 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// Notes in `log` what became of the frames from the index `first` on, up to one that was not tried
+/// as the one before it failed. Answers how many were tried, or `None` when that ends the call.
+fn note_sent(
+    log: &mut SendLog,
+    linked: &mut bool,
+    first: usize,
+    results: &Results,
+) -> Option<usize> {
+    let last_sent = results.iter().rposition(|result| result.is_ok());
+    for (at, result) in results.iter().enumerate() {
+        match result {
+            Err(Errno::CANCELED) => return Some(at),
+            Err(Errno::AGAIN) if Some(at) < last_sent => {
+                // Too late to keep back what follows: from now on the kernel does.
+                *linked = true;
+                log.pass_over(first + at, SendError::Full);
+            }
+            result => {
+                let outcome = result.map(drop).map_err(SendError::new);
+                if !log.note(first + at, outcome) {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(results.len())
+}
+
 /// What is in the way when a ring cannot be had.
 fn why_not(errno: Errno) -> EngineError {
     match errno {
@@ -273,6 +278,37 @@ fn disabled() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Refused;
+
+    #[test]
+    fn behind_a_frame_that_was_refused_the_next_are_tried() {
+        let (mut log, mut linked) = (SendLog::default(), true);
+        let results = Results::of(&[72, 72, -libc::EINVAL, -libc::ECANCELED, -libc::ECANCELED]);
+        assert_eq!(note_sent(&mut log, &mut linked, 10, &results), Some(3));
+        let refused = Refused { index: 12, error: SendError::Rejected };
+        assert_eq!((log.count, &log.refused[..], log.stopped), (2, &[refused][..], None));
+    }
+
+    #[test]
+    fn a_full_queue_ends_the_call_where_nothing_passed_it() {
+        for behind in [-libc::ECANCELED, -libc::EAGAIN] {
+            let (mut log, mut linked) = (SendLog::default(), false);
+            let results = Results::of(&[72, -libc::EAGAIN, behind]);
+            assert_eq!(note_sent(&mut log, &mut linked, 10, &results), None);
+            let stopped = Refused { index: 11, error: SendError::Full };
+            assert_eq!((log.count, &log.refused[..], log.stopped), (1, &[][..], Some(stopped)));
+        }
+    }
+
+    #[test]
+    fn frames_that_pass_a_full_queue_do_so_once() {
+        let (mut log, mut linked) = (SendLog::default(), false);
+        let results = Results::of(&[72, -libc::EAGAIN, 72, -libc::EAGAIN]);
+        assert_eq!(note_sent(&mut log, &mut linked, 10, &results), None);
+        assert!(linked, "from now on the kernel keeps the order");
+        let [passed, stopped] = [11, 13].map(|index| Refused { index, error: SendError::Full });
+        assert_eq!((&log.refused[..], log.stopped), (&[passed][..], Some(stopped)));
+    }
 
     #[test]
     fn a_refusal_names_the_setting() {

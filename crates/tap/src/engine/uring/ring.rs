@@ -144,6 +144,13 @@ impl fmt::Debug for Ring {
 }
 
 impl Results {
+    #[cfg(test)]
+    pub(super) fn of(results: &[i32]) -> Self {
+        let mut values = [0; BATCH];
+        values[..results.len()].copy_from_slice(results);
+        Self { values, count: results.len() }
+    }
+
     #[inline]
     pub(super) fn iter(
         &self,
