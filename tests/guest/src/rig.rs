@@ -157,8 +157,12 @@ impl Outcome {
         self.output.lines().map(|line| format!("| {line}\n")).collect()
     }
 
-    /// Lets the world see what was skipped in the guest, and lines that begin with one of `more`.
+    /// Lets the world see what was skipped in the guest, and lines that begin with one of `more`;
+    /// all of it when it asks for that.
     fn forward(&self, more: &[&str]) {
+        if env::args().any(|arg| arg == "--nocapture" || arg == "--no-capture") {
+            print!("{}", self.quoted());
+        }
         let mut lines = String::new();
         for line in self.output.lines() {
             if line.starts_with("SKIP:") || more.iter().any(|start| line.starts_with(start)) {
