@@ -3,7 +3,7 @@
 //! The bodies run on such a kernel, in a guest. Nothing in them depends on time: one thread sends
 //! and reads in turns, and counters of three places must tell where each datagram is: read from the
 //! device, dropped by its driver (`tx_dropped`), or shed by its queueing discipline.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what fails fails the test")]
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,13 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use tapswitch_guest::{Rig, Series};
 use tapswitch_netlink::QdiscSpec;
 
 mod common;
-use common::{Host, PEER, can_tap, eventually};
-
-const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun"]);
+use common::{Host, LINUX_7_3, PEER, can_tap, eventually};
 
 #[test]
 fn the_kernel_tells_whether_it_has_it() {

@@ -9,7 +9,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use tapswitch_tap::{Config, CreateError, Device, Offloads};
 
 mod common;
-use common::{Host, can_tap, config, is_udp_to, knows_udp_trains, receive};
+use common::{Host, LINUX_7_3, can_tap, config, is_udp_to, knows_udp_trains, receive};
 
 #[test]
 fn a_device_lives_as_long_as_its_queues() {
@@ -180,6 +180,11 @@ fn a_missing_device_node_is_explained() {
     assert!(matches!(error, CreateError::NoTun { .. }), "{error}");
     assert!(error.to_string().contains("mknod /dev/net/tun c 10 200"), "{error}");
     assert!(std::path::Path::new("/dev/net/tun").exists(), "it is hidden from that thread only");
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }
 
 fn with_queues(name: &str, count: u16) -> Config {

@@ -16,8 +16,8 @@ use tapswitch_wire::{MacAddr, write_u16};
 
 mod common;
 use common::{
-    Host, PATIENCE, PEER, can_tap, config, is_udp_to, knows_udp_trains, receive, set_udp_segment,
-    skip, tcp_transfer, wait_readable,
+    Host, LINUX_7_3, PATIENCE, PEER, can_tap, config, is_udp_to, knows_udp_trains, receive,
+    set_udp_segment, skip, tcp_transfer, wait_readable,
 };
 
 #[test]
@@ -306,6 +306,11 @@ fn the_kernel_spreads_flows_over_the_queues_and_each_flow_stays_on_one() {
     }
     let used = (0..4).filter(|index| queue_of.iter().any(|queues| queues[0] == *index)).count();
     assert!(used > 1, "64 flows on one queue");
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }
 
 /// A UDP datagram from 10.0.0.2:9 to 10.0.0.1:`port` whose checksum is partial, as the kernel

@@ -8,7 +8,7 @@ use tapswitch_tap::Offloads;
 use tapswitch_tap::inspect::{BorrowedQueue, Certainty, Inspected, Inspection, inspect};
 
 mod common;
-use common::{Host, can_tap, config, unique};
+use common::{Host, LINUX_7_3, can_tap, config, unique};
 
 #[test]
 fn a_device_is_found_with_its_settings_and_its_holder() {
@@ -142,6 +142,11 @@ fn processes_and_devices_that_go_meanwhile_are_no_trouble() {
         (0..10).for_each(|_| drop(inspect()));
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }
 
 fn find(found: &Inspection, host: &Host, name: &str) -> Inspected {

@@ -7,7 +7,7 @@ use tapswitch_netlink::Feature;
 use tapswitch_tap::{Device, Offloads};
 
 mod common;
-use common::{Host, can_tap, config, knows_udp_trains};
+use common::{Host, LINUX_7_3, can_tap, config, knows_udp_trains};
 
 #[test]
 fn without_the_probe_the_kernels_own_offer_is_believed() {
@@ -28,4 +28,9 @@ fn without_the_probe_the_kernels_own_offer_is_believed() {
     assert!(host.netlink.feature("tap0", Feature::TxChecksum).unwrap());
     assert!(!host.netlink.feature("tap0", Feature::Tso).unwrap(), "set as asked for");
     assert_eq!(tap.capabilities().send, Offloads::PLAIN);
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }

@@ -20,6 +20,7 @@ use tapswitch_netlink::die_with_parent;
 
 use crate::cpio::Archive;
 use crate::error::{Error, Tail};
+use crate::forks::forking;
 use crate::kernel::Kernel;
 use crate::root;
 
@@ -129,6 +130,7 @@ impl Guest {
     /// # Errors
     /// As [`Self::run`], for what is known at once.
     pub fn start(&self) -> Result<Running, Error> {
+        let _forking = forking();
         let root = memory_file("root", &self.root(None)?)?;
         let ports = Ports::new()?;
         let mut qemu = self.qemu(&root)?;

@@ -10,6 +10,7 @@ use std::process::{self, Command};
 use rustix::fs::FlockOperation;
 
 use crate::error::{Error, output_of};
+use crate::forks::forking;
 use crate::guest::check_machine;
 use crate::packages::Suite;
 
@@ -71,6 +72,7 @@ impl Kernel {
         let _lock = lock(&folder.join("lock"))?;
         let kept = || series.best(kept(&folder));
         if kept().is_none() {
+            let _forking = forking();
             fetch(series, &folder)?;
         }
         let Some((release, folder)) = kept() else {

@@ -38,6 +38,7 @@
 
 mod cpio;
 mod error;
+mod forks;
 mod guest;
 mod kernel;
 mod packages;
@@ -48,6 +49,7 @@ mod sources;
 use std::io::{self, Write};
 
 pub use error::{Error, Tail};
+pub use forks::NoForks;
 pub use guest::{Guest, Outcome, Running};
 pub use kernel::{Kernel, Series, cache};
 pub use rig::{Rig, inside};

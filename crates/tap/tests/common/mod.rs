@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tapswitch_guest::{NoForks, Rig, Series};
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
 use tapswitch_tap::{Config, CreateError, Device, NET_HEADER_LEN, NetHeader, Queue, RECV_BUF_LEN};
 use tapswitch_wire::{EtherType, MacAddr, ip_proto, parse};
@@ -20,12 +21,15 @@ use tapswitch_wire::{EtherType, MacAddr, ip_proto, parse};
 pub(crate) struct Host {
     pub(crate) netlink: Netlink,
     pub(crate) namespace: OwnedNamespace,
+    /// A device that is closed shall be gone at once.
+    _no_forks: NoForks,
 }
 
 impl Host {
     pub(crate) fn new() -> Self {
+        let no_forks = NoForks::new();
         let namespace = OwnedNamespace::create(&unique("taptest")).unwrap();
-        Self { netlink: Netlink::open(&namespace).unwrap(), namespace }
+        Self { netlink: Netlink::open(&namespace).unwrap(), namespace, _no_forks: no_forks }
     }
 
     /// Keeps the kernel from sending frames of its own, where it lets us: no IPv6 on devices made
@@ -220,6 +224,9 @@ pub(crate) fn forbid(number: libc::c_long, errno: libc::c_int) {
     let outcome = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) };
     assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
+
+/// A machine with the kernel that the research of this crate was made with.
+pub(crate) const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun", "bridge"]);
 
 /// The station at 10.0.0.2.
 pub(crate) const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
