@@ -147,11 +147,7 @@ struct Ledger {
 impl Line {
     fn new(kind: u16, flags: u16, ring: u64, qdisc: &QdiscSpec) -> Self {
         let mut host = Host::new();
-        let device = host.namespace.enter(|| {
-            // Its chatter would take places in the ring.
-            fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-            attach(NAME, kind | flags | NO_PI)
-        });
+        let device = host.namespace.enter(|| attach(NAME, kind | flags | NO_PI));
         host.netlink.set_txqueuelen(NAME, u32::try_from(ring).unwrap()).unwrap();
         host.netlink.set_up(NAME).unwrap();
         host.netlink.add_address(NAME, "10.0.0.1".parse().unwrap(), 24).unwrap();

@@ -4,6 +4,7 @@
 
 pub(crate) mod cable;
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -29,6 +30,9 @@ impl Host {
     pub(crate) fn new() -> Self {
         let no_forks = NoForks::new();
         let namespace = OwnedNamespace::create(&unique("taptest")).unwrap();
+        // Without an IPv6 address of its own, the kernel does not chatter on a new device. A kernel
+        // without IPv6 does not anyway.
+        let _ = namespace.enter(|| fs::write(ADDR_GEN_MODE, "1")).unwrap();
         Self { netlink: Netlink::open(&namespace).unwrap(), namespace, _no_forks: no_forks }
     }
 
@@ -79,7 +83,7 @@ pub(crate) fn can_tap() -> bool {
 
 /// True on Linux 6.2 and later, which know UDP trains; otherwise says that the test is skipped.
 pub(crate) fn knows_udp_trains() -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (6, 2) || skip("UDP trains need Linux 6.2")
@@ -228,6 +232,8 @@ pub(crate) fn forbid(number: libc::c_long, errno: libc::c_int) {
 /// A machine with the kernel that the research of this crate was made with.
 pub(crate) const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun", "bridge"]);
 
+/// How the kernel makes addresses for a new device; 1 is "not at all".
+const ADDR_GEN_MODE: &str = "/proc/sys/net/ipv6/conf/default/addr_gen_mode";
 /// The station at 10.0.0.2.
 pub(crate) const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 /// How long a test waits for what must come at once.
