@@ -105,7 +105,11 @@ pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>, Error> {
         return Ok(stdout);
     }
     let complaint = String::from_utf8_lossy(&stderr);
-    let complaint = complaint.lines().last().unwrap_or("no word of why");
+    // Of several errors apt tells the cause first, other programs last.
+    let mut lines = complaint.lines();
+    let complaint =
+        lines.clone().find(|line| line.starts_with("E: ")).or_else(|| lines.next_back());
+    let complaint = complaint.unwrap_or("no word of why");
     Err(Error::Io { what: name, source: io::Error::other(format!("{status}: {complaint}")) })
 }
 

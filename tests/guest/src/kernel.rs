@@ -264,7 +264,7 @@ fn needs(module: &[u8]) -> Vec<String> {
 }
 
 /// A mirror that is being brought up to date answers with files that do not fit each other.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 2;
 /// How the names of all these releases end.
 const FLAVOUR: &str = "-cloud-amd64";
 

@@ -121,7 +121,7 @@ const OPTIONS: [&str; 7] = [
     "APT::Sandbox::User=root",
     "APT::Update::Error-Mode=any",
     "Acquire::Languages=none",
-    "Acquire::Retries=3",
+    "Acquire::Retries=1",
     "Acquire::http::Timeout=20",
     "Acquire::https::Timeout=20",
 ];
