@@ -8,33 +8,33 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
 use tapswitch_netlink::QdiscSpec;
+use tapswitch_tap::{Capabilities, Device, Kind, RECV_BUF_LEN, Wish};
 
 mod common;
-use common::{Host, LINUX_7_3, PEER, can_tap, eventually};
+use common::{Host, LINUX_7_3, PEER, can_tap, config, eventually};
 
 #[test]
 fn the_kernel_tells_whether_it_has_it() {
-    LINUX_7_3.test(|| assert_eq!(features() & BACKPRESSURE, BACKPRESSURE));
+    LINUX_7_3.test(|| assert!(Capabilities::probe().unwrap().has_backpressure()));
     if tapswitch_guest::inside().is_some() || !can_tap() {
         return;
     }
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
-    assert_eq!(features() & BACKPRESSURE != 0, version >= (7, 3), "on Linux {release}");
+    let has_it = Capabilities::probe().unwrap().has_backpressure();
+    assert_eq!(has_it, version >= (7, 3), "on Linux {release}");
 }
 
 #[test]
 fn without_it_the_driver_drops_what_the_ring_has_no_room_for() {
     LINUX_7_3.test(|| {
         for_each_device(|kind, ring| {
-            let line = Line::new(kind, 0, ring, &QdiscSpec::new("fq_codel"));
+            let line = Line::new(kind, Wish::Off, ring, &QdiscSpec::new("fq_codel"));
             let ledger = line.fill(SENT);
             assert_eq!(ledger, Ledger { read: ring, dropped: SENT - ring, shed: 0 });
         });
@@ -46,7 +46,7 @@ fn with_it_the_qdisc_keeps_what_it_has_room_for_and_sheds_the_rest_itself() {
     LINUX_7_3.test(|| {
         for_each_device(|kind, ring| {
             let qdisc = QdiscSpec::new("pfifo").limit(ROOM);
-            let line = Line::new(kind, BACKPRESSURE, ring, &qdisc);
+            let line = Line::new(kind, Wish::Required, ring, &qdisc);
             let ledger = line.fill(SENT);
             let read = ring + u64::from(ROOM);
             assert_eq!(ledger, Ledger { read, dropped: 0, shed: SENT - read });
@@ -58,7 +58,7 @@ fn with_it_the_qdisc_keeps_what_it_has_room_for_and_sheds_the_rest_itself() {
 fn without_it_a_slow_reader_gets_what_there_happens_to_be_room_for() {
     LINUX_7_3.test(|| {
         for_each_device(|kind, ring| {
-            let line = Line::new(kind, 0, ring, &QdiscSpec::new("fq_codel"));
+            let line = Line::new(kind, Wish::Off, ring, &QdiscSpec::new("fq_codel"));
             let ledger = line.pass_slowly(SENT);
             // What fills the ring at first, and one for each later turn but those whose places the
             // ring has not given back yet: it does that for several at a time.
@@ -73,7 +73,7 @@ fn with_it_a_slow_reader_gets_everything_because_the_sender_waits() {
     LINUX_7_3.test(|| {
         for_each_device(|kind, ring| {
             let qdisc = QdiscSpec::new("pfifo").limit(1000);
-            let line = Line::new(kind, BACKPRESSURE, ring, &qdisc);
+            let line = Line::new(kind, Wish::Required, ring, &qdisc);
             let ledger = line.pass_slowly(SENT);
             assert_eq!(ledger, Ledger { read: SENT, dropped: 0, shed: 0 });
         });
@@ -84,7 +84,7 @@ fn with_it_a_slow_reader_gets_everything_because_the_sender_waits() {
 fn with_it_and_the_default_qdisc_only_the_qdisc_sheds() {
     LINUX_7_3.test(|| {
         for_each_device(|kind, ring| {
-            let line = Line::new(kind, BACKPRESSURE, ring, &QdiscSpec::new("fq_codel"));
+            let line = Line::new(kind, Wish::Required, ring, &QdiscSpec::new("fq_codel"));
             let ledger = line.pass_slowly(SENT);
             // How many it sheds depends on how long they wait.
             assert_eq!(ledger, Ledger { read: SENT - ledger.shed, dropped: 0, shed: ledger.shed });
@@ -96,7 +96,7 @@ fn with_it_and_the_default_qdisc_only_the_qdisc_sheds() {
 fn without_a_qdisc_it_has_no_effect() {
     LINUX_7_3.test(|| {
         for_each_device(|kind, ring| {
-            let line = Line::new(kind, BACKPRESSURE, ring, &QdiscSpec::new("noqueue"));
+            let line = Line::new(kind, Wish::Required, ring, &QdiscSpec::new("noqueue"));
             let ledger = line.fill(SENT);
             assert_eq!(ledger, Ledger { read: ring, dropped: SENT - ring, shed: 0 });
         });
@@ -107,7 +107,7 @@ fn without_a_qdisc_it_has_no_effect() {
 fn a_longer_ring_takes_at_once_what_the_qdisc_has_kept() {
     LINUX_7_3.test(|| {
         let qdisc = QdiscSpec::new("pfifo").limit(ROOM);
-        let mut line = Line::new(TAP, BACKPRESSURE, 1, &qdisc);
+        let mut line = Line::new(Kind::Tap, Wish::Required, 1, &qdisc);
         line.send(50);
         assert_eq!(line.waiting(), 49);
         line.host.netlink.set_txqueuelen(NAME, 100).unwrap();
@@ -119,8 +119,8 @@ fn a_longer_ring_takes_at_once_what_the_qdisc_has_kept() {
 }
 
 /// Calls `test` with each kind of device and each length of its ring, in frames.
-fn for_each_device(test: impl Fn(u16, u64)) {
-    for kind in [TUN, TAP] {
+fn for_each_device(test: impl Fn(Kind, u64)) {
+    for kind in [Kind::Tun, Kind::Tap] {
         for ring in [500, 10, 1] {
             test(kind, ring);
         }
@@ -130,7 +130,7 @@ fn for_each_device(test: impl Fn(u16, u64)) {
 /// A device in a namespace of its own, and a socket that sends through it.
 struct Line {
     host: Host,
-    device: OwnedFd,
+    device: Device,
     socket: UdpSocket,
     /// What the test says when it is done.
     title: String,
@@ -145,22 +145,21 @@ struct Ledger {
 }
 
 impl Line {
-    fn new(kind: u16, flags: u16, ring: u64, qdisc: &QdiscSpec) -> Self {
+    fn new(kind: Kind, backpressure: Wish, ring: u64, qdisc: &QdiscSpec) -> Self {
         let mut host = Host::new();
-        let device = host.namespace.enter(|| attach(NAME, kind | flags | NO_PI));
+        let device = host.create(&config(NAME).kind(kind).backpressure(backpressure));
         host.netlink.set_txqueuelen(NAME, u32::try_from(ring).unwrap()).unwrap();
         host.netlink.set_up(NAME).unwrap();
         host.netlink.add_address(NAME, "10.0.0.1".parse().unwrap(), 24).unwrap();
-        if kind == TAP {
+        if kind == Kind::Tap {
             host.netlink.set_neighbour(NAME, "10.0.0.2".parse().unwrap(), PEER.0).unwrap();
         }
         host.netlink.set_qdisc(NAME, qdisc).unwrap();
         let socket = host.udp(7000);
         socket.set_nonblocking(true).unwrap();
-        let kind = if kind == TUN { "tun" } else { "tap" };
-        let flag = if flags & BACKPRESSURE == 0 { "without" } else { "with" };
-        let title = format!("{kind}, ring of {ring}, {}, {flag} back-pressure", qdisc.kind());
-        Self { host, device: device.unwrap(), socket, title }
+        let flag = if backpressure == Wish::Off { "without" } else { "with" };
+        let title = format!("{kind:?}, ring of {ring}, {}, {flag} back-pressure", qdisc.kind());
+        Self { host, device, socket, title }
     }
 
     /// Sends `count` datagrams, then reads all that arrive.
@@ -220,14 +219,15 @@ impl Line {
 
     /// Reads up to `count` frames; answers how many there were.
     fn read(&self, count: u64) -> u64 {
-        let mut frame = [0; 2000];
-        (0..count).take_while(|_| rustix::io::read(&self.device, &mut frame).is_ok()).count() as u64
+        let mut buf = vec![0; RECV_BUF_LEN];
+        let mut next = || self.device.queues()[0].recv(&mut buf).unwrap();
+        (0..count).take_while(|_| next().is_some()).count() as u64
     }
 
     /// Waits until there is something to read, a hundredth of a second at most.
     fn wait_readable(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&timeout)).unwrap();
+        poll(&mut [PollFd::new(&self.device.queues()[0], PollFlags::IN)], Some(&timeout)).unwrap();
     }
 
     /// Datagrams in the qdisc.
@@ -243,35 +243,6 @@ impl Line {
     }
 }
 
-/// What the kernel's tun driver can do: flags of `TUNSETIFF`.
-fn features() -> u16 {
-    let device = open();
-    let mut features: libc::c_uint = 0;
-    // SAFETY: the call writes one unsigned int, which outlives it.
-    let outcome = unsafe { libc::ioctl(device.as_raw_fd(), TUNGETFEATURES, &raw mut features) };
-    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
-    u16::try_from(features).unwrap()
-}
-
-/// Makes a device in the namespace of the calling thread.
-fn attach(name: &str, flags: u16) -> OwnedFd {
-    let device = open();
-    // SAFETY: zeros are a valid ifreq: numbers, and an empty name.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
-    }
-    request.ifr_ifru.ifru_flags = flags.cast_signed();
-    // SAFETY: the call reads and writes one ifreq, which outlives it.
-    let outcome = unsafe { libc::ioctl(device.as_raw_fd(), TUNSETIFF, &raw mut request) };
-    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
-    device
-}
-
-fn open() -> OwnedFd {
-    rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK, Mode::empty()).unwrap()
-}
-
 /// How long a test waits for what must come at once, on an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NAME: &str = "dev0";
@@ -281,10 +252,3 @@ const SENT: u64 = 2000;
 const TURN: u64 = 20;
 /// Room in a qdisc, in datagrams; less than a socket's buffer of the usual size holds.
 const ROOM: u32 = 100;
-
-const TUN: u16 = 0x0001;
-const TAP: u16 = 0x0002;
-const BACKPRESSURE: u16 = 0x0080;
-const NO_PI: u16 = 0x1000;
-const TUNSETIFF: libc::Ioctl = libc::_IOW::<libc::c_int>('T' as u32, 202);
-const TUNGETFEATURES: libc::Ioctl = libc::_IOR::<libc::c_uint>('T' as u32, 207);
