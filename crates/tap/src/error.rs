@@ -128,7 +128,8 @@ pub enum CreateError {
         queues: u16,
     },
     /// `EBADFD` from the very first: a former user of the persistent device attached a classic
-    /// filter, and Linux then reports success without making the file a queue.
+    /// filter. Linux then looks for the filter at the same address of this program's memory, and
+    /// when there is one, reports success without making the file a queue.
     #[error(
         "{name}: Linux cannot attach to it because a classic filter is left on it; open it once \
          with packet_info(false), or remove it with `ip link del {name}`"

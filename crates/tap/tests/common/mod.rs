@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 pub(crate) mod cable;
+pub(crate) mod raw;
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,6 +71,22 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Runs `action` inside the namespace.
+    pub(crate) fn inside<R: Send>(&self, action: impl FnOnce() -> R + Send) -> R {
+        self.namespace.enter(action).unwrap()
+    }
+
+    /// Makes a persistent device without the crate, in which `set` sets more; nobody has it open.
+    pub(crate) fn leave_behind(&self, name: &str, flags: u16, set: impl FnOnce(&OwnedFd) + Send) {
+        self.inside(|| {
+            let fd = raw::open(name, flags);
+            raw::number(&fd, raw::TUNSETPERSIST, 1).unwrap();
+            set(&fd);
+        });
+    }
+}
+
 /// True when the test may make tap devices; otherwise says loudly that it is skipped.
 pub(crate) fn can_tap() -> bool {
     if !rustix::process::geteuid().is_root() {
@@ -126,6 +143,31 @@ pub(crate) fn receive(
             return (header, frame.to_vec());
         }
     }
+}
+
+/// As [`receive`], for a queue with any prefix; what precedes the frame is handed over as bytes.
+pub(crate) fn receive_any(queue: &Queue, wanted: impl Fn(&[u8]) -> bool) -> (Vec<u8>, Vec<u8>) {
+    let mut buf = vec![0; RECV_BUF_LEN];
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let Some(len) = queue.recv(&mut buf).unwrap() else {
+            assert!(Instant::now() < deadline, "no such frame in time");
+            wait_readable(&[queue]);
+            continue;
+        };
+        let (prefix, frame) = buf[..len].split_at(queue.prefix().len());
+        if wanted(frame) {
+            return (prefix.to_vec(), frame.to_vec());
+        }
+    }
+}
+
+/// True for UDP over IPv4 to `port` that starts with the IP header.
+pub(crate) fn is_udp_packet_to(packet: &[u8], port: u16) -> bool {
+    packet.len() > 24
+        && packet[0] == 0x45
+        && packet[9] == 17
+        && packet[22..24] == port.to_be_bytes()
 }
 
 /// Waits until one of `queues` is readable, for a tenth of a second at most.

@@ -1,0 +1,240 @@
+//! A persistent device is opened as it is wanted, whatever its former user left behind; and when it
+//! cannot be, the error says what it is and what to write instead.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::num::NonZeroU16;
+use std::os::fd::AsRawFd;
+
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use tapswitch_netlink::{Feature, Namespace};
+use tapswitch_tap::{
+    ByteOrder, CreateError, Device, HeaderLen, Kind, LinkType, Mismatch, Offloads, Prefix,
+};
+
+mod common;
+use common::raw::{self, MULTI_QUEUE, NO_PI, TAP, TUN, VNET_HDR};
+use common::{Host, can_tap, config, is_udp_to, receive_any};
+
+/// Quirks 6 and 18.
+#[test]
+fn what_the_former_user_set_is_forgotten() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI | VNET_HDR, |fd| {
+        raw::int(fd, raw::TUNSETVNETHDRSZ, &mut 100_000).unwrap();
+        raw::int(fd, raw::TUNSETVNETLE, &mut 1).unwrap();
+        raw::int(fd, raw::TUNSETSNDBUF, &mut 1000).unwrap();
+        raw::number(fd, raw::TUNSETOFFLOAD, 0x0f).unwrap();
+        raw::int(fd, raw::TUNSETCARRIER, &mut 0).unwrap();
+        if let Some(drop_all) = raw::bpf_return(0) {
+            raw::int(fd, raw::TUNSETFILTEREBPF, &mut drop_all.as_raw_fd()).unwrap();
+            raw::int(fd, raw::TUNSETSTEERINGEBPF, &mut drop_all.as_raw_fd()).unwrap();
+        }
+    });
+    let device = host.create_up(&config("tap0").exclusive(false).offloads(Offloads::CSUM));
+    assert_eq!(device.byte_order().unwrap(), ByteOrder::Native);
+    assert_eq!(device.send_buffer_len().unwrap(), i32::MAX.unsigned_abs());
+    let link = host.netlink.link("tap0").unwrap();
+    assert!(link.lower_up && link.tun.unwrap().persistent, "a carrier, and still persistent");
+    assert!(!host.netlink.feature("tap0", Feature::Tso).unwrap());
+    assert!(host.netlink.feature("tap0", Feature::TxChecksum).unwrap());
+    host.udp(7).send_to(b"hello", "10.0.0.2:9").unwrap();
+    let (header, _) = receive_any(&device.queues()[0], |frame| is_udp_to(frame, 9));
+    assert_eq!(header.len(), 12);
+}
+
+/// Quirk 6: without a header, the offloads of the former user would make frames that are too long.
+#[test]
+fn offloads_end_where_there_is_no_header() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI | VNET_HDR, |fd| {
+        raw::number(fd, raw::TUNSETOFFLOAD, 0x0f).unwrap();
+    });
+    let bare = config("tap0").exclusive(false).net_header(HeaderLen::None);
+    let device = host.create_up(&bare);
+    assert!(!host.netlink.feature("tap0", Feature::Tso).unwrap());
+    assert!(!host.netlink.feature("tap0", Feature::TxChecksum).unwrap());
+    host.udp(7).send_to(&[0; 3000], "10.0.0.2:9").unwrap();
+    let (_, fragment) = receive_any(&device.queues()[0], |frame| frame[12..14] == [8, 0]);
+    assert!(fragment.len() <= 1514, "{} bytes", fragment.len());
+}
+
+/// Quirk 13: Linux reports success for a file that it does not attach, because a classic filter is
+/// left on the device. That is detected, and the filter taken away.
+#[test]
+fn a_classic_filter_that_was_left_does_not_give_a_dead_file() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI, |fd| raw::attach_classic_filter(fd).unwrap());
+    let dead = host.inside(|| raw::open("tap0", TAP));
+    let state = raw::int(&dead, raw::TUNGETSNDBUF, &mut 0).unwrap_err();
+    assert_eq!(state.raw_os_error(), Some(libc::EBADFD), "this is what must not happen to us");
+    drop(dead);
+    let device = host.create_up(&config("tap0").exclusive(false).packet_info(true));
+    host.udp(7).send_to(b"hello", "10.0.0.2:9").unwrap();
+    receive_any(&device.queues()[0], |frame| is_udp_to(frame, 9));
+}
+
+#[test]
+fn a_device_of_an_administrator_survives_its_user() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI, |fd| raw::number(fd, raw::TUNSETOWNER, 0).unwrap());
+    drop(host.create(&config("tap0").exclusive(false)));
+    let info = host.netlink.link("tap0").unwrap().tun.unwrap();
+    assert_eq!((info.persistent, info.owner), (true, Some(0)));
+    drop(host.create(&config("tap0").exclusive(false).persistent(false)));
+    assert!(host.netlink.link("tap0").is_err());
+}
+
+/// Quirk 14: `EINVAL` says nothing; what the device is, is looked up.
+#[test]
+fn a_mismatch_is_named_with_what_to_write_instead() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.netlink.create_bridge("br0").unwrap();
+    host.leave_behind("many0", TAP | NO_PI | MULTI_QUEUE, |_| ());
+    host.leave_behind("one0", TAP | NO_PI, |_| ());
+    host.leave_behind("tun0", TUN | NO_PI, |_| ());
+    let bridge = Mismatch::OtherDriver { kind: Some("bridge".to_owned()) };
+    let (tun, two) = (Mismatch::OtherKind { is: Kind::Tun }, NonZeroU16::new(2).unwrap());
+    for (config, expected, remedy) in [
+        (config("br0"), bridge, "choose another name"),
+        (config("many0"), Mismatch::IsMultiQueue, "queues >= 1 and multi_queue(true)"),
+        (config("one0").queues(two), Mismatch::IsSingleQueue, "queues = 1 and multi_queue(false)"),
+        (config("tun0"), tun, "kind(Kind::Tun)"),
+    ] {
+        let error = host.try_create(&config.exclusive(false)).unwrap_err();
+        assert!(error.to_string().contains(remedy), "{error}");
+        assert!(
+            matches!(&error, CreateError::Mismatch { what, .. } if *what == expected),
+            "{error}"
+        );
+    }
+}
+
+/// Quirk 14: the open is tried again with the flag turned round, when that is wished.
+#[test]
+fn a_device_that_is_there_can_be_followed() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    host.leave_behind("many0", TAP | NO_PI | MULTI_QUEUE, |_| ());
+    host.leave_behind("one0", TAP | NO_PI, |_| ());
+    let many = host.create(&config("many0").follow_existing(true));
+    let one = host.create(&config("one0").multi_queue(true).follow_existing(true));
+    let new = host.create(&config("new0").multi_queue(true).follow_existing(true));
+    let is_multi_queue = [many, one, new].map(|device| device.is_multi_queue());
+    assert_eq!(is_multi_queue, [true, false, true]);
+    let two = config("one0").queues(NonZeroU16::new(2).unwrap()).follow_existing(true);
+    let error = host.try_create(&two).unwrap_err();
+    assert!(matches!(error, CreateError::Mismatch { .. }), "{error}");
+}
+
+#[test]
+fn a_device_of_somebody_else_is_refused_with_its_owner() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI, |fd| raw::number(fd, raw::TUNSETOWNER, 4711).unwrap());
+    let error = host.inside(|| {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        Device::create(&config("tap0").exclusive(false)).unwrap_err()
+    });
+    assert!(error.to_string().contains("user 4711 alone"), "{error}");
+}
+
+#[test]
+fn joining_takes_the_device_as_it_is() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.leave_behind("tap0", TAP | VNET_HDR, |fd| {
+        raw::int(fd, raw::TUNSETVNETHDRSZ, &mut 20).unwrap();
+    });
+    let device = host.inside(|| Device::join(&config("tap0"))).unwrap();
+    let prefix = Prefix { packet_info: true, net_header: HeaderLen::Hash };
+    assert_eq!((device.prefix(), device.queue_order()), (prefix, None));
+    assert_eq!(device.index(), host.netlink.link("tap0").unwrap().index);
+    drop(device);
+
+    host.leave_behind("tun0", TUN | NO_PI | MULTI_QUEUE, |_| ());
+    let device = host.inside(|| Device::join(&config("tun0"))).unwrap();
+    assert_eq!((device.kind(), device.is_multi_queue()), (Kind::Tun, true));
+    assert_eq!(device.prefix().len(), 0);
+}
+
+#[test]
+fn joining_makes_nothing() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.netlink.create_bridge("br0").unwrap();
+    let join = |name: &str| host.inside(|| Device::join(&config(name))).unwrap_err();
+    let (missing, bridge) = (join("tap0"), join("br0"));
+    assert!(matches!(missing, CreateError::NotFound { .. }), "{missing}");
+    assert!(matches!(bridge, CreateError::Mismatch { .. }), "{bridge}");
+    assert!(host.netlink.link("tap0").is_err());
+}
+
+/// Quirk 6: Linux takes any header length from 10 on; behind an odd one nothing can be found.
+#[test]
+fn a_header_of_an_odd_length_is_not_joined() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI | VNET_HDR, |fd| {
+        raw::int(fd, raw::TUNSETVNETHDRSZ, &mut 16).unwrap();
+    });
+    let error = host.inside(|| Device::join(&config("tap0"))).unwrap_err();
+    assert!(error.to_string().contains("10, 12, 20 or 24 bytes"), "{error}");
+}
+
+/// Quirk 28: the link type can change only while the interface is down.
+#[test]
+fn the_link_type_waits_for_the_interface_to_be_down() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI, |_| ());
+    host.netlink.set_up("tap0").unwrap();
+    let typed = config("tap0").exclusive(false).link_type(LinkType::IEEE80211);
+    let error = host.try_create(&typed).unwrap_err();
+    assert!(error.to_string().contains("down"), "{error}");
+    host.netlink.set_down("tap0").unwrap();
+    assert_eq!(host.create(&typed).link_type().unwrap(), LinkType::IEEE80211);
+}
+
+#[test]
+fn a_device_tells_where_it_is_and_where_it_came_from() {
+    if !can_tap() {
+        return;
+    }
+    let (mut here, there) = (Host::new(), Host::new());
+    let device = here.create(&config("tap0"));
+    let same = |a: &Namespace, b: &Namespace| a.is_same(b).unwrap();
+    assert!(same(&device.namespace().unwrap(), &here.namespace));
+    here.netlink.move_to_namespace("tap0", &there.namespace).unwrap();
+    assert!(same(&device.namespace().unwrap(), &there.namespace));
+    assert!(same(&device.origin_namespace().unwrap(), &here.namespace));
+    assert_eq!(device.link().unwrap().name, "tap0", "it is found where it is now");
+}
