@@ -5,7 +5,6 @@
 use std::num::NonZeroU16;
 use std::os::fd::AsRawFd;
 
-use rustix::thread::{CapabilitySet, CapabilitySets};
 use tapswitch_netlink::{Feature, Namespace};
 use tapswitch_tap::{
     ByteOrder, CreateError, Device, HeaderLen, Kind, LinkType, Mismatch, Offloads, Prefix,
@@ -13,7 +12,7 @@ use tapswitch_tap::{
 
 mod common;
 use common::raw::{self, MULTI_QUEUE, NO_PI, TAP, TUN, VNET_HDR};
-use common::{Host, can_tap, config, is_udp_to, receive_any};
+use common::{Host, can_tap, config, is_udp_to, receive_any, without_privilege};
 
 /// Quirks 6 and 18.
 #[test]
@@ -89,7 +88,11 @@ fn a_device_of_an_administrator_survives_its_user() {
     }
     let mut host = Host::new();
     host.leave_behind("tap0", TAP | NO_PI, |fd| raw::number(fd, raw::TUNSETOWNER, 0).unwrap());
-    drop(host.create(&config("tap0").exclusive(false)));
+    let opened = host.inside(|| {
+        without_privilege();
+        Device::create(&config("tap0").exclusive(false))
+    });
+    assert_eq!(opened.unwrap().prefix().len(), 12);
     let info = host.netlink.link("tap0").unwrap().tun.unwrap();
     assert_eq!((info.persistent, info.owner), (true, Some(0)));
     drop(host.create(&config("tap0").exclusive(false).persistent(false)));
@@ -151,9 +154,7 @@ fn a_device_of_somebody_else_is_refused_with_its_owner() {
     let host = Host::new();
     host.leave_behind("tap0", TAP | NO_PI, |fd| raw::number(fd, raw::TUNSETOWNER, 4711).unwrap());
     let error = host.inside(|| {
-        let none = CapabilitySet::empty();
-        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-        rustix::thread::set_capabilities(None, sets).unwrap();
+        without_privilege();
         Device::create(&config("tap0").exclusive(false)).unwrap_err()
     });
     assert!(error.to_string().contains("user 4711 alone"), "{error}");
@@ -178,6 +179,22 @@ fn joining_takes_the_device_as_it_is() {
     let device = host.inside(|| Device::join(&config("tun0"))).unwrap();
     assert_eq!((device.kind(), device.is_multi_queue()), (Kind::Tun, true));
     assert_eq!(device.prefix().len(), 0);
+}
+
+/// Each file that attaches switches the carrier, unless it says otherwise.
+#[test]
+fn joining_leaves_the_carrier_alone() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    let first = host.create_up(&config("tap0").multi_queue(true));
+    for on in [false, true] {
+        first.set_carrier(on).unwrap();
+        let joined = host.inside(|| Device::join(&config("tap0"))).unwrap();
+        assert_eq!(host.netlink.link("tap0").unwrap().lower_up, on);
+        drop(joined);
+    }
 }
 
 #[test]

@@ -4,14 +4,13 @@
 
 use std::num::NonZeroU32;
 
-use rustix::thread::{CapabilitySet, CapabilitySets};
 use tapswitch_tap::{
     Config, CreateError, Device, EtherType, Flags, HeaderLen, Kind, LinkType, LongNetHeader,
     NetHeader, Offloads, PacketInfo, Prefix, Wish,
 };
 
 mod common;
-use common::{Host, can_tap, config, is_udp_packet_to, is_udp_to, receive_any};
+use common::{Host, can_tap, config, is_udp_packet_to, is_udp_to, receive_any, without_privilege};
 
 #[test]
 fn every_prefix_is_where_it_is_said_to_be() {
@@ -193,9 +192,7 @@ fn napi_fragments_are_had_with_privilege_and_refused_without() {
         assert!(matches!(error, CreateError::Contradiction { .. }), "{error}");
     }
     let error = host.inside(|| {
-        let none = CapabilitySet::empty();
-        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-        rustix::thread::set_capabilities(None, sets).unwrap();
+        without_privilege();
         Device::create(&fragments).unwrap_err()
     });
     assert!(matches!(error, CreateError::NotPermitted { .. }), "{error}");

@@ -199,6 +199,10 @@ impl<'a> Opener<'a> {
         // The first who opens a persistent device gives it these, so they must be its own.
         self.flags.set(Flags::NO_PI, !info.packet_info);
         self.flags.set(Flags::VNET_HDR, info.net_header);
+        // Each file that attaches switches the carrier, which is for others to decide.
+        let in_use = info.queues.unwrap_or(0) > 0;
+        let is_off = in_use && link.carrier == Some(false);
+        self.flags.set(Flags::NO_CARRIER, is_off && self.features.contains(Flags::NO_CARRIER));
         Ok(info)
     }
 

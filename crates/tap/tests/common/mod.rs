@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use tapswitch_guest::{NoForks, Rig, Series};
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
 use tapswitch_tap::{Config, CreateError, Device, NET_HEADER_LEN, NetHeader, Queue, RECV_BUF_LEN};
@@ -110,6 +111,13 @@ pub(crate) fn knows_udp_trains() -> bool {
 pub(crate) fn skip(reason: &str) -> bool {
     let _ = io::stdout().write_all(format!("\nSKIP: {reason}\n").as_bytes());
     false
+}
+
+/// Takes all privileges from the calling thread, for good.
+pub(crate) fn without_privilege() {
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, sets).unwrap();
 }
 
 /// A name that no other test and no other run uses.
