@@ -1,10 +1,11 @@
-//! Linux tap devices, read and written as fast as the kernel allows.
+//! Linux tap and tun devices, read and written as fast as the kernel allows.
 //!
 //! A tap device is an Ethernet interface whose cable ends in a file descriptor: what the kernel
-//! sends comes out of [`Queue::recv`], what goes into [`Queue::send`] the kernel receives. Each
-//! frame travels behind a 12-byte [`NetHeader`] that says what was left undone: a checksum to
-//! complete, a train of up to 64 KiB to cut. Handing trains on whole is worth more than anything
-//! else one can do for the speed of a tap device.
+//! sends comes out of [`Queue::recv`], what goes into [`Queue::send`] the kernel receives. A tun
+//! device carries IP packets without Ethernet ([`Kind`]). Each frame travels behind a 12-byte
+//! [`NetHeader`] that says what was left undone: a checksum to complete, a train of up to 64 KiB to
+//! cut. Handing trains on whole is worth more than anything else one can do for the speed of a tap
+//! device.
 //!
 //! ```no_run
 //! use tapswitch_tap::{Config, Device, NET_HEADER_LEN, NetHeader, RECV_BUF_LEN};
@@ -27,11 +28,14 @@
 //! ```
 //!
 //! **How it fits together.** [`Config`] says what is wanted, [`Device::create`] makes it so and
-//! finds out what the kernel can do ([`Capabilities`]), each [`Queue`] is one file descriptor. The
-//! device lives until its last queue is closed. It is made in the network namespace of the calling
-//! thread, and its queues work from any other.
+//! finds out what the kernel can do ([`Capabilities`]), each [`Queue`] is one file descriptor.
+//! [`Device::join`] opens queues of a device that is there, [`Device::from_fds`] takes those that
+//! another program opened. The device lives until its last queue is closed, unless it is
+//! [persistent](Config::persistent). It is made in the network namespace of the calling thread, and
+//! its queues work from any other.
 //!
-//! **What the kernel does not tell** (Linux 6.18, `drivers/net/tun.c`), and what is done about it:
+//! **What the kernel does not tell** (Linux 6.18 and 7.3, `drivers/net/tun.c`), and what is done
+//! about it. `tests/quirks.rs` names the test of each:
 //!
 //! - A buffer that is too short cuts the frame *silently*: use [`RECV_BUF_LEN`].
 //! - The offloads ([`Offloads`]) concern what is *received* from the device. Any header may be
@@ -40,10 +44,23 @@
 //! - `TUNSETOFFLOAD` refuses the whole set for one unknown bit. So sets are tried downwards.
 //! - Before Linux 6.11, programs that send UDP trains through a device without [`Offloads::CSUM`]
 //!   get `EIO`.
-//! - Header size, byte order and offloads of a persistent device stay as its former user left them:
-//!   all are set explicitly.
+//! - Some releases refuse valid trains (6.6.44, 6.10.3): [`SendFallback`] gives up one kind at a
+//!   time, and for a while.
+//! - Trains in tunnels behind a header of less than 24 bytes make every frame that is read get
+//!   lost: they are never enabled there ([`Offloads::within`]).
+//! - Flags that a kernel does not know are ignored, never refused: it is asked first for those that
+//!   it knows ([`Wish`]).
+//! - `EINVAL` does not say that a device is of another kind: the interface is looked at, and
+//!   [`Mismatch`] says what to write instead.
+//! - A persistent device keeps header length, byte order, offloads, send buffer, filters, steering
+//!   and carrier as its former user left them: all are set explicitly.
 //! - A multi-queue device may be joined by any program that is permitted to, which then takes its
-//!   share of the traffic. So a device is made exclusively unless told otherwise.
+//!   share of the traffic. So a device is made exclusively unless told otherwise, and
+//!   [`Device::foreign_queues`] counts those of others. Linux ignores the flags of whoever joins:
+//!   here, it is told what the device is, or refused.
+//! - Detaching a queue moves the last one to its index: see [`Device::queue_order`].
+//! - With a classic filter, files are called attached that are not, because `IFF_NOFILTER` is
+//!   `IFF_NO_PI`: such filters are refused where that can happen, and found out where it did.
 //! - A full ring drops what the kernel sends: see `tx_dropped` of the interface, and its
 //!   `txqueuelen` (1000 frames at first, per queue). The other way nothing is ever full: a file
 //!   descriptor is writable as long as the interface is up.
@@ -57,7 +74,7 @@
 //! virtio 1.2 §5.1.6.
 //!
 //! **Not done here:** switching the interface on, its MTU and addresses (rtnetlink does that);
-//! tun devices; cutting trains and completing checksums; other operating systems.
+//! cutting trains and completing checksums; other operating systems.
 
 mod capabilities;
 mod classic;

@@ -11,7 +11,7 @@ use tapswitch_tap::{
 
 mod common;
 use common::raw;
-use common::{Host, PEER, can_tap, config, eventually, is_udp_to, skip};
+use common::{Host, LINUX_7_3, PEER, can_tap, config, eventually, is_udp_to, skip};
 
 /// Quirk 28: the broadcast address passes only when it is named.
 #[test]
@@ -164,6 +164,11 @@ fn filters_by_address_are_for_tap_devices() {
     ] {
         assert!(matches!(outcome, Err(SettingError::NotATap { .. })), "{outcome:?}");
     }
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }
 
 /// A device on which nothing but the test's own frames is sent.

@@ -2,6 +2,7 @@
 //! header and the caller allow.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use tapswitch_guest::{Rig, Series};
 use tapswitch_netlink::Feature;
 use tapswitch_tap::{
     Capabilities, Flags, GsoType, HeaderLen, Kind, LongNetHeader, NetHeader, NetHeaderFlags,
@@ -12,8 +13,8 @@ use tapswitch_wire::{parse, write_u16};
 mod common;
 use common::raw;
 use common::{
-    Host, can_tap, config, is_udp_to, knows_udp_trains, receive, receive_any, set_udp_segment,
-    skip, wait_readable,
+    Host, PEER, can_tap, config, is_udp_to, knows_udp_trains, receive, receive_any,
+    set_udp_segment, skip, wait_readable,
 };
 
 /// Quirks 1 and 2: no cap makes the kernel refuse, because what it must refuse is left out.
@@ -247,8 +248,8 @@ fn metadata_must_fit_the_frame() {
     }
 }
 
-/// Quirk 9: programs that send UDP trains through a device without checksum offload get `EIO` before
-/// Linux 6.11. With the default offloads they do not.
+/// Quirk 9: programs that send UDP trains through a device without checksum offload get `EIO`
+/// before Linux 6.11. With the default offloads they do not.
 #[test]
 fn others_may_send_udp_trains_through_a_device_with_default_offloads() {
     if !can_tap() {
@@ -263,7 +264,7 @@ fn others_may_send_udp_trains_through_a_device_with_default_offloads() {
     receive(&device.queues()[0], |_, frame| is_udp_to(frame, 9));
 }
 
-/// Quirk 29: trains come with their VLAN tag inside, and `csum_start` lies behind it.
+/// Quirk 29: trains come with their tag in the frame, and `csum_start` lies behind it.
 #[test]
 fn a_train_with_a_tag_says_where_its_checksum_is() {
     if !can_tap() || !knows_udp_trains() {
@@ -271,13 +272,13 @@ fn a_train_with_a_tag_says_where_its_checksum_is() {
     }
     let mut host = Host::new();
     let device = host.create_up(&config("tap0"));
-    if !host.ip("link add link tap0 name vlan7 type vlan id 7")
-        || !host.ip("addr add 192.168.7.1/24 dev vlan7")
-        || !host.ip("link set vlan7 up")
-        || !host.ip("neigh add 192.168.7.2 lladdr 02:00:00:00:00:07 dev vlan7")
-    {
+    if let Err(error) = host.netlink.create_vlan("vlan7", "tap0", 7) {
+        skip(&format!("no 802.1Q interfaces here: {error}"));
         return;
     }
+    host.netlink.add_address("vlan7", "192.168.7.1".parse().unwrap(), 24).unwrap();
+    host.netlink.set_up("vlan7").unwrap();
+    host.netlink.set_neighbour("vlan7", "192.168.7.2".parse().unwrap(), PEER.0).unwrap();
     let socket = host.inside(|| std::net::UdpSocket::bind(("192.168.7.1", 0)).unwrap());
     set_udp_segment(&socket, 1000);
     socket.send_to(&[7; 3000], "192.168.7.2:9").unwrap();
@@ -285,6 +286,12 @@ fn a_train_with_a_tag_says_where_its_checksum_is() {
     assert_eq!((header.gso_type, header.gso_size), (GsoType::UDP_L4, 1000));
     assert_eq!((&frame[12..16], header.csum_start), (&[0x81, 0, 0, 7][..], 38));
     assert_eq!(parse(&frame).unwrap().layout.network, 18);
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    const WITH_TAGS: Rig = Rig::new(Series::V7_3).modules(&["tun", "bridge", "8021q"]);
+    WITH_TAGS.test_all();
 }
 
 /// Three headers and `count` datagrams of `len` bytes for 10.0.0.1:`port`, as one train.

@@ -12,7 +12,7 @@ use tapswitch_tap::{
 
 mod common;
 use common::raw::{self, MULTI_QUEUE, NO_PI, TAP, TUN, VNET_HDR};
-use common::{Host, can_tap, config, is_udp_to, receive_any, without_privilege};
+use common::{Host, LINUX_7_3, can_tap, config, is_udp_to, receive_any, without_privilege};
 
 /// Quirks 6 and 18.
 #[test]
@@ -254,4 +254,9 @@ fn a_device_tells_where_it_is_and_where_it_came_from() {
     assert!(same(&device.namespace().unwrap(), &there.namespace));
     assert!(same(&device.origin_namespace().unwrap(), &here.namespace));
     assert_eq!(device.link().unwrap().name, "tap0", "it is found where it is now");
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }

@@ -11,7 +11,7 @@ use tapswitch_tap::{
 
 mod common;
 use common::raw::{self, MULTI_QUEUE, NO_PI, TAP, VNET_HDR};
-use common::{Host, can_tap, config, is_udp_to, receive, receive_any, skip};
+use common::{Host, LINUX_7_3, can_tap, config, is_udp_to, receive, receive_any, skip};
 
 fn with_queues(count: u16) -> Config {
     config("tap0").queues(NonZeroU16::new(count).unwrap())
@@ -245,4 +245,9 @@ fn a_queue_gives_its_file_away_and_nothing_else_changes() {
     let again = host.inside(|| Device::from_fds(fds)).unwrap();
     assert_eq!(again.prefix().net_header, HeaderLen::V1);
     assert!(!again.prefix().packet_info);
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }

@@ -10,7 +10,9 @@ use tapswitch_tap::{
 };
 
 mod common;
-use common::{Host, can_tap, config, is_udp_packet_to, is_udp_to, receive_any, without_privilege};
+use common::{
+    Host, LINUX_7_3, can_tap, config, is_udp_packet_to, is_udp_to, receive_any, without_privilege,
+};
 
 #[test]
 fn every_prefix_is_where_it_is_said_to_be() {
@@ -246,4 +248,9 @@ fn without_a_header_nothing_is_left_undone() {
     assert_eq!((capabilities.receive, capabilities.send), Default::default());
     let prefix = Prefix { packet_info: false, net_header: HeaderLen::None };
     assert_eq!(device.prefix(), prefix);
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }

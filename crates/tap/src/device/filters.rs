@@ -15,7 +15,9 @@ impl Device {
     ///
     /// With a program, sending is cheaper on a multi-queue device: the kernel no longer notes which
     /// flow came by which queue. It stays with the device, also when this process is gone, and
-    /// cannot be read back; [`Self::create`] takes it off a persistent device.
+    /// cannot be read back; [`Self::create`] takes it off a persistent device. Frames that an XDP
+    /// program redirects here are not asked about: they come by the queue of the number of the
+    /// processor that they are on.
     ///
     /// # Errors
     /// [`SettingError::Refused`] when the descriptor is no such program.

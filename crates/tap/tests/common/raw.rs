@@ -43,7 +43,7 @@ pub(crate) fn number(fd: &impl AsRawFd, call: u64, value: i64) -> io::Result<()>
 pub(crate) fn attach_classic_filter(fd: &impl AsRawFd) -> io::Result<()> {
     static KEEP: libc::sock_filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: u32::MAX };
     let program = libc::sock_fprog { len: 1, filter: (&raw const KEEP).cast_mut() };
-    // SAFETY: TUNATTACHFILTER reads a struct sock_fprog and its instruction, which outlive the call.
+    // SAFETY: TUNATTACHFILTER reads a struct sock_fprog and its instruction, which outlive it.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), TUNATTACHFILTER as _, &raw const program) })
 }
 
