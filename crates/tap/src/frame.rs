@@ -1,20 +1,19 @@
 //! One frame with its metadata: as it lies in a [`Burst`], and as it is handed over to be sent.
 //!
-//! A read(2) of a queue gives `[prefix][frame]` in one piece. The prefix is what `TUNSETIFF` and
-//! `TUNSETVNETHDRSZ` made it: four bytes of protocol information or none, and a header of 0, 10,
-//! 12, 20 or 24 bytes ([`Framing`]). A burst keeps the prefix right in front of its frame, wherever
+//! A read(2) of a queue gives `[prefix][frame]` in one piece ([`Prefix`]). A burst keeps the prefix right in front of its frame, wherever
 //! the frame's first byte moves, so a frame goes out again by one write(2) and nothing is copied.
 //! The header is decoded only when somebody asks for it.
 
 mod burst;
-mod framing;
+mod layout;
 
 use std::io::IoSlice;
 
 pub use burst::{Burst, BurstSize, Frames, FramesMut};
-pub(crate) use framing::{Framing, MAX_PREFIX_LEN, PrefixBytes};
-use tapswitch_wire::NetHeader;
+pub(crate) use layout::{MAX_PREFIX_LEN, PrefixBytes};
+use tapswitch_wire::{LongNetHeader, NetHeader};
 
+use crate::{PacketInfo, Prefix};
 use burst::Slot;
 
 /// A frame in a [`Burst`], to be read.
@@ -22,32 +21,33 @@ use burst::Slot;
 pub struct Frame<'a> {
     /// Prefix and frame.
     packet: &'a [u8],
-    framing: Framing,
+    layout: Prefix,
 }
 
 impl<'a> Frame<'a> {
     /// What was left undone in the frame.
     #[inline]
     pub fn header(&self) -> NetHeader {
-        self.framing.header(self.packet)
+        self.layout.header(self.packet)
     }
 
     /// The frame's own bytes.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
-        self.packet.get(self.framing.prefix_len()..).unwrap_or_default()
+        self.packet.get(self.layout.len()..).unwrap_or_default()
     }
 
-    /// The protocol that the kernel wrote beside the frame, an `EtherType`; `None` for a device
-    /// without protocol information (`IFF_NO_PI`), where the frame's own bytes tell.
-    pub fn protocol(&self) -> Option<u16> {
-        self.framing.protocol(self.packet)
+    /// As [`Self::header`], with what a queue of 20 or 24 bytes of header has beyond: for trains in
+    /// UDP tunnels.
+    pub fn long_header(&self) -> LongNetHeader {
+        let header = self.packet.get(self.layout.header_range());
+        header.and_then(LongNetHeader::decode).unwrap_or_default()
     }
 
-    /// The metadata as bytes: the header at whatever length the queue has, but at least the 12 of
-    /// [`NetHeader`]. Behind those: 8 bytes of hash and 4 of tunnel offsets (virtio 1.3 §5.1.6).
-    pub fn header_bytes(&self) -> &'a [u8] {
-        self.packet.get(self.framing.header_range()).unwrap_or_default()
+    /// What the kernel wrote beside the frame; `None` for a device without protocol information
+    /// (`IFF_NO_PI`), where the frame's own bytes tell.
+    pub fn packet_info(&self) -> Option<PacketInfo> {
+        self.layout.packet_info_of(self.packet)
     }
 }
 
@@ -57,7 +57,7 @@ pub struct FrameMut<'a> {
     slot: &'a mut Slot,
     /// From `slot.base` to the end of the frame: room in front, prefix, frame.
     region: &'a mut [u8],
-    framing: Framing,
+    layout: Prefix,
 }
 
 impl FrameMut<'_> {
@@ -66,7 +66,7 @@ impl FrameMut<'_> {
     pub fn as_frame(&self) -> Frame<'_> {
         Frame {
             packet: self.region.get(self.packet_at()..).unwrap_or_default(),
-            framing: self.framing,
+            layout: self.layout,
         }
     }
 
@@ -81,14 +81,16 @@ impl FrameMut<'_> {
     pub fn set_header(&mut self, header: &NetHeader) {
         let at = self.packet_at();
         if let Some(packet) = self.region.get_mut(at..) {
-            self.framing.set_header(packet, header);
+            self.layout.set_header(packet, header);
         }
     }
 
-    /// As [`Frame::header_bytes`], to be changed.
-    pub fn header_bytes_mut(&mut self) -> &mut [u8] {
-        let (at, range) = (self.packet_at(), self.framing.header_range());
-        self.region.get_mut(at + range.start..at + range.end).unwrap_or_default()
+    /// As [`Self::set_header`], with what a longer header has beyond, as far as the queue's goes.
+    pub fn set_long_header(&mut self, header: &LongNetHeader) {
+        let (at, range) = (self.packet_at(), self.layout.header_range());
+        if let Some(place) = self.region.get_mut(at + range.start..at + range.end) {
+            place.copy_from_slice(&header.encode()[..place.len()]);
+        }
     }
 
     /// The frame's own bytes.
@@ -160,7 +162,7 @@ impl FrameMut<'_> {
     /// Moves the prefix so that it ends where the frame now begins.
     fn move_start(&mut self, from: usize, to: usize, start: usize) -> Option<&mut [u8]> {
         let end = self.slot.start + self.slot.len;
-        self.region.copy_within(from..from + self.framing.prefix_len(), to);
+        self.region.copy_within(from..from + self.layout.len(), to);
         (self.slot.start, self.slot.len) = (start, end - start);
         Some(self.bytes_mut())
     }
@@ -174,7 +176,7 @@ impl FrameMut<'_> {
     /// Where the prefix starts in the region.
     #[inline]
     fn packet_at(&self) -> usize {
-        self.frame_at() - self.framing.prefix_len()
+        self.frame_at() - self.layout.len()
     }
 }
 
@@ -203,9 +205,9 @@ impl<'a> Outgoing<'a> {
 
     /// Prefix and frame in one piece, when they lie so with a prefix of this layout.
     #[inline]
-    pub(crate) fn packet_for(&self, framing: Framing) -> Option<&'a [u8]> {
+    pub(crate) fn packet_for(&self, layout: Prefix) -> Option<&'a [u8]> {
         match &self.0 {
-            Source::Whole(frame) if frame.framing == framing => Some(frame.packet),
+            Source::Whole(frame) if frame.layout == layout => Some(frame.packet),
             _ => None,
         }
     }

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::IoSlice;
+use std::num::NonZeroU32;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tapswitch_tap::{
-    Burst, BurstSize, Engine, EngineKind, NetHeader, Outgoing, RecvError, Refused, SendError,
+    Burst, BurstSize, Engine, EngineKind, EtherType, HeaderLen, Kind, NetHeader, Outgoing,
+    RecvError, Refused, SendError,
 };
 
 mod common;
@@ -46,6 +48,102 @@ fn what_was_received_is_sent_on_without_being_touched() {
             assert!(second.from.send(&burst).is_complete());
         }
         assert_same(&second.receive(), &sent, &format!("{kind:?}"));
+    }
+}
+
+#[test]
+fn frames_pass_between_queues_of_all_layouts() {
+    if !can_tap() || !knows_udp_trains() {
+        return;
+    }
+    let layouts = [false, true].map(|packet_info| HeaderLen::ALL.map(|len| (packet_info, len)));
+    for (index, from) in layouts.into_iter().flatten().enumerate() {
+        // Each layout once on either side, so that prefixes are taken on and changed.
+        let to = layouts.as_flattened()[(index + 3) % 10];
+        for kind in kinds() {
+            let [a, b] = [("from", from), ("to", to)].map(|(name, (packet_info, len))| {
+                (config(name).packet_info(packet_info).net_header(len), kind)
+            });
+            let mut there = Cable::with([a.clone(), b.clone()]);
+            let mut on = Cable::with([a, b]);
+            let plain_only = from.1 == HeaderLen::None || to.1 == HeaderLen::None;
+            let step = if plain_only { 4 } else { 1 };
+            let sent = (0..20).map(|number| frame(number * step)).collect::<Vec<_>>();
+            there.send(&sent);
+            let mut burst = Burst::new(there.to.burst_size());
+            while there.to.recv(&mut burst).unwrap() > 0 {
+                burst.retain(|frame| is_ours(frame.bytes()));
+                let info = burst.iter().all(|frame| frame.packet_info().is_some() == to.0);
+                assert!(info, "{to:?}");
+                assert!(on.from.send(&burst).is_complete());
+            }
+            assert_same(&on.receive(), &sent, &format!("{kind:?}: {from:?} to {to:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_queue_without_header_takes_no_frame_that_needs_one() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let headless = config("from").net_header(HeaderLen::None);
+        let mut cable = Cable::with([(headless, kind), (config("to"), kind)]);
+        let (good, needy) = (numbered(4, 60), frame(1));
+        let mut burst = Burst::default();
+        burst.push(&NetHeader::PLAIN, &[&good]);
+        burst.push(&needy.0, &[&needy.1]);
+        burst.push(&NetHeader::PLAIN, &[&good]);
+        let refused = Refused { index: 1, error: SendError::Rejected };
+        assert_eq!(cable.from.send(&burst).refused, [refused], "{kind:?}");
+        assert_eq!(cable.receive().len(), 2, "{kind:?}");
+    }
+}
+
+#[test]
+fn packets_of_a_tun_device_pass_both_ways() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        for (packet_info, len) in [
+            (true, HeaderLen::None),
+            (false, HeaderLen::None),
+            (true, HeaderLen::V1),
+            (false, HeaderLen::V1),
+        ] {
+            let mut host = Host::new();
+            host.silence();
+            let config = config("tun0").kind(Kind::Tun).packet_info(packet_info).net_header(len);
+            let queue = one_queue(host.create(&config));
+            host.netlink.set_up("tun0").unwrap();
+            host.netlink.add_address("tun0", "10.0.0.1".parse().unwrap(), 24).unwrap();
+            let mut engine = Engine::open(queue, kind).unwrap();
+            let mut burst = Burst::new(engine.burst_size());
+            let socket = host.udp(7000);
+            for in_pieces in [false, true] {
+                socket.send_to(b"there and back", "10.0.0.2:7000").unwrap();
+                assert!(engine.wait(Some(PATIENCE)).unwrap());
+                assert_eq!(engine.recv(&mut burst), Ok(1));
+                let mut packet = burst.iter_mut().next().unwrap();
+                let info = packet.as_frame().packet_info().map(|info| info.protocol);
+                assert_eq!(info, packet_info.then_some(EtherType::IPV4));
+                packet.bytes_mut()[12..20].rotate_left(4);
+                let pieces = [IoSlice::new(packet.bytes())];
+                let outgoing = match in_pieces {
+                    true => Outgoing::new(packet.header(), &pieces),
+                    false => Outgoing::from(&packet),
+                };
+                assert!(engine.send([outgoing]).is_complete(), "{kind:?} {packet_info} {len:?}");
+                let mut buf = [0; 100];
+                let (len, from) = socket.recv_from(&mut buf).unwrap();
+                assert_eq!(
+                    (&buf[..len], from),
+                    (&b"there and back"[..], "10.0.0.2:7000".parse().unwrap())
+                );
+            }
+        }
     }
 }
 
@@ -124,7 +222,11 @@ fn frames_that_are_refused_are_named_and_the_others_sent() {
     for kind in kinds() {
         // A limited send buffer makes io_uring keep the order by other means.
         for limited in [false, true] {
-            let mut cable = Cable::with_send_buffer(kind, limited.then_some(1 << 20));
+            let mut from = config("from");
+            if limited {
+                from = from.send_buffer_len(NonZeroU32::new(1 << 20).unwrap());
+            }
+            let mut cable = Cable::with([(from, kind), (config("to"), kind)]);
             let sent = (0..100).map(|number| match number % 7 {
                 3 => (NetHeader::PLAIN, vec![0; 13]),
                 _ => (NetHeader::PLAIN, numbered(number, 60)),

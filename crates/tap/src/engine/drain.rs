@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::{SendLog, Sent, framing_of, wait_readable};
-use crate::frame::{Framing, PrefixBytes, Source};
-use crate::{Burst, Frame, NetHeader, Outgoing, Queue, RecvError, SendError};
+use super::{SendLog, Sent, wait_readable};
+use crate::frame::{PrefixBytes, Source};
+use crate::{
+    Burst, EtherType, Frame, LongNetHeader, Outgoing, Prefix, Queue, RecvError, SendError,
+};
 
 /// Moves frames by read(2) and write(2). See [`Engine`](crate::Engine) for the contract.
 #[derive(Debug)]
 pub struct Drain {
     queue: Queue,
-    framing: Framing,
+    layout: Prefix,
     /// What happened behind the frames that the last call handed over.
     pending: Option<RecvError>,
     log: SendLog,
@@ -26,8 +28,8 @@ pub struct Drain {
 impl Drain {
     /// An engine on `queue`.
     pub fn new(queue: Queue) -> Self {
-        let framing = framing_of(&queue);
-        Self { queue, framing, pending: None, log: SendLog::default() }
+        let layout = queue.prefix();
+        Self { queue, layout, pending: None, log: SendLog::default() }
     }
 
     /// As [`Engine::recv`](crate::Engine::recv).
@@ -36,11 +38,11 @@ impl Drain {
     /// As [`Engine::recv`](crate::Engine::recv).
     #[inline]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
-        burst.begin(self.framing);
+        burst.begin(self.layout);
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        match fill(&self.queue, self.framing, burst) {
+        match fill(&self.queue, self.layout, burst) {
             None => Ok(burst.len()),
             Some(error) => self.fail(burst, error),
         }
@@ -55,7 +57,7 @@ impl Drain {
     {
         self.log.begin();
         for (index, frame) in frames.into_iter().enumerate() {
-            let outcome = send_frame(&self.queue, self.framing, &frame.into());
+            let outcome = send_frame(&self.queue, self.layout, &frame.into());
             if !self.log.note(index, outcome) {
                 break;
             }
@@ -101,10 +103,10 @@ impl AsFd for Drain {
 /// Receives into `burst` until the kernel has no more or it is full, or to an error.
 // Per frame: a read(2), and some ten instructions.
 #[inline]
-pub(super) fn fill(queue: &Queue, framing: Framing, burst: &mut Burst) -> Option<RecvError> {
-    while let Some(room) = burst.room(framing) {
+pub(super) fn fill(queue: &Queue, layout: Prefix, burst: &mut Burst) -> Option<RecvError> {
+    while let Some(room) = burst.room(layout) {
         match queue.recv(room) {
-            Ok(Some(len)) if burst.commit(framing, len) => {}
+            Ok(Some(len)) if burst.commit(layout, len) => {}
             Ok(Some(_)) => return Some(RecvError::new(Errno::MSGSIZE)),
             Ok(None) => return None,
             Err(error) => return Some(error),
@@ -120,16 +122,17 @@ pub(super) fn fill(queue: &Queue, framing: Framing, burst: &mut Burst) -> Option
 #[inline]
 pub(super) fn send_frame(
     queue: &Queue,
-    framing: Framing,
+    layout: Prefix,
     frame: &Outgoing<'_>,
 ) -> Result<(), SendError> {
-    if let Some(packet) = frame.packet_for(framing) {
+    if let Some(packet) = frame.packet_for(layout) {
         return queue.send(packet);
     }
     match &frame.0 {
-        Source::Whole(frame) => send_with_other_prefix(queue, framing, frame),
+        Source::Whole(frame) => send_with_other_prefix(queue, layout, frame),
         Source::Parts { header, parts } => {
-            let prefix = prefix_for(framing, header, protocol_of(parts))?;
+            let header = LongNetHeader { base: *header, ..LongNetHeader::default() };
+            let prefix = prefix_for(layout, &header, protocol_of(parts))?;
             match parts.len() {
                 0..=3 => gather::<4>(queue, &prefix, parts),
                 4..=63 => gather::<64>(queue, &prefix, parts),
@@ -142,21 +145,21 @@ pub(super) fn send_frame(
 #[cold]
 fn send_with_other_prefix(
     queue: &Queue,
-    framing: Framing,
+    layout: Prefix,
     frame: &Frame<'_>,
 ) -> Result<(), SendError> {
     let parts = [IoSlice::new(frame.bytes())];
-    let protocol = frame.protocol().unwrap_or_else(|| protocol_of(&parts));
-    gather::<2>(queue, &prefix_for(framing, &frame.header(), protocol)?, &parts)
+    let protocol = frame.packet_info().map_or_else(|| protocol_of(&parts), |info| info.protocol);
+    gather::<2>(queue, &prefix_for(layout, &frame.long_header(), protocol)?, &parts)
 }
 
 /// A queue without header takes no frame that needs one.
 fn prefix_for(
-    framing: Framing,
-    header: &NetHeader,
-    protocol: u16,
+    layout: Prefix,
+    header: &LongNetHeader,
+    protocol: EtherType,
 ) -> Result<PrefixBytes, SendError> {
-    framing.prefix(header, protocol).ok_or(SendError::Rejected)
+    layout.encode(header, protocol).ok_or(SendError::Rejected)
 }
 
 /// Sends a prefix and up to `N - 1` pieces behind it.
@@ -177,13 +180,11 @@ fn gather<const N: usize>(
 
 /// The protocol of an IP packet by its version, which is what protocol information is about: the
 /// kernel does not look at it on a device that carries Ethernet frames.
-fn protocol_of(parts: &[IoSlice<'_>]) -> u16 {
-    const IPV4: u16 = 0x0800;
-    const IPV6: u16 = 0x86dd;
+fn protocol_of(parts: &[IoSlice<'_>]) -> EtherType {
     let first = parts.iter().find_map(|part| part.first());
     match first.map(|byte| byte >> 4) {
-        Some(4) => IPV4,
-        Some(6) => IPV6,
-        _ => 0,
+        Some(4) => EtherType::IPV4,
+        Some(6) => EtherType::IPV6,
+        _ => EtherType(0),
     }
 }

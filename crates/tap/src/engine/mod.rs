@@ -39,7 +39,6 @@ use thiserror::Error;
 pub use drain::Drain;
 pub use uring::Uring;
 
-use crate::frame::Framing;
 use crate::{Burst, BurstSize, Outgoing, Queue, RecvError, SendError};
 
 /// A queue with a way to move frames. See the module's text for the contract.
@@ -323,11 +322,6 @@ impl SendLog {
     fn report(&self) -> Sent<'_> {
         Sent { count: self.count, refused: &self.refused, stopped: self.stopped }
     }
-}
-
-/// The layout of what is read from and written to `queue`.
-fn framing_of(_queue: &Queue) -> Framing {
-    Framing::NET_HEADER
 }
 
 /// Sleeps until `fd` is readable or broken, for `timeout` at most; answers whether it is.

@@ -34,9 +34,9 @@ use std::{fs, io};
 use rustix::io::Errno;
 
 use super::drain::{fill, send_frame};
-use super::{EngineError, OpenError, SendLog, Sent, framing_of, wait_readable};
-use crate::frame::Framing;
-use crate::{Burst, BurstSize, Outgoing, Queue, RecvError, SendError};
+use super::{EngineError, OpenError, SendLog, Sent, wait_readable};
+use crate::ioctl;
+use crate::{Burst, BurstSize, Outgoing, Prefix, Queue, RecvError, SendError};
 use ring::{BATCH, Results, Ring};
 
 /// Moves the frames of a burst by one io_uring_enter(2). See [`Engine`](crate::Engine) for the
@@ -45,7 +45,7 @@ use ring::{BATCH, Results, Ring};
 #[derive(Debug)]
 pub struct Uring {
     queue: Queue,
-    framing: Framing,
+    layout: Prefix,
     /// Of no use after the kernel refused a call for good.
     ring: Box<Ring>,
     /// How many reads to ask for next.
@@ -74,8 +74,8 @@ impl Uring {
 
     fn new(queue: Queue, ring: Ring) -> Self {
         Self {
-            framing: framing_of(&queue),
-            linked: ring::is_send_buffer_limited(queue.as_fd()),
+            layout: queue.prefix(),
+            linked: is_send_buffer_limited(&queue),
             queue,
             ring: Box::new(ring),
             reads: 1,
@@ -89,7 +89,7 @@ impl Uring {
     /// # Errors
     /// As [`Engine::recv`](crate::Engine::recv).
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
-        burst.begin(self.framing);
+        burst.begin(self.layout);
         while self.pending.is_empty() && self.recv_batch(burst) {}
         match self.pending.pop() {
             Some(error) if burst.is_empty() => Err(error),
@@ -111,7 +111,7 @@ impl Uring {
         let mut batch = Batch::new();
         for (index, frame) in frames.into_iter().enumerate() {
             let frame = frame.into();
-            let goes_on = match frame.packet_for(self.framing) {
+            let goes_on = match frame.packet_for(self.layout) {
                 Some(packet) => !batch.push(index, packet) || self.send_batch(&mut batch),
                 None => self.send_batch(&mut batch) && self.send_alone(index, &frame),
             };
@@ -145,13 +145,13 @@ impl Uring {
     /// more, and room for them.
     fn recv_batch(&mut self, burst: &mut Burst) -> bool {
         if self.ring.is_broken() {
-            self.pending.extend(fill(&self.queue, self.framing, burst));
+            self.pending.extend(fill(&self.queue, self.layout, burst));
             return false;
         }
-        let rooms = burst.spread(self.framing).take(self.reads);
+        let rooms = burst.spread(self.layout).take(self.reads);
         let results = self.ring.read(self.queue.as_fd(), rooms);
         let before = burst.len();
-        let spoiled = burst.commit_spread(self.framing, results.iter().map(Result::ok));
+        let spoiled = burst.commit_spread(self.layout, results.iter().map(Result::ok));
         let received = burst.len() - before;
         let all_found = received == self.reads;
         self.reads = if all_found { 2 * received } else { received + 1 }.min(BATCH);
@@ -188,7 +188,7 @@ impl Uring {
     }
 
     fn send_alone(&mut self, index: usize, frame: &Outgoing<'_>) -> bool {
-        self.log.note(index, send_frame(&self.queue, self.framing, frame))
+        self.log.note(index, send_frame(&self.queue, self.layout, frame))
     }
 }
 
@@ -257,6 +257,11 @@ fn note_sent(
         }
     }
     Some(results.len())
+}
+
+/// True when a write can find the send buffer full. It cannot by default.
+fn is_send_buffer_limited(queue: &Queue) -> bool {
+    ioctl::send_buffer_len(queue) != Ok(i32::MAX.unsigned_abs())
 }
 
 /// What is in the way when a ring cannot be had.

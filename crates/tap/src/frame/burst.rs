@@ -14,8 +14,8 @@ use std::fmt;
 
 use tapswitch_wire::NetHeader;
 
-use super::{Frame, FrameMut, Framing, MAX_PREFIX_LEN};
-use crate::MAX_FRAME_LEN;
+use super::{Frame, FrameMut, MAX_PREFIX_LEN};
+use crate::{MAX_FRAME_LEN, Prefix};
 
 /// How much a [`Burst`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub struct Burst {
     /// Where the last frame ends, or `origin`.
     end: usize,
     /// The layout of all prefixes.
-    framing: Framing,
+    layout: Prefix,
 }
 
 /// Where a frame lies, in bytes from the slab's first.
@@ -125,27 +125,27 @@ impl Burst {
         let slab = vec![0; LINE_LEN + size.bytes + size.stride()].into_boxed_slice();
         let origin = slab.as_ptr().align_offset(LINE_LEN).min(LINE_LEN);
         let slots = Vec::with_capacity(size.frames);
-        Self { slab, slots, size, origin, end: origin, framing: Framing::NET_HEADER }
+        Self { slab, slots, size, origin, end: origin, layout: Prefix::NET_HEADER }
     }
 
     /// Adds a frame made of `parts`. Answers `false`, and nothing happens, when the burst is full
     /// or the frame longer than [`BurstSize::max_frame_len`].
     pub fn push(&mut self, header: &NetHeader, parts: &[&[u8]]) -> bool {
-        let framing = self.framing;
+        let layout = self.layout;
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
         if len > self.size.max_frame_len {
             return false;
         }
-        let Some(room) = self.room(framing) else { return false };
-        let (prefix, mut rest) = room.split_at_mut(framing.prefix_len());
+        let Some(room) = self.room(layout) else { return false };
+        let (prefix, mut rest) = room.split_at_mut(layout.len());
         prefix.fill(0);
-        framing.set_header(prefix, header);
+        layout.set_header(prefix, header);
         for part in parts {
             let (place, behind) = rest.split_at_mut(part.len());
             place.copy_from_slice(part);
             rest = behind;
         }
-        self.commit(framing, framing.prefix_len() + len)
+        self.commit(layout, layout.len() + len)
     }
 
     /// Forgets all frames.
@@ -158,10 +158,10 @@ impl Burst {
     /// Forgets the frames that `keep` answers `false` for. No byte is moved.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut FrameMut<'_>) -> bool) {
         let mut cutter = Cutter { rest: &mut self.slab, at: 0 };
-        let framing = self.framing;
+        let layout = self.layout;
         self.slots.retain_mut(|slot| {
             let Some(region) = cutter.cut(slot) else { return false };
-            keep(&mut FrameMut { slot, region, framing })
+            keep(&mut FrameMut { slot, region, layout })
         });
     }
 
@@ -169,13 +169,13 @@ impl Burst {
     #[inline]
     pub fn iter_mut(&mut self) -> FramesMut<'_> {
         let cutter = Cutter { rest: &mut self.slab, at: 0 };
-        FramesMut { slots: self.slots.iter_mut(), cutter, framing: self.framing }
+        FramesMut { slots: self.slots.iter_mut(), cutter, layout: self.layout }
     }
 
     /// The frames, in the order in which they were received.
     #[inline]
     pub fn iter(&self) -> Frames<'_> {
-        Frames { slots: self.slots.iter(), slab: &self.slab, framing: self.framing }
+        Frames { slots: self.slots.iter(), slab: &self.slab, layout: self.layout }
     }
 
     /// Number of frames.
@@ -197,39 +197,39 @@ impl Burst {
 
     /// Forgets all frames and takes those of a queue with this layout from now on.
     #[inline]
-    pub(crate) fn begin(&mut self, framing: Framing) {
+    pub(crate) fn begin(&mut self, layout: Prefix) {
         self.clear();
-        self.framing = framing.in_burst();
+        self.layout = layout.in_burst();
     }
 
     /// Where an engine puts the next prefix and frame: long enough for both and a byte more, so
     /// that filling it means that the frame was cut. `None` when the burst is full.
     ///
-    /// `framing` is the layout of the queue, as given to [`Self::begin`]. Then [`Self::commit`].
+    /// `layout` is the layout of the queue, as given to [`Self::begin`]. Then [`Self::commit`].
     #[inline]
-    pub(crate) fn room(&mut self, framing: Framing) -> Option<&mut [u8]> {
+    pub(crate) fn room(&mut self, layout: Prefix) -> Option<&mut [u8]> {
         if self.slots.len() >= self.size.frames || self.end - self.origin > self.size.bytes {
             return None;
         }
-        let at = self.next_start() - framing.prefix_len();
+        let at = self.next_start() - layout.len();
         self.slab.get_mut(at..)
     }
 
     /// Makes the first `packet_len` bytes of [`Self::room`] the next frame. Answers `false`, and
     /// nothing happens, when they fill the room (so something may be missing) or hold no prefix.
     #[inline]
-    pub(crate) fn commit(&mut self, framing: Framing, packet_len: usize) -> bool {
-        self.commit_at(framing, self.next_start(), packet_len)
+    pub(crate) fn commit(&mut self, layout: Prefix, packet_len: usize) -> bool {
+        self.commit_at(layout, self.next_start(), packet_len)
     }
 
     #[inline]
-    fn commit_at(&mut self, framing: Framing, start: usize, packet_len: usize) -> bool {
-        let prefix_len = framing.prefix_len();
+    fn commit_at(&mut self, layout: Prefix, start: usize, packet_len: usize) -> bool {
+        let prefix_len = layout.len();
         if packet_len < prefix_len || start - prefix_len + packet_len >= self.slab.len() {
             return false;
         }
-        if framing != self.framing {
-            framing.expand(&mut self.slab[self.end..start]);
+        if layout != self.layout {
+            layout.expand(&mut self.slab[self.end..start]);
         }
         let slot = Slot { base: self.end, start, len: packet_len - prefix_len };
         self.end = start + slot.len;
@@ -239,10 +239,10 @@ impl Burst {
 
     /// Rooms for several frames whose lengths are not known yet, as [`Self::room`] is one for the
     /// next. [`Self::commit_spread`] tells which were filled.
-    pub(crate) fn spread(&mut self, framing: Framing) -> impl Iterator<Item = &mut [u8]> {
+    pub(crate) fn spread(&mut self, layout: Prefix) -> impl Iterator<Item = &mut [u8]> {
         let count = self.size.frames - self.slots.len();
-        let at = self.next_start() - framing.prefix_len();
-        let room_len = self.spread_room_len(framing);
+        let at = self.next_start() - layout.len();
+        let room_len = self.spread_room_len(layout);
         let places = self.slab.get_mut(at..).unwrap_or_default().chunks_mut(self.size.stride());
         places.take(count).filter_map(move |place| place.get_mut(..room_len))
     }
@@ -251,22 +251,22 @@ impl Burst {
     /// in each one, or `None`. Returns how many cannot be frames, by the rule of [`Self::commit`].
     pub(crate) fn commit_spread(
         &mut self,
-        framing: Framing,
+        layout: Prefix,
         packet_lens: impl Iterator<Item = Option<usize>>,
     ) -> usize {
         let (first, stride) = (self.next_start(), self.size.stride());
-        let room_len = self.spread_room_len(framing);
+        let room_len = self.spread_room_len(layout);
         let mut spoiled = 0;
         for (index, len) in packet_lens.enumerate() {
             let Some(len) = len else { continue };
             let start = first + index * stride;
-            spoiled += usize::from(len >= room_len || !self.commit_at(framing, start, len));
+            spoiled += usize::from(len >= room_len || !self.commit_at(layout, start, len));
         }
         spoiled
     }
 
-    const fn spread_room_len(&self, framing: Framing) -> usize {
-        framing.prefix_len() + self.size.max_frame_len + 1
+    const fn spread_room_len(&self, layout: Prefix) -> usize {
+        layout.len() + self.size.max_frame_len + 1
     }
 
     /// Where the next frame starts.
@@ -285,9 +285,9 @@ impl Default for Burst {
 
 impl fmt::Debug for Burst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { slots, size, framing, .. } = self;
+        let Self { slots, size, layout, .. } = self;
         let mut fields = f.debug_struct("Burst");
-        fields.field("frames", &slots.len()).field("size", size).field("framing", framing);
+        fields.field("frames", &slots.len()).field("size", size).field("layout", layout);
         fields.finish_non_exhaustive()
     }
 }
@@ -317,7 +317,7 @@ impl<'a> IntoIterator for &'a mut Burst {
 pub struct Frames<'a> {
     slots: std::slice::Iter<'a, Slot>,
     slab: &'a [u8],
-    framing: Framing,
+    layout: Prefix,
 }
 
 impl<'a> Iterator for Frames<'a> {
@@ -326,8 +326,8 @@ impl<'a> Iterator for Frames<'a> {
     #[inline]
     fn next(&mut self) -> Option<Frame<'a>> {
         let slot = self.slots.next()?;
-        let range = slot.start - self.framing.prefix_len()..slot.start + slot.len;
-        Some(Frame { packet: self.slab.get(range)?, framing: self.framing })
+        let range = slot.start - self.layout.len()..slot.start + slot.len;
+        Some(Frame { packet: self.slab.get(range)?, layout: self.layout })
     }
 
     #[inline]
@@ -343,7 +343,7 @@ impl ExactSizeIterator for Frames<'_> {}
 pub struct FramesMut<'a> {
     slots: std::slice::IterMut<'a, Slot>,
     cutter: Cutter<'a>,
-    framing: Framing,
+    layout: Prefix,
 }
 
 impl<'a> Iterator for FramesMut<'a> {
@@ -353,7 +353,7 @@ impl<'a> Iterator for FramesMut<'a> {
     fn next(&mut self) -> Option<FrameMut<'a>> {
         let slot = self.slots.next()?;
         let region = self.cutter.cut(slot)?;
-        Some(FrameMut { slot, region, framing: self.framing })
+        Some(FrameMut { slot, region, layout: self.layout })
     }
 
     #[inline]
@@ -466,13 +466,13 @@ mod tests {
     #[test]
     fn what_fills_the_room_is_not_taken_for_a_frame() {
         let mut burst = Burst::new(BurstSize::DEFAULT.bytes(0).max_frame_len(100));
-        burst.begin(Framing::NET_HEADER);
-        let room_len = burst.room(Framing::NET_HEADER).unwrap().len();
+        burst.begin(Prefix::NET_HEADER);
+        let room_len = burst.room(Prefix::NET_HEADER).unwrap().len();
         assert!(room_len > 112);
-        assert!(!burst.commit(Framing::NET_HEADER, room_len));
-        assert!(!burst.commit(Framing::NET_HEADER, 11));
+        assert!(!burst.commit(Prefix::NET_HEADER, room_len));
+        assert!(!burst.commit(Prefix::NET_HEADER, 11));
         assert!(burst.is_empty());
-        assert!(burst.commit(Framing::NET_HEADER, 12));
+        assert!(burst.commit(Prefix::NET_HEADER, 12));
         assert_eq!(burst.iter().next().unwrap().bytes(), []);
     }
 

@@ -4,12 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tapswitch_tap::{
-    Burst, BurstSize, Device, Engine, EngineKind, GsoType, NetHeader, NetHeaderFlags, Queue,
-    Refused,
+    Burst, BurstSize, Config, Device, Engine, EngineKind, GsoType, NetHeader, NetHeaderFlags,
+    Queue, Refused,
 };
 use tapswitch_wire::checksum::Sum;
 
-use super::{Host, PATIENCE, config, set_send_buffer, skip};
+use super::{Host, PATIENCE, config, skip};
 
 /// The engines that this machine has.
 pub(crate) fn kinds() -> Vec<EngineKind> {
@@ -33,32 +33,21 @@ pub(crate) struct Cable {
 
 impl Cable {
     pub(crate) fn new(from: EngineKind, to: EngineKind) -> Self {
-        Self::make(from, to, None)
+        Self::with([(config("from"), from), (config("to"), to)])
     }
 
-    pub(crate) fn with_send_buffer(kind: EngineKind, send_buffer: Option<libc::c_int>) -> Self {
-        Self::make(kind, kind, send_buffer)
-    }
-
-    pub(crate) fn make(
-        from_kind: EngineKind,
-        to_kind: EngineKind,
-        send_buffer: Option<libc::c_int>,
-    ) -> Self {
+    /// With devices of any kind of header: `(configuration, engine)`.
+    pub(crate) fn with(ends: [(Config, EngineKind); 2]) -> Self {
         let mut host = Host::new();
         host.silence();
-        let [from, to] = ["from", "to"].map(|name| one_queue(host.create(&config(name))));
+        let ends = ends.map(|(config, kind)| (one_queue(host.create(&config)), kind));
         host.netlink.create_bridge("br0").unwrap();
         for name in ["from", "to"] {
             host.netlink.set_bridge(name, "br0").unwrap();
             host.netlink.set_up(name).unwrap();
         }
         host.netlink.set_up("br0").unwrap();
-        if let Some(len) = send_buffer {
-            set_send_buffer(&from, len);
-        }
-        let from = Engine::open(from, from_kind).unwrap();
-        let to = Engine::open(to, to_kind).unwrap();
+        let [from, to] = ends.map(|(queue, kind)| Engine::open(queue, kind).unwrap());
         let mut cable = Self { host, from, to };
         cable.settle();
         cable

@@ -249,14 +249,6 @@ pub(crate) fn set_udp_segment(socket: &UdpSocket, len: u16) {
     assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
 
-/// Limits the bytes that may be on their way into the kernel (`TUNSETSNDBUF`).
-pub(crate) fn set_send_buffer(queue: &Queue, len: libc::c_int) {
-    const TUNSETSNDBUF: libc::Ioctl = 0x4004_54d4;
-    // SAFETY: the kernel reads one int, which outlives the call.
-    let outcome = unsafe { libc::ioctl(queue.as_raw_fd(), TUNSETSNDBUF, &raw const len) };
-    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
-}
-
 /// From now on the system call `number` fails with `errno` in this thread (seccomp(2)).
 pub(crate) fn forbid(number: libc::c_long, errno: libc::c_int) {
     let [number, errno] = [number.try_into().unwrap(), u32::try_from(errno).unwrap()];

@@ -10,9 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::{fmt, thread};
 
 use io_uring::{IoUring, opcode, squeue, types};
-use libc::c_int;
 use rustix::io::Errno;
-use rustix::ioctl::{self, Getter, Opcode};
 
 /// Most operations per call.
 pub(super) const BATCH: usize = ENTRIES as usize;
@@ -167,15 +165,6 @@ impl Results {
     }
 }
 
-/// True when writing can fail for a full send buffer. It cannot by default.
-pub(super) fn is_send_buffer_limited(fd: BorrowedFd<'_>) -> bool {
-    // SAFETY: TUNGETSNDBUF writes an int.
-    let getter = unsafe { Getter::<TUNGETSNDBUF, c_int>::new() };
-    // SAFETY: as above; the getter holds the int.
-    let len = unsafe { ioctl::ioctl(fd, getter) };
-    len != Ok(c_int::MAX)
-}
-
 fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
@@ -187,4 +176,3 @@ fn len_of(memory: &[u8]) -> u32 {
 const NO_FLAGS: squeue::Flags = squeue::Flags::empty();
 /// `IORING_ENTER_GETEVENTS` (`include/uapi/linux/io_uring.h`).
 const ENTER_GETEVENTS: u32 = 1;
-const TUNGETSNDBUF: Opcode = ioctl::opcode::read::<c_int>(b'T', 211);
