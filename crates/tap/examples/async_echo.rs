@@ -44,8 +44,8 @@ struct Echo {
 impl Echo {
     fn new(engine: Engine) -> Result<Self, Box<dyn Error>> {
         let burst = Burst::new(engine.burst_size());
-        // SAFETY: the engine owns its descriptor, which stays open and the same until it is dropped,
-        // with the `AsyncFd`. It is replaced nowhere here.
+        // SAFETY: the engine owns its descriptor, which stays open and the same until the engine is
+        // dropped, with the `AsyncFd`. It is replaced nowhere here.
         let engine = unsafe { AsyncFd::register_with_interest(engine, Interest::READABLE) }?;
         Ok(Self { engine, burst, frames: 0, bursts: 0 })
     }

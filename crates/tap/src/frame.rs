@@ -1,8 +1,8 @@
 //! One frame with its metadata: as it lies in a [`Burst`], and as it is handed over to be sent.
 //!
-//! A read(2) of a queue gives `[prefix][frame]` in one piece ([`Prefix`]). A burst keeps the prefix right in front of its frame, wherever
-//! the frame's first byte moves, so a frame goes out again by one write(2) and nothing is copied.
-//! The header is decoded only when somebody asks for it.
+//! A read(2) of a queue gives `[prefix][frame]` in one piece ([`Prefix`]). A burst keeps the prefix
+//! right in front of its frame, wherever the frame's first byte moves, so a frame goes out again by
+//! one write(2) and nothing is copied. The header is decoded only when somebody asks for it.
 
 mod burst;
 mod layout;

@@ -14,7 +14,9 @@
 //! while the next is not, which is when the send buffer is limited (`TUNSETSNDBUF`).
 //!
 //! **What it gains.** The entry into the kernel, for all frames of a burst but one. Its own
-//! bookkeeping costs as much where that entry is cheap: measure before choosing it.
+//! bookkeeping costs more where that entry is cheap: an echo of queued frames of 60 bytes took
+//! 1.83 µs each with it and 1.53 µs with `Drain` (Linux 6.18, AMD EPYC, a virtual machine), of
+//! 1514 bytes 1.99 and 1.68 µs, of trains of 62 kB 10.9 and 10.6 µs. So measure before choosing it.
 //!
 //! **How many reads to ask for** is learnt: twice as many after a call in which all found a frame,
 //! one more than the frames that were there after another.
