@@ -115,3 +115,8 @@ pub use tapswitch_wire::{
     EtherType, GsoType, LongNetHeader, MacAddr, NET_HEADER_LEN, NetHeader, NetHeaderFlags,
 };
 pub use tx_filter::TxFilter;
+
+/// The code of the README is compiled as that of the documentation is.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
