@@ -28,8 +28,8 @@ impl Drop for NoForks {
     }
 }
 
-/// Waits for a moment in which no [`NoForks`] lives; none comes to life until the answer is dropped.
-/// Tests that overlap without end make it go ahead after [`PATIENCE`].
+/// Waits for a moment in which no [`NoForks`] lives; none comes to life until the answer is
+/// dropped. Tests that overlap without end make it go ahead after [`PATIENCE`].
 pub(crate) fn forking() -> impl Drop {
     let guard = GONE.wait_timeout_while(holders(), PATIENCE, |holders| *holders > 0);
     guard.unwrap_or_else(PoisonError::into_inner).0
