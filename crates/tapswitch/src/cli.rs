@@ -12,6 +12,8 @@ use tapswitch_switch::{DatapathId, Endpoint, FailMode, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
+use crate::bench::{EchoArgs, PartArgs};
+
 /// A virtual switch with virtual TAPs: it forwards packet trains whole between tap devices and
 /// interfaces, and copies chosen flows to monitors without touching the original.
 #[derive(Debug, Parser)]
@@ -256,6 +258,12 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Namespace → tap → switch → tap → namespace, beside a bare forwarder and Open vSwitch.
     TapForward(TapForwardArgs),
+    /// A tap device whose packets come back with their addresses exchanged, with offloads and
+    /// without, beside a bare loop and tun-rs.
+    Echo(EchoArgs),
+    /// One of the processes that echo measures with.
+    #[command(hide = true)]
+    EchoPart(PartArgs),
     /// The bare forwarder that tap-forward compares with: two file descriptors, read and write.
     #[command(hide = true)]
     BareForwarder(BareForwarderArgs),

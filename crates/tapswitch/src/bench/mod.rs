@@ -6,6 +6,7 @@
 
 mod bare;
 mod candidate;
+mod echo;
 mod flood;
 mod machine;
 mod ovs;
@@ -14,12 +15,16 @@ mod tap_forward;
 
 use crate::cli::{BenchArgs, BenchCommand};
 
+pub(crate) use echo::{EchoArgs, PartArgs};
+
 type Failure = Box<dyn std::error::Error>;
 
 /// Runs one benchmark.
 pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
     match args.command {
         BenchCommand::TapForward(args) => tap_forward::main(&args),
+        BenchCommand::Echo(args) => echo::main(&args),
+        BenchCommand::EchoPart(args) => echo::part(&args),
         BenchCommand::BareForwarder(args) => bare::main(&args),
         BenchCommand::UdpFlood(args) => flood::main(&args),
     }

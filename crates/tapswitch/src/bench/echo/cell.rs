@@ -1,0 +1,82 @@
+//! What is measured: every combination that makes sense.
+
+use serde::Serialize;
+
+use super::means::Means;
+use super::swap::Layer;
+use super::traffic::Traffic;
+
+/// One measurement of one candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Cell {
+    pub(super) layer: Layer,
+    pub(super) traffic: Traffic,
+    pub(super) queues: u16,
+    /// Everything that the kernel may leave undone; nothing otherwise.
+    pub(super) offloads: bool,
+    pub(super) means: Means,
+}
+
+impl Cell {
+    /// All of them, in the order of the report. Candidates of the same task follow each other, so
+    /// that what changes on the machine meets all of them alike.
+    pub(super) fn all(means: &[Means]) -> impl Iterator<Item = Self> {
+        let layers = [Layer::Tap, Layer::Tun].into_iter();
+        let tasks = layers.flat_map(|layer| {
+            [Traffic::Tcp, Traffic::Udp].into_iter().flat_map(move |traffic| {
+                [1, MANY].into_iter().flat_map(move |queues| {
+                    [false, true].map(|offloads| (layer, traffic, queues, offloads))
+                })
+            })
+        });
+        tasks.flat_map(move |(layer, traffic, queues, offloads)| {
+            let able = means.iter().filter(move |means| means.knows(layer));
+            able.map(move |&means| Self { layer, traffic, queues, offloads, means })
+        })
+    }
+
+    /// The same done by others.
+    pub(super) fn by(self, means: Means) -> Self {
+        Self { means, ..self }
+    }
+
+    /// The same without offloads.
+    pub(super) fn without_offloads(self) -> Self {
+        Self { offloads: false, ..self }
+    }
+
+    /// Flows of the traffic: enough to reach every queue.
+    pub(super) fn flows(self) -> usize {
+        if self.queues == 1 { 1 } else { usize::from(self.queues) * FLOWS_PER_QUEUE }
+    }
+
+    /// What is measured, but for the candidate.
+    pub(super) fn task(self) -> String {
+        let Self { layer, traffic, queues, offloads, .. } = self;
+        let queues = if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
+        let (layer, traffic) = (layer.name(), traffic.name());
+        format!("{layer}, {traffic}, {queues}, offloads {}", if offloads { "on" } else { "off" })
+    }
+}
+
+/// The queues of a device that has several.
+pub(super) const MANY: u16 = 2;
+/// With default steering flows go by a hash: so many make it unlikely that a queue has none.
+const FLOWS_PER_QUEUE: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_combination_is_there_once() {
+        let all: Vec<_> = Cell::all(&[Means::Bare, Means::Drain, Means::TunRs]).collect();
+        let taps = all.iter().filter(|cell| cell.layer == Layer::Tap);
+        assert_eq!(taps.count(), 2 * 2 * 2 * 2, "two candidates on tap devices");
+        assert_eq!(all.len(), 2 * 2 * 2 * (2 + 3), "three on tun devices");
+        let mut sorted = all.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted, all, "in order, each once");
+    }
+}

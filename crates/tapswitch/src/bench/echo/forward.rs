@@ -1,0 +1,53 @@
+//! The forwarder: two tun devices in two namespaces, and one thread that hands on what comes out of
+//! either.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use tapswitch_netlink::{Namespace, Netlink};
+
+use super::means::{self, Means};
+use super::reflect::{Sample, Window, measure};
+use super::task::{announce, stay_on};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What to join, and how.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Forward {
+    pub(super) means: Means,
+    /// Names of the namespaces.
+    pub(super) between: [String; 2],
+    pub(super) core: usize,
+    pub(super) window: Window,
+}
+
+impl Forward {
+    /// Forwards until the measurement is over and nothing comes any more.
+    pub(super) fn run(&self) -> Result<Sample, Failure> {
+        let namespaces = self.namespaces()?;
+        let mut mover = means::forwarder(self.means, &namespaces, INTERFACE)
+            .map_err(|error| error.to_string())?;
+        for (namespace, address) in namespaces.iter().zip(ADDRESSES) {
+            let mut netlink = Netlink::open(namespace)?;
+            netlink.add_address(INTERFACE, IpAddr::V4(address), 24)?;
+            netlink.set_up(INTERFACE)?;
+        }
+        stay_on(self.core)?;
+        announce();
+        let sample = measure(mover.as_mut(), &OnceLock::new(), self.window);
+        Ok(sample.map_err(|error| error.to_string())?)
+    }
+
+    fn namespaces(&self) -> Result<[Namespace; 2], Failure> {
+        let [a, b] = &self.between;
+        Ok([Namespace::open(a)?, Namespace::open(b)?])
+    }
+}
+
+/// The end in either namespace.
+pub(super) const INTERFACE: &str = "forward0";
+/// Addresses of the ends.
+pub(super) const ADDRESSES: [Ipv4Addr; 2] =
+    [Ipv4Addr::new(10, 31, 0, 1), Ipv4Addr::new(10, 31, 0, 2)];

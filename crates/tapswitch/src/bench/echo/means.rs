@@ -1,0 +1,134 @@
+//! The ways to move frames that are compared.
+
+mod bare;
+mod ours;
+#[cfg(feature = "peers")]
+mod tun_rs;
+
+use std::num::NonZeroU16;
+
+use serde::{Deserialize, Serialize};
+use tapswitch_netlink::Namespace;
+use tapswitch_tap::{Config, Device, Offloads, Queue};
+
+use super::reflect::{Mover, Reflect};
+use super::swap::Layer;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Who moves the frames.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Means {
+    /// read(2) and write(2) in a loop.
+    Bare,
+    /// This project's crate, read and write.
+    Drain,
+    /// The crate `tun-rs`.
+    TunRs,
+}
+
+impl Means {
+    /// Those that this binary was built with.
+    pub(super) fn available() -> Vec<Self> {
+        let mut all = vec![Self::Bare, Self::Drain];
+        if cfg!(feature = "peers") {
+            all.push(Self::TunRs);
+        }
+        all
+    }
+
+    /// False for what a candidate is not made for: `tun-rs` joins packets that start with an IP
+    /// header.
+    pub(super) fn knows(self, layer: Layer) -> bool {
+        self != Self::TunRs || layer == Layer::Tun
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare loop",
+            Self::Drain => "tapswitch, read/write",
+            Self::TunRs => "tun-rs",
+        }
+    }
+}
+
+/// One echo per queue of a new device.
+pub(super) fn echoes(task: &Reflect, name: &str) -> Result<Vec<Box<dyn Mover>>, Failure> {
+    let layer = task.layer;
+    let queues = || open(name, layer, task.offloads, task.queues);
+    Ok(match task.means {
+        Means::Bare => boxed(queues()?, |queue| bare::Echo::new(queue.into(), layer)),
+        Means::Drain => boxed(queues()?, |queue| ours::Echo::new(queue, layer)),
+        Means::TunRs => peer_echoes(task, name)?,
+    })
+}
+
+/// A forwarder between a new tun device in each namespace.
+pub(super) fn forwarder(
+    means: Means,
+    between: &[Namespace; 2],
+    name: &str,
+) -> Result<Box<dyn Mover>, Failure> {
+    let queue = |namespace: &Namespace| -> Result<Queue, Failure> {
+        let mut queues = namespace.enter(|| open(name, Layer::Tun, true, 1))??;
+        queues.pop().ok_or_else(|| "a device without a queue".into())
+    };
+    let pair = || Ok::<_, Failure>([queue(&between[0])?, queue(&between[1])?]);
+    Ok(match means {
+        Means::Bare => Box::new(bare::Forwarder::new(pair()?.map(Into::into))),
+        Means::Drain => Box::new(ours::Forwarder::new(pair()?)),
+        Means::TunRs => peer_forwarder(between, name)?,
+    })
+}
+
+fn boxed<M: Mover + 'static>(
+    queues: Vec<Queue>,
+    mover: impl Fn(Queue) -> M,
+) -> Vec<Box<dyn Mover>> {
+    queues.into_iter().map(|queue| Box::new(mover(queue)) as Box<dyn Mover>).collect()
+}
+
+/// Makes a device, with every offload or none.
+pub(super) fn open(
+    name: &str,
+    layer: Layer,
+    offloads: bool,
+    queues: u16,
+) -> Result<Vec<Queue>, Failure> {
+    if layer == Layer::Tun {
+        return Err("not yet".into());
+    }
+    let queues = NonZeroU16::new(queues).ok_or("a device without a queue")?;
+    let at_most = if offloads { Offloads::all() } else { Offloads::empty() };
+    let config = Config::new(name.parse()?).queues(queues).offloads(at_most);
+    Ok(Device::create(&config)?.into_queues())
+}
+
+#[cfg(feature = "peers")]
+fn peer_echoes(task: &Reflect, name: &str) -> Result<Vec<Box<dyn Mover>>, Failure> {
+    tun_rs::echoes(name, task.offloads, task.queues)
+}
+
+#[cfg(feature = "peers")]
+fn peer_forwarder(between: &[Namespace; 2], name: &str) -> Result<Box<dyn Mover>, Failure> {
+    tun_rs::forwarder(between, name)
+}
+
+#[cfg(not(feature = "peers"))]
+fn peer_echoes(_: &Reflect, _: &str) -> Result<Vec<Box<dyn Mover>>, Failure> {
+    Err(WITHOUT_PEERS.into())
+}
+
+#[cfg(not(feature = "peers"))]
+fn peer_forwarder(_: &[Namespace; 2], _: &str) -> Result<Box<dyn Mover>, Failure> {
+    Err(WITHOUT_PEERS.into())
+}
+
+#[cfg(not(feature = "peers"))]
+const WITHOUT_PEERS: &str = "built without tun-rs; build with `--features peers`";
+
+/// Frames that are moved before anything else gets its turn.
+const BURST_COUNT: usize = 64;

@@ -1,0 +1,97 @@
+//! The bound: a file descriptor, read(2) and write(2), one buffer.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, read, write};
+
+use crate::bench::echo::reflect::Mover;
+use crate::bench::echo::swap::{Layer, Tally, swap_addresses};
+
+use super::{BURST_COUNT, Failure};
+
+/// Returns what comes out of one file.
+pub(super) struct Echo {
+    fd: OwnedFd,
+    layer: Layer,
+    buf: Vec<u8>,
+}
+
+impl Echo {
+    pub(super) fn new(fd: OwnedFd, layer: Layer) -> Self {
+        Self { fd, layer, buf: vec![0; BUF_LEN] }
+    }
+}
+
+impl Mover for Echo {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.fd.as_fd()]
+    }
+
+    fn turn(&mut self, tally: &mut Tally) -> Result<bool, Failure> {
+        for index in 0..BURST_COUNT {
+            let len = match read(&self.fd, &mut self.buf) {
+                Ok(len) => len,
+                Err(Errno::AGAIN) => return Ok(index > 0),
+                Err(errno) => return Err(errno.into()),
+            };
+            let (header, frame) = self.buf[..len].split_at_mut(HEADER_LEN);
+            swap_addresses(self.layer, frame);
+            tally.count(self.layer, gso_size(header), frame);
+            if write(&self.fd, &self.buf[..len]).is_err() {
+                tally.lost += 1;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Hands on what comes out of either of two files.
+pub(super) struct Forwarder {
+    fds: [OwnedFd; 2],
+    buf: Vec<u8>,
+}
+
+impl Forwarder {
+    pub(super) fn new(fds: [OwnedFd; 2]) -> Self {
+        Self { fds, buf: vec![0; BUF_LEN] }
+    }
+
+    fn pass(&mut self, from: usize, tally: &mut Tally) -> Result<bool, Failure> {
+        let (from, to) = (&self.fds[from], &self.fds[1 - from]);
+        for index in 0..BURST_COUNT {
+            let len = match read(from, &mut self.buf) {
+                Ok(len) => len,
+                Err(Errno::AGAIN) => return Ok(index > 0),
+                Err(errno) => return Err(errno.into()),
+            };
+            let (header, packet) = self.buf[..len].split_at(HEADER_LEN);
+            tally.count(Layer::Tun, gso_size(header), packet);
+            if write(to, &self.buf[..len]).is_err() {
+                tally.lost += 1;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Mover for Forwarder {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.fds.iter().map(AsFd::as_fd).collect()
+    }
+
+    fn turn(&mut self, tally: &mut Tally) -> Result<bool, Failure> {
+        Ok(self.pass(0, tally)? | self.pass(1, tally)?)
+    }
+}
+
+/// Payload of each packet of a train, from a virtio header (virtio 1.2 §5.1.6); zero for what is
+/// no train.
+pub(super) fn gso_size(header: &[u8]) -> u16 {
+    match header {
+        [_, kind, _, _, low, high, ..] if *kind != 0 => u16::from_ne_bytes([*low, *high]),
+        _ => 0,
+    }
+}
+
+const HEADER_LEN: usize = 12;
+const BUF_LEN: usize = HEADER_LEN + 14 + 65_536;

@@ -1,0 +1,228 @@
+//! `tapswitch bench echo`: a device whose packets come back with their addresses exchanged, on one
+//! core; TCP and UDP, offloads off and on, one queue and several.
+//!
+//! The kernel talks to itself through the device: what it sends to the other address of the
+//! device's subnet comes back as if from there. Two cores at least: frames are moved on the first,
+//! traffic is made on the last, and nothing else is where it would disturb. Beside the crate of this
+//! project, a bare loop does the same with the same flags, and `tun-rs` on tun devices.
+
+mod cell;
+mod chart;
+mod forward;
+mod means;
+mod reflect;
+mod report;
+mod results;
+mod stage;
+mod swap;
+mod task;
+mod traffic;
+mod write_cost;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::daemon::{StopSignals, block_on};
+use crate::{hosts, process};
+
+use super::machine::Machine;
+use cell::Cell;
+use means::Means;
+use report::Report;
+use results::{ForwardResults, Results, WriteResults};
+use stage::{Cores, Stage};
+use swap::Layer;
+use traffic::Traffic;
+use write_cost::QueueChoice;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EchoArgs {
+    /// Rounds; each measures every candidate once. Medians want at least 5.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
+    rounds: u64,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+    /// Measure only this; may be given several times.
+    #[arg(long, value_name = "WHAT")]
+    only: Vec<Part>,
+    /// Only these candidates; may be given several times, as all that follow.
+    #[arg(long, value_name = "CANDIDATE")]
+    by: Vec<Means>,
+    /// Only this kind of device.
+    #[arg(long, value_name = "KIND")]
+    layer: Vec<Layer>,
+    /// Only this traffic.
+    #[arg(long, value_name = "TRAFFIC")]
+    traffic: Vec<Traffic>,
+    /// Only this number of queues, 1 or 2.
+    #[arg(long, value_name = "N")]
+    queues: Vec<u16>,
+    /// Write the results as data too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the packets per second of the echo as well.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// The parts of this benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The echo.
+    Echo,
+    /// TCP between two tun devices, through one thread.
+    Forward,
+    /// What a write costs, by who chooses the queue.
+    Write,
+}
+
+/// What one process of a measurement does.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PartArgs {
+    /// As JSON.
+    task: String,
+}
+
+/// Runs one process of a measurement.
+pub(crate) fn part(args: &PartArgs) -> Result<(), Failure> {
+    serde_json::from_str::<task::Task>(&args.task)?.run()
+}
+
+/// Measures, prints, and writes data if asked.
+pub(crate) fn main(args: &EchoArgs) -> Result<(), Failure> {
+    let ended = block_on(async {
+        let mut signals = StopSignals::listen()?;
+        tokio::select! {
+            result = bench(args) => result,
+            signal = signals.next() => Err(format!("{signal}: cleaned up").into()),
+        }
+    });
+    process::reap();
+    ended
+}
+
+async fn bench(args: &EchoArgs) -> Result<(), Failure> {
+    hosts::sweep();
+    let cores = Cores::look()?;
+    let mut bench = Bench::new(Stage::new(cores.clone(), Duration::from_secs(args.seconds))?);
+    let means = args.means();
+    for round in 1..=args.rounds {
+        if wants(&args.only, Part::Echo) {
+            bench.echo(round, args.cells(&means)).await?;
+        }
+        if wants(&args.only, Part::Forward) {
+            bench.forward(round, &means).await?;
+        }
+        if wants(&args.only, Part::Write) {
+            bench.write(round).await?;
+        }
+    }
+    let report = bench.report(args, cores);
+    report.print();
+    if let Some(file) = &args.json {
+        std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
+    }
+    if let Some(file) = &args.svg {
+        std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
+    }
+    Ok(())
+}
+
+/// A run, and what it has given so far.
+struct Bench {
+    stage: Stage,
+    echo: Results,
+    forward: ForwardResults,
+    write: WriteResults,
+}
+
+impl Bench {
+    fn new(stage: Stage) -> Self {
+        let (echo, forward, write) = Default::default();
+        Self { stage, echo, forward, write }
+    }
+
+    async fn echo(&mut self, round: u64, cells: Vec<Cell>) -> Result<(), Failure> {
+        for cell in cells {
+            let rates = self.stage.echo(cell).await?;
+            eprintln!(
+                "round {round}: {}: {}: {:.0} kpps in {:.1} ktrains/s, {:.0} % of a core",
+                cell.task(),
+                cell.means.name(),
+                rates.packets / 1e3,
+                rates.trains / 1e3,
+                rates.processor * 100.0
+            );
+            self.echo.add(cell, rates);
+        }
+        Ok(())
+    }
+
+    async fn forward(&mut self, round: u64, means: &[Means]) -> Result<(), Failure> {
+        for means in std::iter::once(None).chain(means.iter().copied().map(Some)) {
+            let throughput = self.stage.forward(means).await?;
+            eprintln!(
+                "round {round}: forward: {}: {:.2} Gb/s, {:.0} % of a core",
+                means.map_or("a veth pair", Means::name),
+                throughput.bits / 1e9,
+                throughput.processor * 100.0
+            );
+            self.forward.add(means, throughput);
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, round: u64) -> Result<(), Failure> {
+        for choice in QueueChoice::ALL {
+            let written = self.stage.write(choice).await?;
+            let (name, nanoseconds) = (choice.name(), written.nanoseconds);
+            eprintln!("round {round}: write: {name}: {nanoseconds:.0} ns");
+            self.write.add(choice, written);
+        }
+        Ok(())
+    }
+
+    fn report(&self, args: &EchoArgs, cores: Cores) -> Report {
+        Report {
+            machine: Machine::look(),
+            cores,
+            rounds: args.rounds,
+            seconds: args.seconds,
+            echo: self.echo.rows(),
+            forward: self.forward.rows(),
+            write: self.write.rows(),
+        }
+    }
+}
+
+impl EchoArgs {
+    fn cells(&self, means: &[Means]) -> Vec<Cell> {
+        let is_wanted = |cell: &Cell| {
+            wants(&self.layer, cell.layer)
+                && wants(&self.traffic, cell.traffic)
+                && wants(&self.queues, cell.queues)
+        };
+        Cell::all(means).filter(is_wanted).collect()
+    }
+
+    /// The candidates that there are; says which are not.
+    fn means(&self) -> Vec<Means> {
+        let mut all = Means::available();
+        all.retain(|means| wants(&self.by, *means));
+        if !cfg!(feature = "peers") {
+            eprintln!("SKIP: built without tun-rs; build with `--features peers`");
+        }
+        all
+    }
+}
+
+/// An empty list means everything.
+fn wants<T: PartialEq>(list: &[T], item: T) -> bool {
+    list.is_empty() || list.contains(&item)
+}

@@ -1,0 +1,211 @@
+//! The echo: a device, and one thread per queue that returns each frame with its addresses
+//! exchanged.
+//!
+//! All means of doing so share this frame: whose turn it is, the clock, the counts. The clock is
+//! looked at once per burst. The measurement starts some time after the first frame of any queue
+//! and takes its length; after it the echo goes on until nothing comes any more, so that whoever
+//! sends comes to an end in good order and everything can be counted.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use tapswitch_netlink::{Namespace, Netlink};
+
+use super::means::{self, Means};
+use super::swap::{Layer, Tally};
+use super::task::{announce, stay_on};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What to return, how, and for how long.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Reflect {
+    pub(super) layer: Layer,
+    pub(super) means: Means,
+    pub(super) offloads: bool,
+    pub(super) queues: u16,
+    /// One thread per queue stays on the cores in turn.
+    pub(super) cores: Vec<usize>,
+    pub(super) window: Window,
+}
+
+/// When it is measured.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Window {
+    /// From the first frame on.
+    pub(super) warm_up_ms: u64,
+    pub(super) length_ms: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Reflected {
+    pub(super) threads: Vec<Sample>,
+}
+
+/// What one thread has done.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Sample {
+    /// Within the window.
+    pub(super) tally: Tally,
+    pub(super) seconds: f64,
+    /// Processor time of the thread, in seconds.
+    pub(super) processor: f64,
+    /// From the first to the last frame.
+    pub(super) whole: Tally,
+}
+
+/// A way to move frames.
+pub(super) trait Mover: std::marker::Send {
+    /// What is readable when there is something to do.
+    fn fds(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Moves what is there, at most a burst. False when nothing was there.
+    fn turn(&mut self, tally: &mut Tally) -> Result<bool, Failure>;
+}
+
+impl Reflect {
+    /// Returns frames until the measurement is over and nothing comes any more.
+    pub(super) fn run(&self) -> Result<Reflected, Failure> {
+        let movers = means::echoes(self, INTERFACE)?;
+        configure(self.layer).map_err(|error| error.to_string())?;
+        announce();
+        let start = OnceLock::new();
+        let threads = self.run_all(movers, &start)?;
+        Ok(Reflected { threads })
+    }
+
+    /// One queue stays on this thread, and the process has no other.
+    fn run_all(
+        &self,
+        mut movers: Vec<Box<dyn Mover>>,
+        start: &OnceLock<Instant>,
+    ) -> Result<Vec<Sample>, Failure> {
+        let core = |index: usize| self.cores[index % self.cores.len()];
+        let run = |index, mover: &mut dyn Mover| {
+            stay_on(core(index)).map_err(|error| error.to_string())?;
+            measure(mover, start, self.window)
+        };
+        if let [only] = movers.as_mut_slice() {
+            return Ok(vec![run(0, only.as_mut())?]);
+        }
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = movers
+                .iter_mut()
+                .enumerate()
+                .map(|(index, mover)| scope.spawn(move || run(index, mover.as_mut())))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| "a thread failed")?)
+                .collect()
+        })
+    }
+}
+
+/// Moves frames until the window is over and nothing comes any more.
+pub(super) fn measure(
+    mover: &mut dyn Mover,
+    start: &OnceLock<Instant>,
+    window: Window,
+) -> Result<Sample, Failure> {
+    let Window { warm_up_ms, length_ms } = window;
+    let opens = Duration::from_millis(warm_up_ms);
+    let closes = opens + Duration::from_millis(length_ms);
+    let born = Instant::now();
+    let mut tally = Tally::default();
+    let (mut opened, mut closed, mut quiet_since) = (None, None, born);
+    loop {
+        let is_busy = mover.turn(&mut tally)?;
+        let now = Instant::now();
+        if is_busy {
+            quiet_since = now;
+            start.get_or_init(|| now);
+        }
+        let age = start.get().map(|start| now.saturating_duration_since(*start));
+        if age.is_some_and(|age| age >= opens) && opened.is_none() {
+            opened = Some(Mark::at(now, tally));
+        }
+        if age.is_some_and(|age| age >= closes) && closed.is_none() {
+            closed = Some(Mark::at(now, tally));
+        }
+        if let (Some(opened), Some(closed)) = (&opened, &closed)
+            && (now - quiet_since >= QUIET || age >= Some(closes + LINGER))
+        {
+            return Ok(opened.until(closed, tally));
+        }
+        if start.get().is_none() && now - born > PATIENCE {
+            return Err(format!("no frame came within {PATIENCE:?}").into());
+        }
+        if !is_busy {
+            wait(mover)?;
+        }
+    }
+}
+
+/// Waits a moment for something to do.
+fn wait(mover: &dyn Mover) -> Result<(), Failure> {
+    let fds = mover.fds();
+    let mut fds: Vec<_> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: MOMENT_NS }))?;
+    Ok(())
+}
+
+/// An end of the window.
+struct Mark {
+    at: Instant,
+    processor: Duration,
+    tally: Tally,
+}
+
+impl Mark {
+    fn at(at: Instant, tally: Tally) -> Self {
+        Self { at, processor: processor_time(), tally }
+    }
+
+    fn until(&self, end: &Self, whole: Tally) -> Sample {
+        Sample {
+            tally: end.tally.since(self.tally),
+            seconds: (end.at - self.at).as_secs_f64(),
+            processor: (end.processor - self.processor).as_secs_f64(),
+            whole,
+        }
+    }
+}
+
+/// Processor time of the calling thread, user and system.
+pub(super) fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+/// Gives the interface its address, and the echo one beside it.
+fn configure(layer: Layer) -> Result<(), Box<dyn std::error::Error>> {
+    let mut netlink = Netlink::open(&Namespace::current()?)?;
+    netlink.add_address(INTERFACE, IpAddr::V4(HERE), 24)?;
+    netlink.set_up(INTERFACE)?;
+    if layer == Layer::Tap {
+        netlink.set_neighbour(INTERFACE, IpAddr::V4(THERE), [2, 0, 0, 0, 0, 2])?;
+    }
+    Ok(())
+}
+
+/// The device, in a namespace of its own.
+pub(super) const INTERFACE: &str = "echo0";
+/// The kernel's address.
+pub(super) const HERE: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);
+/// The address at which the kernel meets itself.
+pub(super) const THERE: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
+/// As long as nothing has come, nobody sends any more.
+const QUIET: Duration = Duration::from_millis(100);
+/// A sender that goes on longer than this is not waited for.
+const LINGER: Duration = Duration::from_secs(5);
+/// How long the first frame may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a thread sleeps before it looks at the clock again.
+const MOMENT_NS: i64 = 10_000_000;

@@ -1,0 +1,124 @@
+//! Everything that was found out, for people and as data.
+
+use comfy_table::Table;
+use serde::Serialize;
+
+use crate::bench::machine::Machine;
+use crate::table::{print, table};
+
+use super::means::Means;
+use super::results::{ForwardRow, Row, WriteRow};
+use super::stage::Cores;
+
+/// Everything that was found out.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) machine: Machine,
+    pub(super) cores: Cores,
+    pub(super) rounds: u64,
+    pub(super) seconds: u64,
+    pub(super) echo: Vec<Row>,
+    pub(super) forward: Vec<ForwardRow>,
+    pub(super) write: Vec<WriteRow>,
+}
+
+impl Report {
+    /// Prints it for people.
+    pub(super) fn print(&self) {
+        println!("{}", self.headline());
+        self.print_echo();
+        self.print_forward();
+        self.print_write();
+    }
+
+    /// The machine, and how often and how long.
+    pub(super) fn headline(&self) -> String {
+        let Machine { processor, cores, kernel, .. } = &self.machine;
+        let (rounds, seconds) = (self.rounds, self.seconds);
+        format!(
+            "{processor}, {cores} cores, Linux {kernel}; medians of {rounds} rounds of {seconds} s"
+        )
+    }
+
+    fn print_echo(&self) {
+        if self.echo.is_empty() {
+            return;
+        }
+        let mut rows = table(&[
+            "ECHO",
+            "CANDIDATE",
+            "KPPS ",
+            "KTRAINS/S ",
+            "GB/S ",
+            "CPU % ",
+            "TO BARE ",
+            "TO TUN-RS ",
+            "TO OFF ",
+        ]);
+        for row in &self.echo {
+            rows.add_row([
+                row.cell.task(),
+                row.cell.means.name().to_owned(),
+                format!("{:.0}", row.packets_per_second / 1e3),
+                format!("{:.1}", row.trains_per_second / 1e3),
+                format!("{:.2}", row.gbps),
+                format!("{:.0}{}", row.processor_percent, if row.saturated { "" } else { " *" }),
+                ratio(row.to_bare),
+                ratio(row.to_tun_rs),
+                ratio(row.to_no_offloads),
+            ]);
+        }
+        print(&rows, "");
+        if self.echo.iter().any(|row| !row.saturated) {
+            println!("* the echo had time to spare: the sender or the receiver is what bounds");
+        }
+        if self.echo.iter().any(|row| row.singly) {
+            println!("some senders sent single datagrams: this kernel sends no trains there");
+        }
+    }
+
+    fn print_forward(&self) {
+        let mut rows = table(&[
+            "TCP BETWEEN TWO TUN DEVICES",
+            "GB/S ",
+            "CPU % ",
+            "TO BARE ",
+            "TO TUN-RS ",
+            "TO VETH ",
+        ]);
+        for row in &self.forward {
+            rows.add_row([
+                row.means.map_or("no forwarder, a veth pair", Means::name).to_owned(),
+                format!("{:.2}", row.gbps),
+                row.processor_percent.map_or("-".to_owned(), |percent| format!("{percent:.0}")),
+                ratio(row.to_bare),
+                ratio(row.to_tun_rs),
+                ratio(row.to_veth),
+            ]);
+        }
+        print_if_any(&rows);
+    }
+
+    fn print_write(&self) {
+        let mut rows = table(&["WRITE OF 60 BYTES", "NS ", "TO THE KERNEL'S CHOICE "]);
+        for row in &self.write {
+            rows.add_row([
+                row.choice.name().to_owned(),
+                format!("{:.0}", row.nanoseconds),
+                ratio(row.to_kernel),
+            ]);
+        }
+        print_if_any(&rows);
+    }
+}
+
+fn print_if_any(rows: &Table) {
+    if !rows.is_empty() {
+        println!();
+        print(rows, "");
+    }
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"))
+}

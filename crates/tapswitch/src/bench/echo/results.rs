@@ -1,0 +1,247 @@
+//! Results round by round, and what follows from them: medians over rounds, of rates and of the
+//! ratios within a round.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::bench::statistics::median;
+
+use super::cell::Cell;
+use super::means::Means;
+use super::stage::{Rates, Throughput};
+use super::write_cost::{QueueChoice, Written};
+
+/// What each cell gave, round by round.
+#[derive(Debug, Default)]
+pub(super) struct Results(BTreeMap<Cell, Vec<Rates>>);
+
+impl Results {
+    pub(super) fn add(&mut self, cell: Cell, rates: Rates) {
+        self.0.entry(cell).or_default().push(rates);
+    }
+
+    /// One row per cell.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        self.0.iter().map(|(cell, rounds)| self.row(*cell, rounds)).collect()
+    }
+
+    fn row(&self, cell: Cell, rounds: &[Rates]) -> Row {
+        let of = |value: fn(&Rates) -> f64| median(rounds.iter().map(value));
+        Row {
+            cell,
+            packets_per_second: of(|rates| rates.packets),
+            trains_per_second: of(|rates| rates.trains),
+            frames_per_second: of(|rates| rates.frames),
+            gbps: of(|rates| rates.bits) / 1e9,
+            processor_percent: of(|rates| rates.processor) * 100.0,
+            saturated: of(|rates| rates.processor / rates.cores) >= SATURATED,
+            to_bare: self.ratio(cell, cell.by(Means::Bare)),
+            to_tun_rs: self.ratio(cell, cell.by(Means::TunRs)),
+            to_no_offloads: self.ratio(cell, cell.without_offloads()),
+            rounds: rounds.iter().map(|rates| rates.packets).collect(),
+            echoed: rounds.iter().map(|rates| rates.echoed).sum(),
+            sent: rounds.iter().map(|rates| rates.sent).sum(),
+            singly: rounds.iter().any(|rates| rates.singly),
+        }
+    }
+
+    fn ratio(&self, over: Cell, under: Cell) -> Option<f64> {
+        ratio(&self.0, over, under, |rates| rates.packets)
+    }
+}
+
+/// One measurement of one candidate, medians over rounds.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    #[serde(flatten)]
+    pub(super) cell: Cell,
+    /// Packets that the echo returned, counted as on a wire of MTU 1500.
+    pub(super) packets_per_second: f64,
+    /// Trains among the frames.
+    pub(super) trains_per_second: f64,
+    /// Frames that were read, trains and others.
+    pub(super) frames_per_second: f64,
+    pub(super) gbps: f64,
+    /// Processor time of all threads of the echo, in percent of one core.
+    pub(super) processor_percent: f64,
+    /// The echo was busy for at least 95 % of the time that its cores have: it is what bounds.
+    pub(super) saturated: bool,
+    /// Packets per second over those of the bare loop doing the same.
+    pub(super) to_bare: Option<f64>,
+    /// Over those of tun-rs.
+    pub(super) to_tun_rs: Option<f64>,
+    /// Over those of the same candidate without offloads.
+    pub(super) to_no_offloads: Option<f64>,
+    /// Packets per second of each round.
+    pub(super) rounds: Vec<f64>,
+    /// Packets that were echoed in all rounds, also outside of the time that is measured.
+    pub(super) echoed: u64,
+    /// Datagrams that were sent in all rounds; zero for TCP.
+    pub(super) sent: u64,
+    /// The kernel sent no trains through this device: the sender sent single datagrams.
+    pub(super) singly: bool,
+}
+
+/// What forwarders gave, round by round; without a forwarder, a veth pair.
+#[derive(Debug, Default)]
+pub(super) struct ForwardResults(BTreeMap<Option<Means>, Vec<Throughput>>);
+
+impl ForwardResults {
+    pub(super) fn add(&mut self, means: Option<Means>, throughput: Throughput) {
+        self.0.entry(means).or_default().push(throughput);
+    }
+
+    /// One row per forwarder.
+    pub(super) fn rows(&self) -> Vec<ForwardRow> {
+        let row = |(&means, rounds): (&Option<Means>, &Vec<Throughput>)| {
+            let of = |value: fn(&Throughput) -> f64| median(rounds.iter().map(value));
+            ForwardRow {
+                means,
+                gbps: of(|round| round.bits) / 1e9,
+                processor_percent: means.map(|_| of(|round| round.processor) * 100.0),
+                to_bare: self.ratio(means, Some(Means::Bare)),
+                to_tun_rs: self.ratio(means, Some(Means::TunRs)),
+                to_veth: self.ratio(means, None),
+            }
+        };
+        self.0.iter().map(row).collect()
+    }
+
+    fn ratio(&self, over: Option<Means>, under: Option<Means>) -> Option<f64> {
+        ratio(&self.0, over, under, |round| round.bits)
+    }
+}
+
+/// One forwarder between two tun devices, TCP bulk.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ForwardRow {
+    /// Nobody: the namespaces are joined by a veth pair, which is the end hosts' own bound.
+    pub(super) means: Option<Means>,
+    /// Payload that the receiver got.
+    pub(super) gbps: f64,
+    /// Processor time of the forwarding thread, in percent of a core.
+    pub(super) processor_percent: Option<f64>,
+    pub(super) to_bare: Option<f64>,
+    pub(super) to_tun_rs: Option<f64>,
+    pub(super) to_veth: Option<f64>,
+}
+
+/// What writes cost, round by round.
+#[derive(Debug, Default)]
+pub(super) struct WriteResults(BTreeMap<QueueChoice, Vec<Written>>);
+
+impl WriteResults {
+    pub(super) fn add(&mut self, choice: QueueChoice, written: Written) {
+        self.0.entry(choice).or_default().push(written);
+    }
+
+    /// One row per way to choose the queue.
+    pub(super) fn rows(&self) -> Vec<WriteRow> {
+        let row = |(&choice, rounds): (&QueueChoice, &Vec<Written>)| WriteRow {
+            choice,
+            nanoseconds: median(rounds.iter().map(|round| round.nanoseconds)),
+            to_kernel: ratio(&self.0, choice, QueueChoice::Kernel, |round| round.nanoseconds),
+        };
+        self.0.iter().map(row).collect()
+    }
+}
+
+/// One way to choose the queue.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct WriteRow {
+    pub(super) choice: QueueChoice,
+    /// Time per write(2) of a 60-byte frame that the stack throws away.
+    pub(super) nanoseconds: f64,
+    /// Over that with the kernel's own choice.
+    pub(super) to_kernel: Option<f64>,
+}
+
+/// The median of the ratios of `value`, round by round; none of a thing to itself.
+fn ratio<K: Ord, T>(
+    rounds: &BTreeMap<K, Vec<T>>,
+    over: K,
+    under: K,
+    value: impl Fn(&T) -> f64,
+) -> Option<f64> {
+    if over == under {
+        return None;
+    }
+    let (over, under) = (rounds.get(&over)?, rounds.get(&under)?);
+    Some(median(over.iter().zip(under).map(|(over, under)| value(over) / value(under))))
+}
+
+/// From here on the echo is said to be busy all the time.
+const SATURATED: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::echo::swap::Layer;
+    use crate::bench::echo::traffic::Traffic;
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let mut results = Results::default();
+        for (bare, ours) in [(100.0, 90.0), (10.0, 11.0), (50.0, 50.0)] {
+            results.add(cell(Means::Bare, false), rates(bare));
+            results.add(cell(Means::Drain, false), rates(ours));
+        }
+        let rows = results.rows();
+        assert_eq!((rows[0].packets_per_second, rows[1].packets_per_second), (50.0, 50.0));
+        assert_eq!((rows[0].to_bare, rows[1].to_bare), (None, Some(1.0)));
+        assert_eq!(rows[1].to_tun_rs, None, "it was not measured");
+        assert_eq!(rows[1].rounds, [90.0, 11.0, 50.0]);
+        assert_eq!((rows[1].echoed, rows[1].sent), (30, 60), "of all rounds");
+    }
+
+    #[test]
+    fn offloads_are_compared_with_none() {
+        let mut results = Results::default();
+        results.add(cell(Means::Drain, false), rates(5.0));
+        results.add(cell(Means::Drain, true), rates(60.0));
+        let [off, on] = &results.rows()[..] else { panic!() };
+        assert_eq!((off.to_no_offloads, on.to_no_offloads), (None, Some(12.0)));
+    }
+
+    #[test]
+    fn whoever_has_time_to_spare_is_told_apart() {
+        let mut results = Results::default();
+        for (means, processor) in [(Means::Bare, 1.95), (Means::Drain, 1.8)] {
+            results.add(cell(means, true), Rates { processor, cores: 2.0, ..rates(1.0) });
+        }
+        let saturated: Vec<_> = results.rows().iter().map(|row| row.saturated).collect();
+        assert_eq!(saturated, [true, false]);
+    }
+
+    #[test]
+    fn forwarders_are_compared_with_a_wire() {
+        let mut results = ForwardResults::default();
+        for (means, bits) in [(None, 40e9), (Some(Means::Drain), 30e9), (Some(Means::TunRs), 10e9)]
+        {
+            results.add(means, Throughput { bits, processor: 0.5 });
+        }
+        let rows = results.rows();
+        assert_eq!((rows[0].gbps, rows[0].processor_percent), (40.0, None));
+        assert_eq!((rows[1].to_veth, rows[1].to_tun_rs), (Some(0.75), Some(3.0)));
+        assert_eq!(rows[1].processor_percent, Some(50.0));
+    }
+
+    #[test]
+    fn writes_are_compared_with_the_kernels_choice() {
+        let mut results = WriteResults::default();
+        for (choice, nanoseconds) in [(QueueChoice::Kernel, 800.0), (QueueChoice::Single, 600.0)] {
+            results.add(choice, Written { frames: 1, nanoseconds });
+        }
+        let ratios: Vec<_> = results.rows().iter().map(|row| row.to_kernel).collect();
+        assert_eq!(ratios, [Some(0.75), None]);
+    }
+
+    fn cell(means: Means, offloads: bool) -> Cell {
+        Cell { layer: Layer::Tap, traffic: Traffic::Udp, queues: 1, offloads, means }
+    }
+
+    fn rates(packets: f64) -> Rates {
+        Rates { packets, cores: 1.0, echoed: 10, sent: 20, ..Rates::default() }
+    }
+}

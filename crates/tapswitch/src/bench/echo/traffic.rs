@@ -1,0 +1,284 @@
+//! Senders and receivers: as little work as a socket takes, so that they are not what is measured.
+//!
+//! A TCP sender takes its bytes from a file in memory by sendfile(2), which copies nothing; a
+//! receiver throws them away inside the kernel (`MSG_TRUNC`, tcp(7)). A UDP sender gives the kernel
+//! a train per call (`UDP_SEGMENT`, udp(7), Linux 4.18); where the kernel cannot send one through a
+//! device without checksums (`EIO` before Linux 6.11), single datagrams by sendmmsg(2). A UDP
+//! receiver takes trains whole (`UDP_GRO`) and reads none of them: its queue fills, and the rest is
+//! counted and thrown away where it would have been queued.
+
+use std::io::{self, IoSlice, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create, sendfile};
+use rustix::io::Errno;
+use rustix::net::{MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmmsg};
+use serde::{Deserialize, Serialize};
+
+use super::reflect::Window;
+use super::task::{announce, stay_on};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What is sent.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Traffic {
+    /// Bulk.
+    Tcp,
+    /// Datagrams of 1400 bytes, a train per system call.
+    Udp,
+}
+
+impl Traffic {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        }
+    }
+}
+
+/// Sends until the time is over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Send {
+    pub(super) traffic: Traffic,
+    pub(super) to: SocketAddr,
+    /// Sockets, served in turn.
+    pub(super) flows: usize,
+    pub(super) core: usize,
+    pub(super) length_ms: u64,
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Sent {
+    /// Datagrams; zero for TCP.
+    pub(super) datagrams: u64,
+    /// Bytes of payload.
+    pub(super) bytes: u64,
+    /// Datagrams went one by one, because the kernel does not send trains through this device.
+    pub(super) singly: bool,
+}
+
+impl Sent {
+    fn add_datagrams(&mut self, count: u64) {
+        self.datagrams += count;
+        self.bytes += count * PAYLOAD_LEN as u64;
+    }
+}
+
+impl Send {
+    /// Sends, in this process.
+    pub(super) fn run(&self) -> Result<Sent, Failure> {
+        stay_on(self.core)?;
+        let deadline = Instant::now() + Duration::from_millis(self.length_ms);
+        match self.traffic {
+            Traffic::Tcp => self.tcp(deadline),
+            Traffic::Udp => self.udp(deadline),
+        }
+    }
+
+    fn tcp(&self, deadline: Instant) -> Result<Sent, Failure> {
+        let file = memory_file()?;
+        let mut streams = Vec::new();
+        for _ in 0..self.flows {
+            let stream = TcpStream::connect_timeout(&self.to, CONNECT_LIMIT)?;
+            stream.set_nonblocking(true)?;
+            streams.push(stream);
+        }
+        let mut sent = Sent::default();
+        while Instant::now() < deadline {
+            wait(&streams, PollFlags::OUT)?;
+            for stream in &streams {
+                sent.bytes += push(stream, &file)?;
+            }
+        }
+        Ok(sent)
+    }
+
+    fn udp(&self, deadline: Instant) -> Result<Sent, Failure> {
+        let sockets = (0..self.flows).map(|_| self.datagrams()).collect::<Result<Vec<_>, _>>()?;
+        let payload = vec![0x5a; TRAIN_COUNT * PAYLOAD_LEN];
+        let trains = sockets.iter().map(|socket| takes_trains(socket, &payload));
+        let trains = trains.collect::<Result<Vec<_>, _>>()?;
+        let tried = trains.iter().filter(|taken| **taken).count() * TRAIN_COUNT;
+        let mut sent = Sent { singly: tried == 0, ..Sent::default() };
+        sent.add_datagrams(tried as u64);
+        while Instant::now() < deadline {
+            for socket in &sockets {
+                // What the kernel cannot take now is lost, as it would be on a wire.
+                let count = if sent.singly {
+                    send_singly(socket, &payload)
+                } else {
+                    socket.send(&payload).map_or(0, |len| (len / PAYLOAD_LEN) as u64)
+                };
+                sent.add_datagrams(count);
+            }
+        }
+        Ok(sent)
+    }
+
+    fn datagrams(&self) -> Result<UdpSocket, Failure> {
+        let socket = UdpSocket::bind((unspecified(self.to.ip()), 0))?;
+        socket.connect(self.to)?;
+        Ok(socket)
+    }
+}
+
+/// As many bytes as the socket takes now.
+fn push(stream: &TcpStream, file: &OwnedFd) -> io::Result<u64> {
+    match sendfile(stream, file, Some(&mut 0), FILE_LEN) {
+        Ok(len) => Ok(len as u64),
+        Err(Errno::AGAIN) => Ok(0),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn memory_file() -> io::Result<OwnedFd> {
+    let file = memfd_create("payload", MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(&vec![0x5a; FILE_LEN])?;
+    Ok(file.into())
+}
+
+/// Switches trains on, and tries one.
+fn takes_trains(socket: &UdpSocket, payload: &[u8]) -> Result<bool, Failure> {
+    setsockopt(socket, sockopt::UdpGsoSegment, &(PAYLOAD_LEN as i32))?;
+    match socket.send(payload) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+            setsockopt(socket, sockopt::UdpGsoSegment, &0)?;
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn send_singly(socket: &UdpSocket, payload: &[u8]) -> u64 {
+    let parts: Vec<_> = payload.chunks(PAYLOAD_LEN).map(|part| [IoSlice::new(part)]).collect();
+    let mut controls: Vec<_> = parts.iter().map(|_| SendAncillaryBuffer::default()).collect();
+    let mut messages: Vec<_> = parts
+        .iter()
+        .zip(&mut controls)
+        .map(|(part, control)| MMsgHdr::new(part, control))
+        .collect();
+    sendmmsg(socket, &mut messages, SendFlags::empty()).unwrap_or(0) as u64
+}
+
+/// Takes what comes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Sink {
+    pub(super) traffic: Traffic,
+    pub(super) at: SocketAddr,
+    pub(super) flows: usize,
+    pub(super) core: usize,
+    pub(super) window: Window,
+}
+
+/// What has come, by TCP.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Received {
+    /// Bytes of payload, all of them.
+    pub(super) bytes: u64,
+    /// Those within the window.
+    pub(super) window_bytes: u64,
+    /// Length of the window.
+    pub(super) seconds: f64,
+}
+
+impl Sink {
+    /// Takes, in this process: by TCP until every sender has ended or should have, by UDP for ever.
+    pub(super) fn run(&self) -> Result<Received, Failure> {
+        stay_on(self.core)?;
+        match self.traffic {
+            Traffic::Tcp => self.tcp(),
+            Traffic::Udp => self.udp(),
+        }
+    }
+
+    fn tcp(&self) -> Result<Received, Failure> {
+        let listener = TcpListener::bind(self.at)?;
+        announce();
+        let mut streams = Vec::new();
+        for _ in 0..self.flows {
+            let (stream, _) = listener.accept()?;
+            stream.set_nonblocking(true)?;
+            streams.push(stream);
+        }
+        let opens = Instant::now() + Duration::from_millis(self.window.warm_up_ms);
+        let closes = opens + Duration::from_millis(self.window.length_ms);
+        let mut received = Received::default();
+        let (mut first, mut last) = (None, None);
+        let mut buf = vec![0; FILE_LEN];
+        while !streams.is_empty() && Instant::now() < closes + LINGER {
+            wait(&streams, PollFlags::IN)?;
+            streams.retain(|stream| take(stream, &mut buf, &mut received.bytes));
+            let now = Instant::now();
+            if now >= opens && first.is_none() {
+                first = Some((now, received.bytes));
+            }
+            if now >= closes && last.is_none() {
+                last = Some((now, received.bytes));
+            }
+        }
+        if let (Some((opened, before)), Some((closed, after))) = (first, last) {
+            received.window_bytes = after - before;
+            received.seconds = (closed - opened).as_secs_f64();
+        }
+        Ok(received)
+    }
+
+    fn udp(&self) -> Result<Received, Failure> {
+        let socket = UdpSocket::bind(self.at)?;
+        setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
+        announce();
+        loop {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+    }
+}
+
+/// Throws away what is there. False when nothing will come any more.
+fn take(stream: &TcpStream, buf: &mut [u8], bytes: &mut u64) -> bool {
+    match recv(stream, &mut *buf, RecvFlags::TRUNC) {
+        Ok((_, 0)) => false,
+        Ok((_, len)) => {
+            *bytes += len as u64;
+            true
+        }
+        Err(errno) => errno == Errno::AGAIN,
+    }
+}
+
+/// Waits a moment for one of `streams`.
+fn wait(streams: &[TcpStream], flags: PollFlags) -> io::Result<()> {
+    let fds = streams.iter().map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), flags));
+    poll(&mut fds.collect::<Vec<_>>(), Some(&Timespec { tv_sec: 0, tv_nsec: MOMENT_NS }))?;
+    Ok(())
+}
+
+fn unspecified(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Payload of a datagram; 1442 bytes as an Ethernet frame with IPv4.
+pub(super) const PAYLOAD_LEN: usize = 1400;
+/// As many datagrams as fit into the largest IPv4 packet; the kernel takes at least 64.
+const TRAIN_COUNT: usize = 46;
+/// Bytes that a TCP sender offers at once, and a receiver throws away.
+const FILE_LEN: usize = 1 << 20;
+pub(super) const PORT: u16 = 5201;
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// A sender whose end was lost is not waited for longer than this.
+const LINGER: Duration = Duration::from_secs(2);
+const MOMENT_NS: i64 = 20_000_000;

@@ -1,0 +1,123 @@
+//! What a write costs: 60-byte frames that the kernel's stack throws away at once, because they are
+//! for another station's address; with one queue, and with several and the kernel's own steering or
+//! ours.
+//!
+//! On a device with several queues and no steering program, the kernel hashes each frame that is
+//! written, to remember by which queue its flow came (`tun_flow_update`, Linux
+//! `drivers/net/tun.c`). A program takes that away.
+
+use std::time::{Duration, Instant};
+
+use rustix::io::write;
+use serde::{Deserialize, Serialize};
+use tapswitch_netlink::{Namespace, Netlink};
+
+use super::means;
+use super::swap::Layer;
+use super::task::stay_on;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Which queue gets what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum QueueChoice {
+    /// There is only one.
+    Single,
+    /// As the kernel does it.
+    Kernel,
+}
+
+impl QueueChoice {
+    pub(super) const ALL: [Self; 2] = [Self::Single, Self::Kernel];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Single => "one queue",
+            Self::Kernel => "two queues, the kernel's choice",
+        }
+    }
+}
+
+/// What to write to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct WriteCost {
+    pub(super) choice: QueueChoice,
+    pub(super) core: usize,
+    pub(super) length_ms: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Written {
+    pub(super) frames: u64,
+    /// Time per write(2).
+    pub(super) nanoseconds: f64,
+}
+
+impl WriteCost {
+    /// Writes, in this process.
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds are shown with four digits")]
+    pub(super) fn run(&self) -> Result<Written, Failure> {
+        stay_on(self.core)?;
+        let count = if self.choice == QueueChoice::Single { 1 } else { super::cell::MANY };
+        let queues = means::open(INTERFACE, Layer::Tap, true, count);
+        let queues = queues.map_err(|error| error.to_string())?;
+        Netlink::open(&Namespace::current()?)?.set_up(INTERFACE)?;
+        let packet = packet();
+        let burst = || -> Result<(), Failure> {
+            for _ in 0..BURST_COUNT {
+                write(&queues[0], &packet)?;
+            }
+            Ok(())
+        };
+        let length = Duration::from_millis(self.length_ms);
+        let warm = Instant::now() + length / 10;
+        while Instant::now() < warm {
+            burst()?;
+        }
+        let (start, mut frames) = (Instant::now(), 0);
+        while start.elapsed() < length {
+            burst()?;
+            frames += BURST_COUNT;
+        }
+        let nanoseconds = start.elapsed().as_nanos() as f64 / frames as f64;
+        let taken = Netlink::open(&Namespace::current()?)?.link(INTERFACE)?.stats.rx_packets;
+        match taken >= frames {
+            true => Ok(Written { frames, nanoseconds }),
+            false => Err(format!("{frames} frames were written, {taken} came").into()),
+        }
+    }
+}
+
+/// A plain header, and an IPv4 datagram from one stranger to another.
+fn packet() -> [u8; 12 + FRAME_LEN] {
+    let mut packet = [0; 12 + FRAME_LEN];
+    let frame = &mut packet[12..];
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 0x77, 2, 0, 0, 0, 0, 0x78]);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14..34].copy_from_slice(&[
+        0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 32, 0, 1, 10, 32, 0, 2,
+    ]);
+    frame[34..42].copy_from_slice(&[0x12, 0x34, 0x56, 0x78, 0, 26, 0, 0]);
+    packet
+}
+
+const INTERFACE: &str = "write0";
+/// 64 with the frame check sequence.
+const FRAME_LEN: usize = 60;
+/// Frames between two looks at the clock.
+const BURST_COUNT: u64 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frame_is_one_that_flows_can_be_told_by() {
+        let packet = packet();
+        let parsed = etherparse::SlicedPacket::from_ethernet(&packet[12..]).unwrap();
+        let Some(etherparse::TransportSlice::Udp(udp)) = parsed.transport else { panic!() };
+        assert_eq!((udp.source_port(), udp.destination_port()), (0x1234, 0x5678));
+    }
+}
