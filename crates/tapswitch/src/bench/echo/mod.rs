@@ -2,9 +2,9 @@
 //! core; TCP and UDP, offloads off and on, one queue and several.
 //!
 //! The kernel talks to itself through the device: what it sends to the other address of the
-//! device's subnet comes back as if from there. Two cores at least: frames are moved on the first,
-//! traffic is made on the last, and nothing else is where it would disturb. Beside the crate of this
-//! project, a bare loop does the same with the same flags, and `tun-rs` on tun devices.
+//! device's subnet comes back as if from there. It takes two cores at least: frames are moved on the
+//! first, traffic is made on the last. Beside the crate of this project, a bare loop does the same
+//! with the same flags, and `tun-rs` on tun devices.
 
 mod cell;
 mod chart;
@@ -123,7 +123,7 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
             bench.write(round).await?;
         }
     }
-    let report = bench.report(args, cores);
+    let report = bench.report(args, &cores);
     report.print();
     if let Some(file) = &args.json {
         std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
@@ -188,10 +188,10 @@ impl Bench {
         Ok(())
     }
 
-    fn report(&self, args: &EchoArgs, cores: Cores) -> Report {
+    fn report(&self, args: &EchoArgs, cores: &Cores) -> Report {
         Report {
             machine: Machine::look(),
-            cores,
+            cores: cores.clone(),
             rounds: args.rounds,
             seconds: args.seconds,
             echo: self.echo.rows(),

@@ -47,7 +47,7 @@ impl Results {
     }
 
     fn ratio(&self, over: Cell, under: Cell) -> Option<f64> {
-        ratio(&self.0, over, under, |rates| rates.packets)
+        ratio(&self.0, &over, &under, |rates| rates.packets)
     }
 }
 
@@ -109,7 +109,7 @@ impl ForwardResults {
     }
 
     fn ratio(&self, over: Option<Means>, under: Option<Means>) -> Option<f64> {
-        ratio(&self.0, over, under, |round| round.bits)
+        ratio(&self.0, &over, &under, |round| round.bits)
     }
 }
 
@@ -141,7 +141,7 @@ impl WriteResults {
         let row = |(&choice, rounds): (&QueueChoice, &Vec<Written>)| WriteRow {
             choice,
             nanoseconds: median(rounds.iter().map(|round| round.nanoseconds)),
-            to_kernel: ratio(&self.0, choice, QueueChoice::Kernel, |round| round.nanoseconds),
+            to_kernel: ratio(&self.0, &choice, &QueueChoice::Kernel, |round| round.nanoseconds),
         };
         self.0.iter().map(row).collect()
     }
@@ -160,14 +160,14 @@ pub(super) struct WriteRow {
 /// The median of the ratios of `value`, round by round; none of a thing to itself.
 fn ratio<K: Ord, T>(
     rounds: &BTreeMap<K, Vec<T>>,
-    over: K,
-    under: K,
+    over: &K,
+    under: &K,
     value: impl Fn(&T) -> f64,
 ) -> Option<f64> {
     if over == under {
         return None;
     }
-    let (over, under) = (rounds.get(&over)?, rounds.get(&under)?);
+    let (over, under) = (rounds.get(over)?, rounds.get(under)?);
     Some(median(over.iter().zip(under).map(|(over, under)| value(over) / value(under))))
 }
 

@@ -196,7 +196,7 @@ impl Window {
 
     /// How long the sender sends so that the window is full of it.
     fn sending_ms(self) -> u64 {
-        2 * self.warm_up_ms + self.length_ms
+        3 * self.warm_up_ms + self.length_ms
     }
 
     /// How long a measurement may take as a whole.

@@ -78,14 +78,17 @@ impl Send {
     /// Sends, in this process.
     pub(super) fn run(&self) -> Result<Sent, Failure> {
         stay_on(self.core)?;
-        let deadline = Instant::now() + Duration::from_millis(self.length_ms);
         match self.traffic {
-            Traffic::Tcp => self.tcp(deadline),
-            Traffic::Udp => self.udp(deadline),
+            Traffic::Tcp => self.tcp(),
+            Traffic::Udp => self.udp(),
         }
     }
 
-    fn tcp(&self, deadline: Instant) -> Result<Sent, Failure> {
+    fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.length_ms)
+    }
+
+    fn tcp(&self) -> Result<Sent, Failure> {
         let file = memory_file()?;
         let mut streams = Vec::new();
         for _ in 0..self.flows {
@@ -93,7 +96,7 @@ impl Send {
             stream.set_nonblocking(true)?;
             streams.push(stream);
         }
-        let mut sent = Sent::default();
+        let (mut sent, deadline) = (Sent::default(), self.deadline());
         while Instant::now() < deadline {
             wait(&streams, PollFlags::OUT)?;
             for stream in &streams {
@@ -103,7 +106,7 @@ impl Send {
         Ok(sent)
     }
 
-    fn udp(&self, deadline: Instant) -> Result<Sent, Failure> {
+    fn udp(&self) -> Result<Sent, Failure> {
         let sockets = (0..self.flows).map(|_| self.datagrams()).collect::<Result<Vec<_>, _>>()?;
         let payload = vec![0x5a; TRAIN_COUNT * PAYLOAD_LEN];
         let trains = sockets.iter().map(|socket| takes_trains(socket, &payload));
@@ -111,6 +114,7 @@ impl Send {
         let tried = trains.iter().filter(|taken| **taken).count() * TRAIN_COUNT;
         let mut sent = Sent { singly: tried == 0, ..Sent::default() };
         sent.add_datagrams(tried as u64);
+        let deadline = self.deadline();
         while Instant::now() < deadline {
             for socket in &sockets {
                 // What the kernel cannot take now is lost, as it would be on a wire.
@@ -150,7 +154,7 @@ fn memory_file() -> io::Result<OwnedFd> {
 
 /// Switches trains on, and tries one.
 fn takes_trains(socket: &UdpSocket, payload: &[u8]) -> Result<bool, Failure> {
-    setsockopt(socket, sockopt::UdpGsoSegment, &(PAYLOAD_LEN as i32))?;
+    setsockopt(socket, sockopt::UdpGsoSegment, &i32::try_from(PAYLOAD_LEN)?)?;
     match socket.send(payload) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
