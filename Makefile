@@ -11,7 +11,8 @@ CARGO ?= cargo
 help:
 	@echo 'make demo     build the release binary and show it at work (as root)'
 	@echo 'make test     run all checks and tests (as root: all of them; else those that can)'
-	@echo 'make bench    measure beside a bare forwarder and Open vSwitch (as root; minutes)'
+	@echo 'make bench    measure beside bare loops, Open vSwitch and tun-rs (as root; minutes);'
+	@echo '              BENCH=tap-forward or BENCH=echo measures only that, ARGS=... goes to it'
 	@echo 'make build    build the release binary, target/release/tapswitch'
 	@echo 'make install  install the binary to $(PREFIX)/bin'
 	@echo 'make format   format the code'
@@ -26,11 +27,20 @@ test: cargo
 	  qemu-system-x86_64 busybox
 	$(CARGO) xtask check
 
+BENCH ?= tap-forward echo
 bench: cargo
 	@scripts/install-packages iperf3 ping
 	@scripts/install-packages --optional ovs-vswitchd
-	$(CARGO) build --release --locked --package tapswitch
-	$(TARGET)/release/tapswitch bench tap-forward $(ARGS)
+	$(CARGO) build --release --locked --package tapswitch --features peers
+	@for bench in $(BENCH); do \
+	  set -- bench $$bench $(ARGS); \
+	  if [ $$bench = echo ]; then set -- "$$@" --svg $(ECHO_SVG); fi; \
+	  echo "$(TARGET)/release/tapswitch $$*"; \
+	  $(TARGET)/release/tapswitch "$$@" || exit 1; \
+	done
+
+# The picture in docs/benchmarks.md.
+ECHO_SVG ?= docs/echo.svg
 
 build: cargo
 	$(CARGO) build --release --locked --package tapswitch

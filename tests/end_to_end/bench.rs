@@ -1,5 +1,5 @@
-//! `tapswitch bench tap-forward`: it measures all that it says, and leaves nothing behind. How fast
-//! anything is, is not decided here.
+//! `tapswitch bench`: it measures all that it says, and leaves nothing behind. How fast anything is,
+//! is not decided here.
 
 use std::fs;
 use std::process::Command;
@@ -37,4 +37,71 @@ fn every_measurement_is_in_the_data() {
     assert_eq!((number(&report["rounds"]), number(&report["seconds"])), (1, 1));
     let leftovers = Leftovers::of(bench.id());
     assert!(leftovers.are_none(), "{leftovers:?}");
+}
+
+#[test]
+fn the_echo_counts_no_more_than_was_sent_and_draws_what_it_counted() {
+    if !can_run(&[]) || !has_two_cores() {
+        return;
+    }
+    let _turn = among_others();
+    let directory = directory();
+    let [json, svg] =
+        ["echo.json", "echo.svg"].map(|name| directory.path().join(name).display().to_string());
+    let mut command = Command::new(BINARY);
+    command.args(["bench", "echo", "--rounds", "1", "--seconds", "1", "--only", "echo"]);
+    command.args(["--layer", "tap", "--traffic", "udp", "--queues", "1", "--by", "bare"]);
+    command.args(["--by", "drain", "--json", &json, "--svg", &svg]);
+    let mut bench = Daemon::start(command, directory.path());
+    assert_eq!(bench.wait().code(), Some(0), "{}", bench.log());
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let rows = report["echo"].as_array().unwrap();
+    assert_eq!(rows.len(), 4, "two candidates, offloads off and on");
+    for row in rows {
+        let (sent, echoed) = (number(&row["sent"]), number(&row["echoed"]));
+        assert!(echoed > 0 && echoed <= sent, "{row}");
+        let rate = |name: &str| row[name].as_f64().unwrap();
+        let (packets, frames) = (rate("packets_per_second"), rate("frames_per_second"));
+        assert!(packets > 0.0 && packets <= echoed as f64 * 2.0, "within a second: {row}");
+        let trains = rate("trains_per_second");
+        if row["offloads"] == true {
+            assert!(trains > 0.0 && packets > frames * 10.0, "trains came whole: {row}");
+            assert!(row["to_no_offloads"].as_f64().unwrap() > 0.0, "{row}");
+        } else {
+            assert_eq!((trains, packets), (0.0, frames), "no train came: {row}");
+        }
+        // 1400 bytes of payload behind Ethernet, IPv4 and UDP.
+        let bits = packets * 1442.0 * 8.0;
+        assert!((rate("gbps") * 1e9 / bits - 1.0).abs() < 0.001, "{row}");
+        assert_eq!(row["to_bare"].is_number(), row["means"] == "drain", "{row}");
+    }
+    let picture = fs::read_to_string(&svg).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("TAP, UDP, 1 queue<"), "{picture}");
+    let leftovers = Leftovers::of(bench.id());
+    assert!(leftovers.are_none(), "{leftovers:?}");
+}
+
+#[test]
+fn an_echo_that_is_stopped_leaves_nothing_behind() {
+    if !can_run(&[]) || !has_two_cores() {
+        return;
+    }
+    let _turn = among_others();
+    let directory = directory();
+    let mut command = Command::new(BINARY);
+    command.args(["bench", "echo", "--rounds", "99", "--seconds", "60", "--by", "bare"]);
+    let mut bench = Daemon::start(command, directory.path());
+    until("all processes of a measurement", || children(bench.id()).len() == 3);
+    let children = children(bench.id());
+    bench.stop();
+    assert!(bench.log().contains("cleaned up"), "{}", bench.log());
+    until("the end of its processes", || !children.iter().any(|id| is_running(*id)));
+    let leftovers = Leftovers::of(bench.id());
+    assert!(leftovers.are_none(), "{leftovers:?}");
+}
+
+fn has_two_cores() -> bool {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores > 1 || skip("two cores are needed")
 }

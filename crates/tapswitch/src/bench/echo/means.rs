@@ -9,7 +9,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_netlink::Namespace;
-use tapswitch_tap::{Config, Device, Offloads, Queue};
+use tapswitch_tap::{Config, Device, Kind, Offloads, Queue};
 
 use super::reflect::{Mover, Reflect};
 use super::swap::Layer;
@@ -98,12 +98,10 @@ pub(super) fn open(
     offloads: bool,
     queues: u16,
 ) -> Result<Vec<Queue>, Failure> {
-    if layer == Layer::Tun {
-        return Err("not yet".into());
-    }
     let queues = NonZeroU16::new(queues).ok_or("a device without a queue")?;
-    let at_most = if offloads { Offloads::all() } else { Offloads::empty() };
-    let config = Config::new(name.parse()?).queues(queues).offloads(at_most);
+    let kind = if layer == Layer::Tap { Kind::Tap } else { Kind::Tun };
+    let at_most = if offloads { Offloads::DEFAULT } else { Offloads::empty() };
+    let config = Config::new(name.parse()?).kind(kind).queues(queues).offloads(at_most);
     Ok(Device::create(&config)?.into_queues())
 }
 
