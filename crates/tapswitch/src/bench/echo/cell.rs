@@ -70,10 +70,11 @@ mod tests {
 
     #[test]
     fn each_combination_is_there_once() {
-        let all: Vec<_> = Cell::all(&[Means::Bare, Means::Drain, Means::TunRs]).collect();
+        let means = [Means::Bare, Means::Drain, Means::Uring, Means::TunRs];
+        let all: Vec<_> = Cell::all(&means).collect();
         let taps = all.iter().filter(|cell| cell.layer == Layer::Tap);
-        assert_eq!(taps.count(), 2 * 2 * 2 * 2, "two candidates on tap devices");
-        assert_eq!(all.len(), 2 * 2 * 2 * (2 + 3), "three on tun devices");
+        assert_eq!(taps.count(), 2 * 2 * 2 * 3, "three candidates on tap devices");
+        assert_eq!(all.len(), 2 * 2 * 2 * (3 + 3), "and three on tun devices");
         let mut sorted = all.clone();
         sorted.sort_unstable();
         sorted.dedup();

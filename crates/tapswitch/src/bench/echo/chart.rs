@@ -18,6 +18,9 @@ pub(super) fn draw(rows: &[Row], machine: &str) -> String {
     for group in groups {
         chart.group(group);
     }
+    if rows.iter().any(|row| !row.saturated) {
+        chart.foot("* the echo had time to spare: the sender or the receiver is what bounds");
+    }
     chart.finish()
 }
 
@@ -86,6 +89,7 @@ impl Chart {
             let (y, width) = (self.y, self.width(row));
             let color = color(row.cell.means);
             self.y += BAR;
+            self.y -= DESCENT;
             if index == 0 {
                 let state = if row.cell.offloads { "offloads on" } else { "offloads off" };
                 self.text(MARGIN, "note", state);
@@ -103,6 +107,11 @@ impl Chart {
             self.text(START + width.ceil() as usize + 5, "number", &number(row));
         }
         self.y += 4;
+    }
+
+    fn foot(&mut self, note: &str) {
+        self.y += LINE;
+        self.text(MARGIN, "note", note);
     }
 
     fn width(&self, row: &Row) -> f64 {
@@ -150,6 +159,7 @@ fn color(means: Means) -> &'static str {
     match means {
         Means::Bare => "#8f8f8a",
         Means::Drain => "#2f6fb3",
+        Means::Uring => "#5fa8a0",
         Means::TunRs => "#c9772b",
     }
 }
@@ -167,6 +177,8 @@ const START: usize = 110;
 /// Length of the longest bar; what is left is for its number.
 const LENGTH: f64 = 480.0;
 const BAR: usize = 14;
+/// The foot of a bar's letters stands so far above the bar's.
+const DESCENT: usize = 2;
 const LINE: usize = 20;
 const GAP: usize = 6;
 /// About the width of a letter of 12 pixels.

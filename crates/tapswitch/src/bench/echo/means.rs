@@ -9,7 +9,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_netlink::Namespace;
-use tapswitch_tap::{Config, Device, Kind, Offloads, Queue};
+use tapswitch_tap::{Config, Device, EngineKind, Kind, Offloads, Queue};
 
 use super::reflect::{Mover, Reflect};
 use super::swap::Layer;
@@ -26,6 +26,8 @@ pub(super) enum Means {
     Bare,
     /// This project's crate, read and write.
     Drain,
+    /// This project's crate, io_uring.
+    Uring,
     /// The crate `tun-rs`.
     TunRs,
 }
@@ -33,7 +35,7 @@ pub(super) enum Means {
 impl Means {
     /// Those that this binary was built with.
     pub(super) fn available() -> Vec<Self> {
-        let mut all = vec![Self::Bare, Self::Drain];
+        let mut all = vec![Self::Bare, Self::Drain, Self::Uring];
         if cfg!(feature = "peers") {
             all.push(Self::TunRs);
         }
@@ -41,15 +43,25 @@ impl Means {
     }
 
     /// False for what a candidate is not made for: `tun-rs` joins packets that start with an IP
-    /// header.
+    /// header. Tun devices are there for its sake, so what needs no comparison with it is left out.
     pub(super) fn knows(self, layer: Layer) -> bool {
-        self != Self::TunRs || layer == Layer::Tun
+        match self {
+            Self::Bare | Self::Drain => true,
+            Self::Uring => layer == Layer::Tap,
+            Self::TunRs => layer == Layer::Tun,
+        }
+    }
+
+    /// The engine of this project's crate.
+    fn engine(self) -> EngineKind {
+        if self == Self::Uring { EngineKind::Uring } else { EngineKind::Drain }
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare loop",
             Self::Drain => "tapswitch, read/write",
+            Self::Uring => "tapswitch, io_uring",
             Self::TunRs => "tun-rs",
         }
     }
@@ -57,13 +69,15 @@ impl Means {
 
 /// One echo per queue of a new device.
 pub(super) fn echoes(task: &Reflect, name: &str) -> Result<Vec<Box<dyn Mover>>, Failure> {
-    let layer = task.layer;
+    let (layer, engine) = (task.layer, task.means.engine());
     let queues = || open(name, layer, task.offloads, task.queues);
-    Ok(match task.means {
-        Means::Bare => boxed(queues()?, |queue| bare::Echo::new(queue.into(), layer)),
-        Means::Drain => boxed(queues()?, |queue| ours::Echo::new(queue, layer)),
-        Means::TunRs => peer_echoes(task, name)?,
-    })
+    match task.means {
+        Means::Bare => boxed(queues()?, |queue| Ok(bare::Echo::new(queue.into(), layer))),
+        Means::Drain | Means::Uring => {
+            boxed(queues()?, |queue| ours::Echo::new(queue, engine, layer))
+        }
+        Means::TunRs => peer_echoes(task, name),
+    }
 }
 
 /// A forwarder between a new tun device in each namespace.
@@ -79,16 +93,16 @@ pub(super) fn forwarder(
     let pair = || Ok::<_, Failure>([queue(&between[0])?, queue(&between[1])?]);
     Ok(match means {
         Means::Bare => Box::new(bare::Forwarder::new(pair()?.map(Into::into))),
-        Means::Drain => Box::new(ours::Forwarder::new(pair()?)),
+        Means::Drain | Means::Uring => Box::new(ours::Forwarder::new(pair()?, means.engine())?),
         Means::TunRs => peer_forwarder(between, name)?,
     })
 }
 
 fn boxed<M: Mover + 'static>(
     queues: Vec<Queue>,
-    mover: impl Fn(Queue) -> M,
-) -> Vec<Box<dyn Mover>> {
-    queues.into_iter().map(|queue| Box::new(mover(queue)) as Box<dyn Mover>).collect()
+    mover: impl Fn(Queue) -> Result<M, Failure>,
+) -> Result<Vec<Box<dyn Mover>>, Failure> {
+    queues.into_iter().map(|queue| Ok(Box::new(mover(queue)?) as Box<dyn Mover>)).collect()
 }
 
 /// Makes a device, with every offload or none.

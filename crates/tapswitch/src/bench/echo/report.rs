@@ -35,9 +35,8 @@ impl Report {
     pub(super) fn headline(&self) -> String {
         let Machine { processor, cores, kernel, .. } = &self.machine;
         let (rounds, seconds) = (self.rounds, self.seconds);
-        format!(
-            "{processor}, {cores} cores, Linux {kernel}; medians of {rounds} rounds of {seconds} s"
-        )
+        let rounds = if rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") };
+        format!("{processor}, {cores} cores, Linux {kernel}; medians of {rounds} of {seconds} s")
     }
 
     fn print_echo(&self) {
