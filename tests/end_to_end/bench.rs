@@ -1,5 +1,5 @@
-//! `tapswitch bench`: it measures all that it says, and leaves nothing behind. How fast anything is,
-//! is not decided here.
+//! `tapswitch bench`: it measures all that it says, and leaves nothing behind. How fast anything
+//! is, is not decided here.
 
 use std::fs;
 use std::process::Command;

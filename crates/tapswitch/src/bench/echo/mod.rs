@@ -2,9 +2,9 @@
 //! core; TCP and UDP, offloads off and on, one queue and several.
 //!
 //! The kernel talks to itself through the device: what it sends to the other address of the
-//! device's subnet comes back as if from there. It takes two cores at least: frames are moved on the
-//! first, traffic is made on the last. Beside the crate of this project, a bare loop does the same
-//! with the same flags, and `tun-rs` on tun devices.
+//! device's subnet comes back as if from there. It takes two cores at least: frames are moved on
+//! the first, traffic is made on the last. Beside the crate of this project, a bare loop does the
+//! same with the same flags, and `tun-rs` on tun devices.
 
 mod cell;
 mod chart;
@@ -113,13 +113,13 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     let mut bench = Bench::new(Stage::new(cores.clone(), Duration::from_secs(args.seconds))?);
     let means = args.means();
     for round in 1..=args.rounds {
-        if wants(&args.only, Part::Echo) {
+        if wants(&args.only, &Part::Echo) {
             bench.echo(round, args.cells(&means)).await?;
         }
-        if wants(&args.only, Part::Forward) {
+        if wants(&args.only, &Part::Forward) {
             bench.forward(round, &means).await?;
         }
-        if wants(&args.only, Part::Write) {
+        if wants(&args.only, &Part::Write) {
             bench.write(round).await?;
         }
     }
@@ -204,9 +204,9 @@ impl Bench {
 impl EchoArgs {
     fn cells(&self, means: &[Means]) -> Vec<Cell> {
         let is_wanted = |cell: &Cell| {
-            wants(&self.layer, cell.layer)
-                && wants(&self.traffic, cell.traffic)
-                && wants(&self.queues, cell.queues)
+            wants(&self.layer, &cell.layer)
+                && wants(&self.traffic, &cell.traffic)
+                && wants(&self.queues, &cell.queues)
         };
         Cell::all(means).filter(is_wanted).collect()
     }
@@ -214,7 +214,7 @@ impl EchoArgs {
     /// The candidates that there are; says which are not.
     fn means(&self) -> Vec<Means> {
         let mut all = Means::available();
-        all.retain(|means| wants(&self.by, *means));
+        all.retain(|means| wants(&self.by, means));
         if !cfg!(feature = "peers") {
             eprintln!("SKIP: built without tun-rs; build with `--features peers`");
         }
@@ -223,6 +223,6 @@ impl EchoArgs {
 }
 
 /// An empty list means everything.
-fn wants<T: PartialEq>(list: &[T], item: T) -> bool {
-    list.is_empty() || list.contains(&item)
+fn wants<T: PartialEq>(list: &[T], item: &T) -> bool {
+    list.is_empty() || list.contains(item)
 }

@@ -217,18 +217,21 @@ impl Sink {
             streams.push(stream);
         }
         let opens = Instant::now() + Duration::from_millis(self.window.warm_up_ms);
-        let closes = opens + Duration::from_millis(self.window.length_ms);
+        let length = Duration::from_millis(self.window.length_ms);
         let mut received = Received::default();
         let (mut first, mut last) = (None, None);
         let mut buf = vec![0; FILE_LEN];
-        while !streams.is_empty() && Instant::now() < closes + LINGER {
+        while !streams.is_empty() && Instant::now() < opens + length + LINGER {
             wait(&streams, PollFlags::IN)?;
             streams.retain(|stream| take(stream, &mut buf, &mut received.bytes));
             let now = Instant::now();
             if now >= opens && first.is_none() {
                 first = Some((now, received.bytes));
             }
-            if now >= closes && last.is_none() {
+            if let Some((opened, _)) = first
+                && now - opened >= length
+                && last.is_none()
+            {
                 last = Some((now, received.bytes));
             }
         }
