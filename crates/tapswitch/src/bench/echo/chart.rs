@@ -86,17 +86,14 @@ impl Chart {
     /// The bars of one state of the offloads, named once.
     fn bars(&mut self, rows: &[Row]) {
         for (index, row) in rows.iter().enumerate() {
-            let (y, width) = (self.y, self.width(row));
-            let color = color(row.cell.means);
-            self.y += BAR;
-            self.y -= DESCENT;
+            let (top, width, color) = (self.y + 2, self.width(row), color(row.cell.means));
+            self.y += BAR - DESCENT;
             if index == 0 {
                 let state = if row.cell.offloads { "offloads on" } else { "offloads off" };
                 self.text(MARGIN, "note", state);
             }
             self.put(format_args!(
-                "<rect x='{START}' y='{}' width='{width:.1}' height='{}' fill='{color}'/>",
-                y + 2,
+                "<rect x='{START}' y='{top}' width='{width:.1}' height='{}' fill='{color}'/>",
                 BAR - 2
             ));
             #[expect(
@@ -105,6 +102,7 @@ impl Chart {
                 reason = "≤ LENGTH"
             )]
             self.text(START + width.ceil() as usize + 5, "number", &number(row));
+            self.y += DESCENT;
         }
         self.y += 4;
     }
