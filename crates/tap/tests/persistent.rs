@@ -29,7 +29,6 @@ fn what_the_former_user_set_is_forgotten() {
         raw::int(fd, raw::TUNSETCARRIER, &mut 0).unwrap();
         if let Some(drop_all) = raw::bpf_return(0) {
             raw::int(fd, raw::TUNSETFILTEREBPF, &mut drop_all.as_raw_fd()).unwrap();
-            raw::int(fd, raw::TUNSETSTEERINGEBPF, &mut drop_all.as_raw_fd()).unwrap();
         }
     });
     let device = host.create_up(&config("tap0").exclusive(false).offloads(Offloads::CSUM));
@@ -42,6 +41,29 @@ fn what_the_former_user_set_is_forgotten() {
     host.udp(7).send_to(b"hello", "10.0.0.2:9").unwrap();
     let (header, _) = receive_any(&device.queues()[0], |frame| is_udp_to(frame, 9));
     assert_eq!(header.len(), 12);
+}
+
+/// Quirk 18: a program that picks queues stays with the device, and cannot be seen.
+#[test]
+fn what_the_former_user_let_through_and_where_is_forgotten() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI | VNET_HDR | MULTI_QUEUE, |fd| {
+        raw::set_tx_filter(fd, [2, 0, 0, 0, 0, 99]);
+        if let Some(always_first) = raw::bpf_return(0) {
+            raw::int(fd, raw::TUNSETSTEERINGEBPF, &mut always_first.as_raw_fd()).unwrap();
+        }
+    });
+    let two = config("tap0").queues(NonZeroU16::new(2).unwrap()).exclusive(false);
+    let device = host.create_up(&two);
+    for port in 0..64 {
+        host.udp(7000 + port).send_to(b"x", "10.0.0.2:9").unwrap();
+    }
+    for queue in device.queues() {
+        receive_any(queue, |frame| is_udp_to(frame, 9));
+    }
 }
 
 /// Quirk 6: without a header, the offloads of the former user would make frames that are too long.

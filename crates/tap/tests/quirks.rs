@@ -52,7 +52,7 @@
 //!   - `queues.rs: a_detached_queue_with_napi_says_that_it_is_detached`
 //! - 18: programs stay with the device:
 //!   - `filters.rs: an_ebpf_filter_drops_until_it_is_taken_off`
-//!   - `persistent.rs: what_the_former_user_set_is_forgotten`
+//!   - `persistent.rs: what_the_former_user_let_through_and_where_is_forgotten`
 //! - 21: `IFF_NAPI_FRAGS` is for the privileged:
 //!   - `shapes.rs: napi_fragments_are_had_with_privilege_and_refused_without`
 //! - 22: short frames have a fast path under conditions:

@@ -47,6 +47,16 @@ pub(crate) fn attach_classic_filter(fd: &impl AsRawFd) -> io::Result<()> {
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), TUNATTACHFILTER as _, &raw const program) })
 }
 
+/// Lets only frames for `address` through.
+pub(crate) fn set_tx_filter(fd: &impl AsRawFd, address: [u8; 6]) {
+    let mut filter = [0_u8; 10];
+    filter[2..4].copy_from_slice(&1_u16.to_ne_bytes());
+    filter[4..].copy_from_slice(&address);
+    // SAFETY: TUNSETTXFILTER reads a struct tun_filter with one address, which outlives the call.
+    let count = unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETTXFILTER as _, filter.as_ptr()) };
+    assert_eq!(count, 1, "{}", io::Error::last_os_error());
+}
+
 /// An eBPF program of type socket filter that always answers `value`; `None` where this is not
 /// permitted.
 pub(crate) fn bpf_return(value: i32) -> Option<OwnedFd> {
@@ -81,6 +91,7 @@ const TUNSETIFF: u64 = 0x4004_54ca;
 pub(crate) const TUNSETPERSIST: u64 = 0x4004_54cb;
 pub(crate) const TUNSETOWNER: u64 = 0x4004_54cc;
 pub(crate) const TUNSETOFFLOAD: u64 = 0x4004_54d0;
+const TUNSETTXFILTER: u64 = 0x4004_54d1;
 pub(crate) const TUNGETSNDBUF: u64 = 0x8004_54d3;
 pub(crate) const TUNSETSNDBUF: u64 = 0x4004_54d4;
 const TUNATTACHFILTER: u64 = 0x4010_54d5;
