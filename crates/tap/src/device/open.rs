@@ -206,7 +206,8 @@ impl<'a> Opener<'a> {
         Ok(info)
     }
 
-    /// Resets what a device that was there keeps from its former user. Answers true when another
+    /// Resets what a device that was there keeps from its former user, but for the carrier, which
+    /// each file that attaches switches as its flags say. Answers true when another
     /// program uses it: then nothing is reset, and it must be as wanted.
     fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
         let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
@@ -223,8 +224,6 @@ impl<'a> Opener<'a> {
             ioctl::set_tx_filter(fd, &[], false).map_err(refused("TUNSETTXFILTER"))?;
             ioctl::detach_classic_filter(fd).map_err(refused("TUNDETACHFILTER"))?;
         }
-        let carrier = ioctl::set_carrier(fd, self.config.carrier).or_else(unknown_call);
-        carrier.map_err(refused("TUNSETCARRIER"))?;
         Ok(false)
     }
 
