@@ -167,6 +167,10 @@ impl Guest {
     /// The archive that the guest starts from; with a file called `mark` in `/guest`.
     fn root(&self, mark: Option<&str>) -> Result<Vec<u8>, Error> {
         let mut archive = Archive::default();
+        // First of all, as they may take the place of busybox's programs.
+        for (host, inside) in &self.files {
+            root::program(&mut archive, host, inside)?;
+        }
         root::system(&mut archive)?;
         let mut names = String::new();
         for (name, bytes) in self.kernel.modules(&self.modules)? {
@@ -174,9 +178,6 @@ impl Guest {
             names.push_str(&format!("{name}\n"));
         }
         archive.file("/guest/modules", names.as_bytes());
-        for (host, inside) in &self.files {
-            root::program(&mut archive, host, inside)?;
-        }
         root::program(&mut archive, &self.program, PROGRAM)?;
         archive.file("/guest/run", self.script().as_bytes());
         if let Some(mark) = mark {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::guest::{Guest, Outcome};
 use crate::kernel::{Kernel, Series};
+use crate::root::find;
 use crate::{REPORT, skip};
 
 /// What a test needs to run in. Starts from no modules, two processors, 512 MiB, five minutes.
@@ -18,6 +19,7 @@ use crate::{REPORT, skip};
 pub struct Rig {
     series: Series,
     modules: &'static [&'static str],
+    programs: &'static [&'static str],
     memory_mib: u32,
     cpus: u32,
     limit: Duration,
@@ -28,13 +30,21 @@ impl Rig {
     #[must_use]
     pub const fn new(series: Series) -> Self {
         let limit = Duration::from_secs(300);
-        Self { series, modules: &[], memory_mib: 512, cpus: 2, limit }
+        Self { series, modules: &[], programs: &[], memory_mib: 512, cpus: 2, limit }
     }
 
     /// Loads these modules, and those that they need.
     #[must_use]
     pub const fn modules(mut self, names: &'static [&'static str]) -> Self {
         self.modules = names;
+        self
+    }
+
+    /// Copies these programs of the host to `/bin`, in place of busybox's of that name. What the
+    /// host lacks is left out.
+    #[must_use]
+    pub const fn programs(mut self, names: &'static [&'static str]) -> Self {
+        self.programs = names;
         self
     }
 
@@ -135,6 +145,11 @@ impl Rig {
             .memory_mib(self.memory_mib)
             .cpus(self.cpus)
             .limit(self.limit);
+        for name in self.programs {
+            if let Some(path) = find(name) {
+                guest = guest.file(path, format!("/bin/{name}"));
+            }
+        }
         if let Ok(backtrace) = env::var("RUST_BACKTRACE") {
             guest = guest.env("RUST_BACKTRACE", backtrace);
         }

@@ -272,7 +272,8 @@ pub(crate) fn forbid(number: libc::c_long, errno: libc::c_int) {
 }
 
 /// A machine with the kernel that the research of this crate was made with.
-pub(crate) const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun", "bridge"]);
+pub(crate) const LINUX_7_3: Rig =
+    Rig::new(Series::V7_3).modules(&["tun", "bridge", "8021q", "vxlan"]).programs(&["ip"]);
 
 /// How the kernel makes addresses for a new device; 1 is "not at all".
 const ADDR_GEN_MODE: &str = "/proc/sys/net/ipv6/conf/default/addr_gen_mode";
