@@ -76,6 +76,7 @@
 //! **Not done here:** switching the interface on, its MTU and addresses (rtnetlink does that);
 //! cutting trains and completing checksums; other operating systems.
 
+mod bpf;
 mod capabilities;
 mod classic;
 mod config;
@@ -83,6 +84,7 @@ mod device;
 mod engine;
 mod error;
 mod fallback;
+pub mod filter;
 mod flags;
 mod frame;
 mod header;
@@ -94,8 +96,10 @@ mod name;
 mod offloads;
 mod probe;
 mod queue;
+pub mod steering;
 mod tx_filter;
 
+pub use bpf::BpfError;
 pub use capabilities::Capabilities;
 pub use classic::ClassicInstruction;
 pub use config::Config;
@@ -103,6 +107,7 @@ pub use device::{ByteOrder, Device};
 pub use engine::{Drain, Engine, EngineError, EngineKind, OpenError, Refused, Sent, Uring};
 pub use error::{CreateError, Mismatch, SettingError};
 pub use fallback::SendFallback;
+pub use filter::{Filter, FilterConfig};
 pub use flags::{Flags, Kind, Wish};
 pub use frame::{Burst, BurstSize, Frame, FrameMut, Frames, FramesMut, Outgoing};
 pub use header::{HeaderLen, PacketInfo, Prefix};
@@ -111,6 +116,7 @@ pub use link_type::LinkType;
 pub use name::{DeviceName, NameError, NamePattern};
 pub use offloads::Offloads;
 pub use queue::{MAX_FRAME_LEN, Queue, RECV_BUF_LEN};
+pub use steering::{FlowHash, Steering};
 pub use tapswitch_wire::{
     EtherType, GsoType, LongNetHeader, MacAddr, NET_HEADER_LEN, NetHeader, NetHeaderFlags,
 };
