@@ -19,6 +19,12 @@ pub enum RecvError {
         /// The kernel's number.
         errno: i32,
     },
+    /// The rings of a vhost-net engine are out of step; nothing more will come.
+    #[error("the vhost-net engine is broken: {what}; open a new one")]
+    Broken {
+        /// What was seen.
+        what: &'static str,
+    },
 }
 
 impl RecvError {
@@ -31,7 +37,8 @@ impl RecvError {
     }
 }
 
-/// Why a frame was not sent. It is the caller's to count and drop; only [`Self::Gone`] is final.
+/// Why a frame was not sent. It is the caller's to count and drop; only [`Self::Gone`]
+/// and [`Self::Broken`] are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -55,6 +62,12 @@ pub enum SendError {
     /// sends.
     #[error("the queue is detached")]
     Detached,
+    /// The rings of a vhost-net engine are out of step; nothing more will be sent.
+    #[error("the vhost-net engine is broken: {what}; open a new one")]
+    Broken {
+        /// What was seen.
+        what: &'static str,
+    },
     /// Anything else.
     #[error("{}", io::Error::from_raw_os_error(*errno))]
     Other {

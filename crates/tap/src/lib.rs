@@ -104,7 +104,10 @@ pub use capabilities::Capabilities;
 pub use classic::ClassicInstruction;
 pub use config::Config;
 pub use device::{ByteOrder, Device};
-pub use engine::{Drain, Engine, EngineError, EngineKind, OpenError, Refused, Sent, Uring};
+pub use engine::{
+    Drain, Engine, EngineError, EngineKind, OpenError, Refused, Sent, Uring, Vhost, VhostConfig,
+    VhostError,
+};
 pub use error::{CreateError, Mismatch, SettingError};
 pub use fallback::SendFallback;
 pub use filter::{Filter, FilterConfig};

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | [`Drain`] | one read(2) or write(2) each | nothing | always, unless you measured |
 //! | [`Uring`] | one io_uring_enter(2) for many | Linux 6.4 | where system calls are dear |
+//! | [`Vhost`] | rings that a kernel thread serves | `/dev/vhost-net` | with a core to spare |
 //!
 //! **The contract**, the same for all:
 //!
@@ -27,6 +28,7 @@
 
 mod drain;
 mod uring;
+mod vhost;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -38,6 +40,7 @@ use thiserror::Error;
 
 pub use drain::Drain;
 pub use uring::Uring;
+pub use vhost::{Vhost, VhostConfig, VhostError};
 
 use crate::{Burst, BurstSize, Outgoing, Queue, RecvError, SendError};
 
@@ -67,11 +70,14 @@ use crate::{Burst, BurstSize, Outgoing, Queue, RecvError, SendError};
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "made once for a queue, and seldom moved")]
 pub enum Engine {
     /// read(2) and write(2).
     Drain(Drain),
     /// io_uring.
     Uring(Uring),
+    /// Rings that a kernel thread serves.
+    Vhost(Vhost),
 }
 
 /// Which [`Engine`].
@@ -85,6 +91,8 @@ pub enum EngineKind {
     Drain,
     /// [`Uring`], Linux 6.4.
     Uring,
+    /// [`Vhost`] with [`VhostConfig::DEFAULT`], Linux 4.0 with the module `vhost_net`.
+    Vhost,
 }
 
 impl Engine {
@@ -97,6 +105,7 @@ impl Engine {
         match kind {
             EngineKind::Auto | EngineKind::Drain => Ok(Self::Drain(Drain::new(queue))),
             EngineKind::Uring => Uring::open(queue).map(Self::Uring),
+            EngineKind::Vhost => Vhost::open(queue, VhostConfig::DEFAULT).map(Self::Vhost),
         }
     }
 
@@ -111,6 +120,7 @@ impl Engine {
         match self {
             Self::Drain(engine) => engine.recv(burst),
             Self::Uring(engine) => engine.recv(burst),
+            Self::Vhost(engine) => engine.recv(burst),
         }
     }
 
@@ -126,6 +136,7 @@ impl Engine {
         match self {
             Self::Drain(engine) => engine.send(frames),
             Self::Uring(engine) => engine.send(frames),
+            Self::Vhost(engine) => engine.send(frames),
         }
     }
 
@@ -136,7 +147,7 @@ impl Engine {
     #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Drain(_) | Self::Uring(_) => Ok(()),
+            Self::Drain(_) | Self::Uring(_) | Self::Vhost(_) => Ok(()),
         }
     }
 
@@ -151,6 +162,7 @@ impl Engine {
         match self {
             Self::Drain(engine) => engine.wait(timeout),
             Self::Uring(engine) => engine.wait(timeout),
+            Self::Vhost(engine) => engine.wait(timeout),
         }
     }
 
@@ -159,13 +171,14 @@ impl Engine {
         match self {
             Self::Drain(_) => EngineKind::Drain,
             Self::Uring(_) => EngineKind::Uring,
+            Self::Vhost(_) => EngineKind::Vhost,
         }
     }
 
     /// The size of burst that suits this engine.
     pub fn burst_size(&self) -> BurstSize {
         match self {
-            Self::Drain(_) => BurstSize::DEFAULT,
+            Self::Drain(_) | Self::Vhost(_) => BurstSize::DEFAULT,
             Self::Uring(_) => Uring::BURST_SIZE,
         }
     }
@@ -175,6 +188,7 @@ impl Engine {
         match self {
             Self::Drain(engine) => engine.queue(),
             Self::Uring(engine) => engine.queue(),
+            Self::Vhost(engine) => engine.queue(),
         }
     }
 
@@ -183,6 +197,7 @@ impl Engine {
         match self {
             Self::Drain(engine) => engine.into_queue(),
             Self::Uring(engine) => engine.into_queue(),
+            Self::Vhost(engine) => engine.into_queue(),
         }
     }
 }
@@ -193,6 +208,7 @@ impl AsFd for Engine {
         match self {
             Self::Drain(engine) => engine.as_fd(),
             Self::Uring(engine) => engine.as_fd(),
+            Self::Vhost(engine) => engine.as_fd(),
         }
     }
 }
@@ -213,8 +229,8 @@ pub struct Sent<'e> {
     /// The frames that it refused for their own sake, or while the interface is down. The rest
     /// were sent nevertheless.
     pub refused: &'e [Refused],
-    /// The frame at which the call ended: the queue is full ([`SendError::Full`]) or gone
-    /// ([`SendError::Gone`]). This frame and those behind it were not sent.
+    /// The frame at which the call ended: the queue is full ([`SendError::Full`]), gone
+    /// ([`SendError::Gone`]) or broken ([`SendError::Broken`]). This frame and those behind it were not sent.
     pub stopped: Option<Refused>,
 }
 
@@ -276,6 +292,9 @@ pub enum EngineError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// There is no [`Vhost`] to be had.
+    #[error(transparent)]
+    Vhost(#[from] VhostError),
 }
 
 /// What an engine notes while it sends, kept so that nothing is allocated per call.
@@ -308,7 +327,9 @@ impl SendLog {
     #[cold]
     fn refuse(&mut self, index: usize, error: SendError) -> bool {
         match error {
-            SendError::Full | SendError::Gone => self.stopped = Some(Refused { index, error }),
+            SendError::Full | SendError::Gone | SendError::Broken { .. } => {
+                self.stopped = Some(Refused { index, error });
+            }
             _ => self.pass_over(index, error),
         }
         self.stopped.is_none()

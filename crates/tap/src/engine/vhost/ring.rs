@@ -1,0 +1,358 @@
+//! The driver's side of a split virtqueue whose buffers come back in the order in which they went.
+//!
+//! A split virtqueue (virtio 1.2 §2.7) is three tables in shared memory. *Descriptors* say where
+//! buffers lie. The *available* ring lists buffers that the device may have; only we write it. The
+//! *used* ring lists those that it gives back; only the device writes it. Both rings carry an index
+//! that counts all entries ever made, modulo 65536, and moves after what it covers is written.
+//!
+//! **In order.** vhost-net takes buffers in the order of the available ring and gives them back in
+//! that order (`drivers/vhost/net.c`: its list of finished heads is a queue, on both sides). So
+//! buffer number `p` always is descriptor `p % size`, the available ring says so once and for all,
+//! and offering a buffer again costs no more than moving the index. A buffer that comes back out of
+//! turn is an error ([`Broken`]); nothing is ever read at an index that the device wrote.
+//!
+//! **Notification** (`VIRTIO_F_EVENT_IDX`, §2.7.7.1, §2.7.10). Each side writes the index at whose
+//! passing it wants to be woken. While we poll, we leave our wish behind: the index has passed it,
+//! so the device signals nothing, but once in 65536 buffers, when it comes around. Before sleeping,
+//! [`Ring::arm`] moves the wish to the next buffer, and looks *again*:
+//!
+//! ```text
+//! we:      used_event = consumed;  fence;  asleep only if used.idx == consumed
+//! device:  used.idx   = new;       fence;  signals only if used_event was passed
+//! ```
+//!
+//! Without the fences both could read what the other had not yet made visible, and we would sleep
+//! with work to do. With them at least one sees the other's store, in every interleaving: the test
+//! `no_wake_up_is_lost` walks through all of them, store buffers included, and finds the lost
+//! wake-up when a fence or the second look is taken away. [`Ring::publish`] is the same the other
+//! way round: it answers whether the device sleeps and must be kicked.
+//!
+//! **Byte order** is the machine's own: on little-endian machines that is what virtio 1.x says; on
+//! others the kernel keeps to it as long as `VIRTIO_F_VERSION_1` is not negotiated.
+//!
+//! **Not here:** indirect descriptors and chains. Buffers are contiguous (see `memory.rs`), so one
+//! descriptor says it all and the device follows no pointer.
+
+use std::io;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use super::memory::Mapping;
+
+/// The driver's side of a virtqueue.
+#[derive(Debug)]
+pub(super) struct Ring {
+    tables: Tables,
+    /// Buffers offered so far; the device may not know yet. All counts are modulo 65536.
+    offered: u16,
+    /// Buffers that the device was told of.
+    published: u16,
+    /// Buffers that came back, as far as we have looked.
+    used: u16,
+    /// Buffers that were taken back with [`Self::take`].
+    taken: u16,
+}
+
+impl Ring {
+    /// A ring of `size` buffers, a power of two up to 32768, none offered. Its indices start at
+    /// `base`, which the device must be told.
+    pub(super) fn new(size: u16, base: u16) -> io::Result<Self> {
+        let tables = Tables::new(size)?;
+        for position in 0..size {
+            tables.avail_entry(position).store(position, Ordering::Relaxed);
+        }
+        tables.avail_index().store(base, Ordering::Relaxed);
+        tables.used_index().store(base, Ordering::Relaxed);
+        // Already passed: no signals until the ring is armed.
+        tables.used_event().store(base.wrapping_sub(1), Ordering::Relaxed);
+        Ok(Self { tables, offered: base, published: base, used: base, taken: base })
+    }
+
+    /// Number of buffers that can be offered now.
+    #[inline]
+    pub(super) fn free(&self) -> u16 {
+        self.size() - self.offered.wrapping_sub(self.taken)
+    }
+
+    /// Offers a buffer; there must be a free one. The device learns of it by [`Self::publish`], and
+    /// owns it until it is taken back.
+    #[inline]
+    pub(super) fn offer(&mut self, buffer: Buffer) {
+        debug_assert!(self.free() > 0);
+        let descriptor = self.tables.descriptor(self.offered);
+        descriptor.address.store(buffer.address, Ordering::Relaxed);
+        descriptor.len.store(buffer.len, Ordering::Relaxed);
+        let flags = if buffer.is_writable { DESCRIPTOR_WRITE } else { 0 };
+        descriptor.flags.store(flags, Ordering::Relaxed);
+        self.offered = self.offered.wrapping_add(1);
+    }
+
+    /// Offers the next `count` buffers once more as they are: those at the same places in the last
+    /// turn of the ring. So many must be free.
+    #[inline]
+    pub(super) fn offer_again(&mut self, count: u16) {
+        debug_assert!(self.free() >= count);
+        self.offered = self.offered.wrapping_add(count);
+    }
+
+    /// Tells the device of all that was offered. Answers whether it sleeps and wants a kick.
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        if self.offered == self.published {
+            return false;
+        }
+        // Release: whoever sees the index sees the descriptors, and what the buffers hold.
+        self.tables.avail_index().store(self.offered, Ordering::Release);
+        // The index before the wish is read; see the module.
+        fence(Ordering::SeqCst);
+        let wish = self.tables.avail_event().load(Ordering::Relaxed);
+        let kick = passes(wish, self.published, self.offered);
+        self.published = self.offered;
+        kick
+    }
+
+    /// Takes back the next buffer that the device is done with. Answers how many bytes it wrote, as
+    /// it says: check that.
+    #[inline]
+    pub(super) fn take(&mut self) -> Result<Option<u32>, Broken> {
+        if self.taken == self.used && !self.look()? {
+            return Ok(None);
+        }
+        let element = self.tables.used_entry(self.taken);
+        let id = element.id.load(Ordering::Relaxed);
+        let due = self.tables.slot(self.taken);
+        if id != u32::from(due) {
+            return Err(Broken::OutOfTurn { id, due });
+        }
+        let len = element.len.load(Ordering::Relaxed);
+        self.taken = self.taken.wrapping_add(1);
+        Ok(Some(len))
+    }
+
+    /// Asks the device to signal when `count` more buffers have come back, 1 or more. Answers
+    /// `false` when they have already: then there may be no signal, so do not sleep.
+    pub(super) fn arm(&mut self, count: u16) -> Result<bool, Broken> {
+        let wish = self.taken.wrapping_add(count).wrapping_sub(1);
+        self.tables.used_event().store(wish, Ordering::Relaxed);
+        // The wish before the index is read; see the module.
+        fence(Ordering::SeqCst);
+        self.look()?;
+        Ok(self.used.wrapping_sub(self.taken) < count)
+    }
+
+    /// Position in the ring, from 0, of the next buffer that comes back.
+    #[inline]
+    pub(super) const fn next_taken(&self) -> u16 {
+        self.tables.slot(self.taken)
+    }
+
+    /// Position in the ring, from 0, of the next buffer that is offered.
+    #[inline]
+    pub(super) const fn next_offered(&self) -> u16 {
+        self.tables.slot(self.offered)
+    }
+
+    /// Number of buffers.
+    #[inline]
+    pub(super) const fn size(&self) -> u16 {
+        self.tables.size
+    }
+
+    /// Addresses of descriptors, available and used ring, for the device.
+    pub(super) fn addresses(&self) -> [u64; 3] {
+        self.tables.addresses()
+    }
+
+    /// Reads how far the device is; true when buffers came back since.
+    #[inline]
+    fn look(&mut self) -> Result<bool, Broken> {
+        // Acquire: what the device wrote before the index is seen after it.
+        let used = self.tables.used_index().load(Ordering::Acquire);
+        let came_back = used.wrapping_sub(self.taken);
+        let out = self.published.wrapping_sub(self.taken);
+        if came_back > out {
+            return Err(Broken::TooMany { came_back, out });
+        }
+        self.used = used;
+        Ok(came_back > 0)
+    }
+}
+
+/// A buffer as the device sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Buffer {
+    /// Where it lies in our memory.
+    pub(super) address: u64,
+    /// In bytes.
+    pub(super) len: u32,
+    /// Whether the device writes it (or reads it).
+    pub(super) is_writable: bool,
+}
+
+/// The three tables in shared memory. Positions may be counts: they are taken modulo the size.
+#[derive(Debug)]
+struct Tables {
+    memory: Mapping,
+    layout: Layout,
+    size: u16,
+}
+
+impl Tables {
+    fn new(size: u16) -> io::Result<Self> {
+        if !size.is_power_of_two() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let layout = Layout::new(size);
+        Ok(Self { memory: Mapping::new(layout.used + layout.used_len)?, layout, size })
+    }
+
+    fn addresses(&self) -> [u64; 3] {
+        [0, self.layout.avail, self.layout.used]
+            .map(|offset| self.memory.at(offset).as_ptr() as u64)
+    }
+
+    #[inline]
+    const fn slot(&self, position: u16) -> u16 {
+        position & (self.size - 1)
+    }
+
+    #[inline]
+    fn descriptor(&self, position: u16) -> &Descriptor {
+        let offset = size_of::<Descriptor>() * usize::from(self.slot(position));
+        // SAFETY: (`slot` is below the size.) One of the `size` descriptors, which come first.
+        unsafe { self.cell(offset) }
+    }
+
+    #[inline]
+    fn avail_index(&self) -> &AtomicU16 {
+        // SAFETY: the index follows two bytes of flags in the available ring.
+        unsafe { self.cell(self.layout.avail + 2) }
+    }
+
+    #[inline]
+    fn avail_entry(&self, position: u16) -> &AtomicU16 {
+        let offset = self.layout.avail + 4 + 2 * usize::from(self.slot(position));
+        // SAFETY: one of the `size` entries behind flags and index.
+        unsafe { self.cell(offset) }
+    }
+
+    /// Written by us: at whose passing the device shall signal.
+    #[inline]
+    fn used_event(&self) -> &AtomicU16 {
+        let offset = self.layout.avail + 4 + 2 * usize::from(self.size);
+        // SAFETY: the two bytes behind the entries of the available ring.
+        unsafe { self.cell(offset) }
+    }
+
+    #[inline]
+    fn used_index(&self) -> &AtomicU16 {
+        // SAFETY: the index follows two bytes of flags in the used ring.
+        unsafe { self.cell(self.layout.used + 2) }
+    }
+
+    #[inline]
+    fn used_entry(&self, position: u16) -> &UsedEntry {
+        let entry = size_of::<UsedEntry>() * usize::from(self.slot(position));
+        // SAFETY: one of the `size` entries behind flags and index.
+        unsafe { self.cell(self.layout.used + 4 + entry) }
+    }
+
+    /// Written by the device: at whose passing it wants to be kicked.
+    #[inline]
+    fn avail_event(&self) -> &AtomicU16 {
+        let entries = size_of::<UsedEntry>() * usize::from(self.size);
+        // SAFETY: the two bytes behind the entries of the used ring.
+        unsafe { self.cell(self.layout.used + 4 + entries) }
+    }
+
+    /// # Safety
+    /// A `T` lies at `offset`, aligned, within the memory, and is made of atomics.
+    #[inline]
+    unsafe fn cell<T>(&self, offset: usize) -> &T {
+        // SAFETY: the caller promises that it lies there. All bytes are initialised and any are
+        // valid for an integer; that the device writes them is what atomics are for.
+        unsafe { self.memory.at(offset).cast().as_ref() }
+    }
+}
+
+/// One descriptor (virtio 1.2 §2.7.5).
+#[derive(Debug)]
+#[repr(C, align(16))]
+struct Descriptor {
+    address: AtomicU64,
+    len: AtomicU32,
+    flags: AtomicU16,
+    next: AtomicU16,
+}
+
+/// One entry of the used ring (virtio 1.2 §2.7.8).
+#[derive(Debug)]
+#[repr(C)]
+struct UsedEntry {
+    id: AtomicU32,
+    len: AtomicU32,
+}
+
+/// Where the rings lie from the start of the memory, in bytes. Descriptors come first.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    avail: usize,
+    used: usize,
+    used_len: usize,
+}
+
+impl Layout {
+    /// Each ring starts a cache line of its own, as it has another writer.
+    const fn new(size: u16) -> Self {
+        let size = size as usize;
+        let avail = (size_of::<Descriptor>() * size).next_multiple_of(CACHE_LINE);
+        // Flags, index and event beside the entries.
+        let used = (avail + 2 * (3 + size)).next_multiple_of(CACHE_LINE);
+        Self { avail, used, used_len: 6 + size_of::<UsedEntry>() * size }
+    }
+}
+
+/// True when an index that moves from `from` to `to` passes `wish` (§2.7.10, `vring_need_event`).
+#[inline]
+const fn passes(wish: u16, from: u16, to: u16) -> bool {
+    to.wrapping_sub(wish).wrapping_sub(1) < to.wrapping_sub(from)
+}
+
+/// The other side does not keep the rules of a virtqueue: it is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "the numbers are for whoever debugs it")]
+pub(super) enum Broken {
+    /// Buffer `id` came back while `due` should have.
+    OutOfTurn { id: u32, due: u16 },
+    /// More buffers came back than were out.
+    TooMany { came_back: u16, out: u16 },
+    /// A buffer that cannot hold so much, or a frame that does not fill its buffers.
+    Length { len: u32 },
+    /// A frame in none or more buffers than there can be (`num_buffers`).
+    Count { count: u16 },
+    /// Some buffers of a frame came back without the others.
+    Incomplete,
+    /// The other side says that a ring is broken.
+    Stopped,
+}
+
+impl Broken {
+    /// What was seen, for people.
+    pub(super) const fn what(self) -> &'static str {
+        match self {
+            Self::OutOfTurn { .. } => "a buffer came back out of turn",
+            Self::TooMany { .. } => "more buffers came back than were out",
+            Self::Length { .. } => "a buffer came back with an impossible length",
+            Self::Count { .. } => "a frame came in an impossible number of buffers",
+            Self::Incomplete => "a frame came in part",
+            Self::Stopped => "the kernel refuses a ring",
+        }
+    }
+}
+
+/// The device writes the buffer (§2.7.5).
+const DESCRIPTOR_WRITE: u16 = 2;
+/// Bytes between places that different threads write; some machines fetch lines in pairs.
+const CACHE_LINE: usize = 128;
+
+#[cfg(test)]
+mod tests;
