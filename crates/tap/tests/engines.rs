@@ -6,9 +6,10 @@ use std::num::NonZeroU32;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tapswitch_guest::{Rig, Series};
 use tapswitch_tap::{
-    Burst, BurstSize, Engine, EngineKind, EtherType, HeaderLen, Kind, NetHeader, Outgoing,
-    RecvError, Refused, SendError,
+    Burst, BurstSize, Engine, EngineError, EngineKind, EtherType, HeaderLen, Kind, NetHeader,
+    Outgoing, RecvError, Refused, SendError,
 };
 
 mod common;
@@ -114,7 +115,6 @@ fn packets_of_a_tun_device_pass_both_ways() {
             (false, HeaderLen::V1),
         ] {
             let mut host = Host::new();
-            host.silence();
             let config = config("tun0").kind(Kind::Tun).packet_info(packet_info).net_header(len);
             let queue = one_queue(host.create(&config));
             host.netlink.set_up("tun0").unwrap();
@@ -314,6 +314,17 @@ fn an_engine_on_a_device_that_is_down_neither_gives_nor_takes() {
         cable.host.netlink.set_up("from").unwrap();
         assert!(cable.from.send([Outgoing::new(NetHeader::PLAIN, &parts)]).is_complete());
     }
+}
+
+#[test]
+fn before_linux_6_4_io_uring_is_refused_with_the_reason() {
+    const LINUX_6_1: Rig = Rig::new(Series::V6_1).modules(&["tun"]);
+    LINUX_6_1.test(|| {
+        let host = Host::new();
+        let queue = one_queue(host.create(&config("tap0")));
+        let error = Engine::open(queue, EngineKind::Uring).unwrap_err();
+        assert!(matches!(error.source, EngineError::UringBlocks), "{error}");
+    });
 }
 
 #[test]

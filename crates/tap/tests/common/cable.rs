@@ -39,7 +39,6 @@ impl Cable {
     /// With devices of any kind of header: `(configuration, engine)`.
     pub(crate) fn with(ends: [(Config, EngineKind); 2]) -> Self {
         let mut host = Host::new();
-        host.silence();
         let ends = ends.map(|(config, kind)| (one_queue(host.create(&config)), kind));
         host.netlink.create_bridge("br0").unwrap();
         for name in ["from", "to"] {
