@@ -2,7 +2,6 @@
 //! header and the caller allow.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use tapswitch_guest::{Rig, Series};
 use tapswitch_netlink::Feature;
 use tapswitch_tap::{
     Capabilities, Flags, GsoType, HeaderLen, Kind, LongNetHeader, NetHeader, NetHeaderFlags,
@@ -290,8 +289,7 @@ fn a_train_with_a_tag_says_where_its_checksum_is() {
 
 #[test]
 fn all_this_holds_on_linux_7_3() {
-    const WITH_TAGS: Rig = Rig::new(Series::V7_3).modules(&["tun", "bridge", "8021q"]);
-    WITH_TAGS.test_all();
+    common::LINUX_7_3.test_all();
 }
 
 /// Three headers and `count` datagrams of `len` bytes for 10.0.0.1:`port`, as one train.
