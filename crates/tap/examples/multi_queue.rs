@@ -1,4 +1,5 @@
-//! As the example `echo`, but with several queues and a thread for each.
+//! As the example `echo`, but with several queues, a thread for each, and a steering program in the
+//! kernel that sends both directions of a flow to the same one.
 //!
 //! ```text
 //! # cargo run --release --example multi_queue -- echo0 4 &
@@ -8,50 +9,88 @@
 mod common;
 
 use std::error::Error;
+use std::io;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::thread;
 
 use common::{Options, set_up, turn_round};
 use tapswitch_netlink::Namespace;
-use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind, Queue, RecvError};
+use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind, FlowHash, RecvError, Steering};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("multi_queue [DEVICE [QUEUES]]")?;
     let queues = options.name(1, "4").parse::<NonZeroU16>()?;
     let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?).queues(queues))?;
+    // Before the interface is up, so that no frame takes another way.
+    let steering = Arc::new(Steering::load(FlowHash::ETHERNET, queues)?);
+    steering.attach(&tap.queues()[0])?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
     println!("{} is up with {queues} queues: try `ping 10.99.0.2`", tap.name());
 
-    let workers = tap.into_queues().into_iter().map(|queue| {
-        let options = options.clone();
-        thread::spawn(move || echo(queue, &options).map_err(|error| error.to_string()))
+    let workers = (0..).zip(tap.into_queues()).map(|(index, queue)| {
+        let (options, steering) = (options.clone(), Arc::clone(&steering));
+        thread::spawn(move || {
+            let mut worker = Worker { index, steering, frames: 0, strays: 0 };
+            let mut engine = Engine::open(queue, EngineKind::Auto).map_err(|e| e.to_string())?;
+            worker.echo(&mut engine, &options).map_err(|e| e.to_string())?;
+            Ok::<_, String>((worker, engine))
+        })
     });
-    let workers = workers.collect::<Vec<_>>();
-    for (index, worker) in workers.into_iter().enumerate() {
-        let frames = worker.join().map_err(|_| "a worker panicked")??;
-        println!("queue {index}: {frames} frames");
+    let workers = workers.collect::<Vec<_>>().into_iter();
+    // The queues stay open until all workers have ended: with one queue less, the kernel gives the
+    // last one its place and steers anew.
+    let ended = workers.map(|worker| worker.join().map_err(|_| "a worker panicked")?);
+    let ended = ended.collect::<Result<Vec<_>, String>>()?;
+    for (Worker { index, frames, .. }, _) in &ended {
+        println!("queue {index}: {frames} frames back, {:?}", steering.counters(*index)?);
     }
+    let strays = ended.iter().map(|(worker, _)| worker.strays).sum::<usize>();
+    println!("{strays} frames on another queue than their flow's");
     Ok(())
 }
 
-/// Returns the frames of one queue; answers how many.
-fn echo(queue: Queue, options: &Options) -> Result<usize, Box<dyn Error>> {
-    let mut engine = Engine::open(queue, EngineKind::Auto)?;
-    let mut burst = Burst::new(engine.burst_size());
-    let mut frames = 0;
-    while !options.is_over() {
-        engine.wait(Some(options.patience()))?;
-        loop {
-            match engine.recv(&mut burst) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(RecvError::Gone) => return Err(RecvError::Gone.into()),
-                Err(error) => eprintln!("{error}"),
+/// Who serves a queue.
+struct Worker {
+    index: u16,
+    steering: Arc<Steering>,
+    frames: usize,
+    strays: usize,
+}
+
+impl Worker {
+    /// Returns the frames of the queue.
+    fn echo(&mut self, engine: &mut Engine, options: &Options) -> Result<(), Box<dyn Error>> {
+        let mut burst = Burst::new(engine.burst_size());
+        while !options.is_over() {
+            match engine.wait(Some(options.patience())) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(error.into());
+                }
+                _ => {}
             }
-            burst.retain(|frame| turn_round(frame.bytes_mut()));
-            frames += engine.send(&burst).count;
+            loop {
+                match engine.recv(&mut burst) {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(RecvError::Gone) => return Err(RecvError::Gone.into()),
+                    Err(error) => eprintln!("{error}"),
+                }
+                burst.retain(|frame| self.turn(frame.bytes_mut()));
+                self.frames += engine.send(&burst).count;
+            }
+            engine.flush()?;
         }
-        engine.flush()?;
+        Ok(())
     }
-    Ok(frames)
+
+    /// Turns a frame round, and counts it when it, or the other direction of its flow, belongs to
+    /// another queue than the one it came from. That never happens.
+    fn turn(&mut self, frame: &mut [u8]) -> bool {
+        let there = self.steering.queue_of(frame);
+        let turned = turn_round(frame);
+        let back = self.steering.queue_of(frame);
+        self.strays += usize::from((there, back) != (self.index, self.index));
+        turned
+    }
 }

@@ -45,7 +45,7 @@ fn async_echo_returns_datagrams_and_trains() {
 }
 
 #[test]
-fn multi_queue_returns_each_flow_and_uses_several_queues() {
+fn multi_queue_returns_each_flow_on_the_queue_of_the_flow() {
     if !can_tap() || !knows_udp_trains() {
         return;
     }
@@ -58,6 +58,7 @@ fn multi_queue_returns_each_flow_and_uses_several_queues() {
     assert_eq!(frames.len(), 3, "{summary}");
     assert!(frames.iter().sum::<u64>() >= 64, "{summary}");
     assert!(frames.iter().filter(|&&frames| frames > 0).count() > 1, "{summary}");
+    assert_eq!(number_before(&summary, " frames on another queue"), 0, "{summary}");
 }
 
 #[test]
