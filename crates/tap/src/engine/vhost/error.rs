@@ -42,7 +42,7 @@ pub enum VhostError {
     },
     /// The queue has protocol information, or not a header of 12 bytes.
     #[error(
-        "the queue has {prefix:?} in front of each frame, while vhost-net knows a header of 12 bytes \
+        "the queue has {prefix} in front of each frame, while vhost-net knows a header of 12 bytes \
          alone: make the device with that, or use another engine"
     )]
     Layout {

@@ -87,7 +87,7 @@ use tapswitch_wire::ethernet::HEADER_LEN as ETHERNET_LEN;
 pub use error::VhostError;
 
 use super::{OpenError, SendLog, Sent};
-use crate::frame::{Framing, Source};
+use crate::frame::Source;
 use crate::{
     Burst, GsoType, HeaderLen, Kind, MAX_FRAME_LEN, NetHeader, Outgoing, Prefix, Queue, RecvError,
     SendError,
@@ -229,7 +229,7 @@ impl Vhost {
     // Rare: a kick, when the thread ran out of buffers; calls, when there is no frame at all.
     #[inline]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
-        burst.begin(FRAMING);
+        burst.begin(PREFIX);
         if self.pending.is_some() || self.broken.is_some() {
             return Err(self.take_error());
         }
@@ -316,7 +316,7 @@ impl Vhost {
     #[inline]
     fn fill(&mut self, burst: &mut Burst) {
         let longest = NET_HEADER_LEN + burst.size().max_frame_len;
-        while let Some(room) = burst.room(FRAMING) {
+        while let Some(room) = burst.room(PREFIX) {
             let packet = match self.receiver.next() {
                 Ok(Some(packet)) => packet,
                 Ok(None) => break,
@@ -327,7 +327,7 @@ impl Vhost {
                 Some(place) if len <= longest => place.copy_from_slice(packet),
                 _ => return self.pending = Some(TOO_LONG),
             }
-            if !burst.commit(FRAMING, len) {
+            if !burst.commit(PREFIX, len) {
                 return self.pending = Some(TOO_LONG);
             }
         }
@@ -378,7 +378,7 @@ impl Vhost {
     fn send_frame(&mut self, frame: &Outgoing<'_>) -> Result<(), SendError> {
         let header = frame.header();
         self.check(&header, frame.frame_len())?;
-        if let Some(packet) = frame.packet_for(FRAMING) {
+        if let Some(packet) = frame.packet_for(PREFIX) {
             return self.push(packet.len(), |room| room.copy_from_slice(packet));
         }
         match &frame.0 {
@@ -517,8 +517,6 @@ const fn is_known(gso_type: GsoType) -> bool {
 
 /// What vhost-net knows to lie in front of a frame.
 const PREFIX: Prefix = Prefix { packet_info: false, net_header: HeaderLen::V1 };
-/// The same as bursts have it.
-const FRAMING: Framing = Framing::NET_HEADER;
 /// A frame that is longer than the burst allows.
 const TOO_LONG: RecvError = RecvError::Lost { errno: Errno::MSGSIZE.raw_os_error() };
 /// Room for the longest frame.
