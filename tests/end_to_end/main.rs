@@ -12,6 +12,7 @@ mod capture;
 mod churn;
 mod controller;
 mod demo;
+mod device;
 mod errors;
 mod run;
 mod taps;

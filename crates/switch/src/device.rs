@@ -177,6 +177,16 @@ pub(crate) fn link_state(link: &Link) -> PortState {
     if link.up && link.lower_up { PortState::LIVE } else { PortState::LINK_DOWN }
 }
 
+/// True for a device that stays and that nobody holds: it was made to be taken, as
+/// `tapswitch device create` and `ip tuntap add` do.
+fn is_prepared(namespace: &Namespace, name: &str) -> bool {
+    let link = Netlink::open(namespace).and_then(|mut netlink| netlink.link(name));
+    link.ok().and_then(|link| link.tun).is_some_and(|tun| {
+        let queues = tun.queues.unwrap_or(0) + tun.disabled_queues.unwrap_or(0);
+        tun.persistent && queues == 0
+    })
+}
+
 fn open_tap(
     spec: &PortSpec,
     namespace: &Namespace,
@@ -185,7 +195,9 @@ fn open_tap(
 ) -> Result<(Io, MacAddr, String), OpenPortError> {
     let port = || spec.to_string();
     let name = name.parse().map_err(|source| OpenPortError::Name { port: port(), source })?;
+    // With several queues, it must have been made for that.
     let config = tap::Config::new(name).queues(queues).multi_queue(true);
+    let config = config.follow_existing(is_prepared(namespace, spec.name()));
     let tap = namespace
         .enter(|| tap::Device::create(&config))
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?

@@ -12,26 +12,26 @@
 //!   (pidfd_getfd(2), Linux 5.6) tells exactly which one it is, and the header length, the send
 //!   buffer and the byte order besides.
 //!
-//! Nothing is changed by looking, and nobody is disturbed: a copied file shares the queue, but
-//! nothing is read from it, and it is closed at once.
+//! Nothing is changed by looking. A copied file shares the queue, but nothing is read from it, and
+//! it is closed at once; only a program that closes its device in that very moment sees it stay a
+//! little longer.
 //!
 //! Any user may look. What a user may not see is told in [`Inspection::unseen`].
 //!
 //! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue, header
 //! length and byte order of a device that nobody holds, and who holds a queue that is detached.
 
-mod borrow;
-mod calls;
+mod handle;
 mod process;
 
 use tapswitch_netlink::{
     Address, FeatureState, Link, LinkError, Namespace, Netlink, Qdisc, Survey, Sysfs, TunInfo,
-    survey,
+    TunKind, survey,
 };
 
-use crate::Offloads;
+use crate::{Flags, Kind, Offloads};
 
-pub use borrow::{BorrowedQueue, QueueState};
+pub use handle::{Handle, QueueState};
 pub use process::{Certainty, Holder};
 
 use process::Suspect;
@@ -52,13 +52,14 @@ pub struct Inspection {
 pub struct Inspected {
     /// Where it is: the label of a [`Namespace`].
     pub namespace: String,
+    /// Device and inode number of that namespace, which tell it from others.
+    pub namespace_id: (u64, u64),
     /// What every interface has.
     pub link: Link,
     /// What it is.
     pub tun: TunInfo,
-    /// Its flags (`IFF_*`, `include/uapi/linux/if_tun.h`), if sysfs may be read. Here 0x1000 means
-    /// that there is no packet information.
-    pub flags: Option<u32>,
+    /// Its flags, if sysfs may be read. [`Flags::NO_PI`] means here what it says.
+    pub flags: Option<Flags>,
     /// Its features; empty if they could not be read.
     pub features: Vec<FeatureState>,
     /// Its queueing disciplines, the root first.
@@ -76,7 +77,7 @@ pub struct Inspected {
     pub napi_defer_hard_irqs: Option<u64>,
     /// Frames that vhost-net may gather.
     pub rx_frames: Option<u32>,
-    /// Who holds it, by process and file descriptor.
+    /// Who holds it, the oldest process first, by number of the file descriptor.
     pub holders: Vec<Holder>,
 }
 
@@ -103,9 +104,10 @@ impl Inspected {
     }
 
     /// True for a device whose root is a real queueing discipline, in which packets may wait.
-    /// `None` when that is not known.
+    /// `None` for one that gets its discipline when it is switched on.
     pub fn has_queueing(&self) -> Option<bool> {
-        self.link.qdisc.as_ref().map(|kind| kind != "noqueue" && kind != "noop")
+        let kind = self.link.qdisc.as_deref().filter(|kind| *kind != "noop")?;
+        Some(kind != "noqueue")
     }
 
     /// Number of queues that programs hold attached. Of a device with one queue, rtnetlink tells
@@ -120,9 +122,17 @@ impl Inspected {
         self.queue_count() > 0 || self.tun.disabled_queues.unwrap_or(0) > 0
     }
 
-    /// True when `flag` (`IFF_*`) is known to be set.
-    pub fn has_flag(&self, flag: u32) -> bool {
-        self.flags.is_some_and(|flags| flags & flag != 0)
+    /// What it carries.
+    pub fn kind(&self) -> Kind {
+        match self.tun.kind {
+            TunKind::Tap => Kind::Tap,
+            TunKind::Tun => Kind::Tun,
+        }
+    }
+
+    /// True when `flag` is known to be set.
+    pub fn has_flag(&self, flag: Flags) -> bool {
+        self.flags.is_some_and(|flags| flags.contains(flag))
     }
 
     /// The processes among the holders that have opened the device for themselves, rather than
@@ -148,17 +158,14 @@ pub fn inspect() -> Inspection {
     let mut places = places(survey(), &mut found.unseen);
     places.extend(hidden_places(&places, &suspects));
     for place in &places {
-        match devices_in(&place.namespace, &mut found.unseen) {
+        match devices_in(place, &mut found.unseen) {
             Ok(devices) => found.devices.extend(devices),
             Err(error) => found.unseen.push(error.to_string()),
         }
     }
-    let where_is = |device: &Inspected| {
-        let place = places.iter().find(|place| place.namespace.label() == device.namespace);
-        place.map(|place| place.identity)
-    };
-    let candidates: Vec<_> =
-        (found.devices.iter()).map(|device| (device.link.name.clone(), where_is(device))).collect();
+    let candidates: Vec<_> = (found.devices.iter())
+        .map(|device| (device.link.name.clone(), device.namespace_id))
+        .collect();
     for suspect in suspects {
         for (index, holder) in suspect.holders(&candidates) {
             if let Some(device) = found.devices.get_mut(index) {
@@ -173,9 +180,8 @@ pub fn inspect() -> Inspection {
 ///
 /// # Errors
 /// When `/dev/net/tun` cannot be opened.
-pub fn known_flags() -> std::io::Result<u32> {
-    let fd = crate::ioctl::open_tun()?;
-    Ok(calls::features(&fd)?.into())
+pub fn known_flags() -> std::io::Result<Flags> {
+    Ok(crate::ioctl::features(crate::ioctl::open_tun()?)?)
 }
 
 /// A namespace and what tells it from others.
@@ -188,7 +194,7 @@ struct Place {
 fn places(survey: Survey, unseen: &mut Vec<String>) -> Vec<Place> {
     if survey.hidden_processes > 0 {
         unseen.push(format!(
-            "the namespaces of {} processes: not permitted; needs CAP_SYS_PTRACE, run as root",
+            "the namespaces of {} processes: not permitted; run as root, outside of any container",
             survey.hidden_processes
         ));
     }
@@ -216,10 +222,8 @@ fn hidden_places(known: &[Place], suspects: &[Suspect]) -> Vec<Place> {
     hidden
 }
 
-fn devices_in(
-    namespace: &Namespace,
-    unseen: &mut Vec<String>,
-) -> Result<Vec<Inspected>, LinkError> {
+fn devices_in(place: &Place, unseen: &mut Vec<String>) -> Result<Vec<Inspected>, LinkError> {
+    let Place { namespace, identity } = place;
     let mut netlink = Netlink::open(namespace)?;
     let links = netlink.links()?;
     if links.iter().all(|link| link.tun.is_none()) {
@@ -227,7 +231,12 @@ fn devices_in(
     }
     let sysfs = Sysfs::open(namespace).map_err(|error| unseen.push(error.to_string())).ok();
     let tuns = links.iter().filter(|link| link.tun.is_some());
-    Ok(tuns.map(|link| device(&mut netlink, sysfs.as_ref(), &links, link)).collect())
+    Ok(tuns
+        .map(|link| Inspected {
+            namespace_id: *identity,
+            ..device(&mut netlink, sysfs.as_ref(), &links, link)
+        })
+        .collect())
 }
 
 /// What one device is. It may be gone when it is asked about: then there is less to tell.
@@ -237,7 +246,7 @@ fn device(netlink: &mut Netlink, sysfs: Option<&Sysfs>, links: &[Link], link: &L
     Inspected {
         namespace: netlink.namespace().label().to_owned(),
         tun: link.tun.unwrap_or_default(),
-        flags: sysfs.and_then(|sysfs| sysfs.tun_flags(name).ok()),
+        flags: sysfs.and_then(|sysfs| flags(sysfs, name)),
         features: netlink.features(name).unwrap_or_default(),
         qdiscs: netlink.qdiscs(name).unwrap_or_default(),
         addresses: netlink.addresses(name).unwrap_or_default(),
@@ -246,9 +255,15 @@ fn device(netlink: &mut Netlink, sysfs: Option<&Sysfs>, links: &[Link], link: &L
         gro_flush_timeout_ns: sysfs.and_then(|sysfs| sysfs.gro_flush_timeout_ns(name).ok()),
         napi_defer_hard_irqs: sysfs.and_then(|sysfs| sysfs.napi_defer_hard_irqs(name).ok()),
         rx_frames: netlink.rx_frames(name).ok(),
-        holders: Vec::new(),
         link: link.clone(),
+        ..Inspected::default()
     }
+}
+
+/// Flags beyond those of this list are of a kernel that is not known yet.
+fn flags(sysfs: &Sysfs, name: &str) -> Option<Flags> {
+    let bits = sysfs.tun_flags(name).ok()? & u32::from(u16::MAX);
+    u16::try_from(bits).ok().map(Flags::from_bits_truncate)
 }
 
 /// The interfaces on top of `link` or of the bridge that it is a port of, with the number of tags
@@ -272,12 +287,14 @@ fn uppers(links: &[Link], link: &Link) -> Vec<(Link, u32)> {
 }
 
 /// The feature by which each offload shows. The two USO share one, and it takes both.
-const OFFLOADS: [(Offloads, &str); 5] = [
+const OFFLOADS: [(Offloads, &str); 7] = [
     (Offloads::CSUM, "tx-checksum-ip-generic"),
     (Offloads::TSO4, "tx-tcp-segmentation"),
     (Offloads::TSO6, "tx-tcp6-segmentation"),
     (Offloads::TSO_ECN, "tx-tcp-ecn-segmentation"),
     (Offloads::USO, "tx-udp-segmentation"),
+    (Offloads::UDP_TUNNEL, "tx-udp_tnl-segmentation"),
+    (Offloads::UDP_TUNNEL_CSUM, "tx-udp_tnl-csum-segmentation"),
 ];
 
 #[cfg(test)]

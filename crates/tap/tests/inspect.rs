@@ -4,8 +4,8 @@
 use std::num::NonZeroU16;
 
 use tapswitch_netlink::{Namespace, TunKind};
-use tapswitch_tap::Offloads;
-use tapswitch_tap::inspect::{BorrowedQueue, Certainty, Inspected, Inspection, inspect};
+use tapswitch_tap::inspect::{Certainty, Handle, Inspected, Inspection, inspect};
+use tapswitch_tap::{Flags, Kind, Offloads};
 
 mod common;
 use common::{Host, LINUX_7_3, can_tap, config, unique};
@@ -22,7 +22,8 @@ fn a_device_is_found_with_its_settings_and_its_holder() {
     host.netlink.add_address("seen0", "10.0.0.1".parse().unwrap(), 24).unwrap();
     let seen = find(&inspect(), &host, "seen0");
     assert_eq!((seen.tun.kind, seen.tun.net_header), (TunKind::Tap, true));
-    assert_eq!(seen.flags, Some(0x5002));
+    assert_eq!(seen.flags, Some(Flags::TAP | Flags::NO_PI | Flags::VNET_HDR));
+    assert_eq!(seen.kind(), Kind::Tap);
     assert_eq!(seen.offloads(), Some(offloads));
     assert_eq!((seen.link.mtu, seen.queue_count()), (1400, 1));
     assert_eq!(seen.addresses[0].to_string(), "10.0.0.1/24");
@@ -97,16 +98,16 @@ fn offloads_of_a_borrowed_queue_are_those_of_the_device() {
     let host = Host::new();
     let tap = host.create(&config("lent0"));
     let holder = find(&inspect(), &host, "lent0").holders.remove(0);
-    let queue = BorrowedQueue::borrow(holder.pid, holder.fd).unwrap();
+    let queue = Handle::borrow(holder.pid, holder.fd).unwrap();
     assert_eq!(queue.name().unwrap(), "lent0");
     assert!(queue.namespace("there").unwrap().is_same(&host.namespace).unwrap());
-    queue.set_offloads(Offloads::empty()).unwrap();
+    assert_eq!(queue.set_offloads(Offloads::empty()).unwrap(), Offloads::empty());
     assert_eq!(find(&inspect(), &host, "lent0").offloads(), Some(Offloads::empty()));
     drop(queue);
     assert!(tap.current_name().is_ok(), "the holder has it still");
-    assert!(BorrowedQueue::borrow(std::process::id(), 4096).is_err());
-    assert!(BorrowedQueue::borrow(0, 0).is_err());
-    assert!(BorrowedQueue::borrow(u32::MAX, 0).is_err());
+    assert!(Handle::borrow(std::process::id(), 4096).is_err());
+    assert!(Handle::borrow(0, 0).is_err());
+    assert!(Handle::borrow(u32::MAX, 0).is_err());
 }
 
 #[test]

@@ -14,6 +14,8 @@ use tracing::level_filters::LevelFilter;
 
 use crate::bench::{EchoArgs, PartArgs};
 
+pub(crate) mod device;
+
 /// A virtual switch with virtual TAPs: it forwards packet trains whole between tap devices and
 /// interfaces, and copies chosen flows to monitors without touching the original.
 #[derive(Debug, Parser)]
@@ -43,6 +45,8 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Write what comes in on an interface to a pcapng file, trains cut into packets.
     Capture(CaptureArgs),
+    /// List, make, change and examine tun and tap devices, whoever has made them.
+    Device(device::DeviceArgs),
     /// Measure.
     Bench(BenchArgs),
 }
@@ -107,7 +111,7 @@ pub(crate) struct SwitchArgs {
     /// (go on by the rules).
     #[arg(long, value_name = "MODE", default_value = "standalone")]
     pub(crate) fail_mode: FailMode,
-    /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,mtu=M]` for a new tap device or
+    /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,mtu=M]` for a tap device or
     /// `NUMBER=netdev:IFNAME[,netns=NS][,mtu=M]` for an interface that is there; NUMBER may be
     /// "local"; may be given several times.
     #[arg(long, value_name = "PORT")]

@@ -1,7 +1,8 @@
 //! `tapswitch`: a virtual switch with virtual TAPs.
 //!
-//! One program: the switch, its controller, the tools that ask and command them, a demonstration
-//! and the benchmarks. What each does is in its module; this file only picks one.
+//! One program: the switch, its controller, the tools that ask and command them, a tool for tap
+//! devices, a demonstration and the benchmarks. What each does is in its module; this file only
+//! picks one.
 //!
 //! Exit codes: 0 for success, 1 when a command failed or a check did not hold, 2 for a command line
 //! that makes no sense.
@@ -12,6 +13,7 @@ mod cli;
 mod config;
 mod daemon;
 mod demo;
+mod device;
 mod hosts;
 mod iperf;
 mod management;
@@ -48,6 +50,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Policy(args) => policy::main(args)?,
         Command::Show(args) => show::main(&args)?,
         Command::Capture(args) => capture::main(args)?,
+        Command::Device(args) => return device::main(args),
         Command::Bench(args) => bench::main(args)?,
     }
     Ok(ExitCode::SUCCESS)

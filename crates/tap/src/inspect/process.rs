@@ -10,9 +10,11 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use rustix::fs::{major, minor};
+use rustix::io::Errno;
 use tapswitch_netlink::Namespace;
 
-use super::{BorrowedQueue, QueueState};
+use super::handle::is_same_file;
+use super::{Handle, QueueState};
 
 /// An open file of a process that is a queue of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,10 +65,7 @@ impl Suspect {
 
     /// The devices among `candidates`, told by name and namespace, that this is a holder of: the
     /// index of each, and the holder.
-    pub(super) fn holders(
-        self,
-        candidates: &[(String, Option<(u64, u64)>)],
-    ) -> Vec<(usize, Holder)> {
+    pub(super) fn holders(self, candidates: &[(String, (u64, u64))]) -> Vec<(usize, Holder)> {
         let place = self.namespace.as_ref().and_then(|namespace| namespace.identity().ok());
         let indexes = matching(&self.device, place, candidates);
         let certainty = match (place, indexes.len()) {
@@ -82,15 +81,16 @@ impl Suspect {
 fn matching(
     name: &str,
     place: Option<(u64, u64)>,
-    candidates: &[(String, Option<(u64, u64)>)],
+    candidates: &[(String, (u64, u64))],
 ) -> Vec<usize> {
-    let is_it = |(other, other_place): &(String, Option<(u64, u64)>)| {
-        other == name && (place.is_none() || *other_place == place)
+    let is_it = |(other, other_place): &(String, (u64, u64))| {
+        other == name && place.is_none_or(|place| place == *other_place)
     };
     (0..).zip(candidates).filter(|(_, it)| is_it(it)).map(|(index, _)| index).collect()
 }
 
-/// All open files that are queues, by process and number.
+/// All open files that are queues, by the age of the process, the oldest first, so that who hands a
+/// file on stands before who gets it; then by number.
 pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
     let mut found = Vec::new();
     let mut files = Files::default();
@@ -108,9 +108,13 @@ pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
     }
     if hidden > 0 {
         unseen.push(format!(
-            "what {hidden} processes hold: not permitted; needs CAP_SYS_PTRACE, run as root"
+            "what {hidden} processes hold: not permitted; run as root, outside of any container"
         ));
     }
+    found.sort_by_key(|suspect: &Suspect| {
+        let Holder { started, pid, fd, .. } = suspect.holder;
+        (started, pid, fd)
+    });
     found
 }
 
@@ -143,33 +147,38 @@ fn suspect(pid: u32, fd: u32, files: &mut Files) -> Option<Suspect> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     holder.started = start_time(&stat).unwrap_or_default();
     let mut namespace = None;
-    if let Some(queue) = borrow(pid, holder.fd, &device) {
-        holder.queue = queue.state().ok();
-        namespace = queue.namespace(&format!("of {device} of process {pid}")).ok();
-        holder.file = files.number(queue);
+    match Handle::borrow(pid, holder.fd) {
+        Ok(queue) if queue.name().is_ok_and(|name| name == device) => {
+            holder.queue = queue.state().ok();
+            namespace = queue.namespace(&format!("of {device} of process {pid}")).ok();
+            holder.file = files.number((pid, holder.fd));
+        }
+        // Closed, replaced or renamed meanwhile; the process may have become another program.
+        Ok(_) => return None,
+        Err(cause) if is_gone(&cause) => return None,
+        // May not be had.
+        Err(_) => {}
     }
     Some(Suspect { holder, device, namespace })
 }
 
-/// The file itself, if it may be had and is still what it was.
-fn borrow(pid: u32, fd: i32, device: &str) -> Option<BorrowedQueue> {
-    let queue = BorrowedQueue::borrow(pid, fd).ok()?;
-    queue.name().is_ok_and(|name| name == device).then_some(queue)
+fn is_gone(cause: &io::Error) -> bool {
+    matches!(Errno::from_io_error(cause), Some(Errno::SRCH | Errno::BADF))
 }
 
-/// Open files that were seen, to know them again.
+/// Open files that were seen, each by the first process and number that has it.
 #[derive(Debug, Default)]
-struct Files(Vec<BorrowedQueue>);
+struct Files(Vec<(u32, i32)>);
 
 impl Files {
-    fn number(&mut self, queue: BorrowedQueue) -> Option<usize> {
-        for (number, other) in self.0.iter().enumerate() {
-            if other.is_same_file(&queue)? {
-                return Some(number);
-            }
-        }
-        self.0.push(queue);
-        Some(self.0.len() - 1)
+    /// A number for the file, the same as before if it is known. Files that are gone are no match.
+    fn number(&mut self, file: (u32, i32)) -> Option<usize> {
+        is_same_file(file, file)?;
+        let known = self.0.iter().position(|&other| is_same_file(file, other) == Some(true));
+        Some(known.unwrap_or_else(|| {
+            self.0.push(file);
+            self.0.len() - 1
+        }))
     }
 }
 
@@ -213,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_name_in_several_namespaces_belongs_to_one_if_that_is_known() {
-        let candidates = [("tap0".to_owned(), Some((0, 1))), ("tap0".to_owned(), Some((0, 2)))];
+        let candidates = [("tap0".to_owned(), (0, 1)), ("tap0".to_owned(), (0, 2))];
         assert_eq!(matching("tap0", Some((0, 2)), &candidates), [1]);
         assert_eq!(matching("tap0", None, &candidates), [0, 1]);
         assert_eq!(matching("tap0", Some((0, 3)), &candidates), [0; 0]);

@@ -1,0 +1,376 @@
+//! The arguments of `tapswitch device`.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+use tapswitch_netlink::QdiscSpec;
+use tapswitch_tap::{DeviceName, Kind, MacAddr, Offloads};
+
+use crate::device::users::{Group, User};
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceArgs {
+    #[command(subcommand)]
+    pub(crate) command: DeviceCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum DeviceCommand {
+    /// List the tun and tap devices of all namespaces, and the programs that hold them.
+    List(DeviceListArgs),
+    /// Show all that is known of one device.
+    Show(DeviceNameArgs),
+    /// Make a device that stays until it is deleted.
+    Create(Box<DeviceCreateArgs>),
+    /// Delete a device.
+    Delete(DeviceDeleteArgs),
+    /// Change settings of a device.
+    Set(Box<DeviceSetArgs>),
+    /// Say what is wrong with one device or all, with the commands that mend it. Exit code 1 when
+    /// there is more to say than hints.
+    Doctor(DeviceDoctorArgs),
+}
+
+/// Where the device is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlaceArgs {
+    /// Namespace of the device: a name of `ip netns`, or a path such as /proc/PID/ns/net.
+    #[arg(long, value_name = "NS")]
+    pub(crate) netns: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceListArgs {
+    /// Only those of this namespace: a name of `ip netns`, or a path such as /proc/PID/ns/net.
+    #[arg(long, value_name = "NS")]
+    pub(crate) netns: Option<String>,
+    /// Print JSON for scripts instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceNameArgs {
+    /// Name of the device.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Print JSON for scripts instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceDoctorArgs {
+    /// Name of the device; all of all namespaces when not given.
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Print JSON for scripts instead of lines.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceDeleteArgs {
+    /// Name of the device.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Delete it also while a program holds it.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceCreateArgs {
+    /// Name of the device.
+    pub(crate) name: DeviceName,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// What it carries: tap for Ethernet frames, tun for IP packets.
+    #[arg(long, value_name = "KIND", default_value = "tap")]
+    pub(crate) kind: KindArg,
+    /// Let several files attach, each a queue.
+    #[arg(long)]
+    pub(crate) multi_queue: bool,
+    #[command(flatten)]
+    pub(crate) flags: FlagArgs,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceSetArgs {
+    /// Name of the device.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) flags: FlagArgs,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+    /// Let the device stay when its last program closes it, or go.
+    #[arg(long, value_name = "on|off")]
+    pub(crate) persistent: Option<Switch>,
+    /// Tell the network stack that there is a carrier, or none. A program must hold the device.
+    #[arg(long, value_name = "on|off")]
+    pub(crate) carrier: Option<Switch>,
+    /// Address to take away; may be given several times.
+    #[arg(long, value_name = "IP/LEN")]
+    pub(crate) delete_address: Vec<AddressArg>,
+    /// Let more offloads be left to a program that has not asked for them. It must read the
+    /// network header.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Flags that the program decides that opens the device first; they can be changed while nobody
+/// holds it.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct FlagArgs {
+    /// A virtio network header in front of each frame; on for a new device.
+    #[arg(long, value_name = "on|off")]
+    pub(crate) vnet_hdr: Option<Switch>,
+    /// Four bytes of packet information in front of each frame.
+    #[arg(long, value_name = "on|off")]
+    pub(crate) pi: Option<Switch>,
+    /// What is written passes through NAPI, and GRO when --gro-flush-timeout is set too.
+    #[arg(long, value_name = "on|off")]
+    pub(crate) napi: Option<Switch>,
+    /// A full ring stops the qdisc instead of dropping (Linux 7.3).
+    #[arg(long, value_name = "on|off")]
+    pub(crate) backpressure: Option<Switch>,
+}
+
+/// What may be set when a device is made and later.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct SettingArgs {
+    /// User who may open it without privilege: name or number.
+    #[arg(long, value_name = "USER")]
+    pub(crate) owner: Option<User>,
+    /// Group whose members may open it without privilege: name or number.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<Group>,
+    /// What may be left undone in frames that are read from it: all, none, or some of csum, tso4,
+    /// tso6, tso, ecn, uso, separated by commas.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) offloads: Option<OffloadsArg>,
+    /// Feature by the kernel's name (`ethtool -k`); may be given several times.
+    #[arg(long, value_name = "NAME=on|off")]
+    pub(crate) feature: Vec<FeatureArg>,
+    /// MAC address.
+    #[arg(long, value_name = "MAC")]
+    pub(crate) mac: Option<MacAddr>,
+    /// Largest payload of a frame in bytes.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) mtu: Option<u32>,
+    /// Frames that each queue's ring holds.
+    #[arg(long, value_name = "N")]
+    pub(crate) txqueuelen: Option<u32>,
+    /// Root queueing discipline: pfifo_fast, fq_codel, noqueue, ..., or default for the kernel's.
+    #[arg(long, value_name = "KIND[,limit=N]")]
+    pub(crate) qdisc: Option<QdiscArg>,
+    /// Address with the length of its prefix; may be given several times.
+    #[arg(long, value_name = "IP/LEN")]
+    pub(crate) address: Vec<AddressArg>,
+    /// For how long GRO may gather packets, in nanoseconds; with --napi.
+    #[arg(long, value_name = "NS")]
+    pub(crate) gro_flush_timeout: Option<u64>,
+    /// How often NAPI polls again before it gives up; with --gro-flush-timeout.
+    #[arg(long, value_name = "N")]
+    pub(crate) napi_defer_hard_irqs: Option<u32>,
+    /// Frames that vhost-net may gather, 0 to 64.
+    #[arg(long, value_name = "N")]
+    pub(crate) rx_frames: Option<u32>,
+    /// Switch it on.
+    #[arg(long)]
+    pub(crate) up: bool,
+    /// Switch it off.
+    #[arg(long, conflicts_with = "up")]
+    pub(crate) down: bool,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+impl Switch {
+    pub(crate) fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
+
+/// What a device carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KindArg {
+    /// Ethernet frames.
+    Tap,
+    /// IP packets.
+    Tun,
+}
+
+impl From<KindArg> for Kind {
+    fn from(kind: KindArg) -> Self {
+        match kind {
+            KindArg::Tap => Self::Tap,
+            KindArg::Tun => Self::Tun,
+        }
+    }
+}
+
+/// A set of offloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OffloadsArg(pub(crate) Offloads);
+
+impl FromStr for OffloadsArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let one = |word| match word {
+            "all" => Ok(Offloads::PLAIN),
+            "none" => Ok(Offloads::empty()),
+            "csum" => Ok(Offloads::CSUM),
+            "tso" => Ok(Offloads::TSO),
+            "tso4" => Ok(Offloads::TSO4),
+            "tso6" => Ok(Offloads::TSO6),
+            "ecn" => Ok(Offloads::TSO_ECN),
+            "uso" => Ok(Offloads::USO),
+            other => Err(format!(
+                "'{other}' is no offload; expected all, none, or some of csum, tso, tso4, tso6, \
+                 ecn, uso"
+            )),
+        };
+        let words = text.split(',').map(one);
+        let set = words.collect::<Result<Vec<_>, _>>()?.into_iter().collect::<Offloads>();
+        if !set.is_empty() && !set.contains(Offloads::CSUM) {
+            return Err("all offloads need csum; add it".to_owned());
+        }
+        if set.contains(Offloads::TSO_ECN) && !set.intersects(Offloads::TSO) {
+            return Err("ecn needs tso4 or tso6; add one".to_owned());
+        }
+        Ok(Self(set))
+    }
+}
+
+/// A feature and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FeatureArg {
+    pub(crate) name: String,
+    pub(crate) on: bool,
+}
+
+impl FromStr for FeatureArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, state @ ("on" | "off"))) if !name.is_empty() => {
+                Ok(Self { name: name.to_owned(), on: state == "on" })
+            }
+            _ => Err(format!("'{text}': expected NAME=on or NAME=off")),
+        }
+    }
+}
+
+/// A queueing discipline, or the kernel's default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QdiscArg(pub(crate) Option<QdiscSpec>);
+
+impl FromStr for QdiscArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, limit) = match text.split_once(',') {
+            Some((kind, option)) => (kind, Some(option)),
+            None => (text, None),
+        };
+        if kind.is_empty() || kind == "default" && limit.is_some() {
+            return Err(format!("'{text}': expected KIND, KIND,limit=N or default"));
+        }
+        let spec = QdiscSpec::new(kind);
+        let spec =
+            match limit.map(|option| option.strip_prefix("limit=").unwrap_or("")) {
+                None => spec,
+                Some(limit) => spec.limit(limit.parse().map_err(|_| {
+                    format!("'{text}': expected limit= and a number behind the comma")
+                })?),
+            };
+        Ok(Self((kind != "default").then_some(spec)))
+    }
+}
+
+/// An address and its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AddressArg {
+    pub(crate) ip: IpAddr,
+    pub(crate) prefix_len: u8,
+}
+
+impl FromStr for AddressArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = || {
+            let (ip, len) = text.split_once('/')?;
+            let ip: IpAddr = ip.parse().ok()?;
+            let prefix_len = len.parse().ok()?;
+            let most = if ip.is_ipv4() { 32 } else { 128 };
+            (prefix_len <= most).then_some(Self { ip, prefix_len })
+        };
+        parsed().ok_or_else(|| {
+            format!("'{text}': expected an address and the length of its prefix, as 10.0.0.1/24")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offloads_are_named_and_checked() {
+        let parse = |text: &str| text.parse::<OffloadsArg>().map(|set| set.0);
+        assert_eq!(parse("none"), Ok(Offloads::empty()));
+        assert_eq!(parse("csum,tso4"), Ok(Offloads::CSUM | Offloads::TSO4));
+        assert!(parse("all").unwrap().contains(Offloads::USO));
+        for (text, word) in
+            [("tso", "csum"), ("csum,ecn", "tso4"), ("csum,lro", "'lro'"), ("", "''")]
+        {
+            assert!(parse(text).unwrap_err().contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_qdisc_may_have_a_limit() {
+        let parse = |text: &str| text.parse::<QdiscArg>().map(|qdisc| qdisc.0);
+        assert_eq!(parse("pfifo,limit=7"), Ok(Some(QdiscSpec::new("pfifo").limit(7))));
+        assert_eq!(parse("noqueue"), Ok(Some(QdiscSpec::new("noqueue"))));
+        assert_eq!(parse("default"), Ok(None));
+        for text in ["", "pfifo,7", "pfifo,limit=x", "default,limit=1"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_a_prefix_that_fits() {
+        assert!("10.0.0.1/24".parse::<AddressArg>().is_ok());
+        assert!("fd00::1/128".parse::<AddressArg>().is_ok());
+        for text in ["10.0.0.1", "10.0.0.1/33", "10.0.0/8", "/24", "fd00::1/129"] {
+            assert!(text.parse::<AddressArg>().unwrap_err().contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_feature_is_on_or_off() {
+        let feature = "rx-gro-list=off".parse::<FeatureArg>().unwrap();
+        assert_eq!((feature.name.as_str(), feature.on), ("rx-gro-list", false));
+        for text in ["rx-gro-list", "=on", "rx-gro-list=yes"] {
+            assert!(text.parse::<FeatureArg>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `tapswitch device create`.
+//!
+//! The device is made persistent when all else is done. Until then it lives by this program's file,
+//! so that whatever fails, or kills it, leaves nothing behind.
+
+use tapswitch_netlink::Namespace;
+use tapswitch_tap::{Config, Device, HeaderLen, Offloads, Wish};
+
+use super::change::apply;
+use super::{Failure, namespace};
+use crate::cli::device::{DeviceCreateArgs, Switch};
+
+pub(super) fn main(args: &DeviceCreateArgs) -> Result<(), Failure> {
+    let namespace = namespace(args.place.netns.as_deref())?;
+    args.flags.check(args.name.as_str())?;
+    let config = config(args);
+    let device = namespace.enter(|| Device::create(&config))??;
+    finish(&device, &namespace, args)
+}
+
+fn finish(device: &Device, namespace: &Namespace, args: &DeviceCreateArgs) -> Result<(), Failure> {
+    apply(namespace, device.name().as_str(), &args.settings)?;
+    Ok(device.set_persistent(true)?)
+}
+
+fn config(args: &DeviceCreateArgs) -> Config {
+    let (flags, settings) = (&args.flags, &args.settings);
+    let has_header = flags.vnet_hdr.is_none_or(Switch::is_on);
+    let is_on = |switch: Option<Switch>| switch.is_some_and(Switch::is_on);
+    let wish = if is_on(flags.backpressure) { Wish::Required } else { Wish::Off };
+    let mut config = Config::new(args.name.clone())
+        .kind(args.kind.into())
+        .multi_queue(args.multi_queue)
+        // The length that a program finds which does not set it.
+        .net_header(if has_header { HeaderLen::Legacy } else { HeaderLen::None })
+        .packet_info(is_on(flags.pi))
+        .napi(is_on(flags.napi))
+        .backpressure(wish)
+        // Its program says what it can take; what is set here would stay.
+        .offloads(settings.offloads.map_or(Offloads::empty(), |it| it.0));
+    if let Some(owner) = settings.owner {
+        config = config.owner(owner.0);
+    }
+    if let Some(group) = settings.group {
+        config = config.group(group.0);
+    }
+    config
+}

@@ -1,0 +1,133 @@
+//! What a rule says, and what it says it about.
+
+use std::fmt;
+
+use serde::Serialize;
+use tapswitch_tap::Flags;
+use tapswitch_tap::inspect::{Holder, Inspected};
+
+use crate::device::machine::Machine;
+
+/// Something to say about a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) device: String,
+    pub(super) namespace: String,
+    /// Name of the rule, for scripts.
+    pub(super) rule: &'static str,
+    /// What is the case, and what comes of it.
+    pub(super) text: String,
+    /// The command that mends it. None when only the program that holds the device can.
+    pub(super) mend: Option<String>,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Severity {
+    /// It works, and may work better. Not counted as wrong.
+    Hint,
+    /// It works badly, or breaks some programs.
+    Warning,
+    /// Frames are lost or mangled.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Hint => "hint",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { severity, device, rule, text, mend, .. } = self;
+        write!(f, "{severity:<7}  {device}  {rule}: {text}")?;
+        match mend {
+            Some(command) => write!(f, "; mend: {command}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a rule looks at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject<'a> {
+    pub(super) device: &'a Inspected,
+    pub(super) machine: &'a Machine,
+}
+
+/// A rule: says something or nothing.
+pub(super) type Rule = fn(&Subject<'_>) -> Option<Finding>;
+
+impl Subject<'_> {
+    /// The finding, with the command that mends it.
+    pub(super) fn finding(
+        &self,
+        severity: Severity,
+        rule: &'static str,
+        text: impl Into<String>,
+        mend: Option<String>,
+    ) -> Finding {
+        Finding {
+            severity,
+            device: self.device.link.name.clone(),
+            namespace: self.device.namespace.clone(),
+            rule,
+            text: text.into(),
+            mend,
+        }
+    }
+
+    /// `tapswitch device set NAME` with these arguments. `None` for a device in a namespace that
+    /// no name and no path leads to.
+    pub(super) fn set(&self, arguments: &str) -> Option<String> {
+        self.command("set", arguments)
+    }
+
+    /// `tapswitch device COMMAND NAME` with these arguments.
+    pub(super) fn command(&self, command: &str, arguments: &str) -> Option<String> {
+        let name = &self.device.link.name;
+        let place = self.place()?;
+        let gap = if arguments.is_empty() { "" } else { " " };
+        Some(format!("tapswitch device {command} {name}{place}{gap}{arguments}"))
+    }
+
+    /// The option that says where the device is.
+    fn place(&self) -> Option<String> {
+        match self.device.namespace.as_str() {
+            "(current)" => Some(String::new()),
+            label if label.contains(' ') => None,
+            label => Some(format!(" --netns {label}")),
+        }
+    }
+
+    /// True while a program holds the device.
+    pub(super) fn is_held(&self) -> bool {
+        self.device.is_held()
+    }
+
+    /// True when the device is known to have `flag`.
+    pub(super) fn has_flag(&self, flag: Flags) -> bool {
+        self.device.has_flag(flag)
+    }
+
+    /// Those who hold it, in words.
+    pub(super) fn holders(&self) -> String {
+        names(&self.device.owners())
+    }
+}
+
+/// Programs and their numbers.
+pub(super) fn names(holders: &[&Holder]) -> String {
+    if holders.is_empty() {
+        return "a program that cannot be seen".to_owned();
+    }
+    let texts: Vec<_> = holders.iter().map(|it| format!("{} ({})", it.command, it.pid)).collect();
+    texts.join(", ")
+}

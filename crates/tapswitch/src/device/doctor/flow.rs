@@ -1,0 +1,133 @@
+//! Rules about queues: how many, how long, what happens when they are full.
+
+use tapswitch_tap::Kind;
+
+use super::finding::{Finding, Rule, Severity, Subject};
+use crate::device::view::{Backpressure, backpressure};
+use crate::table::grouped;
+
+pub(super) const RULES: &[Rule] = &[
+    no_queue_length,
+    drops,
+    one_queue,
+    default_steering,
+    no_qdisc,
+    backpressure_unused,
+    no_backpressure,
+];
+
+/// A ring without room drops every frame.
+fn no_queue_length(it: &Subject<'_>) -> Option<Finding> {
+    if it.device.link.txqueuelen > 0 {
+        return None;
+    }
+    let text = "the queue length is 0: the ring holds nothing, and every frame to the program is \
+                dropped";
+    let mend = it.set(&format!("--txqueuelen {}", default_length(it)));
+    Some(it.finding(Severity::Error, "no-queue-length", text, mend))
+}
+
+/// Frames were lost, and the ring is shorter than usual: that mends itself by a longer one. If it
+/// is not, the program is too slow, and only back-pressure helps.
+fn drops(it: &Subject<'_>) -> Option<Finding> {
+    let (stats, length) = (it.device.link.stats, it.device.link.txqueuelen);
+    let is_in_force = backpressure(it.device, it.machine) == Backpressure::InForce;
+    if stats.tx_dropped == 0 || !it.is_held() || length == 0 || is_in_force {
+        return None;
+    }
+    let dropped = grouped(stats.tx_dropped);
+    let usual = default_length(it);
+    if length < usual {
+        let text = format!(
+            "{dropped} frames to the program were dropped, and the ring holds {length}, fewer than \
+             the usual {usual}"
+        );
+        let mend = it.set(&format!("--txqueuelen {usual}"));
+        return Some(it.finding(Severity::Warning, "short-queue", text, mend));
+    }
+    let text = format!(
+        "{dropped} frames to the program were dropped since the device was made, with room for \
+         {length}: it read too late, was not there, or a filter refused them"
+    );
+    let mend = it.set(&format!("--txqueuelen {}", length.saturating_mul(2)));
+    Some(it.finding(Severity::Hint, "frames-dropped", text, mend))
+}
+
+/// What the driver sets when a device is made.
+fn default_length(it: &Subject<'_>) -> u32 {
+    match it.device.kind() {
+        Kind::Tap => 1000,
+        Kind::Tun => 500,
+    }
+}
+
+/// One queue is read by one core at a time.
+fn one_queue(it: &Subject<'_>) -> Option<Finding> {
+    let cores = it.machine.cores;
+    if !it.is_held() || it.device.queue_count() != 1 || cores < 2 {
+        return None;
+    }
+    let text = format!("one queue on a machine with {cores} cores: one core reads all frames");
+    if it.device.tun.multi_queue {
+        let text = format!("{text}; {} may attach more queues", it.holders());
+        return Some(it.finding(Severity::Hint, "one-queue", text, None));
+    }
+    let text = format!("{text}; only a device that is made anew can have more");
+    let delete = it.command("delete", "--force");
+    let create = it.command("create", "--multi-queue");
+    let mend = delete.zip(create).map(|(delete, create)| format!("{delete} && {create}"));
+    Some(it.finding(Severity::Hint, "one-queue", text, mend))
+}
+
+/// Which program steers cannot be read, so this may be said in vain.
+fn default_steering(it: &Subject<'_>) -> Option<Finding> {
+    let queues = it.device.queue_count();
+    if queues < 2 {
+        return None;
+    }
+    let text = format!(
+        "{queues} queues: without a steering program (TUNSETSTEERINGEBPF; whether there is one \
+         cannot be seen) a flow moves to the queue on which it was last written, and each write \
+         costs a hash of its headers"
+    );
+    Some(it.finding(Severity::Hint, "default-steering", text, None))
+}
+
+/// Back-pressure stops a queueing discipline. Where there is none, nothing is stopped.
+fn no_qdisc(it: &Subject<'_>) -> Option<Finding> {
+    if backpressure(it.device, it.machine) != Backpressure::NoQueueing {
+        return None;
+    }
+    let text = "IFF_BACKPRESSURE has no effect: there is no qdisc in which packets could wait";
+    Some(it.finding(Severity::Warning, "no-qdisc", text, it.set("--qdisc pfifo_fast")))
+}
+
+/// The kernel has it, the device does not use it.
+fn backpressure_unused(it: &Subject<'_>) -> Option<Finding> {
+    let is_off = backpressure(it.device, it.machine) == Backpressure::Off;
+    if !is_off || it.machine.backpressure != Some(true) {
+        return None;
+    }
+    let text = "back-pressure is off: what does not fit into the ring is dropped instead of \
+                waiting in the qdisc";
+    if it.is_held() {
+        let text =
+            format!("{text}; {} may ask for IFF_BACKPRESSURE when it opens it", it.holders());
+        return Some(it.finding(Severity::Hint, "no-backpressure", text, None));
+    }
+    let mend = it.set("--backpressure on");
+    Some(it.finding(Severity::Hint, "no-backpressure", text, mend))
+}
+
+/// Only worth a word where it would help.
+fn no_backpressure(it: &Subject<'_>) -> Option<Finding> {
+    if it.machine.backpressure != Some(false) || it.device.link.stats.tx_dropped == 0 {
+        return None;
+    }
+    let (major, minor) = it.machine.kernel;
+    let text = format!(
+        "this kernel ({major}.{minor}) has no IFF_BACKPRESSURE: what does not fit into the ring is \
+         dropped; Linux 7.3 and later can let it wait"
+    );
+    Some(it.finding(Severity::Hint, "no-backpressure", text, None))
+}

@@ -1,0 +1,113 @@
+//! Rules about the state of a device and its programs.
+
+use tapswitch_netlink::Link;
+
+use super::finding::{Finding, Rule, Severity, Subject, names};
+
+pub(super) const RULES: &[Rule] =
+    &[down, no_carrier, unread, foreign_queue, detached_queues, tag_mtu, send_buffer, open_to_all];
+
+/// A program that writes to an interface that is down gets `EIO`.
+fn down(it: &Subject<'_>) -> Option<Finding> {
+    if it.device.link.up || !it.is_held() {
+        return None;
+    }
+    let who = it.holders();
+    let text = format!("the interface is down: {who} gets EIO for each write and reads nothing");
+    Some(it.finding(Severity::Warning, "down", text, it.set("--up")))
+}
+
+/// A program is there, but says that it is not (`IFF_NO_CARRIER`, `TUNSETCARRIER`).
+fn no_carrier(it: &Subject<'_>) -> Option<Finding> {
+    let link = &it.device.link;
+    if !link.up || link.carrier != Some(false) || it.device.queue_count() == 0 {
+        return None;
+    }
+    let who = it.holders();
+    let text = format!("{who} holds it, but it has no carrier: nothing is sent to it");
+    Some(it.finding(Severity::Warning, "no-carrier", text, it.set("--carrier on")))
+}
+
+/// Up, and nobody there.
+fn unread(it: &Subject<'_>) -> Option<Finding> {
+    if !it.device.link.up || it.is_held() {
+        return None;
+    }
+    let text = "it is up, but no program holds it: what is sent to it is dropped";
+    Some(it.finding(Severity::Hint, "unread", text, it.set("--down")))
+}
+
+/// A multi-queue device can be joined by anybody who may open it, and whoever joins gets a share
+/// of the frames.
+fn foreign_queue(it: &Subject<'_>) -> Option<Finding> {
+    let owners = it.device.owners();
+    let [_, _, ..] = owners.as_slice() else { return None };
+    let newest = owners.iter().max_by_key(|owner| owner.started)?;
+    let text = format!(
+        "several programs have opened queues of it, and each gets a share of the frames: {}; the \
+         newest is {}",
+        names(&owners),
+        newest.pid
+    );
+    let mend = Some(format!("kill {}", newest.pid));
+    Some(it.finding(Severity::Warning, "foreign-queue", text, mend))
+}
+
+/// A detached queue reads nothing, but may write.
+fn detached_queues(it: &Subject<'_>) -> Option<Finding> {
+    let detached = it.device.tun.disabled_queues.filter(|&count| count > 0)?;
+    let text = format!(
+        "{detached} queues are open and detached (TUNSETQUEUE): they read nothing until their \
+         program attaches them again"
+    );
+    Some(it.finding(Severity::Hint, "detached-queues", text, None))
+}
+
+/// The MTU leaves room for one tag; frames with more are too long for bridges and forwarding
+/// (`is_skb_forwardable` in the kernel's `net/core/dev.c`).
+fn tag_mtu(it: &Subject<'_>) -> Option<Finding> {
+    let need = |(upper, tags): &(Link, u32)| {
+        (upper.mtu.saturating_add(TAG_LEN * tags.saturating_sub(1)), upper.name.clone(), *tags)
+    };
+    let (need, upper, tags) = it.device.uppers.iter().map(need).max()?;
+    let mtu = it.device.link.mtu;
+    if mtu >= need {
+        return None;
+    }
+    let text = format!(
+        "full-size frames of {upper} bear {tags} tags and need an MTU of {need} here, which is \
+         {mtu}: bridges drop them"
+    );
+    Some(it.finding(Severity::Warning, "tag-mtu", text, it.set(&format!("--mtu {need}"))))
+}
+
+/// With a limit of its send buffer, a program pays for each frame that it writes.
+fn send_buffer(it: &Subject<'_>) -> Option<Finding> {
+    let limited = it
+        .device
+        .holders
+        .iter()
+        .find(|holder| holder.queue.is_some_and(|queue| queue.send_buffer_len < UNLIMITED))?;
+    let len = limited.queue?.send_buffer_len;
+    let text = format!(
+        "{} ({}) has a send buffer of {len} bytes (TUNSETSNDBUF): each frame that it writes is \
+         copied into memory of its own, 10 to 14 % dearer",
+        limited.command, limited.pid
+    );
+    Some(it.finding(Severity::Hint, "send-buffer", text, None))
+}
+
+/// The kernel asks for privilege only where an owner or a group was set.
+fn open_to_all(it: &Subject<'_>) -> Option<Finding> {
+    let tun = &it.device.tun;
+    if !tun.persistent || tun.owner.is_some() || tun.group.is_some() {
+        return None;
+    }
+    let text = "it is persistent without owner and group: every user may open it";
+    Some(it.finding(Severity::Hint, "open-to-all", text, it.set("--owner 0")))
+}
+
+/// Length of a tag in bytes.
+const TAG_LEN: u32 = 4;
+/// What Linux takes as no limit (`INT_MAX`).
+const UNLIMITED: u32 = i32::MAX.unsigned_abs();

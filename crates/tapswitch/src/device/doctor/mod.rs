@@ -1,0 +1,83 @@
+//! `tapswitch device doctor`: what is wrong with a device, and the command that mends it.
+//!
+//! Each rule is a function from what was found out about a device ([`Inspected`]) and its machine
+//! ([`Machine`]) to findings; nothing is asked or changed meanwhile. What was not to be seen gives
+//! no finding.
+
+mod finding;
+mod flow;
+mod health;
+mod offload;
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+
+use tapswitch_tap::inspect::{Inspected, inspect};
+
+use self::finding::{Finding, Severity, Subject};
+use super::machine::Machine;
+use super::{Failure, find, namespace, warn_unseen};
+use crate::cli::device::DeviceDoctorArgs;
+use crate::show::print_json;
+
+pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
+    let (devices, unseen) = match &args.name {
+        Some(name) => {
+            let (device, unseen) = find(name, &args.place)?;
+            (vec![device], unseen)
+        }
+        None => all(args.place.netns.as_deref())?,
+    };
+    let findings = examine(&devices, &Machine::here());
+    if args.json {
+        print_json(&findings);
+    } else {
+        findings.iter().for_each(|finding| println!("{finding}"));
+        println!("{}", summary(devices.len(), &findings));
+    }
+    warn_unseen(&unseen);
+    let is_wrong = findings.iter().any(|finding| finding.severity > Severity::Hint);
+    Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn all(netns: Option<&str>) -> Result<(Vec<Inspected>, Vec<String>), Failure> {
+    let identity = match netns {
+        Some(netns) => Some(namespace(Some(netns))?.identity()?),
+        None => None,
+    };
+    let found = inspect();
+    let mut devices = found.devices;
+    devices.retain(|device| identity.is_none_or(|it| it == device.namespace_id));
+    Ok((devices, found.unseen))
+}
+
+/// All findings: by device, the worst first.
+fn examine(devices: &[Inspected], machine: &Machine) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for device in devices {
+        let subject = Subject { device, machine };
+        let rules = offload::RULES.iter().chain(flow::RULES).chain(health::RULES);
+        let mut found: Vec<_> = rules.filter_map(|rule| rule(&subject)).collect();
+        found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        findings.extend(found);
+    }
+    findings
+}
+
+fn summary(devices: usize, findings: &[Finding]) -> String {
+    let count = |severity, word| {
+        counted(findings.iter().filter(|it| it.severity == severity).count(), word)
+    };
+    format!(
+        "{}: {}, {}, {}",
+        counted(devices, "device"),
+        count(Severity::Error, "error"),
+        count(Severity::Warning, "warning"),
+        count(Severity::Hint, "hint")
+    )
+}
+
+fn counted(count: usize, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}

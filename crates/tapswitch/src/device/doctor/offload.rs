@@ -1,0 +1,177 @@
+//! Rules about what may be left undone in frames, and what joins them.
+
+use tapswitch_tap::Flags;
+
+use super::finding::{Finding, Rule, Severity, Subject};
+use crate::device::view::{
+    CSUM, GRO_LIST, MANGLE_ID, TSO4, TSO6, TUNNEL, TUNNEL_CSUM, UDP_GRO_FORWARDING, USO,
+};
+
+pub(super) const RULES: &[Rule] = &[
+    no_checksum,
+    no_trains,
+    no_udp_trains,
+    stale_offloads,
+    short_tunnel_header,
+    mangle_id,
+    udp_gro_forwarding,
+    napi_without_gro,
+];
+
+/// Without checksum offload there are no trains either, and some programs fail.
+fn no_checksum(it: &Subject<'_>) -> Option<Finding> {
+    if it.device.features.is_empty() || it.device.has(CSUM) {
+        return None;
+    }
+    let senders = if it.machine.kernel < UDP_SEGMENT_FALLS_BACK {
+        "programs that send with UDP_SEGMENT get EIO"
+    } else {
+        "each packet costs a pass over its payload"
+    };
+    let text = format!("no checksum offload, so no trains either: {senders}");
+    Some(missing(it, "no-checksum", &text))
+}
+
+/// TCP trains are cut by the kernel before the program sees them.
+fn no_trains(it: &Subject<'_>) -> Option<Finding> {
+    let is_wanting = it.device.has(CSUM) && !(it.device.has(TSO4) && it.device.has(TSO6));
+    let text = "trains of TCP are not accepted: the kernel cuts each into packets, and a read \
+                moves 1.5 kB instead of up to 64 kB";
+    is_wanting.then(|| missing(it, "no-trains", text))
+}
+
+/// The same for UDP, which fewer programs send.
+fn no_udp_trains(it: &Subject<'_>) -> Option<Finding> {
+    let feature = it.device.feature(USO)?;
+    if it.machine.kernel < USO_SINCE || feature.active || !it.device.has(TSO4) {
+        return None;
+    }
+    let text = "trains of UDP (UDP_SEGMENT, QUIC) are not accepted: the kernel cuts them";
+    let found = missing(it, "no-udp-trains", text);
+    Some(Finding { severity: Severity::Hint, ..found })
+}
+
+/// An offload that is off, and who may switch it on. The kernel does not tell whether its program
+/// has not asked for it or an administrator has switched it off.
+fn missing(it: &Subject<'_>, rule: &'static str, text: &str) -> Finding {
+    let net_header = it.device.tun.net_header;
+    if !it.is_held() {
+        let text = format!("{text} (the program that opens it may still ask for it)");
+        let net_header = if net_header { "" } else { "--vnet-hdr on " };
+        let mend = it.set(&format!("{net_header}--offloads all"));
+        return it.finding(Severity::Hint, rule, text, mend);
+    }
+    let who = it.holders();
+    if !net_header {
+        let text = format!(
+            "{text}; {who} reads no network header: start it so that it does (IFF_VNET_HDR; \
+             vnet_hdr=on for QEMU)"
+        );
+        return it.finding(Severity::Warning, rule, text, None);
+    }
+    let text = format!(
+        "{text}; {who} reads the network header, but has not asked for it, or it was switched off \
+         by ethtool"
+    );
+    it.finding(Severity::Warning, rule, text, it.set("--offloads all --force"))
+}
+
+/// The offloads of a persistent device stay when its program has gone.
+fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
+    let tun = &it.device.tun;
+    let offloads = it.device.offloads().filter(|offloads| !offloads.is_empty())?;
+    let mend = it.set("--offloads none");
+    match (tun.net_header, it.is_held()) {
+        (false, true) => {
+            let who = it.holders();
+            let text = format!(
+                "{who} reads no network header, but offloads of a former program are still on: it \
+                 gets frames longer than the MTU and checksums that are incomplete"
+            );
+            Some(it.finding(Severity::Error, "stale-offloads", text, mend))
+        }
+        (false, false) => {
+            let text = "it has no network header, but offloads of a former program are still on: \
+                        who opens it as it is gets frames that are not complete";
+            Some(it.finding(Severity::Warning, "stale-offloads", text, mend))
+        }
+        (true, false) => {
+            let text = format!(
+                "nobody holds it, and what its last program has asked for is still on \
+                 ({offloads:?}): the next one must set its own"
+            );
+            Some(it.finding(Severity::Hint, "stale-offloads", text, mend))
+        }
+        (true, true) => None,
+    }
+}
+
+/// The kernel cannot write what a train in a tunnel needs into a short header, and loses every
+/// frame, whatever it is.
+fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
+    let has_tunnels = it.device.has(TUNNEL) || it.device.has(TUNNEL_CSUM);
+    let len = it.device.holders.iter().find_map(|holder| Some(holder.queue?.header_len))?;
+    if !has_tunnels || len >= TUNNEL_HEADER_LEN {
+        return None;
+    }
+    let text = format!(
+        "trains in tunnels are on with a network header of {len} bytes: every read fails and loses \
+         a frame; they need {TUNNEL_HEADER_LEN}"
+    );
+    Some(it.finding(Severity::Error, "short-tunnel-header", text, it.set("--offloads all")))
+}
+
+/// What network cards and GRO make of forwarded traffic has IPv4 identifiers that do not count up.
+fn mangle_id(it: &Subject<'_>) -> Option<Finding> {
+    let feature = it.device.feature(MANGLE_ID)?;
+    if feature.active || feature.is_fixed() || !it.device.has(TSO4) {
+        return None;
+    }
+    let text = format!(
+        "{MANGLE_ID} is off: forwarded TCP trains whose IPv4 identifiers are all the same are cut \
+         by the kernel"
+    );
+    let mend = it.set(&format!("--feature {MANGLE_ID}=on"));
+    Some(it.finding(Severity::Hint, "mangle-id-off", text, mend))
+}
+
+/// Datagrams that were joined are forwarded joined.
+fn udp_gro_forwarding(it: &Subject<'_>) -> Option<Finding> {
+    let on: Vec<_> =
+        [UDP_GRO_FORWARDING, GRO_LIST].into_iter().filter(|name| it.device.has(name)).collect();
+    if on.is_empty() {
+        return None;
+    }
+    let arguments: Vec<_> = on.iter().map(|name| format!("--feature {name}=off")).collect();
+    let mend = it.set(&arguments.join(" "));
+    let names = on.join(" and ");
+    if it.has_flag(Flags::NAPI) {
+        let text = format!(
+            "{names} is on: datagrams that its program writes are joined and forwarded as trains, \
+             which an interface or a bridge that cannot take them cuts again or loses"
+        );
+        return Some(it.finding(Severity::Warning, "udp-gro-forwarding", text, mend));
+    }
+    let text = format!("{names} is on; without NAPI it does nothing, with it a hazard");
+    Some(it.finding(Severity::Hint, "udp-gro-forwarding", text, mend))
+}
+
+/// NAPI costs on each write, and gathers nothing until told for how long.
+fn napi_without_gro(it: &Subject<'_>) -> Option<Finding> {
+    let timeout = it.device.gro_flush_timeout_ns?;
+    let irqs = it.device.napi_defer_hard_irqs?;
+    if !it.has_flag(Flags::NAPI) || timeout > 0 && irqs > 0 {
+        return None;
+    }
+    let text = "IFF_NAPI makes each write dearer, but GRO may gather nothing \
+                (gro_flush_timeout or napi_defer_hard_irqs is 0): no packets are joined";
+    let mend = it.set("--gro-flush-timeout 20000 --napi-defer-hard-irqs 2");
+    Some(it.finding(Severity::Warning, "napi-without-gro", text, mend))
+}
+
+/// From this release on, the kernel cuts UDP trains itself where it used to refuse them.
+const UDP_SEGMENT_FALLS_BACK: (u32, u32) = (6, 11);
+/// The release that has `TUN_F_USO4` and `TUN_F_USO6`.
+const USO_SINCE: (u32, u32) = (6, 2);
+/// `struct virtio_net_hdr_v1_hash_tunnel`, in bytes.
+const TUNNEL_HEADER_LEN: usize = 24;

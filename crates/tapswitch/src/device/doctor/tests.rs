@@ -1,0 +1,388 @@
+//! Each rule finds what it is about, and nothing in a device that is as it should be.
+
+use tapswitch_netlink::{FeatureState, Link, Qdisc, TunKind};
+use tapswitch_tap::Flags;
+use tapswitch_tap::inspect::{Holder, Inspected, QueueState};
+
+use super::finding::{Finding, Severity};
+use super::{examine, summary};
+use crate::device::machine::Machine;
+
+#[test]
+fn a_device_as_it_should_be_has_no_findings() {
+    assert_eq!(findings(&healthy(), &machine()), []);
+}
+
+#[test]
+fn no_checksum_is_named_with_what_it_costs_on_this_kernel() {
+    let mut device = healthy();
+    device.features.retain(|feature| !feature.name.contains("seg"));
+    switch(&mut device, "tx-checksum-ip-generic", false);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("no-checksum", Severity::Warning));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --offloads all --force");
+    assert!(found.text.contains("qemu (7)"), "{found}");
+    let old = Machine { kernel: (6, 10), ..machine() };
+    assert!(only(&device, &old).text.contains("UDP_SEGMENT get EIO"));
+
+    device.tun.net_header = false;
+    let headless = only(&device, &machine());
+    assert_eq!((headless.severity, headless.mend), (Severity::Warning, None));
+    assert!(headless.text.contains("vnet_hdr=on"));
+
+    let unheld = only(&unheld(device), &machine());
+    assert_eq!(unheld.severity, Severity::Hint);
+    assert_eq!(mend(&unheld), "tapswitch device set tap0 --vnet-hdr on --offloads all");
+}
+
+#[test]
+fn trains_that_are_not_accepted_are_named() {
+    for off in ["tx-tcp-segmentation", "tx-tcp6-segmentation"] {
+        let mut device = healthy();
+        switch(&mut device, off, false);
+        let found = only(&device, &machine());
+        assert_eq!((found.rule, found.severity), ("no-trains", Severity::Warning));
+    }
+    let mut device = healthy();
+    switch(&mut device, "tx-udp-segmentation", false);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("no-udp-trains", Severity::Hint));
+    let old = Machine { kernel: (6, 1), ..machine() };
+    assert_eq!(findings(&device, &old), [], "it has none");
+}
+
+#[test]
+fn features_that_could_not_be_read_are_no_findings() {
+    let mut device = healthy();
+    device.features.clear();
+    assert_eq!(findings(&device, &machine()), []);
+}
+
+#[test]
+fn stale_offloads_are_worse_where_they_break_something() {
+    let mut device = healthy();
+    device.tun.net_header = false;
+    let held = only(&device, &machine());
+    assert_eq!((held.rule, held.severity), ("stale-offloads", Severity::Error));
+    assert_eq!(mend(&held), "tapswitch device set tap0 --offloads none");
+    let left = only(&unheld(device.clone()), &machine());
+    assert_eq!((left.rule, left.severity), ("stale-offloads", Severity::Warning));
+    device.tun.net_header = true;
+    let ready = only(&unheld(device), &machine());
+    assert_eq!((ready.rule, ready.severity), ("stale-offloads", Severity::Hint));
+}
+
+#[test]
+fn trains_in_tunnels_need_a_long_header() {
+    let mut device = healthy();
+    switch(&mut device, "tx-udp_tnl-segmentation", true);
+    assert_eq!(only(&device, &machine()).rule, "short-tunnel-header");
+    set_queue(&mut device, |queue| queue.header_len = 24);
+    assert_eq!(findings(&device, &machine()), []);
+}
+
+#[test]
+fn identifiers_that_are_not_mangled_are_a_hint() {
+    let mut device = healthy();
+    switch(&mut device, "tx-tcp-mangleid-segmentation", false);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("mangle-id-off", Severity::Hint));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --feature tx-tcp-mangleid-segmentation=on");
+}
+
+#[test]
+fn joining_datagrams_is_a_hazard_where_gro_works() {
+    let mut device = healthy();
+    switch(&mut device, "rx-udp-gro-forwarding", true);
+    assert_eq!(only(&device, &machine()).severity, Severity::Hint);
+    add_flag(&mut device, Flags::NAPI);
+    (device.gro_flush_timeout_ns, device.napi_defer_hard_irqs) = (Some(1000), Some(1));
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("udp-gro-forwarding", Severity::Warning));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --feature rx-udp-gro-forwarding=off");
+}
+
+#[test]
+fn napi_without_gathering_is_named() {
+    let mut device = healthy();
+    add_flag(&mut device, Flags::NAPI);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("napi-without-gro", Severity::Warning));
+    device.gro_flush_timeout_ns = Some(20_000);
+    assert_eq!(only(&device, &machine()).rule, "napi-without-gro", "both are needed");
+    device.napi_defer_hard_irqs = Some(2);
+    assert_eq!(findings(&device, &machine()), []);
+    device.gro_flush_timeout_ns = None;
+    assert_eq!(findings(&device, &machine()), [], "not seen");
+}
+
+#[test]
+fn a_ring_without_room_is_an_error() {
+    let mut device = healthy();
+    device.link.txqueuelen = 0;
+    device.link.stats.tx_dropped = 9;
+    // Back-pressure cannot help a ring that holds nothing.
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("no-queue-length", Severity::Error));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --txqueuelen 1000");
+    device.tun.kind = TunKind::Tun;
+    assert_eq!(mend(&only(&device, &machine())), "tapswitch device set tap0 --txqueuelen 500");
+}
+
+#[test]
+fn drops_are_held_against_the_length_of_the_queue() {
+    let mut device = without_backpressure();
+    device.link.stats.tx_dropped = 1234;
+    device.link.txqueuelen = 10;
+    let old = Machine { backpressure: Some(false), kernel: (6, 18), ..machine() };
+    let [short, kernel] = findings(&device, &old).try_into().unwrap();
+    assert_eq!((short.rule, short.severity), ("short-queue", Severity::Warning));
+    assert!(short.text.contains("1_234 frames"), "{short}");
+    assert_eq!(mend(&short), "tapswitch device set tap0 --txqueuelen 1000");
+    assert_eq!((kernel.rule, kernel.severity), ("no-backpressure", Severity::Hint));
+    assert!(kernel.text.contains("6.18"), "{kernel}");
+
+    device.link.txqueuelen = 1000;
+    let [long, _] = findings(&device, &old).try_into().unwrap();
+    assert_eq!((long.rule, long.severity), ("frames-dropped", Severity::Hint));
+}
+
+#[test]
+fn back_pressure_makes_drops_no_news() {
+    let mut device = healthy();
+    device.link.stats.tx_dropped = 1234;
+    device.link.txqueuelen = 10;
+    assert_eq!(findings(&device, &machine()), []);
+}
+
+#[test]
+fn one_queue_is_a_hint_where_there_are_more_cores() {
+    let cores = Machine { cores: 8, ..machine() };
+    let found = only(&healthy(), &cores);
+    assert_eq!((found.rule, found.severity), ("one-queue", Severity::Hint));
+    assert!(found.text.contains("8 cores"));
+    assert_eq!(
+        mend(&found),
+        "tapswitch device delete tap0 --force && tapswitch device create tap0 --multi-queue"
+    );
+    let mut device = healthy();
+    (device.tun.multi_queue, device.tun.queues) = (true, Some(1));
+    assert_eq!(only(&device, &cores).mend, None, "its program may attach more");
+    assert_eq!(findings(&unheld(healthy()), &cores).len(), 1, "the offloads alone");
+}
+
+#[test]
+fn several_queues_need_a_steering_program() {
+    let mut device = healthy();
+    (device.tun.multi_queue, device.tun.queues) = (true, Some(4));
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("default-steering", Severity::Hint));
+    assert!(found.text.starts_with("4 queues"));
+}
+
+#[test]
+fn back_pressure_without_a_qdisc_has_no_effect() {
+    let mut device = healthy();
+    device.link.qdisc = Some("noqueue".to_owned());
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("no-qdisc", Severity::Warning));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --qdisc pfifo_fast");
+}
+
+#[test]
+fn back_pressure_that_is_there_and_not_used_is_a_hint() {
+    let held = only(&without_backpressure(), &machine());
+    assert_eq!((held.rule, held.severity, held.mend), ("no-backpressure", Severity::Hint, None));
+    let [_, unheld] = findings(&unheld(without_backpressure()), &machine()).try_into().unwrap();
+    assert_eq!(mend(&unheld), "tapswitch device set tap0 --backpressure on");
+}
+
+#[test]
+fn an_interface_that_is_down_is_named_if_somebody_holds_it() {
+    let mut device = healthy();
+    (device.link.up, device.link.carrier) = (false, Some(true));
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("down", Severity::Warning));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --up");
+    let rules: Vec<_> =
+        findings(&unheld(device), &machine()).iter().map(|found| found.rule).collect();
+    assert_eq!(rules, ["stale-offloads"]);
+}
+
+#[test]
+fn a_program_without_a_carrier_is_named() {
+    let mut device = healthy();
+    device.link.carrier = Some(false);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("no-carrier", Severity::Warning));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --carrier on");
+}
+
+#[test]
+fn a_device_that_nobody_reads_is_a_hint() {
+    let mut device = unheld(healthy());
+    device.link.up = true;
+    let rules: Vec<_> = findings(&device, &machine()).iter().map(|found| found.rule).collect();
+    assert_eq!(rules, ["stale-offloads", "unread"]);
+}
+
+#[test]
+fn a_foreign_queue_is_told_by_the_newest_program() {
+    let mut device = healthy();
+    let other = Holder { pid: 8, started: 50, file: Some(2), ..device.holders[0].clone() };
+    device.holders.insert(0, other.clone());
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("foreign-queue", Severity::Warning));
+    assert_eq!(mend(&found), "kill 8");
+    device.holders[0].file = device.holders[1].file;
+    assert_eq!(findings(&device, &machine()), [], "it was handed on");
+    device.holders[0] = Holder { pid: 7, ..other };
+    assert_eq!(findings(&device, &machine()), [], "the same program");
+}
+
+#[test]
+fn detached_queues_are_a_hint() {
+    let mut device = healthy();
+    device.tun.disabled_queues = Some(2);
+    assert_eq!(only(&device, &machine()).rule, "detached-queues");
+}
+
+#[test]
+fn the_mtu_must_leave_room_for_all_tags_but_one() {
+    let mut device = healthy();
+    let mut upper = Link::default();
+    (upper.name, upper.mtu) = ("q".to_owned(), 1500);
+    device.uppers = vec![(upper.clone(), 1)];
+    assert_eq!(findings(&device, &machine()), []);
+    device.uppers.push((upper, 3));
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("tag-mtu", Severity::Warning));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --mtu 1508");
+}
+
+#[test]
+fn a_limited_send_buffer_is_a_hint() {
+    let mut device = healthy();
+    set_queue(&mut device, |queue| queue.send_buffer_len = 1 << 20);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity, found.mend), ("send-buffer", Severity::Hint, None));
+}
+
+#[test]
+fn a_persistent_device_without_an_owner_is_everybodys() {
+    let mut device = healthy();
+    device.tun.owner = None;
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("open-to-all", Severity::Hint));
+    device.tun.group = Some(0);
+    assert_eq!(findings(&device, &machine()), []);
+    (device.tun.group, device.tun.persistent) = (None, false);
+    assert_eq!(findings(&device, &machine()), [], "it goes with its program");
+}
+
+#[test]
+fn commands_say_where_the_device_is_if_that_can_be_said() {
+    let mut device = healthy();
+    (device.link.up, device.namespace) = (false, "blue".to_owned());
+    assert_eq!(mend(&only(&device, &machine())), "tapswitch device set tap0 --netns blue --up");
+    device.namespace = "of tap0 of process 7".to_owned();
+    assert_eq!(only(&device, &machine()).mend, None);
+}
+
+#[test]
+fn the_worst_is_said_first_and_all_are_counted() {
+    let mut device = healthy();
+    device.link.txqueuelen = 0;
+    device.tun.owner = None;
+    let found = findings(&device, &machine());
+    let severities: Vec<_> = found.iter().map(|found| found.severity).collect();
+    assert_eq!(severities, [Severity::Error, Severity::Hint]);
+    assert_eq!(summary(1, &found), "1 device: 1 error, 0 warnings, 1 hint");
+    let line = found[0].to_string();
+    assert!(line.starts_with("error    tap0  no-queue-length: the queue length is 0"), "{line}");
+    assert!(line.ends_with("; mend: tapswitch device set tap0 --txqueuelen 1000"), "{line}");
+}
+
+/// A device of which nothing is to be said on [`machine`].
+fn healthy() -> Inspected {
+    let mut device = Inspected::default();
+    device.namespace = "(current)".to_owned();
+    let link = &mut device.link;
+    (link.name, link.mtu, link.txqueuelen) = ("tap0".to_owned(), 1500, 1000);
+    (link.up, link.carrier, link.qdisc) = (true, Some(true), Some("pfifo_fast".to_owned()));
+    let tun = &mut device.tun;
+    (tun.net_header, tun.persistent, tun.owner) = (true, true, Some(0));
+    device.flags = Some(Flags::TAP | Flags::NO_PI | Flags::VNET_HDR | Flags::BACKPRESSURE);
+    let on = [
+        "tx-checksum-ip-generic",
+        "tx-tcp-segmentation",
+        "tx-tcp6-segmentation",
+        "tx-tcp-ecn-segmentation",
+        "tx-udp-segmentation",
+        "tx-tcp-mangleid-segmentation",
+    ];
+    let off = ["tx-udp_tnl-segmentation", "rx-udp-gro-forwarding", "rx-gro-list"];
+    device.features.extend(on.map(|name| feature(name, true)));
+    device.features.extend(off.map(|name| feature(name, false)));
+    device.qdiscs = vec![Qdisc::default()];
+    (device.gro_flush_timeout_ns, device.napi_defer_hard_irqs) = (Some(0), Some(0));
+    let queue =
+        QueueState { header_len: 12, send_buffer_len: 0x7fff_ffff, ..QueueState::default() };
+    let mut holder = Holder::default();
+    (holder.pid, holder.command, holder.started) = (7, "qemu".to_owned(), 40);
+    (holder.queue, holder.file) = (Some(queue), Some(1));
+    device.holders = vec![holder];
+    device
+}
+
+/// A kernel that has all, and one core, which wants one queue.
+fn machine() -> Machine {
+    Machine { kernel: (7, 3), cores: 1, backpressure: Some(true) }
+}
+
+/// The device without its program, and down.
+fn unheld(mut device: Inspected) -> Inspected {
+    device.holders.clear();
+    (device.link.up, device.link.carrier) = (false, Some(false));
+    device
+}
+
+fn without_backpressure() -> Inspected {
+    let mut device = healthy();
+    device.flags = device.flags.map(|flags| flags.difference(Flags::BACKPRESSURE));
+    device
+}
+
+fn add_flag(device: &mut Inspected, flag: Flags) {
+    device.flags = device.flags.map(|flags| flags | flag);
+}
+
+fn set_queue(device: &mut Inspected, change: impl Fn(&mut QueueState)) {
+    device.holders.iter_mut().filter_map(|holder| holder.queue.as_mut()).for_each(change);
+}
+
+fn feature(name: &str, active: bool) -> FeatureState {
+    let mut feature = FeatureState::default();
+    (feature.name, feature.available) = (name.to_owned(), true);
+    (feature.requested, feature.active) = (active, active);
+    feature
+}
+
+fn switch(device: &mut Inspected, name: &str, on: bool) {
+    let found = device.features.iter_mut().find(|feature| feature.name == name);
+    *found.unwrap() = feature(name, on);
+}
+
+fn findings(device: &Inspected, machine: &Machine) -> Vec<Finding> {
+    examine(std::slice::from_ref(device), machine)
+}
+
+/// The one finding.
+fn only(device: &Inspected, machine: &Machine) -> Finding {
+    let [found] = findings(device, machine).try_into().unwrap();
+    found
+}
+
+fn mend(finding: &Finding) -> &str {
+    finding.mend.as_deref().unwrap()
+}

@@ -1,0 +1,48 @@
+//! What the machine is that the devices are on.
+
+use std::fs;
+use std::thread;
+
+use tapswitch_tap::Flags;
+use tapswitch_tap::inspect::known_flags;
+
+/// What rules need to know of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Machine {
+    /// Release of the kernel, such as 6.18.
+    pub(super) kernel: (u32, u32),
+    /// Cores that this process may run on.
+    pub(super) cores: usize,
+    /// Whether the kernel has `IFF_BACKPRESSURE`, if it could be asked.
+    pub(super) backpressure: Option<bool>,
+}
+
+impl Machine {
+    pub(super) fn here() -> Self {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            kernel: version(&release),
+            cores: thread::available_parallelism().map_or(1, Into::into),
+            backpressure: known_flags().ok().map(|flags| flags.contains(Flags::BACKPRESSURE)),
+        }
+    }
+}
+
+/// The first two numbers; zeros for what is none.
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.trim().split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_two_numbers_and_more() {
+        assert_eq!(version("6.18.44-cloud-amd64\n"), (6, 18));
+        assert_eq!(version("7.3-rc1"), (7, 3));
+        assert_eq!(version("7"), (7, 0));
+        assert_eq!(version(""), (0, 0));
+    }
+}

@@ -1,0 +1,190 @@
+//! `tapswitch device show`: all that is known of one device, with what it means.
+
+use tapswitch_tap::Flags;
+use tapswitch_tap::inspect::Inspected;
+
+use super::list::state;
+use super::machine::Machine;
+use super::users::{Group, User};
+use super::view::{Backpressure, DeviceView, OffloadState, OffloadView};
+use super::{Failure, find, warn_unseen};
+use crate::cli::device::DeviceNameArgs;
+use crate::show::print_json;
+use crate::table::grouped;
+
+pub(super) fn main(args: &DeviceNameArgs) -> Result<(), Failure> {
+    let (device, unseen) = find(&args.name, &args.place)?;
+    let view = DeviceView::new(&device, &Machine::here());
+    if args.json {
+        print_json(&view);
+    } else {
+        println!("{}  {} device in {}", view.name, view.kind, place(&view.namespace));
+        for (key, value) in lines(&view, &device) {
+            println!(" {key:<13} {value}");
+        }
+    }
+    warn_unseen(&unseen);
+    Ok(())
+}
+
+fn place(namespace: &str) -> String {
+    match namespace {
+        "(current)" => "this namespace".to_owned(),
+        other => format!("namespace {other}"),
+    }
+}
+
+fn lines(view: &DeviceView, device: &Inspected) -> Vec<(&'static str, String)> {
+    let mut lines = vec![
+        ("state", state(view)),
+        ("flags", list(&view.flags)),
+        ("queues", queues(view)),
+        ("held by", view.holders_text()),
+        ("open to", open_to(view)),
+        ("mac", view.mac.clone().unwrap_or_else(|| "none".to_owned())),
+        ("mtu", format!("{} bytes", view.mtu)),
+        ("addresses", list(&view.addresses)),
+    ];
+    lines.extend(view.port_of.iter().map(|bridge| ("port of", bridge.clone())));
+    lines.extend([
+        ("offloads", offloads(&view.offloads)),
+        ("header", header(view)),
+        (
+            "queue length",
+            format!("{} frames in each queue's ring", grouped(view.queue_length.into())),
+        ),
+        ("qdisc", qdisc(view)),
+        ("back-pressure", backpressure(view.backpressure).to_owned()),
+        ("to program", to_program(view)),
+        ("from program", from_program(view)),
+        ("gro", gro(view, device)),
+    ]);
+    lines
+}
+
+fn list(words: &[impl AsRef<str>]) -> String {
+    let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(" ") }
+}
+
+fn queues(view: &DeviceView) -> String {
+    match (view.queues, view.detached_queues) {
+        (attached, 0) => format!("{attached} attached"),
+        (attached, detached) => format!("{attached} attached, {detached} detached"),
+    }
+}
+
+/// Who may open it without privilege.
+fn open_to(view: &DeviceView) -> String {
+    match (view.owner, view.group) {
+        (Some(owner), Some(group)) => {
+            format!("user {} in group {}", User(owner).text(), Group(group).text())
+        }
+        (Some(owner), None) => format!("user {}", User(owner).text()),
+        (None, Some(group)) => format!("group {}", Group(group).text()),
+        // The kernel asks only for what was set.
+        (None, None) if view.flags.contains(&"persistent") => "everybody".to_owned(),
+        (None, None) => "who has CAP_NET_ADMIN".to_owned(),
+    }
+}
+
+fn offloads(views: &[OffloadView]) -> String {
+    if views.is_empty() {
+        return "could not be read".to_owned();
+    }
+    let names = |state| {
+        let those = views.iter().filter(|view| view.state == state);
+        those.map(|view| view.name).collect::<Vec<_>>().join(" ")
+    };
+    let mut parts = Vec::new();
+    for (state, what) in [
+        (OffloadState::On, "on"),
+        (OffloadState::NotAskedFor, "never asked for by a program"),
+        (OffloadState::Off, "off (not asked for, or switched off by ethtool)"),
+        (OffloadState::Unavailable, "not in this kernel"),
+    ] {
+        let names = names(state);
+        if !names.is_empty() {
+            parts.push(format!("{what}: {names}"));
+        }
+    }
+    parts.join("; ")
+}
+
+fn header(view: &DeviceView) -> String {
+    let has = view.flags.contains(&"net-header");
+    let len = view.holders.iter().find_map(|holder| holder.header_len);
+    match (has, len) {
+        (false, _) => "none".to_owned(),
+        (true, Some(len)) => format!("{len} bytes"),
+        (true, None) => "yes; its length can be read from an open file alone".to_owned(),
+    }
+}
+
+fn qdisc(view: &DeviceView) -> String {
+    let Some(qdisc) = &view.qdisc else { return "could not be read".to_owned() };
+    format!(
+        "{}, {} dropped, {} waiting, {} put back",
+        qdisc.kind,
+        grouped(qdisc.dropped),
+        grouped(qdisc.waiting.into()),
+        grouped(qdisc.requeued.into())
+    )
+}
+
+fn backpressure(state: Backpressure) -> &'static str {
+    match state {
+        Backpressure::InForce => "in force: when the ring is full, packets wait in the qdisc",
+        Backpressure::NoQueueing => "without effect: there is no qdisc in which packets could wait",
+        Backpressure::WhenUp => "in force when the interface is switched on and gets its qdisc",
+        Backpressure::Off => "off: what does not fit into the ring is dropped",
+        Backpressure::Unavailable => {
+            "not in this kernel (Linux 7.3 has it): what does not fit into the ring is dropped"
+        }
+        Backpressure::Unknown => "unknown: the flags could not be read",
+    }
+}
+
+fn to_program(view: &DeviceView) -> String {
+    let count = view.to_program;
+    let why = match (count.dropped, view.queues) {
+        (0, _) => "",
+        (_, 0) => ": no program holds it, its ring was full, or a filter refused them",
+        _ => ": its ring was full, a filter refused them, or no program held it at the time",
+    };
+    format!(
+        "{} frames, {} bytes, {} dropped{why}",
+        grouped(count.frames),
+        grouped(count.bytes),
+        grouped(count.dropped)
+    )
+}
+
+fn from_program(view: &DeviceView) -> String {
+    let count = view.from_program;
+    let why = if count.dropped > 0 { ": the interface was down, or memory was short" } else { "" };
+    format!(
+        "{} frames, {} bytes, {} dropped{why}",
+        grouped(count.frames),
+        grouped(count.bytes),
+        grouped(count.dropped)
+    )
+}
+
+/// Whether the kernel joins what the program writes.
+fn gro(view: &DeviceView, device: &Inspected) -> String {
+    let timeout = view.gro_flush_timeout_ns;
+    let settings = match (timeout, view.napi_defer_hard_irqs) {
+        (Some(ns), Some(irqs)) => format!("gro_flush_timeout {ns} ns, napi_defer_hard_irqs {irqs}"),
+        _ => "its settings could not be read".to_owned(),
+    };
+    let forwarding = if view.udp_gro_forwarding == Some(true) { "; UDP is joined too" } else { "" };
+    match (device.flags, timeout) {
+        (Some(flags), _) if !flags.contains(Flags::NAPI) => {
+            format!("off: the device does not use NAPI ({settings})")
+        }
+        (Some(_), Some(1..)) => format!("on: {settings}{forwarding}"),
+        (Some(_), Some(0)) => format!("without effect: nothing may be gathered ({settings})"),
+        _ => settings,
+    }
+}

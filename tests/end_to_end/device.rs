@@ -1,0 +1,360 @@
+//! `tapswitch device`: what it shows of a device, what it sets, and what its doctor finds in
+//! devices that are deliberately set up wrong. A command that the doctor suggests is run, and must
+//! do away with the finding.
+
+mod doctor;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::num::NonZeroU16;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use serde_json::Value;
+use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+use tapswitch_tap::{Config, Device, Offloads};
+
+use crate::support::*;
+
+#[test]
+fn a_device_is_made_as_told_and_stays() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device(
+        "create t0 --owner 1234 --group 1235 --mac 02:00:00:00:00:77 --mtu 1600 \
+         --txqueuelen 300 --address 10.9.0.1/24 --address 10.9.1.1/16 --qdisc pfifo,limit=9 \
+         --feature rx-gro-list=on --rx-frames 8 --multi-queue --napi on \
+         --gro-flush-timeout 20000 --napi-defer-hard-irqs 2 --up",
+    )
+    .well();
+    let mut netlink = room.netlink();
+    let link = netlink.link("t0").unwrap();
+    let tun = link.tun.unwrap();
+    assert_eq!((tun.owner, tun.group, tun.queues), (Some(1234), Some(1235), Some(0)));
+    assert!(tun.persistent && tun.multi_queue && tun.net_header && !tun.packet_info);
+    assert_eq!((link.mtu, link.txqueuelen, link.up), (1600, 300, true));
+    assert_eq!(link.mac, Some([2, 0, 0, 0, 0, 0x77]));
+    assert_eq!(link.qdisc.as_deref(), Some("pfifo"));
+    let addresses: Vec<_> =
+        netlink.addresses("t0").unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.9.0.1/24", "10.9.1.1/16"]);
+
+    let view = room.show("t0");
+    assert_eq!(words(&view["flags"]), ["net-header", "multi-queue", "persistent", "napi"]);
+    assert_eq!(
+        (&view["gro_flush_timeout_ns"], &view["napi_defer_hard_irqs"]),
+        (&20_000.into(), &2.into())
+    );
+    assert_eq!((&view["rx_frames"], &view["state"]), (&8.into(), &"up".into()));
+    let text = room.device("show t0").well();
+    for word in ["user 1234 in group 1235", "pfifo, 0 dropped", "300 frames", "10.9.0.1/24"] {
+        assert!(text.contains(word), "'{word}' is not in: {text}");
+    }
+}
+
+#[test]
+fn a_tun_device_is_made_with_packet_information() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0 --kind tun --pi on --vnet-hdr off").well();
+    let view = room.show("t0");
+    assert_eq!((&view["kind"], &view["mac"]), (&"tun".into(), &Value::Null));
+    assert_eq!(words(&view["flags"]), ["packet-info", "persistent"]);
+}
+
+#[test]
+fn what_cannot_be_made_leaves_nothing() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    for (args, words) in [
+        ("create t0 --mtu 10", &["MTU", "t0"][..]),
+        ("create t0 --qdisc nosuch", &["qdisc of t0"]),
+        ("create t0 --feature no-such-feature=on", &["no-such-feature", "ethtool -k t0"]),
+        ("create t0 --address 10.0.0.1/24 --address 10.0.0.1/24", &["10.0.0.1/24"]),
+        ("create t0 --mac 01:00:00:00:00:01", &["MAC address of t0"]),
+        ("create t0 --netns nosuch", &["nosuch", "ip netns list"]),
+        ("create lo", &["lo", "taken"]),
+    ] {
+        room.device(args).refused(words);
+        // The tool in another test may be looking at it just now.
+        until(&format!("{args} has left nothing"), || {
+            room.netlink().links().unwrap().iter().all(|link| link.tun.is_none())
+        });
+    }
+}
+
+#[test]
+fn back_pressure_is_had_or_refused_by_name() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    let said = room.device("create t0 --backpressure on");
+    if said.code == Some(0) {
+        assert!(words(&room.show("t0")["flags"]).contains(&"backpressure"));
+        assert_eq!(room.show("t0")["backpressure"], "when-up");
+        room.device("set t0 --up").well();
+        assert_eq!(room.show("t0")["backpressure"], "in-force");
+        room.device("set t0 --qdisc noqueue").well();
+        assert_eq!(room.show("t0")["backpressure"], "no-queueing");
+    } else {
+        said.refused(&["t0", "IFF_BACKPRESSURE", "7.3"]);
+        room.device("create t0").well();
+        assert_eq!(room.show("t0")["backpressure"], "unavailable");
+        room.device("set t0 --backpressure on").refused(&["IFF_BACKPRESSURE", "7.3"]);
+    }
+}
+
+#[test]
+fn a_program_uses_what_was_made_and_is_named() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0 --multi-queue --up").well();
+    let two = NonZeroU16::new(2).unwrap();
+    let device = room.hold(&Config::new("t0".parse().unwrap()).exclusive(false).queues(two));
+    let view = room.show("t0");
+    // A process that another test starts shares our files until it is another program.
+    let holders = view["holders"].as_array().unwrap().iter();
+    let ours: Vec<_> = holders.filter(|it| it["pid"] == std::process::id()).collect();
+    assert_eq!((view["queues"].as_u64(), ours.len()), (Some(2), 2));
+    assert!(ours.iter().all(|it| it["certain"] == true && it["header_len"] == 12));
+    let on = view["offloads"].as_array().unwrap().iter().filter(|it| it["state"] == "on");
+    let names: Vec<_> = on.map(|it| it["name"].as_str().unwrap()).collect();
+    assert!(names.starts_with(&["csum", "tso4", "tso6"]), "{names:?}");
+    let row = room.device("list").well();
+    assert!(row.contains(&format!("({})", std::process::id())), "{row}");
+    drop(device);
+    assert_eq!(room.show("t0")["queues"], 0, "it stays");
+}
+
+#[test]
+fn a_switch_takes_what_was_made_and_leaves_it() {
+    if !can_run(&[]) {
+        return;
+    }
+    let (room, directory) = (Room::new(), directory());
+    let socket = directory.path().join("switch.sock").display().to_string();
+    for (how, queues) in [("", ""), ("--multi-queue", ",queues=2")] {
+        room.device(&format!("create t0 --mtu 1600 {how}")).well();
+        let port = format!("1=tap:t0{queues}");
+        let args = ["switch", "--socket", &socket, "--port", &port];
+        let mut switch = Daemon::tapswitch(&room.namespace, directory.path(), &args);
+        until("the switch holds it", || {
+            let holders = room.show("t0")["holders"].clone();
+            holders.as_array().unwrap().iter().any(|it| it["pid"] == switch.id())
+        });
+        assert_eq!(room.show("t0")["mtu"], 1600);
+        switch.stop();
+        until("nobody holds it", || room.show("t0")["queues"] == 0);
+        room.device("delete t0").well();
+    }
+}
+
+#[test]
+fn settings_change_and_flags_only_while_nobody_holds_it() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0 --address 10.9.0.1/24").well();
+    room.device("set t0 --napi on --pi on --vnet-hdr off --owner 77 --mtu 1400 --up").well();
+    let view = room.show("t0");
+    assert_eq!(words(&view["flags"]), ["packet-info", "persistent", "napi"]);
+    assert_eq!(
+        (&view["owner"], &view["mtu"], &view["state"]),
+        (&77.into(), &1400.into(), &"up".into())
+    );
+    room.device("set t0 --offloads all").refused(&["no network header"]);
+    room.device("set t0 --vnet-hdr on --offloads csum,tso --delete-address 10.9.0.1/24").well();
+    assert!(offload(&room, "tso6") == "on" && offload(&room, "uso") != "on");
+    room.device("set t0 --qdisc noqueue").well();
+    room.device("set t0 --qdisc default").well();
+    assert_ne!(room.show("t0")["qdisc"]["kind"], "noqueue");
+    room.device("set t0 --carrier on").refused(&["no program holds it"]);
+
+    let held = room.hold(&Config::new("t0".parse().unwrap()).exclusive(false));
+    let who = format!("({})", std::process::id());
+    room.device("set t0 --napi off").refused(&["held by", &who]);
+    room.device("set t0 --owner 78 --persistent off").well();
+    assert_eq!(room.show("t0")["owner"], 78);
+    room.device("set t0 --carrier off").well();
+    assert_eq!(room.show("t0")["carrier"], false);
+    drop(held);
+    until("it is gone", || room.netlink().link("t0").is_err());
+}
+
+#[test]
+fn a_program_gets_no_offloads_that_it_did_not_ask_for_unless_forced() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    let config = Config::new("t0".parse().unwrap()).offloads(Offloads::CSUM);
+    let _held = room.hold(&config);
+    room.device("set t0 --offloads all").refused(&["held by", "--force"]);
+    assert_ne!(offload(&room, "tso4"), "on");
+    room.device("set t0 --offloads csum,tso --force").well();
+    assert_eq!(offload(&room, "tso4"), "on");
+    room.device("set t0 --offloads none").well();
+    assert_ne!(offload(&room, "csum"), "on");
+}
+
+#[test]
+fn only_devices_are_deleted_and_none_that_is_held() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("delete lo").refused(&["lo", "no tun or tap device"]);
+    room.device("delete t0").refused(&["t0", "not found"]);
+    let held = room.hold(&Config::new("t0".parse().unwrap()));
+    let who = format!("({})", std::process::id());
+    room.device("delete t0").refused(&["held by", &who, "--force"]);
+    room.device("delete t0 --force").well();
+    assert!(room.netlink().link("t0").is_err());
+    drop(held);
+}
+
+#[test]
+fn the_same_name_elsewhere_is_told_apart() {
+    if !can_run(&[]) {
+        return;
+    }
+    let (here, there, empty) = (Room::new(), Room::new(), Room::new());
+    here.device("create t0 --mtu 1111").well();
+    there.device("create t0 --mtu 2222").well();
+    let name = there.namespace.label();
+    assert_eq!(here.show("t0")["mtu"], 1111);
+    let said = here.device(&format!("show t0 --netns {name} --json")).json();
+    assert_eq!((&said["mtu"], &said["namespace"]), (&2222.into(), &name.into()));
+    let listed = here.device(&format!("list --netns {name} --json")).json();
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    empty.device("show t0").refused(&["not found here", name, "--netns"]);
+    let all = here.device("list --json").json();
+    let mine = all.as_array().unwrap().iter().filter(|it| it["name"] == "t0");
+    assert!(mine.filter(|it| [1111, 2222].map(Value::from).contains(&it["mtu"])).count() >= 2);
+}
+
+#[test]
+fn who_is_not_root_is_told_what_that_hides() {
+    if !can_run(&["setpriv"]) {
+        return;
+    }
+    let (room, directory) = (Room::new(), directory());
+    room.device("create t0 --owner 65534").well();
+    let binary = directory.path().join("tapswitch");
+    fs::copy(BINARY, &binary).unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let nobody = |args: &str| {
+        let mut command = room.namespace.command("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]);
+        Said::by(command.arg(&binary).arg("device").args(args.split_whitespace()))
+    };
+    let said = nobody("show t0");
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(said.out.contains("unknown: the flags could not be read"), "{}", said.out);
+    assert!(said.err.contains("not seen:") && said.err.contains("root"), "{}", said.err);
+    let refused = nobody("create t1").refused(&[]);
+    assert!(refused.contains("CAP_NET_ADMIN") || refused.contains("must be readable"), "{refused}");
+    nobody("set t0 --mtu 1400").refused(&["t0", "CAP_NET_ADMIN", "root"]);
+    nobody("delete t0").refused(&["t0", "CAP_NET_ADMIN", "root"]);
+    nobody("create t1 --netns nosuch").refused(&["nosuch"]);
+}
+
+#[test]
+fn command_lines_that_make_no_sense_are_refused_by_name() {
+    for (args, word) in [
+        ("create t0 --mtu many", "--mtu"),
+        ("create a/b", "a/b"),
+        ("create t0 --owner no-such-user", "no-such-user"),
+        ("create t0 --offloads tso", "csum"),
+        ("create t0 --qdisc pfifo,7", "limit="),
+        ("create t0 --address 10.0.0.1", "10.0.0.1"),
+        ("create t0 --feature gro", "NAME=on"),
+        ("create t0 --pi yes", "--pi"),
+        ("set t0 --up --down", "--down"),
+        ("show", "NAME"),
+        ("bogus", "bogus"),
+    ] {
+        let said =
+            tapswitch(&[&["device"], &args.split_whitespace().collect::<Vec<_>>()[..]].concat());
+        assert_eq!(said.code, Some(2), "{args}: {}", said.err);
+        assert!(said.err.contains(word), "{args}: '{word}' is not in: {}", said.err);
+    }
+}
+
+/// A namespace in which `tapswitch device` runs.
+struct Room {
+    namespace: OwnedNamespace,
+}
+
+impl Room {
+    /// Without IPv6, so that the kernel sends nothing by itself.
+    fn new() -> Self {
+        let namespace = room();
+        let quiet = || fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        namespace.enter(quiet).unwrap();
+        Self { namespace }
+    }
+
+    fn device(&self, args: &str) -> Said {
+        let args = [&["device"], &args.split_whitespace().collect::<Vec<_>>()[..]].concat();
+        tapswitch_in(&self.namespace, &args)
+    }
+
+    fn show(&self, name: &str) -> Value {
+        self.device(&format!("show {name} --json")).json()
+    }
+
+    fn netlink(&self) -> Netlink {
+        Netlink::open(&self.namespace).unwrap()
+    }
+
+    /// Opens or makes a device, as a program would. One that was closed just now may still be
+    /// looked at by the tool in another test, and so be there.
+    fn hold(&self, config: &Config) -> Device {
+        let create = || self.namespace.enter(|| Device::create(config)).unwrap().ok();
+        eventually("the device can be opened", create)
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Sends datagrams through the device, which nobody reads.
+    fn flood(&self, count: usize) {
+        let mut netlink = self.netlink();
+        netlink.add_address("t0", "10.9.0.1".parse().unwrap(), 24).unwrap();
+        netlink.set_neighbour("t0", "10.9.0.2".parse().unwrap(), [2; 6]).unwrap();
+        let socket = self.namespace.enter(|| UdpSocket::bind("10.9.0.1:0").unwrap()).unwrap();
+        for _ in 0..count {
+            socket.send_to(&[0; 100], "10.9.0.2:9").unwrap();
+        }
+    }
+
+    /// Runs a command line as a shell would.
+    fn shell(&self, line: &str) -> Said {
+        let line = line.replace("tapswitch ", &format!("'{BINARY}' "));
+        let mut command: Command = self.namespace.command("sh");
+        Said::by(command.args(["-c", &line]))
+    }
+}
+
+fn words(value: &Value) -> Vec<&str> {
+    value.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect()
+}
+
+/// The state of one offload of `t0`.
+fn offload(room: &Room, name: &str) -> String {
+    let view = room.show("t0");
+    let found = view["offloads"].as_array().unwrap().iter().find(|it| it["name"] == name);
+    found.unwrap()["state"].as_str().unwrap().to_owned()
+}

@@ -1,0 +1,334 @@
+//! Devices that are set up wrong, each in one way.
+
+use std::num::{NonZeroU16, NonZeroU32};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tapswitch_guest::{Error, Guest, Kernel, Outcome, Series};
+use tapswitch_netlink::die_with_parent;
+use tapswitch_tap::inspect::Handle;
+use tapswitch_tap::{Config, Device, Flags, HeaderLen, Offloads};
+
+use super::{Room, offload};
+use crate::support::*;
+
+#[test]
+fn a_sound_device_has_nothing_wrong() {
+    let Some(room) = room() else { return };
+    let _held = room.hold(&t0());
+    room.device("set t0 --up").well();
+    let said = room.device("doctor t0");
+    assert_eq!(said.code, Some(0), "{}", said.out);
+    assert!(said.out.contains("1 device: 0 errors, 0 warnings"), "{}", said.out);
+    room.device("doctor nosuch0").refused(&["nosuch0", "not found"]);
+}
+
+#[test]
+fn findings_are_lines_with_commands_and_data() {
+    let Some(room) = room() else { return };
+    let _held = room.hold(&t0());
+    let said = room.device("doctor t0");
+    assert_eq!(said.code, Some(1));
+    let line = said.out.lines().find(|line| line.contains(" down: ")).unwrap();
+    assert!(line.starts_with("warning  t0 "), "{line}");
+    assert!(line.ends_with("; mend: tapswitch device set t0 --up"), "{line}");
+    // From another namespace, the command says where.
+    let elsewhere = Room::new();
+    let netns = room.namespace().label();
+    let said = elsewhere.device(&format!("doctor --netns {netns} --json"));
+    let findings: Value = serde_json::from_str(&said.out).unwrap();
+    let down = finding(&findings, "down").unwrap();
+    let command = format!("tapswitch device set t0 --netns {netns} --up");
+    assert_eq!(
+        (down["mend"].as_str(), down["severity"].as_str()),
+        (Some(&*command), Some("warning"))
+    );
+    elsewhere.shell(&command).well();
+    assert!(room.netlink().link("t0").unwrap().up);
+}
+
+#[test]
+fn offloads_that_were_not_asked_for() {
+    let Some(room) = room() else { return };
+    let most = Offloads::CSUM | Offloads::TSO | Offloads::TSO_ECN;
+    for (offloads, rule, severity) in [
+        (Offloads::empty(), "no-checksum", "warning"),
+        (Offloads::CSUM, "no-trains", "warning"),
+        (most, "no-udp-trains", "hint"),
+    ] {
+        let held = room.hold(&t0().offloads(offloads));
+        room.device("set t0 --up").well();
+        if rule == "no-udp-trains" && offload(&room, "uso") == "unavailable" {
+            skip("UDP trains need Linux 6.2");
+            continue;
+        }
+        mends(&room, rule, severity);
+        drop(held);
+    }
+}
+
+#[test]
+fn offloads_that_were_switched_off() {
+    let Some(room) = room() else { return };
+    let _held = room.hold(&t0());
+    room.device("set t0 --up --feature tx-checksum-ip-generic=off").well();
+    mends(&room, "no-checksum", "warning");
+    assert_eq!(offload(&room, "tso4"), "on", "what builds on it is back too");
+}
+
+#[test]
+fn a_program_without_a_network_header() {
+    let Some(room) = room() else { return };
+    let _held = room.hold(&t0().net_header(HeaderLen::None));
+    room.device("set t0 --up").well();
+    let findings = examine(&room);
+    let found = finding(&findings, "no-checksum").unwrap();
+    assert_eq!((&found["severity"], &found["mend"]), (&"warning".into(), &Value::Null));
+    assert!(found["text"].as_str().unwrap().contains("IFF_VNET_HDR"));
+}
+
+#[test]
+fn offloads_of_a_former_program() {
+    let Some(room) = room() else { return };
+    drop(room.hold(&t0().persistent(true)));
+    mends(&room, "stale-offloads", "hint");
+    drop(room.hold(&t0().exclusive(false)));
+    room.device("set t0 --vnet-hdr off").well();
+    mends(&room, "stale-offloads", "warning");
+    room.device("set t0 --vnet-hdr on --offloads all").well();
+    // A program that knows of no header opens it as it always did.
+    let plain = Flags::TAP | Flags::NO_PI;
+    let _held = room.namespace().enter(|| Handle::open("t0", plain)).unwrap().unwrap();
+    mends(&room, "stale-offloads", "error");
+}
+
+#[test]
+fn trains_in_tunnels_behind_a_short_header() {
+    let Some(room) = room() else { return };
+    let device = room.hold(&t0());
+    let handle = borrow(&room);
+    handle.set_offloads(Offloads::DEFAULT).unwrap();
+    if offload(&room, "tunnel") != "on" {
+        skip("trains in tunnels need Linux 6.17");
+        return;
+    }
+    mends(&room, "short-tunnel-header", "error");
+    assert_eq!(offload(&room, "uso"), "on", "the others are still on");
+    drop(device);
+}
+
+#[test]
+fn identifiers_and_joined_datagrams() {
+    let Some(room) = room() else { return };
+    let _held = room.hold(&t0().napi(true));
+    room.device("set t0 --up --feature rx-udp-gro-forwarding=on").well();
+    mends(&room, "mangle-id-off", "hint");
+    mends(&room, "udp-gro-forwarding", "warning");
+    mends(&room, "napi-without-gro", "warning");
+}
+
+#[test]
+fn an_interface_that_is_down_or_without_a_carrier() {
+    let Some(room) = room() else { return };
+    let _held = room.hold(&t0());
+    mends(&room, "down", "warning");
+    room.device("set t0 --carrier off").well();
+    mends(&room, "no-carrier", "warning");
+}
+
+#[test]
+fn a_device_that_nobody_reads_and_everybody_may_open() {
+    let Some(room) = room() else { return };
+    room.device("create t0 --up").well();
+    mends(&room, "unread", "hint");
+    mends(&room, "open-to-all", "hint");
+    mends(&room, "no-checksum", "hint");
+}
+
+#[test]
+fn a_ring_that_is_too_short() {
+    let Some(room) = room() else { return };
+    let device = room.hold(&t0());
+    room.device("set t0 --up --txqueuelen 0").well();
+    mends(&room, "no-queue-length", "error");
+    room.device("set t0 --txqueuelen 2").well();
+    assert!(finding(&examine(&room), "short-queue").is_none(), "nothing was lost yet");
+    room.flood(50);
+    mends(&room, "short-queue", "warning");
+    // What was lost stays lost: that is still said.
+    let findings = examine(&room);
+    assert_eq!(finding(&findings, "frames-dropped").unwrap()["severity"], "hint");
+    drop(device);
+}
+
+#[test]
+fn one_queue_and_several() {
+    let Some(room) = room() else { return };
+    let held = room.hold(&t0());
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        mends(&room, "one-queue", "hint");
+    } else {
+        skip("one queue is enough for one core");
+        room.device("delete t0 --force").well();
+        room.device("create t0 --multi-queue").well();
+    }
+    drop(held);
+    let two = NonZeroU16::new(2).unwrap();
+    let mut device = room.hold(&t0().exclusive(false).queues(two));
+    let findings = examine(&room);
+    assert_eq!(finding(&findings, "default-steering").unwrap()["severity"], "hint");
+    assert!(finding(&findings, "detached-queues").is_none());
+    device.detach_queue(1).unwrap();
+    assert!(finding(&examine(&room), "detached-queues").is_some());
+}
+
+#[test]
+fn a_limited_send_buffer() {
+    let Some(room) = room() else { return };
+    let _held = room.hold(&t0().send_buffer_len(NonZeroU32::new(65_536).unwrap()));
+    let findings = examine(&room);
+    assert_eq!(finding(&findings, "send-buffer").unwrap()["severity"], "hint");
+}
+
+#[test]
+fn a_foreign_program_on_our_queues() {
+    if !can_run(&["python3"]) {
+        return;
+    }
+    let room = Room::new();
+    let two = NonZeroU16::new(2).unwrap();
+    let _held: Device = room.hold(&t0().queues(two));
+    assert!(finding(&examine(&room), "foreign-queue").is_none(), "two of ours are no stranger's");
+    let mut command: Command = room.namespace().command("python3");
+    command.args(["-c", JOIN]).stdout(Stdio::piped()).stdin(Stdio::piped());
+    let mut stranger = die_with_parent(&mut command).spawn().unwrap();
+    // To wait for it would close this, and it would end by itself.
+    let _stdin = stranger.stdin.take();
+    until("the stranger has joined", || {
+        room.show("t0")["queues"] == 3 || stranger.try_wait().unwrap().is_some()
+    });
+    let reaper = std::thread::spawn({
+        let id = stranger.id();
+        move || (stranger.wait().unwrap(), id)
+    });
+    let found = mends(&room, "foreign-queue", "warning");
+    let (_, id) = reaper.join().unwrap();
+    assert_eq!(found["mend"], format!("kill {id}"));
+}
+
+#[test]
+fn an_mtu_without_room_for_the_tags() {
+    let Some(room) = room() else { return };
+    room.device("create t0").well();
+    let mut netlink = room.netlink();
+    if let Err(error) = netlink.create_vlan("outer", "t0", 5) {
+        skip(&format!("no VLANs here: {error}"));
+        return;
+    }
+    netlink.create_vlan("inner", "outer", 6).unwrap();
+    mends(&room, "tag-mtu", "warning");
+}
+
+#[test]
+fn back_pressure_that_has_no_effect_or_is_not_used() {
+    let Some(room) = room() else { return };
+    if room.device("create t0 --up").code != Some(0) || !has_backpressure(&room) {
+        skip("back-pressure needs Linux 7.3");
+        return;
+    }
+    mends(&room, "no-backpressure", "hint");
+    assert_eq!(room.show("t0")["backpressure"], "in-force");
+    room.device("set t0 --qdisc noqueue").well();
+    mends(&room, "no-qdisc", "warning");
+    assert_eq!(room.show("t0")["backpressure"], "in-force");
+}
+
+/// The same on a kernel that has back-pressure, VLANs and trains in tunnels.
+#[test]
+fn devices_on_linux_7_3() {
+    if tapswitch_guest::inside().is_some() {
+        return;
+    }
+    let outcome = match in_guest() {
+        Ok(outcome) => outcome,
+        Err(Error::Unavailable { what, remedy }) => {
+            skip(&format!("{what}; {remedy}"));
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let needed = ["back_pressure_that_has_no_effect", "an_mtu_without_room", "trains_in_tunnels"];
+    for line in outcome.output.lines().filter(|line| line.starts_with("SKIP:")) {
+        println!("{line}");
+    }
+    assert_eq!(outcome.status, 0, "{}", outcome.output);
+    for test in needed {
+        assert!(outcome.output.contains(test), "{test} did not run: {}", outcome.output);
+    }
+    for word in ["Linux 7.3", "Linux 6.17", "no VLANs"] {
+        assert!(!outcome.output.contains(word), "{}", outcome.output);
+    }
+}
+
+fn in_guest() -> Result<Outcome, Error> {
+    let kernel = Kernel::of(Series::V7_3)?;
+    let tests = std::env::current_exe().unwrap();
+    Guest::new(&kernel, tests)
+        .file(BINARY, BINARY)
+        .modules(["tun", "veth", "8021q"])
+        .args(["device::doctor", "device::back_pressure", "--skip", "on_linux_7_3"])
+        .args(["--test-threads", "1", "--nocapture"])
+        .memory_mib(1024)
+        .cpus(2)
+        .run()
+}
+
+fn has_backpressure(room: &Room) -> bool {
+    room.show("t0")["backpressure"] != "unavailable"
+}
+
+fn room() -> Option<Room> {
+    can_run(&[]).then(Room::new)
+}
+
+fn t0() -> Config {
+    Config::new("t0".parse().unwrap())
+}
+
+/// A handle of the device that this process holds.
+fn borrow(room: &Room) -> Handle {
+    let view = room.show("t0");
+    let fd = view["holders"][0]["fd"].as_i64().unwrap();
+    Handle::borrow(std::process::id(), i32::try_from(fd).unwrap()).unwrap()
+}
+
+/// What the doctor says of `t0`.
+fn examine(room: &Room) -> Value {
+    let said = room.device("doctor t0 --json");
+    let findings: Value = serde_json::from_str(&said.out).unwrap();
+    let is_wrong = findings.as_array().unwrap().iter().any(|it| it["severity"] != "hint");
+    assert_eq!(said.code, Some(is_wrong.into()), "{findings}");
+    findings
+}
+
+fn finding(findings: &Value, rule: &str) -> Option<Value> {
+    findings.as_array().unwrap().iter().find(|it| it["rule"] == rule).cloned()
+}
+
+/// The finding is there, and its command does away with it.
+fn mends(room: &Room, rule: &str, severity: &str) -> Value {
+    let before = examine(room);
+    let found = finding(&before, rule).unwrap_or_else(|| panic!("no {rule}: {before}"));
+    assert_eq!(found["severity"], severity, "{found}");
+    room.shell(found["mend"].as_str().unwrap()).well();
+    until(&format!("{rule} is mended"), || finding(&examine(room), rule).is_none());
+    found
+}
+
+/// Joins the multi-queue device `t0` and waits for the end.
+const JOIN: &str = r#"
+import fcntl, os, struct, sys
+tun = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tun, 0x400454ca, struct.pack("16sH22x", b"t0", 0x5102))
+sys.stdin.read()
+"#;
