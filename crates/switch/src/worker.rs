@@ -2,10 +2,14 @@
 //!
 //! ```text
 //! sleep until a queue or an errand is there
-//!   └ for each ready queue: read and handle one frame after the other, at most a burst
+//!   └ for each ready queue, at most a burst:
+//!       └ read a batch: small frames, or up to the first large one
+//!       └ handle each of the batch
 //! ```
-//! Frames are run to completion one by one, so that a train of 64 KiB is read, sent and copied
-//! while it is in the cache. The view of the tables is taken once per burst: a change is seen
+//! A train of 64 KiB is read, sent and copied while it is in the cache; small frames are read
+//! together, which the kernel's code and its caches like better than reading and sending by turns
+//! (`docs/adr/0010-small-frames-in-batches.md`). A batch waits for nothing: it ends where the queue
+//! is empty. The view of the tables is taken once per burst: a change is seen
 //! within one burst, and a burst sees one version. Errands come through a queue with an eventfd, so
 //! that they are done in order and wake a sleeping worker.
 
@@ -114,7 +118,9 @@ struct Worker {
     wake: Arc<OwnedFd>,
     inbox: Receiver<Errand>,
     forwarder: Forwarder,
+    /// What is read of a batch, frame behind frame.
     buf: Box<[u8]>,
+    batch: [Place; BATCH_COUNT],
     frames: u64,
     bursts: u64,
     wakeups: u64,
@@ -139,6 +145,7 @@ impl Worker {
             inbox,
             forwarder,
             buf,
+            batch: [Place::default(); BATCH_COUNT],
             frames,
             bursts,
             wakeups,
@@ -179,29 +186,52 @@ impl Worker {
     /// Reads one queue until it is empty or a burst is full.
     #[inline]
     fn read(&mut self, index: usize, view: View<'_>) {
-        for _ in 0..BURST_COUNT {
-            match self.queues[index].recv(&mut self.buf) {
-                Received::Frame { meta, start, end } => self.handle(index, view, meta, start..end),
-                Received::Lost => self.count_lost(index, view.snapshot),
-                Received::Empty => return,
-                Received::Gone => return self.forget(index),
+        let mut left = BURST_COUNT;
+        while left > 0 {
+            let (count, end) = self.fill(index, left.min(BATCH_COUNT), view.snapshot);
+            for at in 0..count {
+                self.handle(index, view, at);
+            }
+            match end {
+                BatchEnd::Full => left -= count.max(1).min(left),
+                BatchEnd::Empty => return,
+                BatchEnd::Gone => return self.forget(index),
             }
         }
     }
 
+    /// Reads a batch of at most `limit` frames; returns how many there are, and why no more.
+    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+    #[inline(always)]
+    fn fill(&mut self, index: usize, limit: usize, snapshot: &Snapshot) -> (usize, BatchEnd) {
+        let (mut count, mut begin) = (0, 0);
+        while count < limit && begin < BATCH_LEN {
+            match self.queues[index].recv(&mut self.buf[begin..]) {
+                Received::Frame { meta, start, end } => {
+                    self.batch[count] = Place { meta, begin, start, len: end };
+                    count += 1;
+                    begin += end.next_multiple_of(CACHE_LINE);
+                }
+                Received::Empty => return (count, BatchEnd::Empty),
+                Received::Gone => return (count, BatchEnd::Gone),
+                Received::Lost => {
+                    self.count_lost(index, snapshot);
+                    break;
+                }
+            }
+        }
+        (count, BatchEnd::Full)
+    }
+
+    /// Handles the frame at `at` of the batch.
     #[inline]
-    fn handle(
-        &mut self,
-        index: usize,
-        view: View<'_>,
-        meta: NetHeader,
-        place: std::ops::Range<usize>,
-    ) {
+    fn handle(&mut self, index: usize, view: View<'_>, at: usize) {
+        let Place { meta, begin, start, len } = self.batch[at];
         let arrival = Arrival {
             in_port: self.queues[index].port(),
             meta,
-            buf: &mut self.buf[..place.end],
-            start: place.start,
+            buf: &mut self.buf[begin..begin + len],
+            start,
             beyond_len: 0,
         };
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
@@ -281,6 +311,29 @@ impl Worker {
     }
 }
 
+/// Where a frame of a batch lies.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    meta: NetHeader,
+    /// Where its headroom begins in the buffer.
+    begin: usize,
+    /// Where the frame starts behind `begin`.
+    start: usize,
+    /// Headroom and frame.
+    len: usize,
+}
+
+/// Why a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BatchEnd {
+    /// There may be more.
+    Full,
+    /// The queue is empty.
+    Empty,
+    /// The device is gone.
+    Gone,
+}
+
 #[derive(PartialEq, Eq)]
 enum Running {
     GoesOn,
@@ -301,5 +354,12 @@ const WAKE: u64 = u64::MAX;
 /// Frames that one queue may bring before others get their turn and the tables are looked at again.
 /// At two microseconds a frame, a change is seen within a quarter of a millisecond.
 pub(crate) const BURST_COUNT: usize = 128;
-/// Room for the longest frame of a tap device behind the headroom.
-const BUF_LEN: usize = HEADROOM + tapswitch_tap::RECV_BUF_LEN;
+/// Frames that are read together.
+const BATCH_COUNT: usize = 16;
+/// Bytes behind which no further frame of a batch is read: what is read shall still be in the
+/// first-level cache when it is sent.
+const BATCH_LEN: usize = 8 * 1024;
+/// Frames of a batch share no line.
+const CACHE_LINE: usize = 64;
+/// Room for a batch, and behind it for the longest frame of a tap device behind its headroom.
+const BUF_LEN: usize = BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
