@@ -230,7 +230,8 @@ pub struct Sent<'e> {
     /// were sent nevertheless.
     pub refused: &'e [Refused],
     /// The frame at which the call ended: the queue is full ([`SendError::Full`]), gone
-    /// ([`SendError::Gone`]) or broken ([`SendError::Broken`]). This frame and those behind it were not sent.
+    /// ([`SendError::Gone`]) or broken ([`SendError::Broken`]). This frame and those behind it were
+    /// not sent.
     pub stopped: Option<Refused>,
 }
 

@@ -1,5 +1,6 @@
-//! The device's side of a virtqueue as the spec has it, for tests: told nothing but three addresses,
-//! like the kernel, and following what it finds there. It knows nothing of how our side is written.
+//! The device's side of a virtqueue as the spec has it, for tests: told nothing but three
+//! addresses, like the kernel, and following what it finds there. It knows nothing of how our side
+//! is written.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU16, Ordering, fence};

@@ -34,7 +34,8 @@ pub enum VhostError {
     },
     /// The kernel does not have what is needed.
     #[error(
-        "{PATH}: feature bits {missing:#x} are missing; Linux has them since 4.0: use another engine"
+        "{PATH}: feature bits {missing:#x} are missing, which Linux has since 4.0; use another \
+         engine"
     )]
     Features {
         /// Feature bits of virtio 1.2 §6 and §5.1.3.

@@ -29,8 +29,9 @@ pub(super) fn set_features(fd: impl AsFd, bits: u64) -> io::Result<()> {
     unsafe { set::<SET_FEATURES, u64>(fd, bits) }
 }
 
-/// What the worker shall be: a kernel thread of its own. Before [`set_owner`]. `ENOTTY` if the kernel
-/// was not built for that (`CONFIG_VHOST_ENABLE_FORK_OWNER_CONTROL`), `EPERM` before Linux 6.17.
+/// What the worker shall be: a kernel thread of its own. Before [`set_owner`]. `ENOTTY` if the
+/// kernel was not built for that (`CONFIG_VHOST_ENABLE_FORK_OWNER_CONTROL`), `EPERM` before Linux
+/// 6.17.
 pub(super) fn set_kernel_thread(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: VHOST_SET_FORK_FROM_OWNER reads a u8.
     unsafe { set::<SET_FORK_FROM_OWNER, u8>(fd, FORK_OWNER_KTHREAD) }

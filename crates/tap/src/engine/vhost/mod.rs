@@ -2,8 +2,8 @@
 //!
 //! **How it works.** `/dev/vhost-net` was made for virtual machines: the guest's virtio driver puts
 //! buffers into rings, and a thread of the kernel moves frames between them and a queue of a tap
-//! device. Here this process is the guest: it has the rings, in memory that is mapped to itself, and
-//! no machine around them. Frames then pass without any system call: the thread copies what the
+//! device. Here this process is the guest: it has the rings, in memory that is mapped to itself,
+//! and no machine around them. Frames then pass without any system call: the thread copies what the
 //! kernel sends into our buffers, and takes what we send out of them, up to 64 small frames at once
 //! straight into the receive path. What costs a call is to wake a side that sleeps.
 //!
@@ -14,45 +14,49 @@
 //! | `rx`, `tx` | frames in the two rings |
 //! | `worker` | the kernel thread: negotiation, start, end |
 //!
-//! **Sleeping and waking.** While frames come, [`Vhost::recv`] makes no call and the thread sends no
-//! signal. When there are none it looks whether the device is still there, asks for a signal, and
-//! looks once more (`ring`). So a burst that stays empty is the point from which the descriptor may
-//! be waited on, as with the other engines. A loop that never sleeps says so: [`Vhost::set_polling`].
+//! **Sleeping and waking.** While frames come, [`Vhost::recv`] makes no call and the thread sends
+//! no signal. When there are none it looks whether the device is still there, asks for a signal,
+//! and looks once more (`ring`). So a burst that stays empty is the point from which the descriptor
+//! may be waited on, as with the other engines. A loop that never sleeps says so:
+//! [`Vhost::set_polling`].
 //!
 //! **Metadata.** The tap device supplies the 12-byte header, not vhost-net
 //! (`VHOST_NET_F_VIRTIO_NET_HDR` is off), so it is the same as what read(2) gives, but for
 //! `num_buffers`, which is set to zero again.
 //!
-//! **The price.** One more thread per queue, and memory: 4 MiB. Since Linux 6.4 the thread is one of
-//! this process (`vhost-PID` among its threads), counted in its CPU time, its cgroup and its limit
-//! of processes; before, and with [`VhostConfig::kernel_thread`], it is a thread of the kernel,
-//! counted in the cgroup alone. It works while there is traffic and sleeps when there is none.
-//! Prefer this engine when there is a core to spare for it: the copies then run beside the
+//! **The price.** One more thread per queue, and memory: 4 MiB. Since Linux 6.4 the thread is one
+//! of this process (`vhost-PID` among its threads), counted in its CPU time, its cgroup and its
+//! limit of processes; before, and with [`VhostConfig::kernel_thread`], it is a thread of the
+//! kernel, counted in the cgroup alone. It works while there is traffic and sleeps when there is
+//! none. Prefer this engine when there is a core to spare for it: the copies then run beside the
 //! caller's work instead of inside it. On a machine whose cores are all busy, or for an idle port,
 //! [`Drain`](crate::Drain) does the same with less.
 //!
-//! **What is different from write(2).** A frame that was sent is with the thread; what becomes of it
-//! nobody says. With metadata that only the kernel finds fault with it is dropped and counted there
-//! (`rx_frame_errors`). On an interface that is down so is a train (`rx_dropped`), while a frame
-//! shorter than a page passes that test by and is received (Linux 7.3): who must not send then,
-//! watches the interface. What can be told from the frame alone is refused at once
-//! ([`SendError::Rejected`]): kernels before 5.11 stop at such a frame for ever. And the ring can be
-//! full ([`SendError::Full`]): then the descriptor becomes readable when half of it is free.
+//! **What is different from write(2).** A frame that was sent is with the thread; what becomes of
+//! it nobody says. With metadata that only the kernel finds fault with it is dropped and counted
+//! there (`rx_frame_errors`). On an interface that is down so is a train (`rx_dropped`), while a
+//! frame shorter than a page gets past that test and is received (Linux 6.1 to 7.3): who must not
+//! send then, watches the interface. What can be told from the frame alone is refused at once
+//! ([`SendError::Rejected`]): kernels before 5.11 stop at such a frame for ever. And the ring can
+//! be full ([`SendError::Full`]): then the descriptor becomes readable when half of it is free.
 //!
 //! **Kernels.** Every Linux since 4.0 has what is needed here (`VIRTIO_F_VERSION_1`,
-//! `VIRTIO_NET_F_MRG_RXBUF`, `VIRTIO_RING_F_EVENT_IDX`), if the module is loaded. Frames are sent in
-//! batches since 4.20.
+//! `VIRTIO_NET_F_MRG_RXBUF`, `VIRTIO_RING_F_EVENT_IDX`), if the module is loaded. Frames are sent
+//! in batches since 4.20.
 //!
 //! **Quirks**, and what is done about them:
 //!
 //! - A tun device has no Ethernet header, but the batches assume one. They are used only while the
 //!   send buffer of the queue is unlimited (`INT_MAX`), so a tun queue has one byte less as long as
 //!   the engine lives.
-//! - The thread knows neither protocol information nor other header lengths than 12: such a queue is
-//!   refused ([`VhostError::Layout`]).
+//! - The thread knows neither protocol information nor other header lengths than 12: such a queue
+//!   is refused ([`VhostError::Layout`]).
 //! - Only the process that opened the engine may use it: not a child of fork(2).
 //! - A device that is deleted makes the descriptor readable for nobody. [`Engine::wait`] notices;
 //!   who waits by himself sees it the next time that he calls [`Vhost::recv`].
+//!
+//! **Speed** was not measured on a machine with the module, only in an emulated one, where copies
+//! are dearer than system calls: there [`Drain`](crate::Drain) wins. Measure before you choose it.
 //!
 //! **Not done here:** tunnel headers of 24 bytes (`VHOST_SET_FEATURES_ARRAY`, Linux 6.17),
 //! `VIRTIO_F_IN_ORDER` (6.18), zero-copy sending (experimental in the kernel, and off), tap-like
@@ -130,11 +134,11 @@ pub struct VhostConfig {
     pub send_frames: u16,
     /// Bytes of them, headers included; a power of two of at least 128 KiB.
     pub send_bytes: usize,
-    /// How long the kernel thread goes on looking for work before it sleeps, in steps of 1 µs: saves
-    /// kicks and latency, and burns CPU time. Zero: not at all (Linux 4.7).
+    /// How long the kernel thread goes on looking for work before it sleeps, in steps of 1 µs:
+    /// saves kicks and latency, and burns CPU time. Zero: not at all (Linux 4.7).
     pub busy_poll: Duration,
-    /// Whether to have a thread of the kernel instead of one of this process, which some measured to
-    /// be faster. Without effect unless Linux is 6.17 or later and was built to have the choice
+    /// Whether to have a thread of the kernel instead of one of this process, which some measured
+    /// to be faster. Without effect unless Linux is 6.17 or later and was built to have the choice
     /// (`CONFIG_VHOST_ENABLE_FORK_OWNER_CONTROL`).
     pub kernel_thread: bool,
 }
@@ -263,8 +267,8 @@ impl Vhost {
     }
 
     /// Sleeps until there may be something to receive or, after [`SendError::Full`], to send, for
-    /// `timeout` at most (`None`: for ever); answers `false` when the time is over. A device that is
-    /// deleted ends the sleep, too.
+    /// `timeout` at most (`None`: for ever); answers `false` when the time is over. A device that
+    /// is deleted ends the sleep, too.
     ///
     /// # Errors
     /// `EINTR` when a signal handler ran.

@@ -3,10 +3,10 @@
 //! **Buffers: small and mergeable.** A frame may be 60 bytes or 64 KiB long. Without
 //! `VIRTIO_NET_F_MRG_RXBUF` every buffer must hold the longest; frames then lie 64 KiB apart, each
 //! in pages and cache sets of its own, and 16 MiB hold 256 small frames. With it (virtio 1.2
-//! §5.1.6.3.2) the kernel thread spreads a frame over as many small buffers as it needs and says how
-//! many in `num_buffers` of the first. The usual price is that a train arrives in pieces. Not here:
-//! buffers lie one behind the other in mirrored memory (`memory.rs`) and are used in that order, so
-//! any frame is one piece, also the one that runs past the end.
+//! §5.1.6.3.2) the kernel thread spreads a frame over as many small buffers as it needs and says
+//! how many in `num_buffers` of the first. The usual price is that a train arrives in pieces. Not
+//! here: buffers lie one behind the other in mirrored memory (`memory.rs`) and are used in that
+//! order, so any frame is one piece, also the one that runs past the end.
 //!
 //! A buffer is [`BUFFER_LEN`] bytes: a frame of an MTU of 1500 takes one, the longest train 33.
 

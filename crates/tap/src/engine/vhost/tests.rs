@@ -230,8 +230,8 @@ impl Rig {
         wanted
     }
 
-    /// Takes a frame that was sent, and gives its buffer back: their number, and whether there was a
-    /// signal.
+    /// Takes a frame that was sent, and gives its buffer back: their number, and whether there was
+    /// a signal.
     fn transmit(&mut self) -> (usize, bool) {
         let Some((head, _)) = self.sender.transmit() else { return (0, false) };
         let wanted = self.sender.give(&[(head, 0)]);

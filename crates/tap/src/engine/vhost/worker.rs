@@ -195,8 +195,8 @@ impl Drop for Worker {
     }
 }
 
-/// The thread takes frames in batches if the send buffer is unlimited, and then for Ethernet frames:
-/// makes it limited, by as little as can be, on a device without them.
+/// The thread takes frames in batches if the send buffer is unlimited, and then for Ethernet
+/// frames: makes it limited, by as little as can be, on a device without them.
 fn limit_batches(queue: &Queue) -> Result<(), VhostError> {
     if queue.kind() == Kind::Tap {
         return Ok(());
@@ -239,6 +239,6 @@ const RECEIVE: u32 = 0;
 /// Ring for frames that we send.
 const SEND: u32 = 1;
 
-/// `VIRTIO_NET_F_MRG_RXBUF`, `VIRTIO_RING_F_EVENT_IDX` and, where it does not change the byte order,
-/// `VIRTIO_F_VERSION_1`. Any of the first and the last makes the header 12 bytes long.
+/// `VIRTIO_NET_F_MRG_RXBUF`, `VIRTIO_RING_F_EVENT_IDX` and, where it does not change the byte
+/// order, `VIRTIO_F_VERSION_1`. Any of the first and the last makes the header 12 bytes long.
 const FEATURES: u64 = 1 << 15 | 1 << 29 | if cfg!(target_endian = "little") { 1 << 32 } else { 0 };

@@ -1,3 +1,5 @@
+//! Rings against a device of the spec's kind, and against each other in two threads.
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;

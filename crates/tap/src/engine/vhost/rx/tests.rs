@@ -1,3 +1,5 @@
+//! Frames through the receiving ring, whatever the device does with its buffers.
+
 use proptest::prelude::*;
 
 use super::super::device::{Device, pattern};

@@ -1,3 +1,5 @@
+//! Frames through the sending ring, and what a device finds in it.
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
@@ -95,7 +97,7 @@ proptest! {
             match step {
                 Step::Push(len) => {
                     seed = seed.wrapping_add(1);
-                    let bytes = queued.iter().map(|packet: &Vec<u8>| packet.len().next_multiple_of(64)).sum::<usize>();
+                    let bytes = queued.iter().map(rounded_len).sum::<usize>();
                     let has_room = queued.len() < 16 && bytes + len.next_multiple_of(64) <= 8192;
                     prop_assert_eq!(push(&mut sender, len, seed), has_room);
                     if has_room {
@@ -123,6 +125,11 @@ proptest! {
             }
         }
     }
+}
+
+#[expect(clippy::ptr_arg, reason = "what an iterator gives")]
+fn rounded_len(packet: &Vec<u8>) -> usize {
+    packet.len().next_multiple_of(64)
 }
 
 fn pair(size: u16, base: u16, capacity: usize) -> (Transmitter, Device) {
