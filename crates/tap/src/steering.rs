@@ -22,10 +22,12 @@
 //! **Counters** are kept for each queue, summed without atomic operations. What is counted was
 //! steered; a filter or a full ring may drop it afterwards.
 //!
-//! **Cost.** About 65 instructions for an untagged TCP or UDP packet over IPv4, of which two are
-//! calls: one copies 38 bytes of headers to the stack, one finds the counters. Measured with
-//! [`Steering::dry_run`] on Linux 6.18, AMD EPYC, the 25 ns of an empty program taken off: 21 ns;
-//! with one to six tags, or IPv6, 35 to 38 ns; VXLAN 54 ns, 70 ns with a tag inside.
+//! **Cost**, measured on Linux 6.18 with an AMD EPYC. About 70 instructions for an untagged TCP or
+//! UDP packet over IPv4, with two calls: one copies 38 bytes of headers to the stack, one finds the
+//! counters. [`Steering::dry_run`] says 20 ns, the 25 ns of an empty program taken off; 36 ns with
+//! one to six tags or IPv6, 53 ns through VXLAN, 69 ns when there is a tag inside. Writing a small
+//! frame to a device with four queues took 720 ns without a program and 625 ns with one, as much as
+//! with a single queue.
 //!
 //! **Read first:** `tun_ebpf_select_queue` in Linux `drivers/net/tun.c`; RFC 7348 (VXLAN).
 //!

@@ -12,12 +12,14 @@ use tapswitch_tap::filter::{End, FilterCounters, FilterError, MAX_RULES, MIN_SNA
 use tapswitch_tap::{Device, Filter, FilterConfig, GsoType, Kind, MacAddr, NetHeader};
 
 mod common;
+#[path = "common/programs.rs"]
+mod programs;
 #[path = "common/recipe.rs"]
 mod recipe;
 use common::{
-    Host, LINUX_7_3, PEER, can_tap, config, is_udp_to, knows_udp_trains, receive, set_udp_segment,
-    skip,
+    Host, LINUX_7_3, PEER, config, is_udp_to, knows_udp_trains, receive, set_udp_segment,
 };
+use programs::{can_attach, can_load};
 use recipe::{Recipe, frames, packets, tcp, tcp_v6};
 
 #[test]
@@ -132,7 +134,7 @@ fn linux_7_3_agrees() {
 
 #[test]
 fn what_matches_is_dropped_and_counted() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let unwanted = Rule::ANY.protocol(17).ports(End::Destination, 5000..=5999);
@@ -163,7 +165,7 @@ fn what_matches_is_dropped_and_counted() {
 
 #[test]
 fn only_what_matches_is_kept() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let wanted = Rule::ANY.network(End::Destination, "10.0.0.128".parse().unwrap(), 25);
@@ -178,7 +180,7 @@ fn only_what_matches_is_kept() {
 
 #[test]
 fn a_frame_is_cut_with_its_checksum_left_in_place() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let line = Line::new(FilterConfig::ETHERNET.snap_len(64));
@@ -202,7 +204,7 @@ fn a_frame_is_cut_with_its_checksum_left_in_place() {
 
 #[test]
 fn a_train_is_left_whole_unless_told_otherwise() {
-    if !can_tap() || !knows_udp_trains() {
+    if !can_attach() || !knows_udp_trains() {
         return;
     }
     for cut_trains in [false, true] {
@@ -220,7 +222,7 @@ fn a_train_is_left_whole_unless_told_otherwise() {
 
 #[test]
 fn a_tag_beside_the_frame_counts_as_a_part_of_it() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let mut host = Host::new();
@@ -251,7 +253,7 @@ fn a_tag_beside_the_frame_counts_as_a_part_of_it() {
 
 #[test]
 fn a_tun_device_is_filtered_by_the_packet_alone() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let mut host = Host::new();
@@ -395,8 +397,4 @@ fn port_range() -> impl Strategy<Value = RangeInclusive<u16>> {
 
 fn end() -> impl Strategy<Value = End> {
     select(vec![End::Source, End::Destination, End::Either])
-}
-
-fn can_load() -> bool {
-    rustix::process::geteuid().is_root() || skip("needs root to load eBPF programs")
 }

@@ -17,10 +17,13 @@ use tapswitch_tap::{
 mod common;
 #[path = "common/packet_socket.rs"]
 mod packet_socket;
+#[path = "common/programs.rs"]
+mod programs;
 #[path = "common/recipe.rs"]
 mod recipe;
-use common::{Host, LINUX_7_3, can_tap, config, eventually, skip};
+use common::{Host, LINUX_7_3, config, eventually, skip};
 use packet_socket::PacketSocket;
+use programs::{can_attach, can_load};
 use recipe::{Network, Recipe, Transport, frames, packets, recipes, tcp, tcp_v6, vxlan};
 
 #[test]
@@ -78,7 +81,7 @@ fn flows_spread_evenly() {
 
 #[test]
 fn both_directions_of_a_flow_meet_on_one_worker_whatever_they_are_wrapped_in() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let host = quiet_host();
@@ -112,7 +115,7 @@ fn both_directions_of_a_flow_meet_on_one_worker_whatever_they_are_wrapped_in() {
 
 #[test]
 fn a_tag_beside_the_frame_changes_nothing_but_the_count_of_bytes() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let mut host = quiet_host();
@@ -145,7 +148,7 @@ fn a_tag_beside_the_frame_changes_nothing_but_the_count_of_bytes() {
 
 #[test]
 fn a_tun_device_is_steered_by_the_packet_alone() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let mut host = quiet_host();
@@ -167,7 +170,7 @@ fn a_tun_device_is_steered_by_the_packet_alone() {
 
 #[test]
 fn counters_are_what_was_read() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let host = quiet_host();
@@ -186,7 +189,7 @@ fn counters_are_what_was_read() {
 
 #[test]
 fn when_queues_come_and_go_flows_stay_where_they_can() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let host = quiet_host();
@@ -219,7 +222,7 @@ fn when_queues_come_and_go_flows_stay_where_they_can() {
 
 #[test]
 fn a_table_takes_effect_on_flows_that_run() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let host = quiet_host();
@@ -240,7 +243,7 @@ fn a_table_takes_effect_on_flows_that_run() {
 
 #[test]
 fn writing_moves_a_flow_only_while_there_is_no_program() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let host = quiet_host();
@@ -268,7 +271,7 @@ fn writing_moves_a_flow_only_while_there_is_no_program() {
 
 #[test]
 fn a_program_stays_with_its_device() {
-    if !can_tap() {
+    if !can_attach() {
         return;
     }
     let host = quiet_host();
@@ -302,6 +305,10 @@ fn tables_that_cannot_be_are_refused_and_change_nothing() {
 #[test]
 fn who_may_not_is_told_what_is_missing() {
     if !can_load() {
+        return;
+    }
+    let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap();
+    if last.trim().parse::<u32>().unwrap() < 39 && !skip("CAP_BPF needs Linux 5.8") {
         return;
     }
     let load_with = |kept: CapabilitySet| {
@@ -466,10 +473,6 @@ fn is_symmetric(recipe: &Recipe, depth: u8) -> bool {
 
 fn count(queues: u16) -> NonZeroU16 {
     NonZeroU16::new(queues).unwrap()
-}
-
-fn can_load() -> bool {
-    rustix::process::geteuid().is_root() || skip("needs root to load eBPF programs")
 }
 
 /// Flows that a test sends.
