@@ -18,9 +18,10 @@ use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind, RecvError};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::from_args("echo [DEVICE [drain|uring]]")?;
+    let options = Options::from_args("echo [DEVICE [drain|uring|vhost]]")?;
     let kind = match options.name(1, "drain") {
         "uring" => EngineKind::Uring,
+        "vhost" => EngineKind::Vhost,
         _ => EngineKind::Auto,
     };
     let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?))?;
