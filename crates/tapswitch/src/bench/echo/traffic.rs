@@ -218,24 +218,24 @@ impl Sink {
         }
         let opens = Instant::now() + Duration::from_millis(self.window.warm_up_ms);
         let length = Duration::from_millis(self.window.length_ms);
-        let mut received = Received::default();
-        let (mut first, mut last) = (None, None);
-        let mut buf = vec![0; FILE_LEN];
+        let (mut received, mut buf) = (Received::default(), vec![0; FILE_LEN]);
+        let (mut first, mut latest, mut last) = (None, None, None);
         while !streams.is_empty() && Instant::now() < opens + length + LINGER {
             wait(&streams, PollFlags::IN)?;
+            let before = received.bytes;
             streams.retain(|stream| take(stream, &mut buf, &mut received.bytes));
-            let now = Instant::now();
-            if now >= opens && first.is_none() {
-                first = Some((now, received.bytes));
+            let mark = (Instant::now(), received.bytes);
+            if received.bytes > before {
+                latest = Some(mark);
             }
-            if let Some((opened, _)) = first
-                && now - opened >= length
-                && last.is_none()
-            {
-                last = Some((now, received.bytes));
+            match first {
+                None if mark.0 >= opens => first = Some(mark),
+                Some((opened, _)) if mark.0 - opened >= length => last = last.or(Some(mark)),
+                _ => {}
             }
         }
-        if let (Some((opened, before)), Some((closed, after))) = (first, last) {
+        // A sender that ended too early ends the window with its last byte.
+        if let (Some((opened, before)), Some((closed, after))) = (first, last.or(latest)) {
             received.window_bytes = after - before;
             received.seconds = (closed - opened).as_secs_f64();
         }

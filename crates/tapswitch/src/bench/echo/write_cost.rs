@@ -6,11 +6,13 @@
 //! written, to remember by which queue its flow came (`tun_flow_update`, Linux
 //! `drivers/net/tun.c`). A program takes that away.
 
+use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use rustix::io::write;
 use serde::{Deserialize, Serialize};
 use tapswitch_netlink::{Namespace, Netlink};
+use tapswitch_tap::{FlowHash, Queue, Steering};
 
 use super::means;
 use super::swap::Layer;
@@ -26,15 +28,18 @@ pub(super) enum QueueChoice {
     Single,
     /// As the kernel does it.
     Kernel,
+    /// By the eBPF program of this project's crate.
+    Program,
 }
 
 impl QueueChoice {
-    pub(super) const ALL: [Self; 2] = [Self::Single, Self::Kernel];
+    pub(super) const ALL: [Self; 3] = [Self::Single, Self::Kernel, Self::Program];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Single => "one queue",
             Self::Kernel => "two queues, the kernel's choice",
+            Self::Program => "two queues, our program's choice",
         }
     }
 }
@@ -63,6 +68,7 @@ impl WriteCost {
         let count = if self.choice == QueueChoice::Single { 1 } else { super::cell::MANY };
         let queues = means::open(INTERFACE, Layer::Tap, true, count);
         let queues = queues.map_err(|error| error.to_string())?;
+        self.steer(&queues)?;
         Netlink::open(&Namespace::current()?)?.set_up(INTERFACE)?;
         let packet = packet();
         let burst = || -> Result<(), Failure> {
@@ -87,6 +93,18 @@ impl WriteCost {
             true => Ok(Written { frames, nanoseconds }),
             false => Err(format!("{frames} frames were written, {taken} came").into()),
         }
+    }
+}
+
+impl WriteCost {
+    /// Gives the device its program, which stays there.
+    fn steer(&self, queues: &[Queue]) -> Result<(), Failure> {
+        if self.choice != QueueChoice::Program {
+            return Ok(());
+        }
+        let count = u16::try_from(queues.len()).ok().and_then(NonZeroU16::new);
+        let steering = Steering::load(FlowHash::ETHERNET, count.ok_or("how many queues?")?)?;
+        Ok(steering.attach(&queues[0])?)
     }
 }
 
