@@ -19,7 +19,7 @@ pub(super) fn draw(rows: &[Row], machine: &str) -> String {
         chart.group(group);
     }
     if rows.iter().any(|row| !row.saturated) {
-        chart.foot("* the echo had time to spare: the sender or the receiver is what bounds");
+        chart.foot("* the echo was not busy all the time: somebody else is what bounds");
     }
     chart.finish()
 }

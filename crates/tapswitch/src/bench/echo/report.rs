@@ -50,6 +50,7 @@ impl Report {
             "KTRAINS/S ",
             "GB/S ",
             "CPU % ",
+            "NS/PACKET ",
             "TO BARE ",
             "TO TUN-RS ",
             "TO OFF ",
@@ -62,6 +63,7 @@ impl Report {
                 format!("{:.1}", row.trains_per_second / 1e3),
                 format!("{:.2}", row.gbps),
                 format!("{:.0}{}", row.processor_percent, if row.saturated { "" } else { " *" }),
+                format!("{:.0}", row.nanoseconds_per_packet),
                 ratio(row.to_bare),
                 ratio(row.to_tun_rs),
                 ratio(row.to_no_offloads),
@@ -69,7 +71,7 @@ impl Report {
         }
         print(&rows, "");
         if self.echo.iter().any(|row| !row.saturated) {
-            println!("* the echo had time to spare: the sender or the receiver is what bounds");
+            println!("* the echo was not busy all the time: somebody else is what bounds");
         }
         if self.echo.iter().any(|row| row.singly) {
             println!("some senders sent single datagrams: this kernel sends no trains there");

@@ -35,6 +35,7 @@ impl Results {
             frames_per_second: of(|rates| rates.frames),
             gbps: of(|rates| rates.bits) / 1e9,
             processor_percent: of(|rates| rates.processor) * 100.0,
+            nanoseconds_per_packet: of(|rates| rates.processor / rates.packets) * 1e9,
             saturated: of(|rates| rates.processor / rates.cores) >= SATURATED,
             to_bare: self.ratio(cell, cell.by(Means::Bare)),
             to_tun_rs: self.ratio(cell, cell.by(Means::TunRs)),
@@ -65,6 +66,8 @@ pub(super) struct Row {
     pub(super) gbps: f64,
     /// Processor time of all threads of the echo, in percent of one core.
     pub(super) processor_percent: f64,
+    /// Processor time of the echo for each packet, which hardly depends on who else is busy.
+    pub(super) nanoseconds_per_packet: f64,
     /// The echo was busy for at least 95 % of the time that its cores have: it is what bounds.
     pub(super) saturated: bool,
     /// Packets per second over those of the bare loop doing the same.
@@ -212,6 +215,8 @@ mod tests {
         }
         let saturated: Vec<_> = results.rows().iter().map(|row| row.saturated).collect();
         assert_eq!(saturated, [true, false]);
+        let row = &results.rows()[0];
+        assert_eq!((row.processor_percent, row.nanoseconds_per_packet), (195.0, 1.95e9));
     }
 
     #[test]
