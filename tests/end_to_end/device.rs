@@ -329,15 +329,17 @@ impl Room {
         &self.namespace
     }
 
-    /// Sends datagrams through the device, which nobody reads.
-    fn flood(&self, count: usize) {
+    /// Sends datagrams through `t0`, which nobody reads, until its ring has dropped some. The
+    /// kernel lets them through a moment after the interface is switched on.
+    fn flood(&self) {
         let mut netlink = self.netlink();
         netlink.add_address("t0", "10.9.0.1".parse().unwrap(), 24).unwrap();
         netlink.set_neighbour("t0", "10.9.0.2".parse().unwrap(), [2; 6]).unwrap();
         let socket = self.namespace.enter(|| UdpSocket::bind("10.9.0.1:0").unwrap()).unwrap();
-        for _ in 0..count {
+        until("the ring is full", || {
             socket.send_to(&[0; 100], "10.9.0.2:9").unwrap();
-        }
+            netlink.link("t0").unwrap().stats.tx_dropped > 0
+        });
     }
 
     /// Runs a command line as a shell would.

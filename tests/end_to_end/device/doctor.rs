@@ -153,7 +153,7 @@ fn a_ring_that_is_too_short() {
     mends(&room, "no-queue-length", "error");
     room.device("set t0 --txqueuelen 2").well();
     assert!(finding(&examine(&room), "short-queue").is_none(), "nothing was lost yet");
-    room.flood(50);
+    room.flood();
     mends(&room, "short-queue", "warning");
     // What was lost stays lost: that is still said.
     let findings = examine(&room);
