@@ -207,8 +207,8 @@ impl<'a> Opener<'a> {
     }
 
     /// Resets what a device that was there keeps from its former user, but for the carrier, which
-    /// each file that attaches switches as its flags say. Answers true when another program uses it:
-    /// then nothing is reset, and it must be as wanted.
+    /// each file that attaches switches as its flags say. Answers true when another program uses
+    /// it: then nothing is reset, and it must be as wanted.
     fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
         let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
         let count = info.queues.unwrap_or(1) + info.disabled_queues.unwrap_or(0);
