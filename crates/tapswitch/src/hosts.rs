@@ -39,6 +39,18 @@ impl Host {
         Ok(Netlink::open(&self.namespace)?.link(INTERFACE)?.stats.rx_packets)
     }
 
+    /// True while one of the host's TCP connections may still send of its own accord.
+    pub(crate) fn has_tcp_connections(&self) -> Result<bool, Failure> {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+        let tables = self.namespace.enter(|| [read("tcp"), read("tcp6")])?;
+        for table in tables {
+            if has_open_connection(&table?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The host's port as `tapswitch switch --port` wants it.
     pub(crate) fn port_spec(&self) -> String {
         format!("{}=tap:{INTERFACE},netns={}", self.number, self.namespace.label())
@@ -81,6 +93,14 @@ fn is_orphan(name: &str) -> bool {
     pid.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
+/// True when `table`, in the form of /proc/net/tcp, has a socket that neither listens nor is done.
+fn has_open_connection(table: &str) -> bool {
+    const TIME_WAIT: &str = "06";
+    const LISTEN: &str = "0A";
+    let states = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(3));
+    states.into_iter().any(|state| state != TIME_WAIT && state != LISTEN)
+}
+
 /// Starts the names of namespaces and directories, before the process's number.
 const PREFIX: &str = "tapswitch-lab-";
 /// The tap device inside each namespace.
@@ -89,6 +109,21 @@ pub(crate) const INTERFACE: &str = "eth0";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_is_open_until_it_only_waits() {
+        let table = |state| {
+            format!(
+                "  sl  local_address rem_address   st tx_queue\n   \
+                 0: 0100140A:1451 0200140A:8F2C {state} 00000000:00000000\n"
+            )
+        };
+        assert!(has_open_connection(&table("01")));
+        assert!(has_open_connection(&table("09")));
+        assert!(!has_open_connection(&table("06")));
+        assert!(!has_open_connection(&table("0A")));
+        assert!(!has_open_connection(""));
+    }
 
     #[test]
     fn only_names_of_dead_processes_are_swept() {

@@ -157,12 +157,30 @@ fn received_frames(host: &Host) -> Result<u64, Failure> {
     host.received_frames()
 }
 
+/// Waits until both hosts have closed their connections and the last frames have passed the switch.
+/// iperf3 ends before its server has closed.
+async fn come_to_rest(lab: &Lab) -> Result<(), Failure> {
+    let deadline = Instant::now() + REST_LIMIT;
+    while lab.sender.has_tcp_connections()? || lab.receiver.has_tcp_connections()? {
+        if Instant::now() > deadline {
+            return Err("the hosts did not close their TCP connections".into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The port has one queue: what answers to this has passed behind everything else.
+    let target = lab.receiver.ipv4().to_string();
+    let args = ["-c", "1", "-W", "5", &target];
+    process::run(&lab.sender.namespace, "ping", &args, REST_LIMIT).await?;
+    Ok(())
+}
+
 /// Reads the TAP's ledger when the flow has ended and nothing is under way.
 async fn ledger_at_rest(
     lab: &Lab,
     before: Monitor,
     checks: &mut Vec<Check>,
 ) -> Result<LedgerReport, Failure> {
+    come_to_rest(lab).await?;
     let taps = lab.taps().await?;
     let ledger = LedgerReport::sum(&taps);
     let after = Monitor::look(lab).await?;
@@ -248,6 +266,8 @@ const POLICY: &str = "demo";
 const WARM_UP: Duration = Duration::from_millis(800);
 /// Time that the flow goes on behind the last measurement.
 const AFTER: Duration = Duration::from_millis(400);
+/// Time for connections to be closed, also on a machine that is busy with other things.
+const REST_LIMIT: Duration = Duration::from_secs(10);
 /// Packets that the capture keeps: a fraction of a second of such a flow, enough to look at.
 const CAPTURE_COUNT: u64 = 20_000;
 /// Longest packet of a link with an MTU of 1500, in bytes without the frame check sequence.
