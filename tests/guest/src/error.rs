@@ -37,6 +37,8 @@ pub enum Error {
         release: String,
         /// The kernel's own line.
         why: String,
+        /// True when the program had been started.
+        booted: bool,
         /// The end of the console and of the output.
         console: Tail,
     },

@@ -2,7 +2,7 @@
 # The first process of a guest: prepares the system, runs the program, tells its exit status.
 #
 # ttyS0 is the console, ttyS1 the program's output, ttyS2 what the rig is told: lines of
-# `passed KEY` (by tests), `exit STATUS`, or `broken WHY`.
+# `started`, `passed KEY` (by tests), `exit STATUS`, or `broken WHY`.
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root TMPDIR=/tmp
 
 end() {
@@ -28,6 +28,7 @@ done
 if [ -e /guest/shell ]; then
     setsid cttyhack sh </dev/ttyS0 >/dev/ttyS0 2>&1
 else
+    echo started >/dev/ttyS2
     sh /guest/run </dev/null >/dev/ttyS1 2>&1
 fi
 end "exit $?"
