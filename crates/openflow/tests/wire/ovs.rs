@@ -76,8 +76,10 @@ fn ofp_print(message: &Message) -> String {
     run(&["ofp-print", &hex])
 }
 
+/// What it prints, errors included, without its log: that has the time in it.
 fn run(arguments: &[&str]) -> String {
-    let output = ovs_ofctl(arguments).expect("ovs-ofctl was there a moment ago");
+    let arguments = [&["-vconsole:off"], arguments].concat();
+    let output = ovs_ofctl(&arguments).expect("ovs-ofctl was there a moment ago");
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
