@@ -290,6 +290,10 @@ pub(crate) struct TapForwardArgs {
     /// Leave Open vSwitch out.
     #[arg(long)]
     pub(crate) without_ovs: bool,
+    /// Keep the hosts' programs on the first core and the forwarder on the second, so that the
+    /// scheduler's choices are not what is measured.
+    #[arg(long)]
+    pub(crate) pin: bool,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

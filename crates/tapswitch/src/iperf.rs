@@ -30,16 +30,20 @@ impl Iperf {
     }
 }
 
-/// Starts a server in `namespace` and waits until it listens.
+/// Starts a server in `namespace` and waits until it listens. One that ends is started again: the
+/// server before, killed a moment ago, may still hold the port.
 pub(crate) async fn serve(namespace: &Namespace) -> Result<Child, IperfError> {
-    let server = process::start(namespace, "iperf3", &["-s"])?;
+    let start = || process::start(namespace, "iperf3", &["-s"]);
     let deadline = Instant::now() + START_LIMIT;
-    let pid = server.id().unwrap_or_default();
-    while !listens(pid) {
+    let mut server = start()?;
+    while !server.id().is_some_and(listens) {
         if Instant::now() > deadline {
             return Err(IperfError::NoServer);
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
+        if matches!(server.try_wait(), Ok(Some(_))) {
+            server = start()?;
+        }
     }
     Ok(server)
 }

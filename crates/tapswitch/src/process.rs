@@ -58,6 +58,23 @@ fn check(program: &str, output: &Output) -> Result<String, ProcessError> {
     Err(ProcessError::Failed { program: program.to_owned(), said })
 }
 
+/// The program and its arguments, to be kept on `core` if one is given (taskset(1), which is part
+/// of every Debian system).
+pub(crate) fn on_core(
+    core: Option<usize>,
+    program: &str,
+    args: &[impl AsRef<str>],
+) -> (String, Vec<String>) {
+    let args = args.iter().map(|arg| arg.as_ref().to_owned());
+    match core {
+        None => (program.to_owned(), args.collect()),
+        Some(core) => {
+            let pinned = ["-c".to_owned(), core.to_string(), program.to_owned()];
+            ("taskset".to_owned(), pinned.into_iter().chain(args).collect())
+        }
+    }
+}
+
 /// Waits for children that were killed when their handles were dropped, so that no zombie is left
 /// to a parent that may not care.
 pub(crate) fn reap() {

@@ -36,6 +36,15 @@ impl Candidate {
     }
 }
 
+/// On which cores programs stay; they go where the kernel likes when `None`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Placement {
+    /// Those of the hosts.
+    pub(crate) hosts: Option<usize>,
+    /// The candidate's.
+    pub(crate) forwarder: Option<usize>,
+}
+
 /// A candidate at work between hosts.
 #[derive(Debug)]
 pub(crate) struct Stage {
@@ -43,6 +52,7 @@ pub(crate) struct Stage {
     program: Program,
     /// Sender, receiver, monitor; idle ones beyond.
     hosts: Vec<Host>,
+    placement: Placement,
     _directory: TempDir,
 }
 
@@ -55,8 +65,13 @@ enum Program {
 
 impl Stage {
     /// Starts `candidate` and waits until the hosts reach each other.
-    pub(crate) async fn set_up(candidate: Candidate, copies: bool) -> Result<Self, Failure> {
-        let stage = Self::start(candidate, copies, &["sender", "receiver", "monitor"]).await?;
+    pub(crate) async fn set_up(
+        candidate: Candidate,
+        copies: bool,
+        placement: Placement,
+    ) -> Result<Self, Failure> {
+        let roles = ["sender", "receiver", "monitor"];
+        let stage = Self::start(candidate, copies, placement, &roles).await?;
         stage.sender().configure()?;
         stage.receiver().configure()?;
         stage.wait_for_answer().await?;
@@ -65,20 +80,27 @@ impl Stage {
 
     /// Starts the switch with four ports that nobody uses.
     pub(crate) async fn set_up_idle() -> Result<Self, Failure> {
-        Self::start(Candidate::Tapswitch, false, &["one", "two", "three", "four"]).await
+        let anywhere = Placement::default();
+        Self::start(Candidate::Tapswitch, false, anywhere, &["one", "two", "three", "four"]).await
     }
 
-    async fn start(candidate: Candidate, copies: bool, roles: &[&str]) -> Result<Self, Failure> {
+    async fn start(
+        candidate: Candidate,
+        copies: bool,
+        placement: Placement,
+        roles: &[&str],
+    ) -> Result<Self, Failure> {
+        let core = placement.forwarder;
         let numbered = (1..).zip(roles);
         let hosts: Vec<Host> =
             numbered.map(|(number, role)| Host::create(number, role)).collect::<Result<_, _>>()?;
         let directory = hosts::directory()?;
         let program = match candidate {
-            Candidate::Bare => start_bare(&hosts, copies)?,
-            Candidate::Tapswitch => start_tapswitch(&hosts, copies, &directory)?,
-            Candidate::OpenVswitch => start_ovs(&hosts, copies, &directory).await?,
+            Candidate::Bare => start_bare(&hosts, copies, core)?,
+            Candidate::Tapswitch => start_tapswitch(&hosts, copies, core, &directory)?,
+            Candidate::OpenVswitch => start_ovs(&hosts, copies, core, &directory).await?,
         };
-        let stage = Self { program, hosts, _directory: directory };
+        let stage = Self { program, hosts, placement, _directory: directory };
         stage.wait_for_interfaces().await?;
         Ok(stage)
     }
@@ -89,6 +111,11 @@ impl Stage {
 
     pub(crate) fn receiver(&self) -> &Host {
         &self.hosts[1]
+    }
+
+    /// On which core the hosts' programs are to stay.
+    pub(crate) fn host_core(&self) -> Option<usize> {
+        self.placement.hosts
     }
 
     /// The process whose work is measured, if it is one of ours.
@@ -129,18 +156,23 @@ impl Stage {
     }
 }
 
-fn start_bare(hosts: &[Host], copies: bool) -> Result<Program, Failure> {
+fn start_bare(hosts: &[Host], copies: bool, core: Option<usize>) -> Result<Program, Failure> {
     let count = if copies { 3 } else { 2 };
     let taps = hosts
         .iter()
         .take(count)
         .flat_map(|host| ["--tap".to_owned(), format!("{INTERFACE},{}", host.namespace.label())]);
     let args = ["bench".to_owned(), "bare-forwarder".to_owned()].into_iter().chain(taps);
-    start_self(&args.collect::<Vec<_>>())
+    start_self(core, &args.collect::<Vec<_>>())
 }
 
 /// The switch with its controller, as `tapswitch run` starts them.
-fn start_tapswitch(hosts: &[Host], copies: bool, directory: &TempDir) -> Result<Program, Failure> {
+fn start_tapswitch(
+    hosts: &[Host],
+    copies: bool,
+    core: Option<usize>,
+    directory: &TempDir,
+) -> Result<Program, Failure> {
     let ports: Vec<_> = hosts.iter().map(|host| format!("'{}'", host.port_spec())).collect();
     let endpoint = free_endpoint()?;
     let mut config = format!(
@@ -160,7 +192,7 @@ fn start_tapswitch(hosts: &[Host], copies: bool, directory: &TempDir) -> Result<
     let socket = directory.path().join("bench.sock");
     let (file, socket) = (file.display().to_string(), socket.display().to_string());
     let args = ["run", "--log", "error", "-c", &file, "--socket", &socket];
-    start_self(&args.map(str::to_owned))
+    start_self(core, &args.map(str::to_owned))
 }
 
 /// A free port on loopback.
@@ -169,9 +201,14 @@ fn free_endpoint() -> Result<String, Failure> {
     Ok(format!("tcp:{}", listener.local_addr()?))
 }
 
-async fn start_ovs(hosts: &[Host], copies: bool, directory: &TempDir) -> Result<Program, Failure> {
+async fn start_ovs(
+    hosts: &[Host],
+    copies: bool,
+    core: Option<usize>,
+    directory: &TempDir,
+) -> Result<Program, Failure> {
     let namespace = OwnedNamespace::create(&format!("tapswitch-lab-{}-ovs", std::process::id()))?;
-    let ovs = OpenVswitch::start(namespace, directory, hosts).await?;
+    let ovs = OpenVswitch::start(namespace, directory, hosts, core).await?;
     if copies {
         ovs.copy().await?;
     }
@@ -179,10 +216,11 @@ async fn start_ovs(hosts: &[Host], copies: bool, directory: &TempDir) -> Result<
 }
 
 /// Starts this program with other arguments.
-fn start_self(args: &[String]) -> Result<Program, Failure> {
+fn start_self(core: Option<usize>, args: &[String]) -> Result<Program, Failure> {
     let program = std::env::current_exe()?;
+    let (program, args) = process::on_core(core, &program.to_string_lossy(), args);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut command = process::command(&Namespace::current()?, &program.to_string_lossy(), &args);
+    let mut command = process::command(&Namespace::current()?, &program, &args);
     Ok(Program::Child(command.spawn()?))
 }
 

@@ -47,7 +47,9 @@ pub(crate) async fn rate(stage: &Stage, length: Duration) -> Result<f64, Failure
     let namespace: &Namespace = &stage.sender().namespace;
     let (to, seconds) = (to.to_string(), (length + WARM_UP * 2).as_secs().max(2).to_string());
     let args = ["bench", "udp-flood", "--to", &to, "--seconds", &seconds];
-    let _flood = process::start(namespace, &program.to_string_lossy(), &args)?;
+    let (program, args) = process::on_core(stage.host_core(), &program.to_string_lossy(), &args);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let _flood = process::start(namespace, &program, &args)?;
     tokio::time::sleep(WARM_UP).await;
     let (start, before) = (Instant::now(), stage.receiver().received_frames()?);
     tokio::time::sleep(length).await;

@@ -30,11 +30,12 @@ pub(crate) fn is_installed() -> bool {
 
 impl OpenVswitch {
     /// Starts it with the hosts' interfaces as tap ports of a bridge that forwards as a learning
-    /// switch.
+    /// switch; the switch, not its database, stays on `core`.
     pub(crate) async fn start(
         namespace: OwnedNamespace,
         directory: &TempDir,
         hosts: &[Host],
+        core: Option<usize>,
     ) -> Result<Self, Failure> {
         let directory = directory.path().join("ovs");
         std::fs::create_dir(&directory)?;
@@ -43,7 +44,7 @@ impl OpenVswitch {
         vsctl(&namespace, &remote, &["--no-wait", "init"]).await?;
         let tso = "other_config:userspace-tso-enable=true";
         vsctl(&namespace, &remote, &["--no-wait", "set", "Open_vSwitch", ".", tso]).await?;
-        let switch = start_switch(&namespace, &directory)?;
+        let switch = start_switch(&namespace, &directory, core)?;
         let ovs = Self { _daemons: [switch, database], namespace, directory };
         let bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"];
         ovs.vsctl(&bridge).await?;
@@ -100,25 +101,32 @@ async fn start_database(namespace: &OwnedNamespace, directory: &Path) -> Result<
     let socket = directory.join("db.sock");
     let listen = format!("--remote=punix:{}", socket.display());
     let control = format!("--unixctl={}", directory.join("db.ctl").display());
-    let child = start(namespace, directory, "ovsdb-server", &[&*file, &listen, &control])?;
+    let child = start(namespace, directory, None, "ovsdb-server", &[&*file, &listen, &control])?;
     wait_for(&socket).await?;
     Ok(child)
 }
 
-fn start_switch(namespace: &OwnedNamespace, directory: &Path) -> Result<Child, Failure> {
+fn start_switch(
+    namespace: &OwnedNamespace,
+    directory: &Path,
+    core: Option<usize>,
+) -> Result<Child, Failure> {
     let control = format!("--unixctl={}", directory.join("vswitchd.ctl").display());
-    start(namespace, directory, "ovs-vswitchd", &[&remote(directory), &control])
+    start(namespace, directory, core, "ovs-vswitchd", &[&remote(directory), &control])
 }
 
 fn start(
     namespace: &OwnedNamespace,
     directory: &Path,
+    core: Option<usize>,
     program: &str,
     args: &[&str],
 ) -> Result<Child, Failure> {
     let log = format!("--log-file={}", directory.join(program).with_extension("log").display());
     let args = [args, &["-vconsole:off", &log]].concat();
-    let mut command = process::command(namespace, program, &args);
+    let (program, args) = process::on_core(core, program, &args);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut command = process::command(namespace, &program, &args);
     for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
         command.env(variable, directory);
     }

@@ -14,7 +14,7 @@ use crate::iperf;
 use crate::process;
 use crate::table::{print, table};
 
-use super::candidate::{Candidate, Stage};
+use super::candidate::{Candidate, Placement, Stage};
 use super::flood;
 use super::machine::Machine;
 use super::ovs;
@@ -51,7 +51,7 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
     for round in 1..=args.rounds {
         for &candidate in &candidates {
             for copies in [false, true] {
-                let stage = Stage::set_up(candidate, copies).await?;
+                let stage = Stage::set_up(candidate, copies, args.placement()).await?;
                 for measure in args.measures() {
                     let rate = measure.take(&stage, length).await?;
                     eprintln!(
@@ -75,6 +75,14 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
 }
 
 impl TapForwardArgs {
+    fn placement(&self) -> Placement {
+        if self.pin {
+            Placement { hosts: Some(0), forwarder: Some(1) }
+        } else {
+            Placement::default()
+        }
+    }
+
     fn measures(&self) -> impl Iterator<Item = Measure> {
         let is_wanted = |measure: &Measure| self.only.is_empty() || self.only.contains(measure);
         Measure::value_variants().iter().copied().filter(is_wanted)
@@ -99,13 +107,16 @@ impl Measure {
 
     async fn take(self, stage: &Stage, length: Duration) -> Result<f64, Failure> {
         let (from, to) = (&stage.sender().namespace, stage.receiver().ipv4().into());
-        let tcp = async |more: &[&str]| {
+        let cores = stage.host_core().map(|core| format!("{core},{core}"));
+        let tcp = async |flows: &str| {
             let _server = iperf::serve(&stage.receiver().namespace).await?;
-            Ok(iperf::tcp(from, to, length, more).await?.gbps())
+            let mut more = vec!["-P", flows];
+            more.extend(cores.iter().flat_map(|cores| ["-A", cores]));
+            Ok(iperf::tcp(from, to, length, &more).await?.gbps())
         };
         match self {
-            Self::TcpOneFlow => tcp(&[]).await,
-            Self::TcpFourFlows => tcp(&["-P", "4"]).await,
+            Self::TcpOneFlow => tcp("1").await,
+            Self::TcpFourFlows => tcp("4").await,
             Self::SmallUdp => Ok(flood::rate(stage, length).await? / 1e3),
         }
     }
