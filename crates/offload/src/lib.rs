@@ -35,6 +35,7 @@ mod error;
 mod length;
 mod rewrite;
 mod segments;
+pub mod tags;
 
 pub use checksum::complete_checksum;
 pub use error::OffloadError;
