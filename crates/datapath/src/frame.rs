@@ -15,9 +15,8 @@
 //! The headroom lets tags be pushed by moving the two addresses, and lets a port put its own header
 //! in front without a second buffer.
 
-use tapswitch_offload::tags;
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16};
+use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16, tags};
 
 /// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
 pub const HEADROOM: usize = 64;

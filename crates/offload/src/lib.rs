@@ -35,9 +35,9 @@ mod error;
 mod length;
 mod rewrite;
 mod segments;
-pub mod tags;
 
 pub use checksum::complete_checksum;
 pub use error::OffloadError;
 pub use length::{segment_frame_len_max, wire_bytes};
 pub use segments::{Segment, Segments, TRAIN_LEN_MAX};
+pub use tapswitch_wire::tags;

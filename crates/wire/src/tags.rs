@@ -11,8 +11,8 @@
 //!
 //! Each operation either succeeds as a whole or changes nothing.
 
-use tapswitch_wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, LongNetHeader, NetHeader, Tag, write_u16};
+use crate::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
+use crate::{EtherType, LongNetHeader, NetHeader, Tag, write_u16};
 
 /// Metadata that says where things lie in a frame, in bytes from its first.
 pub trait Offsets {
@@ -102,8 +102,8 @@ pub fn remove(
     Some(tag)
 }
 
-/// Makes the tag at `index` of `frame` be `tag`: identifier, priority, TPID and all. Returns what it
-/// was, or `None`, and changes nothing, when there are not as many.
+/// Makes the tag at `index` of `frame` be `tag`: identifier, priority, TPID and all. Returns what
+/// it was, or `None`, and changes nothing, when there are not as many.
 pub fn set(frame: &mut [u8], index: usize, tag: Tag) -> Option<Tag> {
     let old = has(frame, index).then(|| get(frame, index)).flatten()?;
     let at = place(index)?;
@@ -233,9 +233,8 @@ const _: () = assert!(TAG_LEN == 4, "one constant in two types");
 
 #[cfg(test)]
 mod tests {
-    use tapswitch_wire::{GsoType, NetHeaderFlags};
-
     use super::*;
+    use crate::{GsoType, NetHeaderFlags};
 
     const SERVICE: Tag = Tag::new(EtherType::SERVICE_VLAN, 0x2064);
     const CUSTOMER: Tag = Tag::new(EtherType::VLAN, 0xf00a);
