@@ -70,6 +70,12 @@ impl Fragments {
         if !size.is_multiple_of(8) || size < fragments.first_only_len() {
             return Err(OffloadError::FragmentSize);
         }
+        // The fragment header counts, too: what fits without it may not fit with it.
+        let carried = size.min(fragments.first_only_len() + payload_len);
+        let longest = ip.length(fragments.headers_len() + carried);
+        if longest > usize::from(u16::MAX) {
+            return Err(OffloadError::SegmentTooLong);
+        }
         Ok(fragments)
     }
 
@@ -210,11 +216,7 @@ fn checksum(
     payload_len: usize,
 ) -> Result<u16, OffloadError> {
     let udp = &headers[ip.upper_at..end];
-    let length = match ip.version {
-        Version::V4 => end - ip.at + payload_len,
-        Version::V6 => end - ip.at - ipv6::HEADER_LEN + payload_len,
-    };
-    if length > usize::from(u16::MAX) {
+    if ip.length(end + payload_len) > usize::from(u16::MAX) {
         return Err(OffloadError::DatagramTooLong);
     }
     let sum = Network::new(headers, ip, IdRule::Increment)

@@ -136,6 +136,14 @@ impl Ip {
         Ok(ip)
     }
 
+    /// What the length field counts of a frame of `frame_len` bytes.
+    pub(crate) fn length(&self, frame_len: usize) -> usize {
+        match self.version {
+            Version::V4 => frame_len - self.at,
+            Version::V6 => frame_len - self.at - ipv6::HEADER_LEN,
+        }
+    }
+
     /// Refuses what would be wrong when repeated.
     fn check(&self, headers: &[u8]) -> Result<(), OffloadError> {
         let header = &headers[self.at..self.upper_at];

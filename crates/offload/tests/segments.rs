@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, cut, with_zero_checksum};
-use tapswitch_offload::{OffloadError, Segments, TRAIN_LEN_MAX, complete_checksum};
+use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, cut, cut_with, with_zero_checksum};
+use tapswitch_offload::{
+    IdRule, OffloadError, Segments, SplitOptions, TRAIN_LEN_MAX, Verdict, complete_checksum, verify,
+};
 use tapswitch_wire::{GsoType, MetadataError, NetHeader, ipv6, parse, read_u16, read_u32, tcp};
 
 const ECN: u8 = GsoType::ECN;
@@ -40,6 +42,18 @@ fn identification_goes_on_without_dont_fragment_too() {
     let frames = cut_contiguous(&train);
     let identifications: Vec<_> = frames.iter().map(|frame| read_u16(frame, 18)).collect();
     assert_eq!(identifications, [7, 8, 9, 10]);
+}
+
+#[test]
+fn a_fixed_identification_stays_where_nothing_fragments() {
+    let fixed = SplitOptions { id: IdRule::Fixed, ..SplitOptions::default() };
+    for (dont_fragment, expected) in [(true, [7, 7, 7, 7]), (false, [7, 8, 9, 10])] {
+        let mut train = Train::tcp_v4();
+        train.ip = Ip::V4 { options: 0, dont_fragment, identification: 7 };
+        let frames = cut_with(&train.long_meta(), &fixed, &train.frame(), &[]).unwrap();
+        assert_eq!(frames.iter().map(|frame| read_u16(frame, 18)).collect::<Vec<_>>(), expected);
+        assert!(frames.iter().all(|frame| verify(frame, &[]).network == Verdict::Valid));
+    }
 }
 
 #[test]
