@@ -119,8 +119,8 @@ impl Fragments {
         end
     }
 
-    /// Prepares the datagram in `buf[start..]` for [`stamp`](Self::stamp): moves what is repeated to
-    /// the front, makes the checksum complete, and returns where the first fragment starts.
+    /// Prepares the datagram in `buf[start..]` for [`stamp`](Self::stamp): moves what is repeated
+    /// to the front, makes the checksum complete, and returns where the first fragment starts.
     pub(crate) fn prepare(&self, buf: &mut [u8], start: usize) -> Result<usize, OffloadError> {
         let new = start.checked_sub(self.inserted_len()).ok_or(OffloadError::Headroom)?;
         let checksum_at = start + self.end - udp::HEADER_LEN + udp::field::CHECKSUM;

@@ -363,8 +363,8 @@ pub fn cut_with(
     Ok(frames_of(Segments::with(meta, options, headers, parts)?))
 }
 
-/// Cuts the train `frame` where it lies, behind `headroom` bytes and with `prefix` bytes in front of
-/// each packet overwritten.
+/// Cuts the train `frame` where it lies, behind `headroom` bytes and with `prefix` bytes in front
+/// of each packet overwritten.
 pub fn cut_in_place(
     meta: &LongNetHeader,
     options: &SplitOptions,
