@@ -13,7 +13,7 @@ use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, udp, write_u16, write_u32};
 
 use crate::layers::{Ip, Layers, Version};
 use crate::rewrite::{Network, Position, checked_len};
-use crate::{IdRule, OffloadError, SplitOptions};
+use crate::{FRAGMENT_HEADER_LEN, IdRule, OffloadError, SplitOptions};
 
 /// The headers of a datagram's fragments.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ impl Fragments {
     pub(crate) fn inserted_len(&self) -> usize {
         match self.kind {
             Kind::V4 { .. } => 0,
-            Kind::V6 { .. } => FRAGMENT_LEN,
+            Kind::V6 { .. } => FRAGMENT_HEADER_LEN,
         }
     }
 
@@ -233,7 +233,5 @@ const fn checked_offset(offset: u32) -> u16 {
     offset as u16
 }
 
-/// Length of the fragment header of IPv6 in bytes.
-const FRAGMENT_LEN: usize = 8;
 /// Multiplier of the hash FNV-1a with 32 bits.
 const FNV_PRIME: u32 = 0x0100_0193;
