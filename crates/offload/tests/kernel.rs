@@ -17,32 +17,27 @@
 //! - The kernel repeats fragment fields and removes jumbo options; we refuse both.
 //! - Bridge netfilter would trim a frame to the IP length before it is cut; it is turned off here.
 //!
-//! Needs root, `/dev/net/tun`, `ip` and [`KERNEL`] or newer: older ones refuse and cut differently.
+//! Needs root, `/dev/net/tun`, `ip` and [`KERNEL`](netns::KERNEL) or newer: older ones refuse and cut differently.
 //! Without them the tests say `SKIP:` and pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
+#[path = "common/netns.rs"]
+mod netns;
 
 use std::cell::RefCell;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
-use std::process::Command;
-use std::thread;
+use std::io;
 use std::time::{Duration, Instant};
 
 use common::{
     ACK, C_TAG, Encapsulation, Ip, LEGACY_TAG, S_TAG, Train, Tunnel, Upper, cut, cut_with, trains,
     with_zero_checksum,
 };
+use netns::{PATIENCE, Tap, ip};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 use tapswitch_offload::{IdRule, Segments, SplitOptions, complete_checksum};
-use tapswitch_wire::{
-    GsoType, LongNetHeader, NET_HEADER_LEN, NetHeader, NetHeaderFlags, ipv6, read_u32, tcp,
-};
+use tapswitch_wire::{GsoType, LongNetHeader, NetHeader, NetHeaderFlags, ipv6, read_u32, tcp};
 
 #[test]
 fn trains_of_every_kind() {
@@ -291,15 +286,7 @@ struct Path {
 
 impl Path {
     fn new() -> io::Result<Self> {
-        for (switch, value) in SWITCHES {
-            // What a kernel has no switch for needs no switching.
-            let _ = fs::write(switch, value);
-        }
-        let mut path = Self {
-            from: Tap::new("from", LongNetHeader::LEN)?,
-            to: Tap::new("to", NET_HEADER_LEN)?,
-            markers: 0,
-        };
+        let mut path = Self { from: Tap::new("from")?, to: Tap::new("to")?, markers: 0 };
         ip("link add name bridge mtu 9000 type bridge mcast_snooping 0")?;
         for name in ["from", "to"] {
             ip(&format!("link set dev {name} master bridge mtu 9000 up"))?;
@@ -341,8 +328,9 @@ impl Path {
                 return Ok(frames);
             }
             // Of fragments the kernel says that it knows the checksum to be right.
-            let undone = NetHeader { flags: meta.flags & !NetHeaderFlags::DATA_VALID, ..meta };
-            assert_eq!(undone, NetHeader::PLAIN, "nothing is left undone");
+            let mut undone = meta;
+            undone.base.flags &= !NetHeaderFlags::DATA_VALID;
+            assert_eq!(undone, NetHeader::PLAIN.into(), "nothing is left undone");
             frames.push(frame);
         }
     }
@@ -374,103 +362,9 @@ impl Path {
     }
 }
 
-/// A tap device with a virtio network header, long enough for tunnels or not, and without
-/// offloads.
-struct Tap(File);
-
-impl Tap {
-    fn new(name: &str, header_len: usize) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).open("/dev/net/tun")?;
-        // SAFETY: an `ifreq` of zeros is valid: it holds integers and unions of them.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from.cast_signed();
-        }
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-        request.ifr_ifru.ifru_flags = i16::try_from(flags).unwrap();
-        let header_len = i32::try_from(header_len).unwrap();
-        let fd = file.as_raw_fd();
-        // SAFETY: the descriptor is open, and TUNSETIFF reads and writes one `ifreq`, which
-        // `request` is.
-        check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })?;
-        // SAFETY: the descriptor is open, and TUNSETVNETHDRSZ reads one `int`.
-        check(unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ, &raw const header_len) })?;
-        // SAFETY: the descriptor is open, and TUNSETOFFLOAD takes an integer, no pointer.
-        check(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, 0 as libc::c_ulong) })?;
-        Ok(Self(file))
-    }
-
-    fn write(&self, meta: &LongNetHeader, frame: &[u8]) -> io::Result<()> {
-        let bytes = [&meta.encode()[..], frame].concat();
-        let written = (&self.0).write(&bytes)?;
-        assert_eq!(written, bytes.len());
-        Ok(())
-    }
-
-    /// The next frame, or `None` after the deadline.
-    fn read(&self, deadline: Instant) -> Option<(NetHeader, Vec<u8>)> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).unwrap();
-        let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
-        if poll(&mut ready, Some(&timeout)).unwrap() == 0 {
-            return None;
-        }
-        let mut bytes = vec![0; 10_000];
-        let len = (&self.0).read(&mut bytes).unwrap();
-        let (header, frame) = bytes[..len].split_first_chunk().unwrap();
-        Some((NetHeader::decode(header), frame.to_vec()))
-    }
-}
-
-/// Runs `test` in a network namespace of its own, in a thread of its own: the harness may run
-/// tests in the main thread, which must stay where it is.
+/// Runs `test` with a path through the kernel, in a network namespace of its own.
 fn in_namespace(test: impl FnOnce(&mut Path) + Send + 'static) {
-    if let Err(missing) = prerequisites() {
-        // Not `println!`, which the harness swallows when a test passes. In one piece and on a line
-        // of its own, whatever the harness and other tests print meanwhile.
-        let line = format!("\nSKIP: cutting trains in the kernel: {missing}\n");
-        let _ = io::stdout().write_all(line.as_bytes());
-        return;
-    }
-    let body = move || {
-        // SAFETY: only CLONE_FILES could invalidate what other threads hold, and it is not set.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
-        test(&mut Path::new().unwrap());
-    };
-    if let Err(panic) = thread::spawn(body).join() {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn prerequisites() -> Result<(), String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("needs root".to_owned());
-    }
-    let tun = File::open("/dev/net/tun");
-    tun.map_err(|error| format!("needs /dev/net/tun: {error}"))?;
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version < KERNEL {
-        return Err(format!("needs Linux {}.{}; this is {}", KERNEL.0, KERNEL.1, release.trim()));
-    }
-    ip("-V").map_err(|error| format!("needs `ip`: {error}"))
-}
-
-fn ip(arguments: &str) -> io::Result<()> {
-    let output = Command::new("ip").args(arguments.split(' ')).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let why = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("ip {arguments}: {why}")))
-}
-
-fn check(returned: libc::c_int) -> io::Result<()> {
-    if returned < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    netns::run("cutting trains in the kernel", || test(&mut Path::new().unwrap()));
 }
 
 fn gso(meta: NetHeader, gso_type: GsoType) -> NetHeader {
@@ -559,16 +453,3 @@ const UFO_SIZES: [(usize, u16); 5] =
     [(5068, 1448), (2888, 1448), (1441, 1448), (65_000, 1440), (4001, 1000)];
 const DEFAULT: SplitOptions =
     SplitOptions { id: IdRule::Increment, outer_id: IdRule::Increment, fragment_seed: 0 };
-
-/// No hellos of IPv6 on new interfaces, no packet filter in the bridge.
-const SWITCHES: [(&str, &str); 4] = [
-    ("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1"),
-    ("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"),
-    ("/proc/sys/net/bridge/bridge-nf-call-iptables", "0"),
-    ("/proc/sys/net/bridge/bridge-nf-call-ip6tables", "0"),
-];
-
-/// How long the kernel may take; it needs milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The kernel that cutting is compared with.
-const KERNEL: (u32, u32) = (6, 18);
