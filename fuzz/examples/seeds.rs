@@ -107,8 +107,11 @@ fn long_trains() -> Vec<(&'static str, Train)> {
     ]
 }
 
-/// A frame, and what to do to its tags: operation, place, TCI.
-fn stacks() -> Vec<(&'static str, Vec<[u8; 4]>, Vec<u8>)> {
+/// An operation on a stack of tags: which, its place, a TCI.
+type Step = [u8; 4];
+
+/// Frames, and what to do to their tags.
+fn stacks() -> Vec<(&'static str, Vec<Step>, Vec<u8>)> {
     let frame = |tags: &[u32]| small(Train::udp_v4()).tagged(tags).frame()[..60].to_vec();
     let push = [[0, 0, 0x20, 0x64], [0, 1, 0xff, 0xff], [0, 2, 0, 1]];
     let inside = [[2, 3, 0, 7], [2, 7, 0, 8], [3, 3, 0, 0], [4, 4, 0x60, 9], [5, 0, 0, 10]];

@@ -6,8 +6,8 @@
 //!
 //! - [`Segments`] cuts a train into wire packets: TCP over IPv4 and IPv6 (TSO), UDP datagrams of
 //!   equal length (USO), one datagram into IP fragments (UFO, legacy); behind any tags, and the
-//!   first two also inside VXLAN, Geneve, GRE, NVGRE and IP in IP. Headers are written anew for each
-//!   packet; payload is borrowed from the train, never copied.
+//!   first two also inside VXLAN, Geneve, GRE, NVGRE and IP in IP. Headers are written anew for
+//!   each packet; payload is borrowed from the train, never copied.
 //! - [`InPlace`] does the same to a train that the caller owns and needs no more: packets in one
 //!   piece, without a buffer for headers, payload not moved.
 //! - [`complete_checksum`] finishes the partial checksum of a frame that is not a train.
@@ -27,8 +27,8 @@
 //! **Contract.** Nothing here panics, allocates or reads past the given slices, whatever frame and
 //! metadata say. `hdr_len` is never looked at: headers are parsed again.
 //!
-//! **Cost.** One pass over the payload, for its checksum, and a copy of the headers for each packet.
-//! The checksum of a tunnel around it is had from that pass.
+//! **Cost.** One pass over the payload, for its checksum, and a copy of the headers for each
+//! packet. The checksum of a tunnel around it is had from that pass.
 //!
 //! Deliberately absent: I/O, tunnels in tunnels, UFO in tunnels.
 //!

@@ -31,8 +31,8 @@ pub enum Verdict {
 }
 
 /// Verifies the checksums of the packet `headers ++ payload`, a plain frame: nothing was left
-/// undone to it. Goes through any tags and extension headers; all headers lie within `headers`, and any
-/// part of the payload may follow them there.
+/// undone to it. Goes through any tags and extension headers; all headers lie within `headers`, and
+/// any part of the payload may follow them there.
 ///
 /// What IP does not count, such as Ethernet's padding, is not summed.
 #[must_use]

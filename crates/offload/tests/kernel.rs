@@ -17,8 +17,8 @@
 //! - The kernel repeats fragment fields and removes jumbo options; we refuse both.
 //! - Bridge netfilter would trim a frame to the IP length before it is cut; it is turned off here.
 //!
-//! Needs root, `/dev/net/tun`, `ip` and [`KERNEL`](netns::KERNEL) or newer: older ones refuse and cut differently.
-//! Without them the tests say `SKIP:` and pass.
+//! Needs root, `/dev/net/tun`, `ip` and [`KERNEL`](netns::KERNEL) or newer: older ones refuse and
+//! cut differently. Without them the tests say `SKIP:` and pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
