@@ -53,7 +53,9 @@ fn network(headers: &[u8], Parsed { key, layout }: &Parsed) -> Verdict {
             Some(len) => verdict(Sum::of(&packet[..len])),
             None => Verdict::Unknown,
         },
-        EtherType::IPV6 if packet.len() >= ipv6::HEADER_LEN => Verdict::Absent,
+        EtherType::IPV6 if packet.len() >= ipv6::HEADER_LEN && packet[0] >> 4 == 6 => {
+            Verdict::Absent
+        }
         _ => Verdict::Unknown,
     }
 }
