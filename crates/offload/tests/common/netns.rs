@@ -102,13 +102,17 @@ fn prerequisites() -> Result<(), String> {
     }
     let tun = File::open("/dev/net/tun");
     tun.map_err(|error| format!("needs /dev/net/tun: {error}"))?;
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version < KERNEL {
-        return Err(format!("needs Linux {}.{}; this is {}", KERNEL.0, KERNEL.1, release.trim()));
+    if version() < KERNEL {
+        return Err(format!("needs Linux {KERNEL:?}; this is {:?}", version()));
     }
     ip("-V").map_err(|error| format!("needs `ip`: {error}"))
+}
+
+/// Version of the kernel, of which the first two numbers count.
+pub fn version() -> (u32, u32) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// Runs `ip` with `arguments` in the namespace of this thread.
