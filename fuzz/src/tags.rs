@@ -33,7 +33,8 @@ struct Stack<'a> {
 
 impl<'a> Stack<'a> {
     fn new(frame: &'a [u8], headroom: usize) -> Self {
-        let count = tags::count(frame);
+        let model: Vec<Tag> = (0..).map_while(|index| tags::get(frame, index)).collect();
+        let count = model.len();
         let (addresses, rest) = frame.split_at(frame.len().min(12));
         let meta = NetHeader {
             flags: NetHeaderFlags::NEEDS_CSUM,
@@ -45,7 +46,7 @@ impl<'a> Stack<'a> {
             start: headroom,
             meta,
             addresses,
-            model: (0..count).filter_map(|index| tags::get(frame, index)).collect(),
+            model,
             behind: &rest[4 * count..],
         }
     }
@@ -63,7 +64,8 @@ impl<'a> Stack<'a> {
         }
         let moved = usize::from(self.meta.csum_start) + self.start;
         assert_eq!(moved, usize::from(before.2.csum_start) + before.1, "offsets move along");
-        assert_eq!(tags::count(&self.buf[self.start..]), self.model.len());
+        let count = tags::count(&self.buf[self.start..]);
+        assert_eq!(count, self.model.len().min(tags::MAX_TAGS));
     }
 
     fn apply(&mut self, what: u8, at: usize, tag: Tag) -> bool {

@@ -11,7 +11,7 @@
 //! - [`InPlace`] does the same to a train that the caller owns and needs no more: packets in one
 //!   piece, without a buffer for headers, payload not moved.
 //! - [`complete_checksum`] finishes the partial checksum of a frame that is not a train.
-//! - [`verify`] says whether the checksums of a packet are right.
+//! - [`verify()`] says whether the checksums of a packet are right.
 //! - [`tags`]: putting tags into a frame's stack, at any depth, and taking them out.
 //! - [`segment_frame_len_max`], [`wire_bytes`]: how long a train's packets are, without cutting it.
 //!

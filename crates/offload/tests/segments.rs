@@ -226,6 +226,20 @@ fn headers_that_cannot_be_repeated_are_refused() {
 }
 
 #[test]
+fn stacks_of_tags_are_walked_to_a_depth_and_no_further() {
+    let train = |depth| Train::tcp_v4().tagged(&vec![C_TAG; depth]);
+    assert_eq!(cut_contiguous(&train(64)).len(), 4);
+    let deeper = train(65);
+    assert_eq!(cut(&deeper.meta(), &deeper.frame(), &[]), Err(OffloadError::Protocol));
+    let absurd = [&train(0).frame()[..12], &C_TAG.to_be_bytes().repeat(16_000)].concat();
+    assert!(cut(&train(0).meta(), &absurd, &[]).is_err());
+    for len in 12..train(3).network_at() {
+        let cut_short = &train(3).frame()[..len];
+        assert!(cut(&train(3).meta(), cut_short, &[]).is_err(), "{len} bytes");
+    }
+}
+
+#[test]
 fn headers_cut_short_are_refused() {
     for train in [Train::tcp_v4(), Train::udp_v6()] {
         let frame = train.frame();
