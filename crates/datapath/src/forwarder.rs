@@ -399,13 +399,15 @@ impl<'a, E: Egress> Run<'a, E> {
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     fn send_as_is(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        if !outlet.fits(frame) {
-            outlet.note_oversize(frame);
-            return Err(DropReason::Oversize);
+        let sent = match outlet.fits(frame) {
+            true => self.egress.transmit(outlet.number, frame),
+            false => Err(DropReason::Oversize),
+        };
+        match sent {
+            Ok(()) => outlet.sent.add(frame.len(), frame.wire_packets()),
+            Err(reason) => outlet.note(frame, reason),
         }
-        self.egress.transmit(outlet.number, frame)?;
-        outlet.sent.add(frame.len(), frame.wire_packets());
-        Ok(())
+        sent
     }
 
     /// Counts a drop, and in place of its tally what the bucket processed, if `bucket` only sends.

@@ -87,9 +87,12 @@ impl Outlet {
         frame.network_len() <= self.mtu as usize && frame.layout().tags <= self.max_tags
     }
 
-    /// Notes how large `frame` is, which does not fit.
+    /// Notes how large `frame` is, if it was too large for the port or for what is behind it.
     #[cold]
-    pub(crate) fn note_oversize(&self, frame: &Frame<'_>) {
+    pub(crate) fn note(&self, frame: &Frame<'_>, reason: DropReason) {
+        if reason != DropReason::Oversize {
+            return;
+        }
         let (payload, tags) = (frame.network_len(), usize::from(frame.layout().tags * TAG_LEN));
         self.port.counters.note_oversize(Oversize { payload, tags });
     }
