@@ -48,6 +48,59 @@ fn the_example_of_a_metro_network_works_and_leaves_nothing() {
     }
 }
 
+#[test]
+fn the_page_quotes_the_example_as_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/vlan.md")).unwrap();
+    let files: String = BRIDGES
+        .iter()
+        .map(|bridge| {
+            fs::read_to_string(root.join(format!("examples/metro/{bridge}.toml"))).unwrap()
+        })
+        .collect();
+    let blocks: Vec<_> = page.split("```toml").skip(1).collect();
+    assert_eq!(blocks.len(), 2);
+    for line in blocks.iter().flat_map(|block| block.split("```").next().unwrap().lines()) {
+        assert!(files.contains(line), "'{line}' is in no file");
+    }
+}
+
+#[test]
+fn the_doctor_and_the_tables_say_what_to_set_for_frames_that_do_not_fit() {
+    if !can_run(&[]) {
+        return;
+    }
+    let (room, directory) = (quiet_room(), directory());
+    let hosts = [Host::new(1), Host::new(2)];
+    let port = |host: &Host, more: &str| {
+        format!("{}=tap:{},netns={}{more}", host.number, host.interface, host.name())
+    };
+    let socket = directory.path().join("br.sock").display().to_string();
+    let (one, two) = (port(&hosts[0], ",envelope=12"), port(&hosts[1], ""));
+    let args = ["switch", "--socket", &socket, "--port", &one, "--port", &two];
+    let _switch = Daemon::tapswitch(&room, directory.path(), &args);
+    for host in &hosts {
+        until("the device is there", || host.netlink().link(&host.interface).is_ok());
+        host.configure();
+    }
+    let tags = [0x88, 0xa8, 0, 100, 0x88, 0xa8, 0, 101, 0x81, 0, 0, 10];
+    let (to, from) = ([0xff; 6], hosts[0].mac().0);
+    let frame = [&to[..], &from, &tags, &[0x88, 0xb5], &[0; 46]].concat();
+    Capture::open(&hosts[0]).send(&frame);
+    let ask = |args: &[&str]| tapswitch(&[args, &["--socket", &socket]].concat());
+    until("it is dropped", || ask(&["show", "drops"]).out.contains("oversize"));
+    let remedy = "give the port envelope=12";
+    for args in [&["show", "drops"][..], &["show", "ports"]] {
+        let said = ask(args).well();
+        assert!(said.contains(remedy), "{args:?}: {said}");
+    }
+    let said = ask(&["device", "doctor", "--netns", hosts[1].name()]);
+    assert_eq!(said.code, Some(1), "frames are lost: {}", said.err);
+    let found = said.out.lines().find(|line| line.contains("oversize: ")).unwrap();
+    assert!(found.starts_with("error") && found.ends_with(remedy), "{found}");
+    assert!(found.contains("port 2 of switch br dropped"), "{found}");
+}
+
 /// The provider's two switches and Green's two, with a host in each place.
 struct Metro {
     daemons: Vec<Daemon>,
