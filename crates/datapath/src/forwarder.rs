@@ -33,7 +33,7 @@ use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::{Port, Traffic};
 use crate::program::{BucketRef, Op, Program};
-use crate::vlan::{self, PortMode};
+use crate::vlan::{self, Edit, PortMode};
 use crate::{DropReason, Frame, rewrite, validate};
 
 /// The ports and the controller, as one worker reaches them.
@@ -86,8 +86,6 @@ pub struct View<'a> {
 pub struct Arrival<'a> {
     /// Where it came in.
     pub in_port: PortNo,
-    /// The mode of that port, if it has one. A packet-out is in the inner form already.
-    pub mode: Option<&'a PortMode>,
     /// Its offload metadata.
     pub meta: NetHeader,
     /// Headroom, then the frame: all of its headers at least.
@@ -136,20 +134,33 @@ impl Forwarder {
         }
     }
 
-    /// Handles one frame: forwards, copies or drops it, and counts what became of it. Others see
+    /// Makes the inner form of a frame that came in by a port with a mode, for [`Self::handle`].
+    /// Nothing when the port does not take it: then it is counted and done with. Ports without a
+    /// mode need not ask.
+    pub fn admit<'a>(
+        &self,
+        view: View<'_>,
+        mode: &PortMode,
+        arrival: Arrival<'a>,
+    ) -> Option<Arrival<'a>> {
+        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
+        let len = buf.len() - start + beyond_len;
+        match vlan::admit(mode, buf, start, len, meta) {
+            Ok((start, meta)) => Some(Arrival { in_port, meta, buf, start, beyond_len }),
+            Err(reason) => {
+                self.refuse(view, in_port, len, reason);
+                None
+            }
+        }
+    }
+
+    /// Handles one frame in the inner form: forwards, copies or drops it, and counts what became of it. Others see
     /// what it counted after [`Self::end_burst`].
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
-        let Arrival { in_port, mode, mut meta, buf, mut start, beyond_len } = arrival;
-        let mut len = buf.len() - start + beyond_len;
-        if let Some(mode) = mode {
-            match vlan::admit(mode, buf, start, len, meta) {
-                Ok(admitted) => (start, meta) = admitted,
-                Err(reason) => return self.refuse(view, in_port, len, reason),
-            }
-            len = buf.len() - start + beyond_len;
-        }
+        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
+        let len = buf.len() - start + beyond_len;
         let mut key = FlowKey::default();
         let Ok(layout) = parse_into(&buf[start..], &mut key) else {
             return self.refuse(view, in_port, len, DropReason::Truncated);
@@ -202,7 +213,7 @@ impl Forwarder {
         egress: &mut impl Egress,
     ) -> Result<(), ErrorKind> {
         validate::packet_out_actions(actions, &view.snapshot.groups)?;
-        let Arrival { in_port, meta, buf, start, beyond_len, .. } = arrival;
+        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
         let parsed = parse(&buf[start..]).map_err(|_| ErrorKind::OFPBRC_BAD_PACKET)?;
         let mut frame = Frame::new(meta, parsed.layout, buf, start, beyond_len);
         let key = FlowKey { in_port: in_port.0.to_be_bytes(), ..parsed.key };
@@ -385,14 +396,11 @@ impl<'a, E: Egress> Run<'a, E> {
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     fn send(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        if outlet.is_plain() {
-            return self.send_as_is(outlet, frame);
-        }
-        let undo = outlet.dress(frame)?;
+        let undo = if outlet.is_plain() { Edit::NONE } else { outlet.dress(frame)? };
         let sent = self.send_as_is(outlet, frame);
-        // Whoever gets the frame next sees the inner form again. What was popped has left the room
-        // for it.
-        let _ = undo.apply(frame);
+        if !outlet.is_plain() {
+            Outlet::undress(undo, frame);
+        }
         sent
     }
 

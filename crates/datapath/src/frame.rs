@@ -16,7 +16,7 @@
 //! in front without a second buffer.
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16, write_u16};
+use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16};
 
 /// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
 pub const HEADROOM: usize = 64;
@@ -126,13 +126,15 @@ impl<'a> Frame<'a> {
     /// is used up.
     #[must_use]
     pub fn push_tag(&mut self, tag: Tag) -> bool {
-        let Some(start) = self.start.checked_sub(TAG_LEN) else {
+        let front = self.start.checked_sub(TAG_LEN).and_then(|start| self.buf.get_mut(start..));
+        // Of a length that is known beforehand, so that it is moved by registers.
+        let Some(front) = front.and_then(|front| front.first_chunk_mut::<FRONT_LEN>()) else {
             return false;
         };
-        self.buf.copy_within(self.start..self.start + ADDRESSES_LEN, start);
-        self.start = start;
-        write_u16(self.head_mut(), ADDRESSES_LEN, tag.tpid().0);
-        write_u16(self.head_mut(), ADDRESSES_LEN + 2, tag.tci());
+        front.copy_within(TAG_LEN.., 0);
+        let ([p0, p1], [c0, c1]) = (tag.tpid, tag.tci);
+        front[ADDRESSES_LEN..].copy_from_slice(&[p0, p1, c0, c1]);
+        self.start -= TAG_LEN;
         self.layout.tags += 1;
         self.shift_layers(TAG_LEN_I16);
         true
@@ -144,8 +146,10 @@ impl<'a> Frame<'a> {
         if self.layout.tags == 0 {
             return false;
         }
-        let addresses = self.start..self.start + ADDRESSES_LEN;
-        self.buf.copy_within(addresses, self.start + TAG_LEN);
+        let Some(front) = self.head_mut().first_chunk_mut::<FRONT_LEN>() else {
+            return false;
+        };
+        front.copy_within(..ADDRESSES_LEN, TAG_LEN);
         self.start += TAG_LEN;
         self.layout.tags -= 1;
         self.shift_layers(-TAG_LEN_I16);
@@ -199,6 +203,8 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// The addresses and the outermost tag.
+const FRONT_LEN: usize = ADDRESSES_LEN + TAG_LEN;
 const TAG_LEN_I16: i16 = 4;
 const _: () = assert!(TAG_LEN == 4, "one constant in two types");
 

@@ -76,44 +76,50 @@ pub struct Station {
 
 /// A VLAN: by its kind of tag and its identifier, so that a C-VLAN and an S-VLAN of one number are
 /// two; perhaps with the one inside. Priority-tagged frames are in no VLAN, as untagged ones are.
+///
+/// One word, the outermost tag in its upper half, so that it is hashed at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VlanKey {
-    outer: u16,
-    inner: u16,
-}
+pub struct VlanKey(u32);
 
 impl VlanKey {
     /// No VLAN.
-    pub const UNTAGGED: Self = Self { outer: 0, inner: 0 };
+    pub const UNTAGGED: Self = Self(0);
 
     /// The VLAN of frames with the tag `outer`, or the one that `inner` says within it.
     #[inline]
     pub fn new(outer: Tag, inner: Option<Tag>) -> Self {
-        Self { outer: Self::half(outer), inner: inner.map_or(0, Self::half) }
+        Self(Self::half(outer) << 16 | inner.map_or(0, Self::half))
     }
 
     /// Twelve bits of identifier, and above them the kind of tag.
     #[inline]
-    fn half(tag: Tag) -> u16 {
+    fn half(tag: Tag) -> u32 {
         let kind = match tag.tpid() {
             EtherType::VLAN => 1,
             EtherType::SERVICE_VLAN => 2,
             _ => 3,
         };
-        if tag.vid() == 0 { 0 } else { kind << VID_BITS | tag.vid() }
+        if tag.vid() == 0 { 0 } else { kind << VID_BITS | u32::from(tag.vid()) }
     }
 }
 
 /// `-`, `c10`, `s100` or `s100/c10`.
 impl fmt::Display for VlanKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let half = |half: u16| {
-            let kind = ['-', 'c', 's', 'x'][usize::from(half >> VID_BITS & 3)];
-            let number = half & Tag::VID_MASK;
-            if number == 0 { "-".to_owned() } else { format!("{kind}{number}") }
+        let half = |half: u32| {
+            let number = half & u32::from(Tag::VID_MASK);
+            match half >> VID_BITS & 3 {
+                0 => "-".to_owned(),
+                1 => format!("c{number}"),
+                2 => format!("s{number}"),
+                _ => format!("x{number}"),
+            }
         };
-        f.write_str(&half(self.outer))?;
-        if self.inner == 0 { Ok(()) } else { write!(f, "/{}", half(self.inner)) }
+        f.write_str(&half(self.0 >> 16))?;
+        match self.0 & 0xffff {
+            0 => Ok(()),
+            inner => write!(f, "/{}", half(inner)),
+        }
     }
 }
 

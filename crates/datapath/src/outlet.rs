@@ -81,6 +81,15 @@ impl Outlet {
         Ok(edit.undo(outer, inner))
     }
 
+    /// Gives `frame` back what [`Self::dress`] has changed: whoever gets it next sees the inner
+    /// form again.
+    #[inline(never)]
+    pub(crate) fn undress(undo: Edit, frame: &mut Frame<'_>) {
+        // What was popped has left the room for it.
+        let is_whole = undo.apply(frame);
+        debug_assert!(is_whole, "the headroom was there before");
+    }
+
     /// True when the payload fits the MTU, and the tags the envelope.
     #[inline]
     pub(crate) fn fits(&self, frame: &Frame<'_>) -> bool {

@@ -226,10 +226,13 @@ impl Worker {
     /// Handles the frame at `at` of the batch.
     #[inline]
     fn handle(&mut self, index: usize, view: View<'_>, at: usize) {
+        self.frames += 1;
+        if self.queues[index].mode().is_some() && !self.admit(index, view, at) {
+            return;
+        }
         let Place { meta, begin, start, len } = self.batch[at];
         let arrival = Arrival {
             in_port: self.queues[index].port(),
-            mode: self.queues[index].mode(),
             meta,
             buf: &mut self.buf[begin..begin + len],
             start,
@@ -237,7 +240,23 @@ impl Worker {
         };
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         self.forwarder.handle(view, arrival, &mut egress);
-        self.frames += 1;
+    }
+
+    /// Makes the inner form of the frame at `at` of the batch, as the mode of its port says. Returns
+    /// `false` when the port does not take it. Where it lies is changed in place, so that ports
+    /// without a mode have no more to do than before.
+    #[inline(never)]
+    fn admit(&mut self, index: usize, view: View<'_>, at: usize) -> bool {
+        let queue = &self.queues[index];
+        let Some(mode) = queue.mode() else { return true };
+        let Place { meta, begin, start, len } = self.batch[at];
+        let buf = &mut self.buf[begin..begin + len];
+        let arrival = Arrival { in_port: queue.port(), meta, buf, start, beyond_len: 0 };
+        let Some(Arrival { meta, start, .. }) = self.forwarder.admit(view, mode, arrival) else {
+            return false;
+        };
+        self.batch[at] = Place { meta, begin, start, len };
+        true
     }
 
     #[cold]
@@ -284,8 +303,8 @@ impl Worker {
         let (snapshot, macs): (Arc<Snapshot>, Arc<MacTable>) =
             (self.shared.snapshot.load_full(), self.shared.macs.load_full());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
-        let (mode, meta) = (None, NetHeader::PLAIN);
-        let arrival = Arrival { in_port, mode, meta, buf, start: HEADROOM, beyond_len: 0 };
+        let arrival =
+            Arrival { in_port, meta: NetHeader::PLAIN, buf, start: HEADROOM, beyond_len: 0 };
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         // The agent has checked the packet and its actions; a group may have gone since.
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {

@@ -1,7 +1,7 @@
 //! Edits of the two outermost tags: on a frame that is not parsed yet, and on one that is.
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, NetHeader, Tag, read_u16, write_u16};
+use tapswitch_wire::{EtherType, NetHeader, Tag, read_u16};
 
 use super::PortMode;
 use crate::{DropReason, Frame};
@@ -37,6 +37,7 @@ impl Edit {
     }
 
     /// What undoes an edit that only pops and sets, of a frame with these tags before.
+    #[inline]
     #[must_use]
     pub fn undo(self, outer: Option<Tag>, inner: Option<Tag>) -> Self {
         let changed = if self.pop { inner } else { outer };
@@ -45,6 +46,7 @@ impl Edit {
 
     /// Carries it out on a parsed frame. Returns `false` when a tag to pop is not there, or the
     /// headroom is used up.
+    #[inline]
     #[must_use]
     pub(crate) fn apply(self, frame: &mut Frame<'_>) -> bool {
         if self.pop && !frame.pop_tag() {
@@ -79,8 +81,9 @@ pub(crate) fn admit(
     }
     let Some(tag) = edit.push else { return Ok((start, meta)) };
     let begin = start.checked_sub(TAG_LEN).ok_or(DropReason::TooDeep)?;
-    buf.copy_within(start..start + ADDRESSES_LEN, begin);
-    write_tag(&mut buf[begin..], tag);
+    let front = buf[begin..].first_chunk_mut::<FRONT_LEN>().ok_or(DropReason::Truncated)?;
+    front.copy_within(TAG_LEN.., 0);
+    write_tag(front, tag);
     meta.shift(TAG_SHIFT);
     Ok((begin, meta))
 }
@@ -100,11 +103,14 @@ fn outer_tag(frame: &[u8]) -> Result<Option<Tag>, DropReason> {
     Ok(Some(Tag::new(tpid, read_u16(frame, ADDRESSES_LEN + 2))))
 }
 
+#[inline]
 fn write_tag(frame: &mut [u8], tag: Tag) {
-    write_u16(frame, ADDRESSES_LEN, tag.tpid().0);
-    write_u16(frame, ADDRESSES_LEN + 2, tag.tci());
+    let ([p0, p1], [c0, c1]) = (tag.tpid, tag.tci);
+    frame[ADDRESSES_LEN..FRONT_LEN].copy_from_slice(&[p0, p1, c0, c1]);
 }
 
+/// The addresses and the outermost tag.
+const FRONT_LEN: usize = ADDRESSES_LEN + TAG_LEN;
 /// [`TAG_LEN`] as a distance.
 const TAG_SHIFT: i16 = 4;
 

@@ -57,6 +57,7 @@ pub struct Provider {
 impl PortMode {
     /// What makes the inner form of a frame that comes in with this outermost tag. Nothing when
     /// the port does not take it.
+    #[inline]
     pub fn admit(&self, outer: Option<Tag>) -> Option<Edit> {
         match self {
             Self::Access(vlan) => untagged_into(*vlan, outer),
@@ -69,6 +70,7 @@ impl PortMode {
 
     /// What a frame with these two outermost tags looks like outside. Nothing when the port is no
     /// member of its VLAN. The edit pops and sets, and never pushes.
+    #[inline]
     pub fn emit(&self, outer: Option<Tag>, inner: Option<Tag>) -> Option<Edit> {
         let outer = outer?;
         match self {
@@ -82,6 +84,7 @@ impl PortMode {
 }
 
 impl Trunk {
+    #[inline]
     fn admit(&self, outer: Option<Tag>) -> Option<Edit> {
         match outer {
             Some(tag) if tag.tpid() == EtherType::VLAN && tag.vid() != 0 => {
@@ -93,6 +96,7 @@ impl Trunk {
 
     /// A frame of the native VLAN with another tag inside keeps its tag: without it, the neighbour
     /// would take it for one of the inner VLAN.
+    #[inline]
     fn emit(&self, outer: Tag, inner: Option<Tag>) -> Option<Edit> {
         if outer.tpid() != EtherType::VLAN || !self.is_member(outer.vid()) {
             return None;
@@ -101,26 +105,31 @@ impl Trunk {
         Some(if is_untagged { Edit::pop() } else { Edit::NONE })
     }
 
+    #[inline]
     fn is_member(&self, number: u16) -> bool {
         self.vlans.contains(number) || self.is_native(number)
     }
 
+    #[inline]
     fn is_native(&self, number: u16) -> bool {
         self.native.is_some_and(|native| native.number() == number)
     }
 }
 
 impl Tunnel {
+    #[inline]
     fn admit(&self, outer: Option<Tag>) -> Option<Edit> {
         self.takes(outer).then(|| Edit::push(service_tag(self.service, outer)))
     }
 
+    #[inline]
     fn emit(&self, outer: Tag, inner: Option<Tag>) -> Option<Edit> {
         let is_ours = is_in(outer, EtherType::SERVICE_VLAN, self.service) && self.takes(inner);
         is_ours.then_some(Edit::pop())
     }
 
     /// Whether a frame with this outermost tag of the customer's passes.
+    #[inline]
     fn takes(&self, customer: Option<Tag>) -> bool {
         let Some(allowed) = &self.customers else { return true };
         customer_vid(customer).is_some_and(|number| allowed.contains(number))
@@ -128,6 +137,7 @@ impl Tunnel {
 }
 
 impl Selective {
+    #[inline]
     fn admit(&self, outer: Option<Tag>) -> Option<Edit> {
         match outer {
             Some(tag) if tag.tpid() == EtherType::VLAN && tag.vid() != 0 => {
@@ -145,6 +155,7 @@ impl Selective {
         }
     }
 
+    #[inline]
     fn emit(&self, outer: Tag, inner: Option<Tag>) -> Option<Edit> {
         if outer.tpid() != EtherType::SERVICE_VLAN {
             return None;
@@ -205,12 +216,14 @@ impl Provider {
         &self.translations
     }
 
+    #[inline]
     fn admit(&self, outer: Option<Tag>) -> Option<Edit> {
         let tag = outer.filter(|tag| tag.tpid() == self.tpid)?;
         let is_member = self.vlans.contains(tag.vid());
         is_member.then(|| renamed(tag, EtherType::SERVICE_VLAN, self.translations.inward(tag)))
     }
 
+    #[inline]
     fn emit(&self, outer: Tag) -> Option<Edit> {
         let outside = self.translations.outward(outer)?;
         let is_member = outer.tpid() == EtherType::SERVICE_VLAN && self.vlans.contains(outside);
@@ -290,6 +303,7 @@ pub struct TranslationError {
 }
 
 /// Takes untagged and priority-tagged frames into the C-VLAN `vlan`.
+#[inline]
 fn untagged_into(vlan: Vid, outer: Option<Tag>) -> Option<Edit> {
     let tag = |tci| with_vid(Tag::new(EtherType::VLAN, tci), vlan.number());
     match outer {
@@ -302,26 +316,31 @@ fn untagged_into(vlan: Vid, outer: Option<Tag>) -> Option<Edit> {
 }
 
 /// An S-tag around `customer`, with its priority.
+#[inline]
 fn service_tag(service: Vid, customer: Option<Tag>) -> Tag {
     let tci = customer.map_or(0, Tag::tci);
     with_vid(Tag::new(EtherType::SERVICE_VLAN, tci), service.number())
 }
 
+#[inline]
 fn with_vid(tag: Tag, number: u16) -> Tag {
     Tag::new(tag.tpid(), tag.tci() & !Tag::VID_MASK | number)
 }
 
 /// Makes `tag` one of `tpid` with this identifier.
+#[inline]
 fn renamed(tag: Tag, tpid: EtherType, number: u16) -> Edit {
     let new = with_vid(Tag::new(tpid, tag.tci()), number);
     if new == tag { Edit::NONE } else { Edit::set(new) }
 }
 
+#[inline]
 fn is_in(tag: Tag, tpid: EtherType, vlan: Vid) -> bool {
     tag.tpid() == tpid && tag.vid() == vlan.number()
 }
 
 /// The identifier of a C-tag.
+#[inline]
 fn customer_vid(tag: Option<Tag>) -> Option<u16> {
     tag.filter(|tag| tag.tpid() == EtherType::VLAN).map(Tag::vid)
 }

@@ -127,16 +127,16 @@ impl Switch {
         let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
         let snapshot = self.pipeline.snapshot().clone();
         let mode = snapshot.ports.find(PortNo(port)).and_then(|port| port.mode.as_deref());
-        let arrival = Arrival {
-            in_port: PortNo(port),
-            mode,
-            meta,
-            buf: &mut buf,
-            start: HEADROOM,
-            beyond_len: 0,
-        };
+        let arrival =
+            Arrival { in_port: PortNo(port), meta, buf: &mut buf, start: HEADROOM, beyond_len: 0 };
         let view = View { snapshot: &snapshot, macs: self.macs.table(), now: self.now };
-        self.forwarder.handle(view, arrival, &mut self.out);
+        let arrival = match mode {
+            Some(mode) => self.forwarder.admit(view, mode, arrival),
+            None => Some(arrival),
+        };
+        if let Some(arrival) = arrival {
+            self.forwarder.handle(view, arrival, &mut self.out);
+        }
         for sighting in self.out.sightings.drain(..) {
             self.macs.handle_sighting(sighting, self.now);
         }
@@ -152,7 +152,6 @@ impl Switch {
         let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
         let arrival = Arrival {
             in_port,
-            mode: None,
             meta: NetHeader::PLAIN,
             buf: &mut buf,
             start: HEADROOM,

@@ -150,8 +150,7 @@ fn forward(agent: &Agent, in_port: u32, now: Millis) {
     frame[HEADROOM..HEADROOM + 14]
         .copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
     let (in_port, meta) = (PortNo(in_port), NetHeader::PLAIN);
-    let arrival =
-        Arrival { in_port, mode: None, meta, buf: &mut frame, start: HEADROOM, beyond_len: 0 };
+    let arrival = Arrival { in_port, meta, buf: &mut frame, start: HEADROOM, beyond_len: 0 };
     let view = View { snapshot: agent.pipeline().snapshot(), macs: agent.macs().table(), now };
     let mut forwarder = Forwarder::new(WorkerIndex(0));
     forwarder.handle(view, arrival, &mut Void);
