@@ -33,11 +33,13 @@ use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::{Port, Traffic};
 use crate::program::{BucketRef, Op, Program};
+use crate::vlan::{self, Edit, PortMode};
 use crate::{DropReason, Frame, rewrite, validate};
 
 /// The ports and the controller, as one worker reaches them.
 pub trait Egress {
-    /// Sends one frame out of `port`, which is live and whose MTU it fits.
+    /// Sends one frame out of `port`, which is live and whose MTU and envelope it fits. Its tags
+    /// are those that it has outside.
     ///
     /// # Errors
     /// Why the frame did not go out. It counts as dropped there for this reason.
@@ -132,7 +134,27 @@ impl Forwarder {
         }
     }
 
-    /// Handles one frame: forwards, copies or drops it, and counts what became of it. Others see
+    /// Makes the inner form of a frame that came in by a port with a mode, for [`Self::handle`].
+    /// Nothing when the port does not take it: then it is counted and done with. Ports without a
+    /// mode need not ask.
+    pub fn admit<'a>(
+        &self,
+        view: View<'_>,
+        mode: &PortMode,
+        arrival: Arrival<'a>,
+    ) -> Option<Arrival<'a>> {
+        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
+        let len = buf.len() - start + beyond_len;
+        match vlan::admit(mode, buf, start, len, meta) {
+            Ok((start, meta)) => Some(Arrival { in_port, meta, buf, start, beyond_len }),
+            Err(reason) => {
+                self.refuse(view, in_port, len, reason);
+                None
+            }
+        }
+    }
+
+    /// Handles one frame in the inner form: forwards, copies or drops it, and counts what became of it. Others see
     /// what it counted after [`Self::end_burst`].
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
@@ -374,12 +396,26 @@ impl<'a, E: Egress> Run<'a, E> {
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     fn send(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        if let Some(reason) = outlet.refusal(frame) {
-            return Err(reason);
+        let undo = if outlet.is_plain() { Edit::NONE } else { outlet.dress(frame)? };
+        let sent = self.send_as_is(outlet, frame);
+        if !outlet.is_plain() {
+            Outlet::undress(undo, frame);
         }
-        self.egress.transmit(outlet.number, frame)?;
-        outlet.sent.add(frame.len(), frame.wire_packets());
-        Ok(())
+        sent
+    }
+
+    #[expect(clippy::inline_always, reason = "as for the steps")]
+    #[inline(always)]
+    fn send_as_is(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+        let sent = match outlet.fits(frame) {
+            true => self.egress.transmit(outlet.number, frame),
+            false => Err(DropReason::Oversize),
+        };
+        match sent {
+            Ok(()) => outlet.sent.add(frame.len(), frame.wire_packets()),
+            Err(reason) => outlet.note(frame, reason),
+        }
+        sent
     }
 
     /// Counts a drop, and in place of its tally what the bucket processed, if `bucket` only sends.
@@ -412,18 +448,20 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// Sends out of every port that is open but the one of arrival.
+    /// Sends out of every port that is open and a member of the VLAN, but the one of arrival.
     #[inline(never)]
     fn flood(&mut self, outlets: &Outlets, frame: &mut Frame<'_>) {
         for outlet in outlets.flooded(self.in_port) {
-            self.send_at_once(outlet, frame);
+            if outlet.is_flooded(frame) {
+                self.send_at_once(outlet, frame);
+            }
         }
     }
 
     /// The switch's own port is a station of the learning switch like any other, though FLOOD and
     /// ALL leave it out.
     fn flood_local(&mut self, outlets: &Outlets, frame: &mut Frame<'_>) {
-        let local = outlets.find(PortNo::LOCAL).filter(|local| local.is_open());
+        let local = outlets.find(PortNo::LOCAL).filter(|local| local.is_flooded(frame));
         if let Some(local) = local
             && self.in_port != PortNo::LOCAL
         {
@@ -442,17 +480,17 @@ impl<'a, E: Egress> Run<'a, E> {
     ) -> Option<&'a Outlet> {
         let (src, dst) =
             (address(frame, ethernet::field::SRC), address(frame, ethernet::field::DST));
-        let vid = frame.outer_tag().map_or(0, ethernet::Tag::vid);
         let View { macs, now, .. } = self.view;
+        let vlan = macs.vlan(frame);
         if dst.is_bridge_reserved() {
             self.drop(DropReason::BridgeReserved);
             return None;
         }
-        let from = Station { vid, mac: src };
+        let from = Station { vlan, mac: src };
         if learns && src.is_unicast() && !macs.refresh(from, self.in_port, now) {
             self.egress.learn(Sighting { station: from, port: self.in_port });
         }
-        match macs.port(Station { vid, mac: dst }) {
+        match macs.port(Station { vlan, mac: dst }) {
             Some(port) if port == self.in_port => self.drop(DropReason::InputPort),
             Some(port) => {
                 let outlet = outlets.find(port);

@@ -226,6 +226,10 @@ impl Worker {
     /// Handles the frame at `at` of the batch.
     #[inline]
     fn handle(&mut self, index: usize, view: View<'_>, at: usize) {
+        self.frames += 1;
+        if self.queues[index].mode().is_some() && !self.admit(index, view, at) {
+            return;
+        }
         let Place { meta, begin, start, len } = self.batch[at];
         let arrival = Arrival {
             in_port: self.queues[index].port(),
@@ -236,7 +240,23 @@ impl Worker {
         };
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         self.forwarder.handle(view, arrival, &mut egress);
-        self.frames += 1;
+    }
+
+    /// Makes the inner form of the frame at `at` of the batch, as the mode of its port says. Returns
+    /// `false` when the port does not take it. Where it lies is changed in place, so that ports
+    /// without a mode have no more to do than before.
+    #[inline(never)]
+    fn admit(&mut self, index: usize, view: View<'_>, at: usize) -> bool {
+        let queue = &self.queues[index];
+        let Some(mode) = queue.mode() else { return true };
+        let Place { meta, begin, start, len } = self.batch[at];
+        let buf = &mut self.buf[begin..begin + len];
+        let arrival = Arrival { in_port: queue.port(), meta, buf, start, beyond_len: 0 };
+        let Some(Arrival { meta, start, .. }) = self.forwarder.admit(view, mode, arrival) else {
+            return false;
+        };
+        self.batch[at] = Place { meta, begin, start, len };
+        true
     }
 
     #[cold]

@@ -59,14 +59,27 @@ pub fn get(frame: &[u8], index: usize) -> Option<Tag> {
 #[inline]
 #[must_use = "a frame without headroom stays untagged"]
 pub fn push(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets, tag: Tag) -> bool {
-    open(buf, start, meta, ADDRESSES_LEN, tag)
+    // Of a length that is known beforehand, so that it is moved by registers.
+    let front = start.checked_sub(TAG_LEN).and_then(|start| buf.get_mut(start..));
+    let Some(front) = front.and_then(|front| front.first_chunk_mut::<FRONT_LEN>()) else {
+        return false;
+    };
+    front.copy_within(TAG_LEN..TAG_LEN + ADDRESSES_LEN, 0);
+    let ([p0, p1], [c0, c1]) = (tag.tpid, tag.tci);
+    front[ADDRESSES_LEN..ADDRESSES_LEN + TAG_LEN].copy_from_slice(&[p0, p1, c0, c1]);
+    *start -= TAG_LEN;
+    meta.shift(TAG_LEN_I16);
+    true
 }
 
 /// Takes the outermost tag away and returns it, or `None` when there is none.
 #[inline]
 pub fn pop(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets) -> Option<Tag> {
-    let tag = get(buf.get(*start..)?, 0)?;
-    close(buf, start, meta, ADDRESSES_LEN);
+    let front = buf.get_mut(*start..)?.first_chunk_mut::<FRONT_LEN>()?;
+    let tag = get(front, 0)?;
+    front.copy_within(..ADDRESSES_LEN, TAG_LEN);
+    *start += TAG_LEN;
+    meta.shift(-TAG_LEN_I16);
     Some(tag)
 }
 
@@ -228,6 +241,8 @@ const DROP_ELIGIBLE: u16 = 0x1000;
 /// Length of a type field in bytes.
 const TYPE_LEN: usize = 2;
 const TAG_LEN_I16: i16 = 4;
+/// Addresses, one tag and a type field: what a push or pop of the outermost tag touches.
+const FRONT_LEN: usize = ADDRESSES_LEN + TAG_LEN + TYPE_LEN;
 const _: () = assert!(TAG_LEN == 4, "one constant in two types");
 
 #[cfg(test)]
