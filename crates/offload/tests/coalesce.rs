@@ -335,9 +335,9 @@ fn batches() -> impl Strategy<Value = Vec<Packet>> {
     let order = vec(any::<Index>(), 60);
     let shuffles = vec((any::<Index>(), any::<Index>(), 0u8..3), 0..4);
     (flows, oddities, order, shuffles).prop_map(|(flows, oddities, order, shuffles)| {
-        let flows = flows.into_iter().enumerate().map(|(i, (which, depth, size, count))| {
+        let flows = flows.into_iter().zip(0..).map(|((which, depth, size, count), i)| {
             let tags = [S_TAG, LEGACY_TAG, C_TAG];
-            kind(which).tagged(&tags[..depth]).of_flow(i as u8).sized(size).stream(count)
+            kind(which).tagged(&tags[..depth]).of_flow(i).sized(size).stream(count)
         });
         let mut flows: Vec<_> = flows.map(Vec::into_iter).collect();
         let mut packets = Vec::new();

@@ -1,7 +1,7 @@
 //! Where the headers of a packet lie, and whether two packets are of one flow.
 
 use tapswitch_wire::{
-    EtherType, Parsed, ethernet, ip_proto, ipv4, ipv6, parse, read_u16, read_u32, tcp, udp,
+    EtherType, GsoType, Parsed, ethernet, ip_proto, ipv4, ipv6, parse, read_u16, read_u32, tcp, udp,
 };
 
 /// What a frame is to the coalescer.
@@ -51,7 +51,7 @@ impl Headers {
             transport,
             end: layout.end,
         };
-        match headers.can_repeat(frame) {
+        match usize::from(headers.end) <= LEN_MAX && headers.can_repeat(frame) {
             true => Found::Flow(headers),
             false => Found::Unclear,
         }
@@ -68,7 +68,30 @@ impl Headers {
         }
     }
 
-    /// A hash of the flow: what differs between most flows.
+    /// One of four: IPv6 or IPv4, UDP or TCP.
+    #[inline]
+    pub(super) fn kind(&self) -> usize {
+        usize::from(self.is_v4) << 1 | usize::from(self.is_tcp)
+    }
+
+    /// The kind of train that these packets make.
+    #[inline]
+    pub(super) fn gso_type(&self) -> GsoType {
+        match (self.is_tcp, self.is_v4) {
+            (true, true) => GsoType::TCPV4,
+            (true, false) => GsoType::TCPV6,
+            (false, _) => GsoType::UDP_L4,
+        }
+    }
+
+    /// Where the checksum lies in the TCP or UDP header.
+    #[inline]
+    pub(super) fn checksum_offset(&self) -> usize {
+        if self.is_tcp { tcp::field::CHECKSUM } else { udp::field::CHECKSUM }
+    }
+
+    /// A hash of the flow: what differs between most flows. `frame` may have other headers, but is
+    /// long enough for these.
     #[inline]
     pub(super) fn hash(&self, frame: &[u8]) -> u32 {
         let (network, transport) = (usize::from(self.network), usize::from(self.transport));
@@ -76,7 +99,6 @@ impl Headers {
         let addresses = ends.map(|at| read_u32(frame, network + at));
         let words = addresses[0] ^ addresses[1].rotate_left(16) ^ read_u32(frame, network - 4);
         let word = u64::from(words) << 32 | u64::from(read_u32(frame, transport));
-        #[expect(clippy::cast_possible_truncation, reason = "the upper half is asked for")]
         let hash = (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         hash >> 16
     }
@@ -145,3 +167,7 @@ fn can_repeat_extensions(headers: &[u8]) -> bool {
     }
     true
 }
+
+/// Longest headers of a train in bytes: 30 tags before TCP over IPv6 with all its options, for
+/// example.
+pub(super) const LEN_MAX: usize = 256;

@@ -48,6 +48,7 @@
 //! | UDP only for sockets that ask, or with `rx-udp-gro-forwarding` | always | a switch forwards |
 //! | tags of type 0x9100 are not looked behind | they are | they are tags here |
 //! | trains from user space (`SKB_GSO_DODGY`) are passed by | they go on | the metadata is checked here |
+//! | headers of any length | of at most 256 bytes | bounded |
 //!
 //! Read RFC 9293 §3.1, RFC 768, RFC 6864 (identification) and RFC 3168 §6.1.2 (CWR) first.
 //!
@@ -57,12 +58,14 @@
 
 mod headers;
 mod run;
+mod template;
 
 use std::ops::Range;
 
 use headers::{Found, Headers};
 use run::Run;
 use tapswitch_wire::NetHeader;
+use template::Template;
 
 /// A frame of a batch: its metadata, and its bytes `start..end` in the batch's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +111,10 @@ pub struct Coalescer {
     buckets: [u32; BUCKETS],
     /// The run that the last frame went to.
     last: u32,
+    /// What is compared, by [`Headers::kind`].
+    templates: [Template; 4],
+    /// The template in use.
+    kind: usize,
 }
 
 impl Coalescer {
@@ -119,6 +126,8 @@ impl Coalescer {
             parts: Vec::with_capacity(frames),
             buckets: [NONE; BUCKETS],
             last: NONE,
+            templates: Default::default(),
+            kind: 0,
         }
     }
 
@@ -131,25 +140,26 @@ impl Coalescer {
         buf: &mut [u8],
         batch: &[Place],
     ) -> impl ExactSizeIterator<Item = Unit<'_>> {
-        // 1. The packet continues the run of the packet before: its headers are compared with
-        //    those of the run's first packet, at known offsets.
-        // 2. It is of another flow: its headers are parsed and its run looked up by hash.
-        // 3. It starts a run. Checksums are looked at only when a second packet wants to join.
-        // A packet whose checksum nobody vouches for costs one pass over its payload on top.
-        self.clear();
-        for (place, index) in batch.iter().zip(0..) {
-            self.take(buf, batch, place, index);
-        }
-        self.gather(buf, batch);
-        let (runs, parts) = (&self.runs, &self.parts);
-        runs.iter().map(|run| run.unit(parts))
-    }
-
-    fn clear(&mut self) {
+        // 1. The packet has headers of the same shape as the one before and continues its run: one
+        //    masked comparison with the headers of the run's first packet.
+        // 2. It continues another run: a hash of addresses and ports finds that.
+        // 3. Its headers have another shape, or it starts a run: they are parsed.
+        // Checksums are looked at only when a packet is fit for a run otherwise. One that nobody
+        // vouches for costs a pass over the payload on top.
         self.runs.clear();
         self.next.clear();
         self.parts.clear();
         self.forget();
+        for (place, index) in batch.iter().zip(0..) {
+            self.next.push(NONE);
+            match buf.get(place.start..place.end) {
+                Some(frame) => self.take(buf, place, frame, index),
+                None => self.runs.push(Run::alone(place.meta, index)),
+            }
+        }
+        self.gather(buf, batch);
+        let (runs, parts) = (&self.runs, &self.parts);
+        runs.iter().map(|run| run.unit(parts))
     }
 
     /// Lets no run go on.
@@ -160,64 +170,77 @@ impl Coalescer {
 
     /// Puts the frame at `index` of the batch into its run, or a new one.
     #[inline]
-    fn take(&mut self, buf: &[u8], batch: &[Place], place: &Place, index: u32) {
-        self.next.push(NONE);
-        let Some(frame) = buf.get(place.start..place.end) else {
-            self.runs.push(Run::alone(place.meta, index));
-            return;
-        };
-        let is_of_last = self.runs.get(self.last as usize).is_some_and(|run| run.has(buf, frame));
-        if is_of_last && self.append(self.last, buf, batch, index) {
+    fn take(&mut self, buf: &[u8], place: &Place, frame: &[u8], index: u32) {
+        if self.append(self.last, buf, &place.meta, frame, index) {
             return;
         }
-        let refused = if is_of_last { self.last } else { NONE };
-        self.find_run(buf, batch, frame, index, refused);
-    }
-
-    /// Finds the run by the flow's hash; `refused` is known not to take the frame. A run that does
-    /// not is ended by the new one, which comes before it in its chain.
-    fn find_run(&mut self, buf: &[u8], batch: &[Place], frame: &[u8], index: u32, refused: u32) {
-        let meta = batch[index as usize].meta;
-        let headers = match Headers::find(frame) {
-            Found::Flow(headers) => headers,
-            Found::Unclear => {
-                self.forget();
-                self.runs.push(Run::alone(meta, index));
-                return;
-            }
-            Found::Foreign => {
-                self.runs.push(Run::alone(meta, index));
-                return;
-            }
-        };
-        let bucket = headers.hash(frame) as usize % BUCKETS;
-        let mut at = self.buckets[bucket];
-        while let Some(run) = self.runs.get(at as usize) {
-            if run.has(buf, frame) {
-                if at != refused && self.append(at, buf, batch, index) {
+        let headers = self.templates[self.kind].headers;
+        if frame.len() >= usize::from(headers.end) && self.last != NONE {
+            let mut at = self.buckets[headers.hash(frame) as usize % BUCKETS];
+            while let Some(run) = self.runs.get(at as usize) {
+                let older = run.older;
+                if self.append(at, buf, &place.meta, frame, index) {
                     return;
                 }
-                break;
+                at = older;
             }
-            at = run.older;
         }
-        let older = std::mem::replace(&mut self.buckets[bucket], to_u32(self.runs.len()));
-        self.last = to_u32(self.runs.len());
-        self.runs.push(Run::new(&batch[index as usize], frame, headers, index, older));
+        self.parse(buf, place, frame, index);
     }
 
-    /// Adds the frame at `index` to a run of its flow, if it is fit for it.
+    /// Adds the frame at `index` to the run at `at`, if it is fit for it and its headers have the
+    /// shape of the template in use.
     #[inline]
-    fn append(&mut self, at: u32, buf: &[u8], batch: &[Place], index: u32) -> bool {
-        let run = &mut self.runs[at as usize];
-        let Place { meta, start, end } = batch[index as usize];
-        if !run.join(buf, &meta, &buf[start..end]) {
+    fn append(&mut self, at: u32, buf: &[u8], meta: &NetHeader, frame: &[u8], index: u32) -> bool {
+        let Some(run) = self.runs.get_mut(at as usize) else {
+            return false;
+        };
+        if !run.join(&self.templates[self.kind], buf, meta, frame) {
             return false;
         }
         self.next[run.tail as usize] = index;
         run.tail = index;
         self.last = at;
         true
+    }
+
+    /// For a frame that continues no run whose headers have the shape of the template in use.
+    fn parse(&mut self, buf: &[u8], place: &Place, frame: &[u8], index: u32) {
+        let headers = match Headers::find(frame) {
+            Found::Flow(headers) => headers,
+            Found::Unclear => {
+                self.forget();
+                return self.runs.push(Run::alone(place.meta, index));
+            }
+            Found::Foreign => return self.runs.push(Run::alone(place.meta, index)),
+        };
+        let is_new_shape = self.use_template(headers);
+        let bucket = headers.hash(frame) as usize % BUCKETS;
+        let mut at = self.buckets[bucket];
+        while let Some(run) = self.runs.get_mut(at as usize) {
+            if run.has(buf, frame) {
+                if is_new_shape && self.append(at, buf, &place.meta, frame, index) {
+                    return;
+                }
+                self.runs[at as usize].end();
+                break;
+            }
+            at = run.older;
+        }
+        self.last = to_u32(self.runs.len());
+        let older = std::mem::replace(&mut self.buckets[bucket], self.last);
+        self.runs.push(Run::new(place, frame, headers, index, older));
+    }
+
+    /// Has packets compared by the template of `headers`. Returns true when it was another.
+    fn use_template(&mut self, headers: Headers) -> bool {
+        let before = self.templates[self.kind].headers;
+        self.kind = headers.kind();
+        let template = &mut self.templates[self.kind];
+        if template.headers != headers {
+            *template = Template::new(headers);
+        }
+        before != headers
     }
 
     /// Writes the trains' headers and lists their payloads.

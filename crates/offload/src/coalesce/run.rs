@@ -9,6 +9,7 @@ use tapswitch_wire::{
 };
 
 use super::headers::Headers;
+use super::template::Template;
 use super::{NONE, Place, Unit};
 
 /// Packets of one flow that follow each other.
@@ -33,6 +34,10 @@ pub(super) struct Run {
     size: u32,
     /// Payload bytes so far.
     payload_len: u32,
+    /// Of the first packet; zero for IPv6.
+    identification: u16,
+    /// Of the first packet; zero for UDP.
+    sequence: u32,
     /// FIN and PSH of the last packet.
     last_flags: u8,
     /// What is summed of each packet, known once a second one has come.
@@ -56,9 +61,20 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     /// The IPv4 header without length, identification and checksum.
-    ipv4: Sum,
+    ipv4: u16,
     /// The pseudo-header without length.
     pseudo_header: Sum,
+}
+
+impl Sums {
+    /// True when the IPv4 checksum is what cutting would write: all words add up to zero, of which
+    /// all ones is another form.
+    #[inline]
+    fn is_right_v4(&self, fields: &Fields) -> bool {
+        let words = [self.ipv4, fields.ip_len, fields.identification, fields.ip_checksum];
+        let sum: u32 = words.into_iter().map(u32::from).sum();
+        sum.is_multiple_of(0xffff) && fields.ip_checksum != 0xffff
+    }
 }
 
 impl Run {
@@ -77,13 +93,32 @@ impl Run {
         older: u32,
     ) -> Self {
         let run = Self { older, ..Self::with_state(place, headers, index, State::Untested) };
-        let Some((size, packets)) = run.shape(&place.meta, frame) else {
+        let fields = Fields::read(&headers, frame);
+        let payload_len = to_u32(frame.len() - run.headers_len());
+        let Some(size) = run.size_of(&place.meta, payload_len) else {
             return Self { state: State::Ended, ..run };
         };
-        let payload_len = to_u32(frame.len() - run.headers_len());
-        let run = Self { size, packets, payload_len, ..run };
-        let ends = run.ends_with(frame, &place.meta, payload_len, payload_len);
-        Self { state: if ends { State::Ended } else { State::Untested }, ..run }
+        let Fields { identification, sequence, .. } = fields;
+        let packets = payload_len.div_ceil(size);
+        let run = Self { size, packets, payload_len, identification, sequence, ..run };
+        let may_go_on = payload_len.is_multiple_of(size)
+            && fields.flags & ENDING == 0
+            && fields.are_true(&headers, frame)
+            && is_clear(&place.meta, &headers);
+        Self { state: if may_go_on { State::Untested } else { State::Ended }, ..run }
+    }
+
+    /// Payload bytes of each packet of a frame with `payload_len` of them, when it may begin a
+    /// train.
+    fn size_of(&self, meta: &NetHeader, payload_len: u32) -> Option<u32> {
+        let size = if meta.is_train() { u32::from(meta.gso_size) } else { payload_len };
+        let is_kind = !meta.is_train() || self.is_own_train(meta);
+        (is_kind && size > 0 && payload_len > 0).then_some(size)
+    }
+
+    /// True for a train of this run's kind. Linux makes none of UDP trains.
+    fn is_own_train(&self, meta: &NetHeader) -> bool {
+        self.headers.is_tcp && meta.gso_type.kind() == self.headers.gso_type()
     }
 
     fn with_state(place: &Place, headers: Headers, index: u32, state: State) -> Self {
@@ -99,6 +134,8 @@ impl Run {
             packets: 1,
             size: 0,
             payload_len: 0,
+            identification: 0,
+            sequence: 0,
             last_flags: 0,
             sums: Sums::default(),
             parts: 0..0,
@@ -122,34 +159,76 @@ impl Run {
         self.headers.is_same_flow(&buf[self.start..self.end], frame)
     }
 
-    /// Takes `frame`, a packet of this run's flow, if it is the next one and fit for the train.
+    /// Lets no packet join any more.
+    pub(super) fn end(&mut self) {
+        self.state = State::Ended;
+    }
+
+    /// Takes `frame` if it is the next packet and fit for the train. `template` must be that of
+    /// the run's headers, else nothing is taken.
     #[inline]
-    pub(super) fn join(&mut self, buf: &[u8], meta: &NetHeader, frame: &[u8]) -> bool {
+    pub(super) fn join(
+        &mut self,
+        template: &Template,
+        buf: &[u8],
+        meta: &NetHeader,
+        frame: &[u8],
+    ) -> bool {
         let first = &buf[self.start..self.end];
-        if self.state == State::Ended || !self.follows(first, frame) {
+        if self.state == State::Ended
+            || self.headers != template.headers
+            || !template.is_equal(first, frame)
+        {
             return false;
         }
-        let Some((size, packets)) = self.shape(meta, frame) else {
-            return false;
-        };
+        let fields = Fields::read(&self.headers, frame);
         let payload_len = to_u32(frame.len() - self.headers_len());
-        // The last packet may be shorter than the others, those of a train behind it may not.
-        let is_fit = if meta.is_train() { size == self.size } else { size <= self.size };
-        if !is_fit || self.len_behind_ethernet() + payload_len as usize > LEN_MAX {
-            return false;
-        }
-        if !(self.is_tested(first) && self.has_right_checksums(meta, frame)) {
+        let packets = match meta.is_train() {
+            false => u32::from(payload_len <= self.size),
+            true => self.packets_of(meta, payload_len),
+        };
+        let is_fit = payload_len > 0
+            && packets > 0
+            && self.is_next(&fields)
+            && fields.are_true(&self.headers, frame)
+            && is_clear(meta, &self.headers)
+            && self.headers_len() + (self.payload_len + payload_len) as usize <= LEN_MAX;
+        if !is_fit || !self.is_tested(first) || !self.has_right_checksums(meta, frame, &fields) {
             return false;
         }
         self.packets += packets;
         self.payload_len += payload_len;
-        if self.headers.is_tcp {
-            self.last_flags = frame[self.transport() + tcp::field::FLAGS] & LAST_ONLY;
-        }
-        if self.ends_with(frame, meta, payload_len, self.size) {
+        self.last_flags = fields.flags & LAST_ONLY;
+        let is_full = !self.headers.is_tcp && self.packets >= UDP_PACKETS_MAX;
+        let is_short = payload_len != packets * self.size;
+        if is_short || is_full || fields.flags & ENDING != 0 {
             self.state = State::Ended;
         }
         true
+    }
+
+    /// The packets that a train with `payload_len` bytes of payload brings; zero when it may not
+    /// join.
+    #[cold]
+    fn packets_of(&self, meta: &NetHeader, payload_len: u32) -> u32 {
+        let is_fit = self.is_own_train(meta) && u32::from(meta.gso_size) == self.size;
+        if is_fit { payload_len.div_ceil(self.size) } else { 0 }
+    }
+
+    /// The numbers that change from packet to packet are those of the next one.
+    #[inline]
+    fn is_next(&self, fields: &Fields) -> bool {
+        let identification = match self.headers.is_v4 {
+            true => self.identification.wrapping_add(low_half(self.packets)),
+            false => 0,
+        };
+        let sequence = match self.headers.is_tcp {
+            true => self.sequence.wrapping_add(self.payload_len),
+            false => 0,
+        };
+        fields.identification == identification
+            && fields.sequence == sequence
+            && fields.flags & tcp::CWR == 0
     }
 
     /// What the first packet's headers must become for the train, and its metadata.
@@ -160,16 +239,16 @@ impl Run {
         if self.headers.is_v4 {
             let len = to_u16(total - network);
             let identification = read_u16(frame, network + ipv4::field::IDENTIFICATION);
-            let checksum = self.sums.ipv4.add(len).add(identification).checksum();
+            let sum = Sum::from_partial(self.sums.ipv4).add(len).add(identification);
             write_u16(frame, network + ipv4::field::TOTAL_LENGTH, len);
-            write_u16(frame, network + ipv4::field::CHECKSUM, checksum);
+            write_u16(frame, network + ipv4::field::CHECKSUM, sum.checksum());
         } else {
             let len = to_u16(total - network - ipv6::HEADER_LEN);
             write_u16(frame, network + ipv6::field::PAYLOAD_LENGTH, len);
         }
         let len = to_u16(total - transport);
         let partial = self.sums.pseudo_header.add(len).partial();
-        write_u16(frame, transport + self.checksum_offset(), partial);
+        write_u16(frame, transport + self.headers.checksum_offset(), partial);
         if self.headers.is_tcp {
             frame[transport + tcp::field::FLAGS] |= self.last_flags;
         } else {
@@ -179,7 +258,7 @@ impl Run {
     }
 
     fn train_meta(&self, frame: &[u8]) -> NetHeader {
-        let kind = self.kind();
+        let kind = self.headers.gso_type();
         let has_cwr =
             self.headers.is_tcp && frame[self.transport() + tcp::field::FLAGS] & tcp::CWR != 0;
         NetHeader {
@@ -188,124 +267,25 @@ impl Run {
             hdr_len: self.headers.end,
             gso_size: to_u16(self.size as usize),
             csum_start: self.headers.transport,
-            csum_offset: to_u16(self.checksum_offset()),
+            csum_offset: to_u16(self.headers.checksum_offset()),
         }
-    }
-
-    /// Payload bytes of each packet of `frame`, and how many packets it is, when it may be in a
-    /// train at all: lengths are true, metadata and headers agree.
-    #[inline]
-    fn shape(&self, meta: &NetHeader, frame: &[u8]) -> Option<(u32, u32)> {
-        let payload_len = frame.len().checked_sub(self.headers_len()).filter(|len| *len > 0)?;
-        if !self.has_true_lengths(frame) || !self.has_clear_metadata(meta) {
-            return None;
-        }
-        if !meta.is_train() {
-            return Some((to_u32(payload_len), 1));
-        }
-        let is_kind = self.headers.is_tcp && meta.gso_type.kind() == self.kind();
-        (is_kind && meta.gso_size > 0)
-            .then(|| (u32::from(meta.gso_size), meta.wire_packets(payload_len)))
-    }
-
-    /// The lengths in the headers are those of the frame, and fragment bits that nobody uses are
-    /// not set.
-    #[inline]
-    fn has_true_lengths(&self, frame: &[u8]) -> bool {
-        let (network, transport) = (self.network(), self.transport());
-        let of_ip = if self.headers.is_v4 {
-            let fragment = read_u16(frame, network + ipv4::field::FRAGMENT);
-            let len = read_u16(frame, network + ipv4::field::TOTAL_LENGTH);
-            fragment & !ipv4::DONT_FRAGMENT == 0 && usize::from(len) == frame.len() - network
-        } else {
-            let len = read_u16(frame, network + ipv6::field::PAYLOAD_LENGTH);
-            usize::from(len) == frame.len() - network - ipv6::HEADER_LEN
-        };
-        let of_udp = || {
-            let len = read_u16(frame, transport + udp::field::LENGTH);
-            let checksum = read_u16(frame, transport + udp::field::CHECKSUM);
-            usize::from(len) == frame.len() - transport && checksum != 0
-        };
-        of_ip && (self.headers.is_tcp || of_udp())
-    }
-
-    /// A partial checksum, if there is one, is that of TCP or UDP, and nothing else is said.
-    #[inline]
-    fn has_clear_metadata(&self, meta: &NetHeader) -> bool {
-        const KNOWN: u8 = NetHeaderFlags::NEEDS_CSUM | NetHeaderFlags::DATA_VALID;
-        let is_own = meta.csum_start == self.headers.transport
-            && usize::from(meta.csum_offset) == self.checksum_offset();
-        meta.flags & !KNOWN == 0 && (is_own || !meta.needs_checksum())
-    }
-
-    /// Everything but lengths and checksums says that `frame` is the next packet of the run that
-    /// began with `first`.
-    #[inline]
-    fn follows(&self, first: &[u8], frame: &[u8]) -> bool {
-        let network = self.network();
-        let is_next_of_ip = if self.headers.is_v4 {
-            self.follows_v4(&first[network..], &frame[network..])
-        } else {
-            first[network..network + 2] == frame[network..network + 2]
-                && first[network + ipv6::field::HOP_LIMIT]
-                    == frame[network + ipv6::field::HOP_LIMIT]
-        };
-        let transport = self.transport();
-        is_next_of_ip
-            && (!self.headers.is_tcp || self.follows_tcp(&first[transport..], &frame[transport..]))
-            && (self.headers.is_tcp || self.packets < UDP_PACKETS_MAX)
-    }
-
-    #[inline]
-    fn follows_v4(&self, first: &[u8], other: &[u8]) -> bool {
-        let identification = read_u16(first, ipv4::field::IDENTIFICATION);
-        first[ipv4::field::TOS] == other[ipv4::field::TOS]
-            && first[ipv4::field::TTL] == other[ipv4::field::TTL]
-            && read_u16(first, ipv4::field::FRAGMENT) == read_u16(other, ipv4::field::FRAGMENT)
-            && read_u16(other, ipv4::field::IDENTIFICATION)
-                == identification.wrapping_add(low_half(self.packets))
-    }
-
-    #[inline]
-    fn follows_tcp(&self, first: &[u8], other: &[u8]) -> bool {
-        /// Data offset, flags and window without the flags that need not be equal.
-        const COMPARED: u32 = !(((tcp::CWR | LAST_ONLY) as u32) << 16);
-        let word = |tcp: &[u8]| read_u32(tcp, tcp::field::DATA_OFFSET);
-        let header_len = self.headers_len() - self.transport();
-        let sequence = read_u32(first, tcp::field::SEQUENCE).wrapping_add(self.payload_len);
-        (word(first) ^ word(other)) & COMPARED == 0
-            && other[tcp::field::FLAGS] & tcp::CWR == 0
-            && read_u32(other, tcp::field::SEQUENCE) == sequence
-            && first[tcp::field::ACKNOWLEDGEMENT..][..4]
-                == other[tcp::field::ACKNOWLEDGEMENT..][..4]
-            && other.len() >= header_len
-            && first[URGENT_POINTER..header_len] == other[URGENT_POINTER..header_len]
-    }
-
-    /// True when no packet can come behind `frame`, which has `payload_len` bytes of payload in a
-    /// run of packets of `size`.
-    #[inline]
-    fn ends_with(&self, frame: &[u8], meta: &NetHeader, payload_len: u32, size: u32) -> bool {
-        if !self.headers.is_tcp {
-            return payload_len != size || self.packets >= UDP_PACKETS_MAX;
-        }
-        let is_short = match meta.is_train() {
-            true => !payload_len.is_multiple_of(u32::from(meta.gso_size).max(1)),
-            false => payload_len < size,
-        };
-        is_short || frame[self.transport() + tcp::field::FLAGS] & ENDING != 0
     }
 
     /// True when the checksums of the run's first packet are right.
     #[inline]
     fn is_tested(&mut self, first: &[u8]) -> bool {
         if self.state == State::Untested {
-            self.sums = self.common_sums(first);
-            let meta = self.meta;
-            let is_right = self.has_right_checksums(&meta, first);
-            self.state = if is_right { State::Open } else { State::Ended };
+            self.test(first);
         }
         self.state == State::Open
+    }
+
+    #[cold]
+    fn test(&mut self, first: &[u8]) {
+        self.sums = self.common_sums(first);
+        let fields = Fields::read(&self.headers, first);
+        let is_right = self.has_right_checksums(&self.meta, first, &fields);
+        self.state = if is_right { State::Open } else { State::Ended };
     }
 
     fn common_sums(&self, first: &[u8]) -> Sums {
@@ -313,65 +293,37 @@ impl Run {
         if !self.headers.is_v4 {
             let (src, dst) = (&ip[ipv6::field::SRC], &ip[ipv6::field::DST]);
             let pseudo_header = pseudo_header_v6(src, dst, self.protocol(), 0);
-            return Sums { ipv4: Sum::ZERO, pseudo_header };
+            return Sums { ipv4: 0, pseudo_header };
         }
         let ipv4 = Sum::of(ip)
             .remove(read_u16(ip, ipv4::field::TOTAL_LENGTH))
             .remove(read_u16(ip, ipv4::field::IDENTIFICATION))
             .remove(read_u16(ip, ipv4::field::CHECKSUM));
         let (src, dst) = (&ip[ipv4::field::SRC], &ip[ipv4::field::DST]);
-        Sums { ipv4, pseudo_header: pseudo_header_v4(src, dst, self.protocol(), 0) }
+        Sums { ipv4: ipv4.partial(), pseudo_header: pseudo_header_v4(src, dst, self.protocol(), 0) }
     }
 
     /// True when the checksums of `frame` are what cutting would write.
     #[inline]
-    fn has_right_checksums(&self, meta: &NetHeader, frame: &[u8]) -> bool {
-        let (network, transport) = (self.network(), self.transport());
-        if self.headers.is_v4 {
-            let sum = self
-                .sums
-                .ipv4
-                .add(read_u16(frame, network + ipv4::field::TOTAL_LENGTH))
-                .add(read_u16(frame, network + ipv4::field::IDENTIFICATION));
-            if sum.checksum() != read_u16(frame, network + ipv4::field::CHECKSUM) {
-                return false;
-            }
+    fn has_right_checksums(&self, meta: &NetHeader, frame: &[u8], fields: &Fields) -> bool {
+        if self.headers.is_v4 && !self.sums.is_right_v4(fields) {
+            return false;
         }
-        let upper = &frame[transport..];
-        let pseudo_header = self.sums.pseudo_header.add(to_u16(upper.len()));
-        let field = read_u16(upper, self.checksum_offset());
+        let pseudo_header = || self.sums.pseudo_header.add(to_u16(frame.len() - self.transport()));
         if meta.needs_checksum() {
-            return field == pseudo_header.partial();
+            return fields.checksum == pseudo_header().partial();
+        }
+        if self.headers.is_tcp && fields.checksum == 0xffff {
+            return false;
         }
         // Of a train without a partial checksum, it is made from nothing.
         let is_vouched = meta.is_train() || meta.flags & NetHeaderFlags::DATA_VALID != 0;
-        (!self.headers.is_tcp || field != 0xffff)
-            && (is_vouched || pseudo_header.add_bytes(upper).partial() == 0xffff)
-    }
-
-    /// Length of the train so far in bytes, without the Ethernet header.
-    #[inline]
-    fn len_behind_ethernet(&self) -> usize {
-        self.headers_len() - ethernet::HEADER_LEN + self.payload_len as usize
-    }
-
-    #[inline]
-    fn kind(&self) -> GsoType {
-        match (self.headers.is_tcp, self.headers.is_v4) {
-            (true, true) => GsoType::TCPV4,
-            (true, false) => GsoType::TCPV6,
-            (false, _) => GsoType::UDP_L4,
-        }
+        is_vouched || pseudo_header().add_bytes(&frame[self.transport()..]).partial() == 0xffff
     }
 
     #[inline]
     fn protocol(&self) -> u8 {
         if self.headers.is_tcp { ip_proto::TCP } else { ip_proto::UDP }
-    }
-
-    #[inline]
-    fn checksum_offset(&self) -> usize {
-        if self.headers.is_tcp { tcp::field::CHECKSUM } else { udp::field::CHECKSUM }
     }
 
     #[inline]
@@ -383,6 +335,79 @@ impl Run {
     fn transport(&self) -> usize {
         usize::from(self.headers.transport)
     }
+}
+
+/// The fields that differ between packets of a train, as they are in one packet. Those that its
+/// headers do not have are zero.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fields {
+    /// What the IP header says of the length.
+    ip_len: u16,
+    /// Flags and offset of an IPv4 fragment.
+    fragment: u16,
+    identification: u16,
+    ip_checksum: u16,
+    sequence: u32,
+    flags: u8,
+    udp_len: u16,
+    checksum: u16,
+}
+
+impl Fields {
+    /// Reads those of `frame`, which has these headers.
+    #[inline]
+    fn read(headers: &Headers, frame: &[u8]) -> Self {
+        let mut fields = Self::default();
+        let (network, transport) = (usize::from(headers.network), usize::from(headers.transport));
+        let Some(ip) = frame.get(network..).and_then(|ip| ip.first_chunk::<20>()) else {
+            return fields;
+        };
+        if headers.is_v4 {
+            fields.ip_len = read_u16(ip, ipv4::field::TOTAL_LENGTH);
+            fields.identification = read_u16(ip, ipv4::field::IDENTIFICATION);
+            fields.fragment = read_u16(ip, ipv4::field::FRAGMENT);
+            fields.ip_checksum = read_u16(ip, ipv4::field::CHECKSUM);
+        } else {
+            fields.ip_len = read_u16(ip, ipv6::field::PAYLOAD_LENGTH);
+        }
+        let upper = frame.get(transport..).unwrap_or_default();
+        if headers.is_tcp {
+            let Some(tcp) = upper.first_chunk::<20>() else { return fields };
+            fields.sequence = read_u32(tcp, tcp::field::SEQUENCE);
+            fields.flags = tcp[tcp::field::FLAGS];
+            fields.checksum = read_u16(tcp, tcp::field::CHECKSUM);
+        } else {
+            let Some(udp) = upper.first_chunk::<8>() else { return fields };
+            fields.udp_len = read_u16(udp, udp::field::LENGTH);
+            fields.checksum = read_u16(udp, udp::field::CHECKSUM);
+        }
+        fields
+    }
+
+    /// The lengths in the headers are those of the frame, flags of fragments that nobody uses are
+    /// not set, and UDP has a checksum.
+    #[inline]
+    fn are_true(&self, headers: &Headers, frame: &[u8]) -> bool {
+        let behind = |at: u16| frame.len() - usize::from(at);
+        let ip_len = match headers.is_v4 {
+            true => behind(headers.network),
+            false => behind(headers.network) - ipv6::HEADER_LEN,
+        };
+        let is_true_udp =
+            || self.checksum != 0 && usize::from(self.udp_len) == behind(headers.transport);
+        usize::from(self.ip_len) == ip_len
+            && self.fragment & !ipv4::DONT_FRAGMENT == 0
+            && (headers.is_tcp || is_true_udp())
+    }
+}
+
+/// A partial checksum, if there is one, is that of TCP or UDP, and nothing unknown is said.
+#[inline]
+fn is_clear(meta: &NetHeader, headers: &Headers) -> bool {
+    const KNOWN: u8 = NetHeaderFlags::NEEDS_CSUM | NetHeaderFlags::DATA_VALID;
+    let is_own = meta.csum_start == headers.transport
+        && usize::from(meta.csum_offset) == headers.checksum_offset();
+    meta.flags & !KNOWN == 0 && (is_own || !meta.needs_checksum())
 }
 
 /// Narrows a length that was checked against [`LEN_MAX`].
@@ -412,9 +437,7 @@ const ENDING: u8 = LAST_ONLY | SYN | RST | URG;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const URG: u8 = 0x20;
-/// Where the urgent pointer lies, in bytes from the TCP header; options follow.
-const URGENT_POINTER: usize = 18;
 /// Most packets of a UDP train (Linux `UDP_GRO_CNT_MAX`).
 const UDP_PACKETS_MAX: u32 = 64;
-/// Longest train in bytes, without the Ethernet header (Linux `GRO_LEGACY_MAX_SIZE`).
-const LEN_MAX: usize = 65_535;
+/// Longest train in bytes: 65,535 behind the Ethernet header (Linux `GRO_LEGACY_MAX_SIZE`).
+const LEN_MAX: usize = 65_535 + ethernet::HEADER_LEN;
