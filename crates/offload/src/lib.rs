@@ -44,3 +44,4 @@ pub use coalesce::Coalescer;
 pub use error::OffloadError;
 pub use length::{segment_frame_len_max, wire_bytes};
 pub use segments::{Segment, Segments, TRAIN_LEN_MAX};
+pub use tapswitch_wire::tags;
