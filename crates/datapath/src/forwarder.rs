@@ -34,7 +34,7 @@ use crate::pipeline::Snapshot;
 use crate::port::{Port, Traffic};
 use crate::program::{BucketRef, Op, Program};
 use crate::vlan::{self, PortMode};
-use crate::{DropReason, Frame, rewrite, validate};
+use crate::{DropReason, Frame, Parts, rewrite, validate};
 
 /// The ports and the controller, as one worker reaches them.
 pub trait Egress {
@@ -141,7 +141,33 @@ impl Forwarder {
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
+        self.handle_with(view, arrival, None, egress);
+    }
+
+    /// As [`Self::handle`], for a train whose first packet is the arrival and whose other payloads
+    /// are `more`.
+    #[inline(never)]
+    pub fn handle_train(
+        &mut self,
+        view: View<'_>,
+        arrival: Arrival<'_>,
+        more: &Parts<'_>,
+        egress: &mut impl Egress,
+    ) {
+        self.handle_with(view, arrival, Some(more), egress);
+    }
+
+    #[expect(clippy::inline_always, reason = "as for the steps")]
+    #[inline(always)]
+    fn handle_with(
+        &mut self,
+        view: View<'_>,
+        arrival: Arrival<'_>,
+        more: Option<&Parts<'_>>,
+        egress: &mut impl Egress,
+    ) {
         let Arrival { in_port, mode, mut meta, buf, mut start, beyond_len } = arrival;
+        let beyond_len = beyond_len + more.map_or(0, Parts::len);
         let mut len = buf.len() - start + beyond_len;
         if let Some(mode) = mode {
             match vlan::admit(mode, buf, start, len, meta) {
@@ -157,7 +183,8 @@ impl Forwarder {
         if meta.check(len).is_err() {
             return self.refuse(view, in_port, len, DropReason::BadMetadata);
         }
-        let mut frame = Frame::new(meta, layout, buf, start, beyond_len);
+        let own_len = beyond_len - more.map_or(0, Parts::len);
+        let mut frame = Frame::new(meta, layout, buf, start, own_len).with_more(more);
         key.set_in_port(in_port.0);
         let key = &key;
         let hash = hash_words(key.words());

@@ -135,11 +135,11 @@ impl Coalescer {
     /// headers in its first frame are rewritten; all other bytes stay as they are.
     ///
     /// A frame that does not lie within `buf` stays alone.
-    pub fn coalesce(
-        &mut self,
+    pub fn coalesce<'a>(
+        &'a mut self,
         buf: &mut [u8],
         batch: &[Place],
-    ) -> impl ExactSizeIterator<Item = Unit<'_>> {
+    ) -> impl ExactSizeIterator<Item = Unit<'a>> + use<'a> {
         // 1. The packet has headers of the same shape as the one before and continues its run: one
         //    masked comparison with the headers of the run's first packet.
         // 2. It continues another run: a hash of addresses and ports finds that.
