@@ -144,17 +144,17 @@ impl Forwarder {
         self.handle_with(view, arrival, None, egress);
     }
 
-    /// As [`Self::handle`], for a train whose first packet is the arrival and whose other payloads
-    /// are `more`.
+    /// As [`Self::handle`], as a call. Of a train that was coalesced, the arrival is the first
+    /// packet and `more` are the payloads of the others.
     #[inline(never)]
-    pub fn handle_train(
+    pub fn handle_coalesced(
         &mut self,
         view: View<'_>,
         arrival: Arrival<'_>,
-        more: &Parts<'_>,
+        more: Option<&Parts<'_>>,
         egress: &mut impl Egress,
     ) {
-        self.handle_with(view, arrival, Some(more), egress);
+        self.handle_with(view, arrival, more, egress);
     }
 
     #[expect(clippy::inline_always, reason = "as for the steps")]
