@@ -43,7 +43,7 @@
 //! | URG unset, urgent pointer ignored | the urgent pointer is equal | it would be lost |
 //! | partial checksums are taken as right | hold the sum of the pseudo-header | cutting would repair a wrong one |
 //! | a TCP or IPv4 checksum of `0xffff` is right where zero is | stays alone | cutting writes zero |
-//! | a packet that cannot be judged (bad checksum, no checksum, fragment, options) overtakes the train of its flow | ends it | order |
+//! | a packet that cannot be judged (bad or no checksum, UDP with padding or nothing in it, fragment, options) overtakes the train of its flow | ends it | order |
 //! | 8 flows in each of 8 buckets | as many as the batch has packets | the batch bounds them |
 //! | UDP only for sockets that ask, or with `rx-udp-gro-forwarding` | always | a switch forwards |
 //! | tags of type 0x9100 are not looked behind | they are | they are tags here |
