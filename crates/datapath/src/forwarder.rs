@@ -172,16 +172,16 @@ impl Forwarder {
         if let Some(mode) = mode {
             match vlan::admit(mode, buf, start, len, meta) {
                 Ok(admitted) => (start, meta) = admitted,
-                Err(reason) => return self.refuse(view, in_port, len, reason),
+                Err(reason) => return self.refuse(view, in_port, len, more, reason),
             }
             len = buf.len() - start + beyond_len;
         }
         let mut key = FlowKey::default();
         let Ok(layout) = parse_into(&buf[start..], &mut key) else {
-            return self.refuse(view, in_port, len, DropReason::Truncated);
+            return self.refuse(view, in_port, len, more, DropReason::Truncated);
         };
         if meta.check(len).is_err() {
-            return self.refuse(view, in_port, len, DropReason::BadMetadata);
+            return self.refuse(view, in_port, len, more, DropReason::BadMetadata);
         }
         let own_len = beyond_len - more.map_or(0, Parts::len);
         let mut frame = Frame::new(meta, layout, buf, start, own_len).with_more(more);
@@ -249,10 +249,18 @@ impl Forwarder {
     }
 
     #[cold]
-    fn refuse(&self, view: View<'_>, in_port: PortNo, len: usize, reason: DropReason) {
+    fn refuse(
+        &self,
+        view: View<'_>,
+        in_port: PortNo,
+        len: usize,
+        more: Option<&Parts<'_>>,
+        reason: DropReason,
+    ) {
         if let Some(port) = view.snapshot.ports.find(in_port) {
-            let frame = Traffic { frames: 1, packets: 1, bytes: len as u64 };
-            port.counters.add_rx(self.worker, frame);
+            let packets = 1 + more.map_or(0, Parts::count) as u64;
+            let traffic = Traffic { frames: 1, packets, bytes: len as u64 };
+            port.counters.add_rx(self.worker, traffic);
             port.counters.add_drop(self.worker, reason);
         }
     }
