@@ -15,6 +15,8 @@
 //! - [`tags`]: putting tags into a frame's stack, at any depth, and taking them out.
 //! - [`segment_frame_len_max`], [`wire_bytes`]: how long a train's packets are, without cutting it.
 //!
+//! The reverse is asked for at the ingress: [`Coalescer`] makes trains of a batch of packets.
+//!
 //! A frame comes as slices, `headers` and `payload` in one or more parts, which together are its
 //! bytes: after copy-on-write the headers are ours while the payload is shared. A contiguous frame
 //! is all `headers` and an empty `payload`.
@@ -40,6 +42,7 @@
 )]
 
 mod checksum;
+pub mod coalesce;
 mod error;
 mod fragments;
 mod in_place;
@@ -53,6 +56,7 @@ mod tunnel;
 mod verify;
 
 pub use checksum::complete_checksum;
+pub use coalesce::Coalescer;
 pub use error::OffloadError;
 pub use in_place::InPlace;
 pub use length::{FRAGMENT_HEADER_LEN, segment_frame_len_max, wire_bytes};

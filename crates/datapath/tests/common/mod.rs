@@ -45,7 +45,7 @@ impl Egress for Recorder {
 }
 
 fn bytes(frame: &Frame<'_>) -> Vec<u8> {
-    [frame.head(), frame.rest()].concat()
+    frame.parts().fold(frame.head().to_vec(), |bytes, part| [&bytes, part].concat())
 }
 
 pub struct Switch {
@@ -131,7 +131,7 @@ impl Switch {
             Arrival { in_port: PortNo(port), meta, buf: &mut buf, start: HEADROOM, beyond_len: 0 };
         let view = View { snapshot: &snapshot, macs: self.macs.table(), now: self.now };
         let arrival = match mode {
-            Some(mode) => self.forwarder.admit(view, mode, arrival),
+            Some(mode) => self.forwarder.admit(view, mode, arrival, None),
             None => Some(arrival),
         };
         if let Some(arrival) = arrival {
