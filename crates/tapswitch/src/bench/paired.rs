@@ -27,16 +27,17 @@ impl Paired {
         Self { rates: vec![Vec::new(); candidates], rounds: 0 }
     }
 
-    /// Measures each candidate once: `take` is given its number and answers its rate.
+    /// Measures each candidate once: `take` is given its number and answers its rate. Answers all
+    /// rates of the round.
     pub(crate) async fn round(
         &mut self,
         mut take: impl AsyncFnMut(usize) -> Result<f64, Failure>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<f64>, Failure> {
         for candidate in turns(self.rates.len(), self.rounds) {
             self.rates[candidate].push(take(candidate).await?);
         }
         self.rounds += 1;
-        Ok(())
+        Ok(self.rates.iter().filter_map(|rates| rates.last().copied()).collect())
     }
 
     /// The median rate of a candidate.

@@ -63,6 +63,7 @@ impl Flows {
     /// all has arrived.
     pub(super) fn run(&mut self, core: usize, window: Window) -> Result<Arrived, Failure> {
         stay_on(core).map_err(|error| error.to_string())?;
+        self.resume();
         let (start, mut opened) = (Instant::now(), None);
         let opens = start + window.warm_up;
         let lost_before = self.lost();
@@ -79,6 +80,12 @@ impl Flows {
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn resume(&mut self) {
+        if let Self::Udp(datagrams) = self {
+            datagrams.latest = Instant::now();
         }
     }
 
@@ -102,7 +109,7 @@ impl Flows {
             }
         }
         if let Self::Udp(datagrams) = self {
-            datagrams.forgive();
+            datagrams.write_off();
         }
         Ok(())
     }
@@ -117,7 +124,7 @@ impl Flows {
     fn lost(&self) -> u64 {
         match self {
             Self::Tcp(_) => 0,
-            Self::Udp(datagrams) => datagrams.lost,
+            Self::Udp(datagrams) => datagrams.written_off,
         }
     }
 }
@@ -199,7 +206,8 @@ pub(super) struct Datagrams {
     most_under_way: u64,
     sent: u64,
     received: u64,
-    lost: u64,
+    /// Bytes that are not waited for any more.
+    written_off: u64,
     /// When something arrived last.
     latest: Instant,
 }
@@ -223,7 +231,7 @@ impl Datagrams {
         let most_under_way =
             (payload.len() * if train_count > 1 { TRAINS } else { SINGLES }) as u64;
         let latest = Instant::now();
-        let (sent, received, lost) = (0, 0, 0);
+        let (sent, received, written_off) = (0, 0, 0);
         Ok(Self {
             senders,
             receiver,
@@ -232,14 +240,14 @@ impl Datagrams {
             most_under_way,
             sent,
             received,
-            lost,
+            written_off,
             latest,
         })
     }
 
     /// Sends what may be sent, by one socket after the other, and takes in what is there.
     fn step(&mut self) -> Result<(), Failure> {
-        let may_send = self.most_under_way.saturating_sub(self.sent - self.received);
+        let may_send = self.most_under_way.saturating_sub(self.under_way());
         if may_send < self.most_under_way / 4 {
             thread::sleep(PAUSE);
         } else {
@@ -249,8 +257,8 @@ impl Datagrams {
             }
         }
         self.take_in()?;
-        if self.sent > self.received && self.latest.elapsed() > SILENCE {
-            self.forgive();
+        if self.under_way() > 0 && self.latest.elapsed() > SILENCE {
+            self.write_off();
         }
         Ok(())
     }
@@ -280,10 +288,13 @@ impl Datagrams {
         Ok(())
     }
 
-    /// What has not arrived by now never will.
-    fn forgive(&mut self) {
-        self.lost += self.sent - self.received;
-        self.sent = self.received;
+    fn under_way(&self) -> u64 {
+        (self.sent - self.received).saturating_sub(self.written_off)
+    }
+
+    /// What has not arrived by now is not waited for.
+    fn write_off(&mut self) {
+        self.written_off = self.sent - self.received;
         self.latest = Instant::now();
     }
 }
@@ -294,8 +305,8 @@ fn sender(to: SocketAddr) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Datagrams that may be under way: less than the queue of a tap device holds.
-const SINGLES: usize = 512;
+/// Datagrams that may be under way: less than the 500 that the queue of a tap device holds.
+const SINGLES: usize = 384;
 /// The same, of trains.
 const TRAINS: usize = 32;
 const RECEIVE_BUFFER_LEN: usize = 16 << 20;

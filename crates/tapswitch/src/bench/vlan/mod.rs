@@ -125,15 +125,19 @@ impl Bench<'_> {
         let mut rates = Paired::new(self.stages.len());
         let mut totals = vec![Total::default(); self.stages.len()];
         for round in 1..=rounds {
-            let take = async |tags: usize| {
-                let rate = self.take(tags, &mut flows[tags], &mut totals[tags]).await?;
-                eprintln!("round {round}: {}: {tags} tags: {rate:.2}", self.workload.name());
-                Ok(rate)
-            };
-            rates.round(take).await?;
+            let take =
+                async |tags: usize| self.take(tags, &mut flows[tags], &mut totals[tags]).await;
+            let latest = rates.round(take).await?;
+            self.tell(round, &latest);
         }
         let row = |(tags, total)| Row::new(self.workload, tags, &rates, total);
         Ok(totals.into_iter().enumerate().map(row).collect())
+    }
+
+    fn tell(&self, round: u64, rates: &[f64]) {
+        let rates: Vec<_> = rates.iter().map(|rate| format!("{rate:.2}")).collect();
+        let (name, unit) = (self.workload.name(), self.workload.traffic.unit());
+        eprintln!("round {round}: {name}: {} {unit}", rates.join(", "));
     }
 
     /// One window at the stage with `tags`.

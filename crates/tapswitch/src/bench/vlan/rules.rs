@@ -12,18 +12,27 @@ pub(super) const LINK: PortNo = PortNo(2);
 
 /// Rules for either switch, with `tags` tags on the link.
 pub(super) fn rules(tags: usize) -> Vec<FlowMod> {
-    let push = TAGS[..tags].iter().flat_map(|&(tpid, vid)| {
-        let vid = Oxm::VlanVid(Masked::exact(VID_PRESENT | vid));
-        [Action::PushVlan(tpid), Action::SetField(vid)]
-    });
-    let pop = std::iter::repeat_n(Action::PopVlan, tags);
-    let push = push.chain([Action::output(LINK)]).collect();
-    vec![rule(HOST, push), rule(LINK, pop.chain([Action::output(HOST)]).collect())]
+    let tags = &TAGS[..tags];
+    let push = |&(tpid, vid)| [Action::PushVlan(tpid), Action::SetField(is(vid))];
+    let push = tags.iter().flat_map(push).chain([Action::output(LINK)]);
+    let pop = tags.iter().map(|_| Action::PopVlan).chain([Action::output(HOST)]);
+    // A tag that is popped must be known to be there.
+    let outermost = tags.last().map(|&(_, vid)| is(vid));
+    let from_link = outermost.into_iter().fold(from(LINK), Match::with);
+    vec![rule(from(HOST), push.collect()), rule(from_link, pop.collect())]
 }
 
-fn rule(in_port: PortNo, actions: Vec<Action>) -> FlowMod {
+fn from(port: PortNo) -> Match {
+    Match::new().with(Oxm::InPort(port))
+}
+
+fn is(vid: u16) -> Oxm {
+    Oxm::VlanVid(Masked::exact(VID_PRESENT | vid))
+}
+
+fn rule(match_fields: Match, actions: Vec<Action>) -> FlowMod {
     FlowMod {
-        match_fields: Match::new().with(Oxm::InPort(in_port)),
+        match_fields,
         instructions: vec![Instruction::ApplyActions(actions)],
         ..FlowMod::new(FlowModCommand::Add)
     }
