@@ -30,6 +30,12 @@ pub struct PortSpec {
     pub envelope: Option<u16>,
     /// How the port stands to VLANs.
     pub mode: Option<PortMode>,
+    /// Trains and partial checksums may pass to the port; otherwise they are cut and completed
+    /// before. A tap device without has no network header either (`IFF_VNET_HDR`), so the kernel
+    /// finishes what it hands over. A packet socket keeps its header even so: without one
+    /// (`PACKET_VNET_HDR`), trains and partial checksums that come in would not be told from
+    /// packets that are too long or broken.
+    pub offload: bool,
 }
 
 /// What is behind a port.
@@ -83,7 +89,15 @@ impl PortSpec {
             other => return Err(Fault::UnknownKind(other.into())),
         };
         let number = parse_number(number)?;
-        let mut spec = Self { number, kind, netns: None, mtu: None, envelope: None, mode: None };
+        let mut spec = Self {
+            number,
+            kind,
+            netns: None,
+            mtu: None,
+            envelope: None,
+            mode: None,
+            offload: true,
+        };
         let mut mode = ModeOptions::default();
         for option in parts {
             let (key, value) =
@@ -105,6 +119,9 @@ impl PortSpec {
             ("envelope", _) => {
                 let envelope = parse_envelope(value).ok_or_else(|| bad(ENVELOPE_EXPECTED))?;
                 self.envelope = Some(envelope);
+            }
+            ("offload", _) => {
+                self.offload = parse_switch(value).ok_or_else(|| bad("on or off"))?;
             }
             ("queues", PortKind::Tap { queues, .. }) => {
                 *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
@@ -132,6 +149,14 @@ fn parse_mtu(text: &str) -> Option<u32> {
 /// Parses an envelope: 802.3as ends at 482 bytes (IEEE 802.3-2022 §3.2.7), a round number here.
 fn parse_envelope(text: &str) -> Option<u16> {
     text.parse().ok().filter(|envelope| *envelope <= MAX_ENVELOPE)
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
 }
 
 fn parse_queues(text: &str) -> Option<NonZeroU16> {
@@ -162,6 +187,9 @@ impl fmt::Display for PortSpec {
         }
         if let Some(mode) = &self.mode {
             write!(f, ",{}", ModeText(mode))?;
+        }
+        if !self.offload {
+            f.write_str(",offload=off")?;
         }
         Ok(())
     }
@@ -212,7 +240,8 @@ enum Fault {
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
-        "{port} has no option '{key}'; there are netns, mtu, envelope and mode, and queues for tap"
+        "{port} has no option '{key}'; there are netns, mtu, envelope, mode and offload, and \
+         queues for tap"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -254,6 +283,7 @@ mod tests {
             "local=tap:br0",
             "4095=netdev:veth-a,netns=red",
             "1=netdev:eth0,mtu=1500,envelope=12",
+            "1=netdev:eth0,mtu=1500,offload=off",
             "1=tap:a,mode=access,vlan=10",
             "1=tap:a,mode=trunk",
             "1=tap:a,mode=trunk,vlans=10+20-30,native=1",
@@ -278,6 +308,7 @@ mod tests {
         assert!(error("1=tap:a,queues=0").contains("queues=0: expected a number of queues"));
         assert!(error("1=netdev:a,queues=2").contains("no option 'queues'"));
         assert!(error("1=tap:a,colour").contains("option 'colour' has no value"));
+        assert!(error("1=tap:a,offload=no").contains("offload=no: expected on or off"));
         assert!(error("1=tap:a,envelope=501").contains("envelope=501: expected a number of bytes"));
     }
 
