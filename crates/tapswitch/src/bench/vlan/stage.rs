@@ -161,7 +161,7 @@ impl LinkKind {
     fn port(self, switch: usize, namespace: &Namespace) -> String {
         let kind = if self == Self::Tap && switch == 0 { "tap" } else { "netdev" };
         let end = self.ends()[switch];
-        format!("{LINK}={kind}:{end},netns={},mtu={LINK_MTU}", namespace.label())
+        format!("{LINK}={kind}:{end},netns={},mtu=1500,envelope={ENVELOPE}", namespace.label())
     }
 
     fn ends(self) -> [&'static str; 2] {
@@ -265,8 +265,8 @@ fn free_address() -> std::io::Result<SocketAddr> {
 
 pub(super) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 pub(super) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 2);
-/// What the hosts' MTU of 1500 becomes with all tags: to the kernel they are payload.
-const LINK_MTU: usize = 1500 + MAX_TAGS * tapswitch_wire::ethernet::TAG_LEN;
+/// What all tags take.
+const ENVELOPE: usize = MAX_TAGS * tapswitch_wire::ethernet::TAG_LEN;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const SLOW_START_AFTER_IDLE: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
 
