@@ -76,7 +76,9 @@ impl Flows {
                     let bytes = self.received() - before;
                     let seconds = (now - opened).as_secs_f64();
                     self.drain()?;
-                    return Ok(Arrived { bytes, seconds, lost: self.lost() - lost_before });
+                    // What was given up may have come after all.
+                    let lost = self.lost().saturating_sub(lost_before);
+                    return Ok(Arrived { bytes, seconds, lost });
                 }
                 _ => {}
             }
