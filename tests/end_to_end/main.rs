@@ -16,4 +16,5 @@ mod device;
 mod errors;
 mod run;
 mod taps;
+mod virtual_machine;
 mod vlan_devices;

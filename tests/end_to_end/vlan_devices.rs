@@ -128,7 +128,7 @@ impl Tunnel {
             full_size(from, to);
             send_by_tcp(from, to, LEN);
         }
-        let errors = [a, b].map(checksum_errors);
+        let errors = [a, b].map(|host| checksum_errors(&host.namespace));
         assert_eq!(errors, [0, 0], "{}", self.switch.log());
     }
 
@@ -156,19 +156,6 @@ fn full_size(from: &Host, to: &Host) {
     let mut buf = [0; 2000];
     let (len, _) = receiver.recv_from(&mut buf).unwrap();
     assert!(buf[..len] == sent, "{len} bytes");
-}
-
-/// Packets that a host's kernel found broken (proc(5), `net/snmp`).
-fn checksum_errors(host: &Host) -> u64 {
-    let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let text = host.namespace.enter(read).unwrap();
-    let lines: Vec<&str> = text.lines().collect();
-    let errors = |pair: &[&str]| -> u64 {
-        let named = pair[0].split(' ').zip(pair[1].split(' '));
-        let errors = named.filter(|(name, _)| *name == "InCsumErrors");
-        errors.map(|(_, value)| value.parse::<u64>().unwrap()).sum()
-    };
-    lines.chunks_exact(2).map(errors).sum()
 }
 
 /// Runs the tests above in a guest.
