@@ -80,10 +80,10 @@ impl Stage {
         let namespace = |role| hosts::quiet_namespace(&format!("{role}{tags}"));
         let (sender, receiver) = (namespace("sender")?, namespace("receiver")?);
         let (between, directory) = (namespace("link")?, hosts::directory()?);
-        let near = Switch::start(&sender, link.port(0, &between), cores.switches[0], &directory)?;
+        let near = Switch::start(&sender, &link.port(0, &between), cores.switches[0], &directory)?;
         let ends = link.prepare(&between)?;
         wait_for(&between, ends[0]).await?;
-        let far = Switch::start(&receiver, link.port(1, &between), cores.switches[1], &directory)?;
+        let far = Switch::start(&receiver, &link.port(1, &between), cores.switches[1], &directory)?;
         let switches = [near, far];
         for (switch, namespace) in switches.iter().zip([&sender, &receiver]) {
             openflow::install(switch.listens_at, rules(tags))?;
@@ -194,7 +194,7 @@ struct Switch {
 impl Switch {
     fn start(
         host: &Namespace,
-        link: String,
+        link: &str,
         core: usize,
         directory: &TempDir,
     ) -> Result<Self, Failure> {
@@ -206,7 +206,7 @@ impl Switch {
         let args = ["switch", "--log", "error", "--fail-mode", "secure", "--workers", "1"]
             .into_iter()
             .chain(["--cores", &core, "--listen", &listen, "--socket", &management])
-            .chain(["--port", &host, "--port", &link])
+            .chain(["--port", &host, "--port", link])
             .collect::<Vec<_>>();
         let program = std::env::current_exe()?;
         let mut command =
