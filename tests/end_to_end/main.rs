@@ -17,4 +17,5 @@ mod errors;
 mod run;
 mod taps;
 mod virtual_machine;
+mod vlan;
 mod vlan_devices;

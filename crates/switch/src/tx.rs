@@ -3,9 +3,10 @@
 //! 1. The frame is contiguous with room in front (nearly all): its metadata is written in front of
 //!    it, one system call.
 //! 2. A copy with headers of its own: header and payload as an iovec pair.
-//! 3. A partial checksum that the port does not take: completed in the frame's own headers, sent,
+//! 3. A train that was coalesced: an iovec of its headers and payloads.
+//! 4. A partial checksum that the port does not take: completed in the frame's own headers, sent,
 //!    and put back, for the next port may take it.
-//! 4. A train of a kind that the port does not take: cut into packets, each an iovec, a batch of
+//! 5. A train of a kind that the port does not take: cut into packets, each an iovec, a batch of
 //!    headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap device has no such
 //!    call: there a cut train costs a write(2) per packet, which bounds it at some half a million
 //!    packets per second and core. The payload is read once, for the checksum, and never copied.
@@ -182,7 +183,8 @@ impl TxPort {
     /// receiver misses the end of the train, not its middle.
     #[inline(never)]
     fn send_cut(&mut self, frame: &Frame<'_>) -> Result<(), DropReason> {
-        let mut packets = Segments::new(&frame.meta, frame.head(), frame.rest())
+        let mut room = Vec::new();
+        let mut packets = Segments::new(&frame.meta, frame.head(), frame.joined(&mut room))
             .map_err(|_| DropReason::CannotSegment)?;
         let place_len = NET_HEADER_LEN + packets.headers_len();
         if self.headers.len() < CUT_COUNT * place_len {
@@ -237,12 +239,37 @@ impl TxDevice {
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn send(&self, frame: &mut Frame<'_>) -> Result<(), SendFault> {
+        if frame.more().is_some() {
+            return self.send_gathered(frame);
+        }
         match self {
             Self::Tap(queue) => send_tap(queue, frame),
             Self::BareTap(queue) => send_bare(queue, frame),
             Self::Netdev(port) => {
                 Ok(port.send(&frame.meta, &[frame.head(), frame.rest()].map(IoSlice::new))?)
             }
+        }
+    }
+
+    /// Sends a frame whose payload lies in several places. The pieces are large, or there are few
+    /// enough bytes for their number not to matter.
+    #[inline(never)]
+    fn send_gathered(&self, frame: &Frame<'_>) -> Result<(), SendFault> {
+        let meta = frame.meta.encode();
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let bytes = [&meta[..], frame.head()].into_iter().chain(frame.parts());
+        let mut count = 0;
+        for (piece, bytes) in pieces.iter_mut().zip(bytes) {
+            *piece = IoSlice::new(bytes);
+            count += 1;
+        }
+        if frame.parts().count() + 2 > count {
+            return Err(SendFault::Rejected);
+        }
+        match self {
+            Self::Tap(queue) => Ok(queue.send_vectored(&pieces[..count])?),
+            Self::BareTap(queue) => Ok(queue.send_vectored(&pieces[1..count])?),
+            Self::Netdev(port) => Ok(port.send_gathered(&frame.meta, &pieces[1..count])?),
         }
     }
 
@@ -298,6 +325,10 @@ fn send_tap_scattered(
 ) -> Result<(), SendFault> {
     Ok(queue.send_vectored(&[&meta[..], frame.head(), frame.rest()].map(IoSlice::new))?)
 }
+
+/// Most pieces that a frame is sent in: metadata, headers, what is shared of its first packet, and
+/// the payloads of the others of a batch.
+const PIECES_MAX: usize = 3 + crate::gro::BATCH_COUNT;
 
 /// Why a device did not take a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
