@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use tapswitch_datapath::{DropReason, Frame, MAX_PORT};
 use tapswitch_netdev as netdev;
-use tapswitch_offload::{Segments, complete_checksum};
+use tapswitch_offload::{Segments, SplitOptions, complete_checksum};
 use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
 use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader};
@@ -183,8 +183,10 @@ impl TxPort {
     /// receiver misses the end of the train, not its middle.
     #[inline(never)]
     fn send_cut(&mut self, frame: &Frame<'_>) -> Result<(), DropReason> {
-        let mut room = Vec::new();
-        let mut packets = Segments::new(&frame.meta, frame.head(), frame.joined(&mut room))
+        let mut parts = [&[][..]; PIECES_MAX];
+        let count = gather(&mut parts, frame.parts()).ok_or(DropReason::CannotSegment)?;
+        let (meta, options) = (frame.meta.into(), SplitOptions::default());
+        let mut packets = Segments::with(&meta, &options, frame.head(), &parts[..count])
             .map_err(|_| DropReason::CannotSegment)?;
         let place_len = NET_HEADER_LEN + packets.headers_len();
         if self.headers.len() < CUT_COUNT * place_len {
@@ -207,6 +209,16 @@ impl TxPort {
             self.device.send_packets(&batch[..count])?;
         }
     }
+}
+
+/// Puts `items` into `places`; answers their number, or `None` when there is no room for all.
+fn gather<T>(places: &mut [T], items: impl Iterator<Item = T>) -> Option<usize> {
+    let mut count = 0;
+    for item in items {
+        *places.get_mut(count)? = item;
+        count += 1;
+    }
+    Some(count)
 }
 
 /// A packet that a train was cut into, with nothing left undone.
@@ -258,14 +270,7 @@ impl TxDevice {
         let meta = frame.meta.encode();
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         let bytes = [&meta[..], frame.head()].into_iter().chain(frame.parts());
-        let mut count = 0;
-        for (piece, bytes) in pieces.iter_mut().zip(bytes) {
-            *piece = IoSlice::new(bytes);
-            count += 1;
-        }
-        if frame.parts().count() + 2 > count {
-            return Err(SendFault::Rejected);
-        }
+        let count = gather(&mut pieces, bytes.map(IoSlice::new)).ok_or(SendFault::Rejected)?;
         match self {
             Self::Tap(queue) => Ok(queue.send_vectored(&pieces[..count])?),
             Self::BareTap(queue) => Ok(queue.send_vectored(&pieces[1..count])?),
