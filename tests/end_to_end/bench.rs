@@ -83,6 +83,41 @@ fn the_echo_counts_no_more_than_was_sent_and_draws_what_it_counted() {
 }
 
 #[test]
+fn tags_are_measured_at_all_depths() {
+    if !can_run(&[]) {
+        return;
+    }
+    let _turn = among_others();
+    let directory = directory();
+    let json = directory.path().join("vlan.json").display().to_string();
+    let mut command = Command::new(BINARY);
+    command.args(["bench", "vlan", "--rounds", "6", "--window", "20", "--json", &json]);
+    let mut bench = Daemon::start(command, directory.path());
+    assert_eq!(bench.wait().code(), Some(0), "{}", bench.log());
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 32, "four kinds of traffic, two numbers of flows, up to three tags");
+    for row in rows {
+        let value = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+        assert!(value("median") > 0.0 && value("switch_ns_per_packet") > 0.0, "{row}");
+        // Nobody cuts or joins on the way; frames may be lost where the machine is busy.
+        let ratio = value("link_train_len") / value("host_train_len");
+        assert!((0.9..1.1).contains(&ratio), "{row}");
+        match row["traffic"].as_str().unwrap() {
+            "tcp" => assert!(value("link_train_len") > 2.0, "{row}"),
+            "udp-trains" => assert_eq!(value("link_train_len"), 44.0, "{row}"),
+            _ => assert_eq!(value("link_train_len"), 1.0, "{row}"),
+        }
+        let tags = number(&row["tags"]);
+        assert_eq!(row["to_untagged"]["interval"].is_array(), tags > 0, "{row}");
+        assert_eq!(row["verdict"].is_string(), tags > 1, "{row}");
+    }
+    let leftovers = Leftovers::of(bench.id());
+    assert!(leftovers.are_none(), "{leftovers:?}");
+}
+
+#[test]
 fn an_echo_that_is_stopped_leaves_nothing_behind() {
     if !can_run(&[]) || !has_two_cores() {
         return;

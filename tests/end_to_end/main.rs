@@ -16,4 +16,6 @@ mod device;
 mod errors;
 mod run;
 mod taps;
+mod virtual_machine;
 mod vlan;
+mod vlan_devices;

@@ -38,9 +38,16 @@ fn receive(switch: &mut Switch) -> Vec<u8> {
     let snapshot = switch.pipeline.snapshot().clone();
     let mode = snapshot.ports.find(PortNo(1)).and_then(|port| port.mode.as_deref());
     let arrival =
-        Arrival { in_port: PortNo(1), mode, meta: META, buf: head, start: HEADROOM, beyond_len: 0 };
+        Arrival { in_port: PortNo(1), meta: META, buf: head, start: HEADROOM, beyond_len: 0 };
     let view = View { snapshot: &snapshot, macs: switch.macs.table(), now: switch.now };
-    switch.forwarder.handle_coalesced(view, arrival, Some(&parts), &mut switch.out);
+    let more = Some(&parts);
+    let arrival = match mode {
+        Some(mode) => switch.forwarder.admit(view, mode, arrival, more),
+        None => Some(arrival),
+    };
+    if let Some(arrival) = arrival {
+        switch.forwarder.handle_coalesced(view, arrival, more, &mut switch.out);
+    }
     switch.end_burst();
     [first, second, third].concat()
 }

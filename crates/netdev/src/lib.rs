@@ -20,7 +20,7 @@
 //! **How it works.** One `AF_PACKET` socket per port, bound to one interface in the network
 //! namespace of the thread that opens it. Each frame travels behind a virtio network header
 //! (`PACKET_VNET_HDR`), so trains and partial checksums pass whole. One system call moves one
-//! frame. Threads may share a port.
+//! frame, or a batch of packets that are sent. Threads may share a port.
 //!
 //! **What the kernel does on the way** (Linux 6.18, `net/packet/af_packet.c`, `net/core/dev.c`),
 //! and what is done about it:
@@ -55,6 +55,6 @@ mod tag;
 pub use config::Config;
 pub use error::{OpenError, RecvError, SendError};
 pub use port::{
-    Capabilities, HEADROOM_MIN, MAX_FRAME_LEN, MAX_GATHERED_PARTS, MAX_PARTS, PacketPort,
-    RECV_BUF_LEN, Received, Statistics,
+    Capabilities, HEADROOM_MIN, MAX_FRAME_LEN, MAX_GATHERED_PARTS, MAX_PACKETS, MAX_PARTS,
+    PacketPort, RECV_BUF_LEN, Received, Statistics,
 };

@@ -118,6 +118,23 @@ impl PacketPort {
         }
     }
 
+    /// Sends packets with nothing left undone, at most [`MAX_PACKETS`], each of which lies in its
+    /// three parts one after the other; empty ones are nothing. Never blocks, never allocates: one
+    /// sendmmsg(2), and one more where the kernel stops in between.
+    ///
+    /// # Errors
+    /// [`SendError`]: that packet was not sent, nor those behind it.
+    pub fn send_packets(&self, packets: &[[IoSlice<'_>; 3]]) -> Result<(), SendError> {
+        let header = NetHeader::PLAIN.encode();
+        let header = IoSlice::new(&header[..socket::VNET_HEADER_LEN]);
+        let mut pieces = [[header; 4]; MAX_PACKETS];
+        let places = pieces.get_mut(..packets.len()).ok_or(SendError::TooManyParts)?;
+        for (pieces, packet) in places.iter_mut().zip(packets) {
+            pieces[1..].copy_from_slice(packet);
+        }
+        socket::send_all(&self.fd, &pieces, packets.len()).map_err(SendError::new)
+    }
+
     /// Frames received and dropped by the kernel's queue of this port since it was opened.
     ///
     /// # Errors
@@ -284,6 +301,9 @@ pub const RECV_BUF_LEN: usize = HEADROOM_MIN + MAX_FRAME_LEN;
 pub const MAX_PARTS: usize = 16;
 /// Most parts of a frame that [`PacketPort::send_gathered`] takes.
 pub const MAX_GATHERED_PARTS: usize = 127;
+
+/// Most packets of one [`PacketPort::send_packets`].
+pub const MAX_PACKETS: usize = 16;
 
 /// [`TAG_LEN`] as a distance.
 const TAG_SHIFT: i16 = 4;

@@ -3,13 +3,16 @@
 //!
 //! rustix has no address, options and control messages of this family, hence the unsafe blocks.
 
+use std::io::IoSlice;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::{self, Errno};
 use rustix::ioctl::{self, Opcode, Updater};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmmsg,
+};
 
 use crate::tag::Auxdata;
 
@@ -108,6 +111,27 @@ pub(crate) fn recv(fd: impl AsFd, room: &mut [u8]) -> io::Result<Message> {
         is_cut: message.msg_flags & libc::MSG_TRUNC != 0,
         auxdata: control.auxdata()?,
     })
+}
+
+/// Sends the first `count` of `messages`, in order, until one fails.
+pub(crate) fn send_all<const N: usize, const PIECES: usize>(
+    fd: impl AsFd,
+    messages: &[[IoSlice<'_>; PIECES]; N],
+    count: usize,
+) -> io::Result<()> {
+    let mut controls: [_; N] = std::array::from_fn(|_| SendAncillaryBuffer::default());
+    let mut pieces = messages.iter();
+    let mut headers = controls.each_mut().map(|control| {
+        let pieces = pieces.next().map_or(&[][..], |pieces| pieces);
+        MMsgHdr::new(pieces, control)
+    });
+    let mut rest = headers.get_mut(..count).ok_or(Errno::INVAL)?;
+    while !rest.is_empty() {
+        // It tells an error only of the first; so those before it are counted off.
+        let sent = sendmmsg(&fd, rest, SendFlags::empty())?;
+        rest = rest.get_mut(sent..).unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// Room for the one control message that is asked for, laid out as the kernel writes it: a

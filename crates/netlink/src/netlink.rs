@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    VlanProtocol,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
@@ -193,12 +194,34 @@ impl Netlink {
     /// [`LinkError::Exists`] when the name is taken, [`LinkError::NotFound`] when `lower` is not
     /// there.
     pub fn create_vlan(&mut self, name: &str, lower: &str, id: u16) -> Result<(), LinkError> {
+        self.create_tagged(name, lower, VlanProtocol::Ieee8021Q, id)
+    }
+
+    /// As [`Self::create_vlan`], of the 802.1ad tag `id` (Linux 3.10).
+    ///
+    /// # Errors
+    /// As [`Self::create_vlan`].
+    pub fn create_service_vlan(
+        &mut self,
+        name: &str,
+        lower: &str,
+        id: u16,
+    ) -> Result<(), LinkError> {
+        self.create_tagged(name, lower, VlanProtocol::Ieee8021Ad, id)
+    }
+
+    fn create_tagged(
+        &mut self,
+        name: &str,
+        lower: &str,
+        protocol: VlanProtocol,
+        id: u16,
+    ) -> Result<(), LinkError> {
         let index = self.link(lower)?.index;
-        let info = LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(InfoKind::Vlan),
-            LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(id)])),
-        ]);
-        let message = with(with(named(name), LinkAttribute::Link(index)), info);
+        let data = InfoData::Vlan(vec![InfoVlan::Id(id), InfoVlan::Protocol(protocol)]);
+        let info = vec![LinkInfo::Kind(InfoKind::Vlan), LinkInfo::Data(data)];
+        let message = with(named(name), LinkAttribute::Link(index));
+        let message = with(message, LinkAttribute::LinkInfo(info));
         self.create(message, name, format_args!("create {name} for VLAN {id} of {lower}"))
     }
 

@@ -13,7 +13,7 @@ use tapswitch_wire::MacAddr;
 use crate::envelope::{ChangedMtu, MtuError, envelope, port_mtu};
 use crate::rx::{RxDevice, RxQueue};
 use crate::steering::Steered;
-use crate::tx::{TrainKinds, TxDevice, TxPort};
+use crate::tx::{Takes, TxDevice, TxPort};
 use crate::{PortKind, PortSpec};
 
 /// A port that is open: its device, and what is known of it.
@@ -39,8 +39,8 @@ pub(crate) struct Device {
 /// The handles of a device, one for each queue.
 #[derive(Debug)]
 enum Io {
-    Tap { queues: Vec<Arc<tap::Queue>>, whole: TrainKinds, steered: Option<Steered> },
-    Netdev { port: Arc<netdev::PacketPort>, whole: TrainKinds },
+    Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, steered: Option<Steered> },
+    Netdev { port: Arc<netdev::PacketPort>, takes: Takes },
 }
 
 /// Why a port could not be opened.
@@ -180,7 +180,10 @@ impl Device {
         match &self.io {
             Io::Tap { queues, .. } => {
                 let queue = |(index, queue): (u16, &Arc<tap::Queue>)| {
-                    let device = RxDevice::Tap(queue.clone());
+                    let device = match self.spec.offload {
+                        true => RxDevice::Tap(queue.clone()),
+                        false => RxDevice::BareTap(queue.clone()),
+                    };
                     RxQueue::new(number, self.mode.clone(), index, device).with_gro(gro)
                 };
                 (0..).zip(queues).map(queue).collect()
@@ -196,10 +199,15 @@ impl Device {
     /// one; the kernel takes frames from several threads.
     pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
         match &self.io {
-            Io::Tap { queues, whole, .. } => {
-                TxPort::new(TxDevice::Tap(queues[worker % queues.len()].clone()), *whole)
+            Io::Tap { queues, takes, .. } => {
+                let queue = queues[worker % queues.len()].clone();
+                let device = match self.spec.offload {
+                    true => TxDevice::Tap(queue),
+                    false => TxDevice::BareTap(queue),
+                };
+                TxPort::new(device, *takes)
             }
-            Io::Netdev { port, whole } => TxPort::new(TxDevice::Netdev(port.clone()), *whole),
+            Io::Netdev { port, takes } => TxPort::new(TxDevice::Netdev(port.clone()), *takes),
         }
     }
 
@@ -240,7 +248,8 @@ fn open_tap(
     let port = || spec.to_string();
     let name = name.parse().map_err(|source| OpenPortError::Name { port: port(), source })?;
     // With several queues, it must have been made for that.
-    let config = tap::Config::new(name).queues(queues).multi_queue(true);
+    let header = if spec.offload { tap::HeaderLen::V1 } else { tap::HeaderLen::None };
+    let config = tap::Config::new(name).queues(queues).multi_queue(true).net_header(header);
     let config = config.follow_existing(is_prepared(namespace, spec.name()));
     let tap = namespace
         .enter(|| tap::Device::create(&config))
@@ -250,7 +259,8 @@ fn open_tap(
     let tap::Capabilities { receive, send, .. } = tap.capabilities();
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
     let steered = Steered::start(spec, &queues);
-    Ok((Io::Tap { queues, whole: send.into(), steered }, mac, words(receive)))
+    let takes = if spec.offload { send.into() } else { Takes::NOTHING };
+    Ok((Io::Tap { queues, takes, steered }, mac, words(receive)))
 }
 
 fn open_netdev(
@@ -264,8 +274,12 @@ fn open_netdev(
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?
         .map_err(|source| OpenPortError::Netdev { port: port(), source })?;
     let (mac, capabilities) = (opened.mac(), opened.capabilities());
-    let offloads = if capabilities.send_udp_trains { "csum,tso,uso" } else { "csum,tso" };
-    let io = Io::Netdev { port: Arc::new(opened), whole: capabilities.into() };
+    let (takes, offloads) = match (spec.offload, capabilities.send_udp_trains) {
+        (true, true) => (capabilities.into(), "csum,tso,uso"),
+        (true, false) => (capabilities.into(), "csum,tso"),
+        (false, _) => (Takes::NOTHING, "none"),
+    };
+    let io = Io::Netdev { port: Arc::new(opened), takes };
     Ok((io, mac, offloads.to_owned()))
 }
 

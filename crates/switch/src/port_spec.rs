@@ -34,6 +34,12 @@ pub struct PortSpec {
     pub envelope: Option<u16>,
     /// How the port stands to VLANs.
     pub mode: Option<PortMode>,
+    /// Trains and partial checksums may pass to the port; otherwise they are cut and completed
+    /// before. A tap device without has no network header either (`IFF_VNET_HDR`), so the kernel
+    /// finishes what it hands over. A packet socket keeps its header even so: without one
+    /// (`PACKET_VNET_HDR`), trains and partial checksums that come in would not be told from
+    /// packets that are too long or broken.
+    pub offload: bool,
 }
 
 /// What is behind a port.
@@ -87,8 +93,16 @@ impl PortSpec {
             other => return Err(Fault::UnknownKind(other.into())),
         };
         let number = parse_number(number)?;
-        let (gro, mode) = (Gro::default(), None);
-        let mut spec = Self { number, kind, netns: None, gro, mtu: None, envelope: None, mode };
+        let mut spec = Self {
+            number,
+            kind,
+            netns: None,
+            gro: Gro::default(),
+            mtu: None,
+            envelope: None,
+            mode: None,
+            offload: true,
+        };
         let mut mode = ModeOptions::default();
         for option in parts {
             let (key, value) =
@@ -110,6 +124,9 @@ impl PortSpec {
             ("envelope", _) => {
                 let envelope = parse_envelope(value).ok_or_else(|| bad(ENVELOPE_EXPECTED))?;
                 self.envelope = Some(envelope);
+            }
+            ("offload", _) => {
+                self.offload = parse_switch(value).ok_or_else(|| bad("on or off"))?;
             }
             ("gro", _) => self.gro = value.parse().map_err(|()| bad(Gro::EXPECTED))?,
             ("queues", PortKind::Tap { queues, .. }) => {
@@ -138,6 +155,14 @@ fn parse_mtu(text: &str) -> Option<u32> {
 /// Parses an envelope: 802.3as ends at 482 bytes (IEEE 802.3-2022 §3.2.7), a round number here.
 fn parse_envelope(text: &str) -> Option<u16> {
     text.parse().ok().filter(|envelope| *envelope <= MAX_ENVELOPE)
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
 }
 
 fn parse_queues(text: &str) -> Option<NonZeroU16> {
@@ -171,6 +196,9 @@ impl fmt::Display for PortSpec {
         }
         if let Some(mode) = &self.mode {
             write!(f, ",{}", ModeText(mode))?;
+        }
+        if !self.offload {
+            f.write_str(",offload=off")?;
         }
         Ok(())
     }
@@ -221,8 +249,8 @@ enum Fault {
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
-        "{port} has no option '{key}'; there are netns, gro, mtu, envelope and mode, and queues for \
-         tap"
+        "{port} has no option '{key}'; there are netns, gro, mtu, envelope, mode and offload, and \
+         queues for tap"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -264,6 +292,7 @@ mod tests {
             "local=tap:br0",
             "4095=netdev:veth-a,netns=red",
             "1=netdev:eth0,mtu=1500,envelope=12",
+            "1=netdev:eth0,mtu=1500,offload=off",
             "1=tap:a,netns=blue,gro=off,mtu=1500",
             "2=tap:b,gro=on",
             "1=tap:a,mode=access,vlan=10",
@@ -291,6 +320,7 @@ mod tests {
         assert!(error("1=tap:a,gro=yes").contains("gro=yes: expected on, off or auto"));
         assert!(error("1=netdev:a,queues=2").contains("no option 'queues'"));
         assert!(error("1=tap:a,colour").contains("option 'colour' has no value"));
+        assert!(error("1=tap:a,offload=no").contains("offload=no: expected on or off"));
         assert!(error("1=tap:a,envelope=501").contains("envelope=501: expected a number of bytes"));
     }
 

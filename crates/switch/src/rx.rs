@@ -26,6 +26,8 @@ pub(crate) struct RxQueue {
 #[derive(Debug)]
 pub(crate) enum RxDevice {
     Tap(Arc<tap::Queue>),
+    /// Without a network header in front of each frame.
+    BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
 }
 
@@ -84,6 +86,7 @@ impl RxQueue {
     pub(crate) fn recv(&self, buf: &mut [u8]) -> Received {
         match &self.device {
             RxDevice::Tap(queue) => recv_tap(queue, buf),
+            RxDevice::BareTap(queue) => recv_bare(queue, buf),
             RxDevice::Netdev(port) => recv_netdev(port, buf),
         }
     }
@@ -108,6 +111,18 @@ fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
     }
 }
 
+/// The kernel has done everything before it hands the frame over.
+fn recv_bare(queue: &tap::Queue, buf: &mut [u8]) -> Received {
+    match queue.recv(&mut buf[HEADROOM..]) {
+        Ok(Some(len)) => {
+            Received::Frame { meta: NetHeader::PLAIN, start: HEADROOM, end: HEADROOM + len }
+        }
+        Ok(None) => Received::Empty,
+        Err(tap::RecvError::Gone) => Received::Gone,
+        Err(_) => Received::Lost,
+    }
+}
+
 /// An interface that is down is merely silent: the agent hears of that by netlink.
 #[inline]
 fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
@@ -124,7 +139,7 @@ fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
 impl AsFd for RxQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.device {
-            RxDevice::Tap(queue) => queue.as_fd(),
+            RxDevice::Tap(queue) | RxDevice::BareTap(queue) => queue.as_fd(),
             RxDevice::Netdev(port) => port.as_fd(),
         }
     }

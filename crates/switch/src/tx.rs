@@ -4,14 +4,19 @@
 //!    it, one system call.
 //! 2. A copy with headers of its own: header and payload as an iovec pair.
 //! 3. A train that was coalesced: an iovec of its headers and payloads.
-//! 4. A train of a kind that the port does not take: cut into packets, each an iovec.
+//! 4. A partial checksum that the port does not take: completed in the frame's own headers, sent,
+//!    and put back, for the next port may take it.
+//! 5. A train of a kind that the port does not take: cut into packets, each an iovec, a batch of
+//!    headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap device has no such
+//!    call: there a cut train costs a write(2) per packet, which bounds it at some half a million
+//!    packets per second and core. The payload is read once, for the checksum, and never copied.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 
 use tapswitch_datapath::{DropReason, Frame, MAX_PORT};
 use tapswitch_netdev as netdev;
-use tapswitch_offload::Segments;
+use tapswitch_offload::{Segments, SplitOptions, complete_checksum};
 use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
 use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader};
@@ -50,28 +55,50 @@ fn index(number: PortNo) -> usize {
 #[derive(Debug)]
 pub(crate) struct TxPort {
     device: TxDevice,
-    /// Kinds of trains that the port takes whole. Shrinks when the kernel refuses one.
-    whole: TrainKinds,
+    /// What may be left undone. Shrinks when the kernel refuses a kind of train.
+    takes: Takes,
+    /// Headers of packets that a train was cut into, each behind room for a network header. Grows
+    /// only for headers longer than any before.
+    headers: Vec<u8>,
 }
 
 /// What is behind a port.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum TxDevice {
     Tap(Arc<tap::Queue>),
+    /// Without a network header in front of each frame.
+    BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
 }
 
-/// Kinds of trains.
+/// What a port lets be undone in frames that are sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TrainKinds {
+pub(crate) struct Takes {
+    /// Partial checksums.
+    pub(crate) checksum: bool,
+    /// Trains of these kinds.
     pub(crate) tcp_v4: bool,
     pub(crate) tcp_v6: bool,
     pub(crate) udp: bool,
 }
 
-impl TrainKinds {
+impl Takes {
+    /// Only packets with nothing left undone.
+    pub(crate) const NOTHING: Self =
+        Self { checksum: false, tcp_v4: false, tcp_v6: false, udp: false };
+
     #[inline]
-    fn contains(self, kind: GsoType) -> bool {
+    fn takes(self, meta: &NetHeader) -> bool {
+        if meta.is_train() { self.takes_train(meta.gso_type) } else { self.takes_packet(meta) }
+    }
+
+    #[inline]
+    fn takes_packet(self, meta: &NetHeader) -> bool {
+        self.checksum || !meta.needs_checksum()
+    }
+
+    #[inline]
+    fn takes_train(self, kind: GsoType) -> bool {
         match kind.kind() {
             GsoType::TCPV4 => self.tcp_v4,
             GsoType::TCPV6 => self.tcp_v6,
@@ -80,7 +107,7 @@ impl TrainKinds {
         }
     }
 
-    fn remove(&mut self, kind: GsoType) {
+    fn remove_train(&mut self, kind: GsoType) {
         match kind.kind() {
             GsoType::TCPV4 => self.tcp_v4 = false,
             GsoType::TCPV6 => self.tcp_v6 = false,
@@ -89,9 +116,10 @@ impl TrainKinds {
     }
 }
 
-impl From<tap::Offloads> for TrainKinds {
+impl From<tap::Offloads> for Takes {
     fn from(offloads: tap::Offloads) -> Self {
         Self {
+            checksum: offloads.contains(tap::Offloads::CSUM),
             tcp_v4: offloads.contains(tap::Offloads::TSO4),
             tcp_v6: offloads.contains(tap::Offloads::TSO6),
             udp: offloads.contains(tap::Offloads::USO),
@@ -99,48 +127,123 @@ impl From<tap::Offloads> for TrainKinds {
     }
 }
 
-impl From<netdev::Capabilities> for TrainKinds {
+impl From<netdev::Capabilities> for Takes {
     fn from(capabilities: netdev::Capabilities) -> Self {
-        Self { tcp_v4: true, tcp_v6: true, udp: capabilities.send_udp_trains }
+        let udp = capabilities.send_udp_trains;
+        Self { checksum: true, tcp_v4: true, tcp_v6: true, udp }
     }
 }
 
 impl TxPort {
-    pub(crate) fn new(device: TxDevice, whole: TrainKinds) -> Self {
-        Self { device, whole }
+    pub(crate) fn new(device: TxDevice, takes: Takes) -> Self {
+        Self { device, takes, headers: Vec::new() }
     }
 
     /// Sends `frame`, all of whose bytes are ours.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     pub(crate) fn send(&mut self, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        if frame.meta.is_train() && !self.whole.contains(frame.meta.gso_type) {
-            return self.send_cut(frame);
+        if !self.takes.takes(&frame.meta) {
+            return self.send_finished(frame);
         }
         match self.device.send(frame) {
             Err(SendFault::Rejected) if frame.meta.is_train() => {
                 // One that cannot be cut either is bad itself, and says nothing about its kind.
                 self.send_cut(frame)?;
-                self.whole.remove(frame.meta.gso_type);
+                self.takes.remove_train(frame.meta.gso_type);
                 Ok(())
             }
             sent => sent.map_err(DropReason::from),
         }
     }
 
-    /// Cuts the train and sends its packets one by one. A packet that fails takes the rest along:
-    /// the receiver misses the end of the train, not its middle.
-    #[cold]
-    fn send_cut(&mut self, frame: &Frame<'_>) -> Result<(), DropReason> {
-        let mut room = Vec::new();
-        let mut packets = Segments::new(&frame.meta, frame.head(), frame.joined(&mut room))
+    /// Does what is left undone in the frame, and sends it.
+    #[inline(never)]
+    fn send_finished(&mut self, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+        if frame.meta.is_train() { self.send_cut(frame) } else { self.send_completed(frame) }
+    }
+
+    /// Completes the frame's checksum for as long as it takes to send it.
+    fn send_completed(&self, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+        let (undone, rest) = (frame.meta, frame.rest());
+        let mut meta = undone;
+        let field = usize::from(undone.csum_start) + usize::from(undone.csum_offset);
+        let partial = frame.head().get(field..).and_then(<[u8]>::first_chunk).copied();
+        let partial: [u8; 2] = partial.ok_or(DropReason::CannotSegment)?;
+        complete_checksum(&mut meta, frame.head_mut(), rest)
             .map_err(|_| DropReason::CannotSegment)?;
-        let mut headers = vec![0; packets.headers_len()];
-        while let Some(packet) = packets.next(&mut headers) {
-            let [first, second] = packet.payload;
-            self.device.send_packet([&headers[..packet.headers_len], first, second])?;
+        frame.meta = meta;
+        let sent = self.device.send(frame);
+        frame.meta = undone;
+        frame.head_mut()[field..field + partial.len()].copy_from_slice(&partial);
+        Ok(sent?)
+    }
+
+    /// Cuts the train and sends its packets in order. One that fails takes the rest along: the
+    /// receiver misses the end of the train, not its middle.
+    #[inline(never)]
+    fn send_cut(&mut self, frame: &Frame<'_>) -> Result<(), DropReason> {
+        let mut parts = [&[][..]; PIECES_MAX];
+        let count = gather(&mut parts, frame.parts()).ok_or(DropReason::CannotSegment)?;
+        let (meta, options) = (frame.meta.into(), SplitOptions::default());
+        let mut packets = Segments::with(&meta, &options, frame.head(), &parts[..count])
+            .map_err(|_| DropReason::CannotSegment)?;
+        let place_len = NET_HEADER_LEN + packets.headers_len();
+        if self.headers.len() < CUT_COUNT * place_len {
+            self.headers.resize(CUT_COUNT * place_len, 0);
         }
-        Ok(())
+        loop {
+            let mut batch = [CutPacket::default(); CUT_COUNT];
+            let mut count = 0;
+            for place in self.headers.chunks_exact_mut(place_len).take(CUT_COUNT) {
+                let (header, headers) = place.split_at_mut(NET_HEADER_LEN);
+                let Some(packet) = packets.next(headers) else { break };
+                header.copy_from_slice(&NetHeader::PLAIN.encode());
+                batch[count].headers = &place[..NET_HEADER_LEN + packet.headers_len];
+                batch[count].payload = packet.payload;
+                count += 1;
+            }
+            if count == 0 {
+                return Ok(());
+            }
+            self.device.send_packets(&batch[..count])?;
+        }
+    }
+}
+
+/// Puts `items` into `places`; answers their number, or `None` when there is no room for all.
+fn gather<T>(places: &mut [T], items: impl Iterator<Item = T>) -> Option<usize> {
+    let mut count = 0;
+    for item in items {
+        *places.get_mut(count)? = item;
+        count += 1;
+    }
+    Some(count)
+}
+
+/// A packet that a train was cut into, with nothing left undone.
+#[derive(Clone, Copy, Debug, Default)]
+struct CutPacket<'a> {
+    /// A network header that says so, then the packet's own headers.
+    headers: &'a [u8],
+    payload: [&'a [u8]; 2],
+}
+
+impl<'a> CutPacket<'a> {
+    /// Its pieces, behind the network header.
+    fn bare(&self) -> [IoSlice<'a>; 3] {
+        let headers = self.headers.get(NET_HEADER_LEN..).unwrap_or_default();
+        [headers, self.payload[0], self.payload[1]].map(IoSlice::new)
+    }
+
+    /// Its pieces with the network header.
+    fn with_header(&self) -> [IoSlice<'a>; 3] {
+        [self.headers, self.payload[0], self.payload[1]].map(IoSlice::new)
+    }
+
+    /// Number of pieces that hold anything.
+    fn count(&self) -> usize {
+        if self.payload[1].is_empty() { 2 } else { 3 }
     }
 }
 
@@ -153,6 +256,7 @@ impl TxDevice {
         }
         match self {
             Self::Tap(queue) => send_tap(queue, frame),
+            Self::BareTap(queue) => send_bare(queue, frame),
             Self::Netdev(port) => {
                 Ok(port.send(&frame.meta, &[frame.head(), frame.rest()].map(IoSlice::new))?)
             }
@@ -166,29 +270,30 @@ impl TxDevice {
         let meta = frame.meta.encode();
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         let bytes = [&meta[..], frame.head()].into_iter().chain(frame.parts());
-        let mut count = 0;
-        for (piece, bytes) in pieces.iter_mut().zip(bytes) {
-            *piece = IoSlice::new(bytes);
-            count += 1;
-        }
-        if frame.parts().count() + 2 > count {
-            return Err(SendFault::Rejected);
-        }
+        let count = gather(&mut pieces, bytes.map(IoSlice::new)).ok_or(SendFault::Rejected)?;
         match self {
             Self::Tap(queue) => Ok(queue.send_vectored(&pieces[..count])?),
+            Self::BareTap(queue) => Ok(queue.send_vectored(&pieces[1..count])?),
             Self::Netdev(port) => Ok(port.send_gathered(&frame.meta, &pieces[1..count])?),
         }
     }
 
-    /// Sends a packet with nothing left undone.
-    fn send_packet(&self, parts: [&[u8]; 3]) -> Result<(), SendFault> {
-        let [headers, first, second] = parts.map(IoSlice::new);
+    /// Sends what a train was cut into, until one fails.
+    fn send_packets(&self, packets: &[CutPacket<'_>]) -> Result<(), SendFault> {
         match self {
-            Self::Tap(queue) => {
-                let meta = NetHeader::PLAIN.encode();
-                Ok(queue.send_vectored(&[IoSlice::new(&meta), headers, first, second])?)
+            Self::Tap(queue) => packets.iter().try_for_each(|packet| {
+                Ok(queue.send_vectored(&packet.with_header()[..packet.count()])?)
+            }),
+            Self::BareTap(queue) => packets
+                .iter()
+                .try_for_each(|packet| Ok(queue.send_vectored(&packet.bare()[..packet.count()])?)),
+            Self::Netdev(port) => {
+                let mut pieces = [[IoSlice::new(&[]); 3]; CUT_COUNT];
+                for (pieces, packet) in pieces.iter_mut().zip(packets) {
+                    *pieces = packet.bare();
+                }
+                Ok(port.send_packets(&pieces[..packets.len()])?)
             }
-            Self::Netdev(port) => Ok(port.send(&NetHeader::PLAIN, &[headers, first, second])?),
         }
     }
 }
@@ -206,6 +311,14 @@ fn send_tap(queue: &tap::Queue, frame: &mut Frame<'_>) -> Result<(), SendFault> 
         return Ok(queue.send(head)?);
     }
     Ok(queue.send_vectored(&[IoSlice::new(head), IoSlice::new(rest)])?)
+}
+
+/// The frame is all that there is.
+fn send_bare(queue: &tap::Queue, frame: &Frame<'_>) -> Result<(), SendFault> {
+    if frame.rest().is_empty() {
+        return Ok(queue.send(frame.head())?);
+    }
+    Ok(queue.send_vectored(&[frame.head(), frame.rest()].map(IoSlice::new))?)
 }
 
 /// For a frame whose tags have used up the headroom.
@@ -269,6 +382,10 @@ impl From<SendFault> for DropReason {
         }
     }
 }
+
+/// Packets whose headers are made before they are sent: a train of 64 KiB takes three rounds, and
+/// what a round touches of the stack and the headers stays within the first-level cache.
+const CUT_COUNT: usize = netdev::MAX_PACKETS;
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use tapswitch_switch::{DatapathId, Endpoint, FailMode, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
-use crate::bench::{EchoArgs, PartArgs};
+use crate::bench::{EchoArgs, PartArgs, VlanArgs};
 
 pub(crate) mod device;
 
@@ -277,6 +277,8 @@ pub(crate) enum BenchCommand {
     /// A tap device whose packets come back with their addresses exchanged, with offloads and
     /// without, beside a bare loop and tun-rs.
     Echo(EchoArgs),
+    /// What tags cost: none to three of them between two switches, TCP and UDP, one flow and many.
+    Vlan(VlanArgs),
     /// One of the processes that echo measures with.
     #[command(hide = true)]
     EchoPart(PartArgs),

@@ -66,6 +66,19 @@ impl Host {
     }
 }
 
+/// A namespace where nobody speaks unasked: no IPv6, and so no neighbour discovery.
+pub(crate) fn quiet_namespace(role: &str) -> Result<OwnedNamespace, Failure> {
+    let name = format!("{PREFIX}{}-{role}", std::process::id());
+    let namespace = OwnedNamespace::create(&name)?;
+    namespace.enter(|| match std::fs::write(WITHOUT_IPV6, "1") {
+        // A kernel without IPv6 is as quiet.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    })??;
+    Netlink::open(&namespace)?.set_up("lo")?;
+    Ok(namespace)
+}
+
 /// A directory for files that is ours alone, removed when it is dropped.
 pub(crate) fn directory() -> io::Result<TempDir> {
     tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir()
@@ -103,6 +116,7 @@ fn has_open_connection(table: &str) -> bool {
 
 /// Starts the names of namespaces and directories, before the process's number.
 const PREFIX: &str = "tapswitch-lab-";
+const WITHOUT_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 /// The tap device inside each namespace.
 pub(crate) const INTERFACE: &str = "eth0";
 

@@ -90,3 +90,16 @@ pub(crate) fn join(host: &Host, room: &Namespace, name: &str) {
     Netlink::open(room).unwrap().set_up(name).unwrap();
     host.netlink().set_up(&host.interface).unwrap();
 }
+
+/// Packets that the kernel found broken (proc(5), `net/snmp`).
+pub(crate) fn checksum_errors(namespace: &Namespace) -> u64 {
+    let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let text = namespace.enter(read).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let errors = |pair: &[&str]| -> u64 {
+        let named = pair[0].split(' ').zip(pair[1].split(' '));
+        let errors = named.filter(|(name, _)| *name == "InCsumErrors");
+        errors.map(|(_, value)| value.parse::<u64>().unwrap()).sum()
+    };
+    lines.chunks_exact(2).map(errors).sum()
+}

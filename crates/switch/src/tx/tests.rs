@@ -12,43 +12,67 @@ use tapswitch_wire::{EtherType, Tag, parse};
 use super::*;
 use crate::test_frames::{HEADERS_LEN, checked_payload, tcp_train};
 
-const ALL: TrainKinds = TrainKinds { tcp_v4: true, tcp_v6: true, udp: true };
-const NONE: TrainKinds = TrainKinds { tcp_v4: false, tcp_v6: false, udp: false };
+const ALL: Takes = Takes { checksum: true, tcp_v4: true, tcp_v6: true, udp: true };
+/// Partial checksums, but no trains.
+const NONE: Takes = Takes { checksum: true, ..Takes::NOTHING };
 
-/// A tap device whose kernel's end is watched.
+/// A device whose far end is watched.
 struct Wire {
-    queue: Arc<tap::Queue>,
+    device: TxDevice,
     far_end: PacketPort,
     netlink: Netlink,
     _namespace: OwnedNamespace,
 }
 
 impl Wire {
-    /// `None`, said loudly, when it cannot be made here.
+    /// A tap device. `None`, said loudly, when it cannot be made here.
     fn new() -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-            let _ = io::stdout().write_all(b"\nSKIP: needs root and /dev/net/tun\n");
-            return None;
+        let header = tap::HeaderLen::V1;
+        Some(Self::over(namespace()?, |name| TxDevice::Tap(tap_queue(name, header))))
+    }
+
+    /// A tap device without network headers.
+    fn bare() -> Option<Self> {
+        let header = tap::HeaderLen::None;
+        Some(Self::over(namespace()?, |name| TxDevice::BareTap(tap_queue(name, header))))
+    }
+
+    /// An interface that is there.
+    fn netdev() -> Option<Self> {
+        let namespace = namespace()?;
+        let mut netlink = Netlink::open(&namespace).unwrap();
+        netlink.create_veth("eth0", "near", &namespace).unwrap();
+        netlink.set_up("near").unwrap();
+        let wire = Self::over(namespace, |_| {
+            TxDevice::Netdev(PacketPort::open("near", &Config::default()).unwrap().into())
+        });
+        // A veth has a carrier a moment after both ends are up.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !netlink.link("near").unwrap().running {
+            assert!(Instant::now() < deadline, "no carrier");
         }
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let namespace = OwnedNamespace::create(&format!("swtx-{}-{count}", std::process::id()));
-        let namespace = namespace.unwrap();
+        Some(wire)
+    }
+
+    /// Whatever `open` opens; its far end is `eth0`.
+    fn over(namespace: OwnedNamespace, open: impl FnOnce(&str) -> TxDevice + Send) -> Self {
         let quiet = || {
-            std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-            tap::Device::create(&tap::Config::new("eth0".parse().unwrap())).unwrap()
+            for scope in ["default", "all"] {
+                let file = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
+                std::fs::write(file, "1").unwrap();
+            }
+            open("eth0")
         };
-        let tap = namespace.enter(quiet).unwrap();
+        let device = namespace.enter(quiet).unwrap();
         let mut netlink = Netlink::open(&namespace).unwrap();
         netlink.set_up("eth0").unwrap();
         let open = || PacketPort::open("eth0", &Config::default()).unwrap();
         let far_end = namespace.enter(open).unwrap();
-        let queue = Arc::new(tap.into_queues().remove(0));
-        Some(Self { queue, far_end, netlink, _namespace: namespace })
+        Self { device, far_end, netlink, _namespace: namespace }
     }
 
-    fn port(&self, whole: TrainKinds) -> TxPort {
-        TxPort::new(TxDevice::Tap(self.queue.clone()), whole)
+    fn port(&self, takes: Takes) -> TxPort {
+        TxPort::new(self.device.clone(), takes)
     }
 
     /// The frames that arrived: the next `count` of them.
@@ -66,6 +90,22 @@ impl Wire {
         }
         frames
     }
+}
+
+/// `None`, said loudly, when none can be made here.
+fn namespace() -> Option<OwnedNamespace> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        let _ = io::stdout().write_all(b"\nSKIP: needs root and /dev/net/tun\n");
+        return None;
+    }
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    Some(OwnedNamespace::create(&format!("swtx-{}-{count}", std::process::id())).unwrap())
+}
+
+fn tap_queue(name: &str, header: tap::HeaderLen) -> Arc<tap::Queue> {
+    let config = tap::Config::new(name.parse().unwrap()).net_header(header);
+    Arc::new(tap::Device::create(&config).unwrap().into_queues().remove(0))
 }
 
 /// Lets `action` have the frame behind some headroom.
@@ -113,15 +153,102 @@ fn a_train_that_the_port_does_not_take_is_cut() {
     }
 }
 
+/// The ports that take nothing undone, each by its own way of sending.
+fn finished_ports() -> Vec<(Wire, TxPort)> {
+    let wires = [Wire::new(), Wire::bare(), Wire::netdev()];
+    wires.into_iter().flatten().map(with_port).collect()
+}
+
+fn with_port(wire: Wire) -> (Wire, TxPort) {
+    let port = wire.port(Takes::NOTHING);
+    (wire, port)
+}
+
+#[test]
+fn a_port_that_takes_nothing_undone_gets_packets_only() {
+    let tag = Tag::new(EtherType::SERVICE_VLAN, 5);
+    for (wire, mut port) in finished_ports() {
+        for payload_len in [1, 2500, 60_001] {
+            let sent = tcp_train(payload_len, 1000);
+            let count = payload_len.div_ceil(1000);
+            assert_eq!(send(&mut port, &sent), Ok(()));
+            let packets = wire.received(count);
+            assert!(packets.iter().all(|(header, _)| *header == NetHeader::PLAIN));
+            let payload: Vec<_> = packets.iter().flat_map(|(_, p)| checked_payload(p)).collect();
+            assert!(payload.into_iter().eq(&sent.1[HEADERS_LEN..]), "other bytes");
+            // The same as a copy under two tags.
+            let outcome = with_frame(&sent, |frame| {
+                let mut scratch = Vec::new();
+                let mut copy = frame.fork(&mut scratch);
+                assert!(copy.push_tag(tag) && copy.push_tag(tag));
+                port.send(&mut copy)
+            });
+            assert_eq!(outcome, Ok(()));
+            let tagged = wire.received(count);
+            let untag = |p: &[u8]| [&p[..12], &p[20..]].concat();
+            assert!(tagged.iter().zip(&packets).all(|((_, t), (_, p))| untag(t) == *p), "tags");
+        }
+    }
+}
+
+#[test]
+fn a_checksum_is_completed_for_the_port_that_needs_it_and_for_no_other() {
+    let tag = Tag::new(EtherType::VLAN, 7);
+    for (wire, mut port) in finished_ports() {
+        let sent = tcp_train(1001, 0);
+        let outcome = with_frame(&sent, |frame| {
+            assert_eq!(port.send(frame), Ok(()));
+            assert_eq!((frame.meta, frame.head()), (sent.0, &sent.1[..]), "as it was");
+            let mut scratch = Vec::new();
+            let mut copy = frame.fork(&mut scratch);
+            assert_eq!(port.send(&mut copy), Ok(()));
+            assert!(copy.push_tag(tag));
+            port.send(&mut copy)
+        });
+        assert_eq!(outcome, Ok(()));
+        let packets = wire.received(3);
+        assert!(packets.iter().all(|(header, _)| *header == NetHeader::PLAIN));
+        assert_eq!(checked_payload(&packets[0].1), &sent.1[HEADERS_LEN..]);
+        assert!(packets[1] == packets[0], "a copy in two pieces");
+        let untagged = [&packets[2].1[..12], &packets[2].1[16..]].concat();
+        assert!(untagged == packets[0].1, "a copy under a tag");
+        let plain = (NetHeader::PLAIN, packets[0].1.clone());
+        assert_eq!(send(&mut port, &plain), Ok(()));
+        assert!(wire.received(1)[0] == plain, "nothing to be done");
+    }
+}
+
+#[test]
+fn a_checksum_that_cannot_be_completed_is_told() {
+    for (_wire, mut port) in finished_ports() {
+        for (csum_start, csum_offset) in [(34, 2000), (2000, 16), (u16::MAX, u16::MAX)] {
+            let (meta, frame) = tcp_train(300, 0);
+            let lie = NetHeader { csum_start, csum_offset, ..meta };
+            assert_eq!(send(&mut port, &(lie, frame)), Err(DropReason::CannotSegment));
+        }
+    }
+}
+
+/// Packets of a train that are longer than the interface's MTU permits.
+#[test]
+fn an_interface_that_is_too_small_for_the_packets_says_so() {
+    let Some(wire) = Wire::netdev() else { return };
+    let mut port = wire.port(Takes::NOTHING);
+    assert_eq!(send(&mut port, &tcp_train(5000, 1600)), Err(DropReason::Oversize));
+    assert_eq!(send(&mut port, &tcp_train(2500, 1000)), Ok(()));
+    assert_eq!(wire.received(3).len(), 3);
+}
+
 #[test]
 fn kinds_of_trains_are_told_apart() {
-    let only_v6 = TrainKinds { tcp_v6: true, ..NONE };
-    assert!(only_v6.contains(GsoType::TCPV6) && !only_v6.contains(GsoType::TCPV4));
+    let only_v6 = Takes { tcp_v6: true, ..NONE };
+    assert!(only_v6.takes_train(GsoType::TCPV6) && !only_v6.takes_train(GsoType::TCPV4));
     let with_ecn = GsoType(GsoType::TCPV6.0 | 0x80);
-    assert!(only_v6.contains(with_ecn));
-    assert!(!ALL.contains(GsoType::UDP), "trains of fragments are nobody's");
+    assert!(only_v6.takes_train(with_ecn));
+    assert!(!ALL.takes_train(GsoType::UDP), "trains of fragments are nobody's");
     let offloads = tap::Offloads::CSUM | tap::Offloads::TSO4;
-    assert_eq!(TrainKinds::from(offloads), TrainKinds { tcp_v4: true, ..NONE });
+    assert_eq!(Takes::from(offloads), Takes { tcp_v4: true, ..NONE });
+    assert_eq!(Takes::from(tap::Offloads::empty()), Takes::NOTHING);
 }
 
 /// Linux refuses this size (`GSO_BY_FRAGS`), as an old one refuses a kind that it does not know.
@@ -131,7 +258,7 @@ fn a_train_that_the_kernel_refuses_is_cut_and_so_are_those_after_it() {
     let mut port = wire.port(ALL);
     let refused = tcp_train(2500, u16::MAX);
     assert_eq!(send(&mut port, &refused), Ok(()));
-    assert_eq!(port.whole, TrainKinds { tcp_v4: false, ..ALL });
+    assert_eq!(port.takes, Takes { tcp_v4: false, ..ALL });
     assert_eq!(send(&mut port, &tcp_train(2500, 1000)), Ok(()));
     let packets = wire.received(4);
     assert_eq!(checked_payload(&packets[0].1), &refused.1[HEADERS_LEN..]);
@@ -146,7 +273,7 @@ fn a_bad_train_says_nothing_about_its_kind() {
     let (meta, mut frame) = tcp_train(2500, u16::MAX);
     frame[23] = 17;
     assert_eq!(send(&mut port, &(meta, frame)), Err(DropReason::CannotSegment));
-    assert_eq!(port.whole, ALL);
+    assert_eq!(port.takes, ALL);
     assert_eq!(send(&mut port, &tcp_train(2500, 1000)), Ok(()));
     assert_eq!(wire.received(1)[0].1.len(), HEADERS_LEN + 2500);
 }
@@ -180,7 +307,7 @@ fn a_port_that_is_down_or_gone_says_so() {
     assert_eq!(send(&mut port, &packet), Err(DropReason::PortDown));
     assert_eq!(send(&mut port, &train), Err(DropReason::PortDown));
     assert_eq!(send(&mut wire.port(NONE), &train), Err(DropReason::PortDown));
-    assert_eq!(port.whole, ALL);
+    assert_eq!(port.takes, ALL);
     wire.netlink.delete("eth0").unwrap();
     assert_eq!(send(&mut port, &packet), Err(DropReason::EgressFailed));
 }

@@ -166,6 +166,15 @@ impl Lab {
     /// Hosts on interfaces that are there already: veth pairs into a namespace of the switch's.
     /// Ports whose number is in `taps` are tap ports all the same.
     pub(crate) fn netdevs(count: u8, taps: &[u8]) -> (Self, Host) {
+        Self::netdevs_with(count, taps, |_| {})
+    }
+
+    /// The same with a configuration of the test's own.
+    pub(crate) fn netdevs_with(
+        count: u8,
+        taps: &[u8],
+        change: impl FnOnce(&mut Config),
+    ) -> (Self, Host) {
         let mut room = Host::new(0);
         let mut hosts: Vec<_> = (1..=count).map(Host::new).collect();
         let mut specs = Vec::new();
@@ -179,7 +188,9 @@ impl Lab {
                 specs.push(format!("{number}=netdev:{name},netns={}", room.name()));
             }
         }
-        let switch = Running::start(config(&specs));
+        let mut config = config(&specs);
+        change(&mut config);
+        let switch = Running::start(config);
         hosts.iter_mut().for_each(Host::add_address);
         introduce(&mut hosts);
         (Self { switch, hosts }, room)

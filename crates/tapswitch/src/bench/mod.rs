@@ -5,17 +5,23 @@
 //! of rates and of ratios.
 
 mod bare;
+mod bulk;
 mod candidate;
+mod cores;
 mod echo;
 mod flood;
 mod machine;
+mod openflow;
 mod ovs;
+mod paired;
 mod statistics;
 mod tap_forward;
+mod vlan;
 
 use crate::cli::{BenchArgs, BenchCommand};
 
 pub(crate) use echo::{EchoArgs, PartArgs};
+pub(crate) use vlan::VlanArgs;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -24,6 +30,7 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
     match args.command {
         BenchCommand::TapForward(args) => tap_forward::main(&args),
         BenchCommand::Echo(args) => echo::main(&args),
+        BenchCommand::Vlan(args) => vlan::main(&args),
         BenchCommand::EchoPart(args) => echo::part(&args),
         BenchCommand::BareForwarder(args) => bare::main(&args),
         BenchCommand::UdpFlood(args) => flood::main(&args),

@@ -7,9 +7,11 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 use tapswitch_netlink::{Namespace, Netlink};
 
+use crate::bench::cores::stay_on;
+
 use super::means::{self, Means};
 use super::reflect::{Sample, Window, measure};
-use super::task::{announce, stay_on};
+use super::task::announce;
 
 type Failure = Box<dyn std::error::Error>;
 

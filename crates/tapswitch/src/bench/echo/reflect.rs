@@ -16,9 +16,11 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tapswitch_netlink::{Namespace, Netlink};
 
+use crate::bench::cores::stay_on;
+
 use super::means::{self, Means};
 use super::swap::{Layer, Tally};
-use super::task::{announce, stay_on};
+use super::task::announce;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

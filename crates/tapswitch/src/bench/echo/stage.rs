@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::Serialize;
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+
+use crate::bench::cores;
+use crate::hosts::quiet_namespace;
 
 use super::cell::Cell;
 use super::forward::{self, Forward};
@@ -30,9 +32,7 @@ pub(super) struct Cores {
 impl Cores {
     /// Shares out the cores that this process may use.
     pub(super) fn look() -> Result<Self, Failure> {
-        let set = sched_getaffinity(None)?;
-        let ours: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect();
-        Self::share(&ours).ok_or_else(|| {
+        Self::share(&cores::ours()?).ok_or_else(|| {
             "two cores at least are needed, one for the echo and one for the sender".into()
         })
     }
@@ -258,20 +258,6 @@ fn believe(holds: bool, otherwise: &str) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(format!("the measurement makes no sense: {otherwise}").into()) }
 }
 
-/// A namespace where nobody speaks unasked: no IPv6, and so no neighbour discovery.
-pub(super) fn quiet_namespace(role: &str) -> Result<OwnedNamespace, Failure> {
-    let name = format!("tapswitch-lab-{}-{role}", std::process::id());
-    let namespace = OwnedNamespace::create(&name)?;
-    namespace.enter(|| match std::fs::write(WITHOUT_IPV6, "1") {
-        // A kernel without IPv6 is as quiet.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        outcome => outcome,
-    })??;
-    Netlink::open(&namespace)?.set_up("lo")?;
-    Ok(namespace)
-}
-
-const WITHOUT_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 const WARM_UP_MS: u64 = 200;
 /// Time that a measurement may take beyond its length.
 const GRACE: Duration = Duration::from_secs(15);

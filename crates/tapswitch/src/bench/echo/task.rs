@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tapswitch_netlink::Namespace;
@@ -68,15 +67,6 @@ pub(super) fn announce() {
 
 fn finish(outcome: &impl Serialize) -> Result<(), Failure> {
     println!("{}", serde_json::to_string(outcome)?);
-    Ok(())
-}
-
-/// Keeps the calling thread, and threads that it starts from now on, on one core.
-pub(super) fn stay_on(core: usize) -> Result<(), Failure> {
-    let mut set = CpuSet::new();
-    set.set(core);
-    sched_setaffinity(None, &set)
-        .map_err(|cause| format!("cannot stay on core {core}: {cause}"))?;
     Ok(())
 }
 

@@ -7,20 +7,22 @@
 //! receiver takes trains whole (`UDP_GRO`) and reads none of them: its queue fills, and the rest is
 //! counted and thrown away where it would have been queued.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::io::Errno;
-use rustix::net::{MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmmsg};
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use serde::{Deserialize, Serialize};
 
+use crate::bench::bulk::{PIECE_LEN, memory_file, push, take};
+use crate::bench::cores::stay_on;
+
 use super::reflect::Window;
-use super::task::{announce, stay_on};
+use super::task::announce;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -136,22 +138,6 @@ impl Send {
     }
 }
 
-/// As many bytes as the socket takes now.
-fn push(stream: &TcpStream, file: &OwnedFd) -> io::Result<u64> {
-    match sendfile(stream, file, Some(&mut 0), FILE_LEN) {
-        Ok(len) => Ok(len as u64),
-        Err(Errno::AGAIN) => Ok(0),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn memory_file() -> io::Result<OwnedFd> {
-    let file = memfd_create("payload", MemfdFlags::CLOEXEC)?;
-    let mut file = std::fs::File::from(file);
-    file.write_all(&vec![0x5a; FILE_LEN])?;
-    Ok(file.into())
-}
-
 /// Switches trains on, and tries one.
 fn takes_trains(socket: &UdpSocket, payload: &[u8]) -> Result<bool, Failure> {
     setsockopt(socket, sockopt::UdpGsoSegment, &i32::try_from(PAYLOAD_LEN)?)?;
@@ -218,7 +204,7 @@ impl Sink {
         }
         let opens = Instant::now() + Duration::from_millis(self.window.warm_up_ms);
         let length = Duration::from_millis(self.window.length_ms);
-        let (mut received, mut buf) = (Received::default(), vec![0; FILE_LEN]);
+        let (mut received, mut buf) = (Received::default(), vec![0; PIECE_LEN]);
         let (mut first, mut latest, mut last) = (None, None, None);
         while !streams.is_empty() && Instant::now() < opens + length + LINGER {
             wait(&streams, PollFlags::IN)?;
@@ -252,18 +238,6 @@ impl Sink {
     }
 }
 
-/// Throws away what is there. False when nothing will come any more.
-fn take(stream: &TcpStream, buf: &mut [u8], bytes: &mut u64) -> bool {
-    match recv(stream, &mut *buf, RecvFlags::TRUNC) {
-        Ok((_, 0)) => false,
-        Ok((_, len)) => {
-            *bytes += len as u64;
-            true
-        }
-        Err(errno) => errno == Errno::AGAIN,
-    }
-}
-
 /// Waits a moment for one of `streams`.
 fn wait(streams: &[TcpStream], flags: PollFlags) -> io::Result<()> {
     let fds = streams.iter().map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), flags));
@@ -282,8 +256,6 @@ fn unspecified(like: IpAddr) -> IpAddr {
 pub(super) const PAYLOAD_LEN: usize = 1400;
 /// As many datagrams as fit into the largest IPv4 packet; the kernel takes at least 64.
 const TRAIN_COUNT: usize = 46;
-/// Bytes that a TCP sender offers at once, and a receiver throws away.
-const FILE_LEN: usize = 1 << 20;
 pub(super) const PORT: u16 = 5201;
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// A sender whose end was lost is not waited for longer than this.

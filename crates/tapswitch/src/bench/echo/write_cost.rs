@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_tap::{FlowHash, Queue, Steering};
 
+use crate::bench::cores::stay_on;
+
 use super::means;
 use super::swap::Layer;
-use super::task::stay_on;
 
 type Failure = Box<dyn std::error::Error>;
 

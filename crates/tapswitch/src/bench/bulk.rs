@@ -1,0 +1,42 @@
+//! Bulk by TCP with as little work as a socket takes: bytes from a file in memory, which sendfile(2)
+//! does not copy, to a receiver that throws them away inside the kernel (`MSG_TRUNC`, tcp(7)).
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{MemfdFlags, memfd_create, sendfile};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+/// As many bytes as the socket takes now.
+pub(super) fn push(stream: &TcpStream, file: &OwnedFd) -> io::Result<u64> {
+    match sendfile(stream, file, Some(&mut 0), PIECE_LEN) {
+        Ok(len) => Ok(len as u64),
+        Err(Errno::AGAIN) => Ok(0),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// [`PIECE_LEN`] bytes to be sent.
+pub(super) fn memory_file() -> io::Result<OwnedFd> {
+    let file = memfd_create("payload", MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(&vec![0x5a; PIECE_LEN])?;
+    Ok(file.into())
+}
+
+/// Throws away what is there. False when nothing will come any more.
+pub(super) fn take(stream: &TcpStream, buf: &mut [u8], bytes: &mut u64) -> bool {
+    match recv(stream, &mut *buf, RecvFlags::TRUNC) {
+        Ok((_, 0)) => false,
+        Ok((_, len)) => {
+            *bytes += len as u64;
+            true
+        }
+        Err(errno) => errno == Errno::AGAIN,
+    }
+}
+
+/// Bytes that a sender offers at once, and a receiver throws away.
+pub(super) const PIECE_LEN: usize = 1 << 20;

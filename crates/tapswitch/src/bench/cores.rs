@@ -1,0 +1,20 @@
+//! Which core does what.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// The cores that this process may use.
+pub(super) fn ours() -> Result<Vec<usize>, Failure> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+}
+
+/// Keeps the calling thread, and threads that it starts from now on, on one core.
+pub(super) fn stay_on(core: usize) -> Result<(), Failure> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set)
+        .map_err(|cause| format!("cannot stay on core {core}: {cause}"))?;
+    Ok(())
+}

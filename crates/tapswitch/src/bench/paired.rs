@@ -1,0 +1,178 @@
+//! Candidates measured by turns, compared within each round.
+//!
+//! On a machine with neighbours a rate drifts by ten percent within seconds, and everything that is
+//! measured at the same time drifts along. So the windows are short, candidates that are compared
+//! take theirs one right after the other, in an order that changes from round to round, and what is
+//! compared is the rates of one round. The median of those ratios is told with the interval that
+//! holds the true median with 95 % confidence: by order statistics, so nothing is assumed of how
+//! rates are distributed.
+
+use serde::Serialize;
+
+use super::statistics::median;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// The rates of some candidates, round by round.
+#[derive(Clone, Debug)]
+pub(crate) struct Paired {
+    /// By candidate, then by round.
+    rates: Vec<Vec<f64>>,
+    rounds: usize,
+}
+
+impl Paired {
+    /// Nothing measured yet of `candidates` candidates.
+    pub(crate) fn new(candidates: usize) -> Self {
+        Self { rates: vec![Vec::new(); candidates], rounds: 0 }
+    }
+
+    /// Measures each candidate once: `take` is given its number and answers its rate. Answers all
+    /// rates of the round.
+    pub(crate) async fn round(
+        &mut self,
+        mut take: impl AsyncFnMut(usize) -> Result<f64, Failure>,
+    ) -> Result<Vec<f64>, Failure> {
+        for candidate in turns(self.rates.len(), self.rounds) {
+            self.rates[candidate].push(take(candidate).await?);
+        }
+        self.rounds += 1;
+        Ok(self.rates.iter().filter_map(|rates| rates.last().copied()).collect())
+    }
+
+    /// The median rate of a candidate.
+    pub(crate) fn rate(&self, candidate: usize) -> f64 {
+        median(self.rates[candidate].iter().copied())
+    }
+
+    /// How many times the rate of `under` that of `over` is.
+    pub(crate) fn ratio(&self, over: usize, under: usize) -> Ratio {
+        let pairs = self.rates[over].iter().zip(&self.rates[under]);
+        Ratio::of(pairs.map(|(over, under)| over / under).collect())
+    }
+}
+
+/// The order of candidates in a round: each comes first equally often, and every other round runs
+/// backwards, so that a drift within rounds favours nobody.
+fn turns(candidates: usize, round: usize) -> impl Iterator<Item = usize> {
+    let (first, backwards) = (round / 2, round % 2 == 1);
+    (0..candidates).map(move |turn| {
+        let turn = if backwards { candidates - 1 - turn } else { turn };
+        (first + turn) % candidates
+    })
+}
+
+/// The ratio of two rates.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Ratio {
+    /// Median over rounds.
+    pub(crate) median: f64,
+    /// Between these lies the true median with a confidence of 95 %; unknown below six rounds.
+    pub(crate) interval: Option<(f64, f64)>,
+}
+
+impl Ratio {
+    fn of(mut ratios: Vec<f64>) -> Self {
+        ratios.sort_by(f64::total_cmp);
+        let interval =
+            rank(ratios.len()).map(|rank| (ratios[rank], ratios[ratios.len() - 1 - rank]));
+        Self { median: median(ratios), interval }
+    }
+
+    /// What can be said of a ratio that shall be `goal` or more.
+    pub(crate) fn verdict(&self, goal: f64) -> Verdict {
+        match self.interval {
+            _ if self.median >= goal => Verdict::Met,
+            Some((_, high)) if high < goal => Verdict::Missed,
+            _ => Verdict::Open,
+        }
+    }
+}
+
+/// Whether a goal is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    /// The median reaches it.
+    Met,
+    /// The median does not, but the true one may: more rounds would tell.
+    Open,
+    /// It is beyond the interval.
+    Missed,
+}
+
+impl Verdict {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Open => "open",
+            Self::Missed => "missed",
+        }
+    }
+}
+
+/// How many of `count` sorted values lie outside, on either side, of the interval that holds the
+/// median with 95 % confidence. A value is below the median with probability ½, so the number of
+/// those that are is binomial.
+fn rank(count: usize) -> Option<usize> {
+    let (mut term, mut below) = (0.5_f64.powi(i32::try_from(count).ok()?), 0.0);
+    for outside in 0..count {
+        below += term;
+        if below > (1.0 - CONFIDENCE) / 2.0 {
+            return outside.checked_sub(1);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a number of rounds")]
+        let next = (count - outside) as f64 / (outside + 1) as f64;
+        term *= next;
+    }
+    None
+}
+
+const CONFIDENCE: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_candidate_has_every_turn_equally_often() {
+        let mut counts = [[0; 4]; 4];
+        for round in 0..8 {
+            let order: Vec<_> = turns(4, round).collect();
+            for (turn, &candidate) in order.iter().enumerate() {
+                counts[candidate][turn] += 1;
+            }
+        }
+        assert_eq!(counts, [[2; 4]; 4]);
+        assert_eq!(turns(3, 0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(turns(3, 1).collect::<Vec<_>>(), [2, 1, 0]);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_tables() {
+        // Ranks from 1, of the table for the median in Conover, "Practical Nonparametric
+        // Statistics": 6: 1, 9: 2, 20: 6, 50: 18.
+        let ranks = [5, 6, 9, 20, 50].map(|count| rank(count).map(|rank| rank + 1));
+        assert_eq!(ranks, [None, Some(1), Some(2), Some(6), Some(18)]);
+    }
+
+    #[test]
+    fn a_ratio_is_that_of_one_round() {
+        let mut paired = Paired::new(2);
+        for (over, under) in [(10.0, 20.0), (5.0, 10.0), (100.0, 50.0)] {
+            paired.rates[0].push(over);
+            paired.rates[1].push(under);
+        }
+        assert_eq!(paired.ratio(0, 1), Ratio { median: 0.5, interval: None });
+        assert_eq!(paired.rate(1), 20.0);
+    }
+
+    #[test]
+    fn a_verdict_says_no_more_than_is_known() {
+        let ratio = |median, interval| Ratio { median, interval };
+        assert_eq!(ratio(0.99, Some((0.9, 1.1))).verdict(0.98), Verdict::Met);
+        assert_eq!(ratio(0.97, Some((0.9, 1.1))).verdict(0.98), Verdict::Open);
+        assert_eq!(ratio(0.97, Some((0.9, 0.975))).verdict(0.98), Verdict::Missed);
+        assert_eq!(ratio(0.5, None).verdict(0.98), Verdict::Open);
+    }
+}

@@ -1,0 +1,168 @@
+//! `tapswitch bench vlan`: what tags cost. Untagged, one 802.1Q tag, 802.1Q in 802.1ad, and three
+//! tags, pushed where frames come in, carried over a link between two switches and popped at the
+//! far end; bulk by TCP, datagrams of 1472 and 18 bytes, one flow and a hundred.
+//!
+//! These are figures 2 and 3 of "Stacked Vlan: Performance Improvement and Challenges" (Makita,
+//! netdev 1.2), where stacked tags lost offloads that single ones had. The stages of all depths
+//! stand at once, for an idle one costs nothing, and take short windows by turns.
+
+mod flows;
+mod report;
+mod rules;
+mod stage;
+mod workload;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::task::spawn_blocking;
+
+use crate::daemon::{StopSignals, block_on};
+use crate::{hosts, process};
+
+use super::cores;
+use super::paired::Paired;
+use flows::{Flows, Window};
+use report::{Report, Row};
+use rules::MAX_TAGS;
+use stage::{Cores, LinkKind, Passage, Stage};
+use workload::{FLOWS, Traffic, Workload};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct VlanArgs {
+    /// Rounds; each measures every depth once. Intervals want at least 6.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=999))]
+    rounds: u64,
+    /// Milliseconds of each measurement; it is warmed up for a third of that.
+    #[arg(long, value_name = "MS", default_value_t = 300)]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    window: u64,
+    /// Measure only this traffic; may be given several times.
+    #[arg(long, value_name = "TRAFFIC")]
+    only: Vec<Traffic>,
+    /// Measure only with this number of flows, 1 or 100.
+    #[arg(long, value_name = "N", value_parser = parse_flows)]
+    flows: Vec<usize>,
+    /// What joins the switches.
+    #[arg(long, value_name = "KIND", default_value = "tap")]
+    link: LinkKind,
+    /// Write the results as data too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl VlanArgs {
+    fn workloads(&self) -> impl Iterator<Item = Workload> {
+        let is_wanted = |workload: &Workload| {
+            (self.only.is_empty() || self.only.contains(&workload.traffic))
+                && (self.flows.is_empty() || self.flows.contains(&workload.flows))
+        };
+        Workload::all().filter(is_wanted)
+    }
+
+    fn window(&self) -> Window {
+        let length = Duration::from_millis(self.window);
+        Window { warm_up: length / 3, length }
+    }
+}
+
+fn parse_flows(text: &str) -> Result<usize, String> {
+    let flows = text.parse().ok().filter(|flows| FLOWS.contains(flows));
+    flows.ok_or_else(|| format!("expected {} or {}", FLOWS[0], FLOWS[1]))
+}
+
+/// Measures, prints, and writes data if asked.
+pub(crate) fn main(args: &VlanArgs) -> Result<(), Failure> {
+    let ended = block_on(async {
+        let mut signals = StopSignals::listen()?;
+        tokio::select! {
+            result = bench(args) => result,
+            signal = signals.next() => Err(format!("{signal}: cleaned up").into()),
+        }
+    });
+    process::reap();
+    ended
+}
+
+async fn bench(args: &VlanArgs) -> Result<(), Failure> {
+    hosts::sweep();
+    let cores = Cores::share(&cores::ours()?).ok_or("no core to run on")?;
+    let mut stages = Vec::new();
+    for tags in 0..=MAX_TAGS {
+        stages.push(Stage::set_up(tags, args.link, &cores).await?);
+    }
+    let mut rows = Vec::new();
+    for workload in args.workloads() {
+        let bench = Bench { stages: &stages, workload, cores: &cores, window: args.window() };
+        rows.extend(bench.rows(args.rounds).await?);
+    }
+    let report = Report::new(args, cores, rows);
+    report.print();
+    if let Some(file) = &args.json {
+        std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
+    }
+    Ok(())
+}
+
+/// One workload at all stages.
+struct Bench<'a> {
+    /// By number of tags.
+    stages: &'a [Stage],
+    workload: Workload,
+    cores: &'a Cores,
+    window: Window,
+}
+
+impl Bench<'_> {
+    async fn rows(&self, rounds: u64) -> Result<Vec<Row>, Failure> {
+        let open = |stage| Flows::open(stage, self.workload).map(Some);
+        let flows = self.stages.iter().map(open).collect::<Result<Vec<_>, _>>();
+        let mut flows = flows.map_err(|error| error.to_string())?;
+        let mut rates = Paired::new(self.stages.len());
+        let mut totals = vec![Total::default(); self.stages.len()];
+        for round in 1..=rounds {
+            let take =
+                async |tags: usize| self.take(tags, &mut flows[tags], &mut totals[tags]).await;
+            let latest = rates.round(take).await?;
+            self.tell(round, &latest);
+        }
+        let row = |(tags, total)| Row::new(self.workload, tags, &rates, total);
+        Ok(totals.into_iter().enumerate().map(row).collect())
+    }
+
+    fn tell(&self, round: u64, rates: &[f64]) {
+        let rates: Vec<_> = rates.iter().map(|rate| format!("{rate:.2}")).collect();
+        let (name, unit) = (self.workload.name(), self.workload.traffic.unit());
+        eprintln!("round {round}: {name}: {} {unit}", rates.join(", "));
+    }
+
+    /// One window at the stage with `tags`.
+    async fn take(
+        &self,
+        tags: usize,
+        flows: &mut Option<Flows>,
+        total: &mut Total,
+    ) -> Result<f64, Failure> {
+        let mut moved = flows.take().ok_or("the sockets are gone")?;
+        let (stage, core, window) = (&self.stages[tags], self.cores.traffic, self.window);
+        let before = stage.passage()?;
+        let run = move || moved.run(core, window).map(|arrived| (moved, arrived));
+        let (moved, arrived) = spawn_blocking(run).await?.map_err(|error| error.to_string())?;
+        *flows = Some(moved);
+        total.passage += stage.passage()?.since(before);
+        total.lost += arrived.lost;
+        Ok(self.workload.traffic.rate(arrived.bytes, arrived.seconds))
+    }
+}
+
+/// What all windows of one stage came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    passage: Passage,
+    /// Bytes of payload that never arrived.
+    lost: u64,
+}

@@ -1,0 +1,138 @@
+//! What came of it, as a table and as data.
+
+use serde::Serialize;
+
+use crate::bench::machine::Machine;
+use crate::bench::paired::{Paired, Ratio, Verdict};
+use crate::table::{print, table};
+
+use super::stage::{Cores, LinkKind};
+use super::workload::{Traffic, Workload};
+use super::{Total, VlanArgs};
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    machine: Machine,
+    cores: Cores,
+    link: LinkKind,
+    rounds: u64,
+    window_ms: u64,
+    rows: Vec<Row>,
+}
+
+/// One traffic with one number of tags.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    traffic: Traffic,
+    flows: usize,
+    tags: usize,
+    unit: &'static str,
+    /// Of payload that arrived.
+    median: f64,
+    /// To the rate of the same without tags.
+    to_untagged: Option<Ratio>,
+    /// What that ratio shall be.
+    goal: Option<f64>,
+    verdict: Option<Verdict>,
+    /// Wire packets in a frame, as it passed the link.
+    link_train_len: f64,
+    /// The same where it reached the receiver.
+    host_train_len: f64,
+    /// Processor time of both switches for each wire packet, in both directions, in nanoseconds.
+    switch_ns_per_packet: f64,
+    /// Frames that a switch dropped.
+    dropped_frames: u64,
+    /// Bytes of datagrams that did not arrive.
+    lost_bytes: u64,
+}
+
+impl Row {
+    pub(super) fn new(workload: Workload, tags: usize, rates: &Paired, total: Total) -> Self {
+        let Workload { traffic, flows } = workload;
+        let to_untagged = (tags > 0).then(|| rates.ratio(tags, 0));
+        // The paper's question is that of stacked tags.
+        let goal = (tags > 1).then(|| traffic.goal());
+        let passage = total.passage;
+        Self {
+            traffic,
+            flows,
+            tags,
+            unit: traffic.unit(),
+            median: rates.rate(tags),
+            to_untagged,
+            goal,
+            verdict: to_untagged.zip(goal).map(|(ratio, goal)| ratio.verdict(goal)),
+            link_train_len: quotient(passage.link_packets, passage.link_frames),
+            host_train_len: quotient(passage.host_packets, passage.host_frames),
+            switch_ns_per_packet: quotient(
+                u64::try_from(passage.processor.as_nanos()).unwrap_or(u64::MAX),
+                passage.host_packets,
+            ),
+            dropped_frames: passage.drops,
+            lost_bytes: total.lost,
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
+fn quotient(sum: u64, count: u64) -> f64 {
+    sum as f64 / count.max(1) as f64
+}
+
+impl Report {
+    pub(super) fn new(args: &VlanArgs, cores: Cores, rows: Vec<Row>) -> Self {
+        let (rounds, window_ms, link) = (args.rounds, args.window, args.link);
+        Self { machine: Machine::look(), cores, link, rounds, window_ms, rows }
+    }
+
+    pub(super) fn print(&self) {
+        let Machine { processor, cores, kernel, .. } = &self.machine;
+        println!(
+            "{processor}, {cores} cores, Linux {kernel}; {} rounds of {} ms, medians",
+            self.rounds, self.window_ms
+        );
+        let mut rows = table(&[
+            "TRAFFIC",
+            "FLOWS ",
+            "TAGS ",
+            "RATE ",
+            "",
+            "TO UNTAGGED ",
+            "95 % ",
+            "GOAL ",
+            "",
+            "TRAIN, LINK ",
+            "TRAIN, HOST ",
+            "NS/PACKET ",
+            "DROPS ",
+        ]);
+        for row in &self.rows {
+            rows.add_row(row.cells());
+        }
+        print(&rows, "nothing was measured");
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 13] {
+        let text = |value: Option<f64>| value.map(|value| format!("{value:.3}"));
+        let interval = self.to_untagged.and_then(|ratio| ratio.interval);
+        [
+            Some(self.traffic.name().to_owned()),
+            Some(self.flows.to_string()),
+            Some(self.tags.to_string()),
+            Some(format!("{:.2}", self.median)),
+            Some(self.unit.to_owned()),
+            text(self.to_untagged.map(|ratio| ratio.median)),
+            interval.map(|(low, high)| format!("{low:.3} to {high:.3}")),
+            self.goal.map(|goal| format!("{goal:.2}")),
+            self.verdict.map(|verdict| verdict.name().to_owned()),
+            Some(format!("{:.2}", self.link_train_len)),
+            Some(format!("{:.2}", self.host_train_len)),
+            Some(format!("{:.0}", self.switch_ns_per_packet)),
+            Some(self.dropped_frames.to_string()),
+        ]
+        .map(Option::unwrap_or_default)
+    }
+}
