@@ -63,5 +63,5 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 .PHONY: cargo
 cargo:
 	@command -v $(CARGO) >/dev/null || { \
-	  echo 'make: cargo is not installed, or not on the PATH; get Rust 1.88 or newer by rustup' >&2; \
+	  echo 'make: cargo is not installed, or not on the PATH; get Rust 1.89 or newer by rustup' >&2; \
 	  exit 1; }
