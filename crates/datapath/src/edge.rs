@@ -17,6 +17,8 @@ pub enum DropReason {
     BadMetadata,
     /// The ingress port has `OFPPC_NO_RECV` or `OFPPC_PORT_DOWN` set.
     PortNoReceive,
+    /// The ingress port's mode does not take a frame with these tags: see [`crate::vlan`].
+    VlanFiltered,
     /// No rule matched in a table that has no table-miss rule (OpenFlow 1.3.5 §5.4).
     TableMiss,
     /// The rules that matched send the frame nowhere: dropped by policy.
@@ -45,7 +47,11 @@ pub enum DropReason {
     PortDown,
     /// The egress port has `OFPPC_NO_FWD` set.
     PortNoForward,
-    /// The payload does not fit the egress port's MTU.
+    /// The egress port's mode makes it no member of the frame's VLAN: see [`crate::vlan`]. Floods
+    /// pass over such a port without a word.
+    VlanNotMember,
+    /// The payload does not fit the egress port's MTU, or the tags do not fit its envelope
+    /// (IEEE 802.3as).
     Oversize,
     /// The train could not be cut for a port that cannot take it.
     CannotSegment,
@@ -59,11 +65,12 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Truncated,
         Self::IngressLost,
         Self::BadMetadata,
         Self::PortNoReceive,
+        Self::VlanFiltered,
         Self::TableMiss,
         Self::NoOutput,
         Self::InvalidTtl,
@@ -78,6 +85,7 @@ impl DropReason {
         Self::NoSuchPort,
         Self::PortDown,
         Self::PortNoForward,
+        Self::VlanNotMember,
         Self::Oversize,
         Self::CannotSegment,
         Self::EgressFull,
@@ -94,6 +102,7 @@ impl DropReason {
             Self::IngressLost => "ingress_lost",
             Self::BadMetadata => "bad_metadata",
             Self::PortNoReceive => "port_no_receive",
+            Self::VlanFiltered => "vlan_filtered",
             Self::TableMiss => "table_miss",
             Self::NoOutput => "no_output",
             Self::InvalidTtl => "invalid_ttl",
@@ -108,6 +117,7 @@ impl DropReason {
             Self::NoSuchPort => "no_such_port",
             Self::PortDown => "port_down",
             Self::PortNoForward => "port_no_forward",
+            Self::VlanNotMember => "vlan_not_member",
             Self::Oversize => "oversize",
             Self::CannotSegment => "cannot_segment",
             Self::EgressFull => "egress_full",
@@ -123,6 +133,7 @@ impl DropReason {
             self,
             Self::PortDown
                 | Self::PortNoForward
+                | Self::VlanNotMember
                 | Self::Oversize
                 | Self::CannotSegment
                 | Self::EgressFull

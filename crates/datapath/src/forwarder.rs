@@ -33,11 +33,13 @@ use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::{Port, Traffic};
 use crate::program::{BucketRef, Op, Program};
+use crate::vlan::{self, PortMode};
 use crate::{DropReason, Frame, rewrite, validate};
 
 /// The ports and the controller, as one worker reaches them.
 pub trait Egress {
-    /// Sends one frame out of `port`, which is live and whose MTU it fits.
+    /// Sends one frame out of `port`, which is live and whose MTU and envelope it fits. Its tags
+    /// are those that it has outside.
     ///
     /// # Errors
     /// Why the frame did not go out. It counts as dropped there for this reason.
@@ -84,6 +86,8 @@ pub struct View<'a> {
 pub struct Arrival<'a> {
     /// Where it came in.
     pub in_port: PortNo,
+    /// The mode of that port, if it has one. A packet-out is in the inner form already.
+    pub mode: Option<&'a PortMode>,
     /// Its offload metadata.
     pub meta: NetHeader,
     /// Headroom, then the frame: all of its headers at least.
@@ -137,8 +141,15 @@ impl Forwarder {
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
-        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
-        let len = buf.len() - start + beyond_len;
+        let Arrival { in_port, mode, mut meta, buf, mut start, beyond_len } = arrival;
+        let mut len = buf.len() - start + beyond_len;
+        if let Some(mode) = mode {
+            match vlan::admit(mode, buf, start, len, meta) {
+                Ok(admitted) => (start, meta) = admitted,
+                Err(reason) => return self.refuse(view, in_port, len, reason),
+            }
+            len = buf.len() - start + beyond_len;
+        }
         let mut key = FlowKey::default();
         let Ok(layout) = parse_into(&buf[start..], &mut key) else {
             return self.refuse(view, in_port, len, DropReason::Truncated);
@@ -191,7 +202,7 @@ impl Forwarder {
         egress: &mut impl Egress,
     ) -> Result<(), ErrorKind> {
         validate::packet_out_actions(actions, &view.snapshot.groups)?;
-        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
+        let Arrival { in_port, meta, buf, start, beyond_len, .. } = arrival;
         let parsed = parse(&buf[start..]).map_err(|_| ErrorKind::OFPBRC_BAD_PACKET)?;
         let mut frame = Frame::new(meta, parsed.layout, buf, start, beyond_len);
         let key = FlowKey { in_port: in_port.0.to_be_bytes(), ..parsed.key };
@@ -374,12 +385,29 @@ impl<'a, E: Egress> Run<'a, E> {
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     fn send(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        if let Some(reason) = outlet.refusal(frame) {
-            return Err(reason);
+        if outlet.is_plain() {
+            return self.send_as_is(outlet, frame);
         }
-        self.egress.transmit(outlet.number, frame)?;
-        outlet.sent.add(frame.len(), frame.wire_packets());
-        Ok(())
+        let undo = outlet.dress(frame)?;
+        let sent = self.send_as_is(outlet, frame);
+        // Whoever gets the frame next sees the inner form again. What was popped has left the room
+        // for it.
+        let _ = undo.apply(frame);
+        sent
+    }
+
+    #[expect(clippy::inline_always, reason = "as for the steps")]
+    #[inline(always)]
+    fn send_as_is(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+        let sent = match outlet.fits(frame) {
+            true => self.egress.transmit(outlet.number, frame),
+            false => Err(DropReason::Oversize),
+        };
+        match sent {
+            Ok(()) => outlet.sent.add(frame.len(), frame.wire_packets()),
+            Err(reason) => outlet.note(frame, reason),
+        }
+        sent
     }
 
     /// Counts a drop, and in place of its tally what the bucket processed, if `bucket` only sends.
@@ -412,18 +440,20 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// Sends out of every port that is open but the one of arrival.
+    /// Sends out of every port that is open and a member of the VLAN, but the one of arrival.
     #[inline(never)]
     fn flood(&mut self, outlets: &Outlets, frame: &mut Frame<'_>) {
         for outlet in outlets.flooded(self.in_port) {
-            self.send_at_once(outlet, frame);
+            if outlet.is_flooded(frame) {
+                self.send_at_once(outlet, frame);
+            }
         }
     }
 
     /// The switch's own port is a station of the learning switch like any other, though FLOOD and
     /// ALL leave it out.
     fn flood_local(&mut self, outlets: &Outlets, frame: &mut Frame<'_>) {
-        let local = outlets.find(PortNo::LOCAL).filter(|local| local.is_open());
+        let local = outlets.find(PortNo::LOCAL).filter(|local| local.is_flooded(frame));
         if let Some(local) = local
             && self.in_port != PortNo::LOCAL
         {
@@ -442,17 +472,17 @@ impl<'a, E: Egress> Run<'a, E> {
     ) -> Option<&'a Outlet> {
         let (src, dst) =
             (address(frame, ethernet::field::SRC), address(frame, ethernet::field::DST));
-        let vid = frame.outer_tag().map_or(0, ethernet::Tag::vid);
         let View { macs, now, .. } = self.view;
+        let vlan = macs.vlan(frame);
         if dst.is_bridge_reserved() {
             self.drop(DropReason::BridgeReserved);
             return None;
         }
-        let from = Station { vid, mac: src };
+        let from = Station { vlan, mac: src };
         if learns && src.is_unicast() && !macs.refresh(from, self.in_port, now) {
             self.egress.learn(Sighting { station: from, port: self.in_port });
         }
-        match macs.port(Station { vid, mac: dst }) {
+        match macs.port(Station { vlan, mac: dst }) {
             Some(port) if port == self.in_port => self.drop(DropReason::InputPort),
             Some(port) => {
                 let outlet = outlets.find(port);

@@ -16,7 +16,7 @@
 //! in front without a second buffer.
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16, write_u16};
+use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16, tags};
 
 /// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
 pub const HEADROOM: usize = 64;
@@ -126,13 +126,9 @@ impl<'a> Frame<'a> {
     /// is used up.
     #[must_use]
     pub fn push_tag(&mut self, tag: Tag) -> bool {
-        let Some(start) = self.start.checked_sub(TAG_LEN) else {
+        if !tags::push(self.buf, &mut self.start, &mut self.meta, tag) {
             return false;
-        };
-        self.buf.copy_within(self.start..self.start + ADDRESSES_LEN, start);
-        self.start = start;
-        write_u16(self.head_mut(), ADDRESSES_LEN, tag.tpid().0);
-        write_u16(self.head_mut(), ADDRESSES_LEN + 2, tag.tci());
+        }
         self.layout.tags += 1;
         self.shift_layers(TAG_LEN_I16);
         true
@@ -141,12 +137,9 @@ impl<'a> Frame<'a> {
     /// Takes the outermost tag away. Returns `false`, and changes nothing, when there is none.
     #[must_use]
     pub fn pop_tag(&mut self) -> bool {
-        if self.layout.tags == 0 {
+        if self.layout.tags == 0 || tags::pop(self.buf, &mut self.start, &mut self.meta).is_none() {
             return false;
         }
-        let addresses = self.start..self.start + ADDRESSES_LEN;
-        self.buf.copy_within(addresses, self.start + TAG_LEN);
-        self.start += TAG_LEN;
         self.layout.tags -= 1;
         self.shift_layers(-TAG_LEN_I16);
         true
@@ -195,7 +188,6 @@ impl<'a> Frame<'a> {
         layout.network = layout.network.saturating_add_signed(delta);
         layout.transport = layout.transport.map(|at| at.saturating_add_signed(delta));
         layout.end = layout.end.saturating_add_signed(delta);
-        self.meta.shift(delta);
     }
 }
 

@@ -1,23 +1,25 @@
 //! The MAC table behind the reserved port NORMAL: which station was last seen on which port
-//! (IEEE 802.1Q-2022 §8.7, §8.8), per outer VLAN identifier.
+//! (IEEE 802.1Q-2022 §8.7, §8.8), per VLAN: that of the outermost tag, or of the two outermost.
 //!
 //! Workers read an immutable [`MacTable`]; the one owner of [`MacLearning`] changes it and hands
 //! out a new one. A worker that meets a station that is not where the table says reports it
 //! ([`Sighting`]); one that is, is refreshed in place by a store to its own entry, so that the
 //! table needs no new version for stations that stay.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use tapswitch_openflow::PortNo;
-use tapswitch_wire::MacAddr;
+use tapswitch_wire::{EtherType, MacAddr, Tag};
 
-use crate::Millis;
+use crate::{Frame, Millis};
 
 /// Where stations are, as workers see it.
 #[derive(Clone, Debug, Default)]
 pub struct MacTable {
+    by_stack: bool,
     stations: HashMap<Station, Arc<Location>>,
 }
 
@@ -41,6 +43,15 @@ impl MacTable {
         }
     }
 
+    /// In which VLAN `frame` is for this table.
+    #[inline]
+    pub fn vlan(&self, frame: &Frame<'_>) -> VlanKey {
+        match frame.outer_tag() {
+            None => VlanKey::UNTAGGED,
+            Some(outer) => VlanKey::new(outer, frame.tag(1).filter(|_| self.by_stack)),
+        }
+    }
+
     /// Number of stations.
     pub fn count(&self) -> usize {
         self.stations.len()
@@ -54,13 +65,56 @@ impl MacTable {
     }
 }
 
-/// A station: its address within a VLAN (identifier 0 for frames without a tag).
+/// A station: its address within a VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Station {
-    /// Outer VLAN identifier.
-    pub vid: u16,
+    /// Which VLAN.
+    pub vlan: VlanKey,
     /// MAC address.
     pub mac: MacAddr,
+}
+
+/// A VLAN: by its kind of tag and its identifier, so that a C-VLAN and an S-VLAN of one number are
+/// two; perhaps with the one inside. Priority-tagged frames are in no VLAN, as untagged ones are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VlanKey {
+    outer: u16,
+    inner: u16,
+}
+
+impl VlanKey {
+    /// No VLAN.
+    pub const UNTAGGED: Self = Self { outer: 0, inner: 0 };
+
+    /// The VLAN of frames with the tag `outer`, or the one that `inner` says within it.
+    #[inline]
+    pub fn new(outer: Tag, inner: Option<Tag>) -> Self {
+        Self { outer: Self::half(outer), inner: inner.map_or(0, Self::half) }
+    }
+
+    /// Twelve bits of identifier, and above them the kind of tag.
+    #[inline]
+    fn half(tag: Tag) -> u16 {
+        let kind = match tag.tpid() {
+            EtherType::VLAN => 1,
+            EtherType::SERVICE_VLAN => 2,
+            _ => 3,
+        };
+        if tag.vid() == 0 { 0 } else { kind << VID_BITS | tag.vid() }
+    }
+}
+
+/// `-`, `c10`, `s100` or `s100/c10`.
+impl fmt::Display for VlanKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let half = |half: u16| {
+            let kind = ['-', 'c', 's', 'x'][usize::from(half >> VID_BITS & 3)];
+            let number = half & Tag::VID_MASK;
+            if number == 0 { "-".to_owned() } else { format!("{kind}{number}") }
+        };
+        f.write_str(&half(self.outer))?;
+        if self.inner == 0 { Ok(()) } else { write!(f, "/{}", half(self.inner)) }
+    }
 }
 
 /// A station seen on a port that the table does not know it on.
@@ -85,6 +139,15 @@ impl MacLearning {
     /// An empty table that forgets stations after `age_limit` and holds at most `count_limit`.
     pub fn new(age_limit: Millis, count_limit: usize) -> Self {
         Self { table: Arc::default(), age_limit, count_limit, refused: 0 }
+    }
+
+    /// Tells VLANs apart by the two outermost tags instead of the outermost alone: for S-VLANs
+    /// within which customers use one address in several C-VLANs. To be said before anything is
+    /// learnt.
+    #[must_use]
+    pub fn by_stack(mut self, by_stack: bool) -> Self {
+        Arc::make_mut(&mut self.table).by_stack = by_stack;
+        self
     }
 
     /// Learns or moves a station. Returns `true` when the table changed.
@@ -145,6 +208,9 @@ struct Location {
     last_seen: AtomicU64,
 }
 
+/// Where the kind of tag begins in half a [`VlanKey`].
+const VID_BITS: u32 = 12;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +218,7 @@ mod tests {
     const AGE: Millis = Millis(300_000);
 
     fn station(last: u8) -> Station {
-        Station { vid: 0, mac: MacAddr([2, 0, 0, 0, 0, last]) }
+        Station { vlan: VlanKey::UNTAGGED, mac: MacAddr([2, 0, 0, 0, 0, last]) }
     }
 
     fn sighting(last: u8, port: u32) -> Sighting {
@@ -174,13 +240,26 @@ mod tests {
     fn a_vlan_is_a_world_of_its_own() {
         let mut learning = MacLearning::new(AGE, 10);
         learning.handle_sighting(sighting(1, 1), Millis(0));
-        assert_eq!(learning.table().port(Station { vid: 7, ..station(1) }), None);
+        let tag = |tpid, tci| VlanKey::new(Tag::new(tpid, tci), None);
+        let (c, s) = (tag(EtherType::VLAN, 7), tag(EtherType::SERVICE_VLAN, 7));
+        let at = |vlan| learning.table().port(Station { vlan, ..station(1) });
+        assert_eq!((at(c), at(s)), (None, None));
+        assert_ne!(c, s, "a C-VLAN is no S-VLAN");
+        assert_eq!(at(tag(EtherType::VLAN, 0xe000)), Some(PortNo(1)), "a priority is no VLAN");
+    }
+
+    #[test]
+    fn a_vlan_is_told_by_its_kind_and_number() {
+        let (c, s) = (Tag::new(EtherType::VLAN, 0xe00a), Tag::new(EtherType::SERVICE_VLAN, 100));
+        assert_eq!(VlanKey::UNTAGGED.to_string(), "-");
+        assert_eq!(VlanKey::new(s, None).to_string(), "s100");
+        assert_eq!(VlanKey::new(s, Some(c)).to_string(), "s100/c10");
     }
 
     #[test]
     fn group_addresses_are_never_learnt() {
         let mut learning = MacLearning::new(AGE, 10);
-        let station = Station { vid: 0, mac: MacAddr::BROADCAST };
+        let station = Station { mac: MacAddr::BROADCAST, ..station(1) };
         assert!(!learning.handle_sighting(Sighting { station, port: PortNo(1) }, Millis(0)));
     }
 

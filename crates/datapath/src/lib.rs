@@ -37,6 +37,7 @@ mod tally;
 #[cfg(test)]
 mod test_frames;
 mod validate;
+pub mod vlan;
 
 pub use abilities::{ACTION_KINDS, INSTRUCTION_KINDS, MATCH_FIELDS, SET_FIELDS};
 pub use counters::{Counters, DropCounters, Millis, Totals, WorkerIndex};
@@ -45,7 +46,7 @@ pub use field::{MatchKey, UnsupportedField};
 pub use forwarder::{Arrival, CacheStats, Egress, Forwarder, PacketInOrigin, View};
 pub use frame::{Frame, HEADROOM};
 pub use group::{Group, GroupBucket, GroupTable, MAX_GROUPS};
-pub use learning::{MacLearning, MacTable, Sighting, Station};
+pub use learning::{MacLearning, MacTable, Sighting, Station, VlanKey};
 pub use pipeline::{MAX_RULES, Pipeline, Removal, Snapshot, TABLE_COUNT};
-pub use port::{MAX_PORT, Port, PortCounters, Ports, Traffic};
+pub use port::{DEFAULT_ENVELOPE, MAX_PORT, Oversize, Port, PortCounters, Ports, Traffic};
 pub use table::{FlowEntry, FlowTable, TableCounters};

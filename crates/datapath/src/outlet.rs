@@ -10,8 +10,9 @@ use tapswitch_openflow::PortNo;
 
 use crate::counters::{Millis, WorkerIndex};
 use crate::group::GroupBucket;
-use crate::port::{Port, Ports};
+use crate::port::{Oversize, Port, Ports};
 use crate::tally::Tally;
+use crate::vlan::{Edit, PortMode};
 use crate::{DropReason, Frame};
 
 /// A port to send to.
@@ -19,7 +20,11 @@ use crate::{DropReason, Frame};
 pub(crate) struct Outlet {
     pub(crate) number: PortNo,
     mtu: u32,
+    /// Most tags that a frame may bear.
+    max_tags: u16,
     refusal: Option<DropReason>,
+    /// Open, and without a mode: what is true of nearly all is one test for each frame.
+    is_plain: bool,
     /// Its number is in [`Outlets::used`].
     is_used: Cell<bool>,
     pub(crate) port: Arc<Port>,
@@ -32,7 +37,9 @@ impl Outlet {
         Self {
             number: port.number,
             mtu: port.mtu,
+            max_tags: port.envelope / TAG_LEN,
             refusal: port.egress_refusal(),
+            is_plain: port.mode.is_none() && port.egress_refusal().is_none(),
             is_used: Cell::new(false),
             port: port.clone(),
             sent: Tally::default(),
@@ -40,15 +47,54 @@ impl Outlet {
     }
 
     /// True when frames may leave here.
-    pub(crate) fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.refusal.is_none()
     }
 
-    /// Why `frame` may not leave here, if it may not.
+    /// True when frames leave here as they are, if they fit.
     #[inline]
-    pub(crate) fn refusal(&self, frame: &Frame<'_>) -> Option<DropReason> {
-        let is_oversize = frame.network_len() > self.mtu as usize;
-        self.refusal.or_else(|| is_oversize.then_some(DropReason::Oversize))
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// True when a flood goes here, too: the port is open and a member of the frame's VLAN.
+    pub(crate) fn is_flooded(&self, frame: &Frame<'_>) -> bool {
+        let emits = |mode: &PortMode| mode.emit(frame.outer_tag(), frame.tag(1)).is_some();
+        self.is_plain || self.is_open() && self.port.mode.as_deref().is_none_or(emits)
+    }
+
+    /// Gives `frame` the tags that it bears outside. Returns what undoes that.
+    ///
+    /// # Errors
+    /// Why it may not leave here.
+    #[inline(never)]
+    pub(crate) fn dress(&self, frame: &mut Frame<'_>) -> Result<Edit, DropReason> {
+        if let Some(reason) = self.refusal {
+            return Err(reason);
+        }
+        let Some(mode) = &self.port.mode else { return Ok(Edit::NONE) };
+        let (outer, inner) = (frame.outer_tag(), frame.tag(1));
+        let edit = mode.emit(outer, inner).ok_or(DropReason::VlanNotMember)?;
+        if !edit.apply(frame) {
+            return Err(DropReason::BadAction);
+        }
+        Ok(edit.undo(outer, inner))
+    }
+
+    /// True when the payload fits the MTU, and the tags the envelope.
+    #[inline]
+    pub(crate) fn fits(&self, frame: &Frame<'_>) -> bool {
+        frame.network_len() <= self.mtu as usize && frame.layout().tags <= self.max_tags
+    }
+
+    /// Notes how large `frame` is, if it was too large for the port or for what is behind it.
+    #[cold]
+    pub(crate) fn note(&self, frame: &Frame<'_>, reason: DropReason) {
+        if reason != DropReason::Oversize {
+            return;
+        }
+        let (payload, tags) = (frame.network_len(), usize::from(frame.layout().tags * TAG_LEN));
+        self.port.counters.note_oversize(Oversize { payload, tags });
     }
 
     /// Adds what left to the counters of the port, and of the bucket on whose behalf it did.
@@ -101,10 +147,10 @@ impl Outlets {
         Some(outlet)
     }
 
-    /// Where ALL and FLOOD go but for `in_port`: what is open, without [`PortNo::LOCAL`].
+    /// Where ALL and FLOOD go but for `in_port`, without [`PortNo::LOCAL`]; open or not.
     pub(crate) fn flooded(&self, in_port: PortNo) -> impl Iterator<Item = &Outlet> {
         let others = self.ports.numbers().iter().filter(move |&&number| number != in_port);
-        others.filter_map(|&number| self.find(number)).filter(|outlet| outlet.is_open())
+        others.filter_map(|&number| self.find(number))
     }
 
     /// Adds what left to the counters of the ports.
@@ -117,3 +163,6 @@ impl Outlets {
         }
     }
 }
+
+/// Length of a tag in bytes.
+const TAG_LEN: u16 = 4;

@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tapswitch_openflow::{PortConfig, PortNo, PortState};
 use tapswitch_wire::MacAddr;
 
 use crate::counters::bump;
+use crate::vlan::PortMode;
 use crate::{DropCounters, DropReason, WorkerIndex};
 
 /// Highest number that a port can have here; [`PortNo::LOCAL`] comes on top.
 pub const MAX_PORT: u32 = 4095;
+/// Bytes of tags that a port takes unless told otherwise: an S-tag around a C-tag.
+pub const DEFAULT_ENVELOPE: u16 = 8;
 
 /// One port.
 #[derive(Clone, Debug)]
@@ -28,16 +31,23 @@ pub struct Port {
     pub state: PortState,
     /// Largest payload of a frame in bytes; tags do not count, trains count by packet.
     pub mtu: u32,
+    /// Most bytes of tags that a frame may bear on top of its payload, however long that is: the
+    /// envelope of IEEE 802.3as.
+    pub envelope: u16,
+    /// How it stands to VLANs. Without a mode it is a member of all, and frames look outside as
+    /// they do inside.
+    pub mode: Option<Arc<PortMode>>,
     /// What passed, shared by all versions of this port.
     pub counters: Arc<PortCounters>,
 }
 
 impl Port {
-    /// A port that is up, with counters for `workers` writers.
+    /// A port that is up, with the usual envelope and no mode, and counters for `workers` writers.
     pub fn new(number: PortNo, name: String, hw_addr: MacAddr, mtu: u32, workers: usize) -> Self {
         let counters = Arc::new(PortCounters::new(workers));
         let (config, state) = (PortConfig::empty(), PortState::LIVE);
-        Self { number, name, hw_addr, config, state, mtu, counters }
+        let (envelope, mode) = (DEFAULT_ENVELOPE, None);
+        Self { number, name, hw_addr, config, state, mtu, envelope, mode, counters }
     }
 
     /// True when frames can pass: neither taken down nor without a link.
@@ -132,6 +142,7 @@ impl Ports {
 pub struct PortCounters {
     slots: Box<[Slot]>,
     drops: DropCounters,
+    oversize: Oversize<AtomicUsize>,
 }
 
 impl PortCounters {
@@ -140,6 +151,7 @@ impl PortCounters {
         Self {
             slots: (0..workers).map(|_| Slot::default()).collect(),
             drops: DropCounters::new(workers),
+            oversize: Oversize::default(),
         }
     }
 
@@ -161,6 +173,21 @@ impl PortCounters {
     #[inline]
     pub fn add_drop(&self, worker: WorkerIndex, reason: DropReason) {
         self.drops.add(worker, reason);
+    }
+
+    /// Notes how large a frame was that did not fit. Rare, and of all workers: so it is one place
+    /// for all.
+    #[cold]
+    pub(crate) fn note_oversize(&self, size: Oversize<usize>) {
+        self.oversize.payload.fetch_max(size.payload, Ordering::Relaxed);
+        self.oversize.tags.fetch_max(size.tags, Ordering::Relaxed);
+    }
+
+    /// The longest payload and the longest tags of frames that did not fit; zero when all did.
+    pub fn oversize(&self) -> Oversize<usize> {
+        let Oversize { payload, tags } = &self.oversize;
+        let read = |value: &AtomicUsize| value.load(Ordering::Relaxed);
+        Oversize { payload: read(payload), tags: read(tags) }
     }
 
     /// What came in.
@@ -188,6 +215,15 @@ impl fmt::Debug for PortCounters {
             .field("drops", &self.drops)
             .finish()
     }
+}
+
+/// How large frames were that did not fit a port, so that somebody can be told what would.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oversize<T> {
+    /// Bytes that the MTU limits: behind the last tag, of the longest packet of a train.
+    pub payload: T,
+    /// Bytes of tags.
+    pub tags: T,
 }
 
 /// Traffic in one direction.

@@ -59,6 +59,8 @@ pub struct Link {
     pub promiscuity: u32,
     /// The carrier as its driver or its program says (`IFLA_CARRIER`).
     pub carrier: Option<bool>,
+    /// What its administrator noted about it (`ip link set alias`), at most 255 bytes.
+    pub alias: Option<String>,
     /// Counters since the interface was made.
     pub stats: LinkStats,
 }
@@ -102,6 +104,7 @@ impl Link {
             LinkAttribute::NumRxQueues(count) => self.rx_queues = Some(count),
             LinkAttribute::Promiscuity(count) => self.promiscuity = count,
             LinkAttribute::Carrier(carrier) => self.carrier = Some(carrier != 0),
+            LinkAttribute::IfAlias(alias) => self.alias = Some(alias).filter(|it| !it.is_empty()),
             _ => {}
         }
     }

@@ -102,6 +102,16 @@ impl Netlink {
         self.set_link(message, name, format_args!("set the MTU of {name} to {mtu}"))
     }
 
+    /// Notes something about `name` for people and programs (`IFLA_IFALIAS`, at most 255 bytes);
+    /// an empty text takes the note away.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn set_alias(&mut self, name: &str, alias: &str) -> Result<(), LinkError> {
+        let message = with(named(name), LinkAttribute::IfAlias(alias.to_owned()));
+        self.set_link(message, name, format_args!("set the alias of {name}"))
+    }
+
     /// Sets the MAC address of `name`.
     ///
     /// # Errors

@@ -9,6 +9,8 @@
 //! - [`complete_checksum`] finishes the partial checksum of a frame that is not a train.
 //! - [`segment_frame_len_max`], [`wire_bytes`]: how long a train's packets are, without cutting it.
 //!
+//! The reverse is asked for at the ingress: [`Coalescer`] makes trains of a batch of received packets.
+//!
 //! A frame comes as two slices, `headers` and `payload`, which together are its bytes: after
 //! copy-on-write the headers are ours while the payload is shared. A contiguous frame is all
 //! `headers` and an empty `payload`.
@@ -21,7 +23,7 @@
 //! **Contract.** Nothing here panics, allocates or reads past the given slices, whatever frame and
 //! metadata say. `hdr_len` is never looked at: headers are parsed again.
 //!
-//! Deliberately absent: I/O, UFO, trains inside tunnels, and the reverse (coalescing).
+//! Deliberately absent: I/O, UFO and trains inside tunnels.
 //!
 //! [`NetHeader`]: tapswitch_wire::NetHeader
 #![forbid(unsafe_code)]
@@ -31,12 +33,15 @@
 )]
 
 mod checksum;
+pub mod coalesce;
 mod error;
 mod length;
 mod rewrite;
 mod segments;
 
 pub use checksum::complete_checksum;
+pub use coalesce::Coalescer;
 pub use error::OffloadError;
 pub use length::{segment_frame_len_max, wire_bytes};
 pub use segments::{Segment, Segments, TRAIN_LEN_MAX};
+pub use tapswitch_wire::tags;

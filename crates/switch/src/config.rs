@@ -23,6 +23,8 @@ pub struct Config {
     pub listen: Vec<Endpoint>,
     /// What it does while no controller answers.
     pub fail_mode: FailMode,
+    /// What tells VLANs apart where NORMAL learns stations.
+    pub learning: Learning,
     /// Its ports.
     pub ports: Vec<PortSpec>,
     /// Number of workers; as many as the ports have queues, and cores, when `None`.
@@ -40,6 +42,7 @@ impl Config {
             controllers: Vec::new(),
             listen: Vec::new(),
             fail_mode: FailMode::default(),
+            learning: Learning::default(),
             ports: Vec::new(),
             workers: None,
             cores: Vec::new(),
@@ -103,6 +106,43 @@ impl fmt::Display for FailMode {
         })
     }
 }
+
+/// What tells VLANs apart where the reserved port NORMAL learns stations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Learning {
+    /// The outermost tag, its kind and its identifier.
+    #[default]
+    Outer,
+    /// The two outermost tags: an S-VLAN and the C-VLAN in it.
+    Stack,
+}
+
+impl FromStr for Learning {
+    type Err = ParseLearningError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "outer" => Ok(Self::Outer),
+            "stack" => Ok(Self::Stack),
+            _ => Err(ParseLearningError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Learning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Outer => "outer",
+            Self::Stack => "stack",
+        })
+    }
+}
+
+/// A text says nothing about learning.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no way to learn; expected outer or stack")]
+pub struct ParseLearningError(String);
 
 /// A text is no fail-mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use tapswitch_datapath::Port;
+use tapswitch_datapath::vlan::PortMode;
 use tapswitch_netdev as netdev;
 use tapswitch_netlink::{Link, LinkError, Namespace, NamespaceError, Netlink};
 use tapswitch_openflow::PortState;
 use tapswitch_tap as tap;
 use tapswitch_wire::MacAddr;
 
+use crate::envelope::{ChangedMtu, MtuError, envelope, port_mtu};
 use crate::rx::{RxDevice, RxQueue};
+use crate::steering::Steered;
 use crate::tx::{TrainKinds, TxDevice, TxPort};
 use crate::{PortKind, PortSpec};
 
@@ -27,13 +30,16 @@ pub(crate) struct Device {
     pub(crate) link: Link,
     /// Offloads in words, for reports.
     pub(crate) offloads: String,
+    mode: Option<Arc<PortMode>>,
+    /// What was done to the interface's MTU, to be undone.
+    changed_mtu: Option<ChangedMtu>,
     io: Io,
 }
 
 /// The handles of a device, one for each queue.
 #[derive(Debug)]
 enum Io {
-    Tap { queues: Vec<Arc<tap::Queue>>, whole: TrainKinds },
+    Tap { queues: Vec<Arc<tap::Queue>>, whole: TrainKinds, steered: Option<Steered> },
     Netdev { port: Arc<netdev::PacketPort>, whole: TrainKinds },
 }
 
@@ -81,6 +87,14 @@ pub enum OpenPortError {
         /// What the kernel said.
         source: LinkError,
     },
+    /// The MTU of its interface.
+    #[error("port {port}: {source}")]
+    Mtu {
+        /// The port as it was described.
+        port: String,
+        /// What stood in the way.
+        source: Box<MtuError>,
+    },
     /// Its MAC address cannot be read.
     #[error("port {port}: {source}")]
     Mac {
@@ -93,7 +107,7 @@ pub enum OpenPortError {
 
 impl Device {
     /// Opens what `spec` describes. A tap device is made, put into its namespace and switched on;
-    /// an interface is attached as it is, but for its MTU when one is given.
+    /// an interface is attached as it is, but for its MTU when one or an envelope is given.
     pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {
         let port = || spec.to_string();
         let namespace = match &spec.netns {
@@ -105,10 +119,27 @@ impl Device {
             PortKind::Tap { name, queues } => open_tap(spec, &namespace, name, *queues)?,
             PortKind::Netdev { name } => open_netdev(spec, &namespace, name)?,
         };
+        let changed_mtu = match spec.kind {
+            PortKind::Tap { .. } => Ok(None),
+            PortKind::Netdev { .. } => ChangedMtu::make(spec, &namespace),
+        };
+        let changed_mtu = changed_mtu
+            .map_err(|error| OpenPortError::Mtu { port: port(), source: error.into() })?;
         let link = set_link(spec, &namespace)
             .map_err(|source| OpenPortError::Link { port: port(), source })?;
-        let (spec, index) = (spec.clone(), link.index);
-        Ok(Self { spec, namespace, namespace_index: 0, index, mac, link, offloads, io })
+        let (spec, index, mode) = (spec.clone(), link.index, spec.mode.clone().map(Arc::new));
+        Ok(Self {
+            spec,
+            namespace,
+            namespace_index: 0,
+            index,
+            mac,
+            link,
+            offloads,
+            mode,
+            changed_mtu,
+            io,
+        })
     }
 
     /// The port as the datapath sees it.
@@ -116,12 +147,23 @@ impl Device {
         let (number, name) = (self.spec.number, self.spec.name().to_owned());
         let mut port = Port::new(number, name, self.mac, self.mtu(), workers);
         port.state = link_state(&self.link);
+        port.envelope = envelope(&self.spec);
+        port.mode.clone_from(&self.mode);
         port
     }
 
-    /// Largest payload in bytes: what was asked for, or the interface's own.
+    /// Largest payload in bytes: what was asked for, or the interface's own but for what is meant
+    /// for tags.
     pub(crate) fn mtu(&self) -> u32 {
-        self.spec.mtu.unwrap_or(self.link.mtu)
+        port_mtu(&self.spec, &self.link, self.changed_mtu.as_ref())
+    }
+
+    /// Frames that a steering program led to each queue; none without one.
+    pub(crate) fn steered(&self) -> Vec<u64> {
+        match &self.io {
+            Io::Tap { steered: Some(steered), .. } => steered.frames(self.spec.queues()),
+            _ => Vec::new(),
+        }
     }
 
     /// What is behind the port, in a word.
@@ -138,12 +180,13 @@ impl Device {
         match &self.io {
             Io::Tap { queues, .. } => {
                 let queue = |(index, queue): (u16, &Arc<tap::Queue>)| {
-                    RxQueue::new(number, index, RxDevice::Tap(queue.clone()))
+                    RxQueue::new(number, self.mode.clone(), index, RxDevice::Tap(queue.clone()))
                 };
                 (0..).zip(queues).map(queue).collect()
             }
             Io::Netdev { port, .. } => {
-                vec![RxQueue::new(number, 0, RxDevice::Netdev(port.clone()))]
+                let device = RxDevice::Netdev(port.clone());
+                vec![RxQueue::new(number, self.mode.clone(), 0, device)]
             }
         }
     }
@@ -152,7 +195,7 @@ impl Device {
     /// one; the kernel takes frames from several threads.
     pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
         match &self.io {
-            Io::Tap { queues, whole } => {
+            Io::Tap { queues, whole, .. } => {
                 TxPort::new(TxDevice::Tap(queues[worker % queues.len()].clone()), *whole)
             }
             Io::Netdev { port, whole } => TxPort::new(TxDevice::Netdev(port.clone()), *whole),
@@ -204,8 +247,9 @@ fn open_tap(
         .map_err(|source| OpenPortError::Tap { port: port(), source })?;
     let mac = tap.mac().map_err(|source| OpenPortError::Mac { port: port(), source })?;
     let tap::Capabilities { receive, send, .. } = tap.capabilities();
-    let queues = tap.into_queues().into_iter().map(Arc::new).collect();
-    Ok((Io::Tap { queues, whole: send.into() }, mac, words(receive)))
+    let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
+    let steered = Steered::start(spec, &queues);
+    Ok((Io::Tap { queues, whole: send.into(), steered }, mac, words(receive)))
 }
 
 fn open_netdev(
@@ -226,10 +270,9 @@ fn open_netdev(
 
 fn set_link(spec: &PortSpec, namespace: &Namespace) -> Result<Link, LinkError> {
     let mut netlink = Netlink::open(namespace)?;
-    if let Some(mtu) = spec.mtu {
-        netlink.set_mtu(spec.name(), mtu)?;
-    }
     if matches!(spec.kind, PortKind::Tap { .. }) {
+        // Room for tags needs nothing here: a tap device takes frames of any length.
+        spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(spec.name(), mtu))?;
         netlink.set_up(spec.name())?;
     }
     netlink.link(spec.name())

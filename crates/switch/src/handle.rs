@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tapswitch_datapath::DropReason;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock;
 use crate::report::{
-    self, ControllerReport, DropReport, FlowReport, GroupReport, PortReport, SwitchReport,
-    TapReport, WorkerReport,
+    self, ControllerReport, DropReport, FlowReport, GroupReport, OversizeReport, PortReport,
+    SwitchReport, TapReport, WorkerReport,
 };
 use crate::server::Server;
 
@@ -148,6 +149,10 @@ impl Server {
                 mac: port.hw_addr.to_string(),
                 state: report::port_state(port).to_owned(),
                 mtu: port.mtu,
+                envelope: port.envelope,
+                mode: device.spec.mode_text(),
+                oversize: OversizeReport::of(port.counters.oversize()),
+                steered: device.steered(),
                 queues: device.spec.queues().get(),
                 offloads: device.offloads.clone(),
                 rx: port.counters.rx().into(),
@@ -160,10 +165,12 @@ impl Server {
 
     fn drop_reports(&self) -> Vec<DropReport> {
         let of_port = |port: PortReport| {
+            let remedy = port.oversize.map(|it| it.remedy(port.mtu, port.envelope));
             let (number, name) = (port.port, port.name);
             let report = move |(reason, count)| DropReport {
                 port: number.clone(),
                 name: name.clone(),
+                remedy: remedy.clone().filter(|_| reason == DropReason::Oversize.name()),
                 reason,
                 count,
             };

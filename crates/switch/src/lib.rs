@@ -18,6 +18,7 @@ mod config;
 mod connect;
 mod device;
 mod egress;
+mod envelope;
 mod handle;
 mod links;
 mod peer;
@@ -26,14 +27,19 @@ pub mod report;
 mod rx;
 mod server;
 mod shared;
+mod steering;
 mod switch;
 #[cfg(test)]
 mod test_frames;
 mod tx;
 mod worker;
 
-pub use config::{Config, ConfigError, Endpoint, FailMode, ParseEndpointError, ParseFailModeError};
+pub use config::{
+    Config, ConfigError, Endpoint, FailMode, Learning, ParseEndpointError, ParseFailModeError,
+    ParseLearningError,
+};
 pub use device::OpenPortError;
+pub use envelope::MtuError;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{ParsePortError, PortKind, PortSpec};

@@ -1,4 +1,7 @@
-//! What a port is to be: `1=tap:vm0,netns=blue,queues=2,mtu=1500` or `2=netdev:eth1`.
+//! What a port is to be: `1=tap:vm0,netns=blue,queues=2,mtu=1500`, `2=netdev:eth1` or
+//! `3=tap:vm1,mode=access,vlan=10`.
+
+mod mode;
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -6,7 +9,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_datapath::MAX_PORT;
+use tapswitch_datapath::vlan::PortMode;
 use tapswitch_openflow::PortNo;
+
+use mode::{ModeOptions, ModeText};
 
 /// One port as the user describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +25,11 @@ pub struct PortSpec {
     pub netns: Option<String>,
     /// Largest payload in bytes; the interface's own when `None`.
     pub mtu: Option<u32>,
+    /// Most bytes of tags on top of the payload;
+    /// [`DEFAULT_ENVELOPE`](tapswitch_datapath::DEFAULT_ENVELOPE) when `None`.
+    pub envelope: Option<u16>,
+    /// How the port stands to VLANs.
+    pub mode: Option<PortMode>,
 }
 
 /// What is behind a port.
@@ -54,6 +65,11 @@ impl PortSpec {
         }
     }
 
+    /// The mode as the options that make it.
+    pub fn mode_text(&self) -> Option<String> {
+        self.mode.as_ref().map(|mode| ModeText(mode).to_string())
+    }
+
     fn parse(text: &str) -> Result<Self, Fault> {
         let (number, device) = text.split_once('=').ok_or(Fault::NoNumber)?;
         let mut parts = device.split(',');
@@ -66,18 +82,30 @@ impl PortSpec {
             "netdev" => PortKind::Netdev { name: name.into() },
             other => return Err(Fault::UnknownKind(other.into())),
         };
-        let mut spec = Self { number: parse_number(number)?, kind, netns: None, mtu: None };
-        parts.try_for_each(|option| spec.set(option))?;
+        let number = parse_number(number)?;
+        let mut spec = Self { number, kind, netns: None, mtu: None, envelope: None, mode: None };
+        let mut mode = ModeOptions::default();
+        for option in parts {
+            let (key, value) =
+                option.split_once('=').ok_or_else(|| Fault::NoValue(option.into()))?;
+            if !mode.set(key, value)? {
+                spec.set(key, value)?;
+            }
+        }
+        spec.mode = mode.build()?;
         Ok(spec)
     }
 
-    fn set(&mut self, option: &str) -> Result<(), Fault> {
-        let (key, value) = option.split_once('=').ok_or_else(|| Fault::NoValue(option.into()))?;
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
         let bad = |expected| Fault::BadValue { key: key.into(), value: value.into(), expected };
         match (key, &mut self.kind) {
             ("netns", _) if !value.is_empty() => self.netns = Some(value.into()),
             ("netns", _) => return Err(bad("the name of a network namespace")),
             ("mtu", _) => self.mtu = Some(parse_mtu(value).ok_or_else(|| bad(MTU_EXPECTED))?),
+            ("envelope", _) => {
+                let envelope = parse_envelope(value).ok_or_else(|| bad(ENVELOPE_EXPECTED))?;
+                self.envelope = Some(envelope);
+            }
             ("queues", PortKind::Tap { queues, .. }) => {
                 *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
             }
@@ -99,6 +127,11 @@ fn parse_number(text: &str) -> Result<PortNo, Fault> {
 /// Parses an MTU: what IPv4 requires (RFC 791 §3.2) to what a tap device takes.
 fn parse_mtu(text: &str) -> Option<u32> {
     text.parse().ok().filter(|mtu| (68..=MAX_MTU).contains(mtu))
+}
+
+/// Parses an envelope: 802.3as ends at 482 bytes (IEEE 802.3-2022 §3.2.7), a round number here.
+fn parse_envelope(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|envelope| *envelope <= MAX_ENVELOPE)
 }
 
 fn parse_queues(text: &str) -> Option<NonZeroU16> {
@@ -123,6 +156,12 @@ impl fmt::Display for PortSpec {
         }
         if let Some(mtu) = self.mtu {
             write!(f, ",mtu={mtu}")?;
+        }
+        if let Some(envelope) = self.envelope {
+            write!(f, ",envelope={envelope}")?;
+        }
+        if let Some(mode) = &self.mode {
+            write!(f, ",{}", ModeText(mode))?;
         }
         Ok(())
     }
@@ -172,14 +211,29 @@ enum Fault {
     NoValue(String),
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
-    #[error("{port} has no option '{key}'; there are netns and mtu, and queues for tap")]
+    #[error(
+        "{port} has no option '{key}'; there are netns, mtu, envelope and mode, and queues for tap"
+    )]
     UnknownOption { key: String, port: String },
+    #[error("option '{0}' is there twice")]
+    Twice(String),
+    #[error("option '{key}' belongs to a port mode; expected mode=MODE beside it")]
+    NoMode { key: &'static str },
+    #[error("mode={mode} has no option '{key}'; it has {known}")]
+    NotOfMode { mode: &'static str, key: &'static str, known: String },
+    #[error("mode={mode} needs {key}=...: {expected}")]
+    Missing { mode: &'static str, key: &'static str, expected: &'static str },
+    #[error("{key}={value}: {what}")]
+    Contradiction { key: String, value: String, what: String },
 }
 
 const MTU_EXPECTED: &str = "a number of bytes from 68 to 65521";
+const ENVELOPE_EXPECTED: &str = "a number of bytes from 0 to 500";
 const QUEUES_EXPECTED: &str = "a number of queues from 1 to 256";
 /// Largest MTU of a tap device (Linux `tun_net_init`).
 const MAX_MTU: u32 = 65_521;
+/// Largest envelope: 802.3as frames have 2000 bytes in all, of which 482 are for tags and the like.
+const MAX_ENVELOPE: u16 = 500;
 /// Most queues of a tap device (Linux `MAX_TAP_QUEUES`).
 const MAX_QUEUES: u16 = 256;
 
@@ -199,6 +253,16 @@ mod tests {
             "3=netdev:eth1",
             "local=tap:br0",
             "4095=netdev:veth-a,netns=red",
+            "1=netdev:eth0,mtu=1500,envelope=12",
+            "1=tap:a,mode=access,vlan=10",
+            "1=tap:a,mode=trunk",
+            "1=tap:a,mode=trunk,vlans=10+20-30,native=1",
+            "1=tap:a,mode=dot1q-tunnel,vlan=100",
+            "1=tap:a,envelope=0,mode=dot1q-tunnel,vlan=100,vlans=1-9",
+            "1=tap:a,mode=qinq,map=10:100+20-29:200+30:300/31,untagged=100",
+            "1=tap:a,mode=provider",
+            "1=tap:a,mode=provider,vlans=100+200-299,tpid=0x9100,translate=100:1100",
+            "1=tap:a,mode=provider,translate=100:1100",
         ] {
             assert_eq!(text.parse::<PortSpec>().unwrap().to_string(), text);
         }
@@ -214,5 +278,48 @@ mod tests {
         assert!(error("1=tap:a,queues=0").contains("queues=0: expected a number of queues"));
         assert!(error("1=netdev:a,queues=2").contains("no option 'queues'"));
         assert!(error("1=tap:a,colour").contains("option 'colour' has no value"));
+        assert!(error("1=tap:a,envelope=501").contains("envelope=501: expected a number of bytes"));
+    }
+
+    #[test]
+    fn options_may_come_in_any_order_and_lists_are_put_in_order() {
+        let spec: PortSpec = "1=tap:a,vlans=30+20-25+26,mtu=1400,mode=trunk".parse().unwrap();
+        assert_eq!(spec.to_string(), "1=tap:a,mtu=1400,mode=trunk,vlans=20-26+30");
+    }
+
+    #[test]
+    fn errors_of_modes_name_the_option_and_what_was_expected() {
+        for (options, said) in [
+            ("mode=acess", "mode=acess: expected access, trunk, dot1q-tunnel, qinq or provider"),
+            ("vlan=10", "option 'vlan' belongs to a port mode; expected mode=MODE beside it"),
+            ("mode=access", "mode=access needs vlan=...: a VLAN identifier from 1 to 4094"),
+            ("mode=dot1q-tunnel", "mode=dot1q-tunnel needs vlan="),
+            ("mode=access,vlan=0", "vlan=0: expected a VLAN identifier from 1 to 4094"),
+            ("mode=access,vlan=4095", "vlan=4095: expected a VLAN identifier from 1 to 4094"),
+            ("mode=access,vlan=1,vlan=2", "option 'vlan' is there twice"),
+            ("mode=access,mode=trunk", "option 'mode' is there twice"),
+            ("mode=access,vlan=1,native=2", "mode=access has no option 'native'; it has vlan"),
+            ("mode=trunk,vlan=1", "mode=trunk has no option 'vlan'; it has vlans, native"),
+            ("mode=trunk,vlans=1-5000", "vlans=1-5000: expected VLAN identifiers from 1 to 4094"),
+            ("mode=trunk,vlans=30-20", "vlans=30-20: expected VLAN identifiers"),
+            ("mode=trunk,vlans=10,20", "option '20' has no value"),
+            ("mode=trunk,vlans=", "vlans=: expected VLAN identifiers"),
+            ("mode=qinq", "mode=qinq needs map=...: C-VLANs with their S-VLAN"),
+            ("mode=qinq,map=10", "map=10: expected C-VLANs with their S-VLAN, as in 10:100"),
+            ("mode=qinq,map=10:100/5000", "map=10:100/5000: expected C-VLANs"),
+            ("mode=qinq,map=1-20:1+20:2", "1-20:1 and 20:2 overlap; a C-VLAN belongs to one"),
+            ("mode=qinq,map=1-20:1/5", "translate them one by one"),
+            ("mode=qinq,map=1:9/5+5:9", "look the same behind the S-tag"),
+            ("mode=provider,tpid=0x0800", "tpid=0x0800: expected 0x88a8, 0x8100 or 0x9100"),
+            ("mode=provider,tpid=88a8", "tpid=88a8: expected 0x88a8"),
+            ("mode=provider,translate=1", "translate=1: expected S-VLANs outside and inside"),
+            ("mode=provider,translate=1:2+1:3", "S-VLAN 1 is there twice outside"),
+            ("mode=provider,vlans=1,translate=2:3", "S-VLAN 2 is translated, but not among"),
+            ("mode=provider,vlans=1+2,translate=1:2", "would be the same"),
+        ] {
+            let text = error(&format!("1=tap:a,{options}"));
+            assert!(text.contains(said), "{options}: {text}");
+            assert!(text.starts_with(&format!("port '1=tap:a,{options}': ")), "{text}");
+        }
     }
 }

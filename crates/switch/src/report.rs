@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_datapath::{
-    DropCounters, FlowEntry, Group, GroupBucket, Millis, Port, Snapshot, Totals, Traffic,
+    DropCounters, FlowEntry, Group, GroupBucket, Millis, Oversize, Port, Snapshot, Totals, Traffic,
 };
 use tapswitch_openflow::{GroupType, PortConfig, PortNo, PortState, TableId};
 
@@ -92,6 +92,14 @@ pub struct PortReport {
     pub state: String,
     /// Largest payload in bytes.
     pub mtu: u32,
+    /// Most bytes of tags on top of it.
+    pub envelope: u16,
+    /// The port's mode as the options that make it; none when it is a member of all VLANs.
+    pub mode: Option<String>,
+    /// How large the frames were that did not fit, if any did not.
+    pub oversize: Option<OversizeReport>,
+    /// Frames that a steering program led to each queue; empty without one.
+    pub steered: Vec<u64>,
     /// Number of queues.
     pub queues: u16,
     /// Offloads that the port takes from the kernel and gives to it.
@@ -102,6 +110,43 @@ pub struct PortReport {
     pub tx: TrafficReport,
     /// What was dropped at this port, by reason.
     pub drops: DropsReport,
+}
+
+/// How large the frames were that did not fit a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OversizeReport {
+    /// The longest payload in bytes.
+    pub payload: usize,
+    /// The most bytes of tags.
+    pub tags: usize,
+}
+
+impl OversizeReport {
+    /// What was noted, if anything was.
+    pub(crate) fn of(Oversize { payload, tags }: Oversize<usize>) -> Option<Self> {
+        (payload > 0).then_some(Self { payload, tags })
+    }
+
+    /// What to set, so that frames like these fit a port with this MTU and envelope.
+    pub fn remedy(&self, mtu: u32, envelope: u16) -> String {
+        let Self { payload, tags } = *self;
+        let mut options = Vec::new();
+        if payload > mtu as usize {
+            options.push(format!("mtu={payload}"));
+        }
+        if tags > usize::from(envelope) {
+            options.push(format!("envelope={tags}"));
+        }
+        let found = format!("frames had up to {payload} bytes of payload and {tags} of tags");
+        match options.as_slice() {
+            [] => format!(
+                "{found}, which fits the port but not its interface: give it an MTU of {}, or give \
+                 the port mtu={mtu},envelope={envelope}",
+                payload + tags
+            ),
+            options => format!("{found}: give the port {}", options.join(",")),
+        }
+    }
 }
 
 /// One rule.
@@ -204,6 +249,8 @@ pub struct DropReport {
     pub reason: String,
     /// Frames.
     pub count: u64,
+    /// What can be done about it, where that is known.
+    pub remedy: Option<String>,
 }
 
 pub(crate) fn drops(counters: &DropCounters) -> DropsReport {

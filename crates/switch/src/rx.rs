@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use tapswitch_datapath::HEADROOM;
+use tapswitch_datapath::vlan::PortMode;
 use tapswitch_netdev as netdev;
 use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
@@ -13,6 +14,7 @@ use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 #[derive(Debug)]
 pub(crate) struct RxQueue {
     port: PortNo,
+    mode: Option<Arc<PortMode>>,
     index: u16,
     device: RxDevice,
 }
@@ -38,14 +40,25 @@ pub(crate) enum Received {
 }
 
 impl RxQueue {
-    pub(crate) fn new(port: PortNo, index: u16, device: RxDevice) -> Self {
-        Self { port, index, device }
+    pub(crate) fn new(
+        port: PortNo,
+        mode: Option<Arc<PortMode>>,
+        index: u16,
+        device: RxDevice,
+    ) -> Self {
+        Self { port, mode, index, device }
     }
 
     /// Whose queue this is.
     #[inline]
     pub(crate) fn port(&self) -> PortNo {
         self.port
+    }
+
+    /// The mode of its port.
+    #[inline]
+    pub(crate) fn mode(&self) -> Option<&PortMode> {
+        self.mode.as_deref()
     }
 
     /// How the queue is called in reports.

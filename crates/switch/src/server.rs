@@ -89,7 +89,7 @@ enum Waiting {
 enum Input {
     Peer(ConnectionId, FromPeer),
     Report(Report),
-    Link(LinkNews),
+    Link(Box<LinkNews>),
     Query(Query),
     Synced,
     Timeout,
@@ -129,7 +129,7 @@ impl Server {
         tokio::select! {
             biased;
             () = shutdown => Input::End,
-            Some(news) = inputs.links.recv() => Input::Link(news),
+            Some(news) = inputs.links.recv() => Input::Link(Box::new(news)),
             Some((id, news)) = inputs.peers.recv() => Input::Peer(id, news),
             Some(query) = inputs.queries.recv() => Input::Query(query),
             () = self.shared.synced.notified(), if !self.barriers.waiting.is_empty() => {
@@ -155,7 +155,7 @@ impl Server {
             Input::Report(Report::Sighting(sighting)) => {
                 self.agent.handle_sighting(sighting, clock::coarse());
             }
-            Input::Link(news) => self.handle_link(news),
+            Input::Link(news) => self.handle_link(*news),
             Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
             Input::Synced => self.finish_barriers(),
             // What is due is done after each round.

@@ -171,7 +171,7 @@ fn number_namespaces(devices: &mut [Device]) -> Vec<Namespace> {
 fn new_agent(config: &Config, workers: usize) -> Agent {
     let Config { name, datapath_id, .. } = config;
     let identity = Identity { name: name.clone(), datapath_id: *datapath_id };
-    let mut agent = Agent::new(identity, workers, clock::coarse());
+    let mut agent = Agent::new(identity, config.learning, workers, clock::coarse());
     if config.controllers.is_empty() && config.fail_mode == FailMode::Standalone {
         let normal = Instruction::ApplyActions(vec![Action::output(PortNo::NORMAL)]);
         let rule = FlowMod {

@@ -229,6 +229,7 @@ impl Worker {
         let Place { meta, begin, start, len } = self.batch[at];
         let arrival = Arrival {
             in_port: self.queues[index].port(),
+            mode: self.queues[index].mode(),
             meta,
             buf: &mut self.buf[begin..begin + len],
             start,
@@ -283,8 +284,8 @@ impl Worker {
         let (snapshot, macs): (Arc<Snapshot>, Arc<MacTable>) =
             (self.shared.snapshot.load_full(), self.shared.macs.load_full());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
-        let arrival =
-            Arrival { in_port, meta: NetHeader::PLAIN, buf, start: HEADROOM, beyond_len: 0 };
+        let (mode, meta) = (None, NetHeader::PLAIN);
+        let arrival = Arrival { in_port, mode, meta, buf, start: HEADROOM, beyond_len: 0 };
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         // The agent has checked the packet and its actions; a group may have gone since.
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use tapswitch_control::{IpPrefix, IpProto, MonitorSpec, Vlan};
-use tapswitch_switch::{DatapathId, Endpoint, FailMode, PortSpec};
+use tapswitch_switch::{DatapathId, Endpoint, FailMode, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
@@ -111,9 +111,20 @@ pub(crate) struct SwitchArgs {
     /// (go on by the rules).
     #[arg(long, value_name = "MODE", default_value = "standalone")]
     pub(crate) fail_mode: FailMode,
-    /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,mtu=M]` for a tap device or
-    /// `NUMBER=netdev:IFNAME[,netns=NS][,mtu=M]` for an interface that is there; NUMBER may be
-    /// "local"; may be given several times.
+    /// What tells VLANs apart where stations are learnt: outer (the outermost tag) or stack (the
+    /// two outermost).
+    #[arg(long, value_name = "WHAT", default_value = "outer")]
+    pub(crate) learning: Learning,
+    /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,OPTIONS]` for a tap device or
+    /// `NUMBER=netdev:IFNAME[,netns=NS][,OPTIONS]` for an interface that is there; NUMBER may be
+    /// "local"; may be given several times. OPTIONS are mtu=BYTES for the payload, envelope=BYTES
+    /// for tags on top of it (8 when not given), and one of
+    /// mode=access,vlan=VID;
+    /// mode=trunk[,vlans=VIDS][,native=VID];
+    /// mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS];
+    /// mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID];
+    /// mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...],
+    /// with VIDS as in 10+20-30. See docs/vlan.md.
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Vec<PortSpec>,
     /// Number of workers; as many as the port with most queues has, and cores, when not given.

@@ -11,7 +11,9 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
-use tapswitch_switch::{Config as SwitchConfig, DatapathId, Endpoint, FailMode, PortSpec};
+use tapswitch_switch::{
+    Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec,
+};
 use toml::Spanned;
 
 use crate::cli::parse_datapath_id;
@@ -45,6 +47,8 @@ struct SwitchSection {
     listen: Texts,
     #[serde(default)]
     fail_mode: FailMode,
+    #[serde(default)]
+    learning: Learning,
     port: Texts,
     workers: Option<NonZeroUsize>,
     #[serde(default)]
@@ -109,6 +113,7 @@ impl RunConfig {
             controllers,
             listen: endpoints(switch.listen, "switch.listen")?,
             fail_mode: switch.fail_mode,
+            learning: switch.learning,
             ports: ports.specs.into_iter().map(Spanned::into_inner).collect(),
             workers: switch.workers,
             cores: switch.cores,
@@ -348,6 +353,7 @@ bridge = "lab0"
 [switch]
 datapath-id = "0x2a"
 fail-mode = "secure"
+learning = "stack"
 listen = ["tcp:127.0.0.1:6654"]
 port = ["1=tap:web0,netns=web", "2=netdev:eth1"]
 
@@ -369,6 +375,7 @@ dst-port = 80
         assert_eq!(config.switch.name, "lab0");
         assert_eq!(config.switch.datapath_id, DatapathId(0x2a));
         assert_eq!(config.switch.ports.len(), 2);
+        assert_eq!(config.switch.learning, Learning::Stack);
         assert_eq!(config.switch.controllers, default_listen(), "its own controller");
         assert_eq!(config.controller.unwrap().policies.len(), 1);
     }
@@ -381,12 +388,17 @@ dst-port = 80
         assert!(error_text.contains("`fail-mode`"), "names the keys that there are: {error_text}");
         let error_text = error(&GOOD.replace("1=tap:web0", "1=tun:web0"));
         assert!(
-            error_text.starts_with("lab.toml:8:9: switch.port: port '1=tun:web0"),
+            error_text.starts_with("lab.toml:9:9: switch.port: port '1=tun:web0"),
             "{error_text}"
         );
         assert!(error_text.contains("expected tap or netdev"), "{error_text}");
+        let error_text = error(&GOOD.replace("2=netdev:eth1", "2=netdev:eth1,mode=acess"));
+        assert!(error_text.starts_with("lab.toml:9:34: switch.port: port '2="), "{error_text}");
+        assert!(error_text.contains("mode=acess: expected access, trunk"), "{error_text}");
+        let error_text = error(&GOOD.replace("\"stack\"", "\"inner\""));
+        assert!(error_text.starts_with("lab.toml:7:12: unknown variant `inner`"), "{error_text}");
         let error_text = error(&GOOD.replace("dst-port = 80", "dst-port = \"http\""));
-        assert!(error_text.starts_with("lab.toml:15:"), "{error_text}");
+        assert!(error_text.starts_with("lab.toml:16:"), "{error_text}");
         assert!(error_text.contains("in: dst-port = \"http\""), "{error_text}");
     }
 

@@ -35,11 +35,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 /// `tapswitch switch`.
 pub(crate) fn switch(args: SwitchArgs) -> Result<(), Failure> {
     let socket = socket_path(&args.socket, &args.name);
-    let SwitchArgs { name, datapath_id, controller, listen, fail_mode, port, .. } = args;
+    let SwitchArgs { name, datapath_id, controller, listen, fail_mode, learning, port, .. } = args;
     let switch = SwitchConfig {
         controllers: controller,
         listen,
         fail_mode,
+        learning,
         ports: port,
         workers: args.workers,
         cores: args.cores,

@@ -80,8 +80,10 @@ fn ports(reports: &[PortReport]) {
         "KIND",
         "NETNS",
         "STATE",
-        "MTU ",
+        "MTU+TAGS ",
+        "VLANS",
         "QUEUES ",
+        "STEERED",
         "RX FRAMES ",
         "RX PACKETS ",
         "RX BYTES ",
@@ -98,8 +100,10 @@ fn ports(reports: &[PortReport]) {
             port.kind.clone(),
             port.netns.clone().unwrap_or_else(|| "-".to_owned()),
             port.state.clone(),
-            port.mtu.to_string(),
+            format!("{}+{}", port.mtu, port.envelope),
+            port.mode.clone().unwrap_or_else(|| "-".to_owned()),
             port.queues.to_string(),
+            steered_text(&port.steered),
             grouped(port.rx.frames),
             grouped(port.rx.packets),
             grouped(port.rx.bytes),
@@ -111,6 +115,17 @@ fn ports(reports: &[PortReport]) {
         ]);
     }
     print(&rows, "no ports");
+    for port in reports {
+        if let Some(oversize) = port.oversize {
+            println!("port {}: {}", port.port, oversize.remedy(port.mtu, port.envelope));
+        }
+    }
+}
+
+/// Frames that were led to each queue, or a dash.
+fn steered_text(frames: &[u64]) -> String {
+    let texts: Vec<_> = frames.iter().copied().map(grouped).collect();
+    if texts.is_empty() { "-".to_owned() } else { texts.join(" ") }
 }
 
 fn flows(reports: &[FlowReport]) {
@@ -206,13 +221,14 @@ fn workers(reports: &[WorkerReport]) {
 }
 
 fn drops(reports: &[DropReport]) {
-    let mut rows = table(&["PORT ", "NAME", "REASON", "FRAMES "]);
+    let mut rows = table(&["PORT ", "NAME", "REASON", "FRAMES ", "REMEDY"]);
     for drop in reports {
         rows.add_row([
             drop.port.clone(),
             drop.name.clone(),
             drop.reason.clone(),
             grouped(drop.count),
+            drop.remedy.clone().unwrap_or_default(),
         ]);
     }
     print(&rows, "nothing was dropped");

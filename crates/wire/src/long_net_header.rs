@@ -74,6 +74,17 @@ impl LongNetHeader {
         self.base.gso_type.tunnel() != 0
     }
 
+    /// As [`NetHeader::shift`], for the offsets of a tunnelled train too.
+    #[inline]
+    pub fn shift(&mut self, delta: i16) {
+        self.base.shift(delta);
+        for offset in [&mut self.outer_transport, &mut self.inner_network] {
+            if *offset != 0 {
+                *offset = offset.saturating_add_signed(delta);
+            }
+        }
+    }
+
     /// As [`NetHeader::check`], for trains inside tunnels too: their offsets must be in order.
     ///
     /// # Errors

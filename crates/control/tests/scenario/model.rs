@@ -114,6 +114,7 @@ impl Model {
         let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
         let arrival = Arrival {
             in_port: PortNo(port),
+            mode: None,
             meta: NetHeader::PLAIN,
             buf: &mut buf,
             start: HEADROOM,

@@ -57,13 +57,13 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Ports 1 to `ports`, MTU 1500.
+    /// Ports 1 to `ports`, MTU 1500, with an envelope for many tags.
     pub fn new(ports: u32) -> Self {
         let mut pipeline = Pipeline::new(1);
         for number in 1..=ports {
             let mac = MacAddr([2, 0xff, 0, 0, 0, number as u8]);
             let port = Port::new(PortNo(number), format!("p{number}"), mac, 1500, 1);
-            assert!(pipeline.set_port(port));
+            assert!(pipeline.set_port(Port { envelope: 64, ..port }));
         }
         Self {
             pipeline,
@@ -125,9 +125,16 @@ impl Switch {
     pub fn handle(&mut self, port: u32, frame: &[u8], meta: NetHeader) -> Vec<u32> {
         self.out.sent.clear();
         let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
-        let arrival =
-            Arrival { in_port: PortNo(port), meta, buf: &mut buf, start: HEADROOM, beyond_len: 0 };
         let snapshot = self.pipeline.snapshot().clone();
+        let mode = snapshot.ports.find(PortNo(port)).and_then(|port| port.mode.as_deref());
+        let arrival = Arrival {
+            in_port: PortNo(port),
+            mode,
+            meta,
+            buf: &mut buf,
+            start: HEADROOM,
+            beyond_len: 0,
+        };
         let view = View { snapshot: &snapshot, macs: self.macs.table(), now: self.now };
         self.forwarder.handle(view, arrival, &mut self.out);
         for sighting in self.out.sightings.drain(..) {
@@ -145,6 +152,7 @@ impl Switch {
         let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
         let arrival = Arrival {
             in_port,
+            mode: None,
             meta: NetHeader::PLAIN,
             buf: &mut buf,
             start: HEADROOM,
@@ -164,6 +172,13 @@ impl Switch {
 
     pub fn drops(&self, port: u32, reason: DropReason) -> u64 {
         self.port(port).counters.drops().count(reason)
+    }
+
+    /// Changes a port.
+    pub fn set_port(&mut self, port: u32, change: impl FnOnce(&mut Port)) {
+        let mut port = self.port(port);
+        change(&mut port);
+        assert!(self.pipeline.set_port(port));
     }
 
     pub fn port(&self, port: u32) -> Port {

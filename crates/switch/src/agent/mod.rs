@@ -19,6 +19,8 @@ use tapswitch_openflow::{
     QueueGetConfigReply, SwitchConfig, TableId, TableMod,
 };
 
+use crate::config::Learning;
+
 /// What the switch calls itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -102,12 +104,13 @@ pub(crate) struct Refusal {
 }
 
 impl Agent {
-    pub(crate) fn new(identity: Identity, workers: usize, now: Millis) -> Self {
+    pub(crate) fn new(identity: Identity, learning: Learning, workers: usize, now: Millis) -> Self {
+        let macs = MacLearning::new(MAC_AGE_LIMIT, MAC_COUNT_LIMIT);
         Self {
             identity,
             // The agent counts too: drops of packets that it could not pass on.
             pipeline: Pipeline::new(workers + 1),
-            macs: MacLearning::new(MAC_AGE_LIMIT, MAC_COUNT_LIMIT),
+            macs: macs.by_stack(learning == Learning::Stack),
             config: SwitchConfig::default(),
             started: now,
             next_sweep: Millis(now.0 + MAC_SWEEP.0),

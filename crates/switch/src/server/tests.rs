@@ -12,7 +12,7 @@ use crate::agent::Identity;
 /// A server without workers and connections.
 fn server(devices: Vec<Device>) -> Server {
     let identity = Identity { datapath_id: DatapathId(1), name: "br0".into() };
-    let mut agent = Agent::new(identity, 0, clock::coarse());
+    let mut agent = Agent::new(identity, crate::Learning::Outer, 0, clock::coarse());
     for device in &devices {
         agent.handle_port(device.port(1));
     }

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 use tapswitch_netlink::QdiscSpec;
 use tapswitch_tap::{DeviceName, Kind, MacAddr, Offloads};
@@ -67,6 +69,10 @@ pub(crate) struct DeviceDoctorArgs {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
+    /// Management socket of the switch that is asked what it dropped; all in /run/tapswitch when
+    /// not given.
+    #[arg(long, value_name = "PATH", env = "TAPSWITCH_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
     /// Print JSON for scripts instead of lines.
     #[arg(long)]
     pub(crate) json: bool,

@@ -57,6 +57,13 @@ fn find(part: Part) -> Result<PathBuf, AskError> {
     }
 }
 
+/// The sockets of all running processes that have a switch.
+pub(crate) fn running_switches() -> Vec<PathBuf> {
+    let mut sockets = sockets();
+    sockets.retain(|path| parts(path).contains(&Part::Switch));
+    sockets
+}
+
 fn sockets() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tapswitch_control::TapPolicy;
 
-pub(crate) use client::{AskError, ask};
+pub(crate) use client::{AskError, ask, running_switches};
 pub(crate) use server::{Management, Services};
 
 /// What is asked.

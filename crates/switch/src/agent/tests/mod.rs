@@ -9,7 +9,7 @@ mod timeouts;
 
 use tapswitch_datapath::{
     Arrival, DropReason, Egress, Forwarder, Frame, HEADROOM, Millis, PacketInOrigin, Port,
-    Sighting, Station, View, WorkerIndex,
+    Sighting, Station, View, VlanKey, WorkerIndex,
 };
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
@@ -27,7 +27,7 @@ const START: Millis = Millis(1_000_000);
 /// An agent with one worker and the ports 1, 2 and 3.
 fn agent() -> Agent {
     let identity = Identity { datapath_id: DatapathId(0x42), name: "br0".into() };
-    let mut agent = Agent::new(identity, 1, START);
+    let mut agent = Agent::new(identity, crate::Learning::Outer, 1, START);
     for number in 1..=3 {
         agent.handle_port(port(number));
     }
@@ -150,7 +150,8 @@ fn forward(agent: &Agent, in_port: u32, now: Millis) {
     frame[HEADROOM..HEADROOM + 14]
         .copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
     let (in_port, meta) = (PortNo(in_port), NetHeader::PLAIN);
-    let arrival = Arrival { in_port, meta, buf: &mut frame, start: HEADROOM, beyond_len: 0 };
+    let arrival =
+        Arrival { in_port, mode: None, meta, buf: &mut frame, start: HEADROOM, beyond_len: 0 };
     let view = View { snapshot: agent.pipeline().snapshot(), macs: agent.macs().table(), now };
     let mut forwarder = Forwarder::new(WorkerIndex(0));
     forwarder.handle(view, arrival, &mut Void);
@@ -158,7 +159,7 @@ fn forward(agent: &Agent, in_port: u32, now: Millis) {
 }
 
 fn station(last: u8) -> Station {
-    Station { vid: 0, mac: MacAddr([2, 0, 0, 0, 0, last]) }
+    Station { vlan: VlanKey::UNTAGGED, mac: MacAddr([2, 0, 0, 0, 0, last]) }
 }
 
 /// Ports that take everything, and a controller that takes nothing.

@@ -2,12 +2,13 @@
 //!
 //! Each rule is a function from what was found out about a device ([`Inspected`]) and its machine
 //! ([`Machine`]) to findings; nothing is asked or changed meanwhile. What was not to be seen gives
-//! no finding.
+//! no finding. Running switches are asked what they dropped because of their settings.
 
 mod finding;
 mod flow;
 mod health;
 mod offload;
+mod switches;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +30,8 @@ pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
         }
         None => all(args.place.netns.as_deref())?,
     };
-    let findings = examine(&devices, &Machine::here());
+    let mut findings = examine(&devices, &Machine::here());
+    findings.extend(switches::findings(args));
     if args.json {
         print_json(&findings);
     } else {

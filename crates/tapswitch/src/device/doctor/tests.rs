@@ -5,6 +5,7 @@ use tapswitch_tap::Flags;
 use tapswitch_tap::inspect::{Holder, Inspected, QueueState};
 
 use super::finding::{Finding, Severity};
+use super::switches::oversize;
 use super::{examine, summary};
 use crate::device::machine::Machine;
 
@@ -333,6 +334,36 @@ fn healthy() -> Inspected {
     (holder.queue, holder.file) = (Some(queue), Some(1));
     device.holders = vec![holder];
     device
+}
+
+#[test]
+fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
+    use tapswitch_switch::report::{OversizeReport, PortReport, TrafficReport};
+    let port = |payload, tags, count: u64| PortReport {
+        port: "2".to_owned(),
+        name: "tap0".to_owned(),
+        kind: "tap".to_owned(),
+        netns: None,
+        mac: String::new(),
+        state: "up".to_owned(),
+        mtu: 1500,
+        envelope: 8,
+        mode: None,
+        oversize: Some(OversizeReport { payload, tags }),
+        steered: Vec::new(),
+        queues: 1,
+        offloads: String::new(),
+        rx: TrafficReport::default(),
+        tx: TrafficReport::default(),
+        drops: [("oversize".to_owned(), count)].into(),
+    };
+    let text = |payload, tags| oversize("br0", &port(payload, tags, 17)).unwrap().text;
+    assert!(text(1500, 12).contains("dropped 17 frames"), "{}", text(1500, 12));
+    assert!(text(1500, 12).ends_with("give the port envelope=12"), "{}", text(1500, 12));
+    assert!(text(9000, 8).ends_with("give the port mtu=9000"), "{}", text(9000, 8));
+    assert!(text(9000, 12).ends_with("give the port mtu=9000,envelope=12"));
+    assert!(text(1500, 8).contains("give it an MTU of 1508"), "{}", text(1500, 8));
+    assert_eq!(oversize("br0", &port(1500, 8, 0)), None);
 }
 
 /// A kernel that has all, and one core, which wants one queue.

@@ -1,0 +1,146 @@
+//! Edits of the two outermost tags: on a frame that is not parsed yet, and on one that is.
+
+use tapswitch_wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
+use tapswitch_wire::{EtherType, NetHeader, Tag, read_u16, write_u16};
+
+use super::PortMode;
+use crate::{DropReason, Frame};
+
+/// What is done to the tags of a frame, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// The outermost tag is taken away.
+    pub pop: bool,
+    /// The tag that is then the outermost becomes this one.
+    pub set: Option<Tag>,
+    /// This one is put in front.
+    pub push: Option<Tag>,
+}
+
+impl Edit {
+    /// Nothing is done.
+    pub const NONE: Self = Self { pop: false, set: None, push: None };
+
+    /// Puts `tag` in front.
+    pub const fn push(tag: Tag) -> Self {
+        Self { push: Some(tag), ..Self::NONE }
+    }
+
+    /// Makes the outermost tag `tag`.
+    pub const fn set(tag: Tag) -> Self {
+        Self { set: Some(tag), ..Self::NONE }
+    }
+
+    /// Takes the outermost tag away.
+    pub const fn pop() -> Self {
+        Self { pop: true, ..Self::NONE }
+    }
+
+    /// What undoes an edit that only pops and sets, of a frame with these tags before.
+    #[must_use]
+    pub fn undo(self, outer: Option<Tag>, inner: Option<Tag>) -> Self {
+        let changed = if self.pop { inner } else { outer };
+        Self { pop: false, set: self.set.and(changed), push: if self.pop { outer } else { None } }
+    }
+
+    /// Carries it out on a parsed frame. Returns `false` when a tag to pop is not there, or the
+    /// headroom is used up.
+    #[must_use]
+    pub(crate) fn apply(self, frame: &mut Frame<'_>) -> bool {
+        if self.pop && !frame.pop_tag() {
+            return false;
+        }
+        if let Some(tag) = self.set {
+            write_tag(frame.head_mut(), tag);
+        }
+        self.push.is_none_or(|tag| frame.push_tag(tag))
+    }
+}
+
+/// Makes the inner form of the frame in `buf[start..]`, which is `len` bytes long and not parsed
+/// yet. Returns where it starts now, and its metadata.
+///
+/// # Errors
+/// Why the frame ends here.
+#[inline(never)]
+pub(crate) fn admit(
+    mode: &PortMode,
+    buf: &mut [u8],
+    start: usize,
+    len: usize,
+    mut meta: NetHeader,
+) -> Result<(usize, NetHeader), DropReason> {
+    let outer = outer_tag(&buf[start..])?;
+    // What lies inside the tags that change must not seem to be right behind them.
+    meta.check(len).map_err(|_| DropReason::BadMetadata)?;
+    let edit = mode.admit(outer).ok_or(DropReason::VlanFiltered)?;
+    if let Some(tag) = edit.set {
+        write_tag(&mut buf[start..], tag);
+    }
+    let Some(tag) = edit.push else { return Ok((start, meta)) };
+    let begin = start.checked_sub(TAG_LEN).ok_or(DropReason::TooDeep)?;
+    buf.copy_within(start..start + ADDRESSES_LEN, begin);
+    write_tag(&mut buf[begin..], tag);
+    meta.shift(TAG_SHIFT);
+    Ok((begin, meta))
+}
+
+/// The outermost tag of a frame that is not parsed.
+fn outer_tag(frame: &[u8]) -> Result<Option<Tag>, DropReason> {
+    if frame.len() < HEADER_LEN {
+        return Err(DropReason::Truncated);
+    }
+    let tpid = EtherType(read_u16(frame, ADDRESSES_LEN));
+    if !tpid.is_tag() {
+        return Ok(None);
+    }
+    if frame.len() < HEADER_LEN + TAG_LEN {
+        return Err(DropReason::Truncated);
+    }
+    Ok(Some(Tag::new(tpid, read_u16(frame, ADDRESSES_LEN + 2))))
+}
+
+fn write_tag(frame: &mut [u8], tag: Tag) {
+    write_u16(frame, ADDRESSES_LEN, tag.tpid().0);
+    write_u16(frame, ADDRESSES_LEN + 2, tag.tci());
+}
+
+/// [`TAG_LEN`] as a distance.
+const TAG_SHIFT: i16 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::super::Vid;
+    use super::*;
+
+    fn access() -> PortMode {
+        PortMode::Access(Vid::MIN)
+    }
+
+    #[test]
+    fn short_frames_are_truncated_not_read_beyond() {
+        for len in 0..18 {
+            let mut frame = vec![0; 18];
+            frame[12] = 0x81;
+            frame.truncate(len);
+            let refused = admit(&access(), &mut frame, 0, len, NetHeader::PLAIN);
+            assert_eq!(refused, Err(DropReason::Truncated), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn without_headroom_nothing_is_pushed() {
+        let mut frame = vec![0; 60];
+        let refused = admit(&access(), &mut frame, 3, 57, NetHeader::PLAIN);
+        assert_eq!(refused, Err(DropReason::TooDeep));
+        assert_eq!(admit(&access(), &mut frame, 4, 56, NetHeader::PLAIN).unwrap().0, 0);
+    }
+
+    #[test]
+    fn a_checksum_inside_the_header_does_not_become_true_by_a_tag() {
+        let mut frame = vec![0; 64];
+        let meta = NetHeader { flags: 1, csum_start: 12, csum_offset: 6, ..NetHeader::PLAIN };
+        let refused = admit(&access(), &mut frame, 4, 60, meta);
+        assert_eq!(refused, Err(DropReason::BadMetadata));
+    }
+}

@@ -1,0 +1,364 @@
+//! Port modes, the envelope and learning per VLAN, as a whole switch shows them.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests may stop at the first surprise"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Switch, apply, goto, mac, out, tcp, write};
+use tapswitch_datapath::vlan::{
+    MapEntry, PortMode, Provider, Selective, ServiceMap, Translations, Trunk, Tunnel, Vid, VidSet,
+};
+use tapswitch_datapath::{DropReason, MacLearning, Millis, Oversize};
+use tapswitch_openflow::{Action, Bucket, GroupType, Oxm, PortConfig, PortNo};
+use tapswitch_wire::{EtherType, GsoType, NetHeader, NetHeaderFlags};
+
+const C10: u32 = 0x8100_000a;
+const C20: u32 = 0x8100_0014;
+const S100: u32 = 0x88a8_0064;
+
+fn vid(number: u16) -> Vid {
+    Vid::new(number).unwrap()
+}
+
+fn set(numbers: &[u16]) -> VidSet {
+    let mut set = VidSet::none();
+    numbers.iter().for_each(|&number| set.insert_range(vid(number), vid(number)));
+    set
+}
+
+fn access(number: u16) -> PortMode {
+    PortMode::Access(vid(number))
+}
+
+fn trunk(numbers: &[u16]) -> PortMode {
+    PortMode::Trunk(Trunk { vlans: set(numbers), native: None })
+}
+
+fn tunnel(service: u16) -> PortMode {
+    PortMode::Tunnel(Tunnel { service: vid(service), customers: None })
+}
+
+fn provider(numbers: &[u16]) -> PortMode {
+    let tpid = EtherType::SERVICE_VLAN;
+    let provider = Provider::new(Some(set(numbers)), tpid, Translations::default());
+    PortMode::Provider(provider.unwrap())
+}
+
+/// A switch with NORMAL for everything, and these modes of ports 1, 2, ...
+fn normal(modes: &[Option<PortMode>]) -> Switch {
+    let mut switch = with_modes(modes);
+    switch.flow(0, 0, &[], &[apply(&[Action::output(PortNo::NORMAL)])]);
+    switch
+}
+
+fn with_modes(modes: &[Option<PortMode>]) -> Switch {
+    let mut switch = Switch::new(modes.len() as u32);
+    for (mode, number) in modes.iter().zip(1..) {
+        switch.set_port(number, |port| port.mode = mode.clone().map(Arc::new));
+    }
+    switch
+}
+
+fn tagged(tags: &[u32]) -> Vec<u8> {
+    let mut packet = tcp();
+    packet.tags = tags.to_vec();
+    packet.bytes()
+}
+
+/// The same from station 2 to station 1.
+fn answer(tags: &[u32]) -> Vec<u8> {
+    let mut packet = tcp();
+    (packet.src, packet.dst, packet.tags) = (2, 1, tags.to_vec());
+    packet.bytes()
+}
+
+#[test]
+fn normal_keeps_vlans_apart_and_each_port_sees_its_own_form() {
+    let mut switch = normal(&[
+        Some(access(10)),
+        Some(access(10)),
+        Some(access(20)),
+        Some(trunk(&[10, 20])),
+        None,
+    ]);
+    assert_eq!(switch.receive(1, &tagged(&[])), [2, 4, 5], "the flood leaves VLAN 20 out");
+    assert_eq!(switch.sent(2), tagged(&[]));
+    assert_eq!(switch.sent(4), tagged(&[C10]));
+    assert_eq!(switch.sent(5), tagged(&[C10]), "no mode: the inner form");
+    assert_eq!(switch.drops(3, DropReason::VlanNotMember), 0, "a membership is no drop");
+    assert_eq!(switch.receive(4, &answer(&[C10])), [1], "learnt");
+    assert_eq!(switch.sent(1), answer(&[]));
+    assert_eq!(switch.receive(4, &answer(&[C20])), [3, 5], "in VLAN 20 nobody was seen");
+}
+
+#[test]
+fn frames_that_a_mode_does_not_take_are_a_named_drop() {
+    let mut switch = normal(&[Some(access(10)), Some(trunk(&[10])), None]);
+    assert!(switch.receive(1, &tagged(&[C20])).is_empty());
+    assert!(switch.receive(2, &tagged(&[])).is_empty());
+    for port in [1, 2] {
+        assert_eq!(switch.drops(port, DropReason::VlanFiltered), 1);
+        assert_eq!(switch.port(port).counters.rx().frames, 1);
+    }
+    assert_eq!(switch.macs.table().count(), 0, "nobody is learnt from them");
+    assert!(switch.receive(1, &tagged(&[])[..13]).is_empty());
+    assert_eq!(switch.drops(1, DropReason::Truncated), 1);
+}
+
+#[test]
+fn a_priority_is_kept_on_the_way_into_a_vlan() {
+    let mut switch = normal(&[Some(access(10)), None]);
+    switch.receive(1, &tagged(&[0x8100_a000]));
+    assert_eq!(switch.sent(2), tagged(&[0x8100_a00a]));
+}
+
+#[test]
+fn an_explicit_output_to_a_stranger_is_a_named_drop() {
+    let mut switch = with_modes(&[Some(access(10)), Some(access(20)), Some(access(10))]);
+    switch.flow(0, 1, &[], &[apply(&[out(2), out(3)])]);
+    assert_eq!(switch.receive(1, &tagged(&[])), [3]);
+    assert_eq!(switch.drops(2, DropReason::VlanNotMember), 1);
+    assert_eq!(switch.port(2).counters.tx().frames, 0);
+}
+
+#[test]
+fn unicast_to_a_port_that_left_the_vlan_is_a_named_drop() {
+    let mut switch = normal(&[Some(access(10)), Some(access(10))]);
+    switch.receive(2, &answer(&[]));
+    assert_eq!(switch.receive(1, &tagged(&[])), [2]);
+    switch.set_port(2, |port| port.mode = Some(Arc::new(access(20))));
+    assert!(switch.receive(1, &tagged(&[])).is_empty());
+    assert_eq!(switch.drops(2, DropReason::VlanNotMember), 1);
+}
+
+#[test]
+fn a_tunnel_carries_what_the_customer_sends() {
+    let mut switch = normal(&[Some(tunnel(100)), Some(tunnel(100)), Some(provider(&[100])), None]);
+    for (tags, service) in [
+        (&[][..], S100),
+        (&[C10], S100),
+        (&[0x8100_b00a], 0x88a8_b064),
+        (&[S100, C10], S100),
+        (&[0x9100_0001, 0x88a8_0002, 0x8100_0003, 0x8100_0004], S100),
+    ] {
+        assert_eq!(switch.receive(1, &tagged(tags)), [2, 3, 4], "{tags:x?}");
+        let wrapped = tagged(&[&[service], tags].concat());
+        assert_eq!(switch.sent(2), tagged(tags), "{tags:x?}");
+        assert_eq!((switch.sent(3), switch.sent(4)), (&wrapped[..], &wrapped[..]), "{tags:x?}");
+    }
+}
+
+#[test]
+fn a_selective_port_translates_and_later_outputs_see_the_inner_form() {
+    let entry = MapEntry { first: vid(10), last: vid(10), service: vid(100), inner: Some(vid(20)) };
+    let map = ServiceMap::new(vec![entry]).unwrap();
+    let selective = PortMode::Selective(Selective { map, untagged: None });
+    let mut switch = with_modes(&[Some(selective.clone()), Some(selective), None]);
+    switch.flow(0, 1, &[], &[apply(&[out(3), out(2), out(3)])]);
+    assert_eq!(switch.receive(1, &tagged(&[0x8100_700a])), [3, 2, 3]);
+    let inner = tagged(&[0x88a8_7064, 0x8100_7014]);
+    assert_eq!(switch.out.sent[0].1, inner);
+    assert_eq!(switch.out.sent[1].1, tagged(&[0x8100_700a]), "as it came in");
+    assert_eq!(switch.out.sent[2].1, inner, "the edit was undone");
+    assert_eq!(switch.out.sent[0].2, switch.out.sent[2].2, "so was its metadata");
+}
+
+#[test]
+fn rules_match_the_inner_form_and_groups_copy_it() {
+    let mut switch = with_modes(&[Some(tunnel(100)), Some(tunnel(100)), None, Some(access(10))]);
+    let buckets = [2, 3, 4].map(|port| Bucket::new(vec![out(port)])).to_vec();
+    switch.group(7, GroupType::All, buckets);
+    let group = Action::Group(tapswitch_openflow::GroupId(7));
+    switch.flow(0, 1, &[Oxm::VlanVid((0x1000 | 100).into())], &[apply(&[group])]);
+    assert_eq!(switch.receive(1, &tagged(&[C10])), [2, 3]);
+    assert_eq!(switch.sent(2), tagged(&[C10]));
+    assert_eq!(switch.sent(3), tagged(&[S100, C10]), "a monitor without a mode sees all tags");
+    assert_eq!(switch.drops(4, DropReason::VlanNotMember), 1, "one that is no member gets nothing");
+    let groups = switch.pipeline.snapshot().groups.clone();
+    let bucket = &groups.find(tapswitch_openflow::GroupId(7)).unwrap().buckets[2];
+    assert_eq!(bucket.drops.count(DropReason::VlanNotMember), 1, "and the ledger says so");
+}
+
+#[test]
+fn flood_and_all_go_to_members_and_leave_local_out() {
+    for port in [PortNo::FLOOD, PortNo::ALL] {
+        let mut switch =
+            with_modes(&[None, Some(access(10)), Some(access(20)), Some(trunk(&[10]))]);
+        switch.flow(0, 1, &[], &[apply(&[Action::output(port)])]);
+        assert_eq!(switch.receive(1, &tagged(&[C10])), [2, 4]);
+        assert_eq!(switch.receive(1, &tagged(&[])), [0_u32; 0]);
+        assert_eq!(switch.drops(2, DropReason::VlanNotMember), 0);
+    }
+}
+
+#[test]
+fn a_closed_port_is_closed_whatever_its_mode() {
+    let mut switch = with_modes(&[None, Some(access(10))]);
+    switch.set_port(2, |port| port.config = PortConfig::NO_FWD);
+    switch.flow(0, 1, &[], &[apply(&[out(2)])]);
+    switch.receive(1, &tagged(&[C10]));
+    assert_eq!(switch.drops(2, DropReason::PortNoForward), 1);
+}
+
+#[test]
+fn packets_of_the_controller_are_in_the_inner_form() {
+    let mut switch = with_modes(&[Some(access(10)), Some(tunnel(100))]);
+    assert_eq!(switch.packet_out(PortNo::CONTROLLER, &tagged(&[C10]), &[out(1)]), [1]);
+    assert_eq!(switch.sent(1), tagged(&[]));
+    assert_eq!(switch.packet_out(PortNo(1), &tagged(&[S100, C10]), &[out(2)]), [2]);
+    assert_eq!(switch.sent(2), tagged(&[C10]));
+    assert!(switch.packet_out(PortNo::CONTROLLER, &tagged(&[]), &[out(1)]).is_empty());
+    assert_eq!(switch.drops(1, DropReason::VlanNotMember), 1);
+    let ask = Action::Output { port: PortNo::CONTROLLER, max_len: 128 };
+    switch.flow(0, 1, &[], &[apply(&[ask])]);
+    switch.receive(1, &tagged(&[]));
+    assert_eq!(switch.out.packet_ins[0].1, tagged(&[C10]));
+}
+
+#[test]
+fn trains_change_their_tags_with_their_offsets() {
+    let mut switch = normal(&[Some(tunnel(100)), Some(provider(&[100])), Some(tunnel(100))]);
+    let mut train = tcp();
+    (train.payload, train.tags) = (9000, vec![C10]);
+    let meta = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        gso_type: GsoType::TCPV4,
+        hdr_len: 58,
+        gso_size: 1448,
+        csum_start: 38,
+        csum_offset: 16,
+    };
+    assert_eq!(switch.receive_with(1, &train.bytes(), meta), [2, 3]);
+    let (_, bytes, sent) = &switch.out.sent[0];
+    assert_eq!(bytes.len(), train.bytes().len() + 4);
+    assert_eq!((sent.csum_start, sent.hdr_len, sent.gso_size), (42, 62, 1448));
+    let (_, bytes, sent) = &switch.out.sent[1];
+    assert_eq!((bytes, *sent), (&train.bytes(), meta));
+    assert_eq!(switch.port(2).counters.tx().packets, 7);
+}
+
+#[test]
+fn tags_have_an_envelope_of_their_own() {
+    let mut switch = Switch::new(2);
+    switch.set_port(2, |port| port.envelope = 8);
+    switch.flow(0, 1, &[], &[apply(&[out(2)])]);
+    let mut packet = tcp();
+    packet.payload = 1460;
+    for tags in [&[][..], &[C10], &[S100, C10]] {
+        packet.tags = tags.to_vec();
+        assert_eq!(switch.receive(1, &packet.bytes()), [2], "1500 bytes and {} tags", tags.len());
+    }
+    packet.payload = 1461;
+    assert!(switch.receive(1, &packet.bytes()).is_empty(), "a byte more");
+    assert!(switch.receive(1, &tagged(&[S100, C10, C10])).is_empty(), "short, but too many tags");
+    assert_eq!(switch.drops(2, DropReason::Oversize), 2);
+    assert_eq!(switch.port(2).counters.oversize(), Oversize { payload: 1501, tags: 12 });
+}
+
+#[test]
+fn the_envelope_is_judged_by_what_is_outside() {
+    let mut switch = with_modes(&[None, Some(tunnel(100)), Some(provider(&[100]))]);
+    for port in [2, 3] {
+        switch.set_port(port, |port| port.envelope = 8);
+    }
+    switch.flow(0, 1, &[], &[apply(&[out(2), out(3)])]);
+    assert_eq!(switch.receive(1, &tagged(&[S100, C10, C20])), [2], "three inside are two outside");
+    assert_eq!(switch.drops(3, DropReason::Oversize), 1);
+    switch.flow(0, 1, &[], &[apply(&[out(3), out(2)])]);
+    assert_eq!(switch.receive(1, &tagged(&[S100, C10, C20])), [2], "in any order");
+}
+
+#[test]
+fn trains_are_judged_by_their_packets_and_tags() {
+    let mut switch = Switch::new(2);
+    switch.set_port(2, |port| port.envelope = 8);
+    switch.flow(0, 1, &[], &[apply(&[out(2)])]);
+    let train = |gso_size, tags: &[u32]| {
+        let mut packet = tcp();
+        (packet.payload, packet.tags) = (20_000, tags.to_vec());
+        let meta = NetHeader { gso_type: GsoType::TCPV4, gso_size, ..NetHeader::PLAIN };
+        (packet.bytes(), meta)
+    };
+    for (gso_size, tags, fits) in [
+        (1460, &[S100, C10][..], true),
+        (1461, &[S100, C10], false),
+        (1000, &[S100, C10, C10], false),
+    ] {
+        let (bytes, meta) = train(gso_size, tags);
+        assert_eq!(!switch.receive_with(1, &bytes, meta).is_empty(), fits, "{gso_size} {tags:x?}");
+    }
+}
+
+#[test]
+fn learning_by_the_stack_keeps_customers_apart() {
+    let (c10, c20) = ([S100, C10], [S100, C20]);
+    for by_stack in [false, true] {
+        let mut switch = normal(&[None, None, None]);
+        switch.macs = MacLearning::new(Millis(300_000), 1024).by_stack(by_stack);
+        switch.receive(1, &tagged(&c10));
+        switch.receive(2, &tagged(&c20));
+        let to_first = switch.receive(3, &answer(&c10));
+        assert_eq!(to_first, if by_stack { [1] } else { [2] }, "the last one seen wins by S-VLAN");
+    }
+}
+
+#[test]
+fn a_c_vlan_and_an_s_vlan_of_one_number_are_two() {
+    let mut switch = normal(&[None, None, None]);
+    switch.receive(1, &tagged(&[0x8100_0064]));
+    assert_eq!(switch.receive(3, &answer(&[S100])), [1, 2], "unknown there");
+    assert_eq!(switch.receive(3, &answer(&[0x8100_0064])), [1]);
+}
+
+#[test]
+fn every_tag_of_a_deep_stack_can_be_reached() {
+    let stack = [0x88a8_0001, 0x9100_0002, 0x8100_0003, 0x8100_0004, 0x88a8_0005, 0x8100_0006];
+    let mut switch = Switch::new(2);
+    let is = |number: u16| Oxm::VlanVid((0x1000 | number).into());
+    for depth in 0..6u8 {
+        let after = apply(&[Action::PopVlan]);
+        switch.flow(depth, 1, &[is(u16::from(depth) + 1)], &[after, goto(depth + 1)]);
+    }
+    switch.flow(6, 1, &[Oxm::VlanVid(0.into())], &[apply(&[out(2)])]);
+    for _ in 0..3 {
+        assert_eq!(switch.receive(1, &tagged(&stack)), [2]);
+        assert_eq!(switch.sent(2), tagged(&[]));
+    }
+    let mut other = stack;
+    other[5] = 0x8100_0007;
+    assert!(switch.receive(1, &tagged(&other)).is_empty(), "the innermost one matters");
+    assert_eq!(switch.drops(1, DropReason::TableMiss), 1);
+}
+
+#[test]
+fn stacks_are_built_tag_by_tag_with_both_tpids() {
+    let mut switch = Switch::new(2);
+    let vid = |number: u16| Action::SetField(Oxm::VlanVid((0x1000 | number).into()));
+    let push = Action::PushVlan;
+    let actions = [
+        push(EtherType::VLAN),
+        vid(10),
+        Action::SetField(Oxm::VlanPcp(5)),
+        push(EtherType::SERVICE_VLAN),
+        vid(100),
+        push(EtherType::SERVICE_VLAN),
+        vid(200),
+        Action::SetField(Oxm::VlanPcp(1)),
+        out(2),
+    ];
+    switch.flow(0, 1, &[], &[apply(&actions)]);
+    switch.receive(1, &tagged(&[]));
+    assert_eq!(switch.sent(2), tagged(&[0x88a8_20c8, 0x88a8_a064, 0x8100_a00a]));
+    let swap = [Action::PopVlan, vid(7), out(2)];
+    let is_tagged = Oxm::VlanVid(tapswitch_openflow::Masked { value: 0x1000, mask: Some(0x1000) });
+    switch.flow(0, 2, &[is_tagged], &[write(&swap)]);
+    switch.receive(1, &tagged(&[S100, C10, C20]));
+    assert_eq!(switch.sent(2)[..6], mac(2).0);
+    assert_eq!(switch.sent(2), tagged(&[0x8100_0007, C20]), "the tag inside is set after the pop");
+}

@@ -1,0 +1,173 @@
+//! Where the headers of a packet lie, and whether two packets are of one flow.
+
+use tapswitch_wire::{
+    EtherType, GsoType, Parsed, ethernet, ip_proto, ipv4, ipv6, parse, read_u16, read_u32, tcp, udp,
+};
+
+/// What a frame is to the coalescer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A packet of a flow.
+    Flow(Headers),
+    /// TCP or UDP, but of a flow that cannot be told or with headers that cannot be repeated: it
+    /// may belong to any train.
+    Unclear,
+    /// Something else.
+    Foreign,
+}
+
+/// IPv4 without options or IPv6, then TCP or UDP. Offsets are from the frame's first byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Headers {
+    pub(super) is_v4: bool,
+    pub(super) is_tcp: bool,
+    /// Start of the IP header.
+    pub(super) network: u16,
+    /// Start of the TCP or UDP header.
+    pub(super) transport: u16,
+    /// Start of the payload.
+    pub(super) end: u16,
+}
+
+impl Headers {
+    /// Parses the headers of `frame`.
+    #[inline]
+    pub(super) fn find(frame: &[u8]) -> Found {
+        let Ok(Parsed { key, layout }) = parse(frame) else {
+            return Found::Foreign;
+        };
+        if !matches!(key.ip_proto, ip_proto::TCP | ip_proto::UDP) {
+            return Found::Foreign;
+        }
+        let is_framed =
+            usize::from(layout.network) == ethernet::HEADER_LEN + 4 * usize::from(layout.tags);
+        let (Some(transport), true) = (layout.transport, is_framed) else {
+            return Found::Unclear;
+        };
+        let headers = Self {
+            is_v4: key.eth_type() == EtherType::IPV4,
+            is_tcp: key.ip_proto == ip_proto::TCP,
+            network: layout.network,
+            transport,
+            end: layout.end,
+        };
+        match usize::from(headers.end) <= LEN_MAX && headers.can_repeat(frame) {
+            true => Found::Flow(headers),
+            false => Found::Unclear,
+        }
+    }
+
+    /// True when nothing between Ethernet and TCP or UDP belongs to one packet only.
+    #[inline]
+    fn can_repeat(&self, frame: &[u8]) -> bool {
+        let packet = &frame[usize::from(self.network)..usize::from(self.transport)];
+        if self.is_v4 {
+            packet.len() == ipv4::MIN_HEADER_LEN && !is_fragment(packet)
+        } else {
+            packet.len() == ipv6::HEADER_LEN || can_repeat_extensions(packet)
+        }
+    }
+
+    /// One of four: IPv6 or IPv4, UDP or TCP.
+    #[inline]
+    pub(super) fn kind(&self) -> usize {
+        usize::from(self.is_v4) << 1 | usize::from(self.is_tcp)
+    }
+
+    /// The kind of train that these packets make.
+    #[inline]
+    pub(super) fn gso_type(&self) -> GsoType {
+        match (self.is_tcp, self.is_v4) {
+            (true, true) => GsoType::TCPV4,
+            (true, false) => GsoType::TCPV6,
+            (false, _) => GsoType::UDP_L4,
+        }
+    }
+
+    /// Where the checksum lies in the TCP or UDP header.
+    #[inline]
+    pub(super) fn checksum_offset(&self) -> usize {
+        if self.is_tcp { tcp::field::CHECKSUM } else { udp::field::CHECKSUM }
+    }
+
+    /// A hash of the flow: what differs between most flows. `frame` may have other headers, but is
+    /// long enough for these.
+    #[inline]
+    pub(super) fn hash(&self, frame: &[u8]) -> u32 {
+        let (network, transport) = (usize::from(self.network), usize::from(self.transport));
+        let ends = if self.is_v4 { [12, 16] } else { [20, 36] };
+        let addresses = ends.map(|at| read_u32(frame, network + at));
+        let words = addresses[0] ^ addresses[1].rotate_left(16) ^ read_u32(frame, network - 4);
+        let word = u64::from(words) << 32 | u64::from(read_u32(frame, transport));
+        let hash = (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+        hash >> 16
+    }
+
+    /// True when `other` is a packet of the same flow as `first`, which has these headers; its TCP
+    /// header may still be of another length.
+    #[inline]
+    pub(super) fn is_same_flow(&self, first: &[u8], other: &[u8]) -> bool {
+        let (network, transport) = (usize::from(self.network), usize::from(self.transport));
+        let min_len = if self.is_tcp { tcp::MIN_HEADER_LEN } else { udp::HEADER_LEN };
+        if other.len() < transport + min_len
+            || read_u32(first, transport) != read_u32(other, transport)
+        {
+            return false;
+        }
+        let between = network..transport;
+        first[..network] == other[..network]
+            && match self.is_v4 {
+                true => is_same_v4(&first[between.clone()], &other[between]),
+                false => is_same_v6(&first[between.clone()], &other[between]),
+            }
+    }
+}
+
+/// Compares what tells IPv4 flows apart. Anything but a plain header is another flow.
+#[inline]
+fn is_same_v4(first: &[u8], other: &[u8]) -> bool {
+    let (Some(first), Some(other)) = (first.first_chunk::<20>(), other.first_chunk::<20>()) else {
+        return false;
+    };
+    first[ipv4::field::VERSION_IHL] == other[ipv4::field::VERSION_IHL]
+        && first[ipv4::field::PROTOCOL] == other[ipv4::field::PROTOCOL]
+        && first[ipv4::field::SRC.start..] == other[ipv4::field::SRC.start..]
+        && !is_fragment(other)
+}
+
+/// Compares what tells IPv6 flows apart: all but traffic class, length and hop limit.
+#[inline]
+fn is_same_v6(first: &[u8], other: &[u8]) -> bool {
+    const VERSION_AND_LABEL: u32 = 0xf00f_ffff;
+    (read_u32(first, 0) ^ read_u32(other, 0)) & VERSION_AND_LABEL == 0
+        && first[ipv6::field::NEXT_HEADER] == other[ipv6::field::NEXT_HEADER]
+        && first[ipv6::field::SRC.start..] == other[ipv6::field::SRC.start..]
+}
+
+#[inline]
+fn is_fragment(ipv4_header: &[u8]) -> bool {
+    let fragment = read_u16(ipv4_header, ipv4::field::FRAGMENT);
+    fragment & (ipv4::MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0
+}
+
+/// The extension headers that Linux coalesces behind, and cuts behind (`ipv6_gso_pull_exthdrs`).
+/// A jumbo option says a length of its own.
+#[cold]
+fn can_repeat_extensions(headers: &[u8]) -> bool {
+    let mut protocol = headers[ipv6::field::NEXT_HEADER];
+    let mut at = ipv6::HEADER_LEN;
+    while let Some(&[next, units, option, ..]) = headers.get(at..) {
+        match protocol {
+            ipv6::HOP_BY_HOP if option == ipv6::OPTION_JUMBO => return false,
+            ipv6::HOP_BY_HOP | ipv6::ROUTING | ipv6::DESTINATION_OPTIONS => {}
+            _ => return false,
+        }
+        protocol = next;
+        at += (usize::from(units) + 1) * 8;
+    }
+    true
+}
+
+/// Longest headers of a train in bytes: 30 tags before TCP over IPv6 with all its options, for
+/// example.
+pub(super) const LEN_MAX: usize = 256;

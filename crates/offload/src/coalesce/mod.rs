@@ -1,0 +1,273 @@
+//! Coalescing a batch of received packets into trains (GRO), the reverse of [`Segments`].
+//!
+//! A [`Coalescer`] takes the frames of one batch in the order of their arrival and makes [`Unit`]s
+//! of them: trains, and frames that stay alone. A train is the first packet's frame, its headers
+//! rewritten in place, and a list of where the payloads of the others lie: nothing is copied.
+//! Nothing is kept from batch to batch either, so no packet ever waits for one that may not come.
+//!
+//! **Contract.** [`Segments`] cuts each train into the packets that it was made of, byte for byte
+//! (those that came with a partial checksum come out complete). Packets of a flow stay in order;
+//! flows among each other go by their first packet. Nothing panics or reads past a frame, whatever
+//! bytes and metadata say. After [`Coalescer::new`] nothing allocates unless a batch is longer than
+//! announced.
+//!
+//! # Rules
+//!
+//! They are those of Linux's GRO, which `tests/kernel_gro.rs` holds them against.
+//!
+//! | field | a packet joins a train when it is | source |
+//! |---|---|---|
+//! | Ethernet, tags with PCP and DEI | equal | `gro_list_prepare`, `vlan_gro_receive` |
+//! | IPv4 options, fragments | absent, both | `inet_gro_receive` |
+//! | IPv4 and UDP length, IPv6 payload length | that of the frame, without padding | same, `udp_gro_receive_segment` |
+//! | addresses, ports, protocol, flow label, extension headers | equal | same, `ipv6_gro_receive`, `tcp_gro_lookup` |
+//! | ToS or traffic class, TTL or hop limit, "don't fragment" | equal | `inet_gro_flush`, `ipv6_gro_flush` |
+//! | IPv4 identification | one more with each packet | `inet_gro_flush` |
+//! | TCP sequence number | the next one | `tcp_gro_receive` |
+//! | TCP acknowledgement, window, options | equal | same |
+//! | TCP flags | equal, but for CWR, FIN, PSH | same |
+//! | CWR | set on the first packet only | same |
+//! | PSH, FIN | set on the last packet, which ends the train | same |
+//! | URG, SYN, RST | never set | same |
+//! | payload | as long as the first one, or shorter on the last; never empty | same, `udp_gro_receive_segment` |
+//! | UDP checksum | there | `udp_gro_receive_segment` |
+//! | checksums | right, by our own sum or as the metadata vouches | `skb_gro_checksum_validate` |
+//! | train | at most 65,535 bytes behind the Ethernet header, 64 packets of UDP | `skb_gro_receive`, `UDP_GRO_CNT_MAX` |
+//! | received train | TCP, with the same packet size, full to the last packet to go on | `dev_gro_receive`, `tcp_gro_receive` |
+//!
+//! Where this differs from Linux on purpose:
+//!
+//! | Linux | here | why |
+//! |---|---|---|
+//! | a fixed identification with "don't fragment" makes a train, too | stays alone | no field of the metadata says so, and cutting would count on |
+//! | URG unset, urgent pointer ignored | the urgent pointer is equal | it would be lost |
+//! | partial checksums are taken as right | hold the sum of the pseudo-header | cutting would repair a wrong one |
+//! | a TCP or IPv4 checksum of `0xffff` is right where zero is | stays alone | cutting writes zero |
+//! | a packet that cannot be judged (bad checksum, no checksum, fragment, options) overtakes the train of its flow | ends it | order |
+//! | 8 flows in each of 8 buckets | as many as the batch has packets | the batch bounds them |
+//! | UDP only for sockets that ask, or with `rx-udp-gro-forwarding` | always | a switch forwards |
+//! | tags of type 0x9100 are not looked behind | they are | they are tags here |
+//! | trains from user space (`SKB_GSO_DODGY`) are passed by | they go on | the metadata is checked here |
+//! | headers of any length | of at most 256 bytes | bounded |
+//!
+//! Read RFC 9293 §3.1, RFC 768, RFC 6864 (identification) and RFC 3168 §6.1.2 (CWR) first.
+//!
+//! Deliberately absent: what is inside tunnels.
+//!
+//! [`Segments`]: crate::Segments
+
+mod headers;
+mod run;
+mod template;
+
+use std::ops::Range;
+
+use headers::{Found, Headers};
+use run::Run;
+use tapswitch_wire::NetHeader;
+use template::Template;
+
+/// A frame of a batch: its metadata, and its bytes `start..end` in the batch's buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// What the device says of it.
+    pub meta: NetHeader,
+    /// First byte.
+    pub start: usize,
+    /// Behind the last byte.
+    pub end: usize,
+}
+
+/// A train, or a frame that stays alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit<'a> {
+    /// Index in the batch of its first frame, whose bytes come first.
+    pub first: usize,
+    /// Its metadata; the frame's own when it stays alone.
+    pub meta: NetHeader,
+    /// Payloads that follow the first frame, as ranges of the batch's buffer, in order. All lie
+    /// behind that frame when the batch lies in order. Empty when it stays alone.
+    pub parts: &'a [Range<usize>],
+}
+
+impl Unit<'_> {
+    /// Number of frames of the batch that it is made of.
+    #[inline]
+    pub fn frames(&self) -> usize {
+        1 + self.parts.len()
+    }
+}
+
+/// Makes trains of batches. See the [module](self).
+#[derive(Debug)]
+pub struct Coalescer {
+    /// In the order of their first frames.
+    runs: Vec<Run>,
+    /// For each frame of the batch, the next one of its run.
+    next: Vec<u32>,
+    /// Payloads behind the first frames, those of a run together.
+    parts: Vec<Range<usize>>,
+    /// By hash of the flow, the youngest run; they are chained by age.
+    buckets: [u32; BUCKETS],
+    /// The run that the last frame went to.
+    last: u32,
+    /// What is compared, by [`Headers::kind`].
+    templates: [Template; 4],
+    /// The template in use.
+    kind: usize,
+}
+
+impl Coalescer {
+    /// One for batches of at most `frames` frames; a longer one makes it grow.
+    pub fn new(frames: usize) -> Self {
+        Self {
+            runs: Vec::with_capacity(frames),
+            next: Vec::with_capacity(frames),
+            parts: Vec::with_capacity(frames),
+            buckets: [NONE; BUCKETS],
+            last: NONE,
+            templates: Default::default(),
+            kind: 0,
+        }
+    }
+
+    /// Makes units of `batch`, frames that lie in `buf` without overlapping. Of a train, the
+    /// headers in its first frame are rewritten; all other bytes stay as they are.
+    ///
+    /// A frame that does not lie within `buf` stays alone.
+    pub fn coalesce(
+        &mut self,
+        buf: &mut [u8],
+        batch: &[Place],
+    ) -> impl ExactSizeIterator<Item = Unit<'_>> {
+        // 1. The packet has headers of the same shape as the one before and continues its run: one
+        //    masked comparison with the headers of the run's first packet.
+        // 2. It continues another run: a hash of addresses and ports finds that.
+        // 3. Its headers have another shape, or it starts a run: they are parsed.
+        // Checksums are looked at only when a packet is fit for a run otherwise. One that nobody
+        // vouches for costs a pass over the payload on top.
+        self.runs.clear();
+        self.next.clear();
+        self.parts.clear();
+        self.forget();
+        for (place, index) in batch.iter().zip(0..) {
+            self.next.push(NONE);
+            match buf.get(place.start..place.end) {
+                Some(frame) => self.take(buf, place, frame, index),
+                None => self.runs.push(Run::alone(place.meta, index)),
+            }
+        }
+        self.gather(buf, batch);
+        let (runs, parts) = (&self.runs, &self.parts);
+        runs.iter().map(|run| run.unit(parts))
+    }
+
+    /// Lets no run go on.
+    fn forget(&mut self) {
+        self.buckets = [NONE; BUCKETS];
+        self.last = NONE;
+    }
+
+    /// Puts the frame at `index` of the batch into its run, or a new one.
+    #[inline]
+    fn take(&mut self, buf: &[u8], place: &Place, frame: &[u8], index: u32) {
+        if self.append(self.last, buf, &place.meta, frame, index) {
+            return;
+        }
+        let headers = self.templates[self.kind].headers;
+        if frame.len() >= usize::from(headers.end) && self.last != NONE {
+            let mut at = self.buckets[headers.hash(frame) as usize % BUCKETS];
+            while let Some(run) = self.runs.get(at as usize) {
+                let older = run.older;
+                if self.append(at, buf, &place.meta, frame, index) {
+                    return;
+                }
+                at = older;
+            }
+        }
+        self.parse(buf, place, frame, index);
+    }
+
+    /// Adds the frame at `index` to the run at `at`, if it is fit for it and its headers have the
+    /// shape of the template in use.
+    #[inline]
+    fn append(&mut self, at: u32, buf: &[u8], meta: &NetHeader, frame: &[u8], index: u32) -> bool {
+        let Some(run) = self.runs.get_mut(at as usize) else {
+            return false;
+        };
+        if !run.join(&self.templates[self.kind], buf, meta, frame) {
+            return false;
+        }
+        self.next[run.tail as usize] = index;
+        run.tail = index;
+        self.last = at;
+        true
+    }
+
+    /// For a frame that continues no run whose headers have the shape of the template in use.
+    fn parse(&mut self, buf: &[u8], place: &Place, frame: &[u8], index: u32) {
+        let headers = match Headers::find(frame) {
+            Found::Flow(headers) => headers,
+            Found::Unclear => {
+                self.forget();
+                return self.runs.push(Run::alone(place.meta, index));
+            }
+            Found::Foreign => return self.runs.push(Run::alone(place.meta, index)),
+        };
+        let is_new_shape = self.use_template(headers);
+        let bucket = headers.hash(frame) as usize % BUCKETS;
+        let mut at = self.buckets[bucket];
+        while let Some(run) = self.runs.get_mut(at as usize) {
+            if run.has(buf, frame) {
+                if is_new_shape && self.append(at, buf, &place.meta, frame, index) {
+                    return;
+                }
+                self.runs[at as usize].end();
+                break;
+            }
+            at = run.older;
+        }
+        self.last = to_u32(self.runs.len());
+        let older = std::mem::replace(&mut self.buckets[bucket], self.last);
+        self.runs.push(Run::new(place, frame, headers, index, older));
+    }
+
+    /// Has packets compared by the template of `headers`. Returns true when it was another.
+    fn use_template(&mut self, headers: Headers) -> bool {
+        let before = self.templates[self.kind].headers;
+        self.kind = headers.kind();
+        let template = &mut self.templates[self.kind];
+        if template.headers != headers {
+            *template = Template::new(headers);
+        }
+        before != headers
+    }
+
+    /// Writes the trains' headers and lists their payloads.
+    fn gather(&mut self, buf: &mut [u8], batch: &[Place]) {
+        for run in &mut self.runs {
+            run.parts = self.parts.len()..self.parts.len();
+            let mut at = self.next[run.first as usize];
+            if at == NONE {
+                continue;
+            }
+            while let Some(place) = batch.get(at as usize) {
+                self.parts.push(place.start + run.headers_len()..place.end);
+                at = self.next[at as usize];
+            }
+            run.parts.end = self.parts.len();
+            run.finish(buf);
+        }
+    }
+}
+
+/// Narrows an index of a batch; what no batch has becomes [`NONE`].
+#[inline]
+fn to_u32(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(NONE)
+}
+
+/// No run, no frame.
+const NONE: u32 = u32::MAX;
+/// Chains of runs; more than a batch has flows as a rule.
+const BUCKETS: usize = 64;

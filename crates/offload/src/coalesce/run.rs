@@ -1,0 +1,443 @@
+//! A run: packets of one flow that follow each other, and the train that they make.
+
+use std::ops::Range;
+
+use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use tapswitch_wire::{
+    GsoType, NetHeader, NetHeaderFlags, ethernet, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp,
+    udp, write_u16,
+};
+
+use super::headers::Headers;
+use super::template::Template;
+use super::{NONE, Place, Unit};
+
+/// Packets of one flow that follow each other.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    /// Metadata of the first frame, later of the train.
+    meta: NetHeader,
+    headers: Headers,
+    /// Where the first frame lies.
+    start: usize,
+    end: usize,
+    /// Index in the batch of the first frame.
+    pub(super) first: u32,
+    /// Index in the batch of the last one.
+    pub(super) tail: u32,
+    /// The next older run of the bucket.
+    pub(super) older: u32,
+    state: State,
+    /// Packets on the wire so far.
+    packets: u32,
+    /// Payload bytes of each packet but the last.
+    size: u32,
+    /// Payload bytes so far.
+    payload_len: u32,
+    /// Of the first packet; zero for IPv6.
+    identification: u16,
+    /// Of the first packet; zero for UDP.
+    sequence: u32,
+    /// FIN and PSH of the last packet.
+    last_flags: u8,
+    /// What is summed of each packet, known once a second one has come.
+    sums: Sums,
+    /// Where its payloads are listed.
+    pub(super) parts: Range<usize>,
+}
+
+/// Whether a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It may, if the checksums of its first packet are right.
+    Untested,
+    /// It may.
+    Open,
+    /// It has ended.
+    Ended,
+}
+
+/// Sums that all packets of a run have in common.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    /// The IPv4 header without length, identification and checksum.
+    ipv4: u16,
+    /// The pseudo-header without length.
+    pseudo_header: Sum,
+}
+
+impl Sums {
+    /// True when the IPv4 checksum is what cutting would write: all words add up to zero, of which
+    /// all ones is another form.
+    #[inline]
+    fn is_right_v4(&self, fields: &Fields) -> bool {
+        let words = [self.ipv4, fields.ip_len, fields.identification, fields.ip_checksum];
+        let sum: u32 = words.into_iter().map(u32::from).sum();
+        sum.is_multiple_of(0xffff) && fields.ip_checksum != 0xffff
+    }
+}
+
+impl Run {
+    /// The frame at `index` of the batch, of no flow.
+    pub(super) fn alone(meta: NetHeader, index: u32) -> Self {
+        let place = Place { meta, ..Place::default() };
+        Self::with_state(&place, Headers::default(), index, State::Ended)
+    }
+
+    /// What begins with `frame`, which lies at `place` and is at `index` of the batch.
+    pub(super) fn new(
+        place: &Place,
+        frame: &[u8],
+        headers: Headers,
+        index: u32,
+        older: u32,
+    ) -> Self {
+        let run = Self { older, ..Self::with_state(place, headers, index, State::Untested) };
+        let fields = Fields::read(&headers, frame);
+        let payload_len = to_u32(frame.len() - run.headers_len());
+        let Some(size) = run.size_of(&place.meta, payload_len) else {
+            return Self { state: State::Ended, ..run };
+        };
+        let Fields { identification, sequence, .. } = fields;
+        let packets = payload_len.div_ceil(size);
+        let run = Self { size, packets, payload_len, identification, sequence, ..run };
+        let may_go_on = payload_len.is_multiple_of(size)
+            && fields.flags & ENDING == 0
+            && fields.are_true(&headers, frame)
+            && is_clear(&place.meta, &headers);
+        Self { state: if may_go_on { State::Untested } else { State::Ended }, ..run }
+    }
+
+    /// Payload bytes of each packet of a frame with `payload_len` of them, when it may begin a
+    /// train.
+    fn size_of(&self, meta: &NetHeader, payload_len: u32) -> Option<u32> {
+        let size = if meta.is_train() { u32::from(meta.gso_size) } else { payload_len };
+        let is_kind = !meta.is_train() || self.is_own_train(meta);
+        (is_kind && size > 0 && payload_len > 0).then_some(size)
+    }
+
+    /// True for a train of this run's kind. Linux makes none of UDP trains.
+    fn is_own_train(&self, meta: &NetHeader) -> bool {
+        self.headers.is_tcp && meta.gso_type.kind() == self.headers.gso_type()
+    }
+
+    fn with_state(place: &Place, headers: Headers, index: u32, state: State) -> Self {
+        Self {
+            meta: place.meta,
+            headers,
+            start: place.start,
+            end: place.end,
+            first: index,
+            tail: index,
+            older: NONE,
+            state,
+            packets: 1,
+            size: 0,
+            payload_len: 0,
+            identification: 0,
+            sequence: 0,
+            last_flags: 0,
+            sums: Sums::default(),
+            parts: 0..0,
+        }
+    }
+
+    /// Length in bytes of the headers of each packet.
+    #[inline]
+    pub(super) fn headers_len(&self) -> usize {
+        usize::from(self.headers.end)
+    }
+
+    /// What has become of it. `parts` are those of all runs.
+    pub(super) fn unit<'a>(&self, parts: &'a [Range<usize>]) -> Unit<'a> {
+        Unit { first: self.first as usize, meta: self.meta, parts: &parts[self.parts.clone()] }
+    }
+
+    /// True when `frame` is a packet of this run's flow.
+    #[inline]
+    pub(super) fn has(&self, buf: &[u8], frame: &[u8]) -> bool {
+        self.headers.is_same_flow(&buf[self.start..self.end], frame)
+    }
+
+    /// Lets no packet join any more.
+    pub(super) fn end(&mut self) {
+        self.state = State::Ended;
+    }
+
+    /// Takes `frame` if it is the next packet and fit for the train. `template` must be that of
+    /// the run's headers, else nothing is taken.
+    #[inline]
+    pub(super) fn join(
+        &mut self,
+        template: &Template,
+        buf: &[u8],
+        meta: &NetHeader,
+        frame: &[u8],
+    ) -> bool {
+        let first = &buf[self.start..self.end];
+        if self.state == State::Ended
+            || self.headers != template.headers
+            || !template.is_equal(first, frame)
+        {
+            return false;
+        }
+        let fields = Fields::read(&self.headers, frame);
+        let payload_len = to_u32(frame.len() - self.headers_len());
+        let packets = match meta.is_train() {
+            false => u32::from(payload_len <= self.size),
+            true => self.packets_of(meta, payload_len),
+        };
+        let is_fit = payload_len > 0
+            && packets > 0
+            && self.is_next(&fields)
+            && fields.are_true(&self.headers, frame)
+            && is_clear(meta, &self.headers)
+            && self.headers_len() + (self.payload_len + payload_len) as usize <= LEN_MAX;
+        if !is_fit || !self.is_tested(first) || !self.has_right_checksums(meta, frame, &fields) {
+            return false;
+        }
+        self.packets += packets;
+        self.payload_len += payload_len;
+        self.last_flags = fields.flags & LAST_ONLY;
+        let is_full = !self.headers.is_tcp && self.packets >= UDP_PACKETS_MAX;
+        let is_short = payload_len != packets * self.size;
+        if is_short || is_full || fields.flags & ENDING != 0 {
+            self.state = State::Ended;
+        }
+        true
+    }
+
+    /// The packets that a train with `payload_len` bytes of payload brings; zero when it may not
+    /// join.
+    #[cold]
+    fn packets_of(&self, meta: &NetHeader, payload_len: u32) -> u32 {
+        let is_fit = self.is_own_train(meta) && u32::from(meta.gso_size) == self.size;
+        if is_fit { payload_len.div_ceil(self.size) } else { 0 }
+    }
+
+    /// The numbers that change from packet to packet are those of the next one.
+    #[inline]
+    fn is_next(&self, fields: &Fields) -> bool {
+        let identification = match self.headers.is_v4 {
+            true => self.identification.wrapping_add(low_half(self.packets)),
+            false => 0,
+        };
+        let sequence = match self.headers.is_tcp {
+            true => self.sequence.wrapping_add(self.payload_len),
+            false => 0,
+        };
+        fields.identification == identification
+            && fields.sequence == sequence
+            && fields.flags & tcp::CWR == 0
+    }
+
+    /// What the first packet's headers must become for the train, and its metadata.
+    pub(super) fn finish(&mut self, buf: &mut [u8]) {
+        let frame = &mut buf[self.start..self.end];
+        let (network, transport) = (self.network(), self.transport());
+        let total = self.headers_len() + self.payload_len as usize;
+        if self.headers.is_v4 {
+            let len = to_u16(total - network);
+            let identification = read_u16(frame, network + ipv4::field::IDENTIFICATION);
+            let sum = Sum::from_partial(self.sums.ipv4).add(len).add(identification);
+            write_u16(frame, network + ipv4::field::TOTAL_LENGTH, len);
+            write_u16(frame, network + ipv4::field::CHECKSUM, sum.checksum());
+        } else {
+            let len = to_u16(total - network - ipv6::HEADER_LEN);
+            write_u16(frame, network + ipv6::field::PAYLOAD_LENGTH, len);
+        }
+        let len = to_u16(total - transport);
+        let partial = self.sums.pseudo_header.add(len).partial();
+        write_u16(frame, transport + self.headers.checksum_offset(), partial);
+        if self.headers.is_tcp {
+            frame[transport + tcp::field::FLAGS] |= self.last_flags;
+        } else {
+            write_u16(frame, transport + udp::field::LENGTH, len);
+        }
+        self.meta = self.train_meta(frame);
+    }
+
+    fn train_meta(&self, frame: &[u8]) -> NetHeader {
+        let kind = self.headers.gso_type();
+        let has_cwr =
+            self.headers.is_tcp && frame[self.transport() + tcp::field::FLAGS] & tcp::CWR != 0;
+        NetHeader {
+            flags: NetHeaderFlags::NEEDS_CSUM,
+            gso_type: GsoType(if has_cwr { kind.0 | GsoType::ECN } else { kind.0 }),
+            hdr_len: self.headers.end,
+            gso_size: to_u16(self.size as usize),
+            csum_start: self.headers.transport,
+            csum_offset: to_u16(self.headers.checksum_offset()),
+        }
+    }
+
+    /// True when the checksums of the run's first packet are right.
+    #[inline]
+    fn is_tested(&mut self, first: &[u8]) -> bool {
+        if self.state == State::Untested {
+            self.test(first);
+        }
+        self.state == State::Open
+    }
+
+    #[cold]
+    fn test(&mut self, first: &[u8]) {
+        self.sums = self.common_sums(first);
+        let fields = Fields::read(&self.headers, first);
+        let is_right = self.has_right_checksums(&self.meta, first, &fields);
+        self.state = if is_right { State::Open } else { State::Ended };
+    }
+
+    fn common_sums(&self, first: &[u8]) -> Sums {
+        let ip = &first[self.network()..self.transport()];
+        if !self.headers.is_v4 {
+            let (src, dst) = (&ip[ipv6::field::SRC], &ip[ipv6::field::DST]);
+            let pseudo_header = pseudo_header_v6(src, dst, self.protocol(), 0);
+            return Sums { ipv4: 0, pseudo_header };
+        }
+        let ipv4 = Sum::of(ip)
+            .remove(read_u16(ip, ipv4::field::TOTAL_LENGTH))
+            .remove(read_u16(ip, ipv4::field::IDENTIFICATION))
+            .remove(read_u16(ip, ipv4::field::CHECKSUM));
+        let (src, dst) = (&ip[ipv4::field::SRC], &ip[ipv4::field::DST]);
+        Sums { ipv4: ipv4.partial(), pseudo_header: pseudo_header_v4(src, dst, self.protocol(), 0) }
+    }
+
+    /// True when the checksums of `frame` are what cutting would write.
+    #[inline]
+    fn has_right_checksums(&self, meta: &NetHeader, frame: &[u8], fields: &Fields) -> bool {
+        if self.headers.is_v4 && !self.sums.is_right_v4(fields) {
+            return false;
+        }
+        let pseudo_header = || self.sums.pseudo_header.add(to_u16(frame.len() - self.transport()));
+        if meta.needs_checksum() {
+            return fields.checksum == pseudo_header().partial();
+        }
+        if self.headers.is_tcp && fields.checksum == 0xffff {
+            return false;
+        }
+        // Of a train without a partial checksum, it is made from nothing.
+        let is_vouched = meta.is_train() || meta.flags & NetHeaderFlags::DATA_VALID != 0;
+        is_vouched || pseudo_header().add_bytes(&frame[self.transport()..]).partial() == 0xffff
+    }
+
+    #[inline]
+    fn protocol(&self) -> u8 {
+        if self.headers.is_tcp { ip_proto::TCP } else { ip_proto::UDP }
+    }
+
+    #[inline]
+    fn network(&self) -> usize {
+        usize::from(self.headers.network)
+    }
+
+    #[inline]
+    fn transport(&self) -> usize {
+        usize::from(self.headers.transport)
+    }
+}
+
+/// The fields that differ between packets of a train, as they are in one packet. Those that its
+/// headers do not have are zero.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fields {
+    /// What the IP header says of the length.
+    ip_len: u16,
+    /// Flags and offset of an IPv4 fragment.
+    fragment: u16,
+    identification: u16,
+    ip_checksum: u16,
+    sequence: u32,
+    flags: u8,
+    udp_len: u16,
+    checksum: u16,
+}
+
+impl Fields {
+    /// Reads those of `frame`, which has these headers.
+    #[inline]
+    fn read(headers: &Headers, frame: &[u8]) -> Self {
+        let mut fields = Self::default();
+        let (network, transport) = (usize::from(headers.network), usize::from(headers.transport));
+        let Some(ip) = frame.get(network..).and_then(|ip| ip.first_chunk::<20>()) else {
+            return fields;
+        };
+        if headers.is_v4 {
+            fields.ip_len = read_u16(ip, ipv4::field::TOTAL_LENGTH);
+            fields.identification = read_u16(ip, ipv4::field::IDENTIFICATION);
+            fields.fragment = read_u16(ip, ipv4::field::FRAGMENT);
+            fields.ip_checksum = read_u16(ip, ipv4::field::CHECKSUM);
+        } else {
+            fields.ip_len = read_u16(ip, ipv6::field::PAYLOAD_LENGTH);
+        }
+        let upper = frame.get(transport..).unwrap_or_default();
+        if headers.is_tcp {
+            let Some(tcp) = upper.first_chunk::<20>() else { return fields };
+            fields.sequence = read_u32(tcp, tcp::field::SEQUENCE);
+            fields.flags = tcp[tcp::field::FLAGS];
+            fields.checksum = read_u16(tcp, tcp::field::CHECKSUM);
+        } else {
+            let Some(udp) = upper.first_chunk::<8>() else { return fields };
+            fields.udp_len = read_u16(udp, udp::field::LENGTH);
+            fields.checksum = read_u16(udp, udp::field::CHECKSUM);
+        }
+        fields
+    }
+
+    /// The lengths in the headers are those of the frame, flags of fragments that nobody uses are
+    /// not set, and UDP has a checksum.
+    #[inline]
+    fn are_true(&self, headers: &Headers, frame: &[u8]) -> bool {
+        let behind = |at: u16| frame.len() - usize::from(at);
+        let ip_len = match headers.is_v4 {
+            true => behind(headers.network),
+            false => behind(headers.network) - ipv6::HEADER_LEN,
+        };
+        let is_true_udp =
+            || self.checksum != 0 && usize::from(self.udp_len) == behind(headers.transport);
+        usize::from(self.ip_len) == ip_len
+            && self.fragment & !ipv4::DONT_FRAGMENT == 0
+            && (headers.is_tcp || is_true_udp())
+    }
+}
+
+/// A partial checksum, if there is one, is that of TCP or UDP, and nothing unknown is said.
+#[inline]
+fn is_clear(meta: &NetHeader, headers: &Headers) -> bool {
+    const KNOWN: u8 = NetHeaderFlags::NEEDS_CSUM | NetHeaderFlags::DATA_VALID;
+    let is_own = meta.csum_start == headers.transport
+        && usize::from(meta.csum_offset) == headers.checksum_offset();
+    meta.flags & !KNOWN == 0 && (is_own || !meta.needs_checksum())
+}
+
+/// Narrows a length that was checked against [`LEN_MAX`].
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "checked where the bytes are taken")]
+const fn to_u16(len: usize) -> u16 {
+    len as u16
+}
+
+/// Narrows the length of a payload whose packet's length field says the same.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "an IP packet has at most 65,575 bytes")]
+const fn to_u32(len: usize) -> u32 {
+    len as u32
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "identifications wrap")]
+const fn low_half(packets: u32) -> u16 {
+    packets as u16
+}
+
+/// Flags that only a train's last packet may have.
+const LAST_ONLY: u8 = tcp::FIN | tcp::PSH;
+/// Flags of a packet behind which no other joins (Linux `tcp_gro_receive`).
+const ENDING: u8 = LAST_ONLY | SYN | RST | URG;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const URG: u8 = 0x20;
+/// Most packets of a UDP train (Linux `UDP_GRO_CNT_MAX`).
+const UDP_PACKETS_MAX: u32 = 64;
+/// Longest train in bytes: 65,535 behind the Ethernet header (Linux `GRO_LEGACY_MAX_SIZE`).
+const LEN_MAX: usize = 65_535 + ethernet::HEADER_LEN;

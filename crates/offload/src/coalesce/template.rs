@@ -1,0 +1,83 @@
+//! What must be equal in the headers of a train's packets.
+
+use tapswitch_wire::{ipv4, ipv6, tcp, udp};
+
+use super::headers::{Headers, LEN_MAX};
+
+/// A mask over headers of one shape: the bits that are equal in all packets of a train.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    pub(super) headers: Headers,
+    mask: [u8; LEN_MAX],
+}
+
+impl Default for Template {
+    /// That of no headers; nothing is equal to anything.
+    fn default() -> Self {
+        Self { headers: Headers::default(), mask: [0; LEN_MAX] }
+    }
+}
+
+impl Template {
+    /// That of `headers`, at most [`LEN_MAX`] bytes.
+    pub(super) fn new(headers: Headers) -> Self {
+        let mut template = Self { headers, mask: [0xff; LEN_MAX] };
+        let network = usize::from(headers.network);
+        if headers.is_v4 {
+            template.free(network + ipv4::field::TOTAL_LENGTH, 2);
+            template.free(network + ipv4::field::IDENTIFICATION, 2);
+            template.free(network + ipv4::field::CHECKSUM, 2);
+        } else {
+            template.free(network + ipv6::field::PAYLOAD_LENGTH, 2);
+        }
+        let transport = usize::from(headers.transport);
+        if headers.is_tcp {
+            template.free(transport + tcp::field::SEQUENCE, 4);
+            template.free(transport + tcp::field::CHECKSUM, 2);
+            template.mask[transport + tcp::field::FLAGS] = !(tcp::CWR | tcp::FIN | tcp::PSH);
+        } else {
+            template.free(transport + udp::field::LENGTH, 2);
+            template.free(transport + udp::field::CHECKSUM, 2);
+        }
+        template
+    }
+
+    fn free(&mut self, at: usize, len: usize) {
+        self.mask[at..at + len].fill(0);
+    }
+
+    /// True when `other` has headers of this shape that are equal to those of `first`, which has
+    /// them.
+    #[inline]
+    pub(super) fn is_equal(&self, first: &[u8], other: &[u8]) -> bool {
+        let end = usize::from(self.headers.end);
+        let (Some(first), Some(other), Some(mask)) =
+            (first.get(..end), other.get(..end), self.mask.get(..end))
+        else {
+            return false;
+        };
+        let blocks = first.chunks_exact(BLOCK).zip(other.chunks_exact(BLOCK));
+        let differs =
+            blocks.zip(mask.chunks_exact(BLOCK)).fold(0, |all, ((first, other), mask)| {
+                all | differing(first.first_chunk(), other.first_chunk(), mask.first_chunk())
+            });
+        // Headers are longer than a block; the last one overlaps what was compared before.
+        differs | differing(first.last_chunk(), other.last_chunk(), mask.last_chunk()) == 0
+    }
+}
+
+/// The bits of `mask` in which two blocks differ, all in one word. What is no block differs.
+#[inline]
+fn differing(first: Option<&Block>, other: Option<&Block>, mask: Option<&Block>) -> u64 {
+    let (Some(first), Some(other), Some(mask)) = (first, other, mask) else {
+        return u64::MAX;
+    };
+    let word = |block: &Block, at: usize| {
+        u64::from_ne_bytes(std::array::from_fn(|offset| block[8 * at + offset]))
+    };
+    (0..BLOCK / 8).fold(0, |all, at| all | (word(first, at) ^ word(other, at)) & word(mask, at))
+}
+
+type Block = [u8; BLOCK];
+/// Bytes that are compared at a time. The shortest headers, UDP over IPv4, have 42.
+const BLOCK: usize = 32;

@@ -1,0 +1,455 @@
+//! Makes packets as a wire brings them, and has them coalesced and cut.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "each test program uses a part of it, on lengths that it chose"
+)]
+
+use tapswitch_offload::coalesce::Place;
+use tapswitch_offload::{Coalescer, Segments, complete_checksum};
+use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use tapswitch_wire::{
+    GsoType, NetHeader, NetHeaderFlags, ip_proto, ipv6, parse, read_u16, write_u16,
+};
+
+pub const ACK: u8 = 0x10;
+pub const SYN: u8 = 0x02;
+pub const RST: u8 = 0x04;
+pub const URG: u8 = 0x20;
+pub const ECE: u8 = 0x40;
+pub const C_TAG: u32 = 0x8100_6064;
+pub const S_TAG: u32 = 0x88a8_00c8;
+pub const LEGACY_TAG: u32 = 0x9100_0005;
+
+/// A packet, field by field.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    /// TPID and TCI of each tag, outermost first.
+    pub tags: Vec<u32>,
+    /// The network layer.
+    pub ip: Ip,
+    /// ToS or traffic class.
+    pub tos: u8,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// Which flow: the last byte of the source address, and part of the source port.
+    pub flow: u8,
+    /// The transport layer.
+    pub upper: Upper,
+    /// What it carries.
+    pub payload: Vec<u8>,
+    /// What is with the checksum of the transport layer.
+    pub checksum: Checksum,
+    /// Bytes behind the packet, as Ethernet pads.
+    pub padding: usize,
+    /// Payload of each packet when it is a train.
+    pub gso_size: u16,
+}
+
+/// The network layer of a [`Packet`].
+#[derive(Clone, Debug)]
+pub enum Ip {
+    /// IPv4.
+    V4 {
+        /// Identification.
+        id: u16,
+        /// Flags and fragment offset.
+        fragment: u16,
+        /// Words of options.
+        options: usize,
+    },
+    /// IPv6.
+    V6 {
+        /// Flow label.
+        label: u32,
+        /// Extension headers of 8 bytes each.
+        extensions: Vec<u8>,
+    },
+}
+
+/// The transport layer of a [`Packet`].
+#[derive(Clone, Debug)]
+pub enum Upper {
+    /// TCP.
+    Tcp {
+        /// Sequence number.
+        seq: u32,
+        /// Acknowledgement number.
+        ack: u32,
+        /// Flags.
+        flags: u8,
+        /// Window.
+        window: u16,
+        /// Urgent pointer.
+        urgent: u16,
+        /// Options, whole words.
+        options: Vec<u8>,
+    },
+    /// UDP.
+    Udp,
+}
+
+/// What is with the checksum of a [`Packet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// It is right.
+    Right,
+    /// It is wrong.
+    Wrong,
+    /// It is right, and the metadata says so.
+    Vouched,
+    /// It is partial.
+    Partial,
+    /// It is zero: none.
+    None,
+}
+
+const TIMESTAMP: [u8; 12] = [1, 1, 8, 10, 0, 1, 2, 3, 0, 4, 5, 6];
+
+impl Packet {
+    /// TCP over IPv4 with timestamps and 100 bytes.
+    pub fn tcp_v4() -> Self {
+        let (seq, ack, window) = (0xffff_ff80, 0x1234_5678, 0x01f6);
+        let options = TIMESTAMP.to_vec();
+        Self {
+            tags: Vec::new(),
+            ip: Ip::V4 { id: 0xfffe, fragment: 0x4000, options: 0 },
+            tos: 2,
+            ttl: 64,
+            flow: 1,
+            upper: Upper::Tcp { seq, ack, flags: ACK, window, urgent: 0, options },
+            payload: (0..100).collect(),
+            checksum: Checksum::Right,
+            padding: 0,
+            gso_size: 0,
+        }
+    }
+
+    /// TCP over IPv6.
+    pub fn tcp_v6() -> Self {
+        Self { ip: Ip::V6 { label: 0x12345, extensions: Vec::new() }, ..Self::tcp_v4() }
+    }
+
+    /// UDP over IPv4.
+    pub fn udp_v4() -> Self {
+        Self { upper: Upper::Udp, ..Self::tcp_v4() }
+    }
+
+    /// UDP over IPv6.
+    pub fn udp_v6() -> Self {
+        Self { upper: Upper::Udp, ..Self::tcp_v6() }
+    }
+
+    /// All four.
+    pub fn of_every_kind() -> [Self; 4] {
+        [Self::tcp_v4(), Self::tcp_v6(), Self::udp_v4(), Self::udp_v6()]
+    }
+
+    /// The packet that comes behind this one, as long.
+    pub fn next(&self) -> Self {
+        let mut next = self.clone();
+        let count =
+            if self.gso_size == 0 { 1 } else { self.meta().wire_packets(self.payload.len()) };
+        if let Ip::V4 { id, .. } = &mut next.ip {
+            *id = id.wrapping_add(count as u16);
+        }
+        if let Upper::Tcp { seq, .. } = &mut next.upper {
+            *seq = seq.wrapping_add(self.payload.len() as u32);
+        }
+        next.payload.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(31).wrapping_add(7));
+        next
+    }
+
+    /// `count` packets that follow each other, this one the first.
+    pub fn stream(&self, count: usize) -> Vec<Self> {
+        std::iter::successors(Some(self.clone()), |packet| Some(packet.next()))
+            .take(count)
+            .collect()
+    }
+
+    /// The same with a payload of `len` bytes.
+    pub fn sized(mut self, len: usize) -> Self {
+        self.payload = (0..len).map(|i| (i * 31 + i / 251) as u8).collect();
+        self
+    }
+
+    /// The same with these tags.
+    pub fn tagged(mut self, tags: &[u32]) -> Self {
+        self.tags = tags.to_vec();
+        self
+    }
+
+    /// The same in another flow.
+    pub fn of_flow(mut self, flow: u8) -> Self {
+        self.flow = flow;
+        self
+    }
+
+    /// The same with another state of its checksum.
+    pub fn with(mut self, checksum: Checksum) -> Self {
+        self.checksum = checksum;
+        self
+    }
+
+    /// The same with these TCP flags.
+    pub fn flags(mut self, new: u8) -> Self {
+        if let Upper::Tcp { flags, .. } = &mut self.upper {
+            *flags = new;
+        }
+        self
+    }
+
+    /// Start of the IP header.
+    pub fn network_at(&self) -> usize {
+        14 + 4 * self.tags.len()
+    }
+
+    /// Start of the TCP or UDP header.
+    pub fn upper_at(&self) -> usize {
+        self.network_at()
+            + match &self.ip {
+                Ip::V4 { options, .. } => 20 + 4 * options,
+                Ip::V6 { extensions, .. } => 40 + 8 * extensions.len(),
+            }
+    }
+
+    fn protocol(&self) -> u8 {
+        match self.upper {
+            Upper::Tcp { .. } => ip_proto::TCP,
+            Upper::Udp => ip_proto::UDP,
+        }
+    }
+
+    /// Where the checksum lies in the TCP or UDP header.
+    pub fn checksum_offset(&self) -> usize {
+        match self.upper {
+            Upper::Tcp { .. } => 16,
+            Upper::Udp => 6,
+        }
+    }
+
+    /// The metadata that comes with it.
+    pub fn meta(&self) -> NetHeader {
+        let gso_type = match (self.gso_size, &self.upper, &self.ip) {
+            (0, ..) => GsoType::NONE,
+            (_, Upper::Tcp { .. }, Ip::V4 { .. }) => GsoType::TCPV4,
+            (_, Upper::Tcp { .. }, Ip::V6 { .. }) => GsoType::TCPV6,
+            (_, Upper::Udp, _) => GsoType::UDP_L4,
+        };
+        let meta = NetHeader { gso_type, gso_size: self.gso_size, ..NetHeader::PLAIN };
+        match self.checksum {
+            Checksum::Vouched => NetHeader { flags: NetHeaderFlags::DATA_VALID, ..meta },
+            Checksum::Partial => NetHeader {
+                flags: NetHeaderFlags::NEEDS_CSUM,
+                csum_start: self.upper_at() as u16,
+                csum_offset: self.checksum_offset() as u16,
+                ..meta
+            },
+            _ => meta,
+        }
+    }
+
+    /// Its bytes.
+    pub fn frame(&self) -> Vec<u8> {
+        let upper = self.upper_header();
+        let upper_len = upper.len() + self.payload.len();
+        let mut frame = vec![2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa];
+        frame.extend(self.tags.iter().flat_map(|tag| tag.to_be_bytes()));
+        let pseudo_header = match &self.ip {
+            Ip::V4 { id, fragment, options } => {
+                self.ipv4(&mut frame, upper_len, [*id, *fragment], *options)
+            }
+            Ip::V6 { label, extensions } => self.ipv6(&mut frame, upper_len, *label, extensions),
+        };
+        let pseudo_header = pseudo_header.add_u32(upper_len as u32);
+        let at = frame.len();
+        frame.extend(upper);
+        frame.extend(&self.payload);
+        let whole = pseudo_header.add_bytes(&frame[at..]);
+        let right = match self.upper {
+            Upper::Tcp { .. } => whole.checksum(),
+            Upper::Udp => whole.udp_checksum(),
+        };
+        let checksum = match self.checksum {
+            Checksum::Right | Checksum::Vouched => right,
+            Checksum::Wrong => right ^ 0x0101,
+            Checksum::Partial => pseudo_header.partial(),
+            Checksum::None => 0,
+        };
+        write_u16(&mut frame, at + self.checksum_offset(), checksum);
+        frame.resize(frame.len() + self.padding, 0);
+        frame
+    }
+
+    fn upper_header(&self) -> Vec<u8> {
+        let mut header = (40_000 + u16::from(self.flow)).to_be_bytes().to_vec();
+        header.extend(443u16.to_be_bytes());
+        match &self.upper {
+            Upper::Udp => {
+                header.extend((8 + self.payload.len() as u16).to_be_bytes());
+                header.extend([0, 0]);
+            }
+            Upper::Tcp { seq, ack, flags, window, urgent, options } => {
+                header.extend(seq.to_be_bytes());
+                header.extend(ack.to_be_bytes());
+                header.extend([((20 + options.len()) as u8 / 4) << 4, *flags]);
+                header.extend(window.to_be_bytes());
+                header.extend([0, 0]);
+                header.extend(urgent.to_be_bytes());
+                header.extend(options);
+            }
+        }
+        header
+    }
+
+    /// Appends type and IPv4 header; returns the pseudo-header's sum without a length.
+    fn ipv4(
+        &self,
+        frame: &mut Vec<u8>,
+        upper_len: usize,
+        [id, fragment]: [u16; 2],
+        options: usize,
+    ) -> Sum {
+        frame.extend([8, 0]);
+        let at = frame.len();
+        let total_len = (20 + 4 * options + upper_len) as u16;
+        frame.extend([0x45 + options as u8, self.tos]);
+        frame.extend([total_len, id, fragment].iter().flat_map(|word| word.to_be_bytes()));
+        frame.extend([self.ttl, self.protocol(), 0, 0, 10, 0, 0, self.flow, 10, 0, 0, 2]);
+        frame.extend((0..options).flat_map(|_| [1u8; 4]));
+        let checksum = Sum::of(&frame[at..]).checksum();
+        write_u16(frame, at + 10, checksum);
+        pseudo_header_v4(&frame[at + 12..at + 16], &frame[at + 16..at + 20], self.protocol(), 0)
+    }
+
+    /// Appends type and IPv6 headers; returns the pseudo-header's sum without a length.
+    fn ipv6(&self, frame: &mut Vec<u8>, upper_len: usize, label: u32, extensions: &[u8]) -> Sum {
+        frame.extend([0x86, 0xdd]);
+        let at = frame.len();
+        let payload_len = (8 * extensions.len() + upper_len) as u16;
+        let mut next = extensions.iter().copied().chain([self.protocol()]);
+        frame.extend((6 << 28 | u32::from(self.tos) << 20 | label).to_be_bytes());
+        frame.extend(payload_len.to_be_bytes());
+        frame.extend([next.next().unwrap_or_default(), self.ttl]);
+        for end in [self.flow, 2] {
+            frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end]);
+        }
+        for (extension, next) in extensions.iter().zip(next) {
+            let body = match *extension {
+                ipv6::ROUTING => [253, 0, 0, 0, 0, 0],
+                _ => [1, 4, 0, 0, 0, 0],
+            };
+            frame.extend([next, 0]);
+            frame.extend(body);
+        }
+        pseudo_header_v6(&frame[at + 8..at + 24], &frame[at + 24..at + 40], self.protocol(), 0)
+    }
+}
+
+/// Metadata and bytes.
+pub type Frame = (NetHeader, Vec<u8>);
+
+/// What devices deliver of these packets.
+pub fn frames(packets: &[Packet]) -> Vec<Frame> {
+    packets.iter().map(|packet| (packet.meta(), packet.frame())).collect()
+}
+
+/// A unit with its bytes in one piece.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Index of its first frame.
+    pub first: usize,
+    /// How many frames it is made of.
+    pub frames: usize,
+    /// Its metadata.
+    pub meta: NetHeader,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Has `frames` coalesced, which lie in one buffer with some room between.
+pub fn coalesce(frames: &[Frame]) -> Vec<Made> {
+    let mut buf = Vec::new();
+    let mut batch = Vec::new();
+    for (meta, bytes) in frames {
+        buf.resize(buf.len() + 67, 0xee);
+        let start = buf.len();
+        buf.extend(bytes);
+        batch.push(Place { meta: *meta, start, end: buf.len() });
+    }
+    let before = buf.clone();
+    let mut coalescer = Coalescer::new(frames.len());
+    let units: Vec<_> = coalescer
+        .coalesce(&mut buf, &batch)
+        .map(|unit| (unit.first, unit.frames(), unit.meta, unit.parts.to_vec()))
+        .collect();
+    let made = units.into_iter().map(|(first, frames, meta, parts)| {
+        let Place { start, end, .. } = batch[first];
+        let mut bytes = buf[start..end].to_vec();
+        for part in parts {
+            assert!(part.start > end, "payloads lie behind the first frame");
+            assert_eq!(buf[part.clone()], before[part.clone()], "payload is never written");
+            bytes.extend(&buf[part]);
+        }
+        Made { first, frames, meta, bytes }
+    });
+    made.collect()
+}
+
+/// The packets that a frame is on the wire, complete.
+pub fn wire_packets((meta, bytes): &Frame) -> Vec<Vec<u8>> {
+    if !meta.is_train() {
+        let (mut meta, mut bytes) = (*meta, bytes.clone());
+        let at = usize::from(meta.csum_start + meta.csum_offset);
+        let is_partial = meta.needs_checksum();
+        if complete_checksum(&mut meta, &mut bytes, &[]).is_ok() && is_partial {
+            as_when_cut(&mut bytes, at);
+        }
+        return vec![bytes];
+    }
+    let mut segments = Segments::new(meta, bytes, &[]).unwrap();
+    let mut room = vec![0; segments.headers_len()];
+    let mut packets = Vec::new();
+    while let Some(segment) = segments.next(&mut room) {
+        let [first, second] = segment.payload;
+        packets.push([&room[..segment.headers_len], first, second].concat());
+    }
+    packets
+}
+
+/// Completing a checksum writes all ones for zero whatever the protocol, cutting does so for UDP.
+fn as_when_cut(bytes: &mut [u8], at: usize) {
+    let protocol = parse(bytes).unwrap().layout.protocol;
+    if protocol == ip_proto::TCP && read_u16(bytes, at) == 0xffff {
+        write_u16(bytes, at, 0);
+    }
+}
+
+/// How many frames each unit is made of.
+pub fn counts(packets: &[Packet]) -> Vec<usize> {
+    coalesce(&frames(packets)).iter().map(|made| made.frames).collect()
+}
+
+/// Has `frames` coalesced and cut again, and checks that nothing changed: bytes, and their order
+/// within each flow.
+pub fn check_round_trip(frames: &[Frame]) -> Vec<Made> {
+    let made = coalesce(frames);
+    assert_eq!(made.iter().map(|made| made.frames).sum::<usize>(), frames.len());
+    let cut = |made: &Made| wire_packets(&(made.meta, made.bytes.clone()));
+    let sent: Vec<_> = frames.iter().flat_map(wire_packets).collect();
+    let received: Vec<_> = made.iter().flat_map(cut).collect();
+    assert_eq!(by_flow(&received), by_flow(&sent));
+    made
+}
+
+/// Packets sorted by the source port, in order within it.
+fn by_flow(packets: &[Vec<u8>]) -> Vec<&Vec<u8>> {
+    let mut packets: Vec<_> = packets.iter().collect();
+    packets.sort_by_key(|packet| {
+        let key = parse(packet).unwrap().key;
+        (key.ip_src, key.ip_proto, key.l4_src)
+    });
+    packets
+}
