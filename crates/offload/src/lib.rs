@@ -35,13 +35,24 @@
 mod checksum;
 pub mod coalesce;
 mod error;
+mod fragments;
+mod in_place;
+mod layers;
 mod length;
+mod options;
+mod plan;
 mod rewrite;
 mod segments;
+mod tunnel;
+mod verify;
 
 pub use checksum::complete_checksum;
 pub use coalesce::Coalescer;
 pub use error::OffloadError;
+pub use in_place::InPlace;
 pub use length::{segment_frame_len_max, wire_bytes};
-pub use segments::{Segment, Segments, TRAIN_LEN_MAX};
+pub use options::{IdRule, SplitOptions};
+pub use plan::TRAIN_LEN_MAX;
+pub use segments::{Segment, Segments};
 pub use tapswitch_wire::tags;
+pub use verify::{Checksums, Verdict, verify};

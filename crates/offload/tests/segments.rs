@@ -171,7 +171,7 @@ fn each_lie_has_its_name() {
     check(&train, NetHeader { csum_start: 9, ..meta }, MetadataError::Checksum.into());
     check(&train, gso(meta, GsoType::TCPV6), E::Protocol);
     check(&train, gso(meta, GsoType::UDP_L4), E::Protocol);
-    check(&train, gso(meta, GsoType::UDP), E::Unsupported("UFO"));
+    check(&train, gso(meta, GsoType::UDP), E::Protocol);
     check(&train, NetHeader { csum_start: 38, ..meta }, E::ChecksumPlace);
     check(&train, NetHeader { csum_offset: 6, ..meta }, E::ChecksumPlace);
     let mut udp = Train::udp_v4();
@@ -229,8 +229,8 @@ fn messages_name_what_lied_and_what_to_do() {
         "the metadata cannot be true: train with packets of no size; drop the frame"
     );
     assert_eq!(
-        OffloadError::Unsupported("UFO").to_string(),
-        "UFO cannot be cut; have the sender turn that offload off"
+        OffloadError::Unsupported("UFO in a tunnel").to_string(),
+        "UFO in a tunnel cannot be cut; have the sender turn that offload off"
     );
 }
 
