@@ -12,7 +12,7 @@ use tapswitch_switch::{DatapathId, Endpoint, FailMode, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
-use crate::bench::{EchoArgs, PartArgs};
+use crate::bench::{EchoArgs, OffloadArgs, PartArgs};
 
 pub(crate) mod device;
 
@@ -276,6 +276,9 @@ pub(crate) enum BenchCommand {
     /// A tap device whose packets come back with their addresses exchanged, with offloads and
     /// without, beside a bare loop and tun-rs.
     Echo(EchoArgs),
+    /// Late work on frames, without any device: checksums, cutting trains, making trains of
+    /// packets, tags.
+    Offload(OffloadArgs),
     /// One of the processes that echo measures with.
     #[command(hide = true)]
     EchoPart(PartArgs),

@@ -9,6 +9,7 @@ mod candidate;
 mod echo;
 mod flood;
 mod machine;
+mod offload;
 mod ovs;
 mod statistics;
 mod tap_forward;
@@ -16,6 +17,7 @@ mod tap_forward;
 use crate::cli::{BenchArgs, BenchCommand};
 
 pub(crate) use echo::{EchoArgs, PartArgs};
+pub(crate) use offload::OffloadArgs;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -24,6 +26,7 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
     match args.command {
         BenchCommand::TapForward(args) => tap_forward::main(&args),
         BenchCommand::Echo(args) => echo::main(&args),
+        BenchCommand::Offload(args) => offload::main(&args),
         BenchCommand::EchoPart(args) => echo::part(&args),
         BenchCommand::BareForwarder(args) => bare::main(&args),
         BenchCommand::UdpFlood(args) => flood::main(&args),
