@@ -3,8 +3,8 @@
 //! The checksum is the complement of a ones' complement sum of 16-bit words. Such a sum does not
 //! care about byte order as long as one order is kept (RFC 1071 §2 (B)), so bytes are summed as
 //! little-endian words, many at a time, and the sum is turned once at the end. Short inputs, which
-//! headers are, take the scalar loop inline; from `simd::LENS` on, the best vector loop that the
-//! processor has takes over (module `simd`). Three things are kept apart:
+//! headers are, take a scalar loop inline; longer ones the best vector loop that the processor has
+//! (module `simd`). Three things are kept apart:
 //!
 //! - [`Sum`]: a sum under way; bytes, words and pseudo-headers can be added in any order.
 //! - a *checksum*: what a header field holds, the complement of the finished sum.
@@ -17,7 +17,10 @@ mod simd;
 pub use simd::Implementation;
 
 /// A ones' complement sum of 16-bit big-endian words under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// Words are added as a part of 64-bit ones whose carries come back in at the low end, and folded
+/// into 16 bits when the sum is asked for: modulo 2^16 - 1 every power of 2^16 weighs the same.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
@@ -37,31 +40,49 @@ impl Sum {
         Self(field as u64)
     }
 
-    /// From a sum of little-endian words.
+    /// From a sum of little-endian words: turning all eight bytes turns each word.
     #[inline]
-    fn from_little_endian(sum: u64) -> Self {
-        Self(u64::from(fold(sum).swap_bytes()))
+    const fn from_little_endian(sum: u64) -> Self {
+        Self(sum.swap_bytes())
     }
 
     /// Adds `bytes`, which start at an even offset of what is summed.
     #[inline]
     #[must_use]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {
-        Self(self.0 + Self::of(bytes).0)
+        self.add_sum(Self::of(bytes))
+    }
+
+    /// Adds `bytes`, which start `offset` bytes behind the start of what is summed.
+    ///
+    /// At an odd offset they are the low halves of their words, and count with their bytes swapped
+    /// (RFC 1071 §2 (B)).
+    #[inline]
+    #[must_use]
+    pub fn add_bytes_at(self, offset: usize, bytes: &[u8]) -> Self {
+        let odd = if offset.is_multiple_of(2) { 0 } else { 8 };
+        self.add_sum(Self(Self::of(bytes).0.rotate_left(odd)))
+    }
+
+    /// Adds what another sum has come to.
+    #[inline]
+    #[must_use]
+    pub const fn add_sum(self, other: Self) -> Self {
+        Self(add_with_carry(self.0, other.0))
     }
 
     /// Adds one word.
     #[inline]
     #[must_use]
     pub const fn add(self, word: u16) -> Self {
-        Self(self.0 + word as u64)
+        self.add_sum(Self(word as u64))
     }
 
     /// Adds both words of `value`.
     #[inline]
     #[must_use]
     pub const fn add_u32(self, value: u32) -> Self {
-        Self(self.0 + (value >> 16) as u64 + (value & 0xffff) as u64)
+        self.add_sum(Self(value as u64))
     }
 
     /// Takes one word back out (RFC 1624: adds its complement).
@@ -76,12 +97,12 @@ impl Sum {
     #[must_use]
     pub fn remove_bytes(self, bytes: &[u8]) -> Self {
         debug_assert!(bytes.len().is_multiple_of(2), "only whole words can be taken out of a sum");
-        self.remove(Self::of(bytes).partial())
+        self.add_sum(Self(!Self::of(bytes).0))
     }
 
     /// The sum as a partial checksum: folded, not complemented.
     #[inline]
-    pub fn partial(self) -> u16 {
+    pub const fn partial(self) -> u16 {
         fold(self.0)
     }
 
@@ -90,22 +111,31 @@ impl Sum {
     /// With TCP and UDP the pseudo-header is part of it. A UDP checksum of zero is none at all:
     /// ask for that first.
     #[inline]
-    pub fn is_valid(self) -> bool {
+    pub const fn is_valid(self) -> bool {
         self.partial() == 0xffff
     }
 
     /// The sum as a checksum: folded and complemented.
     #[inline]
-    pub fn checksum(self) -> u16 {
+    pub const fn checksum(self) -> u16 {
         !fold(self.0)
     }
 
     /// The sum as a UDP checksum: zero, which would mean "none", is sent as all ones (RFC 768).
     #[inline]
-    pub fn udp_checksum(self) -> u16 {
+    pub const fn udp_checksum(self) -> u16 {
         ones_for_zero(self.checksum())
     }
 }
+
+/// Sums are equal when a header's field would be.
+impl PartialEq for Sum {
+    fn eq(&self, other: &Self) -> bool {
+        self.partial() == other.partial()
+    }
+}
+
+impl Eq for Sum {}
 
 /// The sum of an IPv4 pseudo-header (RFC 9293 §3.1): addresses of 4 bytes each.
 #[inline]
@@ -149,7 +179,7 @@ pub fn update_partial(partial: u16, old: &[u8], new: &[u8]) -> u16 {
 
 #[inline]
 fn sum_little_endian(bytes: &[u8]) -> u64 {
-    if simd::LENS.contains(&bytes.len()) { simd::sum(bytes) } else { scalar::sum(bytes) }
+    if bytes.len() < simd::LEN_MIN { scalar::sum_short(bytes) } else { simd::sum(bytes) }
 }
 
 #[inline]
@@ -158,20 +188,17 @@ const fn ones_for_zero(checksum: u16) -> u16 {
 }
 
 #[inline]
-fn add_with_carry(a: u64, b: u64) -> u64 {
+const fn add_with_carry(a: u64, b: u64) -> u64 {
     let (sum, carry) = a.overflowing_add(b);
-    sum + u64::from(carry)
+    sum + carry as u64
 }
 
-/// Folds a sum of words into one word.
+/// Folds a sum of words into one word. Adding a number with its halves exchanged leaves in the high
+/// half what both add up to, carry included.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "folding is the point: carries are kept")]
-fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    sum as u16
+const fn fold(sum: u64) -> u16 {
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]
@@ -182,6 +209,22 @@ mod tests {
     fn rfc_1071_example() {
         let data = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(Sum::of(&data).partial(), 0xddf2);
+    }
+
+    #[test]
+    fn folding_gives_zero_for_zero_only() {
+        let folded =
+            [0, 1, 0xffff, 0x1_0000, 0xffff_0000, u64::MAX, u64::MAX - 1, 1 << 63].map(fold);
+        assert_eq!(folded, [0, 1, 0xffff, 1, 0xffff, 0xffff, 0xfffe, 0x8000]);
+    }
+
+    #[test]
+    fn parts_at_any_offset_add_up_to_the_whole() {
+        let data: Vec<u8> = (0..200u32).map(|i| (i * 37 + 11) as u8).collect();
+        for split in 0..=data.len() {
+            let (first, second) = data.split_at(split);
+            assert_eq!(Sum::of(first).add_bytes_at(split, second), Sum::of(&data), "{split}");
+        }
     }
 
     #[test]

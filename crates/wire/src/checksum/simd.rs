@@ -21,7 +21,6 @@ mod neon;
 mod x86;
 
 use std::fmt;
-use std::ops::RangeInclusive;
 
 use super::{Sum, scalar};
 
@@ -55,19 +54,19 @@ impl Implementation {
         self.try_sum(&[]).is_some()
     }
 
-    /// The sum over `bytes` by this loop whatever their length, or `None` when the processor lacks
-    /// what it takes.
+    /// The sum over `bytes` by this loop, or `None` when the processor lacks what it takes. Above
+    /// 1 GiB only the scalar loop is exact, and the others give `None`.
     #[inline]
     pub fn sum(self, bytes: &[u8]) -> Option<Sum> {
-        if bytes.len() > *LENS.end() {
-            return self.is_available().then(|| Sum::of(bytes));
-        }
         self.try_sum(bytes).map(Sum::from_little_endian)
     }
 
-    /// The sum of little-endian words; `bytes` are at most as long as [`LENS`] allows.
+    /// The sum of little-endian words.
     #[inline]
     fn try_sum(self, bytes: &[u8]) -> Option<u64> {
+        if self != Self::Scalar && bytes.len() > LEN_MAX {
+            return None;
+        }
         match self {
             Self::Scalar => Some(scalar::sum(bytes)),
             #[cfg(target_arch = "x86_64")]
@@ -93,8 +92,8 @@ impl fmt::Display for Implementation {
     }
 }
 
-/// The sum of little-endian words by the best loop; the length of `bytes` is in [`LENS`].
-#[inline(never)]
+/// The sum of little-endian words by the best loop.
+#[inline]
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     // Each asks a bit that is in memory once for all; the processor foresees the answer.
     let by = |which: Implementation| which.try_sum(bytes);
@@ -104,9 +103,11 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
         .unwrap_or_else(|| scalar::sum(bytes))
 }
 
-/// Lengths in bytes for the vector loops. The least is where they overtake the scalar one; the most
-/// keeps every lane below 2^63 with room to spare.
-pub(super) const LENS: RangeInclusive<usize> = 64..=1 << 30;
+/// Length in bytes from which on the vector loops are faster than the short one.
+pub(super) const LEN_MIN: usize = 64;
+/// Length in bytes up to which no lane can overflow, with room to spare: each adds up less than
+/// 2^33 for every 16 bytes.
+const LEN_MAX: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests {

@@ -25,7 +25,7 @@ fn sum(bytes: &[u8]) -> u64 {
         }
     }
     let sums = lanes.map(|lane| vaddvq_u64(lane));
-    sums.into_iter().fold(scalar::sum(tail), add_with_carry)
+    sums.into_iter().fold(scalar::sum_short(tail), add_with_carry)
 }
 
 #[inline]
