@@ -4,6 +4,8 @@
 
 #[path = "../../crates/offload/tests/common/mod.rs"]
 mod common;
+#[path = "../../crates/offload/tests/packets/mod.rs"]
+mod packets;
 
 use std::fs;
 use std::io;
@@ -29,7 +31,40 @@ fn main() -> io::Result<()> {
     for (name, frame) in other_frames() {
         write("frame_parser", name, &frame)?;
     }
+    for (name, frames) in batches() {
+        let input: Vec<_> = frames.iter().flat_map(|(meta, f)| input(meta, f.len(), f)).collect();
+        write("coalesce", name, &input)?;
+    }
     openflow_messages()
+}
+
+/// Batches that become trains, and some that do not.
+fn batches() -> Vec<(&'static str, Vec<packets::Frame>)> {
+    use packets::{Checksum, Packet};
+    let stream = |packet: &Packet| packets::frames(&packet.clone().sized(40).stream(4));
+    let [tcp_v4, tcp_v6, udp_v4, udp_v6] = Packet::of_every_kind();
+    let mut short = stream(&tcp_v4.clone().tagged(&[packets::S_TAG, packets::C_TAG]));
+    short.truncate(3);
+    let partial = stream(&udp_v4.clone().with(Checksum::Partial));
+    let vouched = stream(&tcp_v6.clone().with(Checksum::Vouched));
+    let train = Packet { gso_size: 10, ..tcp_v4.clone().sized(40).with(Checksum::Partial) };
+    let trains = packets::frames(&[train.clone(), train.next()]);
+    let interleaved = std::iter::zip(stream(&tcp_v4), stream(&udp_v6)).flat_map(|(a, b)| [a, b]);
+    let mut odd = stream(&tcp_v4);
+    odd[1].1[20] ^= 0x20;
+    odd[3].1[50] ^= 1;
+    vec![
+        ("tcp_v4", stream(&tcp_v4)),
+        ("tcp_v6", stream(&tcp_v6)),
+        ("udp_v4", stream(&udp_v4)),
+        ("udp_v6", stream(&udp_v6)),
+        ("tags", short),
+        ("partial", partial),
+        ("vouched", vouched),
+        ("trains", trains),
+        ("interleaved", interleaved.collect()),
+        ("odd", odd),
+    ]
 }
 
 /// An input of `split` and `complete_checksum`; `fuzz/src/lib.rs` reads it.

@@ -5,11 +5,13 @@
 //! crashes, as plain tests (`tests/replay.rs`, stable). See README.md.
 #![forbid(unsafe_code)]
 
+mod coalesce;
 mod complete_checksum;
 mod frame_parser;
 mod openflow_decode;
 mod split;
 
+pub use coalesce::coalesce;
 pub use complete_checksum::complete_checksum;
 pub use frame_parser::frame_parser;
 pub use openflow_decode::openflow_decode;
@@ -21,7 +23,8 @@ use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
+    ("coalesce", coalesce),
     ("complete_checksum", complete_checksum),
     ("frame_parser", frame_parser),
     ("openflow_decode", openflow_decode),

@@ -16,3 +16,4 @@ mod device;
 mod errors;
 mod run;
 mod taps;
+mod vlan;

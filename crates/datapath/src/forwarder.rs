@@ -34,7 +34,7 @@ use crate::pipeline::Snapshot;
 use crate::port::{Port, Traffic};
 use crate::program::{BucketRef, Op, Program};
 use crate::vlan::{self, PortMode};
-use crate::{DropReason, Frame, rewrite, validate};
+use crate::{DropReason, Frame, Parts, rewrite, validate};
 
 /// The ports and the controller, as one worker reaches them.
 pub trait Egress {
@@ -141,23 +141,50 @@ impl Forwarder {
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
+        self.handle_with(view, arrival, None, egress);
+    }
+
+    /// As [`Self::handle`], as a call. Of a train that was coalesced, the arrival is the first
+    /// packet and `more` are the payloads of the others.
+    #[inline(never)]
+    pub fn handle_coalesced(
+        &mut self,
+        view: View<'_>,
+        arrival: Arrival<'_>,
+        more: Option<&Parts<'_>>,
+        egress: &mut impl Egress,
+    ) {
+        self.handle_with(view, arrival, more, egress);
+    }
+
+    #[expect(clippy::inline_always, reason = "as for the steps")]
+    #[inline(always)]
+    fn handle_with(
+        &mut self,
+        view: View<'_>,
+        arrival: Arrival<'_>,
+        more: Option<&Parts<'_>>,
+        egress: &mut impl Egress,
+    ) {
         let Arrival { in_port, mode, mut meta, buf, mut start, beyond_len } = arrival;
+        let beyond_len = beyond_len + more.map_or(0, Parts::len);
         let mut len = buf.len() - start + beyond_len;
         if let Some(mode) = mode {
             match vlan::admit(mode, buf, start, len, meta) {
                 Ok(admitted) => (start, meta) = admitted,
-                Err(reason) => return self.refuse(view, in_port, len, reason),
+                Err(reason) => return self.refuse(view, in_port, len, more, reason),
             }
             len = buf.len() - start + beyond_len;
         }
         let mut key = FlowKey::default();
         let Ok(layout) = parse_into(&buf[start..], &mut key) else {
-            return self.refuse(view, in_port, len, DropReason::Truncated);
+            return self.refuse(view, in_port, len, more, DropReason::Truncated);
         };
         if meta.check(len).is_err() {
-            return self.refuse(view, in_port, len, DropReason::BadMetadata);
+            return self.refuse(view, in_port, len, more, DropReason::BadMetadata);
         }
-        let mut frame = Frame::new(meta, layout, buf, start, beyond_len);
+        let own_len = beyond_len - more.map_or(0, Parts::len);
+        let mut frame = Frame::new(meta, layout, buf, start, own_len).with_more(more);
         key.set_in_port(in_port.0);
         let key = &key;
         let hash = hash_words(key.words());
@@ -222,10 +249,18 @@ impl Forwarder {
     }
 
     #[cold]
-    fn refuse(&self, view: View<'_>, in_port: PortNo, len: usize, reason: DropReason) {
+    fn refuse(
+        &self,
+        view: View<'_>,
+        in_port: PortNo,
+        len: usize,
+        more: Option<&Parts<'_>>,
+        reason: DropReason,
+    ) {
         if let Some(port) = view.snapshot.ports.find(in_port) {
-            let frame = Traffic { frames: 1, packets: 1, bytes: len as u64 };
-            port.counters.add_rx(self.worker, frame);
+            let packets = 1 + more.map_or(0, Parts::count) as u64;
+            let traffic = Traffic { frames: 1, packets, bytes: len as u64 };
+            port.counters.add_rx(self.worker, traffic);
             port.counters.add_drop(self.worker, reason);
         }
     }

@@ -5,21 +5,74 @@
 //!  buf:   [ headroom | headers ... first payload bytes ]   private to this frame or copy
 //!                    ^start                            ^end
 //!  rest:  [ more payload ]                                 shared between copies
+//!  more:  [ payload ] [ payload ] ...                      shared, in several places
 //!  beyond: bytes that only the ports can reach, such as a guest's memory
 //! ```
 //! A frame that a port has read into one buffer of ours lies in `buf` as a whole. A copy for a
 //! bucket that rewrites has its own headers in `buf` and shares the original's payload as `rest`,
 //! so a copy costs its headers. A guest's frame has its headers in `buf` (fetched once, so that the
 //! guest cannot change them under us) and its payload `beyond`; the datapath only knows the length.
+//! A train that was coalesced has its first packet in `buf` and the payloads of the others, which
+//! lie where they were received, as `more`.
 //!
 //! The headroom lets tags be pushed by moving the two addresses, and lets a port put its own header
 //! in front without a second buffer.
+
+use std::ops::Range;
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
 use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16, tags};
 
 /// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
 pub const HEADROOM: usize = 64;
+
+/// Payload in several places of one buffer, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    bytes: &'a [u8],
+    base: usize,
+    ranges: &'a [Range<usize>],
+    len: usize,
+}
+
+impl<'a> Parts<'a> {
+    /// The `ranges` of a buffer of which `bytes` is what lies behind its first `base` bytes. What
+    /// does not lie there is left out.
+    #[inline]
+    pub fn new(bytes: &'a [u8], base: usize, ranges: &'a [Range<usize>]) -> Self {
+        let parts = Self { bytes, base, ranges, len: 0 };
+        let len = parts.iter().map(<[u8]>::len).sum();
+        Self { len, ..parts }
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of places.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The bytes of each place.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (bytes, base) = (self.bytes, self.base);
+        self.ranges.iter().map(move |range| {
+            let range = range.start.wrapping_sub(base)..range.end.wrapping_sub(base);
+            bytes.get(range).unwrap_or_default()
+        })
+    }
+}
 
 /// A frame, its metadata and where its layers lie.
 #[derive(Debug)]
@@ -32,7 +85,9 @@ pub struct Frame<'a> {
     start: usize,
     end: usize,
     rest: &'a [u8],
-    beyond_len: usize,
+    more: Option<&'a Parts<'a>>,
+    /// Bytes of `more` and of what is beyond.
+    behind_len: usize,
 }
 
 impl<'a> Frame<'a> {
@@ -48,14 +103,22 @@ impl<'a> Frame<'a> {
     ) -> Self {
         debug_assert!(usize::from(layout.end) <= buf.len() - start, "headers must be private");
         let end = buf.len();
-        Self { meta, layout, buf, start, end, rest: &[], beyond_len }
+        Self { meta, layout, buf, start, end, rest: &[], more: None, behind_len: beyond_len }
+    }
+
+    /// The same frame with `more` payload behind the bytes it has.
+    #[inline]
+    #[must_use]
+    pub fn with_more(self, more: Option<&'a Parts<'a>>) -> Self {
+        let behind_len = self.behind_len + more.map_or(0, Parts::len);
+        Self { more, behind_len, ..self }
     }
 
     /// Number of bytes of the frame on the wire, without the frame check sequence; for a train, of
     /// the whole train.
     #[inline]
     pub fn len(&self) -> usize {
-        self.end - self.start + self.rest.len() + self.beyond_len
+        self.end - self.start + self.rest.len() + self.behind_len
     }
 
     /// Never: a frame has at least an Ethernet header.
@@ -88,10 +151,34 @@ impl<'a> Frame<'a> {
         self.rest
     }
 
-    /// Number of bytes behind [`Self::rest`] that only the ports can reach.
+    /// Further shared bytes behind [`Self::rest`], in several places.
+    #[inline]
+    pub fn more(&self) -> Option<&'a Parts<'a>> {
+        self.more
+    }
+
+    /// All shared bytes behind the private ones, in order.
+    #[inline]
+    pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let rest = Some(self.rest).filter(|rest| !rest.is_empty());
+        rest.into_iter().chain(self.more.into_iter().flat_map(Parts::iter))
+    }
+
+    /// All shared bytes behind the private ones in one piece, for whoever needs them so: copied to
+    /// `room` when they lie in several places.
+    pub fn joined<'b>(&'b self, room: &'b mut Vec<u8>) -> &'b [u8] {
+        if self.more.is_none() {
+            return self.rest;
+        }
+        room.clear();
+        self.parts().for_each(|part| room.extend_from_slice(part));
+        room
+    }
+
+    /// Number of bytes behind the shared ones that only the ports can reach.
     #[inline]
     pub fn beyond_len(&self) -> usize {
-        self.beyond_len
+        self.behind_len - self.more.map_or(0, Parts::len)
     }
 
     /// The private bytes with `len` bytes in front of them that the caller may overwrite, or
@@ -161,7 +248,8 @@ impl<'a> Frame<'a> {
             end: scratch.len(),
             buf: scratch,
             rest: if payload.is_empty() { self.rest } else { payload },
-            beyond_len: self.beyond_len,
+            more: self.more,
+            behind_len: self.behind_len,
         }
     }
 
@@ -262,6 +350,33 @@ mod tests {
         let mut second = Vec::new();
         let refork = fork.fork(&mut second);
         assert_eq!((refork.head(), refork.rest()), (fork.head(), fork.rest()));
+    }
+
+    #[test]
+    fn payload_may_lie_in_several_places() {
+        let original = tcp_frame(2500);
+        let mut buf = [vec![0; HEADROOM], original[..1054].to_vec(), vec![9; 70]].concat();
+        let base = buf.len();
+        buf.extend(&original[1054..2054]);
+        buf.extend([9; 20]);
+        buf.extend(&original[2054..]);
+        let ranges = [base..base + 1000, base + 1020..base + 1520];
+        let (head, tail) = buf.split_at_mut(HEADROOM + 1054);
+        let parts = Parts::new(tail, HEADROOM + 1054, &ranges);
+        assert_eq!((parts.len(), parts.is_empty(), parts.count()), (1500, false, 2));
+        let mut frame = frame(head).with_more(Some(&parts));
+        assert_eq!((frame.len(), frame.wire_packets(), frame.beyond_len()), (2554, 3, 0));
+        let shared: Vec<_> = frame.parts().flatten().copied().collect();
+        assert!([frame.head(), &shared].concat() == original);
+        assert!(frame.joined(&mut Vec::new()) == shared);
+        assert!(frame.push_tag(SERVICE));
+        let mut scratch = Vec::new();
+        let fork = frame.fork(&mut scratch);
+        assert_eq!((fork.len(), fork.head().len()), (2558, 58));
+        let of_fork: Vec<_> = fork.parts().flatten().copied().collect();
+        assert!(of_fork == original[54..]);
+        let outside = [base + 1000..usize::MAX, 0..5];
+        assert!(Parts::new(tail, HEADROOM + 1054, &outside).is_empty());
     }
 
     #[test]

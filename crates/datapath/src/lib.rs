@@ -44,7 +44,7 @@ pub use counters::{Counters, DropCounters, Millis, Totals, WorkerIndex};
 pub use edge::DropReason;
 pub use field::{MatchKey, UnsupportedField};
 pub use forwarder::{Arrival, CacheStats, Egress, Forwarder, PacketInOrigin, View};
-pub use frame::{Frame, HEADROOM};
+pub use frame::{Frame, HEADROOM, Parts};
 pub use group::{Group, GroupBucket, GroupTable, MAX_GROUPS};
 pub use learning::{MacLearning, MacTable, Sighting, Station, VlanKey};
 pub use pipeline::{MAX_RULES, Pipeline, Removal, Snapshot, TABLE_COUNT};

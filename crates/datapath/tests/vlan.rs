@@ -317,6 +317,27 @@ fn a_c_vlan_and_an_s_vlan_of_one_number_are_two() {
 }
 
 #[test]
+fn flows_are_shared_out_by_what_is_innermost() {
+    let mut switch = with_modes(&[None, None, None, None, Some(tunnel(100))]);
+    let buckets = [2, 3, 4].map(|port| Bucket { weight: 1, ..Bucket::new(vec![out(port)]) });
+    switch.group(7, GroupType::Select, buckets.to_vec());
+    switch.flow(0, 1, &[], &[apply(&[Action::Group(tapswitch_openflow::GroupId(7))])]);
+    let mut shares = [0; 5];
+    for src_port in 1000..1100 {
+        let mut packet = tcp();
+        packet.src_port = src_port;
+        let [port] = switch.receive(1, &packet.bytes())[..] else { panic!("one bucket") };
+        shares[port as usize] += 1;
+        for tags in [&[C10][..], &[S100, C10], &[S100, C20], &[S100, S100, C10, C20, C10]] {
+            packet.tags = tags.to_vec();
+            assert_eq!(switch.receive(1, &packet.bytes()), [port], "{src_port} {tags:x?}");
+            assert_eq!(switch.receive(5, &packet.bytes()), [port], "through a tunnel");
+        }
+    }
+    assert!(shares[2..].iter().all(|&share| share > 15), "{shares:?}");
+}
+
+#[test]
 fn every_tag_of_a_deep_stack_can_be_reached() {
     let stack = [0x88a8_0001, 0x9100_0002, 0x8100_0003, 0x8100_0004, 0x88a8_0005, 0x8100_0006];
     let mut switch = Switch::new(2);

@@ -85,8 +85,29 @@ impl PacketPort {
     /// [`SendError`]; the frame was not sent.
     #[inline]
     pub fn send(&self, header: &NetHeader, parts: &[IoSlice<'_>]) -> Result<(), SendError> {
+        self.send_from::<{ MAX_PARTS + 1 }>(header, parts)
+    }
+
+    /// As [`Self::send`], for at most [`MAX_GATHERED_PARTS`].
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_gathered(
+        &self,
+        header: &NetHeader,
+        parts: &[IoSlice<'_>],
+    ) -> Result<(), SendError> {
+        self.send_from::<{ MAX_GATHERED_PARTS + 1 }>(header, parts)
+    }
+
+    #[inline]
+    fn send_from<const PIECES: usize>(
+        &self,
+        header: &NetHeader,
+        parts: &[IoSlice<'_>],
+    ) -> Result<(), SendError> {
         let header = header.encode();
-        let mut pieces = [IoSlice::new(&[]); MAX_PARTS + 1];
+        let mut pieces = [IoSlice::new(&[]); PIECES];
         pieces[0] = IoSlice::new(&header[..socket::VNET_HEADER_LEN]);
         let count = 1 + parts.len();
         pieces.get_mut(1..count).ok_or(SendError::TooManyParts)?.copy_from_slice(parts);
@@ -261,6 +282,8 @@ pub const RECV_BUF_LEN: usize = HEADROOM_MIN + MAX_FRAME_LEN;
 /// Most parts of a frame that is sent: headers of its own, and payload in the fragments of a
 /// buffer chain.
 pub const MAX_PARTS: usize = 16;
+/// Most parts of a frame that [`PacketPort::send_gathered`] takes.
+pub const MAX_GATHERED_PARTS: usize = 127;
 
 /// [`TAG_LEN`] as a distance.
 const TAG_SHIFT: i16 = 4;

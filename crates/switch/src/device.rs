@@ -176,17 +176,18 @@ impl Device {
 
     /// The queues to be read, in order.
     pub(crate) fn rx_queues(&self) -> Vec<RxQueue> {
-        let number = self.spec.number;
+        let PortSpec { number, gro, .. } = self.spec;
         match &self.io {
             Io::Tap { queues, .. } => {
                 let queue = |(index, queue): (u16, &Arc<tap::Queue>)| {
-                    RxQueue::new(number, self.mode.clone(), index, RxDevice::Tap(queue.clone()))
+                    let device = RxDevice::Tap(queue.clone());
+                    RxQueue::new(number, self.mode.clone(), index, device).with_gro(gro)
                 };
                 (0..).zip(queues).map(queue).collect()
             }
             Io::Netdev { port, .. } => {
                 let device = RxDevice::Netdev(port.clone());
-                vec![RxQueue::new(number, self.mode.clone(), 0, device)]
+                vec![RxQueue::new(number, self.mode.clone(), 0, device).with_gro(gro)]
             }
         }
     }

@@ -24,17 +24,17 @@ impl<'a> WorkerEgress<'a> {
 
     /// Reports the frame as one packet, its checksum completed.
     fn report_packet(&self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
-        let mut headers = frame.head().to_vec();
-        let mut meta = frame.meta;
-        complete_checksum(&mut meta, &mut headers, frame.rest())
-            .map_err(|_| DropReason::CannotSegment)?;
-        self.report(origin, frame.len(), [&headers, frame.rest(), &[]])
+        let (mut headers, mut room) = (frame.head().to_vec(), Vec::new());
+        let (mut meta, rest) = (frame.meta, frame.joined(&mut room));
+        complete_checksum(&mut meta, &mut headers, rest).map_err(|_| DropReason::CannotSegment)?;
+        self.report(origin, frame.len(), [&headers, rest, &[]])
     }
 
     /// Reports the packets of a train. A controller that asks for less than a packet wants to see
     /// what there is, and gets the first one; one that asks for all shall be able to send them on.
     fn report_train(&self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
-        let mut packets = Segments::new(&frame.meta, frame.head(), frame.rest())
+        let mut room = Vec::new();
+        let mut packets = Segments::new(&frame.meta, frame.head(), frame.joined(&mut room))
             .map_err(|_| DropReason::CannotSegment)?;
         let mut headers = vec![0; packets.headers_len()];
         while let Some(packet) = packets.next(&mut headers) {

@@ -43,30 +43,41 @@ impl ChangedMtu {
             return Err(MtuError::AliasTaken { name: link.name, needed: mark.to });
         }
         // Whatever happens from here on is undone.
-        let changed = Self { namespace: namespace.clone(), index: link.index, mark, is_marked };
-        if is_marked {
-            netlink.set_alias(&link.name, &mark.text())?;
-        }
-        changed.raise(spec, &mut netlink, &link)?;
+        let namespace = namespace.clone();
+        let mut changed = Self { namespace, index: link.index, mark, is_marked };
+        changed.raise(spec, &mut netlink, &link.name)?;
         Ok(Some(changed))
     }
 
     /// Sets the MTU. Where nobody asked for an envelope, an interface may be too small for the
     /// usual one: it takes frames without, then.
-    fn raise(&self, spec: &PortSpec, netlink: &mut Netlink, link: &Link) -> Result<(), MtuError> {
+    fn raise(
+        &mut self,
+        spec: &PortSpec,
+        netlink: &mut Netlink,
+        name: &str,
+    ) -> Result<(), MtuError> {
         let needed = self.mark.to;
-        let Err(source) = netlink.set_mtu(&link.name, needed) else { return Ok(()) };
+        let Err(source) = self.set(netlink, name) else { return Ok(()) };
         let Some(mtu) = spec.mtu.filter(|_| spec.envelope.is_none()) else {
-            let (name, envelope) = (link.name.clone(), envelope(spec));
+            let (name, envelope) = (name.to_owned(), envelope(spec));
             return Err(MtuError::Refused { name, needed, envelope, source });
         };
-        netlink.set_mtu(&link.name, mtu)?;
+        self.mark.to = mtu;
+        self.set(netlink, name)?;
         tracing::warn!(
-            "port {spec}: {} takes no MTU of {needed}: frames of {mtu} bytes and tags will be \
-             dropped there as oversize ({source}); give a smaller mtu=, or envelope=0",
-            link.name
+            "port {spec}: {name} takes no MTU of {needed}: frames of {mtu} bytes and tags will be \
+             dropped there as oversize ({source}); give a smaller mtu=, or envelope=0"
         );
         Ok(())
+    }
+
+    /// Notes the old MTU before the new one is set, so that it is not lost in between.
+    fn set(&self, netlink: &mut Netlink, name: &str) -> Result<(), LinkError> {
+        if self.is_marked {
+            netlink.set_alias(name, &self.mark.text())?;
+        }
+        netlink.set_mtu(name, self.mark.to)
     }
 
     fn undo(&self) -> Result<(), LinkError> {

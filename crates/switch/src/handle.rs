@@ -189,6 +189,8 @@ impl Server {
                 frames: read(&counters.frames),
                 bursts: read(&counters.bursts),
                 wakeups: read(&counters.wakeups),
+                coalesced: read(&counters.coalesced),
+                trains: read(&counters.trains),
                 exact_hits: read(&counters.exact_hits),
                 masked_hits: read(&counters.masked_hits),
                 walks: read(&counters.walks),

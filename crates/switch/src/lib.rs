@@ -19,6 +19,7 @@ mod connect;
 mod device;
 mod egress;
 mod envelope;
+mod gro;
 mod handle;
 mod links;
 mod peer;
@@ -40,6 +41,7 @@ pub use config::{
 };
 pub use device::OpenPortError;
 pub use envelope::MtuError;
+pub use gro::Gro;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{ParsePortError, PortKind, PortSpec};

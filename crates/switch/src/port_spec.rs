@@ -14,6 +14,8 @@ use tapswitch_openflow::PortNo;
 
 use mode::{ModeOptions, ModeText};
 
+use crate::Gro;
+
 /// One port as the user describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
@@ -23,6 +25,8 @@ pub struct PortSpec {
     pub kind: PortKind,
     /// Namespace of the interface; the one that the switch runs in when `None`.
     pub netns: Option<String>,
+    /// Whether received packets become trains.
+    pub gro: Gro,
     /// Largest payload in bytes; the interface's own when `None`.
     pub mtu: Option<u32>,
     /// Most bytes of tags on top of the payload;
@@ -83,7 +87,8 @@ impl PortSpec {
             other => return Err(Fault::UnknownKind(other.into())),
         };
         let number = parse_number(number)?;
-        let mut spec = Self { number, kind, netns: None, mtu: None, envelope: None, mode: None };
+        let (gro, mode) = (Gro::default(), None);
+        let mut spec = Self { number, kind, netns: None, gro, mtu: None, envelope: None, mode };
         let mut mode = ModeOptions::default();
         for option in parts {
             let (key, value) =
@@ -106,6 +111,7 @@ impl PortSpec {
                 let envelope = parse_envelope(value).ok_or_else(|| bad(ENVELOPE_EXPECTED))?;
                 self.envelope = Some(envelope);
             }
+            ("gro", _) => self.gro = value.parse().map_err(|()| bad(Gro::EXPECTED))?,
             ("queues", PortKind::Tap { queues, .. }) => {
                 *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
             }
@@ -153,6 +159,9 @@ impl fmt::Display for PortSpec {
         }
         if let Some(netns) = &self.netns {
             write!(f, ",netns={netns}")?;
+        }
+        if self.gro != Gro::default() {
+            write!(f, ",gro={}", self.gro)?;
         }
         if let Some(mtu) = self.mtu {
             write!(f, ",mtu={mtu}")?;
@@ -212,7 +221,8 @@ enum Fault {
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
-        "{port} has no option '{key}'; there are netns, mtu, envelope and mode, and queues for tap"
+        "{port} has no option '{key}'; there are netns, gro, mtu, envelope and mode, and queues for \
+         tap"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -254,6 +264,8 @@ mod tests {
             "local=tap:br0",
             "4095=netdev:veth-a,netns=red",
             "1=netdev:eth0,mtu=1500,envelope=12",
+            "1=tap:a,netns=blue,gro=off,mtu=1500",
+            "2=tap:b,gro=on",
             "1=tap:a,mode=access,vlan=10",
             "1=tap:a,mode=trunk",
             "1=tap:a,mode=trunk,vlans=10+20-30,native=1",
@@ -276,6 +288,7 @@ mod tests {
         assert!(error("1=tap:").contains("name of the interface is missing"));
         assert!(error("1=tap:a,mtu=12").contains("mtu=12: expected a number of bytes"));
         assert!(error("1=tap:a,queues=0").contains("queues=0: expected a number of queues"));
+        assert!(error("1=tap:a,gro=yes").contains("gro=yes: expected on, off or auto"));
         assert!(error("1=netdev:a,queues=2").contains("no option 'queues'"));
         assert!(error("1=tap:a,colour").contains("option 'colour' has no value"));
         assert!(error("1=tap:a,envelope=501").contains("envelope=501: expected a number of bytes"));

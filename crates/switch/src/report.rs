@@ -228,6 +228,10 @@ pub struct WorkerReport {
     pub bursts: u64,
     /// Times that it asked the kernel what is ready, asleep until something was.
     pub wakeups: u64,
+    /// Received frames that were made into trains.
+    pub coalesced: u64,
+    /// Trains that were made of them.
+    pub trains: u64,
     /// Programs found by exact key.
     pub exact_hits: u64,
     /// Programs found by masked key.

@@ -10,11 +10,14 @@ use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
+use crate::Gro;
+
 /// One queue of a port, read by one worker.
 #[derive(Debug)]
 pub(crate) struct RxQueue {
     port: PortNo,
     mode: Option<Arc<PortMode>>,
+    gro: Gro,
     index: u16,
     device: RxDevice,
 }
@@ -46,7 +49,17 @@ impl RxQueue {
         index: u16,
         device: RxDevice,
     ) -> Self {
-        Self { port, mode, index, device }
+        Self { port, mode, gro: Gro::default(), index, device }
+    }
+
+    /// The same queue with this choice.
+    pub(crate) fn with_gro(self, gro: Gro) -> Self {
+        Self { gro, ..self }
+    }
+
+    /// Whether what it brings is made into trains.
+    pub(crate) fn gro(&self) -> Gro {
+        self.gro
     }
 
     /// Whose queue this is.

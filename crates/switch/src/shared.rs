@@ -49,6 +49,10 @@ pub(crate) struct WorkerCounters {
     pub(crate) bursts: AtomicU64,
     /// Times that the worker asked the kernel what is ready.
     pub(crate) wakeups: AtomicU64,
+    /// Frames that were made into trains.
+    pub(crate) coalesced: AtomicU64,
+    /// Trains that were made of them.
+    pub(crate) trains: AtomicU64,
     /// Programs found by exact key.
     pub(crate) exact_hits: AtomicU64,
     /// Programs found by masked key.

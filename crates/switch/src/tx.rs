@@ -3,7 +3,8 @@
 //! 1. The frame is contiguous with room in front (nearly all): its metadata is written in front of
 //!    it, one system call.
 //! 2. A copy with headers of its own: header and payload as an iovec pair.
-//! 3. A train of a kind that the port does not take: cut into packets, each an iovec.
+//! 3. A train that was coalesced: an iovec of its headers and payloads.
+//! 4. A train of a kind that the port does not take: cut into packets, each an iovec.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -131,7 +132,8 @@ impl TxPort {
     /// the receiver misses the end of the train, not its middle.
     #[cold]
     fn send_cut(&mut self, frame: &Frame<'_>) -> Result<(), DropReason> {
-        let mut packets = Segments::new(&frame.meta, frame.head(), frame.rest())
+        let mut room = Vec::new();
+        let mut packets = Segments::new(&frame.meta, frame.head(), frame.joined(&mut room))
             .map_err(|_| DropReason::CannotSegment)?;
         let mut headers = vec![0; packets.headers_len()];
         while let Some(packet) = packets.next(&mut headers) {
@@ -146,11 +148,35 @@ impl TxDevice {
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn send(&self, frame: &mut Frame<'_>) -> Result<(), SendFault> {
+        if frame.more().is_some() {
+            return self.send_gathered(frame);
+        }
         match self {
             Self::Tap(queue) => send_tap(queue, frame),
             Self::Netdev(port) => {
                 Ok(port.send(&frame.meta, &[frame.head(), frame.rest()].map(IoSlice::new))?)
             }
+        }
+    }
+
+    /// Sends a frame whose payload lies in several places. The pieces are large, or there are few
+    /// enough bytes for their number not to matter.
+    #[inline(never)]
+    fn send_gathered(&self, frame: &Frame<'_>) -> Result<(), SendFault> {
+        let meta = frame.meta.encode();
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let bytes = [&meta[..], frame.head()].into_iter().chain(frame.parts());
+        let mut count = 0;
+        for (piece, bytes) in pieces.iter_mut().zip(bytes) {
+            *piece = IoSlice::new(bytes);
+            count += 1;
+        }
+        if frame.parts().count() + 2 > count {
+            return Err(SendFault::Rejected);
+        }
+        match self {
+            Self::Tap(queue) => Ok(queue.send_vectored(&pieces[..count])?),
+            Self::Netdev(port) => Ok(port.send_gathered(&frame.meta, &pieces[1..count])?),
         }
     }
 
@@ -191,6 +217,10 @@ fn send_tap_scattered(
 ) -> Result<(), SendFault> {
     Ok(queue.send_vectored(&[&meta[..], frame.head(), frame.rest()].map(IoSlice::new))?)
 }
+
+/// Most pieces that a frame is sent in: metadata, headers, what is shared of its first packet, and
+/// the payloads of the others of a batch.
+const PIECES_MAX: usize = 3 + crate::gro::BATCH_COUNT;
 
 /// Why a device did not take a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! sleep until a queue or an errand is there
 //!   └ for each ready queue, at most a burst:
 //!       └ read a batch: small frames, or up to the first large one
-//!       └ handle each of the batch
+//!       └ handle each of the batch, or coalesce it and handle each train
 //! ```
 //! A train of 64 KiB is read, sent and copied while it is in the cache; small frames are read
 //! together, which the kernel's code and its caches like better than reading and sending by turns
@@ -23,13 +23,16 @@ use crossbeam_channel::{Receiver, Sender};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use tapswitch_datapath::{
-    Arrival, CacheStats, DropReason, Forwarder, HEADROOM, MacTable, Snapshot, View, WorkerIndex,
+    Arrival, CacheStats, DropReason, Forwarder, HEADROOM, MacTable, Parts, Snapshot, View,
+    WorkerIndex,
 };
+use tapswitch_offload::{Coalescer, coalesce};
 use tapswitch_openflow::{Action, PortNo};
 use tapswitch_wire::NetHeader;
 
 use crate::clock;
 use crate::egress::WorkerEgress;
+use crate::gro::{self, GroTrial};
 use crate::rx::{Received, RxQueue};
 use crate::shared::Shared;
 use crate::tx::TxPorts;
@@ -120,8 +123,13 @@ struct Worker {
     forwarder: Forwarder,
     /// What is read of a batch, frame behind frame.
     buf: Box<[u8]>,
-    batch: [Place; BATCH_COUNT],
+    batch: [Place; gro::BATCH_COUNT],
+    /// For each queue, whether it is coalesced.
+    trials: Vec<GroTrial>,
+    coalescer: Coalescer,
     frames: u64,
+    coalesced: u64,
+    trains: u64,
     bursts: u64,
     wakeups: u64,
 }
@@ -134,7 +142,8 @@ impl Worker {
         }
         let forwarder = Forwarder::new(index);
         let buf = vec![0; BUF_LEN].into();
-        let (frames, bursts, wakeups) = (0, 0, 0);
+        let trials = queues.iter().map(|queue| GroTrial::new(queue.gro())).collect();
+        let (frames, coalesced, trains, bursts, wakeups) = (0, 0, 0, 0, 0);
         Self {
             index,
             queues,
@@ -145,8 +154,12 @@ impl Worker {
             inbox,
             forwarder,
             buf,
-            batch: [Place::default(); BATCH_COUNT],
+            batch: [Place::default(); gro::BATCH_COUNT],
+            trials,
+            coalescer: Coalescer::new(gro::BATCH_COUNT),
             frames,
+            coalesced,
+            trains,
             bursts,
             wakeups,
         }
@@ -188,24 +201,45 @@ impl Worker {
     fn read(&mut self, index: usize, view: View<'_>) {
         let mut left = BURST_COUNT;
         while left > 0 {
-            let (count, end) = self.fill(index, left.min(BATCH_COUNT), view.snapshot);
-            for at in 0..count {
-                self.handle(index, view, at);
+            let is_coalesced = self.trials[index].is_on();
+            let (limit, len) = match is_coalesced {
+                false => (BATCH_COUNT, BATCH_LEN),
+                true => (gro::BATCH_COUNT, gro::BATCH_LEN),
+            };
+            let (count, end) = self.fill(index, limit.min(left), len, view.snapshot);
+            if is_coalesced {
+                self.coalesce(index, view, count);
+            } else {
+                for at in 0..count {
+                    self.handle(index, view, at);
+                }
             }
             match end {
-                BatchEnd::Full => left -= count.max(1).min(left),
+                BatchEnd::Full => {
+                    left -= count.max(1).min(left);
+                    if !is_coalesced {
+                        self.trials[index].note_plain(count);
+                    }
+                }
                 BatchEnd::Empty => return,
                 BatchEnd::Gone => return self.forget(index),
             }
         }
     }
 
-    /// Reads a batch of at most `limit` frames; returns how many there are, and why no more.
+    /// Reads a batch of at most `limit` frames, the last of which begins within `len` bytes; returns
+    /// how many there are, and why no more.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
-    fn fill(&mut self, index: usize, limit: usize, snapshot: &Snapshot) -> (usize, BatchEnd) {
+    fn fill(
+        &mut self,
+        index: usize,
+        limit: usize,
+        len: usize,
+        snapshot: &Snapshot,
+    ) -> (usize, BatchEnd) {
         let (mut count, mut begin) = (0, 0);
-        while count < limit && begin < BATCH_LEN {
+        while count < limit && begin < len {
             match self.queues[index].recv(&mut self.buf[begin..]) {
                 Received::Frame { meta, start, end } => {
                     self.batch[count] = Place { meta, begin, start, len: end };
@@ -238,6 +272,35 @@ impl Worker {
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         self.forwarder.handle(view, arrival, &mut egress);
         self.frames += 1;
+    }
+
+    /// Makes trains of the first `count` frames of the batch and handles them, and what stays
+    /// alone.
+    #[inline(never)]
+    fn coalesce(&mut self, index: usize, view: View<'_>, count: usize) {
+        let mut places = [coalesce::Place::default(); gro::BATCH_COUNT];
+        let batch = &self.batch[..count];
+        for (place, Place { meta, begin, start, len }) in places.iter_mut().zip(batch) {
+            *place = coalesce::Place { meta: *meta, start: begin + start, end: begin + len };
+        }
+        let units = self.coalescer.coalesce(&mut self.buf, &places[..count]);
+        self.trials[index].note_coalesced(count, units.len());
+        let (in_port, mode) = (self.queues[index].port(), self.queues[index].mode());
+        let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
+        for unit in units {
+            let Place { begin, start, len, .. } = batch[unit.first];
+            let (head, tail) = self.buf.split_at_mut(begin + len);
+            let (meta, buf) = (unit.meta, &mut head[begin..]);
+            let arrival = Arrival { in_port, mode, meta, buf, start, beyond_len: 0 };
+            let parts = Parts::new(tail, begin + len, unit.parts);
+            let more = (!unit.parts.is_empty()).then_some(&parts);
+            self.forwarder.handle_coalesced(view, arrival, more, &mut egress);
+            if more.is_some() {
+                self.trains += 1;
+                self.coalesced += unit.frames() as u64;
+            }
+        }
+        self.frames += count as u64;
     }
 
     #[cold]
@@ -303,6 +366,8 @@ impl Worker {
         let counters = self.counters();
         let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
         set(&counters.frames, self.frames);
+        set(&counters.coalesced, self.coalesced);
+        set(&counters.trains, self.trains);
         set(&counters.exact_hits, exact_hits);
         set(&counters.masked_hits, masked_hits);
         set(&counters.walks, walks);
@@ -363,4 +428,5 @@ const BATCH_LEN: usize = 8 * 1024;
 /// Frames of a batch share no line.
 const CACHE_LINE: usize = 64;
 /// Room for a batch, and behind it for the longest frame of a tap device behind its headroom.
-const BUF_LEN: usize = BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
+const BUF_LEN: usize = gro::BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
+const _: () = assert!(BATCH_LEN <= gro::BATCH_LEN && BATCH_COUNT <= gro::BATCH_COUNT);

@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 
 use common::*;
 use tapswitch_openflow::{Action, Body, PortNo};
+use tapswitch_switch::Config;
 use tapswitch_switch::FailMode;
 use tapswitch_wire::{EtherType, MacAddr, NetHeader, Tag};
 
@@ -152,7 +153,8 @@ fn tagged_frames_pass_byte_for_byte() {
     if !can_run() {
         return;
     }
-    let mut lab = Lab::new(2);
+    let deep = |config: &mut Config| config.ports[1].envelope = Some(5 * 4);
+    let mut lab = Lab::with(2, deep);
     lab.switch.controller().apply(join(1, 2));
     let (from, to) = (lab.host_mut(1).mac(), lab.host_mut(2).mac());
     let (a, b) = (Capture::open(lab.host(1)), Capture::open(lab.host(2)));

@@ -75,7 +75,11 @@ fn an_mtu_that_the_device_does_not_take_is_named() {
     let port = format!("1=netdev:eth0,netns={},mtu=65521", host.name());
     let running = Running::try_start(ports(&[&port]));
     assert!(running.is_ok(), "a veth takes it");
-    assert_eq!((host.link().mtu, running.unwrap().port(1).mtu), (65_521, 65_521));
+    assert_eq!((host.link().mtu, running.unwrap().port(1).mtu), (65_529, 65_521));
+    let port = format!("{port},envelope=500");
+    let text = error(ports(&[&port]));
+    assert_names(&text, &[&port, "eth0 takes no MTU of 66021", "500 bytes of tags", "envelope="]);
+    assert_eq!(host.link().mtu, 1500, "as it was before all that");
 }
 
 #[test]

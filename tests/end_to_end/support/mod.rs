@@ -17,6 +17,7 @@ pub(crate) use capture::Capture;
 pub(crate) use host::{Host, join, room};
 pub(crate) use lab::{CONTROLLER, Ends, Lab, Peer, number};
 pub(crate) use leftovers::{Leftovers, alone, among_others, children, is_running};
+pub(crate) use ovs::Ovs;
 pub(crate) use process::{BINARY, Daemon, Said, tapswitch, tapswitch_in};
 pub(crate) use stream::{Flow, Stream};
 pub(crate) use tcp::send_by_tcp;

@@ -26,21 +26,48 @@ impl Ovs {
 
     /// A bridge that forwards by the rules of its controller alone, with a port for each host.
     pub(crate) fn start(room: &Namespace, directory: &Path, hosts: &[Host]) -> Self {
+        // Else it neither takes trains from veths nor completes checksums there.
+        let mut ovs = Self::with_options(room, directory, &[TSO]);
+        ovs.start_switch();
+        ovs.add_bridge(&["fail-mode=secure"]);
+        hosts.iter().for_each(|host| ovs.add_port(host));
+        ovs.vsctl(&["set-controller", BRIDGE, CONTROLLER]);
+        ovs
+    }
+
+    /// A bridge that learns by itself and looks at this many tags, with these ports: interfaces
+    /// that are there, each with its settings.
+    pub(crate) fn start_learning(
+        room: &Namespace,
+        directory: &Path,
+        tags: u8,
+        ports: &[(&str, &[&str])],
+    ) -> Self {
+        let limit = format!("other_config:vlan-limit={tags}");
+        let mut ovs = Self::with_options(room, directory, &[&limit]);
+        ovs.start_switch();
+        ovs.add_bridge(&["fail-mode=standalone"]);
+        for (name, settings) in ports {
+            let add = ["add-port", BRIDGE, name, "--", "set", "port", name];
+            ovs.vsctl(&[&add[..], settings].concat());
+        }
+        ovs
+    }
+
+    /// The database, and no switch yet.
+    fn with_options(room: &Namespace, directory: &Path, options: &[&str]) -> Self {
         let directory = directory.join("ovs");
         fs::create_dir(&directory).unwrap();
         let database = directory.join("conf.db").display().to_string();
         run(room.command("ovsdb-tool").args(["create", &database, SCHEMA]));
         let remote = format!("--remote=p{}", socket(&directory));
         let server = start(room, &directory, "ovsdb-server", &[&database, &remote]);
-        let mut ovs = Self { switch: None, _database: server, room: room.clone(), directory };
+        let ovs = Self { switch: None, _database: server, room: room.clone(), directory };
         until("the database listens", || UnixStream::connect(ovs.path("db.sock")).is_ok());
         ovs.vsctl(&["--no-wait", "init"]);
-        // Else it neither takes trains from veths nor completes checksums there.
-        ovs.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", TSO]);
-        ovs.start_switch();
-        ovs.add_bridge();
-        hosts.iter().for_each(|host| ovs.add_port(host));
-        ovs.vsctl(&["set-controller", BRIDGE, CONTROLLER]);
+        for option in options {
+            ovs.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", option]);
+        }
         ovs
     }
 
@@ -72,10 +99,10 @@ impl Ovs {
         run(command.arg("-t").arg(control).arg("revalidator/purge"));
     }
 
-    fn add_bridge(&self) {
+    fn add_bridge(&self, settings: &[&str]) {
         let bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"];
-        let more = ["fail-mode=secure", "protocols=OpenFlow13", DATAPATH_ID];
-        self.vsctl(&[&bridge[..], &more].concat());
+        let more = ["protocols=OpenFlow13", DATAPATH_ID];
+        self.vsctl(&[&bridge[..], &more, settings].concat());
         until("the bridge is there", || self.path(&format!("{BRIDGE}.mgmt")).exists());
     }
 

@@ -45,7 +45,7 @@ impl Egress for Recorder {
 }
 
 fn bytes(frame: &Frame<'_>) -> Vec<u8> {
-    [frame.head(), frame.rest()].concat()
+    frame.parts().fold(frame.head().to_vec(), |bytes, part| [&bytes, part].concat())
 }
 
 pub struct Switch {

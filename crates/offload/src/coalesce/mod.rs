@@ -43,7 +43,7 @@
 //! | URG unset, urgent pointer ignored | the urgent pointer is equal | it would be lost |
 //! | partial checksums are taken as right | hold the sum of the pseudo-header | cutting would repair a wrong one |
 //! | a TCP or IPv4 checksum of `0xffff` is right where zero is | stays alone | cutting writes zero |
-//! | a packet that cannot be judged (bad checksum, no checksum, fragment, options) overtakes the train of its flow | ends it | order |
+//! | a packet that cannot be judged (bad or no checksum, UDP with padding or nothing in it, fragment, options) overtakes the train of its flow | ends it | order |
 //! | 8 flows in each of 8 buckets | as many as the batch has packets | the batch bounds them |
 //! | UDP only for sockets that ask, or with `rx-udp-gro-forwarding` | always | a switch forwards |
 //! | tags of type 0x9100 are not looked behind | they are | they are tags here |
@@ -135,11 +135,11 @@ impl Coalescer {
     /// headers in its first frame are rewritten; all other bytes stay as they are.
     ///
     /// A frame that does not lie within `buf` stays alone.
-    pub fn coalesce(
-        &mut self,
+    pub fn coalesce<'a>(
+        &'a mut self,
         buf: &mut [u8],
         batch: &[Place],
-    ) -> impl ExactSizeIterator<Item = Unit<'_>> {
+    ) -> impl ExactSizeIterator<Item = Unit<'a>> + use<'a> {
         // 1. The packet has headers of the same shape as the one before and continues its run: one
         //    masked comparison with the headers of the run's first packet.
         // 2. It continues another run: a hash of addresses and ports finds that.

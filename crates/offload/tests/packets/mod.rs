@@ -441,6 +441,11 @@ pub fn check_round_trip(frames: &[Frame]) -> Vec<Made> {
     let sent: Vec<_> = frames.iter().flat_map(wire_packets).collect();
     let received: Vec<_> = made.iter().flat_map(cut).collect();
     assert_eq!(by_flow(&received), by_flow(&sent));
+    let counted = made.iter().map(|made| {
+        let headers_len = usize::from(parse(&made.bytes).unwrap().layout.end);
+        made.meta.wire_packets(made.bytes.len() - headers_len) as usize
+    });
+    assert_eq!(counted.sum::<usize>(), sent.len(), "as many packets as arrived are counted");
     made
 }
 

@@ -1,0 +1,379 @@
+//! Linux's own GRO as the judge.
+//!
+//! Packets are written into a tap device with NAPI, whose `gro_flush_timeout` lets them wait for
+//! each other; a packet socket on the device sees what the stack sees. That must be what
+//! [`Coalescer`](tapswitch_offload::Coalescer) makes of the same packets in one batch: the same
+//! trains with the same metadata, byte for byte.
+//!
+//! The kernel gives trains up at each tick of its clock, ours are whole batches. So a comparison is
+//! repeated until no tick fell into it; trains that we do not make, or make otherwise, differ each
+//! time. Where the two differ on purpose stands in the documentation of `coalesce`; those cases
+//! are left out here, but for the last test, which says that they are as told.
+//!
+//! Needs root and `/dev/net/tun`; without them the tests say `SKIP:` and pass. Tags need the
+//! kernel's `8021q`, so all tests run in a guest, too.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod packets;
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use packets::{
+    ACK, C_TAG, Checksum, ECE, Frame, Ip, Packet, S_TAG, SYN, URG, Upper, coalesce, frames,
+    wire_packets,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config, TestRunner};
+use tapswitch_guest::{Rig, Series};
+use tapswitch_netdev::{HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
+use tapswitch_netlink::{Netlink, OwnedNamespace, Sysfs};
+use tapswitch_tap as tap;
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, parse, tcp};
+
+const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun", "8021q"]);
+
+const LINUX_6_1: Rig = Rig::new(Series::V6_1).modules(&["tun", "8021q"]);
+
+#[test]
+fn all_tests_of_this_file_pass_on_linux_6_1() {
+    LINUX_6_1.test_all();
+}
+
+#[test]
+fn all_tests_of_this_file_pass_on_linux_7_3() {
+    LINUX_7_3.test_all();
+}
+
+#[test]
+fn streams_of_every_kind() {
+    let Some(kernel) = Kernel::new() else { return };
+    for packet in kernel.kinds() {
+        for (size, count) in [(1, 5), (100, 2), (1448, 45), (1448, 50), (1000, 70)] {
+            kernel.compare(&packet.clone().sized(size).stream(count));
+        }
+        let mut packets = packet.clone().sized(700).stream(4);
+        packets[3].payload.truncate(1);
+        packets.extend(packets[3].next().sized(700).stream(2));
+        kernel.compare(&packets);
+    }
+}
+
+#[test]
+fn fields_that_differ() {
+    type Change = fn(&mut Packet);
+    let changes: &[Change] = &[
+        |p| p.tos ^= 1,
+        |p| p.tos ^= 0x40,
+        |p| p.ttl -= 1,
+        |p| p.payload.push(7),
+        |p| p.payload.truncate(1),
+        |p| p.checksum = Checksum::Partial,
+        |p| set_v4(p, |id, _| *id = id.wrapping_sub(1)),
+        |p| set_v4(p, |id, _| *id = id.wrapping_add(5)),
+        |p| set_v4(p, |_, fragment| *fragment = 0),
+        |p| set_v4(p, |_, fragment| *fragment = 0xc000),
+        |p| p.flow += 1,
+    ];
+    let of_tcp: &[Change] = &[
+        |p| set_tcp(p, |seq, _, _, _| *seq += 1),
+        |p| set_tcp(p, |seq, _, _, _| *seq -= 1),
+        |p| set_tcp(p, |_, ack, _, _| *ack += 1),
+        |p| set_tcp(p, |_, _, window, _| *window += 1),
+        |p| set_tcp(p, |_, _, _, options| options[7] ^= 1),
+        |p| set_tcp(p, |_, _, _, options| options.truncate(8)),
+        |p| set_tcp(p, |_, _, _, options| options.extend([1; 4])),
+        |p| *p = p.clone().flags(ACK | SYN),
+        |p| *p = p.clone().flags(ACK | URG),
+        |p| *p = p.clone().flags(ACK | ECE),
+        |p| *p = p.clone().flags(ACK | tcp::PSH),
+        |p| *p = p.clone().flags(ACK | tcp::FIN),
+        |p| p.payload.clear(),
+        |p| p.padding = 6,
+    ];
+    let Some(kernel) = Kernel::new() else { return };
+    for packet in kernel.kinds() {
+        let is_tcp = matches!(packet.upper, Upper::Tcp { .. });
+        for change in changes.iter().chain(if is_tcp { of_tcp } else { &[] }) {
+            for at in [0, 2] {
+                let mut packets = packet.clone().sized(200).stream(5);
+                change(&mut packets[at]);
+                kernel.compare(&packets);
+            }
+        }
+    }
+}
+
+#[test]
+fn extension_headers() {
+    let Some(kernel) = Kernel::new() else { return };
+    for chain in [
+        &[ipv6::HOP_BY_HOP][..],
+        &[ipv6::ROUTING],
+        &[ipv6::DESTINATION_OPTIONS; 3],
+        &[ipv6::HOP_BY_HOP, ipv6::ROUTING, ipv6::DESTINATION_OPTIONS],
+        &[ipv6::FRAGMENT],
+        &[135],
+    ] {
+        for mut packet in kernel.kinds() {
+            if matches!(packet.ip, Ip::V4 { .. }) {
+                continue;
+            }
+            packet.ip = Ip::V6 { label: 5, extensions: chain.to_vec() };
+            kernel.compare(&packet.sized(300).stream(4));
+        }
+    }
+}
+
+#[test]
+fn the_longest_trains() {
+    let Some(kernel) = Kernel::new() else { return };
+    for packet in kernel.kinds() {
+        for size in [32_741, 32_742, 21_827, 21_828, 16_000] {
+            kernel.compare(&packet.clone().sized(size).stream(5));
+        }
+    }
+}
+
+#[test]
+fn tags() {
+    let Some(kernel) = Kernel::new() else { return };
+    if !kernel.sees_through_tags() {
+        return skip("this kernel has no 8021q");
+    }
+    for packet in kernel.kinds() {
+        for tags in [&[C_TAG][..], &[S_TAG], &[S_TAG, C_TAG], &[C_TAG, C_TAG, S_TAG]] {
+            let packet = packet.clone().tagged(tags).sized(1400);
+            kernel.compare(&packet.stream(5));
+            let other = packet.clone().tagged(&[&tags[1..], &[C_TAG ^ 0x2001]].concat());
+            let packets = [&packet, &other, &packet.next(), &other.next()].map(Packet::clone);
+            kernel.compare(&packets);
+        }
+    }
+}
+
+#[test]
+fn random_flows() {
+    let Some(kernel) = Kernel::new() else { return };
+    let kinds = kernel.kinds();
+    let kernel = RefCell::new(kernel);
+    let cases = if tapswitch_guest::inside().is_some() { 40 } else { 200 };
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let run = TestRunner::new(config).run(&batches(kinds), |packets| {
+        kernel.borrow_mut().compare(&packets);
+        Ok(())
+    });
+    run.unwrap();
+}
+
+#[test]
+fn what_differs_on_purpose() {
+    let Some(kernel) = Kernel::new() else { return };
+    let mut fixed = Packet::tcp_v4().sized(100).stream(4);
+    fixed.iter_mut().for_each(|packet| set_v4(packet, |id, _| *id = 7));
+    let mut urgent = Packet::tcp_v6().sized(100).stream(4);
+    if let Upper::Tcp { urgent, .. } = &mut urgent[2].upper {
+        *urgent = 9;
+    }
+    let mut wrong = Packet::tcp_v6().sized(100).stream(3);
+    wrong.insert(1, wrong[1].clone().with(Checksum::Wrong));
+    for (packets, theirs, ours) in [(fixed, 1, 4), (urgent, 1, 3), (wrong, 2, 3)] {
+        assert_eq!(coalesce(&frames(&packets)).len(), ours);
+        kernel.until_untouched(
+            || kernel.forward(&frames(&packets)).len() == theirs,
+            || format!("the kernel does not make {theirs} of {packets:?}"),
+        );
+    }
+}
+
+/// Up to five flows, interleaved, some of the packets odd, missing or out of order.
+fn batches(kinds: Vec<Packet>) -> impl Strategy<Value = Vec<Packet>> {
+    let flows = vec((select(kinds), 1usize..1400, 1usize..12), 1..6);
+    let oddities = vec((any::<Index>(), 0u8..12), 0..5);
+    let swaps = vec((any::<Index>(), any::<Index>()), 0..3);
+    let lost = vec(any::<Index>(), 0..2);
+    (flows, vec(any::<Index>(), 60), oddities, swaps, lost).prop_map(
+        |(flows, order, oddities, swaps, lost)| {
+            let stream = |((packet, size, count), flow): ((Packet, usize, usize), u8)| {
+                packet.of_flow(flow).sized(size).stream(count).into_iter()
+            };
+            let mut flows: Vec<_> = flows.into_iter().zip(0..).map(stream).collect();
+            let mut packets: Vec<_> =
+                order.iter().filter_map(|index| index.get_mut(&mut flows).next()).collect();
+            packets.extend(flows.into_iter().flatten());
+            for (index, oddity) in oddities {
+                make_odd(index.get_mut(&mut packets), oddity);
+            }
+            for (one, other) in swaps {
+                let (one, other) = (one.index(packets.len()), other.index(packets.len()));
+                packets.swap(one, other);
+            }
+            for index in lost {
+                if packets.len() > 1 {
+                    packets.remove(index.index(packets.len()));
+                }
+            }
+            packets
+        },
+    )
+}
+
+fn make_odd(packet: &mut Packet, oddity: u8) {
+    let is_tcp = matches!(packet.upper, Upper::Tcp { .. });
+    match oddity {
+        0 => packet.checksum = Checksum::Partial,
+        1 => packet.checksum = Checksum::Vouched,
+        2 if is_tcp => packet.padding = 7,
+        3 => packet.tos ^= 3,
+        4 => packet.ttl -= 1,
+        5 => set_v4(packet, |_, fragment| *fragment = 0),
+        6 => *packet = packet.clone().flags(ACK | tcp::PSH),
+        7 => *packet = packet.clone().flags(SYN),
+        8 => packet.payload.truncate(1),
+        9 if is_tcp => packet.payload.clear(),
+        10 => set_tcp(packet, |_, _, window, _| *window += 1),
+        _ => packet.payload.push(1),
+    }
+}
+
+/// The way of packets into the kernel, and what its stack sees.
+struct Kernel {
+    queue: tap::Queue,
+    far_end: PacketPort,
+    knows_udp_trains: bool,
+    _namespace: OwnedNamespace,
+}
+
+impl Kernel {
+    /// `None`, said loudly, when it cannot be made here.
+    fn new() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+            skip("needs root and /dev/net/tun");
+            return None;
+        }
+        let name = format!("gro-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let namespace = OwnedNamespace::create(&name).unwrap();
+        let make = || {
+            fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+            tap::Device::create(&tap::Config::new("t0".parse().unwrap()).napi(true)).unwrap()
+        };
+        let device = namespace.enter(make).unwrap();
+        let mut netlink = Netlink::open(&namespace).unwrap();
+        // A switch, like a router, sees datagrams that are for nobody here.
+        netlink.set_feature_by_name("t0", "rx-udp-gro-forwarding", true).unwrap();
+        Sysfs::open(&namespace).unwrap().write("t0", "gro_flush_timeout", FLUSH_NS).unwrap();
+        netlink.set_up("t0").unwrap();
+        let config = tapswitch_netdev::Config::default();
+        let far_end = namespace.enter(|| PacketPort::open("t0", &config).unwrap()).unwrap();
+        let knows_udp_trains = device.capabilities().send.contains(tap::Offloads::USO);
+        let queue = device.into_queues().remove(0);
+        Some(Self { queue, far_end, knows_udp_trains, _namespace: namespace })
+    }
+
+    /// What can be compared: before Linux 6.2, nobody is told of UDP trains.
+    fn kinds(&self) -> Vec<Packet> {
+        let mut kinds = Packet::of_every_kind().to_vec();
+        kinds.truncate(if self.knows_udp_trains { 4 } else { 2 });
+        kinds
+    }
+
+    /// Whether trains are made behind a tag.
+    fn sees_through_tags(&self) -> bool {
+        let packets = Packet::tcp_v4().tagged(&[C_TAG]).stream(2);
+        (0..ATTEMPTS).any(|_| self.forward(&frames(&packets)).len() == 1)
+    }
+
+    /// Compares what the kernel makes of `packets` with what we make of them.
+    fn compare(&self, packets: &[Packet]) {
+        let sent = frames(packets);
+        let ours = coalesce(&sent).into_iter().map(|made| (made.meta, made.bytes));
+        let ours = normal(ours.collect());
+        let theirs = RefCell::new(Vec::new());
+        let agree = || {
+            *theirs.borrow_mut() = normal(self.forward(&sent));
+            *theirs.borrow() == ours
+        };
+        self.until_untouched(agree, || {
+            let differ = |(ours, theirs): &(&Frame, &Frame)| ours != theirs;
+            let (shown, kernels) = (shapes(&ours), shapes(&theirs.borrow()));
+            let first = ours.iter().zip(theirs.borrow().iter()).position(|pair| differ(&pair));
+            format!("ours {shown:#?}\nthe kernel's {kernels:#?}\nfirst difference {first:?}")
+        });
+    }
+
+    /// Repeats what a tick of the kernel's clock may have spoilt.
+    fn until_untouched(&self, mut holds: impl FnMut() -> bool, why: impl FnOnce() -> String) {
+        if !(0..ATTEMPTS).any(|_| holds()) {
+            panic!("{}", why());
+        }
+    }
+
+    /// Sends packets and returns all that the stack sees of them.
+    fn forward(&self, sent: &[Frame]) -> Vec<Frame> {
+        let whole: Vec<_> =
+            sent.iter().map(|(meta, bytes)| [&meta.encode()[..], bytes].concat()).collect();
+        whole.iter().for_each(|bytes| self.queue.send(bytes).unwrap());
+        let (mut seen, mut count) = (Vec::new(), 0);
+        let deadline = Instant::now() + PATIENCE;
+        let mut buf = vec![0; RECV_BUF_LEN];
+        while count < sent.len() {
+            let Some(received) = self.far_end.recv(&mut buf, HEADROOM_MIN).unwrap() else {
+                assert!(Instant::now() < deadline, "{count} of {} packets", sent.len());
+                std::thread::sleep(Duration::from_micros(200));
+                continue;
+            };
+            let frame = (received.header, buf[received.frame].to_vec());
+            count += wire_packets(&frame).len();
+            seen.push(frame);
+        }
+        seen
+    }
+}
+
+/// By flow, because the order of flows is another; without what is a hint or says that the kernel
+/// has verified a checksum.
+fn normal(mut frames: Vec<Frame>) -> Vec<Frame> {
+    frames.sort_by_key(|(_, bytes)| {
+        let key = parse(bytes).unwrap().key;
+        (key.ip_src, key.ip_proto, key.l4_src)
+    });
+    for (meta, _) in &mut frames {
+        meta.hdr_len = 0;
+        meta.flags &= !NetHeaderFlags::DATA_VALID;
+    }
+    frames
+}
+
+/// Kind, packet size and length of each frame.
+fn shapes(frames: &[Frame]) -> Vec<(GsoType, u16, usize, NetHeader)> {
+    frames.iter().map(|(meta, b)| (meta.gso_type, meta.gso_size, b.len(), *meta)).collect()
+}
+
+fn set_v4(packet: &mut Packet, action: impl FnOnce(&mut u16, &mut u16)) {
+    if let Ip::V4 { id, fragment, .. } = &mut packet.ip {
+        action(id, fragment);
+    }
+}
+
+fn set_tcp(packet: &mut Packet, action: impl FnOnce(&mut u32, &mut u32, &mut u16, &mut Vec<u8>)) {
+    if let Upper::Tcp { seq, ack, window, options, .. } = &mut packet.upper {
+        action(seq, ack, window, options);
+    }
+}
+
+/// Past the harness, which would swallow `println!`; in one piece, on a line of its own.
+fn skip(reason: &str) {
+    let _ = io::stdout().write_all(format!("\nSKIP: the kernel's GRO: {reason}\n").as_bytes());
+}
+
+/// How long packets wait for each other in nanoseconds.
+const FLUSH_NS: &str = "10000000";
+/// Times that a comparison may be spoilt.
+const ATTEMPTS: u32 = 30;
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,107 @@
+//! Target `coalesce`: any batch becomes units that make sense, and cutting gives back what went in.
+
+use tapswitch_offload::coalesce::Place;
+use tapswitch_offload::{Coalescer, Segments, complete_checksum};
+use tapswitch_wire::{NET_HEADER_LEN, NetHeader, ip_proto, parse, read_u16, write_u16};
+
+/// Coalesces the frames of `data`: for each, metadata, a big-endian length, bytes.
+pub fn coalesce(data: &[u8]) {
+    let (mut buf, batch) = batch(data);
+    let before = buf.clone();
+    let mut coalescer = Coalescer::new(batch.len());
+    let mut is_seen = vec![false; batch.len()];
+    let units: Vec<_> = coalescer
+        .coalesce(&mut buf, &batch)
+        .map(|unit| (unit.first, unit.meta, unit.parts.to_vec()))
+        .collect();
+    for (first, meta, parts) in units {
+        let Place { start, end, .. } = batch[first];
+        assert!(!std::mem::replace(&mut is_seen[first], true), "a frame is in one unit");
+        if parts.is_empty() {
+            assert_eq!((meta, &buf[start..end]), (batch[first].meta, &before[start..end]));
+            continue;
+        }
+        let mut sent = wire_packets(&batch[first].meta, &before[start..end]);
+        let mut bytes = buf[start..end].to_vec();
+        for part in parts {
+            assert_eq!(buf[part.clone()], before[part.clone()], "payload is never written");
+            bytes.extend(&buf[part.clone()]);
+            let index = batch.iter().position(|place| place.end == part.end);
+            let joined = index.filter(|index| batch[*index].start < part.start);
+            assert!(joined.is_some_and(|index| index > first), "in the order of arrival");
+            let Some(joined) = joined else { continue };
+            assert!(!std::mem::replace(&mut is_seen[joined], true), "a frame is in one unit");
+            let Place { meta, start, end } = batch[joined];
+            sent.extend(wire_packets(&meta, &before[start..end]));
+        }
+        let received = wire_packets(&meta, &bytes);
+        assert!(!received.is_empty(), "a train can be cut");
+        assert!(received == sent, "cutting gives back what went in");
+    }
+    assert!(is_seen.iter().all(|seen| *seen), "no frame is lost");
+}
+
+/// Lays the frames of `data` into a buffer, with some room between.
+fn batch(mut data: &[u8]) -> (Vec<u8>, Vec<Place>) {
+    let (mut buf, mut batch) = (Vec::new(), Vec::new());
+    while let Some((meta, rest)) = data.split_first_chunk::<NET_HEADER_LEN>() {
+        let Some((len, rest)) = rest.split_first_chunk() else { break };
+        let len = usize::from(u16::from_be_bytes(*len)).clamp(1, rest.len().max(1));
+        let Some((frame, rest)) = rest.split_at_checked(len) else { break };
+        buf.resize(buf.len() + 3, 0xee);
+        let start = buf.len();
+        buf.extend(frame);
+        batch.push(Place { meta: NetHeader::decode(meta), start, end: buf.len() });
+        data = rest;
+    }
+    (buf, batch)
+}
+
+/// What a frame is on the wire, complete; nothing when its metadata lies. A checksum that the
+/// metadata vouches for without its being right is put right.
+fn wire_packets(meta: &NetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
+    if !meta.is_train() {
+        if meta.flags == 0 {
+            return vec![frame.to_vec()];
+        }
+        let (mut meta, mut frame) = (*meta, frame.to_vec());
+        let _ = complete_checksum(&mut meta, &mut frame, &[]);
+        return vec![put_right(frame)];
+    }
+    let Ok(mut segments) = Segments::new(meta, frame, &[]) else {
+        return Vec::new();
+    };
+    let mut room = vec![0; segments.headers_len()];
+    let mut packets = Vec::new();
+    while let Some(segment) = segments.next(&mut room) {
+        let [first, second] = segment.payload;
+        packets.push(put_right([&room[..segment.headers_len], first, second].concat()));
+    }
+    packets
+}
+
+/// Has the checksum of TCP or UDP made anew, as cutting does.
+fn put_right(mut frame: Vec<u8>) -> Vec<u8> {
+    use tapswitch_wire::checksum::{pseudo_header_v4, pseudo_header_v6};
+    let Ok(parsed) = parse(&frame) else { return frame };
+    let Some(at) = parsed.layout.transport.map(usize::from) else { return frame };
+    let key = &parsed.key;
+    let (field, is_udp) = match key.ip_proto {
+        ip_proto::TCP => (at + 16, false),
+        ip_proto::UDP => (at + 6, true),
+        _ => return frame,
+    };
+    let Ok(len) = u16::try_from(frame.len() - at) else { return frame };
+    let pseudo_header = if key.eth_type() == tapswitch_wire::EtherType::IPV4 {
+        pseudo_header_v4(&key.ip_src[..4], &key.ip_dst[..4], key.ip_proto, len)
+    } else {
+        pseudo_header_v6(&key.ip_src, &key.ip_dst, key.ip_proto, u32::from(len))
+    };
+    if is_udp && read_u16(&frame, field) == 0 {
+        return frame;
+    }
+    write_u16(&mut frame, field, 0);
+    let sum = pseudo_header.add_bytes(&frame[at..]);
+    write_u16(&mut frame, field, if is_udp { sum.udp_checksum() } else { sum.checksum() });
+    frame
+}
