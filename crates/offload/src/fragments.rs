@@ -13,7 +13,7 @@ use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, udp, write_u16, write_u32};
 
 use crate::layers::{Ip, Layers, Version};
 use crate::rewrite::{Network, Position, checked_len};
-use crate::{IdRule, OffloadError, SplitOptions};
+use crate::{FRAGMENT_HEADER_LEN, IdRule, OffloadError, SplitOptions};
 
 /// The headers of a datagram's fragments.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +70,12 @@ impl Fragments {
         if !size.is_multiple_of(8) || size < fragments.first_only_len() {
             return Err(OffloadError::FragmentSize);
         }
+        // The fragment header counts, too: what fits without it may not fit with it.
+        let carried = size.min(fragments.first_only_len() + payload_len);
+        let longest = ip.length(fragments.headers_len() + carried);
+        if longest > usize::from(u16::MAX) {
+            return Err(OffloadError::SegmentTooLong);
+        }
         Ok(fragments)
     }
 
@@ -87,7 +93,7 @@ impl Fragments {
     pub(crate) fn inserted_len(&self) -> usize {
         match self.kind {
             Kind::V4 { .. } => 0,
-            Kind::V6 { .. } => FRAGMENT_LEN,
+            Kind::V6 { .. } => FRAGMENT_HEADER_LEN,
         }
     }
 
@@ -113,8 +119,8 @@ impl Fragments {
         end
     }
 
-    /// Prepares the datagram in `buf[start..]` for [`stamp`](Self::stamp): moves what is repeated to
-    /// the front, makes the checksum complete, and returns where the first fragment starts.
+    /// Prepares the datagram in `buf[start..]` for [`stamp`](Self::stamp): moves what is repeated
+    /// to the front, makes the checksum complete, and returns where the first fragment starts.
     pub(crate) fn prepare(&self, buf: &mut [u8], start: usize) -> Result<usize, OffloadError> {
         let new = start.checked_sub(self.inserted_len()).ok_or(OffloadError::Headroom)?;
         let checksum_at = start + self.end - udp::HEADER_LEN + udp::field::CHECKSUM;
@@ -210,11 +216,7 @@ fn checksum(
     payload_len: usize,
 ) -> Result<u16, OffloadError> {
     let udp = &headers[ip.upper_at..end];
-    let length = match ip.version {
-        Version::V4 => end - ip.at + payload_len,
-        Version::V6 => end - ip.at - ipv6::HEADER_LEN + payload_len,
-    };
-    if length > usize::from(u16::MAX) {
+    if ip.length(end + payload_len) > usize::from(u16::MAX) {
         return Err(OffloadError::DatagramTooLong);
     }
     let sum = Network::new(headers, ip, IdRule::Increment)
@@ -231,7 +233,5 @@ const fn checked_offset(offset: u32) -> u16 {
     offset as u16
 }
 
-/// Length of the fragment header of IPv6 in bytes.
-const FRAGMENT_LEN: usize = 8;
 /// Multiplier of the hash FNV-1a with 32 bits.
 const FNV_PRIME: u32 = 0x0100_0193;

@@ -136,6 +136,14 @@ impl Ip {
         Ok(ip)
     }
 
+    /// What the length field counts of a frame of `frame_len` bytes.
+    pub(crate) fn length(&self, frame_len: usize) -> usize {
+        match self.version {
+            Version::V4 => frame_len - self.at,
+            Version::V6 => frame_len - self.at - ipv6::HEADER_LEN,
+        }
+    }
+
     /// Refuses what would be wrong when repeated.
     fn check(&self, headers: &[u8]) -> Result<(), OffloadError> {
         let header = &headers[self.at..self.upper_at];
@@ -315,7 +323,7 @@ fn open_vxlan_gpe(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
     }
 }
 
-/// RFC 8926 §3.4: version (2 bits), length of the options in 32-bit words (6 bits), flags, protocol.
+/// RFC 8926 §3.4: version (2 bits), 32-bit words of options (6 bits), flags, protocol.
 fn open_geneve(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
     let header @ [version_and_len, ..] = chunk::<GENEVE_MIN_LEN>(headers, at)?;
     if version_and_len >> 6 != 0 {

@@ -137,13 +137,12 @@ impl Work {
         layers: &Layers,
         frame_len: usize,
     ) -> Result<Self, OffloadError> {
-        let Layers { outer, ip, .. } = layers;
-        let network = Network::new(headers, ip, options.id);
+        let Layers { outer, ip, .. } = *layers;
+        let network = Network::new(headers, &ip, options.id);
         let tunnel = outer.map(|outer| Tunnel::new(headers, &outer, ip.upper_at, options));
         let longest = frame_len.min(headers.len() + usize::from(meta.gso_size));
-        let length =
-            tunnel.map_or_else(|| network.length(longest), |tunnel| tunnel.length(longest));
-        if length > usize::from(u16::MAX) {
+        let outermost = outer.map_or(ip, |outer| outer.ip);
+        if outermost.length(longest) > usize::from(u16::MAX) {
             return Err(OffloadError::SegmentTooLong);
         }
         let upper = Upper::new(meta, headers, layers, &network, frame_len)?;

@@ -55,11 +55,6 @@ impl Tunnel {
         Self { network, at: outer.ip.upper_at, kind, inner_at }
     }
 
-    /// What the outer IP header's length field counts of a frame of `frame_len` bytes.
-    pub(crate) fn length(&self, frame_len: usize) -> usize {
-        self.network.length(frame_len)
-    }
-
     /// Stores the fields of the packet at `index`, a frame of `frame_len` bytes, all inner headers
     /// of which are written. `pseudo_header` is the sum of the inner one without a length.
     pub(crate) fn write(

@@ -30,9 +30,9 @@ pub enum Verdict {
     Unknown,
 }
 
-/// Verifies the checksums of the packet `headers ++ payload`, a plain frame: nothing was left undone
-/// to it. Goes through any tags and extension headers; all headers lie within `headers`, and any
-/// part of the payload may follow them there.
+/// Verifies the checksums of the packet `headers ++ payload`, a plain frame: nothing was left
+/// undone to it. Goes through any tags and extension headers; all headers lie within `headers`, and
+/// any part of the payload may follow them there.
 ///
 /// What IP does not count, such as Ethernet's padding, is not summed.
 #[must_use]
@@ -53,7 +53,9 @@ fn network(headers: &[u8], Parsed { key, layout }: &Parsed) -> Verdict {
             Some(len) => verdict(Sum::of(&packet[..len])),
             None => Verdict::Unknown,
         },
-        EtherType::IPV6 if packet.len() >= ipv6::HEADER_LEN => Verdict::Absent,
+        EtherType::IPV6 if packet.len() >= ipv6::HEADER_LEN && packet[0] >> 4 == 6 => {
+            Verdict::Absent
+        }
         _ => Verdict::Unknown,
     }
 }

@@ -1,6 +1,10 @@
 //! Makes trains for the tests, and cuts them.
 #![allow(
     dead_code,
+    unused_imports,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_imports,
     unreachable_pub,
     clippy::cast_possible_truncation,
     reason = "each test program uses a part of it, on lengths that it chose"
@@ -15,6 +19,7 @@ use tapswitch_wire::{
     GsoType, LongNetHeader, NetHeader, NetHeaderFlags, ip_proto, ipv6, read_u16, tcp, write_u16,
 };
 
+pub mod judge;
 mod tunnel;
 
 pub use tunnel::{Encapsulation, Tunnel, tunnels};
@@ -358,8 +363,8 @@ pub fn cut_with(
     Ok(frames_of(Segments::with(meta, options, headers, parts)?))
 }
 
-/// Cuts the train `frame` where it lies, behind `headroom` bytes and with `prefix` bytes in front of
-/// each packet overwritten.
+/// Cuts the train `frame` where it lies, behind `headroom` bytes and with `prefix` bytes in front
+/// of each packet overwritten.
 pub fn cut_in_place(
     meta: &LongNetHeader,
     options: &SplitOptions,
