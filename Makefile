@@ -12,7 +12,7 @@ help:
 	@echo 'make demo     build the release binary and show it at work (as root)'
 	@echo 'make test     run all checks and tests (as root: all of them; else those that can)'
 	@echo 'make bench    measure beside bare loops, Open vSwitch and tun-rs (as root; minutes);'
-	@echo '              BENCH=tap-forward or BENCH=echo measures only that, ARGS=... goes to it'
+	@echo '              BENCH=tap-forward, echo or offload measures only that, ARGS=... goes to it'
 	@echo 'make build    build the release binary, target/release/tapswitch'
 	@echo 'make install  install the binary to $(PREFIX)/bin'
 	@echo 'make format   format the code'
@@ -24,10 +24,10 @@ demo: cargo
 
 test: cargo
 	@scripts/install-packages --optional iperf3 tshark ping ip ovs-vswitchd python3-venv \
-	  qemu-system-x86_64 busybox
+	  qemu-system-x86_64 busybox valgrind
 	$(CARGO) xtask check
 
-BENCH ?= tap-forward echo
+BENCH ?= tap-forward echo offload
 bench: cargo
 	@scripts/install-packages iperf3 ping
 	@scripts/install-packages --optional ovs-vswitchd
@@ -63,5 +63,5 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 .PHONY: cargo
 cargo:
 	@command -v $(CARGO) >/dev/null || { \
-	  echo 'make: cargo is not installed, or not on the PATH; get Rust 1.88 or newer by rustup' >&2; \
+	  echo 'make: cargo is not installed, or not on the PATH; get Rust 1.89 or newer by rustup' >&2; \
 	  exit 1; }

@@ -2,13 +2,15 @@
 //!
 //! Checksums are updated incrementally (RFC 1624), never recomputed. A partial transport checksum
 //! holds the pseudo-header's sum only, so a change of an address updates it uncomplemented, and a
-//! change of a port does not touch it. A UDP checksum of zero means "none" and stays zero.
+//! change of a port does not touch it. A UDP checksum of zero means "none" and stays zero; a
+//! partial one may be zero like any other. ICMP for IPv4 does not cover addresses, and a
+//! destination that is not the last one of a source route is covered by nobody.
 //!
 //! A field that the frame does not have (a port of a later fragment, say) is left alone: rules
 //! state their prerequisites, so this happens only to malformed frames.
 
 use tapswitch_openflow::Oxm;
-use tapswitch_wire::checksum::{update, update_partial};
+use tapswitch_wire::checksum::{update, update_partial, update_udp};
 use tapswitch_wire::ethernet::{self, ADDRESSES_LEN, Tag};
 use tapswitch_wire::{
     EtherType, arp, icmp, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16, write_u32,
@@ -117,7 +119,7 @@ fn set_ipv4(frame: &mut Frame<'_>, field: usize, address: [u8; 4]) {
         return;
     };
     let at = network + field;
-    if frame.layout().protocol != ip_proto::ICMP {
+    if matches!(frame.layout().protocol, ip_proto::TCP | ip_proto::UDP) {
         update_transport(frame, at, &address);
     }
     replace_in_ipv4(frame, at, &address);
@@ -128,8 +130,21 @@ fn set_ipv6(frame: &mut Frame<'_>, field: usize, address: [u8; 16]) {
         return;
     };
     let at = network + field;
-    update_transport(frame, at, &address);
+    if covers_ipv6(frame, network, field) {
+        update_transport(frame, at, &address);
+    }
     frame.head_mut()[at..at + address.len()].copy_from_slice(&address);
+}
+
+/// True when the transport checksum covers the address at `field` of the IPv6 header.
+fn covers_ipv6(frame: &Frame<'_>, network: usize, field: usize) -> bool {
+    match frame.layout().protocol {
+        ip_proto::TCP | ip_proto::UDP | ip_proto::ICMPV6 => {
+            let headers = &frame.head()[network..usize::from(frame.layout().end)];
+            field == ipv6::field::SRC.start || !ipv6::is_routed_on(headers)
+        }
+        _ => false,
+    }
 }
 
 /// Replaces an even number of bytes at `at` in an IPv4 header and mends its checksum.
@@ -198,14 +213,10 @@ fn update_transport(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
     let head = frame.head_mut();
     let old = read_u16(head, field);
     let replaced = &head[at..at + new.len()];
-    let checksum = match (partial, is_udp, old) {
-        (true, _, _) => update_partial(old, replaced, new),
-        (false, true, 0) => 0,
-        (false, true, _) => match update(old, replaced, new) {
-            0 => 0xffff,
-            checksum => checksum,
-        },
-        (false, false, _) => update(old, replaced, new),
+    let checksum = match (partial, is_udp) {
+        (true, _) => update_partial(old, replaced, new),
+        (false, true) => update_udp(old, replaced, new),
+        (false, false) => update(old, replaced, new),
     };
     write_u16(head, field, checksum);
 }

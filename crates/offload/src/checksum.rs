@@ -69,9 +69,6 @@ impl Place {
 }
 
 /// Adds `parts`, the first of which starts `offset` bytes behind the start of what is summed.
-///
-/// Bytes at an odd offset are the low halves of their words: their sum counts with its bytes
-/// swapped (RFC 1071 §2 (B)).
 #[inline]
 pub(crate) fn add_parts(sum: Sum, offset: usize, parts: [&[u8]; 2]) -> Sum {
     let [first, second] = parts;
@@ -85,8 +82,7 @@ pub(crate) fn add_parts(sum: Sum, offset: usize, parts: [&[u8]; 2]) -> Sum {
 /// Adds `bytes`, which start `offset` bytes behind the start of what is summed.
 #[inline]
 pub(crate) fn add_at(sum: Sum, offset: usize, bytes: &[u8]) -> Sum {
-    let part = Sum::of(bytes).partial();
-    if offset.is_multiple_of(2) { sum.add(part) } else { sum.add(part.swap_bytes()) }
+    sum.add_bytes_at(offset, bytes)
 }
 
 #[cfg(test)]

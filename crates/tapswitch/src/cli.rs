@@ -12,7 +12,7 @@ use tapswitch_switch::{DatapathId, Endpoint, FailMode, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
-use crate::bench::{EchoArgs, PartArgs, VlanArgs};
+use crate::bench::{EchoArgs, OffloadArgs, PartArgs, VlanArgs};
 
 pub(crate) mod device;
 
@@ -279,6 +279,9 @@ pub(crate) enum BenchCommand {
     Echo(EchoArgs),
     /// What tags cost: none to three of them between two switches, TCP and UDP, one flow and many.
     Vlan(VlanArgs),
+    /// Late work on frames, without any device: checksums, cutting trains, making trains of
+    /// packets, tags.
+    Offload(OffloadArgs),
     /// One of the processes that echo measures with.
     #[command(hide = true)]
     EchoPart(PartArgs),

@@ -89,6 +89,28 @@ pub fn upper_layer(packet: &[u8]) -> UpperLayer {
     UpperLayer::absent(protocol, at)
 }
 
+/// True when a routing header of `headers`, the fixed header and all of the chain behind it, has
+/// segments left: the destination is not the last one, which is what transport checksums cover
+/// (RFC 8200 §8.1).
+///
+/// # Panics
+/// When `headers` is shorter than [`HEADER_LEN`].
+pub fn is_routed_on(headers: &[u8]) -> bool {
+    let mut protocol = headers[field::NEXT_HEADER];
+    let mut at = HEADER_LEN;
+    while is_extension(protocol)
+        && let Some(&[next, units, _, segments_left]) =
+            headers.get(at..).and_then(<[u8]>::first_chunk)
+    {
+        if protocol == ROUTING && segments_left != 0 {
+            return true;
+        }
+        at += extension_len(protocol, units);
+        protocol = next;
+    }
+    false
+}
+
 const fn is_extension(protocol: u8) -> bool {
     matches!(
         protocol,

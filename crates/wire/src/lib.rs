@@ -2,12 +2,13 @@
 //! virtio network header.
 //!
 //! Everything here works on byte slices of the caller: no I/O, no clock, no allocation and no
-//! `unsafe`. Header modules hold the *names of offsets* and small readers; they do not own bytes.
+//! `unsafe` but in the vector loops of [`checksum`]. Header modules hold the *names of offsets* and
+//! small readers; they do not own bytes.
 //!
 //! **Panic contract.** [`parse()`] accepts any bytes. Accessors that take a slice and an offset
 //! from a [`Layout`] never panic for the slice that the layout was made from; a module that asks
 //! for more says so on the function.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(
     test,
     allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data")

@@ -195,7 +195,7 @@ fn read_package(root: &Path, package: &Value) -> io::Result<Package> {
 }
 
 /// Packages beside the crates.
-const TOOLS: [&str; 3] = ["xtask", "fuzz", "guest"];
+const TOOLS: [&str; 4] = ["xtask", "fuzz", "guest", "instructions"];
 
 #[cfg(test)]
 mod tests {

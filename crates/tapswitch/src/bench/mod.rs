@@ -11,6 +11,7 @@ mod cores;
 mod echo;
 mod flood;
 mod machine;
+mod offload;
 mod openflow;
 mod ovs;
 mod paired;
@@ -21,6 +22,7 @@ mod vlan;
 use crate::cli::{BenchArgs, BenchCommand};
 
 pub(crate) use echo::{EchoArgs, PartArgs};
+pub(crate) use offload::OffloadArgs;
 pub(crate) use vlan::VlanArgs;
 
 type Failure = Box<dyn std::error::Error>;
@@ -31,6 +33,7 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
         BenchCommand::TapForward(args) => tap_forward::main(&args),
         BenchCommand::Echo(args) => echo::main(&args),
         BenchCommand::Vlan(args) => vlan::main(&args),
+        BenchCommand::Offload(args) => offload::main(&args),
         BenchCommand::EchoPart(args) => echo::part(&args),
         BenchCommand::BareForwarder(args) => bare::main(&args),
         BenchCommand::UdpFlood(args) => flood::main(&args),

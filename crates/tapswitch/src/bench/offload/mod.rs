@@ -1,0 +1,84 @@
+//! `tapswitch bench offload`: what late work on frames costs, in one process and without a device:
+//! checksums, cutting trains, making trains of packets, tags.
+//!
+//! All lies in the cache, as it does when a frame has just been read. Every candidate is measured
+//! once per round, by turns; what is compared is compared within a round.
+
+mod candidate;
+mod checksum;
+mod coalesce;
+mod report;
+mod results;
+mod split;
+mod tags;
+mod train;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::machine::Machine;
+use candidate::{Candidate, Part};
+use report::Report;
+use results::Results;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OffloadArgs {
+    /// Rounds; each measures every candidate once. Medians want at least 5.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=999))]
+    rounds: u64,
+    /// Milliseconds of each measurement.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    milliseconds: u64,
+    /// Measure only this; may be given several times.
+    #[arg(long, value_name = "WHAT")]
+    only: Vec<Part>,
+    /// Write the results as data too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Measures, prints, and writes data if asked.
+pub(crate) fn main(args: &OffloadArgs) -> Result<(), Failure> {
+    let mut candidates = args.candidates()?;
+    let length = Duration::from_millis(args.milliseconds);
+    let mut results = Results::new(candidates.iter().map(|candidate| candidate.cell.clone()));
+    for candidate in &mut candidates {
+        candidate.warm_up(length);
+    }
+    for _ in 0..args.rounds {
+        results.add_round(candidates.iter_mut().map(Candidate::measure));
+    }
+    let report = Report {
+        machine: Machine::look(),
+        rounds: args.rounds,
+        milliseconds: args.milliseconds,
+        rows: results.rows(),
+    };
+    report.print();
+    if let Some(file) = &args.json {
+        std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
+    }
+    Ok(())
+}
+
+impl OffloadArgs {
+    fn candidates(&self) -> Result<Vec<Candidate>, Failure> {
+        let mut all = Vec::new();
+        for part in Part::ALL {
+            if self.only.is_empty() || self.only.contains(&part) {
+                all.extend(match part {
+                    Part::Checksum => checksum::candidates(),
+                    Part::Split => split::candidates()?,
+                    Part::Coalesce => coalesce::candidates()?,
+                    Part::Tags => tags::candidates(),
+                });
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,82 @@
+//! Cutting a train of 64 KiB, headers beside the payload and in place, beside one copy of the
+//! payload from cache to cache: what cutting must not cost more than.
+
+use std::hint::black_box;
+
+use tapswitch_offload::{InPlace, OffloadError, Segments};
+use tapswitch_wire::checksum::Sum;
+
+use super::candidate::{Candidate, Cell, Part};
+use super::train::{Kind, SEGMENT_LEN, SEGMENTS, Train};
+
+/// All of them.
+///
+/// # Errors
+/// When a train cannot be cut.
+pub(super) fn candidates() -> Result<Vec<Candidate>, OffloadError> {
+    let mut all = Vec::new();
+    for kind in Kind::all() {
+        let train = kind.train(1000);
+        // What works once works always: the train stays the same.
+        Segments::new(&train.meta, &train.bytes, &[])?;
+        InPlace::new(&train.meta, &mut train.bytes.clone(), 0)?;
+        all.push(copying(kind, &train));
+        all.push(summing(kind, &train));
+        all.push(beside(kind, &train));
+        all.push(in_place(kind, &train));
+    }
+    Ok(all)
+}
+
+fn cell(kind: Kind, way: &str, is_baseline: bool) -> Cell {
+    let (subject, way) = (kind.to_string(), way.to_owned());
+    Cell { part: Part::Split, subject, way, units: SEGMENTS, is_baseline }
+}
+
+fn copying(kind: Kind, train: &Train) -> Candidate {
+    let payload = train.bytes[train.headers_len..].to_vec();
+    let mut to = vec![0; payload.len()];
+    Candidate::new(cell(kind, "one copy", true), move || {
+        black_box(&mut to[..]).copy_from_slice(black_box(&payload));
+    })
+}
+
+/// The one pass over the payload that cutting cannot do without.
+fn summing(kind: Kind, train: &Train) -> Candidate {
+    let (bytes, start) = (train.bytes.clone(), train.headers_len);
+    Candidate::new(cell(kind, "its sums alone", false), move || {
+        for payload in black_box(&bytes[start..]).chunks(SEGMENT_LEN) {
+            black_box(Sum::of(payload).checksum());
+        }
+    })
+}
+
+fn beside(kind: Kind, train: &Train) -> Candidate {
+    let train = train.clone();
+    let mut headers = [0; 128];
+    Candidate::new(cell(kind, "segments", false), move || {
+        let segments = Segments::new(black_box(&train.meta), black_box(&train.bytes), &[]);
+        let Ok(mut segments) = segments else {
+            return;
+        };
+        while let Some(segment) = segments.next(&mut headers) {
+            black_box((segment, &headers));
+        }
+    })
+}
+
+/// The first packet's headers take the place of the train's, which are put back for the next turn;
+/// that the payload is no longer what it was matters to nobody.
+fn in_place(kind: Kind, train: &Train) -> Candidate {
+    let Train { meta, mut bytes, headers_len } = train.clone();
+    let headers = bytes[..headers_len].to_vec();
+    Candidate::new(cell(kind, "in place", false), move || {
+        bytes[..headers_len].copy_from_slice(&headers);
+        let Ok(mut packets) = InPlace::new(black_box(&meta), black_box(&mut bytes), 0) else {
+            return;
+        };
+        while let Some(packet) = packets.next(0) {
+            black_box(packet);
+        }
+    })
+}

@@ -1,0 +1,196 @@
+//! Late work on frames takes no more instructions per packet than is on record.
+//!
+//! Instructions are counted by callgrind, which makes them a property of the code alone: neither
+//! the machine's speed nor what else runs on it counts. They do depend on the compiler, and on the
+//! vector loops that valgrind lets the program see; the record says both. A packet that became
+//! cheaper is found as well, so that the record keeps up.
+//!
+//! After a change that was meant: `TAPSWITCH_RECORD=1 cargo test -p tapswitch-instructions` writes
+//! the record anew; the commit shows what it did.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_precision_loss,
+    reason = "test code; counts have less than 53 bits"
+)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::{Deserialize, Serialize};
+
+#[test]
+fn no_packet_takes_more_instructions_than_on_record() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("SKIP: needs valgrind; `apt-get install valgrind`");
+        return;
+    }
+    let counter = Counter::build();
+    let measured = counter.measure();
+    if std::env::var_os("TAPSWITCH_RECORD").is_some() {
+        return measured.write();
+    }
+    let record = Record::read();
+    if record.loops != measured.loops {
+        let (theirs, ours) = (&record.loops, &measured.loops);
+        println!("SKIP: the record is of a processor with {theirs}, this one has {ours}");
+        return;
+    }
+    let complaints = record.complaints(&measured);
+    assert!(
+        complaints.is_empty(),
+        "\n{}\nif that is meant, TAPSWITCH_RECORD=1 cargo test -p tapswitch-instructions",
+        complaints.join("\n")
+    );
+}
+
+/// Instructions per packet or operation.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    /// What built it.
+    rustc: String,
+    /// The vector loops that were used.
+    loops: String,
+    instructions: BTreeMap<String, f64>,
+}
+
+impl Record {
+    fn read() -> Self {
+        toml::from_str(&std::fs::read_to_string(Self::path()).unwrap()).unwrap()
+    }
+
+    fn write(&self) {
+        let text = toml::to_string(self).unwrap();
+        std::fs::write(Self::path(), format!("{HEAD}{text}")).unwrap();
+    }
+
+    fn path() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("record.toml")
+    }
+
+    /// What differs too much in `measured`, one line each.
+    fn complaints(&self, measured: &Self) -> Vec<String> {
+        let same_compiler = self.rustc == measured.rustc;
+        let margin = if same_compiler { SAME_COMPILER } else { OTHER_COMPILER };
+        let names = self.instructions.keys().chain(measured.instructions.keys());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names.dedup();
+        let complaint = |name: &String| {
+            let pair = (self.instructions.get(name), measured.instructions.get(name));
+            let (Some(before), Some(now)) = pair else {
+                return Some(format!("{name}: on record or measured, but not both"));
+            };
+            let change = now / before;
+            let is_fine = (margin.0..=margin.1).contains(&change) || (now - before).abs() < 2.0;
+            (!is_fine).then(|| format!("{name}: {now:.1} instructions, {before:.1} on record"))
+        };
+        names.into_iter().filter_map(complaint).collect()
+    }
+}
+
+/// The program that does the work, built as it is released.
+struct Counter {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Counter {
+    fn build() -> Self {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--release", "--package", "tapswitch-instructions"]);
+        cargo.args(["--message-format", "json-render-diagnostics"]);
+        let output = successful(&mut cargo);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut executables = text.lines().filter_map(|line| {
+            let (_, rest) = line.split_once("\"executable\":\"")?;
+            Some(PathBuf::from(rest.split('"').next()?))
+        });
+        let program = executables.next_back().expect("cargo names the program that it built");
+        Self { program, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn measure(&self) -> Record {
+        let listing = successful(&mut self.valgrind(&[]));
+        let listing = String::from_utf8(listing.stdout).unwrap();
+        let (loops, cases) = listing.split_once('\n').unwrap();
+        let rustc = successful(Command::new("rustc").arg("--version")).stdout;
+        Record {
+            rustc: String::from_utf8(rustc).unwrap().trim().to_owned(),
+            loops: loops.to_owned(),
+            instructions: cases.lines().map(|line| self.per_unit(line)).collect(),
+        }
+    }
+
+    /// Takes the difference of two runs: what comes before and after the work is left out.
+    fn per_unit(&self, line: &str) -> (String, f64) {
+        let (units, name) = line.split_once(' ').unwrap();
+        let units: f64 = units.parse().unwrap();
+        let [few, many] = TURNS.map(|turns| self.count(name, turns));
+        let turns = f64::from(TURNS[1] - TURNS[0]);
+        let tenths = ((many - few) as f64 / turns / units * 10.0).round();
+        (name.to_owned(), tenths / 10.0)
+    }
+
+    /// All instructions of a run.
+    fn count(&self, name: &str, turns: u32) -> u64 {
+        let file = self.folder.path().join(format!("{name}-{turns}"));
+        successful(&mut self.valgrind(&[name, &turns.to_string()]));
+        std::fs::rename(self.folder.path().join("callgrind.out"), &file).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
+        total.expect("callgrind says how many there were").trim().parse().unwrap()
+    }
+
+    fn valgrind(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("valgrind");
+        let out = self.folder.path().join("callgrind.out");
+        command.args(["--tool=callgrind", "--quiet"]);
+        command.arg(format!("--callgrind-out-file={}", out.display()));
+        command.arg(&self.program).args(args);
+        command
+    }
+}
+
+#[test]
+fn both_directions_and_missing_cases_are_complained_of() {
+    let record = |counts: &[(&str, f64)], rustc: &str| Record {
+        rustc: rustc.to_owned(),
+        loops: String::new(),
+        instructions: counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+    };
+    let before = record(&[("a", 100.0), ("b", 100.0), ("c", 100.0), ("d", 3.0), ("e", 1.0)], "1");
+    let counts = [("a", 111.0), ("b", 84.0), ("c", 109.0), ("d", 4.9), ("f", 1.0)];
+    let expected = [
+        "a: 111.0 instructions, 100.0 on record",
+        "b: 84.0 instructions, 100.0 on record",
+        "e: on record or measured, but not both",
+        "f: on record or measured, but not both",
+    ];
+    assert_eq!(before.complaints(&record(&counts, "1")), expected);
+    let expected =
+        ["e: on record or measured, but not both", "f: on record or measured, but not both"];
+    assert_eq!(before.complaints(&record(&counts, "2")), expected);
+}
+
+fn successful(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    output
+}
+
+/// Turns of the two runs.
+const TURNS: [u32; 2] = [10, 60];
+/// By what factor a count may change.
+const SAME_COMPILER: (f64, f64) = (0.85, 1.10);
+/// With another one a regression must be gross to be told from it.
+const OTHER_COMPILER: (f64, f64) = (0.5, 1.3);
+
+const HEAD: &str =
+    "# Instructions per packet or operation, counted by callgrind: see tests/guard.rs.
+# Written by `TAPSWITCH_RECORD=1 cargo test -p tapswitch-instructions`.
+";
