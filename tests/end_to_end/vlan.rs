@@ -130,8 +130,10 @@ fn a_tap_in_a_vlan_of_access_ports_shows_the_tags_of_the_inside() {
         host.configure();
     }
     let ask = |args: &[&str]| tapswitch(&[args, &["--json", "--socket", &socket]].concat());
-    let is_active = || ask(&["policy", "show", "ten"]).json()["state"]["is"] == "active";
-    until("the policy is in force", || is_active());
+    until("the policy is in force", || {
+        let said = ask(&["policy", "show", "ten"]);
+        said.code == Some(0) && said.json()["state"]["is"] == "active"
+    });
     hosts[0].ping(hosts[1].ip());
     let known = ask(&["show", "hosts"]).json();
     let mac = hosts[0].mac().to_string();
