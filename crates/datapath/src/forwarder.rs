@@ -154,8 +154,8 @@ impl Forwarder {
         }
     }
 
-    /// Handles one frame in the inner form: forwards, copies or drops it, and counts what became of it. Others see
-    /// what it counted after [`Self::end_burst`].
+    /// Handles one frame in the inner form: forwards, copies or drops it, and counts what became of
+    /// it. Others see what it counted after [`Self::end_burst`].
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
