@@ -7,9 +7,9 @@
 //! longer goes out than was asked for, which is the trouble with a larger MTU otherwise.
 //!
 //! Only a port that says `mtu=` or `envelope=` changes its interface. What it was before is put
-//! back when the port is closed. A port that was killed cannot do that; so the old MTU stands in the
-//! interface's alias meanwhile, where people see it (`ip link`), and where the next start finds it.
-//! Without that, each start after a kill would raise what the last one has raised.
+//! back when the port is closed. A port that was killed cannot do that; so the old MTU stands in
+//! the interface's alias meanwhile, where people see it (`ip link`), and where the next start finds
+//! it. Without that, each start after a kill would raise what the last one has raised.
 
 use tapswitch_datapath::DEFAULT_ENVELOPE;
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
