@@ -9,6 +9,7 @@ use tapswitch_netlink::{Feature, Netlink, OwnedNamespace};
 use tempfile::TempDir;
 
 use crate::support::*;
+use crate::taps::assert_whole;
 
 #[test]
 fn the_example_of_a_metro_network_works_and_leaves_nothing() {
@@ -99,6 +100,50 @@ fn the_doctor_and_the_tables_say_what_to_set_for_frames_that_do_not_fit() {
     let found = said.out.lines().find(|line| line.contains("oversize: ")).unwrap();
     assert!(found.starts_with("error") && found.ends_with(remedy), "{found}");
     assert!(found.contains("port 2 of switch br dropped"), "{found}");
+}
+
+/// A controller learns hosts in the VLAN that their ports put them into, and its TAPs copy the
+/// inner form to a monitor whose port has no mode.
+#[test]
+fn a_tap_in_a_vlan_of_access_ports_shows_the_tags_of_the_inside() {
+    if !can_run(&["ping"]) {
+        return;
+    }
+    let (room, directory) = (quiet_room(), directory());
+    let hosts = [1, 2, 3].map(Host::new);
+    let port = |host: &Host, more: &str| {
+        format!("\"{}=tap:{},netns={}{more}\"", host.number, host.interface, host.name())
+    };
+    let access = ",mode=access,vlan=10";
+    let ports = [port(&hosts[0], access), port(&hosts[1], access), port(&hosts[2], "")].join(",");
+    let text = format!(
+        "[switch]\nfail-mode = \"secure\"\nport = [{ports}]\n[controller]\n\
+         [[policy]]\nname = \"ten\"\nvlan = 10\nip-proto = \"udp\"\nmonitor = \"3\"\n"
+    );
+    let path = directory.path().join("ten.toml");
+    fs::write(&path, text).unwrap();
+    let socket = directory.path().join("ten.sock").display().to_string();
+    let args = ["run", "-c", path.to_str().unwrap(), "--socket", &socket];
+    let _daemon = Daemon::tapswitch(&room, directory.path(), &args);
+    for host in &hosts {
+        until("the device is there", || host.netlink().link(&host.interface).is_ok());
+        host.configure();
+    }
+    let ask = |args: &[&str]| tapswitch(&[args, &["--json", "--socket", &socket]].concat());
+    until("the policy is in force", || {
+        let said = ask(&["policy", "show", "ten"]);
+        said.code == Some(0) && said.json()["state"]["is"] == "active"
+    });
+    hosts[0].ping(hosts[1].ip());
+    let known = ask(&["show", "hosts"]).json();
+    let mac = hosts[0].mac().to_string();
+    let known = known.as_array().unwrap().iter().find(|host| host["mac"] == mac).unwrap();
+    assert_eq!(known["vlan"], 10, "{known}");
+    let mut monitor = Capture::open(&hosts[2]);
+    let stream = Stream::new(&hosts[0], &hosts[1]);
+    Flow::start(&stream, &hosts[0], &hosts[1]).finish_after(20);
+    let tagged = stream.vlan(10);
+    assert_whole(&monitor.numbers(&tagged), 20);
 }
 
 /// The provider's two switches and Green's two, with a host in each place.

@@ -11,10 +11,11 @@ mod common;
 use std::sync::Arc;
 
 use common::{Switch, apply, goto, mac, out, tcp, write};
+use proptest::prelude::*;
 use tapswitch_datapath::vlan::{
     MapEntry, PortMode, Provider, Selective, ServiceMap, Translations, Trunk, Tunnel, Vid, VidSet,
 };
-use tapswitch_datapath::{DropReason, MacLearning, Millis, Oversize};
+use tapswitch_datapath::{DropReason, MacLearning, Millis, Oversize, Port};
 use tapswitch_openflow::{Action, Bucket, GroupType, Oxm, PortConfig, PortNo};
 use tapswitch_wire::{EtherType, GsoType, NetHeader, NetHeaderFlags};
 
@@ -198,6 +199,18 @@ fn flood_and_all_go_to_members_and_leave_local_out() {
 }
 
 #[test]
+fn the_local_port_is_a_member_like_any_other() {
+    let mut switch = normal(&[Some(access(10)), Some(access(20))]);
+    let local = Port::new(PortNo::LOCAL, "br0".to_owned(), mac(9), 1500, 1);
+    let mode = Some(Arc::new(access(10)));
+    assert!(switch.pipeline.set_port(Port { mode, ..local }));
+    assert_eq!(switch.receive(1, &tagged(&[])), [PortNo::LOCAL.0]);
+    assert_eq!(switch.sent(PortNo::LOCAL.0), tagged(&[]));
+    assert_eq!(switch.receive(2, &tagged(&[])), [0_u32; 0]);
+    assert_eq!(switch.receive(PortNo::LOCAL.0, &answer(&[])), [1]);
+}
+
+#[test]
 fn a_closed_port_is_closed_whatever_its_mode() {
     let mut switch = with_modes(&[None, Some(access(10))]);
     switch.set_port(2, |port| port.config = PortConfig::NO_FWD);
@@ -335,6 +348,89 @@ fn flows_are_shared_out_by_what_is_innermost() {
         }
     }
     assert!(shares[2..].iter().all(|&share| share > 15), "{shares:?}");
+}
+
+fn any_mode() -> impl Strategy<Value = Option<PortMode>> {
+    let entry = MapEntry { first: vid(1), last: vid(20), service: vid(100), inner: None };
+    let map = ServiceMap::new(vec![entry]).unwrap();
+    let selective = Selective { map, untagged: Some(vid(100)) };
+    let native = Trunk { vlans: set(&[10, 20]), native: Some(vid(1)) };
+    proptest::sample::select(vec![
+        None,
+        Some(access(10)),
+        Some(trunk(&[10, 20])),
+        Some(PortMode::Trunk(native)),
+        Some(tunnel(100)),
+        Some(PortMode::Selective(selective)),
+        Some(provider(&[10, 100])),
+    ])
+}
+
+/// Anything that a port could hand over: often a stack of tags, cut anywhere.
+fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![
+        Just([0x81, 0x00, 0, 10]),
+        Just([0x88, 0xa8, 0, 100]),
+        Just([0x91, 0x00, 0, 1]),
+        Just([0x81, 0x00, 0xe0, 0]),
+        Just([0x08, 0x00, 0x45, 0]),
+        any::<[u8; 4]>(),
+    ];
+    let words = proptest::collection::vec(word, 0..30);
+    (words, 0..140usize).prop_map(|(words, len)| {
+        let mut bytes = [[2; 6], [4; 6]].concat();
+        bytes.extend(words.concat());
+        bytes.truncate(len);
+        bytes
+    })
+}
+
+fn any_meta() -> impl Strategy<Value = NetHeader> {
+    let offset = || prop_oneof![0..60u16, any::<u16>()];
+    let types = prop_oneof![Just(GsoType::NONE), Just(GsoType::TCPV4), Just(GsoType(77))];
+    (0..4u8, types, offset(), offset(), offset(), offset()).prop_map(
+        |(flags, gso_type, hdr_len, gso_size, csum_start, csum_offset)| NetHeader {
+            flags,
+            gso_type,
+            hdr_len,
+            gso_size,
+            csum_start,
+            csum_offset,
+        },
+    )
+}
+
+proptest! {
+    /// Whatever comes in, by whatever mode: it leaves by a port, or is dropped under a name.
+    #[test]
+    fn nothing_is_lost_between_modes(
+        modes in [any_mode(), any_mode()],
+        bytes in any_bytes(),
+        meta in any_meta(),
+    ) {
+        let mut switch = with_modes(&modes);
+        switch.flow(0, 1, &[], &[apply(&[out(2)])]);
+        switch.receive_with(1, &bytes, meta);
+        let counted = |port| {
+            let counters = switch.port(port).counters;
+            counters.tx().frames + counters.drops().total()
+        };
+        prop_assert_eq!(switch.port(1).counters.rx().frames, 1);
+        prop_assert_eq!(counted(1) + counted(2), 1);
+    }
+
+    /// A bucket that rewrites shares the payload of the frame: tags change on its own headers.
+    #[test]
+    fn copies_with_headers_of_their_own_pass_modes_too(mode in any_mode(), bytes in any_bytes()) {
+        let mut switch = with_modes(&[None, mode, None]);
+        let rewrite = Action::SetField(Oxm::EthDst(mac(9).into()));
+        let buckets = [vec![rewrite, out(2)], vec![out(3)]].map(Bucket::new).to_vec();
+        switch.group(7, GroupType::All, buckets);
+        switch.flow(0, 1, &[], &[apply(&[Action::Group(tapswitch_openflow::GroupId(7))])]);
+        if switch.receive(1, &bytes).contains(&3) {
+            prop_assert_eq!(switch.sent(3), &bytes[..], "the original is as it came");
+        }
+    }
 }
 
 #[test]

@@ -88,6 +88,10 @@ fn settings_are_kept_by_the_kernel() {
     pair.a.set_txqueuelen("a", 77).unwrap();
     let Link { mtu, mac, txqueuelen, .. } = pair.a.link("a").unwrap();
     assert_eq!((mtu, mac, txqueuelen), (9000, Some([2, 0, 0, 0, 0, 0xa]), 77));
+    for (alias, kept) in [("to building 7", Some("to building 7")), ("", None)] {
+        pair.a.set_alias("a", alias).unwrap();
+        assert_eq!(pair.a.link("a").unwrap().alias.as_deref(), kept);
+    }
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! Room for tags on an interface underneath a port (IEEE 802.3as).
 //!
 //! A packet socket refuses frames longer than the interface's MTU and an Ethernet header
-//! (`packet_snd` in Linux `net/packet/af_packet.c`; 802.1Q tags have four bytes more), and the other
-//! end of a veth drops them. Linux has no envelope of its own. So the interface of a `netdev:` port
-//! gets an MTU of payload and envelope, while the port keeps to the payload: nothing longer goes out
-//! than was asked for, which is the trouble with a larger MTU otherwise.
+//! (`packet_snd` in Linux `net/packet/af_packet.c`; 802.1Q tags have four bytes more), and the
+//! other end of a veth drops them. Linux has no envelope of its own. So the interface of a
+//! `netdev:` port gets an MTU of payload and envelope, while the port keeps to the payload: nothing
+//! longer goes out than was asked for, which is the trouble with a larger MTU otherwise.
 //!
-//! Only a port that says `mtu=` or `envelope=` changes its interface. What it was before is put back
-//! when the port is closed. A port that was killed cannot do that; so the old MTU stands in the
-//! interface's alias meanwhile, where people see it (`ip link`), and where the next start finds it.
-//! Without that, each start after a kill would raise what the last one has raised.
+//! Only a port that says `mtu=` or `envelope=` changes its interface. What it was before is put
+//! back when the port is closed. A port that was killed cannot do that; so the old MTU stands in
+//! the interface's alias meanwhile, where people see it (`ip link`), and where the next start finds
+//! it. Without that, each start after a kill would raise what the last one has raised.
 
 use tapswitch_datapath::DEFAULT_ENVELOPE;
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};

@@ -2,8 +2,8 @@
 //!
 //! Left alone, the kernel moves a flow to the queue on which its frames were last written, so that
 //! both directions of a flow depend on who wrote what when. A steering program instead picks the
-//! queue by the innermost addresses and ports, alike for both directions: flows behind any number of
-//! tags spread over the queues, and so over the workers, as untagged ones do. See
+//! queue by the innermost addresses and ports, alike for both directions: flows behind any number
+//! of tags spread over the queues, and so over the workers, as untagged ones do. See
 //! [`tapswitch_tap::steering`].
 
 use std::num::NonZeroU16;

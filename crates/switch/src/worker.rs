@@ -276,9 +276,9 @@ impl Worker {
         self.forwarder.handle(view, arrival, &mut egress);
     }
 
-    /// Makes the inner form of the frame at `at` of the batch, as the mode of its port says. Returns
-    /// `false` when the port does not take it. Where it lies is changed in place, so that ports
-    /// without a mode have no more to do than before.
+    /// Makes the inner form of the frame at `at` of the batch, as the mode of its port says.
+    /// Returns `false` when the port does not take it. Where it lies is changed in place, so that
+    /// ports without a mode have no more to do than before.
     #[inline(never)]
     fn admit(&mut self, index: usize, view: View<'_>, at: usize) -> bool {
         let queue = &self.queues[index];

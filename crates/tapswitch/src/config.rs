@@ -393,7 +393,7 @@ dst-port = 80
         );
         assert!(error_text.contains("expected tap or netdev"), "{error_text}");
         let error_text = error(&GOOD.replace("2=netdev:eth1", "2=netdev:eth1,mode=acess"));
-        assert!(error_text.starts_with("lab.toml:9:34: switch.port: port '2="), "{error_text}");
+        assert!(error_text.starts_with("lab.toml:9:33: switch.port: port '2="), "{error_text}");
         assert!(error_text.contains("mode=acess: expected access, trunk"), "{error_text}");
         let error_text = error(&GOOD.replace("\"stack\"", "\"inner\""));
         assert!(error_text.starts_with("lab.toml:7:12: unknown variant `inner`"), "{error_text}");

@@ -228,7 +228,7 @@ proptest! {
     #[test]
     fn what_comes_in_goes_out_alike(mode in any_mode(), stack in any_stack()) {
         if let Some(inner) = inside(&mode, &stack) {
-            let out = outside(&mode, &inner).expect("a member of the VLAN that it put the frame in");
+            let out = outside(&mode, &inner).expect("a member of the VLAN that it is in");
             let behind = stack.get(1..).unwrap_or_default();
             prop_assert!(out == stack || out == behind || out[1..] == *behind, "{out:?}");
         }
