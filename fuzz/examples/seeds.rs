@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, Upper};
+use common::{ACK, C_TAG, Encapsulation, Ip, LEGACY_TAG, S_TAG, Train, Tunnel, Upper, cut};
 use tapswitch_wire::{GsoType, NetHeader, ipv6, tcp};
 
 fn main() -> io::Result<()> {
@@ -24,6 +24,20 @@ fn main() -> io::Result<()> {
         let odd = headers_len + 1;
         write("complete_checksum", name, &input(&plain, odd, &frame[..frame.len().min(200)]))?;
         write("frame_parser", name, &frame[..headers_len + 8])?;
+        if let Some(packet) = cut(&meta, &frame, &[]).unwrap_or_default().first() {
+            write("verify", name, &[&[headers_len as u8], &packet[..]].concat())?;
+        }
+    }
+    for (name, train) in long_trains() {
+        let (meta, frame, at) = (train.long_meta(), train.frame(), train.headers_len() as u8);
+        write("split", name, &input(&train.meta(), at.into(), &frame))?;
+        write("split_long", name, &[&meta.encode()[..], &[0, at], &frame].concat())?;
+        let fixed = [&meta.encode()[..], &[3, 0xff], &frame].concat();
+        write("split_long", &format!("{name}_fixed"), &fixed)?;
+    }
+    for (name, steps, frame) in stacks() {
+        let count = steps.len() as u8;
+        write("tags", name, &[&[20, count], steps.concat().as_slice(), &frame].concat())?;
     }
     for (name, meta, frame) in lies() {
         write("split", name, &input(&meta, frame.len(), &frame))?;
@@ -95,6 +109,53 @@ fn trains() -> Vec<(&'static str, Train)> {
         ("tcp_v6_not_partial", not_partial),
         ("tcp_v4_one_packet", Train::tcp_v4().sized(33, 1448)),
         ("udp_v4_one_byte_each", Train::udp_v4().sized(9, 1)),
+    ]
+}
+
+/// Trains in tunnels, and datagrams that become fragments.
+fn long_trains() -> Vec<(&'static str, Train)> {
+    let inside = |train: Train, ip: Ip, encapsulation: Encapsulation| {
+        let inner = train.ip.clone();
+        small(train).inside(Tunnel { ip, encapsulation, inner })
+    };
+    let v4 = || Ip::V4 { options: 1, dont_fragment: true, identification: 0xffff };
+    let v6 = || Ip::V6 { extensions: vec![ipv6::DESTINATION_OPTIONS] };
+    let vxlan = |has_checksum| Encapsulation::Vxlan { has_checksum, tags: vec![C_TAG] };
+    let (has_key, has_checksum) = (true, true);
+    let ethernet = Encapsulation::Gre { has_key, has_checksum, tags: Some(vec![]) };
+    let bare = Encapsulation::Gre { has_key, has_checksum: false, tags: None };
+    let geneve = Encapsulation::Geneve { options: 2, has_checksum, tags: Some(vec![]) };
+    let bare_geneve = Encapsulation::Geneve { options: 0, has_checksum: false, tags: None };
+    let mut routed = Train::ufo_v6().sized(351, 104);
+    routed.ip = Ip::V6 { extensions: vec![ipv6::ROUTING, ipv6::DESTINATION_OPTIONS] };
+    vec![
+        ("vxlan_v4", inside(Train::tcp_v4(), v4(), vxlan(false)).tagged(&[S_TAG])),
+        ("vxlan_v6", inside(Train::udp_v4(), v6(), vxlan(true))),
+        ("gre_ethernet", inside(Train::tcp_v6(), v4(), ethernet)),
+        ("gre_ip", inside(Train::tcp_v4(), v6(), bare)),
+        ("geneve_ethernet", inside(Train::udp_v6(), v4(), geneve)),
+        ("geneve_ip", inside(Train::tcp_v4(), v4(), bare_geneve)),
+        ("ip_in_ip", inside(Train::tcp_v6(), v4(), Encapsulation::Ip)),
+        ("ufo_v4", Train::ufo_v4().sized(351, 104)),
+        ("ufo_v6", Train::ufo_v6().sized(351, 104).tagged(&[S_TAG, C_TAG])),
+        ("ufo_v6_routed", routed),
+    ]
+}
+
+/// An operation on a stack of tags: which, its place, a TCI.
+type Step = [u8; 4];
+
+/// Frames, and what to do to their tags.
+fn stacks() -> Vec<(&'static str, Vec<Step>, Vec<u8>)> {
+    let frame = |tags: &[u32]| small(Train::udp_v4()).tagged(tags).frame()[..60].to_vec();
+    let push = [[0, 0, 0x20, 0x64], [0, 1, 0xff, 0xff], [0, 2, 0, 1]];
+    let inside = [[2, 3, 0, 7], [2, 7, 0, 8], [3, 3, 0, 0], [4, 4, 0x60, 9], [5, 0, 0, 10]];
+    let pop = [[1, 0, 0, 0]; 3];
+    vec![
+        ("push_and_pop", [&push[..], &pop].concat(), frame(&[])),
+        ("inside", [&push[..], &inside].concat(), frame(&[S_TAG, C_TAG])),
+        ("more_than_there_is", [&pop[..], &inside, &[[0; 4]; 6]].concat(), frame(&[LEGACY_TAG])),
+        ("cut_short", push.to_vec(), frame(&[S_TAG, C_TAG])[..19].to_vec()),
     ]
 }
 

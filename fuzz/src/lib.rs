@@ -10,12 +10,16 @@ mod complete_checksum;
 mod frame_parser;
 mod openflow_decode;
 mod split;
+mod tags;
+mod verify;
 
 pub use coalesce::coalesce;
 pub use complete_checksum::complete_checksum;
 pub use frame_parser::frame_parser;
 pub use openflow_decode::openflow_decode;
-pub use split::split;
+pub use split::{split, split_long};
+pub use tags::tags;
+pub use verify::verify;
 
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
@@ -23,12 +27,15 @@ use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 8] = [
     ("coalesce", coalesce),
     ("complete_checksum", complete_checksum),
     ("frame_parser", frame_parser),
     ("openflow_decode", openflow_decode),
     ("split", split),
+    ("split_long", split_long),
+    ("tags", tags),
+    ("verify", verify),
 ];
 
 /// Reads an input of `split` and `complete_checksum`: the metadata as a device writes it, where to

@@ -1,55 +1,165 @@
-//! Target `split`: any train is refused or cut into packets that make sense.
+//! Targets `split` and `split_long`: any train is refused or cut into packets that make sense.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use tapswitch_offload::{Segments, segment_frame_len_max, wire_bytes};
+use tapswitch_offload::{
+    IdRule, InPlace, Segments, SplitOptions, Verdict, segment_frame_len_max, verify, wire_bytes,
+};
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
-use tapswitch_wire::{EtherType, NetHeader, Parsed, ip_proto, parse, tcp, udp, write_u16};
+use tapswitch_wire::{
+    EtherType, GsoType, LongNetHeader, NetHeader, Parsed, ip_proto, ipv6, parse, tcp, udp,
+    write_u16,
+};
 
 /// Cuts the frame of `data`, however it is spread over headers and payload.
 pub fn split(data: &[u8]) {
     let Some((meta, at, frame)) = crate::metadata_and_frame(data) else {
         return;
     };
-    let (headers, payload) = frame.split_at(at);
-    let spread = cut(&meta, headers, payload);
-    let Some(packets) = cut(&meta, frame, &[]) else {
-        assert_eq!(spread, None, "fewer headers make no train of a frame");
+    let options = SplitOptions::default();
+    let Some(packets) = cut_in_all_ways(&meta.into(), &options, at, frame) else {
         return;
     };
-    if let Some(spread) = spread {
-        assert_eq!(spread, packets, "where headers end does not matter");
-    }
     let parsed = parse(frame);
     assert!(parsed.is_ok(), "what was cut can be parsed");
     let Ok(whole) = parsed else { return };
-    check_bytes(&meta, frame, &whole, &packets);
-    for packet in &packets {
-        assert_eq!(parse(packet).map(|packet| packet.layout), Ok(whole.layout));
-    }
-    if packets.len() > 1 {
-        check_with_true_checksum(&meta, frame, &whole);
+    if !packets.is_fragmented && packets.headers_len == usize::from(whole.layout.end) {
+        check_bytes(&meta, frame, packets.headers_len, &packets.frames);
+        for packet in &packets.frames {
+            assert_eq!(parse(packet).map(|packet| packet.layout), Ok(whole.layout));
+        }
+        if packets.frames.len() > 1 {
+            check_with_true_checksum(&meta, frame, &whole);
+        }
     }
 }
 
-/// The packets of a train, or `None` when it is refused.
-fn cut(meta: &NetHeader, headers: &[u8], payload: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut segments = Segments::new(meta, headers, payload).ok()?;
-    let count = segments.remaining();
-    let mut room = vec![0; segments.headers_len()];
-    let mut packets = Vec::new();
-    while let Some(segment) = segments.next(&mut room) {
-        let [first, second] = segment.payload;
-        packets.push([&room[..segment.headers_len], first, second].concat());
+/// As [`split`], with the long metadata, which is one byte of choices longer than a device's.
+pub fn split_long(data: &[u8]) {
+    let Some((meta, rest)) = data.split_at_checked(LongNetHeader::LEN) else {
+        return;
+    };
+    let (Some(meta), Some((&[choices, at], frame))) =
+        (LongNetHeader::decode(meta), rest.split_first_chunk())
+    else {
+        return;
+    };
+    let rule = |bit: u8| if choices & bit != 0 { IdRule::Fixed } else { IdRule::Increment };
+    let options =
+        SplitOptions { id: rule(1), outer_id: rule(2), fragment_seed: u32::from(choices) };
+    cut_in_all_ways(&meta, &options, frame.len().min(at.into()), frame);
+}
+
+/// The packets of a train.
+#[derive(Debug, PartialEq)]
+struct Packets {
+    frames: Vec<Vec<u8>>,
+    headers_len: usize,
+    /// Whether they are IP fragments.
+    is_fragmented: bool,
+}
+
+/// Cuts `frame` in one piece, with what is behind `at` as its payload, with that in two parts, and
+/// in place. `None` when it is refused; fewer headers may be refused when more are not.
+fn cut_in_all_ways(
+    meta: &LongNetHeader,
+    options: &SplitOptions,
+    at: usize,
+    frame: &[u8],
+) -> Option<Packets> {
+    let (headers, payload) = frame.split_at(at);
+    let (first, second) = payload.split_at(payload.len() / 2);
+    let spread = cut(meta, options, headers, &[payload]);
+    let scattered = cut(meta, options, headers, &[first, &[], second]);
+    let packets = cut(meta, options, frame, &[]);
+    for other in [spread, scattered].into_iter().flatten() {
+        assert_eq!(packets.as_ref(), Some(&other), "where headers end does not matter");
     }
-    assert_eq!(packets.len(), count as usize, "as many as promised");
+    assert_eq!(
+        cut_in_place(meta, options, frame),
+        packets.as_ref().map(|packets| packets.frames.clone())
+    );
+    let packets = packets?;
+    if !packets.is_fragmented {
+        let payloads = packets.frames.iter().map(|packet| &packet[packets.headers_len..]);
+        assert_eq!(payloads.collect::<Vec<_>>().concat(), frame[packets.headers_len..]);
+    } else {
+        check_fragments(frame, &packets);
+    }
+    if packets.frames.len() > 1 {
+        for packet in &packets.frames {
+            assert_ne!(verify(packet, &[]).network, Verdict::Invalid);
+        }
+    }
     Some(packets)
 }
 
-/// No payload byte is lost, added or moved, and lengths are as foretold.
-fn check_bytes(meta: &NetHeader, frame: &[u8], whole: &Parsed, packets: &[Vec<u8>]) {
-    let headers_len = usize::from(whole.layout.end);
-    let payloads = packets.iter().map(|packet| &packet[headers_len..]);
-    assert_eq!(payloads.collect::<Vec<_>>().concat(), frame[headers_len..]);
+/// The packets of a train, or `None` when it is refused.
+fn cut(
+    meta: &LongNetHeader,
+    options: &SplitOptions,
+    headers: &[u8],
+    parts: &[&[u8]],
+) -> Option<Packets> {
+    let mut segments = Segments::with(meta, options, headers, parts).ok()?;
+    let (count, headers_len) = (segments.remaining(), segments.headers_len());
+    let mut room = vec![0; headers_len];
+    let mut frames = Vec::new();
+    while let Some(segment) = segments.next(&mut room) {
+        let [first, second] = segment.payload;
+        frames.push([&room[..segment.headers_len], first, second].concat());
+    }
+    assert_eq!(frames.len(), count as usize, "as many as promised");
+    let is_fragmented = meta.base.gso_type.kind() == GsoType::UDP && count > 1;
+    Some(Packets { frames, headers_len, is_fragmented })
+}
+
+/// The same of the train where it lies, with a device's header in front of each packet.
+fn cut_in_place(
+    meta: &LongNetHeader,
+    options: &SplitOptions,
+    frame: &[u8],
+) -> Option<Vec<Vec<u8>>> {
+    let mut buf = [&[0; HEADROOM], frame].concat();
+    let mut packets = InPlace::with(meta, options, &mut buf, HEADROOM).ok()?;
+    let mut frames = Vec::new();
+    while let Some(packet) = packets.next(HEADROOM - FRAGMENT_LEN) {
+        let (prefix, packet) = packet.split_at_mut(HEADROOM - FRAGMENT_LEN);
+        prefix.fill(0xee);
+        frames.push(packet.to_vec());
+    }
+    Some(frames)
+}
+
+/// What the fragments carry is what the datagram had behind the headers that they repeat, but for
+/// the checksum.
+fn check_fragments(frame: &[u8], packets: &Packets) {
+    let Some(first) = packets.frames.first() else { return };
+    let Ok(Parsed { key, layout }) = parse(first) else { return };
+    let is_v4 = key.eth_type() == EtherType::IPV4;
+    let inserted = if is_v4 { 0 } else { FRAGMENT_LEN };
+    let network = usize::from(layout.network);
+    let carried_at =
+        if is_v4 { packets.headers_len - udp::HEADER_LEN } else { behind_fragment(first, network) };
+    let carried = packets.frames.iter().map(|packet| &packet[carried_at..]);
+    let mut joined = carried.collect::<Vec<_>>().concat();
+    let expected = &frame[carried_at - inserted..];
+    let field = packets.headers_len - udp::HEADER_LEN + udp::field::CHECKSUM - carried_at;
+    joined[field..field + 2].copy_from_slice(&expected[field..field + 2]);
+    assert_eq!(joined, expected);
+}
+
+/// Where the fragment header of an IPv6 packet ends.
+fn behind_fragment(frame: &[u8], network: usize) -> usize {
+    let mut next = frame[network + ipv6::field::NEXT_HEADER];
+    let mut at = network + ipv6::HEADER_LEN;
+    while next != ipv6::FRAGMENT {
+        (next, at) = (frame[at], at + (usize::from(frame[at + 1]) + 1) * 8);
+    }
+    at + FRAGMENT_LEN
+}
+
+/// Lengths are as foretold.
+fn check_bytes(meta: &NetHeader, frame: &[u8], headers_len: usize, packets: &[Vec<u8>]) {
     let lengths = packets.iter().map(Vec::len);
     let longest = segment_frame_len_max(meta, headers_len, frame.len());
     assert_eq!(lengths.clone().max(), Some(longest));
@@ -78,7 +188,8 @@ fn check_with_true_checksum(meta: &NetHeader, frame: &[u8], whole: &Parsed) {
         let partial = pseudo_header.add_u32(u32::try_from(len).unwrap_or(0));
         write_u16(&mut frame, at + tcp::field::CHECKSUM, partial.partial());
     }
-    for packet in cut(meta, &frame, &[]).unwrap_or_default() {
+    let cut = cut(&(*meta).into(), &SplitOptions::default(), &frame, &[]);
+    for packet in cut.map(|packets| packets.frames).unwrap_or_default() {
         check_checksums(&packet[usize::from(whole.layout.network)..]);
     }
 }
@@ -132,3 +243,8 @@ fn check_checksums(packet: &[u8]) {
         assert!(found != 0 || !is_udp);
     }
 }
+
+/// Bytes in front of a train that is cut in place.
+const HEADROOM: usize = 20;
+/// Length of the fragment header of IPv6.
+const FRAGMENT_LEN: usize = 8;

@@ -82,8 +82,9 @@ pub(crate) fn add_parts(sum: Sum, offset: usize, parts: [&[u8]; 2]) -> Sum {
     add_at(sum, offset + first.len(), second)
 }
 
+/// Adds `bytes`, which start `offset` bytes behind the start of what is summed.
 #[inline]
-fn add_at(sum: Sum, offset: usize, bytes: &[u8]) -> Sum {
+pub(crate) fn add_at(sum: Sum, offset: usize, bytes: &[u8]) -> Sum {
     let part = Sum::of(bytes).partial();
     if offset.is_multiple_of(2) { sum.add(part) } else { sum.add(part.swap_bytes()) }
 }

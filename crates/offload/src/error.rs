@@ -3,7 +3,8 @@
 use tapswitch_wire::MetadataError;
 
 /// Why a train cannot be cut or a checksum not completed. The frame's sender is at fault, except
-/// for [`Train`](Self::Train) and [`NotATrain`](Self::NotATrain), which are the caller's.
+/// for [`Train`](Self::Train), [`NotATrain`](Self::NotATrain), [`Scattered`](Self::Scattered) and
+/// [`Headroom`](Self::Headroom), which are the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OffloadError {
@@ -16,8 +17,9 @@ pub enum OffloadError {
     /// The checksum is not the one of the TCP or UDP header that the frame has.
     #[error("csum_start or csum_offset does not point at the TCP or UDP checksum; drop the train")]
     ChecksumPlace,
-    /// A UDP train must come with a partial checksum (virtio 1.2 §5.1.6.2.1).
-    #[error("a UDP train without a partial checksum; drop the train")]
+    /// A UDP train, or one in a tunnel, must come with a partial checksum
+    /// (virtio 1.2 §5.1.6.2.1).
+    #[error("a UDP or tunnelled train without a partial checksum; drop the train")]
     ChecksumMissing,
     /// The headers end before the TCP or UDP header does, or are no headers at all.
     #[error("the headers do not reach through TCP or UDP; drop the train")]
@@ -34,9 +36,22 @@ pub enum OffloadError {
     /// `gso_size` is so large that the length field of IP could not hold a packet's length.
     #[error("gso_size makes packets longer than IP allows; drop the train")]
     SegmentTooLong,
+    /// A datagram to be cut into fragments is longer than any that IP can put together again.
+    #[error("the datagram is longer than IP allows; drop it")]
+    DatagramTooLong,
+    /// `gso_size` of a datagram to be cut into fragments is no multiple of 8, the unit in which IP
+    /// counts, or does not hold the headers that only the first fragment has.
+    #[error("gso_size cannot be a fragment's length; drop the datagram")]
+    FragmentSize,
     /// More bytes than any sender puts into a train.
     #[error("the train is longer than 1 MiB; drop it")]
     TrainTooLong,
+    /// A packet's payload lies in more than two parts.
+    #[error("the payload of a packet lies in more than two parts; join them first")]
+    Scattered,
+    /// To be cut in place, the frame needs bytes in front of it for a fragment header.
+    #[error("no room in front of the frame for a fragment header; leave 8 bytes")]
+    Headroom,
     /// A frame that is not a train was to be cut.
     #[error("the frame is no train; complete its checksum instead")]
     NotATrain,

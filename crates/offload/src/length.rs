@@ -1,30 +1,42 @@
 //! How long a train's packets are, known without cutting it.
 
-use tapswitch_wire::NetHeader;
+use tapswitch_wire::{GsoType, NetHeader, udp};
 
 /// Length in bytes of the longest wire packet of a frame of `frame_len` bytes, the first
 /// `headers_len` of which are headers. This, not the train's own length, is what an MTU bounds.
+///
+/// For a datagram that becomes IP fragments (UFO) of IPv4 it is that. Fragments of IPv6 have a
+/// header more ([`FRAGMENT_HEADER_LEN`]), which is not counted.
 #[inline]
 pub fn segment_frame_len_max(meta: &NetHeader, headers_len: usize, frame_len: usize) -> usize {
     if meta.is_train() {
-        frame_len.min(headers_len.saturating_add(usize::from(meta.gso_size)))
+        let repeated = headers_len.saturating_sub(first_only_len(meta));
+        frame_len.min(repeated.saturating_add(usize::from(meta.gso_size)))
     } else {
         frame_len
     }
 }
 
 /// Bytes that a frame takes on the wire, where each packet of a train repeats the headers.
-/// [`NetHeader::wire_packets`] counts the packets.
+/// [`NetHeader::wire_packets`] counts the packets. The headers of IPv6 fragments are not counted.
 #[inline]
 pub fn wire_bytes(meta: &NetHeader, headers_len: usize, frame_len: usize) -> u64 {
     let packets = meta.wire_packets(frame_len.saturating_sub(headers_len));
-    frame_len as u64 + (u64::from(packets) - 1) * headers_len as u64
+    let repeated = headers_len.saturating_sub(first_only_len(meta));
+    frame_len as u64 + (u64::from(packets) - 1) * repeated as u64
 }
+
+/// Bytes of the headers that only the first packet has: UDP of a datagram in IP fragments.
+#[inline]
+fn first_only_len(meta: &NetHeader) -> usize {
+    if meta.gso_type.kind() == GsoType::UDP { udp::HEADER_LEN } else { 0 }
+}
+
+/// Length in bytes of the fragment header of IPv6 (RFC 8200 §4.5).
+pub const FRAGMENT_HEADER_LEN: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use tapswitch_wire::GsoType;
-
     use super::*;
 
     const TRAIN: NetHeader =
@@ -43,5 +55,13 @@ mod tests {
         assert_eq!(wire_bytes(&TRAIN, 66, 66 + 3 * 1448 + 1), 3 * 1514 + 66 + 1);
         assert_eq!(wire_bytes(&TRAIN, 66, 66), 66);
         assert_eq!(wire_bytes(&NetHeader::PLAIN, 66, 9000), 9000);
+    }
+
+    #[test]
+    fn fragments_repeat_the_ip_header_only() {
+        let datagram = NetHeader { gso_type: GsoType::UDP, gso_size: 1480, ..NetHeader::PLAIN };
+        assert_eq!(segment_frame_len_max(&datagram, 42, 42 + 2 * 1480 - 8), 1514);
+        assert_eq!(wire_bytes(&datagram, 42, 42 + 2 * 1480 - 8), 2 * 1514);
+        assert_eq!(wire_bytes(&datagram, 42, 42 + 2 * 1480), 2 * 1514 + 42);
     }
 }

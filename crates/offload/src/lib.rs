@@ -4,26 +4,35 @@
 //! of 44 TCP segments, and its checksum is partial". Ports that understand the metadata get the
 //! frame as it is. Only an egress port that does not asks this crate, once, as late as possible:
 //!
-//! - [`Segments`] cuts a train (TSO for IPv4 and IPv6, USO) into wire packets. Headers are written
-//!   anew for each packet; payload is borrowed from the train, never copied.
+//! - [`Segments`] cuts a train into wire packets: TCP over IPv4 and IPv6 (TSO), UDP datagrams of
+//!   equal length (USO), one datagram into IP fragments (UFO, legacy); behind any tags, and the
+//!   first two also inside VXLAN, Geneve, GRE, NVGRE and IP in IP. Headers are written anew for
+//!   each packet; payload is borrowed from the train, never copied.
+//! - [`InPlace`] does the same to a train that the caller owns and needs no more: packets in one
+//!   piece, without a buffer for headers, payload not moved.
 //! - [`complete_checksum`] finishes the partial checksum of a frame that is not a train.
+//! - [`verify()`] says whether the checksums of a packet are right.
+//! - [`tags`]: putting tags into a frame's stack, at any depth, and taking them out.
 //! - [`segment_frame_len_max`], [`wire_bytes`]: how long a train's packets are, without cutting it.
 //!
-//! The reverse is asked for at the ingress: [`Coalescer`] makes trains of a batch of received packets.
+//! The reverse is asked for at the ingress: [`Coalescer`] makes trains of a batch of packets.
 //!
-//! A frame comes as two slices, `headers` and `payload`, which together are its bytes: after
-//! copy-on-write the headers are ours while the payload is shared. A contiguous frame is all
-//! `headers` and an empty `payload`.
+//! A frame comes as slices, `headers` and `payload` in one or more parts, which together are its
+//! bytes: after copy-on-write the headers are ours while the payload is shared. A contiguous frame
+//! is all `headers` and an empty `payload`.
 //!
 //! The rules are those of Linux's software segmentation, byte for byte; `tests/kernel.rs` compares
-//! the two. Read virtio 1.2 §5.1.6.2 (what the metadata means), RFC 9293 §3.1, RFC 768, RFC 3168
-//! §6.1.2 (CWR) and RFC 1624 first. Limits: a train of at most [`TRAIN_LEN_MAX`] bytes, packets of
-//! at most 65,535 bytes of IP.
+//! the two and lists where they part. Read virtio 1.2 §5.1.6.2 (what the metadata means), RFC 9293
+//! §3.1, RFC 768, RFC 3168 §6.1.2 (CWR), RFC 6864 (identification) and RFC 1624 first. Limits: a
+//! train of at most [`TRAIN_LEN_MAX`] bytes, packets of at most 65,535 bytes of IP, one tunnel.
 //!
 //! **Contract.** Nothing here panics, allocates or reads past the given slices, whatever frame and
 //! metadata say. `hdr_len` is never looked at: headers are parsed again.
 //!
-//! Deliberately absent: I/O, UFO and trains inside tunnels.
+//! **Cost.** One pass over the payload, for its checksum, and a copy of the headers for each
+//! packet. The checksum of a tunnel around it is had from that pass.
+//!
+//! Deliberately absent: I/O, tunnels in tunnels, UFO in tunnels.
 //!
 //! [`NetHeader`]: tapswitch_wire::NetHeader
 #![forbid(unsafe_code)]
@@ -35,13 +44,24 @@
 mod checksum;
 pub mod coalesce;
 mod error;
+mod fragments;
+mod in_place;
+mod layers;
 mod length;
+mod options;
+mod plan;
 mod rewrite;
 mod segments;
+mod tunnel;
+mod verify;
 
 pub use checksum::complete_checksum;
 pub use coalesce::Coalescer;
 pub use error::OffloadError;
-pub use length::{segment_frame_len_max, wire_bytes};
-pub use segments::{Segment, Segments, TRAIN_LEN_MAX};
+pub use in_place::InPlace;
+pub use length::{FRAGMENT_HEADER_LEN, segment_frame_len_max, wire_bytes};
+pub use options::{IdRule, SplitOptions};
+pub use plan::TRAIN_LEN_MAX;
+pub use segments::{Segment, Segments};
 pub use tapswitch_wire::tags;
+pub use verify::{Checksums, Verdict, verify};

@@ -6,7 +6,9 @@
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16, write_u32};
 
+use crate::IdRule;
 use crate::checksum::add_parts;
+use crate::layers::{Ip, Version};
 
 /// Which packet of the train it is.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,8 @@ pub(crate) enum Network {
         sum: Sum,
         /// Identification of the first packet.
         identification: u16,
+        /// What is added to it from packet to packet.
+        id_step: u16,
     },
     /// IPv6: the payload length changes.
     V6 {
@@ -39,15 +43,24 @@ pub(crate) enum Network {
 }
 
 impl Network {
-    /// For the whole IPv4 header in `at..end` of `headers`.
-    pub(crate) fn v4(headers: &[u8], at: usize, end: usize) -> Self {
-        let header = &headers[at..end];
+    /// For the whole header `ip` of `headers`.
+    pub(crate) fn new(headers: &[u8], ip: &Ip, rule: IdRule) -> Self {
+        match ip.version {
+            Version::V4 => Self::v4(&headers[..ip.upper_at], ip.at, rule),
+            Version::V6 => Self::V6 { at: ip.at },
+        }
+    }
+
+    fn v4(headers: &[u8], at: usize, rule: IdRule) -> Self {
+        let header = &headers[at..];
         let identification = read_u16(header, ipv4::field::IDENTIFICATION);
         let sum = Sum::of(header)
             .remove(read_u16(header, ipv4::field::TOTAL_LENGTH))
             .remove(identification)
             .remove(read_u16(header, ipv4::field::CHECKSUM));
-        Self::V4 { at, sum, identification }
+        let dont_fragment = read_u16(header, ipv4::field::FRAGMENT) & ipv4::DONT_FRAGMENT != 0;
+        let id_step = u16::from(rule == IdRule::Increment || !dont_fragment);
+        Self::V4 { at, sum, identification, id_step }
     }
 
     /// What the length field counts of a frame of `frame_len` bytes.
@@ -64,10 +77,11 @@ impl Network {
     pub(crate) fn write(&self, headers: &mut [u8], frame_len: usize, index: u32) {
         let length = checked_len(self.length(frame_len));
         match *self {
-            Self::V4 { at, sum, identification } => {
-                // Linux counts on even with "don't fragment" set: nothing in the metadata says
-                // that the sender's own packets all have the same identification.
-                let identification = identification.wrapping_add(low_half(index));
+            Self::V4 { at, sum, identification, id_step } => {
+                // Unless told otherwise Linux counts on even with "don't fragment" set: nothing in
+                // the metadata says that the sender's own packets all have the same identification.
+                let step = low_half(index).wrapping_mul(id_step);
+                let identification = identification.wrapping_add(step);
                 let checksum = sum.add(length).add(identification).checksum();
                 write_u16(headers, at + ipv4::field::TOTAL_LENGTH, length);
                 write_u16(headers, at + ipv4::field::IDENTIFICATION, identification);
@@ -78,7 +92,7 @@ impl Network {
     }
 
     /// The pseudo-header's sum without a length.
-    fn pseudo_header(&self, headers: &[u8], protocol: u8) -> Sum {
+    pub(crate) fn pseudo_header(&self, headers: &[u8], protocol: u8) -> Sum {
         match *self {
             Self::V4 { at, .. } => {
                 let header = &headers[at..];
@@ -101,6 +115,8 @@ pub(crate) struct Tcp {
     at: usize,
     /// Sum of pseudo-header and header without the three and without a length.
     sum: Sum,
+    /// Sum of the pseudo-header without a length.
+    pseudo_header: Sum,
     /// Sequence number of the train's first byte.
     sequence: u32,
     /// Flags of the train.
@@ -128,9 +144,15 @@ impl Tcp {
         Self {
             at,
             sum: remove_u32(header_sum, sequence).add(pseudo_header.partial()),
+            pseudo_header,
             sequence,
             flags,
         }
+    }
+
+    /// Sum of the pseudo-header without a length.
+    pub(crate) fn pseudo_header(&self) -> Sum {
+        self.pseudo_header
     }
 
     /// Stores the fields of the packet at `position` with `payload`.
@@ -159,6 +181,8 @@ pub(crate) struct Udp {
     at: usize,
     /// Sum of pseudo-header and ports without a length.
     sum: Sum,
+    /// Sum of the pseudo-header without a length.
+    pseudo_header: Sum,
 }
 
 impl Udp {
@@ -166,11 +190,17 @@ impl Udp {
     /// header says.
     pub(crate) fn new(headers: &[u8], at: usize) -> Self {
         let header = &headers[at..];
-        let sum = Sum::from_partial(read_u16(header, udp::field::CHECKSUM))
-            .remove(read_u16(header, udp::field::LENGTH))
+        let pseudo_header = Sum::from_partial(read_u16(header, udp::field::CHECKSUM))
+            .remove(read_u16(header, udp::field::LENGTH));
+        let sum = pseudo_header
             .add(read_u16(header, udp::field::SRC_PORT))
             .add(read_u16(header, udp::field::DST_PORT));
-        Self { at, sum }
+        Self { at, sum, pseudo_header }
+    }
+
+    /// Sum of the pseudo-header without a length.
+    pub(crate) fn pseudo_header(&self) -> Sum {
+        self.pseudo_header
     }
 
     /// Stores the fields of a packet with `payload`.
@@ -206,8 +236,8 @@ const fn low_half(value: u32) -> u16 {
 
 /// Narrows a length that was checked against `u16::MAX` when the train was taken.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "checked by `Segments::new`")]
-const fn checked_len(len: usize) -> u16 {
+#[expect(clippy::cast_possible_truncation, reason = "checked when the train is taken")]
+pub(crate) const fn checked_len(len: usize) -> u16 {
     len as u16
 }
 

@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, cut, with_zero_checksum};
-use tapswitch_offload::{OffloadError, Segments, TRAIN_LEN_MAX, complete_checksum};
+use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, cut, cut_with, with_zero_checksum};
+use tapswitch_offload::{
+    IdRule, OffloadError, Segments, SplitOptions, TRAIN_LEN_MAX, Verdict, complete_checksum, verify,
+};
 use tapswitch_wire::{GsoType, MetadataError, NetHeader, ipv6, parse, read_u16, read_u32, tcp};
 
 const ECN: u8 = GsoType::ECN;
@@ -40,6 +42,18 @@ fn identification_goes_on_without_dont_fragment_too() {
     let frames = cut_contiguous(&train);
     let identifications: Vec<_> = frames.iter().map(|frame| read_u16(frame, 18)).collect();
     assert_eq!(identifications, [7, 8, 9, 10]);
+}
+
+#[test]
+fn a_fixed_identification_stays_where_nothing_fragments() {
+    let fixed = SplitOptions { id: IdRule::Fixed, ..SplitOptions::default() };
+    for (dont_fragment, expected) in [(true, [7, 7, 7, 7]), (false, [7, 8, 9, 10])] {
+        let mut train = Train::tcp_v4();
+        train.ip = Ip::V4 { options: 0, dont_fragment, identification: 7 };
+        let frames = cut_with(&train.long_meta(), &fixed, &train.frame(), &[]).unwrap();
+        assert_eq!(frames.iter().map(|frame| read_u16(frame, 18)).collect::<Vec<_>>(), expected);
+        assert!(frames.iter().all(|frame| verify(frame, &[]).network == Verdict::Valid));
+    }
 }
 
 #[test]
@@ -171,7 +185,7 @@ fn each_lie_has_its_name() {
     check(&train, NetHeader { csum_start: 9, ..meta }, MetadataError::Checksum.into());
     check(&train, gso(meta, GsoType::TCPV6), E::Protocol);
     check(&train, gso(meta, GsoType::UDP_L4), E::Protocol);
-    check(&train, gso(meta, GsoType::UDP), E::Unsupported("UFO"));
+    check(&train, gso(meta, GsoType::UDP), E::Protocol);
     check(&train, NetHeader { csum_start: 38, ..meta }, E::ChecksumPlace);
     check(&train, NetHeader { csum_offset: 6, ..meta }, E::ChecksumPlace);
     let mut udp = Train::udp_v4();
@@ -212,6 +226,20 @@ fn headers_that_cannot_be_repeated_are_refused() {
 }
 
 #[test]
+fn stacks_of_tags_are_walked_to_a_depth_and_no_further() {
+    let train = |depth| Train::tcp_v4().tagged(&vec![C_TAG; depth]);
+    assert_eq!(cut_contiguous(&train(64)).len(), 4);
+    let deeper = train(65);
+    assert_eq!(cut(&deeper.meta(), &deeper.frame(), &[]), Err(OffloadError::Protocol));
+    let absurd = [&train(0).frame()[..12], &C_TAG.to_be_bytes().repeat(16_000)].concat();
+    assert!(cut(&train(0).meta(), &absurd, &[]).is_err());
+    for len in 12..train(3).network_at() {
+        let cut_short = &train(3).frame()[..len];
+        assert!(cut(&train(3).meta(), cut_short, &[]).is_err(), "{len} bytes");
+    }
+}
+
+#[test]
 fn headers_cut_short_are_refused() {
     for train in [Train::tcp_v4(), Train::udp_v6()] {
         let frame = train.frame();
@@ -229,8 +257,8 @@ fn messages_name_what_lied_and_what_to_do() {
         "the metadata cannot be true: train with packets of no size; drop the frame"
     );
     assert_eq!(
-        OffloadError::Unsupported("UFO").to_string(),
-        "UFO cannot be cut; have the sender turn that offload off"
+        OffloadError::Unsupported("UFO in a tunnel").to_string(),
+        "UFO in a tunnel cannot be cut; have the sender turn that offload off"
     );
 }
 

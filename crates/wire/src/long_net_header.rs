@@ -112,6 +112,14 @@ impl LongNetHeader {
     }
 }
 
+impl From<NetHeader> for LongNetHeader {
+    /// What a short header says.
+    #[inline]
+    fn from(base: NetHeader) -> Self {
+        Self { base, ..Self::default() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@
 use std::fmt;
 
 use crate::ethernet::HEADER_LEN as ETHERNET_LEN;
+use crate::udp;
 
 /// Length in bytes of the header with `num_buffers`, the size that virtio 1.x always uses.
 pub const NET_HEADER_LEN: usize = 12;
@@ -159,7 +160,10 @@ impl NetHeader {
         if !self.is_train() || self.gso_size == 0 {
             return 1;
         }
-        u32::try_from(payload_len.div_ceil(usize::from(self.gso_size)).max(1)).unwrap_or(u32::MAX)
+        // Of IP fragments the first carries the UDP header as if it were payload.
+        let is_fragmented = self.gso_type.kind() == GsoType::UDP;
+        let carried = payload_len + if is_fragmented { udp::HEADER_LEN } else { 0 };
+        u32::try_from(carried.div_ceil(usize::from(self.gso_size)).max(1)).unwrap_or(u32::MAX)
     }
 
     /// Checks what must hold before the metadata is acted on, for a frame of `frame_len` bytes.
@@ -255,6 +259,8 @@ mod tests {
         assert_eq!(train().wire_packets(1448 * 3 + 1), 4);
         assert_eq!(train().wire_packets(0), 1);
         assert_eq!(NetHeader::PLAIN.wire_packets(1500), 1);
+        let datagram = NetHeader { gso_type: GsoType::UDP, ..train() };
+        assert_eq!((datagram.wire_packets(1440), datagram.wire_packets(1441)), (1, 2));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::fmt;
 use crate::bytes::array;
 use crate::ethernet::{self, EtherType, MIN_ETHER_TYPE, TAG_LEN};
 use crate::flow_key::{FlowKey, MAX_KEY_TAGS, TAG_DEEPER};
+use crate::tags::MAX_TAGS;
 use crate::{MacAddr, arp, icmp, ip_proto, ipv4, ipv6, read_u16, tcp, udp};
 
 /// Where the layers of a frame start, in bytes from the frame's first.
@@ -322,8 +323,6 @@ impl fmt::Display for Truncated {
 
 impl std::error::Error for Truncated {}
 
-/// Tags walked before the rest counts as payload; more serve nobody.
-const MAX_TAGS: usize = 64;
 const SCTP_HEADER_LEN: usize = 12;
 const _: () = assert!(MAX_KEY_TAGS <= 4, "tags_present has one bit a tag, below TAG_DEEPER");
 

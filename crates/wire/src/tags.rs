@@ -34,13 +34,12 @@ impl Offsets for LongNetHeader {
     }
 }
 
-/// Number of whole tags at the head of `frame`.
+/// Tags that are walked before the rest counts as payload; more serve nobody.
+pub const MAX_TAGS: usize = 64;
+
+/// Number of whole tags at the head of `frame`, at most [`MAX_TAGS`].
 pub fn count(frame: &[u8]) -> usize {
-    let mut tags = 0;
-    while get(frame, tags).is_some() {
-        tags += 1;
-    }
-    tags
+    (0..MAX_TAGS).take_while(|index| get(frame, *index).is_some()).count()
 }
 
 /// The tag at `index` of `frame`, or `None` when there are not as many.

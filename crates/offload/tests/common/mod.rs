@@ -1,6 +1,10 @@
 //! Makes trains for the tests, and cuts them.
 #![allow(
     dead_code,
+    unused_imports,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_imports,
     unreachable_pub,
     clippy::cast_possible_truncation,
     reason = "each test program uses a part of it, on lengths that it chose"
@@ -9,11 +13,16 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tapswitch_offload::{OffloadError, Segments};
+use tapswitch_offload::{InPlace, OffloadError, Segments, SplitOptions};
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
-    GsoType, NetHeader, NetHeaderFlags, ip_proto, ipv6, read_u16, tcp, write_u16,
+    GsoType, LongNetHeader, NetHeader, NetHeaderFlags, ip_proto, ipv6, read_u16, tcp, write_u16,
 };
+
+pub mod judge;
+mod tunnel;
+
+pub use tunnel::{Encapsulation, Tunnel, tunnels};
 
 /// A train as its sender made it.
 #[derive(Clone, Debug)]
@@ -30,6 +39,8 @@ pub struct Train {
     pub gso_size: u16,
     /// Whether the metadata speaks of a partial checksum.
     pub is_partial: bool,
+    /// What is around it; the tags are in front of that.
+    pub tunnel: Option<Tunnel>,
 }
 
 /// The network layer of a [`Train`].
@@ -67,6 +78,8 @@ pub enum Upper {
     },
     /// UDP.
     Udp,
+    /// UDP to be cut into IP fragments.
+    Ufo,
 }
 
 pub const ACK: u8 = 0x10;
@@ -89,6 +102,7 @@ impl Train {
             payload_len: 3 * 1448 + 724,
             gso_size: 1448,
             is_partial: true,
+            tunnel: None,
         }
     }
 
@@ -105,6 +119,22 @@ impl Train {
     /// 3 1/2 datagrams over IPv6.
     pub fn udp_v6() -> Self {
         Self { upper: Upper::Udp, ..Self::tcp_v6() }
+    }
+
+    /// 3 1/2 fragments of a datagram over IPv4.
+    pub fn ufo_v4() -> Self {
+        Self { upper: Upper::Ufo, ..Self::tcp_v4() }
+    }
+
+    /// 3 1/2 fragments of a datagram over IPv6.
+    pub fn ufo_v6() -> Self {
+        Self { upper: Upper::Ufo, ..Self::tcp_v6() }
+    }
+
+    /// The same inside `tunnel`.
+    pub fn inside(mut self, tunnel: Tunnel) -> Self {
+        self.tunnel = Some(Tunnel { inner: self.ip.clone(), ..tunnel });
+        self
     }
 
     /// The same with these `tags`.
@@ -136,18 +166,15 @@ impl Train {
         self
     }
 
-    /// Start of the IP header.
+    /// Start of the IP header; in a tunnel, of the inner one.
     pub fn network_at(&self) -> usize {
-        14 + 4 * self.tags.len()
+        let outermost = 14 + 4 * self.tags.len();
+        outermost + self.tunnel.as_ref().map_or(0, Tunnel::len)
     }
 
     /// Start of the TCP or UDP header.
     pub fn upper_at(&self) -> usize {
-        self.network_at()
-            + match &self.ip {
-                Ip::V4 { options, .. } => 20 + 4 * usize::from(*options),
-                Ip::V6 { extensions } => 40 + 8 * extensions.len(),
-            }
+        self.network_at() + self.ip.len()
     }
 
     /// Length of all headers.
@@ -158,14 +185,14 @@ impl Train {
     fn upper_len(&self) -> usize {
         match self.upper {
             Upper::Tcp { options, .. } => 20 + 4 * usize::from(options),
-            Upper::Udp => 8,
+            Upper::Udp | Upper::Ufo => 8,
         }
     }
 
     fn protocol(&self) -> u8 {
         match self.upper {
             Upper::Tcp { .. } => ip_proto::TCP,
-            Upper::Udp => ip_proto::UDP,
+            Upper::Udp | Upper::Ufo => ip_proto::UDP,
         }
     }
 
@@ -175,96 +202,188 @@ impl Train {
             (Upper::Tcp { gso_bits, .. }, Ip::V4 { .. }) => (GsoType::TCPV4.0 | gso_bits, 16),
             (Upper::Tcp { gso_bits, .. }, Ip::V6 { .. }) => (GsoType::TCPV6.0 | gso_bits, 16),
             (Upper::Udp, _) => (GsoType::UDP_L4.0, 6),
+            (Upper::Ufo, _) => (GsoType::UDP.0, 6),
         };
-        let meta =
-            NetHeader { gso_type: GsoType(kind), gso_size: self.gso_size, ..NetHeader::PLAIN };
+        let (bits, flags) = self.tunnel.as_ref().map_or((0, 0), Tunnel::bits_and_flags);
+        let meta = NetHeader {
+            gso_type: GsoType(kind | bits),
+            gso_size: self.gso_size,
+            ..NetHeader::PLAIN
+        };
         if !self.is_partial {
             return meta;
         }
         NetHeader {
-            flags: NetHeaderFlags::NEEDS_CSUM,
+            flags: NetHeaderFlags::NEEDS_CSUM | flags,
             csum_start: self.upper_at() as u16,
             csum_offset,
             ..meta
         }
     }
 
+    /// The long metadata that goes with the frame.
+    pub fn long_meta(&self) -> LongNetHeader {
+        let base = self.meta();
+        if base.gso_type.tunnel() == 0 {
+            return base.into();
+        }
+        let outer_transport = 14 + 4 * self.tags.len() + self.tunnel.as_ref().unwrap().ip.len();
+        LongNetHeader {
+            outer_transport: outer_transport as u16,
+            inner_network: self.network_at() as u16,
+            ..base.into()
+        }
+    }
+
     /// The frame's bytes.
     pub fn frame(&self) -> Vec<u8> {
-        let mut frame = vec![2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa];
-        frame.extend(self.tags.iter().flat_map(|tag| tag.to_be_bytes()));
-        let upper_len = self.upper_len() + self.payload_len;
-        let pseudo_header = match &self.ip {
-            Ip::V4 { options, dont_fragment, identification } => {
-                self.ipv4(&mut frame, *options, *dont_fragment, *identification)
-            }
-            Ip::V6 { extensions } => self.ipv6(&mut frame, extensions),
-        };
-        let partial = pseudo_header.add_u32(upper_len as u32).partial().to_be_bytes();
-        frame.extend(40_000u16.to_be_bytes());
-        frame.extend(443u16.to_be_bytes());
-        match self.upper {
-            Upper::Udp => frame.extend((upper_len as u16).to_be_bytes()),
-            Upper::Tcp { options, flags, sequence, .. } => {
-                frame.extend(sequence.to_be_bytes());
-                frame.extend(0x1234_5678u32.to_be_bytes());
-                frame.extend([(5 + options) << 4, flags, 0x01, 0xf6]);
+        let mut frame = link_layer(&self.tags);
+        match &self.tunnel {
+            Some(tunnel) => tunnel.wrap(&mut frame, &self.packet()),
+            None => {
+                frame.extend(self.ip.ether_type());
+                frame.extend(self.packet());
             }
         }
-        frame.extend(if self.is_partial { partial } else { [0; 2] });
-        if let Upper::Tcp { options, .. } = self.upper {
-            frame.extend([0, 0]);
-            frame.extend((0..options).flat_map(|_| [1u8; 4]));
-        }
-        frame.extend((0..self.payload_len).map(|i| (i * 31 + i / 251) as u8));
         frame
     }
 
-    /// Appends type and IPv4 header; returns the pseudo-header's sum without a length.
-    fn ipv4(&self, frame: &mut Vec<u8>, options: u8, dont_fragment: bool, id: u16) -> Sum {
-        frame.extend([8, 0]);
-        let at = frame.len();
-        let header_len = 20 + 4 * usize::from(options);
-        let total_len = header_len + self.upper_len() + self.payload_len;
-        frame.extend([0x45 + options, 0x02]);
-        frame.extend((total_len as u16).to_be_bytes());
-        frame.extend(id.to_be_bytes());
-        frame.extend([u8::from(dont_fragment) << 6, 0, 64, self.protocol(), 0, 0]);
-        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-        frame.extend((0..options).flat_map(|_| [1u8; 4]));
-        let checksum = Sum::of(&frame[at..]).checksum().to_be_bytes();
-        frame[at + 10..at + 12].copy_from_slice(&checksum);
-        pseudo_header_v4(&frame[at + 12..at + 16], &frame[at + 16..at + 20], self.protocol(), 0)
+    /// The IP packet, without what is around it.
+    fn packet(&self) -> Vec<u8> {
+        let upper_len = self.upper_len() + self.payload_len;
+        let (mut packet, pseudo_header) = self.ip.packet(self.protocol(), upper_len);
+        let partial = pseudo_header.add_u32(upper_len as u32).partial().to_be_bytes();
+        packet.extend(40_000u16.to_be_bytes());
+        packet.extend(443u16.to_be_bytes());
+        match self.upper {
+            Upper::Udp | Upper::Ufo => packet.extend((upper_len as u16).to_be_bytes()),
+            Upper::Tcp { options, flags, sequence, .. } => {
+                packet.extend(sequence.to_be_bytes());
+                packet.extend(0x1234_5678u32.to_be_bytes());
+                packet.extend([(5 + options) << 4, flags, 0x01, 0xf6]);
+            }
+        }
+        packet.extend(if self.is_partial { partial } else { [0; 2] });
+        if let Upper::Tcp { options, .. } = self.upper {
+            packet.extend([0, 0]);
+            packet.extend((0..options).flat_map(|_| [1u8; 4]));
+        }
+        packet.extend((0..self.payload_len).map(|i| (i * 31 + i / 251) as u8));
+        packet
+    }
+}
+
+impl Ip {
+    /// Length of the headers.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::V4 { options, .. } => 20 + 4 * usize::from(*options),
+            Self::V6 { extensions } => 40 + 8 * extensions.len(),
+        }
     }
 
-    /// Appends type and IPv6 headers; returns the pseudo-header's sum without a length.
-    fn ipv6(&self, frame: &mut Vec<u8>, extensions: &[u8]) -> Sum {
-        frame.extend([0x86, 0xdd]);
-        let at = frame.len();
-        let payload_len = 8 * extensions.len() + self.upper_len() + self.payload_len;
-        let mut next = extensions.iter().copied().chain([self.protocol()]);
-        frame.extend([0x62, 0, 0x12, 0x34]);
-        frame.extend((payload_len as u16).to_be_bytes());
-        frame.extend([next.next().unwrap_or_default(), 64]);
-        for end in [1u8, 2] {
-            frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end]);
+    fn ether_type(&self) -> [u8; 2] {
+        match self {
+            Self::V4 { .. } => [8, 0],
+            Self::V6 { .. } => [0x86, 0xdd],
         }
-        for (extension, next) in extensions.iter().zip(next) {
-            // Options hold one PadN; a routing header of an experimental type, no segments left.
-            let body = match *extension {
-                ipv6::ROUTING => [253, 0, 0, 0, 0, 0],
-                _ => [1, 4, 0, 0, 0, 0],
-            };
-            frame.extend([next, 0]);
-            frame.extend(body);
-        }
-        pseudo_header_v6(&frame[at + 8..at + 24], &frame[at + 24..at + 40], self.protocol(), 0)
     }
+
+    /// The headers of a packet with `upper_len` bytes of `protocol`, and the pseudo-header's sum
+    /// without a length.
+    fn packet(&self, protocol: u8, upper_len: usize) -> (Vec<u8>, Sum) {
+        match self {
+            Self::V4 { options, dont_fragment, identification } => {
+                let header = ipv4(*options, *dont_fragment, *identification, protocol, upper_len);
+                let sum = pseudo_header_v4(&header[12..16], &header[16..20], protocol, 0);
+                (header, sum)
+            }
+            Self::V6 { extensions } => {
+                let headers = ipv6(extensions, protocol, upper_len);
+                let sum = pseudo_header_v6(&headers[8..24], &headers[24..40], protocol, 0);
+                (headers, sum)
+            }
+        }
+    }
+}
+
+/// Addresses and tags.
+fn link_layer(tags: &[u32]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa];
+    frame.extend(tags.iter().flat_map(|tag| tag.to_be_bytes()));
+    frame
+}
+
+fn ipv4(options: u8, dont_fragment: bool, id: u16, protocol: u8, upper_len: usize) -> Vec<u8> {
+    let total_len = 20 + 4 * usize::from(options) + upper_len;
+    let mut header = vec![0x45 + options, 0x02];
+    header.extend((total_len as u16).to_be_bytes());
+    header.extend(id.to_be_bytes());
+    header.extend([u8::from(dont_fragment) << 6, 0, 64, protocol, 0, 0]);
+    header.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+    header.extend((0..options).flat_map(|_| [1u8; 4]));
+    let checksum = Sum::of(&header).checksum();
+    write_u16(&mut header, 10, checksum);
+    header
+}
+
+fn ipv6(extensions: &[u8], protocol: u8, upper_len: usize) -> Vec<u8> {
+    let payload_len = 8 * extensions.len() + upper_len;
+    let mut next = extensions.iter().copied().chain([protocol]);
+    let mut headers = vec![0x62, 0, 0x12, 0x34];
+    headers.extend((payload_len as u16).to_be_bytes());
+    headers.extend([next.next().unwrap_or_default(), 64]);
+    for end in [1u8, 2] {
+        headers.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end]);
+    }
+    for (extension, next) in extensions.iter().zip(next) {
+        // Options hold one PadN; a routing header of an experimental type, no segments left.
+        let body = match *extension {
+            ipv6::ROUTING => [253, 0, 0, 0, 0, 0],
+            _ => [1, 4, 0, 0, 0, 0],
+        };
+        headers.extend([next, 0]);
+        headers.extend(body);
+    }
+    headers
 }
 
 /// Cuts the train `headers ++ payload` into frames.
 pub fn cut(meta: &NetHeader, headers: &[u8], payload: &[u8]) -> Result<Vec<Vec<u8>>, OffloadError> {
-    let mut segments = Segments::new(meta, headers, payload)?;
+    Ok(frames_of(Segments::new(meta, headers, payload)?))
+}
+
+/// Cuts the train `headers` and `parts` into frames.
+pub fn cut_with(
+    meta: &LongNetHeader,
+    options: &SplitOptions,
+    headers: &[u8],
+    parts: &[&[u8]],
+) -> Result<Vec<Vec<u8>>, OffloadError> {
+    Ok(frames_of(Segments::with(meta, options, headers, parts)?))
+}
+
+/// Cuts the train `frame` where it lies, behind `headroom` bytes and with `prefix` bytes in front
+/// of each packet overwritten.
+pub fn cut_in_place(
+    meta: &LongNetHeader,
+    options: &SplitOptions,
+    frame: &[u8],
+    headroom: usize,
+    prefix: usize,
+) -> Result<Vec<Vec<u8>>, OffloadError> {
+    let mut buf = [vec![0xee; headroom], frame.to_vec()].concat();
+    let mut packets = InPlace::with(meta, options, &mut buf, headroom)?;
+    let mut frames = Vec::new();
+    while let Some(packet) = packets.next(prefix) {
+        packet[..prefix].fill(0xdd);
+        frames.push(packet[prefix..].to_vec());
+    }
+    assert_eq!(packets.remaining(), 0);
+    Ok(frames)
+}
+
+fn frames_of(mut segments: Segments) -> Vec<Vec<u8>> {
     let mut room = vec![0xee; segments.headers_len()];
     let mut frames = Vec::new();
     while let Some(segment) = segments.next(&mut room) {
@@ -274,7 +393,7 @@ pub fn cut(meta: &NetHeader, headers: &[u8], payload: &[u8]) -> Result<Vec<Vec<u
         frames.push(frame);
     }
     assert_eq!(segments.remaining(), 0);
-    Ok(frames)
+    frames
 }
 
 /// The frame of `train` with the first payload word such that the first packet's checksum is zero
@@ -304,11 +423,30 @@ pub fn trains() -> impl Strategy<Value = Train> {
             upper,
             payload_len,
             gso_size,
+            tunnel: None,
         },
     )
 }
 
-fn ips() -> impl Strategy<Value = Ip> {
+/// Any datagram with up to 5 tags that becomes fewer than 600 fragments.
+pub fn datagrams() -> impl Strategy<Value = Train> {
+    (trains(), any::<bool>()).prop_map(|(train, is_partial)| {
+        // A fragment's length is a multiple of 8, and all extension headers fit the first.
+        let gso_size = train.gso_size.max(40).next_multiple_of(8);
+        Train { upper: Upper::Ufo, gso_size, is_partial, ..train }
+    })
+}
+
+/// Any train in any tunnel.
+pub fn tunnelled_trains() -> impl Strategy<Value = Train> {
+    (trains(), tunnels()).prop_map(|(train, tunnel)| Train {
+        is_partial: true,
+        tunnel: Some(Tunnel { inner: train.ip.clone(), ..tunnel }),
+        ..train
+    })
+}
+
+pub fn ips() -> impl Strategy<Value = Ip> {
     let extensions = &[ipv6::ROUTING, ipv6::DESTINATION_OPTIONS][..];
     prop_oneof![
         (0u8..=10, any::<bool>(), any::<u16>()).prop_map(

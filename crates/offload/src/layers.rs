@@ -1,0 +1,393 @@
+//! The headers of a train, found to be what its metadata says.
+//!
+//! A train in a tunnel is known by its metadata: `csum_start` lies behind an inner IP header, which
+//! the tunnel's own headers must lead to. Which bytes a UDP tunnel has of its own is either said by
+//! the longer metadata of Linux 6.17, or known from the destination port.
+
+use tapswitch_wire::{
+    EtherType, GsoType, LongNetHeader, MetadataError, NetHeader, NetHeaderFlags, Parsed, ethernet,
+    ip_proto, ipv4, ipv6, parse, read_u16, tags, tcp, udp,
+};
+
+use crate::OffloadError;
+
+/// Where the headers of a train lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layers {
+    /// What is around the train's own IP header, when it is in a tunnel.
+    pub(crate) outer: Option<Outer>,
+    /// The train's own IP header.
+    pub(crate) ip: Ip,
+    /// End of its TCP or UDP header, and of all headers.
+    pub(crate) end: usize,
+}
+
+/// The headers of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outer {
+    /// The outer IP header.
+    pub(crate) ip: Ip,
+    /// What is in it; it lies at its `upper_at`.
+    pub(crate) encapsulation: Encapsulation,
+}
+
+/// What a tunnel puts between two IP headers, and whether that has a checksum to be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encapsulation {
+    /// Nothing: IP in IP (RFC 2003, RFC 2473, RFC 4213).
+    Ip,
+    /// GRE (RFC 2784, RFC 2890), with Ethernet inside (NVGRE, RFC 7637) or IP.
+    Gre { has_checksum: bool },
+    /// VXLAN (RFC 7348), Geneve (RFC 8926) or another UDP tunnel.
+    Udp { has_checksum: bool },
+}
+
+/// An IP header with its options or extension headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ip {
+    pub(crate) version: Version,
+    /// Start of the header.
+    pub(crate) at: usize,
+    /// Protocol of what follows.
+    pub(crate) protocol: u8,
+    /// Start of what follows.
+    pub(crate) upper_at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    V4,
+    V6,
+}
+
+impl Layers {
+    /// Finds the headers of the train at the head of `headers` and judges them by `meta`.
+    pub(crate) fn find(meta: &LongNetHeader, headers: &[u8]) -> Result<Self, OffloadError> {
+        let parsed = parse(headers).map_err(|_| OffloadError::Headers)?;
+        match is_tunnelled(&meta.base, &parsed) {
+            true => Self::find_inside(meta, headers, &parsed),
+            false => Self::find_plain(&meta.base, headers, &parsed),
+        }
+    }
+
+    fn find_plain(
+        meta: &NetHeader,
+        headers: &[u8],
+        parsed @ Parsed { key, layout }: &Parsed,
+    ) -> Result<Self, OffloadError> {
+        let (version, at) = network(parsed)?;
+        let protocol = protocol(meta.gso_type, version)?;
+        let upper_at = usize::from(layout.transport.ok_or(OffloadError::Headers)?);
+        if key.ip_proto != protocol {
+            return Err(OffloadError::Protocol);
+        }
+        let ip = Ip { version, at, protocol, upper_at };
+        ip.check(headers)?;
+        check_place(meta, &ip)?;
+        Ok(Self { outer: None, ip, end: usize::from(layout.end) })
+    }
+
+    #[cold]
+    fn find_inside(
+        meta: &LongNetHeader,
+        headers: &[u8],
+        parsed: &Parsed,
+    ) -> Result<Self, OffloadError> {
+        if !meta.base.needs_checksum() {
+            return Err(OffloadError::ChecksumMissing);
+        }
+        if meta.base.gso_type.inner().kind() == GsoType::UDP {
+            return Err(OffloadError::Unsupported("UFO in a tunnel"));
+        }
+        let (version, at) = network(parsed)?;
+        let outer = Ip::read(headers, at, version)?;
+        let (encapsulation, inner) = open(meta, headers, &outer)?;
+        let (version, at) = match inner {
+            Inner::Ethernet(at) => ethernet_inside(headers, at)?,
+            Inner::Ip(version, at) => (version, at),
+        };
+        let ip = Ip::read(headers, at, version)?;
+        if protocol(meta.base.gso_type.inner(), version)? != ip.protocol {
+            return Err(OffloadError::Protocol);
+        }
+        check_place(&meta.base, &ip)?;
+        let end = ip.end_of_upper(headers)?;
+        Ok(Self { outer: Some(Outer { ip: outer, encapsulation }), ip, end })
+    }
+}
+
+impl Ip {
+    /// Reads the header of `version` at `at` and what of it must be repeated in each packet.
+    fn read(headers: &[u8], at: usize, version: Version) -> Result<Self, OffloadError> {
+        let packet = headers.get(at..).ok_or(OffloadError::Headers)?;
+        let (protocol, len) = match version {
+            Version::V4 => {
+                let len = ipv4::header_len(packet).ok_or(OffloadError::Headers)?;
+                (packet[ipv4::field::PROTOCOL], len)
+            }
+            Version::V6 if packet.len() >= ipv6::HEADER_LEN && packet[0] >> 4 == 6 => {
+                let upper = ipv6::upper_layer(packet);
+                (upper.protocol, upper.offset.ok_or(OffloadError::Headers)?)
+            }
+            Version::V6 => return Err(OffloadError::Headers),
+        };
+        let ip = Self { version, at, protocol, upper_at: at + len };
+        ip.check(headers)?;
+        Ok(ip)
+    }
+
+    /// What the length field counts of a frame of `frame_len` bytes.
+    pub(crate) fn length(&self, frame_len: usize) -> usize {
+        match self.version {
+            Version::V4 => frame_len - self.at,
+            Version::V6 => frame_len - self.at - ipv6::HEADER_LEN,
+        }
+    }
+
+    /// Refuses what would be wrong when repeated.
+    fn check(&self, headers: &[u8]) -> Result<(), OffloadError> {
+        let header = &headers[self.at..self.upper_at];
+        match self.version {
+            Version::V4 => check_ipv4(header),
+            Version::V6 => check_ipv6(header),
+        }
+    }
+
+    /// End of the whole TCP or UDP header that follows.
+    fn end_of_upper(&self, headers: &[u8]) -> Result<usize, OffloadError> {
+        let upper = &headers[self.upper_at..];
+        let len = match self.protocol {
+            ip_proto::TCP => tcp::header_len(upper),
+            _ => (upper.len() >= udp::HEADER_LEN).then_some(udp::HEADER_LEN),
+        };
+        Ok(self.upper_at + len.ok_or(OffloadError::Headers)?)
+    }
+}
+
+/// Whether a train is in a tunnel: the metadata says so, or the outer headers may be those of a
+/// tunnel and the checksum lies so far behind them that there is room for an inner IP header.
+fn is_tunnelled(meta: &NetHeader, Parsed { key, layout }: &Parsed) -> bool {
+    if meta.gso_type.tunnel() != 0 {
+        return true;
+    }
+    let inside = usize::from(layout.end) + ipv4::MIN_HEADER_LEN;
+    meta.needs_checksum()
+        && usize::from(meta.csum_start) >= inside
+        && matches!(key.ip_proto, ip_proto::UDP | IPV4_INSIDE | IPV6_INSIDE | GRE)
+}
+
+/// Version and start of the outermost IP header.
+fn network(Parsed { key, layout }: &Parsed) -> Result<(Version, usize), OffloadError> {
+    let at = usize::from(layout.network);
+    if at != ethernet::HEADER_LEN + usize::from(layout.tags) * ethernet::TAG_LEN {
+        return Err(OffloadError::Unsupported("802.3 framing"));
+    }
+    Ok((version(key.eth_type())?, at))
+}
+
+fn version(ether_type: EtherType) -> Result<Version, OffloadError> {
+    match ether_type {
+        EtherType::IPV4 => Ok(Version::V4),
+        EtherType::IPV6 => Ok(Version::V6),
+        _ => Err(OffloadError::Protocol),
+    }
+}
+
+/// The protocol that a train of `gso_type` has over IP `version`.
+fn protocol(gso_type: GsoType, version: Version) -> Result<u8, OffloadError> {
+    match (gso_type.kind(), version) {
+        (GsoType::TCPV4, Version::V4) | (GsoType::TCPV6, Version::V6) => Ok(ip_proto::TCP),
+        (GsoType::UDP_L4 | GsoType::UDP, _) if !gso_type.has_ecn() => Ok(ip_proto::UDP),
+        _ => Err(OffloadError::Protocol),
+    }
+}
+
+/// A fragment's packets would all claim the same place in the datagram.
+fn check_ipv4(header: &[u8]) -> Result<(), OffloadError> {
+    let fragment = read_u16(header, ipv4::field::FRAGMENT);
+    if fragment & (ipv4::MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0 {
+        return Err(OffloadError::Fragment);
+    }
+    Ok(())
+}
+
+/// Only those extension headers may be there that can be repeated as they are: Linux cuts behind
+/// hop-by-hop options, routing and destination options, and nothing else.
+fn check_ipv6(headers: &[u8]) -> Result<(), OffloadError> {
+    let mut protocol = headers[ipv6::field::NEXT_HEADER];
+    let mut at = ipv6::HEADER_LEN;
+    while let Some(&[next, units, option, ..]) = headers.get(at..) {
+        match protocol {
+            ipv6::HOP_BY_HOP if option == ipv6::OPTION_JUMBO => {
+                return Err(OffloadError::Unsupported("an IPv6 jumbogram"));
+            }
+            ipv6::HOP_BY_HOP | ipv6::ROUTING | ipv6::DESTINATION_OPTIONS => {}
+            ipv6::FRAGMENT => return Err(OffloadError::Fragment),
+            _ => return Err(OffloadError::Unsupported("an IPv6 extension header")),
+        }
+        protocol = next;
+        at += (usize::from(units) + 1) * 8;
+    }
+    Ok(())
+}
+
+/// The partial checksum must be the one of the transport header behind `ip`.
+fn check_place(meta: &NetHeader, ip: &Ip) -> Result<(), OffloadError> {
+    if !meta.needs_checksum() {
+        // A train of TCP or of fragments without one gets it from nothing, as in Linux.
+        return match meta.gso_type.inner().kind() {
+            GsoType::UDP_L4 => Err(OffloadError::ChecksumMissing),
+            _ => Ok(()),
+        };
+    }
+    let field = match ip.protocol {
+        ip_proto::UDP => udp::field::CHECKSUM,
+        _ => tcp::field::CHECKSUM,
+    };
+    if usize::from(meta.csum_start) == ip.upper_at && usize::from(meta.csum_offset) == field {
+        Ok(())
+    } else {
+        Err(OffloadError::ChecksumPlace)
+    }
+}
+
+/// What a tunnel has inside, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inner {
+    Ethernet(usize),
+    Ip(Version, usize),
+}
+
+/// Walks the headers that the tunnel has of its own.
+fn open(
+    meta: &LongNetHeader,
+    headers: &[u8],
+    outer: &Ip,
+) -> Result<(Encapsulation, Inner), OffloadError> {
+    let at = outer.upper_at;
+    match outer.protocol {
+        ip_proto::UDP => open_udp(meta, headers, at),
+        // The metadata speaks of a UDP tunnel.
+        _ if meta.is_tunnelled() => Err(MetadataError::Tunnel.into()),
+        GRE => open_gre(headers, at),
+        IPV4_INSIDE => Ok((Encapsulation::Ip, Inner::Ip(Version::V4, at))),
+        IPV6_INSIDE => Ok((Encapsulation::Ip, Inner::Ip(Version::V6, at))),
+        _ => Err(OffloadError::Protocol),
+    }
+}
+
+fn open_udp(
+    meta: &LongNetHeader,
+    headers: &[u8],
+    at: usize,
+) -> Result<(Encapsulation, Inner), OffloadError> {
+    let header = chunk::<{ udp::HEADER_LEN }>(headers, at)?;
+    // A checksum that is there and not spoken of would be wrong in each packet.
+    let has_checksum = read_u16(&header, udp::field::CHECKSUM) != 0
+        || meta.base.flags & NetHeaderFlags::UDP_TUNNEL_CSUM != 0;
+    let encapsulation = Encapsulation::Udp { has_checksum };
+    let inside = at + udp::HEADER_LEN;
+    let inner = match read_u16(&header, udp::field::DST_PORT) {
+        _ if meta.inner_network != 0 => said_inside(meta, headers, at)?,
+        VXLAN | VXLAN_LINUX => Inner::Ethernet(inside + VXLAN_LEN),
+        VXLAN_GPE => open_vxlan_gpe(headers, inside)?,
+        GENEVE => open_geneve(headers, inside)?,
+        _ => return Err(OffloadError::Unsupported("a UDP tunnel on an unknown port")),
+    };
+    Ok((encapsulation, inner))
+}
+
+/// What the metadata says about the inside, whatever is in front of it.
+fn said_inside(meta: &LongNetHeader, headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
+    let inner = usize::from(meta.inner_network);
+    if usize::from(meta.outer_transport) != at {
+        return Err(MetadataError::Tunnel.into());
+    }
+    match headers.get(inner).map(|byte| byte >> 4) {
+        Some(4) => Ok(Inner::Ip(Version::V4, inner)),
+        Some(6) => Ok(Inner::Ip(Version::V6, inner)),
+        _ => Err(OffloadError::Headers),
+    }
+}
+
+/// "Generic Protocol Extension for VXLAN" (draft-ietf-nvo3-vxlan-gpe): the fourth byte says what
+/// follows.
+fn open_vxlan_gpe(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
+    let [_, _, _, next, ..] = chunk::<VXLAN_LEN>(headers, at)?;
+    let inside = at + VXLAN_LEN;
+    match next {
+        1 => Ok(Inner::Ip(Version::V4, inside)),
+        2 => Ok(Inner::Ip(Version::V6, inside)),
+        3 => Ok(Inner::Ethernet(inside)),
+        _ => Err(OffloadError::Protocol),
+    }
+}
+
+/// RFC 8926 §3.4: version (2 bits), 32-bit words of options (6 bits), flags, protocol.
+fn open_geneve(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
+    let header @ [version_and_len, ..] = chunk::<GENEVE_MIN_LEN>(headers, at)?;
+    if version_and_len >> 6 != 0 {
+        return Err(OffloadError::Unsupported("a newer version of Geneve"));
+    }
+    let options = usize::from(version_and_len & 0x3f) * 4;
+    inside(EtherType(read_u16(&header, 2)), at + GENEVE_MIN_LEN + options)
+}
+
+/// RFC 2890 §2: flags and version, protocol, then what the flags say is there.
+fn open_gre(headers: &[u8], at: usize) -> Result<(Encapsulation, Inner), OffloadError> {
+    let header = chunk::<GRE_MIN_LEN>(headers, at)?;
+    let flags = read_u16(&header, 0);
+    if flags & GRE_SEQUENCE != 0 {
+        return Err(OffloadError::Unsupported("GRE with sequence numbers"));
+    }
+    if flags & !(GRE_CHECKSUM | GRE_KEY) != 0 {
+        return Err(OffloadError::Unsupported("this kind of GRE"));
+    }
+    let has_checksum = flags & GRE_CHECKSUM != 0;
+    let len = GRE_MIN_LEN + 4 * usize::from(has_checksum) + 4 * usize::from(flags & GRE_KEY != 0);
+    let inner = inside(EtherType(read_u16(&header, 2)), at + len)?;
+    Ok((Encapsulation::Gre { has_checksum }, inner))
+}
+
+/// What `ether_type` says is at `at`.
+fn inside(ether_type: EtherType, at: usize) -> Result<Inner, OffloadError> {
+    if ether_type == ETHERNET_INSIDE {
+        return Ok(Inner::Ethernet(at));
+    }
+    Ok(Inner::Ip(version(ether_type)?, at))
+}
+
+/// The IP header of the inner frame at `at`, behind any tags.
+fn ethernet_inside(headers: &[u8], at: usize) -> Result<(Version, usize), OffloadError> {
+    let frame = headers.get(at..).ok_or(OffloadError::Headers)?;
+    let type_at = ethernet::field::ETHER_TYPE + tags::count(frame) * ethernet::TAG_LEN;
+    let [t0, t1] = chunk(frame, type_at)?;
+    Ok((version(EtherType(u16::from_be_bytes([t0, t1])))?, at + type_at + 2))
+}
+
+fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], OffloadError> {
+    let rest = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    rest.copied().ok_or(OffloadError::Headers)
+}
+
+/// IP protocol: IPv4 in IP (RFC 2003).
+const IPV4_INSIDE: u8 = 4;
+/// IP protocol: IPv6 in IP (RFC 2473).
+const IPV6_INSIDE: u8 = 41;
+/// IP protocol: GRE (RFC 2784).
+const GRE: u8 = 47;
+/// What GRE and Geneve call Ethernet.
+const ETHERNET_INSIDE: EtherType = EtherType(0x6558);
+/// Ports of the IANA, and the one that Linux had before there was one.
+const VXLAN: u16 = 4789;
+const VXLAN_LINUX: u16 = 8472;
+const VXLAN_GPE: u16 = 4790;
+const GENEVE: u16 = 6081;
+/// Lengths of headers in bytes.
+const VXLAN_LEN: usize = 8;
+const GENEVE_MIN_LEN: usize = 8;
+const GRE_MIN_LEN: usize = 4;
+/// Flags in the first word of GRE.
+const GRE_CHECKSUM: u16 = 0x8000;
+const GRE_KEY: u16 = 0x2000;
+const GRE_SEQUENCE: u16 = 0x1000;

@@ -1,0 +1,200 @@
+//! What is to be done to the headers of each packet of a train, decided once for all of them.
+
+use tapswitch_wire::checksum::Sum;
+use tapswitch_wire::{GsoType, LongNetHeader, MetadataError, NetHeader, ip_proto};
+
+use crate::checksum::Place;
+use crate::fragments::Fragments;
+use crate::layers::Layers;
+use crate::rewrite::{Network, Position, Tcp, Udp};
+use crate::tunnel::Tunnel;
+use crate::{OffloadError, SplitOptions};
+
+/// How a train becomes packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// End of the train's headers.
+    pub(crate) headers_end: usize,
+    /// Bytes behind the headers of each packet but the last, at least 1; of fragments, behind the
+    /// headers that each of them has.
+    pub(crate) size: u16,
+    /// Packets that the train makes.
+    pub(crate) count: u32,
+    pub(crate) work: Work,
+}
+
+/// What is done to the headers of each packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// Nothing but completing the checksum.
+    Whole(Option<Place>),
+    /// The headers of the train are repeated.
+    Cut(Network, Upper, Option<Tunnel>),
+    /// The IP header is repeated.
+    Fragments(Fragments),
+}
+
+/// The transport header's part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Upper {
+    Tcp(Tcp),
+    Udp(Udp),
+}
+
+impl Plan {
+    /// For the train of `frame_len` bytes at the head of `headers`. `payload_sum` is asked for the
+    /// sum of what lies behind the headers, which start at the offset it is given.
+    pub(crate) fn new(
+        meta: &LongNetHeader,
+        options: &SplitOptions,
+        headers: &[u8],
+        frame_len: usize,
+        payload_sum: impl FnOnce(usize) -> Sum,
+    ) -> Result<Self, OffloadError> {
+        check(meta, frame_len)?;
+        let layers = Layers::find(meta, headers)?;
+        let headers = &headers[..layers.end];
+        if meta.base.gso_type.kind() == GsoType::UDP {
+            let sum = payload_sum(layers.end);
+            return Self::fragments(&meta.base, options, headers, &layers, frame_len, sum);
+        }
+        let count = meta.base.wire_packets(frame_len - layers.end);
+        let work = if count == 1 && layers.outer.is_none() {
+            Work::whole(&meta.base, layers.end)?
+        } else {
+            Work::cut(&meta.base, options, headers, &layers, frame_len)?
+        };
+        Ok(Self { headers_end: layers.end, size: meta.base.gso_size, count, work })
+    }
+
+    fn fragments(
+        meta: &NetHeader,
+        options: &SplitOptions,
+        headers: &[u8],
+        layers: &Layers,
+        frame_len: usize,
+        sum: Sum,
+    ) -> Result<Self, OffloadError> {
+        let payload_len = frame_len - layers.end;
+        let payload = (sum, payload_len);
+        let fragments = Fragments::new(layers, headers, meta.gso_size, payload, options)?;
+        let carried = fragments.first_only_len() + payload_len;
+        // A datagram has at most 8,192 fragments.
+        let count = carried.div_ceil(usize::from(meta.gso_size));
+        let (count, work) = match u32::try_from(count).unwrap_or(u32::MAX) {
+            0 | 1 => (1, Work::whole(meta, layers.end)?),
+            count => (count, Work::Fragments(fragments)),
+        };
+        Ok(Self { headers_end: layers.end, size: meta.gso_size, count, work })
+    }
+
+    /// Writes into `headers`, a copy of the train's, what the packet at `position` has different.
+    #[inline]
+    pub(crate) fn write(&self, headers: &mut [u8], payload: [&[u8]; 2], position: Position) {
+        // 1. TCP: 6 stores (IPv4) or 4 (IPv6), one pass over the payload.
+        // 2. UDP: the same with one store less.
+        // 3. In a tunnel: up to 5 stores more, and one pass over its headers.
+        // 4. A train of one packet: one pass for the checksum if it is partial.
+        let frame_len = headers.len() + payload[0].len() + payload[1].len();
+        match &self.work {
+            Work::Cut(network, upper, tunnel) => {
+                network.write(headers, frame_len, position.index);
+                match upper {
+                    Upper::Tcp(tcp) => tcp.write(headers, payload, position),
+                    Upper::Udp(udp) => udp.write(headers, payload),
+                }
+                if let Some(tunnel) = tunnel {
+                    tunnel.write(headers, frame_len, position.index, upper.pseudo_header());
+                }
+            }
+            Work::Whole(Some(place)) => place.complete(headers, payload),
+            Work::Whole(None) => {}
+            Work::Fragments(fragments) => fragments.stamp(headers, frame_len, position),
+        }
+    }
+
+    /// The packet at `index`.
+    #[inline]
+    pub(crate) fn position(&self, index: u32) -> Position {
+        Position {
+            index,
+            offset: index.wrapping_mul(u32::from(self.size)),
+            is_last: index + 1 == self.count,
+        }
+    }
+}
+
+impl Work {
+    fn whole(meta: &NetHeader, headers_len: usize) -> Result<Self, OffloadError> {
+        let place = meta.needs_checksum().then(|| Place::new(meta, headers_len)).transpose()?;
+        Ok(Self::Whole(place))
+    }
+
+    fn cut(
+        meta: &NetHeader,
+        options: &SplitOptions,
+        headers: &[u8],
+        layers: &Layers,
+        frame_len: usize,
+    ) -> Result<Self, OffloadError> {
+        let Layers { outer, ip, .. } = *layers;
+        let network = Network::new(headers, &ip, options.id);
+        let tunnel = outer.map(|outer| Tunnel::new(headers, &outer, ip.upper_at, options));
+        let longest = frame_len.min(headers.len() + usize::from(meta.gso_size));
+        let outermost = outer.map_or(ip, |outer| outer.ip);
+        if outermost.length(longest) > usize::from(u16::MAX) {
+            return Err(OffloadError::SegmentTooLong);
+        }
+        let upper = Upper::new(meta, headers, layers, &network, frame_len)?;
+        Ok(Self::Cut(network, upper, tunnel))
+    }
+}
+
+impl Upper {
+    fn new(
+        meta: &NetHeader,
+        headers: &[u8],
+        layers: &Layers,
+        network: &Network,
+        frame_len: usize,
+    ) -> Result<Self, OffloadError> {
+        let at = layers.ip.upper_at;
+        if layers.ip.protocol == ip_proto::UDP {
+            return Ok(Self::Udp(Udp::new(headers, at)));
+        }
+        let len = u32::try_from(frame_len - at).map_err(|_| OffloadError::TrainTooLong)?;
+        let partial_of_len = meta.needs_checksum().then_some(len);
+        Ok(Self::Tcp(Tcp::new(headers, at, network, partial_of_len)))
+    }
+
+    /// Sum of the pseudo-header without a length.
+    fn pseudo_header(&self) -> Sum {
+        match self {
+            Self::Tcp(tcp) => tcp.pseudo_header(),
+            Self::Udp(udp) => udp.pseudo_header(),
+        }
+    }
+}
+
+/// What must hold before the headers are looked at.
+fn check(meta: &LongNetHeader, frame_len: usize) -> Result<(), OffloadError> {
+    if !meta.base.is_train() {
+        return Err(OffloadError::NotATrain);
+    }
+    if frame_len > TRAIN_LEN_MAX {
+        return Err(OffloadError::TrainTooLong);
+    }
+    if meta.inner_network != 0 {
+        return Ok(meta.check(frame_len)?);
+    }
+    // A short header says that there is a tunnel, and not where: that is for the headers to say.
+    let gso_type = meta.base.gso_type;
+    if gso_type.tunnel() == GsoType::UDP_TUNNEL {
+        return Err(MetadataError::Tunnel.into());
+    }
+    Ok(NetHeader { gso_type: gso_type.inner(), ..meta.base }.check(frame_len)?)
+}
+
+/// Length in bytes of the longest train that is cut: twice what any Linux interface lets a sender
+/// build (`GSO_MAX_SIZE` is 512 KiB). Bounds the packets of one train.
+pub const TRAIN_LEN_MAX: usize = 1 << 20;

@@ -1,0 +1,99 @@
+//! What changes in the headers of a tunnel from one packet of the train inside to the next: the
+//! outer IP header, and length and checksum of what lies between.
+//!
+//! The outer checksum covers the payload, too, but needs no second pass over it. With its own
+//! checksum in place, what TCP or UDP inside sums up to is known: the complement of its
+//! pseudo-header's sum (Linux calls this local checksum offload).
+
+use tapswitch_wire::checksum::Sum;
+use tapswitch_wire::{ip_proto, udp, write_u16};
+
+use crate::SplitOptions;
+use crate::layers::{Encapsulation, Outer};
+use crate::rewrite::{Network, checked_len};
+
+/// The headers of the tunnel around a train.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tunnel {
+    network: Network,
+    /// Start of what follows the outer IP header.
+    at: usize,
+    kind: Kind,
+    /// Start of the inner TCP or UDP header.
+    inner_at: usize,
+}
+
+/// What is written behind the outer IP header.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Nothing,
+    /// A checksum over GRE and what it carries.
+    GreChecksum,
+    /// A length.
+    Udp,
+    /// A length and a checksum; the pseudo-header's sum without a length.
+    UdpChecksum(Sum),
+}
+
+impl Tunnel {
+    /// For the tunnel `outer` of `headers` with TCP or UDP inside at `inner_at`.
+    pub(crate) fn new(
+        headers: &[u8],
+        outer: &Outer,
+        inner_at: usize,
+        options: &SplitOptions,
+    ) -> Self {
+        let network = Network::new(headers, &outer.ip, options.outer_id);
+        let kind = match outer.encapsulation {
+            Encapsulation::Ip | Encapsulation::Gre { has_checksum: false } => Kind::Nothing,
+            Encapsulation::Gre { has_checksum: true } => Kind::GreChecksum,
+            Encapsulation::Udp { has_checksum: false } => Kind::Udp,
+            Encapsulation::Udp { has_checksum: true } => {
+                Kind::UdpChecksum(network.pseudo_header(headers, ip_proto::UDP))
+            }
+        };
+        Self { network, at: outer.ip.upper_at, kind, inner_at }
+    }
+
+    /// Stores the fields of the packet at `index`, a frame of `frame_len` bytes, all inner headers
+    /// of which are written. `pseudo_header` is the sum of the inner one without a length.
+    pub(crate) fn write(
+        &self,
+        headers: &mut [u8],
+        frame_len: usize,
+        index: u32,
+        pseudo_header: Sum,
+    ) {
+        self.network.write(headers, frame_len, index);
+        let inner = pseudo_header.add(checked_len(frame_len - self.inner_at)).checksum();
+        let len = checked_len(frame_len - self.at);
+        match self.kind {
+            Kind::Nothing => {}
+            Kind::GreChecksum => {
+                // The reserved half of the word is sent as zero (RFC 2784 §2.1).
+                headers[self.at + GRE_CHECKSUM_AT..][..4].fill(0);
+                let sum = self.sum(headers, inner);
+                write_u16(headers, self.at + GRE_CHECKSUM_AT, sum.checksum());
+            }
+            Kind::Udp => write_u16(headers, self.at + udp::field::LENGTH, len),
+            Kind::UdpChecksum(outer) => {
+                write_u16(headers, self.at + udp::field::LENGTH, len);
+                write_u16(headers, self.at + udp::field::CHECKSUM, 0);
+                let sum = self.sum(headers, inner).add(outer.add(len).partial());
+                write_u16(headers, self.at + udp::field::CHECKSUM, sum.udp_checksum());
+            }
+        }
+    }
+
+    /// Sum from the tunnel's header to the packet's end, where the inner TCP or UDP sums up to
+    /// `inner`.
+    fn sum(&self, headers: &[u8], inner: u16) -> Sum {
+        let between = &headers[self.at..self.inner_at];
+        // At an odd offset bytes are the other halves of their words (RFC 1071 §2 (B)).
+        let inner = if between.len().is_multiple_of(2) { inner } else { inner.swap_bytes() };
+        Sum::of(between).add(inner)
+    }
+}
+
+/// Where the checksum lies in GRE that has one.
+const GRE_CHECKSUM_AT: usize = 4;

@@ -1,0 +1,4 @@
+//! `split_long` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tapswitch_fuzz::split_long(data));
