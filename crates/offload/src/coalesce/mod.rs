@@ -148,10 +148,10 @@ impl Coalescer {
         // vouches for costs a pass over the payload on top.
         self.runs.clear();
         self.next.clear();
+        self.next.resize(batch.len(), NONE);
         self.parts.clear();
         self.forget();
         for (place, index) in batch.iter().zip(0..) {
-            self.next.push(NONE);
             match buf.get(place.start..place.end) {
                 Some(frame) => self.take(buf, place, frame, index),
                 None => self.runs.push(Run::alone(place.meta, index)),
