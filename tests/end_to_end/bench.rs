@@ -107,7 +107,8 @@ fn tags_are_measured_at_all_depths() {
         match row["traffic"].as_str().unwrap() {
             "tcp" => assert!(value("link_train_len") > 2.0, "{row}"),
             "udp-trains" => assert_eq!(value("link_train_len"), 44.0, "{row}"),
-            _ => assert_eq!(value("link_train_len"), 1.0, "{row}"),
+            // The switch may join some.
+            _ => assert!(value("link_train_len") >= 1.0, "{row}"),
         }
         let tags = number(&row["tags"]);
         assert_eq!(row["to_untagged"]["interval"].is_array(), tags > 0, "{row}");

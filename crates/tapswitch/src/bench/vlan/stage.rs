@@ -143,6 +143,12 @@ impl Passage {
             processor: self.processor.saturating_sub(before.processor),
         }
     }
+
+    /// Nanoseconds of both switches for each wire packet that reached the receiver's host.
+    #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
+    pub(super) fn ns_per_packet(self) -> f64 {
+        self.processor.as_nanos() as f64 / self.host_packets.max(1) as f64
+    }
 }
 
 impl std::ops::AddAssign for Passage {
