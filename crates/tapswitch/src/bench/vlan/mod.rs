@@ -50,6 +50,9 @@ pub(crate) struct VlanArgs {
     /// What joins the switches.
     #[arg(long, value_name = "KIND", default_value = "tap")]
     link: LinkKind,
+    /// Whether the switches make trains of what comes in.
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["on", "off", "auto"])]
+    gro: String,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -93,7 +96,7 @@ async fn bench(args: &VlanArgs) -> Result<(), Failure> {
     let cores = Cores::share(&cores::ours()?).ok_or("no core to run on")?;
     let mut stages = Vec::new();
     for tags in 0..=MAX_TAGS {
-        stages.push(Stage::set_up(tags, args.link, &cores).await?);
+        stages.push(Stage::set_up(tags, args.link, &args.gro, &cores).await?);
     }
     let mut rows = Vec::new();
     for workload in args.workloads() {

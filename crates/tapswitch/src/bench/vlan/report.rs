@@ -16,6 +16,7 @@ pub(super) struct Report {
     machine: Machine,
     cores: Cores,
     link: LinkKind,
+    gro: String,
     rounds: u64,
     window_ms: u64,
     rows: Vec<Row>,
@@ -90,7 +91,8 @@ fn quotient(sum: u64, count: u64) -> f64 {
 impl Report {
     pub(super) fn new(args: &VlanArgs, cores: Cores, rows: Vec<Row>) -> Self {
         let (rounds, window_ms, link) = (args.rounds, args.window, args.link);
-        Self { machine: Machine::look(), cores, link, rounds, window_ms, rows }
+        let gro = args.gro.clone();
+        Self { machine: Machine::look(), cores, link, gro, rounds, window_ms, rows }
     }
 
     pub(super) fn print(&self) {
