@@ -12,7 +12,7 @@ help:
 	@echo 'make demo     build the release binary and show it at work (as root)'
 	@echo 'make test     run all checks and tests (as root: all of them; else those that can)'
 	@echo 'make bench    measure beside bare loops, Open vSwitch and tun-rs (as root; minutes);'
-	@echo '              BENCH=tap-forward, echo or offload measures only that, ARGS=... goes to it'
+	@echo '              BENCH=NAME measures only that (tap-forward, echo, vlan, offload); ARGS=... go to it'
 	@echo 'make build    build the release binary, target/release/tapswitch'
 	@echo 'make install  install the binary to $(PREFIX)/bin'
 	@echo 'make format   format the code'
@@ -27,7 +27,7 @@ test: cargo
 	  qemu-system-x86_64 busybox valgrind
 	$(CARGO) xtask check
 
-BENCH ?= tap-forward echo offload
+BENCH ?= tap-forward echo vlan offload
 bench: cargo
 	@scripts/install-packages iperf3 ping
 	@scripts/install-packages --optional ovs-vswitchd

@@ -18,7 +18,7 @@ use crate::support::*;
 
 #[test]
 fn stacked_devices_talk_through_a_tunnel_port() {
-    let Some(lab) = Tunnel::new("on") else { return };
+    let Some(lab) = Tunnel::new("offload=on") else { return };
     lab.talk();
     let [provider, customer] = lab.traffic();
     assert!(provider.0 > 2 * provider.1, "trains under two tags: {provider:?}");
@@ -29,7 +29,7 @@ fn stacked_devices_talk_through_a_tunnel_port() {
 /// reach the switch.
 #[test]
 fn stacked_devices_talk_through_ports_without_offloads() {
-    let Some(lab) = Tunnel::new("off") else { return };
+    let Some(lab) = Tunnel::new("offload=off,gro=off") else { return };
     lab.talk();
     let [provider, customer] = lab.traffic();
     assert_eq!((provider.0, customer.0), (provider.1, customer.1), "frames are packets");
@@ -37,7 +37,7 @@ fn stacked_devices_talk_through_ports_without_offloads() {
 
 #[test]
 fn what_stacked_devices_get_is_captured() {
-    let Some(lab) = Tunnel::new("on") else { return };
+    let Some(lab) = Tunnel::new("offload=on") else { return };
     let file = lab.directory.path().join("stack.pcapng");
     let path = file.display().to_string();
     let [host, _] = &lab.hosts;
@@ -77,7 +77,7 @@ struct Tunnel {
 
 impl Tunnel {
     /// `None`, said loudly, where there are no VLAN devices.
-    fn new(offload: &str) -> Option<Self> {
+    fn new(options: &str) -> Option<Self> {
         if !can_run(&["ping"]) {
             return None;
         }
@@ -85,7 +85,7 @@ impl Tunnel {
         let hosts = [1, 2].map(Host::new);
         let port = |host: &Host, mode| {
             let (number, interface, netns) = (host.number, &host.interface, host.name());
-            format!("{number}=tap:{interface},netns={netns},offload={offload},{mode}")
+            format!("{number}=tap:{interface},netns={netns},{options},{mode}")
         };
         let provider = port(&hosts[0], "mode=provider,vlans=100");
         let customer = port(&hosts[1], "mode=dot1q-tunnel,vlan=100");

@@ -53,7 +53,8 @@ pub enum DropReason {
     /// The payload does not fit the egress port's MTU, or the tags do not fit its envelope
     /// (IEEE 802.3as).
     Oversize,
-    /// The train could not be cut for a port that cannot take it.
+    /// The train could not be cut, or a partial checksum not be completed, for a port that cannot
+    /// take it.
     CannotSegment,
     /// The egress port's queue is full.
     EgressFull,

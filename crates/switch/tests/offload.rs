@@ -7,17 +7,23 @@ use std::fs;
 
 use common::*;
 use tapswitch_openflow::{Action, Body, Masked, Match, Oxm, PortNo, VID_PRESENT};
+use tapswitch_switch::{Gro, PortSpec};
 use tapswitch_wire::{EtherType, NetHeader, Tag};
+
+/// Nothing is left undone there, and nothing is joined that comes from there.
+fn finish(port: &mut PortSpec) {
+    (port.offload, port.gro) = (false, Gro::Off);
+}
 
 /// Two hosts; the second is behind a port without offloads.
 fn tap_lab() -> Lab {
-    let lab = Lab::with(2, |config| config.ports[1].offload = false);
+    let lab = Lab::with(2, |config| finish(&mut config.ports[1]));
     lab.switch.controller().apply(join(1, 2));
     lab
 }
 
 fn netdev_lab() -> (Lab, Host) {
-    let (lab, room) = Lab::netdevs_with(2, &[1], |config| config.ports[1].offload = false);
+    let (lab, room) = Lab::netdevs_with(2, &[1], |config| finish(&mut config.ports[1]));
     lab.switch.controller().apply(join(1, 2));
     (lab, room)
 }
@@ -112,6 +118,33 @@ fn datagrams_reach_ports_without_offloads_one_by_one() {
     }
 }
 
+/// The payload of such a train lies in as many places as it had packets.
+#[test]
+fn trains_that_were_coalesced_are_cut_again() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::with(2, |config| {
+        for port in &mut config.ports {
+            (port.offload, port.gro) = (false, Gro::On);
+        }
+    });
+    lab.switch.controller().apply(join(1, 2));
+    let capture = Capture::open(lab.host(2));
+    tcp(lab.host(1), lab.host(2), 5_000_000);
+    let frames = capture.drain(|_| true);
+    assert!(capture.lost() == 0 && frames.len() > 3_000, "{} frames", frames.len());
+    let is_packet =
+        |(header, frame): &(NetHeader, Vec<u8>)| *header == NetHeader::PLAIN && frame.len() <= 1514;
+    assert!(frames.iter().all(is_packet));
+    tcp(lab.host(2), lab.host(1), 5_000_000);
+    lab.settle();
+    let ports = lab.switch.ports();
+    assert!(ports.iter().all(|port| port.tx.packets > port.tx.frames), "trains: {ports:?}");
+    assert!(ports.iter().all(|port| port.drops.is_empty()), "{ports:?}");
+    assert_eq!([1, 2].map(|number| checksum_errors(lab.host(number))), [0, 0]);
+}
+
 /// A frame of the greatest length under two tags, cut from a train: the ports between the tags are
 /// the ends of a veth pair.
 #[test]
@@ -125,7 +158,10 @@ fn full_size_packets_pass_under_two_tags() {
     let hosts: Vec<_> = [1, 4].map(Host::new).into();
     let tap = |host: &Host| format!("{}=tap:eth0,netns={}", host.number, host.name());
     let link = |number, end| {
-        format!("{number}=netdev:{end},netns={},mtu=1500,envelope=8,offload=off", room.name())
+        format!(
+            "{number}=netdev:{end},netns={},mtu=1500,envelope=8,offload=off,gro=off",
+            room.name()
+        )
     };
     let ports = [tap(&hosts[0]), link(2, "near"), link(3, "far"), tap(&hosts[1])];
     let switch = Running::start(config(&ports));

@@ -13,7 +13,7 @@ use super::statistics::median;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The rates of some candidates, round by round.
+/// The rates of some candidates, or other numbers that are compared, round by round.
 #[derive(Clone, Debug)]
 pub(crate) struct Paired {
     /// By candidate, then by round.
@@ -34,10 +34,16 @@ impl Paired {
         mut take: impl AsyncFnMut(usize) -> Result<f64, Failure>,
     ) -> Result<Vec<f64>, Failure> {
         for candidate in turns(self.rates.len(), self.rounds) {
-            self.rates[candidate].push(take(candidate).await?);
+            let rate = take(candidate).await?;
+            self.add(candidate, rate);
         }
         self.rounds += 1;
         Ok(self.rates.iter().filter_map(|rates| rates.last().copied()).collect())
+    }
+
+    /// Adds what was measured beside a rate; once per round for each candidate.
+    pub(crate) fn add(&mut self, candidate: usize, value: f64) {
+        self.rates[candidate].push(value);
     }
 
     /// The median rate of a candidate.
@@ -160,8 +166,8 @@ mod tests {
     fn a_ratio_is_that_of_one_round() {
         let mut paired = Paired::new(2);
         for (over, under) in [(10.0, 20.0), (5.0, 10.0), (100.0, 50.0)] {
-            paired.rates[0].push(over);
-            paired.rates[1].push(under);
+            paired.add(0, over);
+            paired.add(1, under);
         }
         assert_eq!(paired.ratio(0, 1), Ratio { median: 0.5, interval: None });
         assert_eq!(paired.rate(1), 20.0);

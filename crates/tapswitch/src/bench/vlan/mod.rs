@@ -50,6 +50,9 @@ pub(crate) struct VlanArgs {
     /// What joins the switches.
     #[arg(long, value_name = "KIND", default_value = "tap")]
     link: LinkKind,
+    /// Whether the switches make trains of what comes in.
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["on", "off", "auto"])]
+    gro: String,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -93,7 +96,7 @@ async fn bench(args: &VlanArgs) -> Result<(), Failure> {
     let cores = Cores::share(&cores::ours()?).ok_or("no core to run on")?;
     let mut stages = Vec::new();
     for tags in 0..=MAX_TAGS {
-        stages.push(Stage::set_up(tags, args.link, &cores).await?);
+        stages.push(Stage::set_up(tags, args.link, &args.gro, &cores).await?);
     }
     let mut rows = Vec::new();
     for workload in args.workloads() {
@@ -122,15 +125,18 @@ impl Bench<'_> {
         let open = |stage| Flows::open(stage, self.workload).map(Some);
         let flows = self.stages.iter().map(open).collect::<Result<Vec<_>, _>>();
         let mut flows = flows.map_err(|error| error.to_string())?;
-        let mut rates = Paired::new(self.stages.len());
+        let [mut rates, mut costs] = [(); 2].map(|()| Paired::new(self.stages.len()));
         let mut totals = vec![Total::default(); self.stages.len()];
         for round in 1..=rounds {
-            let take =
-                async |tags: usize| self.take(tags, &mut flows[tags], &mut totals[tags]).await;
+            let take = async |tags: usize| {
+                let (rate, cost) = self.take(tags, &mut flows[tags], &mut totals[tags]).await?;
+                costs.add(tags, cost);
+                Ok(rate)
+            };
             let latest = rates.round(take).await?;
             self.tell(round, &latest);
         }
-        let row = |(tags, total)| Row::new(self.workload, tags, &rates, total);
+        let row = |(tags, total)| Row::new(self.workload, tags, [&rates, &costs], total);
         Ok(totals.into_iter().enumerate().map(row).collect())
     }
 
@@ -140,22 +146,24 @@ impl Bench<'_> {
         eprintln!("round {round}: {name}: {} {unit}", rates.join(", "));
     }
 
-    /// One window at the stage with `tags`.
+    /// One window at the stage with `tags`: the rate, and the switches' nanoseconds per packet.
     async fn take(
         &self,
         tags: usize,
         flows: &mut Option<Flows>,
         total: &mut Total,
-    ) -> Result<f64, Failure> {
+    ) -> Result<(f64, f64), Failure> {
         let mut moved = flows.take().ok_or("the sockets are gone")?;
         let (stage, core, window) = (&self.stages[tags], self.cores.traffic, self.window);
         let before = stage.passage()?;
         let run = move || moved.run(core, window).map(|arrived| (moved, arrived));
         let (moved, arrived) = spawn_blocking(run).await?.map_err(|error| error.to_string())?;
         *flows = Some(moved);
-        total.passage += stage.passage()?.since(before);
+        let passage = stage.passage()?.since(before);
+        total.passage += passage;
         total.lost += arrived.lost;
-        Ok(self.workload.traffic.rate(arrived.bytes, arrived.seconds))
+        let rate = self.workload.traffic.rate(arrived.bytes, arrived.seconds);
+        Ok((rate, passage.ns_per_packet()))
     }
 }
 
