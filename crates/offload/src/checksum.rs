@@ -72,15 +72,12 @@ impl Place {
 #[inline]
 pub(crate) fn add_parts(sum: Sum, offset: usize, parts: [&[u8]; 2]) -> Sum {
     let [first, second] = parts;
-    let sum = add_at(sum, offset, first);
-    if second.is_empty() {
-        return sum;
-    }
-    add_at(sum, offset + first.len(), second)
+    let sum = sum.add_bytes_at(offset, first);
+    if second.is_empty() { sum } else { add_at(sum, offset + first.len(), second) }
 }
 
 /// Adds `bytes`, which start `offset` bytes behind the start of what is summed.
-#[inline]
+#[cold]
 pub(crate) fn add_at(sum: Sum, offset: usize, bytes: &[u8]) -> Sum {
     sum.add_bytes_at(offset, bytes)
 }

@@ -89,27 +89,43 @@ impl Plan {
     }
 
     /// Writes into `headers`, a copy of the train's, what the packet at `position` has different.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that what is known of the packet stays in registers"
+    )]
+    #[inline(always)]
     pub(crate) fn write(&self, headers: &mut [u8], payload: [&[u8]; 2], position: Position) {
         // 1. TCP: 6 stores (IPv4) or 4 (IPv6), one pass over the payload.
         // 2. UDP: the same with one store less.
         // 3. In a tunnel: up to 5 stores more, and one pass over its headers.
         // 4. A train of one packet: one pass for the checksum if it is partial.
         let frame_len = headers.len() + payload[0].len() + payload[1].len();
-        match &self.work {
-            Work::Cut(network, upper, tunnel) => {
-                network.write(headers, frame_len, position.index);
-                match upper {
-                    Upper::Tcp(tcp) => tcp.write(headers, payload, position),
-                    Upper::Udp(udp) => udp.write(headers, payload),
-                }
-                if let Some(tunnel) = tunnel {
-                    tunnel.write(headers, frame_len, position.index, upper.pseudo_header());
-                }
+        if let Work::Cut(network, upper, tunnel) = &self.work {
+            network.write(headers, frame_len, position.index);
+            match upper {
+                Upper::Tcp(tcp) => tcp.write(headers, payload, position),
+                Upper::Udp(udp) => udp.write(headers, payload),
             }
+            if let Some(tunnel) = tunnel {
+                tunnel.write(headers, frame_len, position.index, upper.pseudo_header());
+            }
+        } else {
+            self.write_rare(headers, payload, frame_len, position);
+        }
+    }
+
+    #[cold]
+    fn write_rare(
+        &self,
+        headers: &mut [u8],
+        payload: [&[u8]; 2],
+        frame_len: usize,
+        position: Position,
+    ) {
+        match &self.work {
             Work::Whole(Some(place)) => place.complete(headers, payload),
-            Work::Whole(None) => {}
             Work::Fragments(fragments) => fragments.stamp(headers, frame_len, position),
+            Work::Whole(None) | Work::Cut(..) => {}
         }
     }
 

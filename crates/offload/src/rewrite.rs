@@ -83,9 +83,11 @@ impl Network {
                 let step = low_half(index).wrapping_mul(id_step);
                 let identification = identification.wrapping_add(step);
                 let checksum = sum.add(length).add(identification).checksum();
-                write_u16(headers, at + ipv4::field::TOTAL_LENGTH, length);
-                write_u16(headers, at + ipv4::field::IDENTIFICATION, identification);
-                write_u16(headers, at + ipv4::field::CHECKSUM, checksum);
+                if let Some(header) = fixed::<{ ipv4::MIN_HEADER_LEN }>(headers, at) {
+                    write_u16(header, ipv4::field::TOTAL_LENGTH, length);
+                    write_u16(header, ipv4::field::IDENTIFICATION, identification);
+                    write_u16(header, ipv4::field::CHECKSUM, checksum);
+                }
             }
             Self::V6 { at } => write_u16(headers, at + ipv6::field::PAYLOAD_LENGTH, length),
         }
@@ -168,9 +170,11 @@ impl Tcp {
         }
         let (len, sum) = with_payload(self.sum, headers.len() - self.at, payload);
         let sum = sum.add(len).add_u32(sequence).add(u16::from(flags));
-        write_u32(headers, self.at + tcp::field::SEQUENCE, sequence);
-        headers[self.at + tcp::field::FLAGS] = flags;
-        write_u16(headers, self.at + tcp::field::CHECKSUM, sum.checksum());
+        if let Some(header) = fixed::<{ tcp::MIN_HEADER_LEN }>(headers, self.at) {
+            write_u32(header, tcp::field::SEQUENCE, sequence);
+            header[tcp::field::FLAGS] = flags;
+            write_u16(header, tcp::field::CHECKSUM, sum.checksum());
+        }
     }
 }
 
@@ -209,9 +213,18 @@ impl Udp {
         let (len, sum) = with_payload(self.sum, headers.len() - self.at, payload);
         // The length counts twice: in the header and in the pseudo-header.
         let sum = sum.add(len).add(len);
-        write_u16(headers, self.at + udp::field::LENGTH, len);
-        write_u16(headers, self.at + udp::field::CHECKSUM, sum.udp_checksum());
+        if let Some(header) = fixed::<{ udp::HEADER_LEN }>(headers, self.at) {
+            write_u16(header, udp::field::LENGTH, len);
+            write_u16(header, udp::field::CHECKSUM, sum.udp_checksum());
+        }
     }
+}
+
+/// The header at `at`, as a whole: one look at the length for all its fields. It is always there, as
+/// was seen when the train was taken.
+#[inline]
+fn fixed<const LEN: usize>(headers: &mut [u8], at: usize) -> Option<&mut [u8; LEN]> {
+    headers.get_mut(at..)?.first_chunk_mut()
 }
 
 /// Adds `payload` behind a header of `header_len` bytes, an even number. Returns the length of

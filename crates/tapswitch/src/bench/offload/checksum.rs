@@ -59,8 +59,8 @@ impl Data {
     }
 }
 
-/// A long header, a segment, a jumbo frame, and two trains.
-const LENS: [u32; 5] = [64, 1448, 9000, 32_768, 65_536];
+/// A long header, a short packet, a segment, a jumbo frame, and two trains.
+const LENS: [u32; 6] = [64, 256, 1448, 9000, 32_768, 65_536];
 /// Of a cache line.
 const LINE_LEN: usize = 64;
 /// Headers of Ethernet, IPv4 and TCP in front of the payload.

@@ -15,14 +15,14 @@ pub(super) fn try_sum_avx2(bytes: &[u8]) -> Option<u64> {
 }
 
 /// With AVX-512, or `None` where the processor has none or would slow its clock for it: before
-/// those with VBMI2 it did.
+/// those with VBMI2, which brings BW and F with it, it did.
 #[inline]
 pub(super) fn try_sum_avx512(bytes: &[u8]) -> Option<u64> {
-    let has_it = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vbmi2");
+    if !is_x86_feature_detected!("avx512vbmi2") {
+        return None;
+    }
     // SAFETY: the processor has what the function is compiled for; it was just asked.
-    has_it.then(|| unsafe { sum_avx512(bytes) })
+    Some(unsafe { sum_avx512(bytes) })
 }
 
 /// Two sums under way hide the latency of an addition; more would only have to be joined again.
@@ -84,7 +84,7 @@ fn load_256(vector: &[u8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(vector.as_ptr().cast()) }
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512vbmi2")]
 fn sum_avx512(bytes: &[u8]) -> u64 {
     let (mut even, mut odd) = (Lanes512::new(), Lanes512::new());
     let (blocks, rest) = bytes.as_chunks::<128>();
@@ -108,13 +108,13 @@ struct Lanes512 {
 
 impl Lanes512 {
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512vbmi2")]
     fn new() -> Self {
         Self { all: _mm512_setzero_si512(), high: _mm512_setzero_si512() }
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512vbmi2")]
     fn add(&mut self, words: __m512i) {
         self.all = _mm512_add_epi64(self.all, words);
         self.high = _mm512_add_epi64(self.high, _mm512_srli_epi64::<32>(words));
@@ -122,7 +122,7 @@ impl Lanes512 {
 
     /// The sum of both.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512vbmi2")]
     fn join(self, other: Self) -> u64 {
         let all = _mm512_add_epi64(self.all, other.all);
         let high = _mm512_add_epi64(self.high, other.high);
@@ -132,7 +132,7 @@ impl Lanes512 {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512vbmi2")]
 fn load_512(vector: &[u8; 64]) -> __m512i {
     // SAFETY: 64 bytes are read, as many as are borrowed, and they may lie anywhere.
     unsafe { _mm512_loadu_si512(vector.as_ptr().cast()) }
@@ -140,7 +140,7 @@ fn load_512(vector: &[u8; 64]) -> __m512i {
 
 /// Loads 1 to 64 bytes, and zeros behind them.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512vbmi2")]
 fn load_up_to_512(bytes: &[u8]) -> __m512i {
     debug_assert!((1..=64).contains(&bytes.len()), "a vector's worth, and not nothing");
     let wanted = u64::MAX >> (64 - bytes.len());
