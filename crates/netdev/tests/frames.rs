@@ -3,7 +3,7 @@
 
 use std::io::IoSlice;
 
-use tapswitch_netdev::{Config, HEADROOM_MIN, MAX_PARTS, RecvError, SendError};
+use tapswitch_netdev::{Config, HEADROOM_MIN, MAX_PACKETS, MAX_PARTS, RecvError, SendError};
 use tapswitch_wire::{EtherType, GsoType, NetHeader, NetHeaderFlags, Tag, ip_proto, write_u16};
 
 mod common;
@@ -52,6 +52,50 @@ fn tags_are_put_back_exactly() {
         assert_eq!(received, sent, "{tags:?}");
         assert_eq!(header, NetHeader::PLAIN);
     }
+}
+
+#[test]
+fn packets_are_sent_together_in_order() {
+    if !is_root() {
+        return;
+    }
+    let wire = Wire::new();
+    let sent: Vec<_> = (0..MAX_PACKETS).map(|index| frame(&[S_TAG, C_TAG], 64 + index)).collect();
+    // In three parts, two, and one.
+    let cuts = |index: usize| [[14, 40], [14, 14], [0, 0]][index % 3];
+    let pieces = |(index, frame): (usize, &'_ Vec<u8>)| {
+        let [first, second] = cuts(index);
+        [0..first, first..second, second..frame.len()]
+    };
+    let ranges: Vec<_> = sent.iter().enumerate().map(pieces).collect();
+    let packets: Vec<_> = sent
+        .iter()
+        .zip(&ranges)
+        .map(|(frame, ranges)| ranges.clone().map(|range| IoSlice::new(&frame[range])))
+        .collect();
+    wire.a.send_packets(&packets).unwrap();
+    wire.a.send_packets(&packets[..1]).unwrap();
+    wire.a.send_packets(&[]).unwrap();
+    for expected in sent.iter().chain([&sent[0]]) {
+        let (header, received) = receive(&wire.b, |_, frame| is_ours(frame));
+        assert_eq!((header, &received), (NetHeader::PLAIN, expected));
+    }
+    let too_many = [&packets[..], &packets[..1]].concat();
+    assert_eq!(wire.a.send_packets(&too_many), Err(SendError::TooManyParts));
+}
+
+#[test]
+fn a_packet_that_is_not_sent_holds_up_those_behind_it() {
+    if !is_root() {
+        return;
+    }
+    let wire = Wire::new();
+    let sent = [100, 200, 2000, 300].map(|len| frame(&[], len));
+    let packets = [0, 1, 2, 3].map(|index: usize| [&sent[index][..], &[], &[]].map(IoSlice::new));
+    assert_eq!(wire.a.send_packets(&packets), Err(SendError::Oversize));
+    send(&wire.a, &NetHeader::PLAIN, &frame(&[], 60)).unwrap();
+    let lengths = [(); 3].map(|()| receive(&wire.b, |_, frame| is_ours(frame)).1.len());
+    assert_eq!(lengths, [100, 200, 60]);
 }
 
 #[test]

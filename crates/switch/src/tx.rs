@@ -8,8 +8,8 @@
 //!    and put back, for the next port may take it.
 //! 5. A train of a kind that the port does not take: cut into packets, each an iovec, a batch of
 //!    headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap device has no such
-//!    call: there a cut train costs a write(2) for each packet, with the receiver's stack behind it,
-//!    which bounds it. The payload is read once, for the checksum, and never copied.
+//!    call: there a cut train costs a write(2) for each packet, with the receiver's stack behind
+//!    it, which bounds it. The payload is read once, for the checksum, and never copied.
 
 use std::io::IoSlice;
 use std::sync::Arc;

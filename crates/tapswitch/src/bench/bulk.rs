@@ -1,5 +1,6 @@
-//! Bulk by TCP with as little work as a socket takes: bytes from a file in memory, which sendfile(2)
-//! does not copy, to a receiver that throws them away inside the kernel (`MSG_TRUNC`, tcp(7)).
+//! Bulk by TCP with as little work as a socket takes: bytes from a file in memory, which
+//! sendfile(2) does not copy, to a receiver that throws them away inside the kernel (`MSG_TRUNC`,
+//! tcp(7)).
 
 use std::io::{self, Write};
 use std::net::TcpStream;

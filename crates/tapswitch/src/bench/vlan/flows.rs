@@ -93,27 +93,17 @@ impl Flows {
 
     fn step(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Tcp(streams) => streams.step(true),
+            Self::Tcp(streams) => streams.step(Sends::Yes),
             Self::Udp(datagrams) => datagrams.step(),
         }
     }
 
     /// Takes in what is still under way.
     fn drain(&mut self) -> Result<(), Failure> {
-        let mut latest = (Instant::now(), self.received());
-        while latest.0.elapsed() < SILENCE {
-            match self {
-                Self::Tcp(streams) => streams.step(false)?,
-                Self::Udp(datagrams) => datagrams.take_in()?,
-            }
-            if self.received() > latest.1 {
-                latest = (Instant::now(), self.received());
-            }
+        match self {
+            Self::Tcp(streams) => streams.drain(),
+            Self::Udp(datagrams) => datagrams.drain(),
         }
-        if let Self::Udp(datagrams) = self {
-            datagrams.write_off();
-        }
-        Ok(())
     }
 
     fn received(&self) -> u64 {
@@ -129,6 +119,13 @@ impl Flows {
             Self::Udp(datagrams) => datagrams.written_off,
         }
     }
+}
+
+/// Whether anything new is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sends {
+    Yes,
+    No,
 }
 
 /// TCP connections, both ends.
@@ -167,8 +164,20 @@ impl Streams {
         Ok(Self { sockets, count, poll, file, buf, received: 0 })
     }
 
-    /// Waits a moment for sockets that can do something, and lets them; senders only when `sends`.
-    fn step(&mut self, sends: bool) -> Result<(), Failure> {
+    /// Takes in until nothing comes any more: what the senders' sockets still held is sent, too.
+    fn drain(&mut self) -> Result<(), Failure> {
+        let mut latest = (Instant::now(), self.received);
+        while latest.0.elapsed() < SILENCE {
+            self.step(Sends::No)?;
+            if self.received > latest.1 {
+                latest = (Instant::now(), self.received);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a moment for sockets that can do something, and lets them.
+    fn step(&mut self, sends: Sends) -> Result<(), Failure> {
         let mut events = Vec::with_capacity(EVENT_COUNT);
         let timeout = Timespec { tv_sec: 0, tv_nsec: MOMENT_NS };
         match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&timeout)) {
@@ -184,7 +193,7 @@ impl Streams {
                 if !take(socket, &mut self.buf, &mut self.received) {
                     return Err("a connection ended".into());
                 }
-            } else if sends {
+            } else if sends == Sends::Yes {
                 was_busy = true;
                 push(socket, &self.file)?;
             }
@@ -259,9 +268,18 @@ impl Datagrams {
             }
         }
         self.take_in()?;
-        if self.under_way() > 0 && self.latest.elapsed() > SILENCE {
+        if self.under_way() > 0 && self.latest.elapsed() > PATIENCE {
             self.write_off();
         }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        while self.under_way() > 0 && self.latest.elapsed() < PATIENCE {
+            thread::sleep(PAUSE);
+            self.take_in()?;
+        }
+        self.write_off();
         Ok(())
     }
 
@@ -319,5 +337,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const MOMENT_NS: i64 = 20_000_000;
 /// While it lasts, a switch takes some hundred small frames.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Nothing is under way any more when nothing came for so long.
+/// A connection rests when nothing came for so long.
 const SILENCE: Duration = Duration::from_millis(20);
+/// Datagrams are lost when nothing came for so long. On a busy machine a switch may not be let run
+/// for tens of milliseconds; to send more then would fill the queues for good.
+const PATIENCE: Duration = Duration::from_millis(200);
