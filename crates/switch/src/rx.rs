@@ -80,7 +80,8 @@ impl RxQueue {
     }
 
     /// Receives one frame behind [`HEADROOM`] bytes of `buf`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+    #[inline(always)]
     pub(crate) fn recv(&self, buf: &mut [u8]) -> Received {
         match &self.device {
             RxDevice::Tap(queue) => recv_tap(queue, buf),
@@ -91,7 +92,8 @@ impl RxQueue {
 
 /// The kernel writes header and frame in one piece: the header goes to the end of the headroom, so
 /// that the frame lies where it shall.
-#[inline]
+#[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+#[inline(always)]
 fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
     const HEADER: usize = HEADROOM - NET_HEADER_LEN;
     let len = match queue.recv(&mut buf[HEADER..]) {
@@ -109,7 +111,8 @@ fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
 }
 
 /// An interface that is down is merely silent: the agent hears of that by netlink.
-#[inline]
+#[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+#[inline(always)]
 fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
     match port.recv(buf, HEADROOM) {
         Ok(Some(netdev::Received { header, frame })) => {

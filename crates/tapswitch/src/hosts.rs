@@ -39,6 +39,13 @@ impl Host {
         Ok(Netlink::open(&self.namespace)?.link(INTERFACE)?.stats.rx_packets)
     }
 
+    /// Datagrams that the host's kernel has taken in, whether or not a socket had room for them.
+    /// Unlike frames, they count one by one when they came as a train.
+    pub(crate) fn received_datagrams(&self) -> Result<u64, Failure> {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
+        datagrams(&self.namespace.enter(read)??).ok_or_else(|| "no counters of UDP".into())
+    }
+
     /// True while one of the host's TCP connections may still send of its own accord.
     pub(crate) fn has_tcp_connections(&self) -> Result<bool, Failure> {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
@@ -64,6 +71,15 @@ impl Host {
         netlink.set_up("lo")?;
         Ok(())
     }
+}
+
+/// `InDatagrams` and `InErrors` of `/proc/net/snmp`: what went to a socket, and what found it full.
+fn datagrams(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let names = lines.next()?.split(' ');
+    let counted = names.zip(lines.next()?.split(' '));
+    let wanted = counted.filter(|(name, _)| matches!(*name, "InDatagrams" | "InErrors"));
+    wanted.map(|(_, count)| count.parse::<u64>().ok()).sum()
 }
 
 /// A directory for files that is ours alone, removed when it is dropped.
@@ -123,6 +139,14 @@ mod tests {
         assert!(!has_open_connection(&table("06")));
         assert!(!has_open_connection(&table("0A")));
         assert!(!has_open_connection(""));
+    }
+
+    #[test]
+    fn datagrams_count_with_a_socket_or_without_room() {
+        let snmp = "Tcp: InSegs\nTcp: 7\nUdp: InDatagrams NoPorts InErrors OutDatagrams\n\
+                    Udp: 40 3 2 1\nUdpLite: InDatagrams\nUdpLite: 9\n";
+        assert_eq!(datagrams(snmp), Some(42));
+        assert_eq!(datagrams(""), None);
     }
 
     #[test]

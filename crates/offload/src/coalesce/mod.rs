@@ -134,26 +134,28 @@ impl Coalescer {
     /// Makes units of `batch`, frames that lie in `buf` without overlapping. Of a train, the
     /// headers in its first frame are rewritten; all other bytes stay as they are.
     ///
-    /// A frame that does not lie within `buf` stays alone.
+    /// A frame that does not lie within `buf` stays alone. What of frames that overlap becomes is
+    /// not said, but for that nothing panics.
     pub fn coalesce<'a>(
         &'a mut self,
         buf: &mut [u8],
         batch: &[Place],
     ) -> impl ExactSizeIterator<Item = Unit<'a>> + use<'a> {
-        // 1. The packet has headers of the same shape as the one before and continues its run: one
-        //    masked comparison with the headers of the run's first packet.
+        // 1. The packet is the next one of the run that had the one before, and as long: one masked
+        //    comparison with what was foretold, for which the first packet's headers serve. If it
+        //    is shorter, or else not quite so, field by field.
         // 2. It continues another run: a hash of addresses and ports finds that.
         // 3. Its headers have another shape, or it starts a run: they are parsed.
         // Checksums are looked at only when a packet is fit for a run otherwise. One that nobody
         // vouches for costs a pass over the payload on top.
         self.runs.clear();
         self.next.clear();
+        self.next.resize(batch.len(), NONE);
         self.parts.clear();
         self.forget();
         for (place, index) in batch.iter().zip(0..) {
-            self.next.push(NONE);
             match buf.get(place.start..place.end) {
-                Some(frame) => self.take(buf, place, frame, index),
+                Some(_) => self.take(buf, place, index),
                 None => self.runs.push(Run::alone(place.meta, index)),
             }
         }
@@ -170,34 +172,36 @@ impl Coalescer {
 
     /// Puts the frame at `index` of the batch into its run, or a new one.
     #[inline]
-    fn take(&mut self, buf: &[u8], place: &Place, frame: &[u8], index: u32) {
-        if self.append(self.last, buf, &place.meta, frame, index) {
+    fn take(&mut self, buf: &mut [u8], place: &Place, index: u32) {
+        if self.append(self.last, buf, place, index) {
             return;
         }
-        let headers = self.templates[self.kind].headers;
+        let (headers, frame) = (self.templates[self.kind].headers, &buf[place.start..place.end]);
         if frame.len() >= usize::from(headers.end) && self.last != NONE {
             let mut at = self.buckets[headers.hash(frame) as usize % BUCKETS];
             while let Some(run) = self.runs.get(at as usize) {
                 let older = run.older;
-                if self.append(at, buf, &place.meta, frame, index) {
+                if self.append(at, buf, place, index) {
                     return;
                 }
                 at = older;
             }
         }
-        self.parse(buf, place, frame, index);
+        self.parse(buf, place, index);
     }
 
     /// Adds the frame at `index` to the run at `at`, if it is fit for it and its headers have the
     /// shape of the template in use.
     #[inline]
-    fn append(&mut self, at: u32, buf: &[u8], meta: &NetHeader, frame: &[u8], index: u32) -> bool {
+    fn append(&mut self, at: u32, buf: &mut [u8], place: &Place, index: u32) -> bool {
         let Some(run) = self.runs.get_mut(at as usize) else {
             return false;
         };
-        if !run.join(&self.templates[self.kind], buf, meta, frame) {
+        let frame = &buf[place.start..place.end];
+        if !run.join(&self.templates[self.kind], buf, &place.meta, frame) {
             return false;
         }
+        run.foretell(buf);
         self.next[run.tail as usize] = index;
         run.tail = index;
         self.last = at;
@@ -205,8 +209,8 @@ impl Coalescer {
     }
 
     /// For a frame that continues no run whose headers have the shape of the template in use.
-    fn parse(&mut self, buf: &[u8], place: &Place, frame: &[u8], index: u32) {
-        let headers = match Headers::find(frame) {
+    fn parse(&mut self, buf: &mut [u8], place: &Place, index: u32) {
+        let headers = match Headers::find(&buf[place.start..place.end]) {
             Found::Flow(headers) => headers,
             Found::Unclear => {
                 self.forget();
@@ -215,11 +219,11 @@ impl Coalescer {
             Found::Foreign => return self.runs.push(Run::alone(place.meta, index)),
         };
         let is_new_shape = self.use_template(headers);
-        let bucket = headers.hash(frame) as usize % BUCKETS;
+        let bucket = headers.hash(&buf[place.start..place.end]) as usize % BUCKETS;
         let mut at = self.buckets[bucket];
         while let Some(run) = self.runs.get_mut(at as usize) {
-            if run.has(buf, frame) {
-                if is_new_shape && self.append(at, buf, &place.meta, frame, index) {
+            if run.has(buf, &buf[place.start..place.end]) {
+                if is_new_shape && self.append(at, buf, place, index) {
                     return;
                 }
                 self.runs[at as usize].end();
@@ -229,6 +233,7 @@ impl Coalescer {
         }
         self.last = to_u32(self.runs.len());
         let older = std::mem::replace(&mut self.buckets[bucket], self.last);
+        let frame = &buf[place.start..place.end];
         self.runs.push(Run::new(place, frame, headers, index, older));
     }
 

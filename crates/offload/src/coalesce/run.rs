@@ -5,7 +5,7 @@ use std::ops::Range;
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
     GsoType, NetHeader, NetHeaderFlags, ethernet, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp,
-    udp, write_u16,
+    udp, write_u16, write_u32,
 };
 
 use super::headers::Headers;
@@ -38,6 +38,8 @@ pub(super) struct Run {
     identification: u16,
     /// Of the first packet; zero for UDP.
     sequence: u32,
+    /// Flags of the first packet; zero for UDP.
+    first_flags: u8,
     /// FIN and PSH of the last packet.
     last_flags: u8,
     /// What is summed of each packet, known once a second one has come.
@@ -98,9 +100,9 @@ impl Run {
         let Some(size) = run.size_of(&place.meta, payload_len) else {
             return Self { state: State::Ended, ..run };
         };
-        let Fields { identification, sequence, .. } = fields;
+        let Fields { identification, sequence, flags: first_flags, .. } = fields;
         let packets = payload_len.div_ceil(size);
-        let run = Self { size, packets, payload_len, identification, sequence, ..run };
+        let run = Self { size, packets, payload_len, identification, sequence, first_flags, ..run };
         let may_go_on = payload_len.is_multiple_of(size)
             && fields.flags & ENDING == 0
             && fields.are_true(&headers, frame)
@@ -136,6 +138,7 @@ impl Run {
             payload_len: 0,
             identification: 0,
             sequence: 0,
+            first_flags: 0,
             last_flags: 0,
             sums: Sums::default(),
             parts: 0..0,
@@ -175,8 +178,12 @@ impl Run {
         frame: &[u8],
     ) -> bool {
         let first = &buf[self.start..self.end];
+        if self.state == State::Open && template.is_foretold(first, frame) {
+            return self.headers == template.headers && self.join_foretold(meta, frame);
+        }
         if self.state == State::Ended
             || self.headers != template.headers
+            || self.ports(first) != self.ports(frame)
             || !template.is_equal(first, frame)
         {
             return false;
@@ -196,15 +203,67 @@ impl Run {
         if !is_fit || !self.is_tested(first) || !self.has_right_checksums(meta, frame, &fields) {
             return false;
         }
+        self.go_on(packets, payload_len, fields.flags);
+        true
+    }
+
+    /// Both ports, by which packets of most other flows are told apart at little cost.
+    #[inline]
+    fn ports<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8; 4]> {
+        frame.get(self.transport()..)?.first_chunk()
+    }
+
+    /// As [`Self::join`], for a packet whose headers are what was foretold.
+    #[inline]
+    fn join_foretold(&mut self, meta: &NetHeader, frame: &[u8]) -> bool {
+        let upper = &frame[self.transport()..];
+        let checksum = read_u16(upper, self.headers.checksum_offset());
+        let flags = if self.headers.is_tcp { upper[tcp::field::FLAGS] } else { 0 };
+        let is_fit = frame.len() == self.headers_len() + self.size as usize
+            && !meta.is_train()
+            && is_clear(meta, &self.headers)
+            && (checksum != 0 || self.headers.is_tcp)
+            && self.headers_len() + (self.payload_len + self.size) as usize <= LEN_MAX
+            && self.has_right_sum(meta, upper, checksum);
+        if is_fit {
+            self.go_on(1, self.size, flags);
+        }
+        is_fit
+    }
+
+    /// Notes that a frame has joined.
+    #[inline]
+    fn go_on(&mut self, packets: u32, payload_len: u32, flags: u8) {
         self.packets += packets;
         self.payload_len += payload_len;
-        self.last_flags = fields.flags & LAST_ONLY;
+        self.last_flags = flags & LAST_ONLY;
         let is_full = !self.headers.is_tcp && self.packets >= UDP_PACKETS_MAX;
         let is_short = payload_len != packets * self.size;
-        if is_short || is_full || fields.flags & ENDING != 0 {
+        if is_short || is_full || flags & ENDING != 0 {
             self.state = State::Ended;
         }
-        true
+    }
+
+    /// Makes the first packet's headers what is foretold of the next one's; [`Self::finish`] puts
+    /// that right.
+    #[inline]
+    pub(super) fn foretell(&self, buf: &mut [u8]) {
+        let frame = &mut buf[self.start..self.end];
+        let (network, transport) = (self.network(), self.transport());
+        if self.headers.is_v4 {
+            let ip = &mut frame[network..];
+            let identification = self.identification.wrapping_add(low_half(self.packets));
+            let len = read_u16(ip, ipv4::field::TOTAL_LENGTH);
+            let sum = Sum::from_partial(self.sums.ipv4).add(len).add(identification);
+            write_u16(ip, ipv4::field::IDENTIFICATION, identification);
+            write_u16(ip, ipv4::field::CHECKSUM, sum.checksum());
+        }
+        if self.headers.is_tcp {
+            let tcp = &mut frame[transport..];
+            let sequence = self.sequence.wrapping_add(self.payload_len);
+            write_u32(tcp, tcp::field::SEQUENCE, sequence);
+            tcp[tcp::field::FLAGS] &= !tcp::CWR;
+        }
     }
 
     /// The packets that a train with `payload_len` bytes of payload brings; zero when it may not
@@ -238,9 +297,9 @@ impl Run {
         let total = self.headers_len() + self.payload_len as usize;
         if self.headers.is_v4 {
             let len = to_u16(total - network);
-            let identification = read_u16(frame, network + ipv4::field::IDENTIFICATION);
-            let sum = Sum::from_partial(self.sums.ipv4).add(len).add(identification);
+            let sum = Sum::from_partial(self.sums.ipv4).add(len).add(self.identification);
             write_u16(frame, network + ipv4::field::TOTAL_LENGTH, len);
+            write_u16(frame, network + ipv4::field::IDENTIFICATION, self.identification);
             write_u16(frame, network + ipv4::field::CHECKSUM, sum.checksum());
         } else {
             let len = to_u16(total - network - ipv6::HEADER_LEN);
@@ -250,17 +309,17 @@ impl Run {
         let partial = self.sums.pseudo_header.add(len).partial();
         write_u16(frame, transport + self.headers.checksum_offset(), partial);
         if self.headers.is_tcp {
-            frame[transport + tcp::field::FLAGS] |= self.last_flags;
+            write_u32(frame, transport + tcp::field::SEQUENCE, self.sequence);
+            frame[transport + tcp::field::FLAGS] = self.first_flags | self.last_flags;
         } else {
             write_u16(frame, transport + udp::field::LENGTH, len);
         }
-        self.meta = self.train_meta(frame);
+        self.meta = self.train_meta();
     }
 
-    fn train_meta(&self, frame: &[u8]) -> NetHeader {
+    fn train_meta(&self) -> NetHeader {
         let kind = self.headers.gso_type();
-        let has_cwr =
-            self.headers.is_tcp && frame[self.transport() + tcp::field::FLAGS] & tcp::CWR != 0;
+        let has_cwr = self.first_flags & tcp::CWR != 0;
         NetHeader {
             flags: NetHeaderFlags::NEEDS_CSUM,
             gso_type: GsoType(if has_cwr { kind.0 | GsoType::ECN } else { kind.0 }),
@@ -309,16 +368,26 @@ impl Run {
         if self.headers.is_v4 && !self.sums.is_right_v4(fields) {
             return false;
         }
-        let pseudo_header = || self.sums.pseudo_header.add(to_u16(frame.len() - self.transport()));
+        self.has_right_sum(meta, &frame[self.transport()..], fields.checksum)
+    }
+
+    /// True when the `checksum` of `upper`, TCP or UDP and payload, is what cutting would write.
+    #[inline]
+    fn has_right_sum(&self, meta: &NetHeader, upper: &[u8], checksum: u16) -> bool {
         if meta.needs_checksum() {
-            return fields.checksum == pseudo_header().partial();
-        }
-        if self.headers.is_tcp && fields.checksum == 0xffff {
-            return false;
+            let pseudo_header = self.sums.pseudo_header.add(to_u16(upper.len()));
+            return checksum == pseudo_header.partial();
         }
         // Of a train without a partial checksum, it is made from nothing.
         let is_vouched = meta.is_train() || meta.flags & NetHeaderFlags::DATA_VALID != 0;
-        is_vouched || pseudo_header().add_bytes(&frame[self.transport()..]).partial() == 0xffff
+        (!self.headers.is_tcp || checksum != 0xffff) && (is_vouched || self.is_right_sum(upper))
+    }
+
+    /// One pass over TCP or UDP and payload.
+    #[inline(never)]
+    fn is_right_sum(&self, upper: &[u8]) -> bool {
+        let pseudo_header = self.sums.pseudo_header.add(to_u16(upper.len()));
+        pseudo_header.add_bytes(upper).partial() == 0xffff
     }
 
     #[inline]

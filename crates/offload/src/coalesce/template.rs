@@ -4,24 +4,27 @@ use tapswitch_wire::{ipv4, ipv6, tcp, udp};
 
 use super::headers::{Headers, LEN_MAX};
 
-/// A mask over headers of one shape: the bits that are equal in all packets of a train.
+/// Masks over headers of one shape.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     pub(super) headers: Headers,
+    /// The bits that are equal in all packets of a train.
     mask: [u8; LEN_MAX],
+    /// The bits that can be foretold of the next packet, if it is as long as the first one.
+    foretold: [u8; LEN_MAX],
 }
 
 impl Default for Template {
     /// That of no headers; nothing is equal to anything.
     fn default() -> Self {
-        Self { headers: Headers::default(), mask: [0; LEN_MAX] }
+        Self { headers: Headers::default(), mask: [0; LEN_MAX], foretold: [0; LEN_MAX] }
     }
 }
 
 impl Template {
     /// That of `headers`, at most [`LEN_MAX`] bytes.
     pub(super) fn new(headers: Headers) -> Self {
-        let mut template = Self { headers, mask: [0xff; LEN_MAX] };
+        let mut template = Self { headers, mask: [0xff; LEN_MAX], foretold: [0xff; LEN_MAX] };
         let network = usize::from(headers.network);
         if headers.is_v4 {
             template.free(network + ipv4::field::TOTAL_LENGTH, 2);
@@ -35,10 +38,12 @@ impl Template {
             template.free(transport + tcp::field::SEQUENCE, 4);
             template.free(transport + tcp::field::CHECKSUM, 2);
             template.mask[transport + tcp::field::FLAGS] = !(tcp::CWR | tcp::FIN | tcp::PSH);
+            template.foretold[transport + tcp::field::FLAGS] = !(tcp::FIN | tcp::PSH);
         } else {
             template.free(transport + udp::field::LENGTH, 2);
             template.free(transport + udp::field::CHECKSUM, 2);
         }
+        template.foretold[transport + headers.checksum_offset()..][..2].fill(0);
         template
     }
 
@@ -47,12 +52,23 @@ impl Template {
     }
 
     /// True when `other` has headers of this shape that are equal to those of `first`, which has
-    /// them.
+    /// them, but for what differs between packets.
     #[inline]
     pub(super) fn is_equal(&self, first: &[u8], other: &[u8]) -> bool {
+        self.is_equal_under(&self.mask, first, other)
+    }
+
+    /// The same, when `first` has become what is foretold of the next packet.
+    #[inline]
+    pub(super) fn is_foretold(&self, first: &[u8], other: &[u8]) -> bool {
+        self.is_equal_under(&self.foretold, first, other)
+    }
+
+    #[inline]
+    fn is_equal_under(&self, mask: &[u8; LEN_MAX], first: &[u8], other: &[u8]) -> bool {
         let end = usize::from(self.headers.end);
         let (Some(first), Some(other), Some(mask)) =
-            (first.get(..end), other.get(..end), self.mask.get(..end))
+            (first.get(..end), other.get(..end), mask.get(..end))
         else {
             return false;
         };

@@ -8,10 +8,10 @@
 )]
 
 use tapswitch_offload::coalesce::Place;
-use tapswitch_offload::{Coalescer, Segments, complete_checksum};
+use tapswitch_offload::{Coalescer, Segments, SplitOptions, complete_checksum};
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
-    GsoType, NetHeader, NetHeaderFlags, ip_proto, ipv6, parse, read_u16, write_u16,
+    GsoType, LongNetHeader, NetHeader, NetHeaderFlags, ip_proto, ipv6, parse, read_u16, write_u16,
 };
 
 pub const ACK: u8 = 0x10;
@@ -388,6 +388,9 @@ pub fn coalesce(frames: &[Frame]) -> Vec<Made> {
     let made = units.into_iter().map(|(first, frames, meta, parts)| {
         let Place { start, end, .. } = batch[first];
         let mut bytes = buf[start..end].to_vec();
+        if !parts.is_empty() {
+            check_parts(&meta, &buf[start..end], parts.iter().map(|part| &buf[part.clone()]));
+        }
         for part in parts {
             assert!(part.start > end, "payloads lie behind the first frame");
             assert_eq!(buf[part.clone()], before[part.clone()], "payload is never written");
@@ -396,6 +399,15 @@ pub fn coalesce(frames: &[Frame]) -> Vec<Made> {
         Made { first, frames, meta, bytes }
     });
     made.collect()
+}
+
+/// Checks that a train is cut alike where its payload lies as in one piece.
+fn check_parts<'a>(meta: &NetHeader, head: &[u8], parts: impl Iterator<Item = &'a [u8]>) {
+    let parts: Vec<_> = parts.collect();
+    let long = LongNetHeader::from(*meta);
+    let scattered = Segments::with(&long, &SplitOptions::default(), head, &parts).unwrap();
+    let whole = [&[head], &parts[..]].concat().concat();
+    assert_eq!(cut(scattered), cut(Segments::new(meta, &whole, &[]).unwrap()));
 }
 
 /// The packets that a frame is on the wire, complete.
@@ -409,7 +421,10 @@ pub fn wire_packets((meta, bytes): &Frame) -> Vec<Vec<u8>> {
         }
         return vec![bytes];
     }
-    let mut segments = Segments::new(meta, bytes, &[]).unwrap();
+    cut(Segments::new(meta, bytes, &[]).unwrap())
+}
+
+fn cut(mut segments: Segments<'_>) -> Vec<Vec<u8>> {
     let mut room = vec![0; segments.headers_len()];
     let mut packets = Vec::new();
     while let Some(segment) = segments.next(&mut room) {
