@@ -119,6 +119,31 @@ fn tags_are_measured_at_all_depths() {
 }
 
 #[test]
+fn late_work_is_measured_part_by_part() {
+    let directory = directory();
+    let json = directory.path().join("offload.json").display().to_string();
+    let mut command = Command::new(BINARY);
+    command.args(["bench", "offload", "--rounds", "3", "--milliseconds", "1", "--json", &json]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let of = |part: &'static str| rows.iter().filter(move |row| row["part"] == part);
+    assert_eq!(of("split").count(), 8 * 4, "kinds of trains, ways to cut them");
+    assert_eq!(of("coalesce").count(), 8 * 2 * 2, "one flow and several, vouched for or not");
+    assert!(of("checksum").count() >= 6 * 3, "at least scalar, the choice, and copying");
+    assert!(of("tags").count() > 0);
+    for row in rows {
+        assert!(row["nanoseconds"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(row["rounds"].as_array().unwrap().len(), 3, "{row}");
+    }
+    for row in of("split") {
+        assert_eq!(row["to_baseline"].is_number(), row["way"] != "one copy", "{row}");
+    }
+}
+
+#[test]
 fn an_echo_that_is_stopped_leaves_nothing_behind() {
     if !can_run(&[]) || !has_two_cores() {
         return;

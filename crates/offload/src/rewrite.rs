@@ -220,8 +220,8 @@ impl Udp {
     }
 }
 
-/// The header at `at`, as a whole: one look at the length for all its fields. It is always there, as
-/// was seen when the train was taken.
+/// The header at `at`, as a whole: one look at the length for all its fields. It is always there,
+/// as was seen when the train was taken.
 #[inline]
 fn fixed<const LEN: usize>(headers: &mut [u8], at: usize) -> Option<&mut [u8; LEN]> {
     headers.get_mut(at..)?.first_chunk_mut()
