@@ -221,8 +221,8 @@ enum Fault {
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
-        "{port} has no option '{key}'; there are netns, gro, mtu, envelope and mode, and queues for \
-         tap"
+        "{port} has no option '{key}'; there are netns, gro, mtu, envelope and mode, and queues \
+         for tap"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
