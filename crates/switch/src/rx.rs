@@ -95,7 +95,6 @@ impl RxQueue {
 
 /// The kernel writes header and frame in one piece: the header goes to the end of the headroom, so
 /// that the frame lies where it shall.
-#[expect(clippy::inline_always, reason = "see Forwarder::handle")]
 #[inline(always)]
 fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
     const HEADER: usize = HEADROOM - NET_HEADER_LEN;

@@ -227,8 +227,8 @@ impl Worker {
         }
     }
 
-    /// Reads a batch of at most `limit` frames, the last of which begins within `len` bytes; returns
-    /// how many there are, and why no more.
+    /// Reads a batch of at most `limit` frames, the last of which begins within `len` bytes.
+    /// Returns how many there are, and why no more.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn fill(

@@ -15,13 +15,17 @@
 //!
 //! They are those of Linux's GRO, which `tests/kernel_gro.rs` holds them against.
 //!
-//! | field | a packet joins a train when it is | source |
+//! | field | a packet joins a train when it is | Linux |
 //! |---|---|---|
 //! | Ethernet, tags with PCP and DEI | equal | `gro_list_prepare`, `vlan_gro_receive` |
 //! | IPv4 options, fragments | absent, both | `inet_gro_receive` |
-//! | IPv4 and UDP length, IPv6 payload length | that of the frame, without padding | same, `udp_gro_receive_segment` |
-//! | addresses, ports, protocol, flow label, extension headers | equal | same, `ipv6_gro_receive`, `tcp_gro_lookup` |
-//! | ToS or traffic class, TTL or hop limit, "don't fragment" | equal | `inet_gro_flush`, `ipv6_gro_flush` |
+//! | lengths of IP and UDP | those of the frame, no padding | same, `udp_gro_receive_segment` |
+//! | addresses, protocol | equal | same |
+//! | flow label, extension headers | equal | `ipv6_gro_receive` |
+//! | ports | equal | `tcp_gro_lookup`, `udp_gro_receive_segment` |
+//! | ToS or traffic class | equal | `inet_gro_flush`, `ipv6_gro_flush` |
+//! | TTL or hop limit | equal | same |
+//! | "don't fragment" | equal | same |
 //! | IPv4 identification | one more with each packet | `inet_gro_flush` |
 //! | TCP sequence number | the next one | `tcp_gro_receive` |
 //! | TCP acknowledgement, window, options | equal | same |
@@ -29,26 +33,30 @@
 //! | CWR | set on the first packet only | same |
 //! | PSH, FIN | set on the last packet, which ends the train | same |
 //! | URG, SYN, RST | never set | same |
-//! | payload | as long as the first one, or shorter on the last; never empty | same, `udp_gro_receive_segment` |
+//! | payload | as long as the first one, a shorter one ends the train | same |
 //! | UDP checksum | there | `udp_gro_receive_segment` |
-//! | checksums | right, by our own sum or as the metadata vouches | `skb_gro_checksum_validate` |
-//! | train | at most 65,535 bytes behind the Ethernet header, 64 packets of UDP | `skb_gro_receive`, `UDP_GRO_CNT_MAX` |
-//! | received train | TCP, with the same packet size, full to the last packet to go on | `dev_gro_receive`, `tcp_gro_receive` |
+//! | checksums | right by our own sum, or vouched for | `skb_gro_checksum_validate` |
+//! | train | of at most 65,535 bytes without Ethernet | `skb_gro_receive` |
+//! | UDP train | of at most 64 packets | `UDP_GRO_CNT_MAX` |
+//! | received train | TCP with the same packet size | `dev_gro_receive`, `tcp_gro_receive` |
 //!
 //! Where this differs from Linux on purpose:
 //!
 //! | Linux | here | why |
 //! |---|---|---|
-//! | a fixed identification with "don't fragment" makes a train, too | stays alone | no field of the metadata says so, and cutting would count on |
-//! | URG unset, urgent pointer ignored | the urgent pointer is equal | it would be lost |
-//! | partial checksums are taken as right | hold the sum of the pseudo-header | cutting would repair a wrong one |
-//! | a TCP or IPv4 checksum of `0xffff` is right where zero is | stays alone | cutting writes zero |
-//! | a packet that cannot be judged (bad or no checksum, UDP with padding or nothing in it, fragment, options) overtakes the train of its flow | ends it | order |
+//! | a fixed identification makes a train, too | stays alone | cutting would count on |
+//! | the urgent pointer is ignored | it is equal | it would be lost |
+//! | a partial checksum is taken as right | it is looked at | cutting would repair a wrong one |
+//! | a checksum of `0xffff` may be right (not UDP) | stays alone | cutting writes zero |
+//! | what cannot be judged overtakes its flow's train | ends it | order |
 //! | 8 flows in each of 8 buckets | as many as the batch has packets | the batch bounds them |
-//! | UDP only for sockets that ask, or with `rx-udp-gro-forwarding` | always | a switch forwards |
-//! | tags of type 0x9100 are not looked behind | they are | they are tags here |
-//! | trains from user space (`SKB_GSO_DODGY`) are passed by | they go on | the metadata is checked here |
+//! | UDP for those that ask (`rx-udp-gro-forwarding`) | always | a switch forwards |
+//! | nothing is seen behind tags of type 0x9100 | all is | they are tags here |
+//! | trains from user space are passed by | they go on | the metadata is checked here |
 //! | headers of any length | of at most 256 bytes | bounded |
+//!
+//! What cannot be judged: a bad checksum or, over UDP, none; a fragment; IPv4 options; UDP with
+//! padding or nothing in it.
 //!
 //! Read RFC 9293 §3.1, RFC 768, RFC 6864 (identification) and RFC 3168 §6.1.2 (CWR) first.
 //!
