@@ -26,14 +26,14 @@ impl Gro {
 }
 
 impl FromStr for Gro {
-    type Err = ();
+    type Err = ParseGroError;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "auto" => Ok(Self::Auto),
             "on" => Ok(Self::On),
             "off" => Ok(Self::Off),
-            _ => Err(()),
+            _ => Err(ParseGroError(text.to_owned())),
         }
     }
 }
@@ -47,6 +47,11 @@ impl fmt::Display for Gro {
         })
     }
 }
+
+/// A text does not say when to make trains.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}': expected {expected}", expected = Gro::EXPECTED)]
+pub struct ParseGroError(String);
 
 /// Whether the next batch of one queue is coalesced.
 #[derive(Clone, Debug)]

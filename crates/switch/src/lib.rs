@@ -41,7 +41,7 @@ pub use config::{
 };
 pub use device::OpenPortError;
 pub use envelope::MtuError;
-pub use gro::Gro;
+pub use gro::{Gro, ParseGroError};
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{ParsePortError, PortKind, PortSpec};

@@ -128,7 +128,7 @@ impl PortSpec {
             ("offload", _) => {
                 self.offload = parse_switch(value).ok_or_else(|| bad("on or off"))?;
             }
-            ("gro", _) => self.gro = value.parse().map_err(|()| bad(Gro::EXPECTED))?,
+            ("gro", _) => self.gro = value.parse().map_err(|_| bad(Gro::EXPECTED))?,
             ("queues", PortKind::Tap { queues, .. }) => {
                 *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
             }

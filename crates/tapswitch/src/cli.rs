@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use tapswitch_control::{IpPrefix, IpProto, MonitorSpec, Vlan};
-use tapswitch_switch::{DatapathId, Endpoint, FailMode, Learning, PortSpec};
+use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
@@ -310,6 +310,9 @@ pub(crate) struct TapForwardArgs {
     /// scheduler's choices are not what is measured.
     #[arg(long)]
     pub(crate) pin: bool,
+    /// Whether the switch makes trains of packets that arrive one by one: on, off or auto.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) gro: Gro,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

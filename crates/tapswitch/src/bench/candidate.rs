@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+use tapswitch_switch::Gro;
 use tempfile::TempDir;
 use tokio::process::Child;
 
@@ -36,13 +37,15 @@ impl Candidate {
     }
 }
 
-/// On which cores programs stay; they go where the kernel likes when `None`.
+/// How candidates are set up.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Placement {
-    /// Those of the hosts.
+pub(crate) struct Manner {
+    /// Core of the hosts' programs; they go where the kernel likes when `None`.
     pub(crate) hosts: Option<usize>,
-    /// The candidate's.
+    /// The same of the candidate.
     pub(crate) forwarder: Option<usize>,
+    /// Whether our switch makes trains of packets.
+    pub(crate) gro: Gro,
 }
 
 /// A candidate at work between hosts.
@@ -52,7 +55,7 @@ pub(crate) struct Stage {
     program: Program,
     /// Sender, receiver, monitor; idle ones beyond.
     hosts: Vec<Host>,
-    placement: Placement,
+    manner: Manner,
     _directory: TempDir,
 }
 
@@ -68,10 +71,10 @@ impl Stage {
     pub(crate) async fn set_up(
         candidate: Candidate,
         copies: bool,
-        placement: Placement,
+        manner: Manner,
     ) -> Result<Self, Failure> {
         let roles = ["sender", "receiver", "monitor"];
-        let stage = Self::start(candidate, copies, placement, &roles).await?;
+        let stage = Self::start(candidate, copies, manner, &roles).await?;
         stage.sender().configure()?;
         stage.receiver().configure()?;
         stage.wait_for_answer().await?;
@@ -80,27 +83,27 @@ impl Stage {
 
     /// Starts the switch with four ports that nobody uses.
     pub(crate) async fn set_up_idle() -> Result<Self, Failure> {
-        let anywhere = Placement::default();
-        Self::start(Candidate::Tapswitch, false, anywhere, &["one", "two", "three", "four"]).await
+        let manner = Manner::default();
+        Self::start(Candidate::Tapswitch, false, manner, &["one", "two", "three", "four"]).await
     }
 
     async fn start(
         candidate: Candidate,
         copies: bool,
-        placement: Placement,
+        manner: Manner,
         roles: &[&str],
     ) -> Result<Self, Failure> {
-        let core = placement.forwarder;
+        let Manner { forwarder: core, gro, .. } = manner;
         let numbered = (1..).zip(roles);
         let hosts: Vec<Host> =
             numbered.map(|(number, role)| Host::create(number, role)).collect::<Result<_, _>>()?;
         let directory = hosts::directory()?;
         let program = match candidate {
             Candidate::Bare => start_bare(&hosts, copies, core)?,
-            Candidate::Tapswitch => start_tapswitch(&hosts, copies, core, &directory)?,
+            Candidate::Tapswitch => start_tapswitch(&hosts, copies, core, gro, &directory)?,
             Candidate::OpenVswitch => start_ovs(&hosts, copies, core, &directory).await?,
         };
-        let stage = Self { program, hosts, placement, _directory: directory };
+        let stage = Self { program, hosts, manner, _directory: directory };
         stage.wait_for_interfaces().await?;
         Ok(stage)
     }
@@ -115,7 +118,7 @@ impl Stage {
 
     /// On which core the hosts' programs are to stay.
     pub(crate) fn host_core(&self) -> Option<usize> {
-        self.placement.hosts
+        self.manner.hosts
     }
 
     /// The process whose work is measured, if it is one of ours.
@@ -171,9 +174,11 @@ fn start_tapswitch(
     hosts: &[Host],
     copies: bool,
     core: Option<usize>,
+    gro: Gro,
     directory: &TempDir,
 ) -> Result<Program, Failure> {
-    let ports: Vec<_> = hosts.iter().map(|host| format!("'{}'", host.port_spec())).collect();
+    let port = |host: &Host| format!("'{},gro={gro}'", host.port_spec());
+    let ports: Vec<_> = hosts.iter().map(port).collect();
     let endpoint = free_endpoint()?;
     let mut config = format!(
         "[switch]\nfail-mode = 'secure'\nport = [{}]\n\

@@ -78,11 +78,18 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    fn of(mut ratios: Vec<f64>) -> Self {
+    /// Of the ratios of all rounds.
+    pub(crate) fn of(mut ratios: Vec<f64>) -> Self {
         ratios.sort_by(f64::total_cmp);
         let interval =
             rank(ratios.len()).map(|rank| (ratios[rank], ratios[ratios.len() - 1 - rank]));
         Self { median: median(ratios), interval }
+    }
+
+    /// As it stands in tables: `0.970 (0.951 to 0.985)`.
+    pub(crate) fn text(&self) -> String {
+        let interval = self.interval.map(|(low, high)| format!(" ({low:.3} to {high:.3})"));
+        format!("{:.3}{}", self.median, interval.unwrap_or_default())
     }
 
     /// What can be said of a ratio that shall be `goal` or more.

@@ -14,10 +14,11 @@ use crate::iperf;
 use crate::process;
 use crate::table::{print, table};
 
-use super::candidate::{Candidate, Placement, Stage};
+use super::candidate::{Candidate, Manner, Stage};
 use super::flood;
 use super::machine::Machine;
 use super::ovs;
+use super::paired::Ratio;
 use super::statistics::median;
 
 type Failure = Box<dyn std::error::Error>;
@@ -51,7 +52,7 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
     for round in 1..=args.rounds {
         for &candidate in &candidates {
             for copies in [false, true] {
-                let stage = Stage::set_up(candidate, copies, args.placement()).await?;
+                let stage = Stage::set_up(candidate, copies, args.manner()).await?;
                 for measure in args.measures() {
                     let rate = measure.take(&stage, length).await?;
                     eprintln!(
@@ -75,12 +76,9 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
 }
 
 impl TapForwardArgs {
-    fn placement(&self) -> Placement {
-        if self.pin {
-            Placement { hosts: Some(0), forwarder: Some(1) }
-        } else {
-            Placement::default()
-        }
+    fn manner(&self) -> Manner {
+        let (hosts, forwarder) = if self.pin { (Some(0), Some(1)) } else { (None, None) };
+        Manner { hosts, forwarder, gro: self.gro }
     }
 
     fn measures(&self) -> impl Iterator<Item = Measure> {
@@ -142,10 +140,10 @@ impl Results {
         self.0.get(&cell).map(|rates| median(rates.iter().copied()))
     }
 
-    /// The median of the ratios, round by round.
-    fn ratio(&self, over: Cell, under: Cell) -> Option<f64> {
+    /// The ratio of two rates, round by round.
+    fn ratio(&self, over: Cell, under: Cell) -> Option<Ratio> {
         let (over, under) = (self.0.get(&over)?, self.0.get(&under)?);
-        Some(median(over.iter().zip(under).map(|(over, under)| over / under)))
+        Some(Ratio::of(over.iter().zip(under).map(|(over, under)| over / under).collect()))
     }
 }
 
@@ -169,11 +167,11 @@ struct Row {
     unit: &'static str,
     median: f64,
     /// Over the bare forwarder doing the same.
-    to_bare: Option<f64>,
+    to_bare: Option<Ratio>,
     /// Over Open vSwitch doing the same.
-    to_ovs: Option<f64>,
+    to_ovs: Option<Ratio>,
     /// Over itself without the copy.
-    to_no_copy: Option<f64>,
+    to_no_copy: Option<Ratio>,
 }
 
 impl Report {
@@ -215,8 +213,7 @@ impl Report {
             "TO OVS ",
             "TO NO COPY ",
         ]);
-        let ratio =
-            |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
+        let ratio = |ratio: Option<Ratio>| ratio.map_or("-".to_owned(), |ratio| ratio.text());
         for row in &self.rows {
             rows.add_row([
                 row.measure.name().to_owned(),
