@@ -115,6 +115,12 @@ impl Drop for Running {
 }
 
 /// A runtime for one question: answers come by channels that need no I/O.
+/// Whether the switch dropped something. The kernel does so in front of it (`ring_full`) when
+/// packets come one by one faster than a busy machine reads them.
+pub(crate) fn has_dropped(ports: &[PortReport]) -> bool {
+    ports.iter().any(|port| port.drops.keys().any(|reason| reason != "ring_full"))
+}
+
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }

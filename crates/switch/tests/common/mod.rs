@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(crate) use capture::{Capture, frame, without_hint};
 pub(crate) use controller::{Controller, accept, listen};
 pub(crate) use host::{Host, introduce};
-pub(crate) use lab::{Lab, Running, ask, config, runtime, start_here};
+pub(crate) use lab::{Lab, Running, ask, config, has_dropped, runtime, start_here};
 pub(crate) use rules::*;
 pub(crate) use traffic::*;
 
