@@ -21,7 +21,7 @@
 use std::ops::Range;
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, Layout, NetHeader, Tag, read_u16, tags};
+use tapswitch_wire::{EtherType, GsoType, Layout, NetHeader, Tag, read_u16, tags, udp};
 
 /// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
 pub const HEADROOM: usize = 64;
@@ -267,7 +267,13 @@ impl<'a> Frame<'a> {
         if !self.meta.is_train() {
             return whole;
         }
-        let headers = usize::from(self.layout.end - self.layout.network);
+        // The fragments of a datagram have its UDP header only once, as payload; those of IPv6 have a
+        // fragment header instead, which is as long.
+        let is_ufo_v4 =
+            self.meta.gso_type.kind() == GsoType::UDP && self.eth_type() == EtherType::IPV4;
+        let not_repeated = if is_ufo_v4 { udp::HEADER_LEN } else { 0 };
+        let headers =
+            usize::from(self.layout.end - self.layout.network).saturating_sub(not_repeated);
         whole.min(headers + usize::from(self.meta.gso_size))
     }
 
@@ -386,5 +392,15 @@ mod tests {
         assert_eq!((frame.wire_packets(), frame.network_len()), (3, 1040));
         frame.meta = NetHeader::PLAIN;
         assert_eq!((frame.wire_packets(), frame.network_len()), (1, 2540));
+    }
+
+    #[test]
+    fn a_fragment_repeats_no_udp_header() {
+        let datagram = [&tcp_frame(0)[..34], &[0; 8], &[7; 3000]].concat();
+        let mut buf = with_headroom(&datagram);
+        buf[HEADROOM + 23] = 17;
+        let mut frame = frame(&mut buf);
+        frame.meta = NetHeader { gso_type: GsoType::UDP, gso_size: 1480, ..NetHeader::PLAIN };
+        assert_eq!(frame.network_len(), 1500);
     }
 }
