@@ -1,0 +1,152 @@
+//! What becomes of us when a VMM takes memory away that it has shared.
+//!
+//! A file that is cut short leaves a mapping whose pages are gone: touching one raises `SIGBUS`,
+//! which ends the process, and with it the ports of all other guests. A memfd that is sealed
+//! against shrinking cannot do that, but nobody need seal it.
+//!
+//! So there is a handler. It looks whether the address lies in a mapping of a guest; if so, it puts
+//! an empty page of our own there and notes the hit, and the access goes on with zeroes. Whoever
+//! serves the guest sees the note ([`Guarded::was_hit`]) and resets the port. Any other `SIGBUS` is
+//! none of our business and goes where it went before.
+//!
+//! The handler runs in the middle of anything, so it takes no lock and allocates nothing: the
+//! mappings are in a table of atomics, of fixed size.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// A range of addresses whose loss is survived, from its making to its drop.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    /// Its place in the table; `None` when the table is full: then a loss is not survived.
+    slot: Option<&'static Slot>,
+}
+
+impl Guarded {
+    /// Guards the `len` bytes at `start`, which are mapped.
+    pub(crate) fn new(start: usize, len: usize) -> Self {
+        install();
+        let slot = SLOTS.iter().find(|slot| slot.claim(start, len));
+        Self { slot }
+    }
+
+    /// True when a page in the range was gone.
+    pub(crate) fn was_hit(&self) -> bool {
+        self.slot.is_some_and(|slot| slot.hit.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            slot.release();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    taken: AtomicBool,
+    start: AtomicUsize,
+    /// Zero while the slot is not in use.
+    len: AtomicUsize,
+    hit: AtomicBool,
+}
+
+impl Slot {
+    const fn empty() -> Self {
+        Self {
+            taken: AtomicBool::new(false),
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            hit: AtomicBool::new(false),
+        }
+    }
+
+    fn claim(&self, start: usize, len: usize) -> bool {
+        if self.taken.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        self.hit.store(false, Ordering::Relaxed);
+        self.start.store(start, Ordering::Relaxed);
+        self.len.store(len, Ordering::Release);
+        true
+    }
+
+    fn release(&self) {
+        self.len.store(0, Ordering::Relaxed);
+        self.taken.store(false, Ordering::Release);
+    }
+
+    /// True when all `size` bytes at `address` are guarded here.
+    fn contains(&self, address: usize, size: usize) -> bool {
+        let len = self.len.load(Ordering::Acquire);
+        let offset = address.wrapping_sub(self.start.load(Ordering::Relaxed));
+        offset < len && size <= len - offset
+    }
+}
+
+/// Puts the handler in place, once for the process.
+fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: all zeroes is a valid `sigaction`: no flags, an empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handle as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: the call reads one structure and writes another, both of which are there.
+        let outcome = unsafe { libc::sigaction(libc::SIGBUS, &action, PREVIOUS.0.get().cast()) };
+        // It cannot fail: the signal is a valid one. If it does, a loss is not survived.
+        debug_assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
+    });
+}
+
+/// What handled the signal before.
+struct Previous(std::cell::UnsafeCell<MaybeUninit<libc::sigaction>>);
+
+// SAFETY: written once, before the handler that reads it is in place.
+unsafe impl Sync for Previous {}
+
+static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(MaybeUninit::zeroed()));
+
+extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid structure.
+    let info = unsafe { &*info };
+    // SAFETY: for SIGBUS it has an address.
+    let address = unsafe { info.si_addr() } as usize;
+    match SLOTS.iter().find(|slot| slot.contains(address, 1)) {
+        Some(slot) if put_page(slot, address) => slot.hit.store(true, Ordering::Relaxed),
+        _ => give_back(),
+    }
+}
+
+/// Puts an empty page over the one that is gone.
+fn put_page(slot: &Slot, address: usize) -> bool {
+    [rustix::param::page_size(), HUGE_PAGE].into_iter().any(|size| {
+        let start = address & !(size - 1);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let replace = || {
+            // SAFETY: the page lies in a guest's mapping, which is only ever copied from and to:
+            // any bytes will do there. mmap(2) is a bare system call and safe in a handler.
+            unsafe { libc::mmap(start as *mut libc::c_void, size, access, flags, -1, 0) }
+        };
+        slot.contains(start, size) && replace() != libc::MAP_FAILED
+    })
+}
+
+/// Lets whoever was there before us have the signal: it comes again when the handler returns.
+fn give_back() {
+    // SAFETY: `PREVIOUS` was filled before this handler could run; sigaction(2) is safe in a
+    // handler.
+    unsafe { libc::sigaction(libc::SIGBUS, PREVIOUS.0.get().cast(), ptr::null_mut()) };
+}
+
+static SLOTS: [Slot; SLOT_COUNT] = [const { Slot::empty() }; SLOT_COUNT];
+/// Regions of all guests together.
+const SLOT_COUNT: usize = 1024;
+/// Of hugetlbfs, where a smaller page cannot be replaced.
+const HUGE_PAGE: usize = 2 << 20;

@@ -1,0 +1,323 @@
+//! A guest's memory, as far as its VMM shares it with us.
+//!
+//! **Trust.** The guest writes this memory while we read it, and the VMM may cut the file behind it
+//! short. So nothing in here is ever borrowed as `&[u8]` or `&mut [u8]`: [`GuestBytes`] only copies
+//! in and out, and whoever must decide by a value fetches it once and decides by the copy. Reading
+//! a page that is no longer there would end the process by `SIGBUS`; see [`crate::guard`].
+//!
+//! Addresses are found by a walk over the regions: a guest has two or three, eight at most
+//! (`VHOST_MEMORY_BASELINE_NREGIONS`), or a few dozen with memory hotplug.
+
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::guard::Guarded;
+
+/// One region as the VMM describes it (vhost-user `VHOST_USER_SET_MEM_TABLE`).
+#[derive(Debug)]
+pub struct RegionSpec {
+    /// Address of its first byte for the guest.
+    pub guest_address: u64,
+    /// Address of its first byte for the VMM, in whose terms rings are described.
+    pub user_address: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Where the region starts in the file.
+    pub offset: u64,
+    /// The memory: a memfd, or a file on tmpfs or hugetlbfs, opened for reading and writing.
+    pub file: OwnedFd,
+}
+
+/// Why a guest's memory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// Nothing is shared.
+    #[error(
+        "the guest's memory is not shared; give the VM shared memory, as in QEMU's \
+         -object memory-backend-memfd,id=mem,size=SIZE,share=on -numa node,memdev=mem"
+    )]
+    NotShared,
+    /// A region that is empty, or whose end no address has.
+    #[error("memory region at guest address {guest_address:#x}: {len} bytes reach beyond 2^64")]
+    Range {
+        /// Its address.
+        guest_address: u64,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// Two regions claim the same guest address.
+    #[error("memory regions overlap at guest address {guest_address:#x}")]
+    Overlap {
+        /// The first address that both have.
+        guest_address: u64,
+    },
+    /// The file ends before the region does.
+    #[error(
+        "memory region at guest address {guest_address:#x}: its file has {file_len} bytes, the \
+         region ends at {end}"
+    )]
+    TooShort {
+        /// Its address.
+        guest_address: u64,
+        /// Bytes in the file.
+        file_len: u64,
+        /// Where the region ends in the file.
+        end: u64,
+    },
+    /// The kernel refused.
+    #[error("memory region at guest address {guest_address:#x}: {source}")]
+    Map {
+        /// Its address.
+        guest_address: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The memory that a guest shares, mapped.
+pub struct GuestMemory {
+    /// In the order of guest addresses, without overlap.
+    regions: Box<[Region]>,
+}
+
+struct Region {
+    guest_address: u64,
+    user_address: u64,
+    len: u64,
+    mapping: Mapping,
+}
+
+impl GuestMemory {
+    /// Maps the regions.
+    ///
+    /// # Errors
+    /// When there is none, when they overlap, or when one cannot be mapped as a whole.
+    pub fn new(specs: impl IntoIterator<Item = RegionSpec>) -> Result<Arc<Self>, MemoryError> {
+        let mut regions =
+            specs.into_iter().map(Region::new).collect::<Result<Vec<_>, MemoryError>>()?;
+        if regions.is_empty() {
+            return Err(MemoryError::NotShared);
+        }
+        regions.sort_by_key(|region| region.guest_address);
+        for pair in regions.windows(2) {
+            let guest_address = pair[1].guest_address;
+            if guest_address - pair[0].guest_address < pair[0].len {
+                return Err(MemoryError::Overlap { guest_address });
+            }
+        }
+        Ok(Arc::new(Self { regions: regions.into() }))
+    }
+
+    /// The `len` bytes at the guest's `address`, when they lie in one region.
+    #[inline]
+    pub fn find(&self, address: u64, len: u64) -> Option<GuestBytes<'_>> {
+        self.regions.iter().find_map(|region| region.bytes(region.guest_address, address, len))
+    }
+
+    /// The `len` bytes at the VMM's own `address`, when they lie in one region.
+    pub fn find_user(&self, address: u64, len: u64) -> Option<GuestBytes<'_>> {
+        self.regions.iter().find_map(|region| region.bytes(region.user_address, address, len))
+    }
+
+    /// The first of the `len` bytes at the guest's `address`, as many as lie in one region.
+    pub fn find_start(&self, address: u64, len: u64) -> Option<GuestBytes<'_>> {
+        self.regions.iter().find_map(|region| {
+            let left = region.len.checked_sub(address.checked_sub(region.guest_address)?)?;
+            let len = (left > 0).then_some(len.min(left))?;
+            region.bytes(region.guest_address, address, len)
+        })
+    }
+
+    /// True when the VMM has taken memory away under us: what was read from there was zero.
+    pub fn was_lost(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.guarded.was_hit())
+    }
+}
+
+impl fmt::Debug for GuestMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges = self.regions.iter().map(|r| (r.guest_address, r.len));
+        f.debug_list().entries(ranges).finish()
+    }
+}
+
+impl Region {
+    fn new(spec: RegionSpec) -> Result<Self, MemoryError> {
+        let RegionSpec { guest_address, user_address, len, offset, file } = spec;
+        let range = MemoryError::Range { guest_address, len };
+        let fits = |start: u64| start.checked_add(len).is_some();
+        if len == 0 || !fits(guest_address) || !fits(user_address) || !fits(offset) {
+            return Err(range);
+        }
+        let failed = |errno: rustix::io::Errno| MemoryError::Map {
+            guest_address,
+            source: io::Error::from(errno),
+        };
+        let file_len =
+            u64::try_from(rustix::fs::fstat(&file).map_err(failed)?.st_size).unwrap_or(0);
+        if file_len < offset + len {
+            return Err(MemoryError::TooShort { guest_address, file_len, end: offset + len });
+        }
+        let mapping = Mapping::new(&file, offset, len).map_err(failed)?;
+        Ok(Self { guest_address, user_address, len, mapping })
+    }
+
+    /// The `len` bytes at `address`, of a region that starts at `start`.
+    #[inline]
+    fn bytes(&self, start: u64, address: u64, len: u64) -> Option<GuestBytes<'_>> {
+        let offset = address.checked_sub(start)?;
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        // Both fit: the whole region is mapped here.
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        // SAFETY: `offset` is at most the mapping's length, checked above.
+        let start = unsafe { self.mapping.start.add(offset) };
+        Some(GuestBytes { start, len, memory: PhantomData })
+    }
+}
+
+/// A mapped file.
+struct Mapping {
+    /// First byte of the region.
+    start: NonNull<u8>,
+    /// What was mapped: the region, and what is in front of it in its first page.
+    base: *mut libc::c_void,
+    len: usize,
+    guarded: Guarded,
+}
+
+impl Mapping {
+    fn new(file: &OwnedFd, offset: u64, len: u64) -> Result<Self, rustix::io::Errno> {
+        const OVERFLOW: rustix::io::Errno = rustix::io::Errno::OVERFLOW;
+        let page = rustix::param::page_size() as u64;
+        let in_front = offset % page;
+        let len = usize::try_from(len + in_front).map_err(|_| OVERFLOW)?;
+        let in_front = usize::try_from(in_front).map_err(|_| OVERFLOW)?;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        let at = offset - in_front as u64;
+        // SAFETY: a new mapping where the kernel likes it takes nothing from anybody.
+        let base = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), len, access, flags | MapFlags::NORESERVE, file, at)
+        }?;
+        // SAFETY: `in_front` is less than a page, and the mapping has at least one byte behind it.
+        let start = NonNull::new(unsafe { base.cast::<u8>().add(in_front) }).ok_or(OVERFLOW)?;
+        Ok(Self { start, base, len, guarded: Guarded::new(base as usize, len) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is the one that `new` mapped; `GuestBytes` borrow the memory that owns
+        // it, so none is left.
+        // A mapping that cannot be taken away stays; there is nothing to be done about it.
+        let _ = unsafe { rustix::mm::munmap(self.base, self.len) };
+    }
+}
+
+// SAFETY: the mapping is plain shared memory, the same from every thread; it is only ever copied
+// from and to, and unmapped once.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Bytes of a guest. They may change at any time.
+#[derive(Clone, Copy)]
+pub struct GuestBytes<'m> {
+    start: NonNull<u8>,
+    len: usize,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<'m> GuestBytes<'m> {
+    /// Number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes from `at` on; none when there are not so many.
+    #[inline]
+    #[must_use]
+    pub fn skip(self, at: usize) -> Self {
+        let at = at.min(self.len);
+        // SAFETY: `at` is within what this spans.
+        let start = unsafe { self.start.add(at) };
+        Self { start, len: self.len - at, memory: PhantomData }
+    }
+
+    /// The first `len` bytes, or all when there are fewer.
+    #[inline]
+    #[must_use]
+    pub fn first(self, len: usize) -> Self {
+        Self { len: self.len.min(len), ..self }
+    }
+
+    /// Copies the first bytes to `out`, as many as both have, and returns how many.
+    #[inline]
+    pub fn read(&self, out: &mut [u8]) -> usize {
+        let len = self.len.min(out.len());
+        // SAFETY: `len` bytes are mapped at `start` as long as the memory is borrowed, and `out` is
+        // ours alone. The guest may write meanwhile: any bytes are valid, torn ones are its own
+        // loss.
+        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), out.as_mut_ptr(), len) };
+        len
+    }
+
+    /// Copies the first bytes of `from` here, as many as both have, and returns how many.
+    #[inline]
+    pub fn write(&self, from: &[u8]) -> usize {
+        let len = self.len.min(from.len());
+        // SAFETY: as for `read`; the guest agreed to our writing here by sharing the memory.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr(), len) };
+        len
+    }
+
+    /// Copies the first bytes of `from`, another guest's or the same one's, here, as many as both
+    /// have, and returns how many.
+    #[inline]
+    pub fn write_from(&self, from: GuestBytes<'_>) -> usize {
+        let len = self.len.min(from.len);
+        // SAFETY: `len` bytes are mapped at both places. They may overlap when a guest sends to
+        // itself, which is what `copy` is for.
+        unsafe { ptr::copy(from.start.as_ptr(), self.start.as_ptr(), len) };
+        len
+    }
+
+    /// Where the first byte lies, for the tables of a ring and for readv(2) and writev(2).
+    #[inline]
+    pub(crate) fn as_ptr(self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes at an address that [`Self::as_ptr`] once gave.
+    ///
+    /// # Safety
+    /// The memory that they lie in is still mapped for `'m`.
+    #[inline]
+    pub(crate) unsafe fn at(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, memory: PhantomData }
+    }
+}
+
+impl fmt::Debug for GuestBytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of a guest", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests;

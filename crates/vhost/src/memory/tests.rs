@@ -1,0 +1,71 @@
+use super::*;
+use crate::test_guest::{BASE, Guest};
+
+fn error(specs: Vec<RegionSpec>) -> String {
+    GuestMemory::new(specs).unwrap_err().to_string()
+}
+
+#[test]
+fn bytes_are_found_by_both_addresses() {
+    let guest = Guest::new();
+    guest.write(0x100, b"hello");
+    let mut out = [0; 5];
+    for bytes in [guest.memory.find(BASE + 0x100, 5), guest.memory.find_user(2 * BASE + 0x100, 5)] {
+        assert_eq!(bytes.unwrap().read(&mut out), 5);
+        assert_eq!(&out, b"hello");
+    }
+    assert_eq!(guest.memory.find(BASE + 0x102, 3).unwrap().write(b"ads!"), 3);
+    assert_eq!(&guest.read::<5>(0x100), b"heads");
+}
+
+#[test]
+fn what_is_not_there_is_not_found() {
+    let memory = &Guest::new().memory;
+    let end = BASE + (1 << 20);
+    assert!(memory.find(BASE, 1 << 20).is_some() && memory.find(end, 0).is_some());
+    assert!(memory.find(BASE - 1, 1).is_none() && memory.find(end, 1).is_none());
+    assert!(memory.find(end - 1, 2).is_none() && memory.find(BASE, u64::MAX).is_none());
+    assert!(memory.find(u64::MAX, 1).is_none());
+    assert_eq!(memory.find_start(end - 1, 2).unwrap().len(), 1);
+    assert!(memory.find_start(end, 1).is_none());
+}
+
+#[test]
+fn a_range_over_two_regions_is_found_in_parts() {
+    let guest = Guest::new();
+    let halves = [0x8000, 0].map(|offset| Guest::region(guest.file(), offset, 0x8000));
+    let memory = GuestMemory::new(halves).unwrap();
+    assert!(memory.find(BASE + 0x7ff0, 0x20).is_none());
+    assert_eq!(memory.find_start(BASE + 0x7ff0, 0x20).unwrap().len(), 0x10);
+    assert!(memory.find(BASE + 0x8000, 0x10).is_some());
+}
+
+#[test]
+fn regions_that_cannot_be_are_refused() {
+    let guest = Guest::new();
+    let region = |offset, len| Guest::region(guest.file(), offset, len);
+    assert!(error(vec![]).contains("share=on"));
+    assert!(error(vec![region(0, 0)]).contains("0 bytes"));
+    assert!(error(vec![region(0, 2 << 20)]).contains("its file has 1048576 bytes"));
+    let overlap = error(vec![region(0, 0x2000), region(0x1000, 0x1000)]);
+    assert!(overlap.contains("overlap at guest address 0x101000"), "{overlap}");
+    let far = RegionSpec { guest_address: u64::MAX, ..region(0, 0x1000) };
+    assert!(error(vec![far]).contains("beyond 2^64"));
+}
+
+#[test]
+fn memory_that_is_taken_away_reads_as_zeroes() {
+    let guest = Guest::new();
+    guest.write(0x5000, &[7; 64]);
+    let bytes = guest.memory.find(BASE + 0x5000, 64).unwrap();
+    let mut out = [0; 64];
+    bytes.read(&mut out);
+    assert!(out == [7; 64] && !guest.memory.was_lost());
+    rustix::fs::ftruncate(guest.file(), 0x4000).unwrap();
+    bytes.read(&mut out);
+    assert!(out == [0; 64] && guest.memory.was_lost());
+    bytes.write(&[9; 64]);
+    bytes.read(&mut out);
+    assert_eq!(out, [9; 64], "a page of our own");
+    assert!(!Guest::new().memory.was_lost(), "a place in the table is used again clean");
+}

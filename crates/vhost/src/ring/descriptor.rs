@@ -1,0 +1,111 @@
+//! Descriptors: 16 bytes that say where a buffer lies (virtio 1.2 §2.7.5, §2.8.1), and tables of
+//! them in a guest's memory.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use crate::memory::GuestBytes;
+
+/// The buffer goes on (`VIRTQ_DESC_F_NEXT`).
+pub(super) const NEXT: u16 = 1;
+/// The device writes the buffer (`VIRTQ_DESC_F_WRITE`).
+pub(super) const WRITE: u16 = 2;
+/// The buffer is a table of descriptors (`VIRTQ_DESC_F_INDIRECT`).
+pub(super) const INDIRECT: u16 = 4;
+/// Length of a descriptor in bytes.
+pub(super) const DESCRIPTOR_LEN: u64 = 16;
+
+/// A descriptor, fetched once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Descriptor {
+    pub(super) address: u64,
+    pub(super) len: u32,
+    /// Flags of a split ring, identifier of the buffer in a packed one.
+    pub(super) third: u16,
+    /// Next descriptor in a split ring, flags in a packed one.
+    pub(super) fourth: u16,
+}
+
+/// A descriptor in a guest's memory.
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub(super) struct Shared {
+    address: AtomicU64,
+    pub(super) len: AtomicU32,
+    pub(super) third: AtomicU16,
+    pub(super) fourth: AtomicU16,
+}
+
+impl Shared {
+    /// Fetches it: each field once.
+    #[inline]
+    pub(super) fn load(&self) -> Descriptor {
+        Descriptor {
+            address: u64::from_le(self.address.load(Ordering::Relaxed)),
+            len: u32::from_le(self.len.load(Ordering::Relaxed)),
+            third: u16::from_le(self.third.load(Ordering::Relaxed)),
+            fourth: u16::from_le(self.fourth.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// A table of `T`, which are made of atomics, in a guest's memory. Whoever holds it holds the
+/// memory, too.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    start: NonNull<T>,
+    count: u32,
+}
+
+impl<T> Table<T> {
+    /// The table in `bytes`; `None` when it is empty or not aligned.
+    pub(super) fn new(bytes: GuestBytes<'_>) -> Option<Self> {
+        let start = bytes.as_ptr().cast::<T>();
+        let count = u32::try_from(bytes.len() / size_of::<T>()).ok()?;
+        (count > 0 && start.is_aligned()).then_some(Self { start, count })
+    }
+
+    /// The entry at `index`; `None` when there are not so many.
+    ///
+    /// # Safety
+    /// The memory that the table was found in is still mapped, and `T` consists of atomics.
+    #[inline]
+    pub(super) unsafe fn get(&self, index: u32) -> Option<&T> {
+        if index >= self.count {
+            return None;
+        }
+        // SAFETY: there is such an entry, and the caller promises the rest.
+        Some(unsafe { self.at(index) })
+    }
+
+    /// The entry at `index`, or the last one when there are not so many.
+    ///
+    /// # Safety
+    /// As for [`Self::get`].
+    #[inline]
+    pub(super) unsafe fn at(&self, index: u32) -> &T {
+        let index = index.min(self.count - 1);
+        // SAFETY: a table has one entry at least, and all of them lie within the bytes that it was
+        // made of.
+        let entry = unsafe { self.start.add(index as usize) };
+        // SAFETY: the caller says that the bytes are mapped; the entry is aligned, any bytes are a
+        // valid atomic, and the guest's writing meanwhile is what atomics are for.
+        unsafe { entry.as_ref() }
+    }
+}
+
+impl Descriptor {
+    /// The descriptor at `index` of an indirect table, which may lie anywhere.
+    #[inline]
+    pub(super) fn of_table(table: GuestBytes<'_>, index: u16) -> Self {
+        let mut bytes = [0; 16];
+        table.skip(usize::from(index) * bytes.len()).read(&mut bytes);
+        let [a, b, c, d, e, f, g, h, l0, l1, l2, l3, t0, t1, f0, f1] = bytes;
+        Self {
+            address: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+            third: u16::from_le_bytes([t0, t1]),
+            fourth: u16::from_le_bytes([f0, f1]),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Virtqueues from the device's side, split (virtio 1.2 §2.7) and packed (§2.8).
+//!
+//! A guest's driver makes buffers available; the device takes them, reads or writes them, and gives
+//! them back as used. All of that is memory that the guest may change at any time, so:
+//!
+//! - What is fetched is fetched once, checked, and then used from our copy.
+//! - Nothing that the guest says is an index into memory of ours without a check.
+//! - A walk along descriptors is as long as the ring at most: chains in circles end.
+//! - Whatever cannot be true ends the ring with a [`RingError`]; what was fetched so far stays
+//!   good. The port that the ring belongs to is then reset, and no other one notices.
+//!
+//! **Batches.** Chains are fetched many at a time ([`Ring::fetch`]); what is used is staged
+//! ([`Ring::complete`]) and told to the driver once per burst ([`Ring::publish`]), with one barrier
+//! and at most one notification.
+//!
+//! **Sleeping.** While we poll, the driver is asked not to notify. Before sleeping, [`Ring::arm`]
+//! asks for it and looks again; the fences on both sides leave no interleaving in which both miss
+//! the other (virtio 1.2 §2.7.7, §2.7.10, §2.8.10):
+//!
+//! ```text
+//! device: wish = next;      fence;  sleeps only if nothing is available
+//! driver: available = new;  fence;  notifies if the wish was passed
+//! ```
+
+mod descriptor;
+mod packed;
+mod split;
+
+use std::sync::Arc;
+
+use crate::chain::{Begun, Chain, Chains};
+use crate::memory::{GuestBytes, GuestMemory};
+
+use descriptor::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
+use packed::PackedRing;
+use split::SplitRing;
+
+/// Who reads a ring's buffers, and who writes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The guest sends: the device reads.
+    Transmit,
+    /// The guest receives: the device writes.
+    Receive,
+}
+
+/// What was negotiated that concerns rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingFeatures {
+    /// `VIRTIO_F_RING_PACKED`.
+    pub packed: bool,
+    /// `VIRTIO_F_RING_EVENT_IDX`.
+    pub event_index: bool,
+    /// `VIRTIO_F_INDIRECT_DESC`.
+    pub indirect: bool,
+}
+
+/// Where a ring lies, in the VMM's own addresses, as vhost-user describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingPlace {
+    /// Number of descriptors, up to 32768; a power of two for split rings.
+    pub size: u16,
+    /// The descriptors.
+    pub descriptors: u64,
+    /// Split: the available ring. Packed: the driver's event suppression.
+    pub driver: u64,
+    /// Split: the used ring. Packed: the device's event suppression.
+    pub device: u64,
+}
+
+/// A virtqueue from the device's side.
+#[derive(Debug)]
+pub struct Ring {
+    kind: Kind,
+    memory: Arc<GuestMemory>,
+    direction: Direction,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Split(SplitRing),
+    Packed(PackedRing),
+}
+
+impl Ring {
+    /// The ring at `place` in `memory`, going on from `base`: what [`Self::base`] said when it was
+    /// stopped, or zero (split) and 0x8000_8000 (packed) for a new one.
+    ///
+    /// # Errors
+    /// [`RingError::Size`], [`RingError::Place`].
+    pub fn new(
+        memory: &Arc<GuestMemory>,
+        place: &RingPlace,
+        features: RingFeatures,
+        direction: Direction,
+        base: u32,
+    ) -> Result<Self, RingError> {
+        let kind = if features.packed {
+            Kind::Packed(PackedRing::new(memory, place, features, base)?)
+        } else {
+            Kind::Split(SplitRing::new(memory, place, features, base)?)
+        };
+        Ok(Self { kind, memory: memory.clone(), direction })
+    }
+
+    /// Adds up to `limit` available chains to `out`, which forgets what it has of other memory.
+    /// Returns how many.
+    ///
+    /// # Errors
+    /// What the driver did wrong; chains before are in `out`. The ring is not to be used any more.
+    #[inline]
+    pub fn fetch(&mut self, limit: usize, out: &mut Chains) -> Result<usize, RingError> {
+        out.prepare(&self.memory);
+        let walk = Walk { memory: &self.memory, direction: self.direction };
+        match &mut self.kind {
+            Kind::Split(ring) => ring.fetch(walk, limit, out),
+            Kind::Packed(ring) => ring.fetch(walk, limit, out),
+        }
+    }
+
+    /// Gives `chain` back with `written` bytes in it; the driver learns of it by
+    /// [`Self::publish`]. Each chain that was fetched is given back once, in any order.
+    #[inline]
+    pub fn complete(&mut self, chain: &Chain, written: u32) {
+        match &mut self.kind {
+            Kind::Split(ring) => ring.complete(chain, written),
+            Kind::Packed(ring) => ring.complete(chain, written),
+        }
+    }
+
+    /// Puts the last of the chains that were fetched back, as if it never had been. Only chains that
+    /// were not completed can go, the last one first.
+    #[inline]
+    pub fn undo(&mut self, chain: &Chain) {
+        match &mut self.kind {
+            Kind::Split(ring) => ring.undo(),
+            Kind::Packed(ring) => ring.undo(chain.slots),
+        }
+    }
+
+    /// Tells the driver of what was completed. Returns `true` when it wants to be notified.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        match &mut self.kind {
+            Kind::Split(ring) => ring.publish(),
+            Kind::Packed(ring) => ring.publish(),
+        }
+    }
+
+    /// Asks the driver to notify us of the next buffer. Returns `false` when there is one already:
+    /// then no notification may come, so do not sleep.
+    pub fn arm(&mut self) -> bool {
+        match &mut self.kind {
+            Kind::Split(ring) => ring.arm(),
+            Kind::Packed(ring) => ring.arm(),
+        }
+    }
+
+    /// Asks the driver not to notify us: we look by ourselves.
+    #[inline]
+    pub fn disarm(&mut self) {
+        match &mut self.kind {
+            Kind::Split(ring) => ring.disarm(),
+            Kind::Packed(ring) => ring.disarm(),
+        }
+    }
+
+    /// Where the ring stands, for whoever goes on with it: chains that were fetched and not given
+    /// back must have been undone (vhost-user `VHOST_USER_GET_VRING_BASE`).
+    pub fn base(&self) -> u32 {
+        match &self.kind {
+            Kind::Split(ring) => ring.base(),
+            Kind::Packed(ring) => ring.base(),
+        }
+    }
+}
+
+/// What a walk along descriptors needs to know.
+#[derive(Clone, Copy)]
+struct Walk<'a> {
+    memory: &'a GuestMemory,
+    direction: Direction,
+}
+
+impl<'a> Walk<'a> {
+    /// Adds the buffer of one descriptor to the chain, which may be told in a table.
+    #[inline]
+    fn buffer(
+        self,
+        descriptor: &Descriptor,
+        flags: u16,
+        out: &mut Chains,
+        begun: &mut Begun,
+    ) -> Result<(), RingError> {
+        if (flags & WRITE != 0) != (self.direction == Direction::Receive) {
+            return Err(RingError::Direction);
+        }
+        let (mut address, mut left) = (descriptor.address, u64::from(descriptor.len));
+        if let Some(bytes) = self.memory.find(address, left) {
+            out.push(begun, bytes);
+            return Ok(());
+        }
+        // It begins in one region and goes on in the next, or lies nowhere.
+        while left > 0 {
+            let bytes = self.memory.find_start(address, left).ok_or(RingError::Address)?;
+            out.push(begun, bytes);
+            left -= bytes.len() as u64;
+            address = address.checked_add(bytes.len() as u64).ok_or(RingError::Address)?;
+        }
+        Ok(())
+    }
+
+    /// The table that a descriptor tells, and the number of its entries.
+    fn table(self, descriptor: &Descriptor) -> Result<(GuestBytes<'a>, u16), RingError> {
+        let len = u64::from(descriptor.len);
+        let count = u16::try_from(len / DESCRIPTOR_LEN).unwrap_or(u16::MAX);
+        if len == 0 || !len.is_multiple_of(DESCRIPTOR_LEN) || count > TABLE_COUNT_MAX {
+            return Err(RingError::Table);
+        }
+        Ok((self.memory.find(descriptor.address, len).ok_or(RingError::Address)?, count))
+    }
+}
+
+/// What a driver did that it must not. Its port is to be reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RingError {
+    /// The size is zero, too large, or no power of two in a split ring.
+    #[error("a ring of {0} descriptors; expected 1 to 32768, a power of two in a split ring")]
+    Size(u16),
+    /// A part of the ring lies outside of the guest's memory, or is not aligned.
+    #[error("the ring lies outside of the memory that is shared, or is not aligned")]
+    Place,
+    /// More buffers are available than the ring has room for.
+    #[error("the driver made more buffers available than the ring holds")]
+    Index,
+    /// A descriptor that the ring does not have.
+    #[error("descriptor {0} is beyond the end of the ring")]
+    Descriptor(u16),
+    /// A chain that is longer than the ring, as one in a circle is.
+    #[error("a chain of descriptors does not end")]
+    Endless,
+    /// A buffer to be read where one to be written belongs, or the other way round.
+    #[error("a buffer may not be used in the direction of its queue")]
+    Direction,
+    /// A buffer outside of the guest's memory.
+    #[error("a buffer lies outside of the memory that is shared")]
+    Address,
+    /// An indirect table that was not negotiated, is of odd or absurd length, or within another.
+    #[error("a table of descriptors is not allowed there, or has no valid length")]
+    Table,
+    /// A chain of more than 4 GiB.
+    #[error("a chain of descriptors is longer than 4 GiB")]
+    TooLong,
+}
+
+/// True when going from `old` to `new` passes `wish`, all modulo 65536 (virtio 1.2 §2.7.7.1,
+/// `vring_need_event`).
+#[inline]
+const fn passes(wish: u16, old: u16, new: u16) -> bool {
+    new.wrapping_sub(wish).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the low half is asked for")]
+const fn low_half(value: u32) -> u16 {
+    value as u16
+}
+
+/// Largest ring.
+const SIZE_MAX: u16 = 1 << 15;
+/// Entries of an indirect table. A driver must not make one longer than the ring (virtio 1.2
+/// §2.7.5.3.1), but drivers do; Linux's own bound for a frame's pieces is 19.
+const TABLE_COUNT_MAX: u16 = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,336 @@
+//! The packed virtqueue: one ring of descriptors that driver and device write in turn (virtio 1.2
+//! §2.8).
+//!
+//! A descriptor carries two flags, AVAIL and USED. The driver sets AVAIL to its wrap counter, and
+//! USED to the opposite, when it makes a buffer available; the device sets both to its own counter
+//! when it gives one back. A wrap counter is one at first and flips at each turn around the ring, so
+//! what is left over from the last turn is never taken for something new.
+//!
+//! A buffer costs: its descriptor, the search of its address, and one descriptor written. The flags
+//! of the first one that is given back in a burst are written last: the driver, which reads in
+//! order, sees all of them or none.
+
+use std::sync::atomic::{AtomicU16, Ordering, fence};
+
+use super::descriptor::{Descriptor, Shared, Table};
+use super::{
+    INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, WRITE, Walk, low_half, passes,
+};
+use crate::chain::{Begun, Chain, Chains};
+use crate::memory::GuestMemory;
+
+/// Where we stand in a packed ring.
+#[derive(Debug)]
+pub(super) struct PackedRing {
+    tables: Tables,
+    size: u16,
+    features: RingFeatures,
+    /// Where the next buffer becomes available.
+    fetched: Place,
+    /// Where the next buffer is given back.
+    completed: Place,
+    /// Where the driver was last told of one.
+    published: Place,
+    /// The flags of the descriptor at `published`, to be stored last.
+    held_back: u16,
+    /// Places of buffers that were fetched and not yet given back.
+    held: u32,
+}
+
+/// A place in the ring, and the wrap counter there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    index: u16,
+    wrap: bool,
+}
+
+impl Place {
+    /// From 15 bits of index and one of wrap counter (virtio 1.2 §2.8.10.1); `None` beyond the ring.
+    fn from_bits(bits: u16, size: u16) -> Option<Self> {
+        let (index, wrap) = (bits & INDEX_MASK, bits & WRAP_BIT != 0);
+        (index < size).then_some(Self { index, wrap })
+    }
+
+    fn to_bits(self) -> u16 {
+        self.index | if self.wrap { WRAP_BIT } else { 0 }
+    }
+
+    #[inline]
+    fn forward(self, count: u16, size: u16) -> Self {
+        // Both are at most 32768: the sum wraps once at most.
+        let index = u32::from(self.index) + u32::from(count);
+        match index.checked_sub(u32::from(size)) {
+            None => Self { index: low_half(index), ..self },
+            Some(index) => Self { index: low_half(index), wrap: !self.wrap },
+        }
+    }
+
+    #[inline]
+    fn back(self, count: u16, size: u16) -> Self {
+        match self.index.checked_sub(count) {
+            Some(index) => Self { index, ..self },
+            None => Self { index: self.index + (size - count), wrap: !self.wrap },
+        }
+    }
+
+    /// AVAIL and USED of a buffer that was given back here.
+    #[inline]
+    fn used_flags(self) -> u16 {
+        if self.wrap { AVAIL | USED } else { 0 }
+    }
+
+    /// True when a descriptor with `flags` was made available here.
+    #[inline]
+    fn is_available(self, flags: u16) -> bool {
+        let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
+        avail != used && avail == self.wrap
+    }
+}
+
+impl PackedRing {
+    pub(super) fn new(
+        memory: &GuestMemory,
+        place: &RingPlace,
+        features: RingFeatures,
+        base: u32,
+    ) -> Result<Self, RingError> {
+        let size = place.size;
+        if size == 0 || size > SIZE_MAX {
+            return Err(RingError::Size(size));
+        }
+        let tables = Tables::find(memory, place).ok_or(RingError::Place)?;
+        let at = |bits: u32| Place::from_bits(low_half(bits), size).ok_or(RingError::Place);
+        let (fetched, completed) = (at(base)?, at(base >> 16)?);
+        let published = completed;
+        Ok(Self { tables, size, features, fetched, completed, published, held_back: 0, held: 0 })
+    }
+
+    #[inline]
+    pub(super) fn fetch(
+        &mut self,
+        walk: Walk<'_>,
+        limit: usize,
+        out: &mut Chains,
+    ) -> Result<usize, RingError> {
+        for count in 0..limit {
+            let head = self.tables.descriptor(self.fetched.index);
+            // Acquire: whoever sees the flags sees the rest of the chain.
+            let flags = u16::from_le(head.fourth.load(Ordering::Acquire));
+            if !self.fetched.is_available(flags) {
+                return Ok(count);
+            }
+            let slots = self.chain(walk, flags, out)?;
+            self.fetched = self.fetched.forward(slots, self.size);
+            self.held += u32::from(slots);
+        }
+        Ok(limit)
+    }
+
+    /// Fetches the chain whose first descriptor has `flags`. Returns how many places it takes up.
+    #[inline]
+    fn chain(&self, walk: Walk<'_>, flags: u16, out: &mut Chains) -> Result<u16, RingError> {
+        let mut begun = out.begin();
+        let outcome = match self.pieces(walk, flags, out, &mut begun) {
+            Ok((_, slots)) if self.held + u32::from(slots) > u32::from(self.size) => {
+                Err(RingError::Index)
+            }
+            Ok((id, slots)) if out.end(&begun, id, slots) => return Ok(slots),
+            Ok(_) => Err(RingError::TooLong),
+            Err(error) => Err(error),
+        };
+        out.abandon(&begun);
+        outcome
+    }
+
+    /// Returns the buffer's identifier, which stands in its last descriptor, and its places.
+    #[inline]
+    fn pieces(
+        &self,
+        walk: Walk<'_>,
+        head_flags: u16,
+        out: &mut Chains,
+        begun: &mut Begun,
+    ) -> Result<(u16, u16), RingError> {
+        let (mut at, mut flags) = (self.fetched, head_flags);
+        for slots in 1..=self.size {
+            let descriptor = self.tables.descriptor(at.index).load();
+            if slots > 1 {
+                flags = descriptor.fourth;
+            }
+            if flags & INDIRECT != 0 {
+                // A table stands alone here (virtio 1.2 §2.8.7).
+                if slots > 1 || flags & NEXT != 0 {
+                    return Err(RingError::Table);
+                }
+                self.indirect(walk, &descriptor, out, begun)?;
+                return Ok((descriptor.third, 1));
+            }
+            walk.buffer(&descriptor, flags, out, begun)?;
+            if flags & NEXT == 0 {
+                return Ok((descriptor.third, slots));
+            }
+            at = at.forward(1, self.size);
+        }
+        Err(RingError::Endless)
+    }
+
+    /// Fetches what a table of descriptors tells, all of it, in order (virtio 1.2 §2.8.7).
+    fn indirect(
+        &self,
+        walk: Walk<'_>,
+        descriptor: &Descriptor,
+        out: &mut Chains,
+        begun: &mut Begun,
+    ) -> Result<(), RingError> {
+        if !self.features.indirect {
+            return Err(RingError::Table);
+        }
+        let (table, count) = walk.table(descriptor)?;
+        for index in 0..count {
+            let descriptor = Descriptor::of_table(table, index);
+            walk.buffer(&descriptor, descriptor.fourth, out, begun)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
+        let shared = self.tables.descriptor(self.completed.index);
+        shared.third.store(chain.id.to_le(), Ordering::Relaxed);
+        shared.len.store(written.to_le(), Ordering::Relaxed);
+        let flags = self.completed.used_flags() | if written > 0 { WRITE } else { 0 };
+        if self.completed == self.published {
+            self.held_back = flags;
+        } else {
+            // Release for a driver that looks further than the first.
+            shared.fourth.store(flags.to_le(), Ordering::Release);
+        }
+        self.completed = self.completed.forward(chain.slots, self.size);
+        self.held = self.held.saturating_sub(u32::from(chain.slots));
+    }
+
+    #[inline]
+    pub(super) fn undo(&mut self, slots: u16) {
+        self.fetched = self.fetched.back(slots, self.size);
+        self.held = self.held.saturating_sub(u32::from(slots));
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        let (old, new) = (self.published, self.completed);
+        if old == new {
+            return false;
+        }
+        self.published = new;
+        // Release: whoever sees the flags sees all that was completed, and what the buffers hold.
+        let first = self.tables.descriptor(old.index);
+        first.fourth.store(self.held_back.to_le(), Ordering::Release);
+        // The flags before the wish is read; see the module above.
+        fence(Ordering::SeqCst);
+        self.wants_notification(old, new)
+    }
+
+    /// What the driver's event suppression says of going from `old` to `new` (virtio 1.2 §2.8.10).
+    fn wants_notification(&self, old: Place, new: Place) -> bool {
+        let suppression = self.tables.driver();
+        match u16::from_le(suppression.flags.load(Ordering::Relaxed)) & EVENT_MASK {
+            EVENT_DISABLE => false,
+            EVENT_DESCRIPTOR if self.features.event_index => {
+                let wish = u16::from_le(suppression.place.load(Ordering::Relaxed));
+                // As counts that do not wrap where the ring does: a place of the turn before lies
+                // one size behind.
+                let turn = |wrap: bool| if wrap == new.wrap { 0 } else { self.size };
+                let wish_index = (wish & INDEX_MASK).wrapping_sub(turn(wish & WRAP_BIT != 0));
+                let old_index = old.index.wrapping_sub(turn(old.wrap));
+                passes(wish_index, old_index, new.index)
+            }
+            _ => true,
+        }
+    }
+
+    pub(super) fn arm(&mut self) -> bool {
+        let suppression = self.tables.device();
+        if self.features.event_index {
+            suppression.place.store(self.fetched.to_bits().to_le(), Ordering::Relaxed);
+            // The place before it counts.
+            suppression.flags.store(EVENT_DESCRIPTOR.to_le(), Ordering::Release);
+        } else {
+            suppression.flags.store(EVENT_ENABLE.to_le(), Ordering::Relaxed);
+        }
+        // The wish before the flags are read; see the module above.
+        fence(Ordering::SeqCst);
+        let head = self.tables.descriptor(self.fetched.index);
+        let flags = u16::from_le(head.fourth.load(Ordering::Relaxed));
+        !self.fetched.is_available(flags)
+    }
+
+    #[inline]
+    pub(super) fn disarm(&mut self) {
+        self.tables.device().flags.store(EVENT_DISABLE.to_le(), Ordering::Relaxed);
+    }
+
+    pub(super) fn base(&self) -> u32 {
+        u32::from(self.fetched.to_bits()) | u32::from(self.completed.to_bits()) << 16
+    }
+}
+
+/// What one side wants to be notified of (virtio 1.2 §2.8.14).
+#[derive(Debug)]
+#[repr(C, align(4))]
+struct Suppression {
+    place: AtomicU16,
+    flags: AtomicU16,
+}
+
+/// The descriptors and both structures of event suppression in the guest's memory.
+///
+/// As for split rings, the owner of the ring holds the memory, and every index is within the ring.
+#[derive(Debug)]
+struct Tables {
+    descriptors: Table<Shared>,
+    driver: Table<Suppression>,
+    device: Table<Suppression>,
+}
+
+impl Tables {
+    fn find(memory: &GuestMemory, place: &RingPlace) -> Option<Self> {
+        let find = |address, len| memory.find_user(address, len);
+        Some(Self {
+            descriptors: Table::new(find(place.descriptors, 16 * u64::from(place.size))?)?,
+            driver: Table::new(find(place.driver, 4)?)?,
+            device: Table::new(find(place.device, 4)?)?,
+        })
+    }
+
+    #[inline]
+    fn descriptor(&self, index: u16) -> &Shared {
+        // SAFETY: the owner holds the memory.
+        unsafe { self.descriptors.at(u32::from(index)) }
+    }
+
+    #[inline]
+    fn driver(&self) -> &Suppression {
+        // SAFETY: the owner holds the memory.
+        unsafe { self.driver.at(0) }
+    }
+
+    #[inline]
+    fn device(&self) -> &Suppression {
+        // SAFETY: the owner holds the memory.
+        unsafe { self.device.at(0) }
+    }
+}
+
+/// `VIRTQ_DESC_F_AVAIL`.
+const AVAIL: u16 = 1 << 7;
+/// `VIRTQ_DESC_F_USED`.
+const USED: u16 = 1 << 15;
+const WRAP_BIT: u16 = 1 << 15;
+const INDEX_MASK: u16 = WRAP_BIT - 1;
+/// `RING_EVENT_FLAGS_ENABLE`.
+const EVENT_ENABLE: u16 = 0;
+/// `RING_EVENT_FLAGS_DISABLE`.
+const EVENT_DISABLE: u16 = 1;
+/// `RING_EVENT_FLAGS_DESC`.
+const EVENT_DESCRIPTOR: u16 = 2;
+const EVENT_MASK: u16 = 3;

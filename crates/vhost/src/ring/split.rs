@@ -1,0 +1,317 @@
+//! The split virtqueue: descriptors, an available ring that the driver writes, a used ring that we
+//! write (virtio 1.2 §2.7).
+//!
+//! A buffer costs: one load from the available ring, the descriptor, the search of its address, and
+//! one store pair into the used ring. Indices are loaded and stored once per burst.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
+
+use super::descriptor::{Descriptor, Shared, Table};
+use super::{INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk, low_half, passes};
+use crate::chain::{Begun, Chain, Chains};
+use crate::memory::GuestMemory;
+
+/// Where we stand in a split ring. All counts are modulo 65536.
+#[derive(Debug)]
+pub(super) struct SplitRing {
+    tables: Tables,
+    size: u16,
+    features: RingFeatures,
+    /// Buffers that the driver has made available, as far as we have looked.
+    available: u16,
+    /// Buffers that were fetched.
+    fetched: u16,
+    /// Buffers that were completed.
+    completed: u16,
+    /// Buffers of which the driver was told.
+    published: u16,
+    /// Buffers that were fetched and not yet given back.
+    held: u16,
+}
+
+impl SplitRing {
+    pub(super) fn new(
+        memory: &GuestMemory,
+        place: &RingPlace,
+        features: RingFeatures,
+        base: u32,
+    ) -> Result<Self, RingError> {
+        let size = place.size;
+        if size > SIZE_MAX || !size.is_power_of_two() {
+            return Err(RingError::Size(size));
+        }
+        let tables = Tables::find(memory, place).ok_or(RingError::Place)?;
+        // The upper half is for packed rings.
+        let base = low_half(base);
+        let used = u16::from_le(tables.used_index().load(Ordering::Relaxed));
+        let ring = Self {
+            tables,
+            size,
+            features,
+            available: base,
+            fetched: base,
+            completed: used,
+            published: used,
+            held: 0,
+        };
+        Ok(ring)
+    }
+
+    #[inline]
+    pub(super) fn fetch(
+        &mut self,
+        walk: Walk<'_>,
+        limit: usize,
+        out: &mut Chains,
+    ) -> Result<usize, RingError> {
+        let limit = u16::try_from(limit).unwrap_or(u16::MAX);
+        let count = self.look(limit)?.min(limit);
+        for _ in 0..count {
+            let head = self.tables.available_entry(self.fetched, self.size);
+            self.chain(walk, head, out)?;
+            self.fetched = self.fetched.wrapping_add(1);
+            self.held += 1;
+        }
+        Ok(usize::from(count))
+    }
+
+    /// Number of buffers that can be fetched; looks again when fewer than `wanted` are known.
+    #[inline]
+    fn look(&mut self, wanted: u16) -> Result<u16, RingError> {
+        if self.available.wrapping_sub(self.fetched) < wanted {
+            // Acquire: whoever sees the index sees the entries and descriptors it covers.
+            let index = self.tables.available_index().load(Ordering::Acquire);
+            self.available = u16::from_le(index);
+        }
+        let count = self.available.wrapping_sub(self.fetched);
+        let outstanding = u32::from(count) + u32::from(self.held);
+        if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok(count) }
+    }
+
+    /// Fetches the chain that starts at descriptor `head`.
+    #[inline]
+    fn chain(&self, walk: Walk<'_>, head: u16, out: &mut Chains) -> Result<(), RingError> {
+        let mut begun = out.begin();
+        let outcome = match self.pieces(walk, head, out, &mut begun) {
+            Ok(()) if out.end(&begun, head, 1) => return Ok(()),
+            Ok(()) => Err(RingError::TooLong),
+            Err(error) => Err(error),
+        };
+        out.abandon(&begun);
+        outcome
+    }
+
+    #[inline]
+    fn pieces(
+        &self,
+        walk: Walk<'_>,
+        head: u16,
+        out: &mut Chains,
+        begun: &mut Begun,
+    ) -> Result<(), RingError> {
+        let mut index = head;
+        for _ in 0..self.size {
+            let descriptor = self.tables.descriptor(index)?;
+            let Descriptor { third: flags, fourth: next, .. } = descriptor;
+            if flags & INDIRECT != 0 {
+                return self.indirect(walk, &descriptor, out, begun);
+            }
+            walk.buffer(&descriptor, flags, out, begun)?;
+            if flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = next;
+        }
+        Err(RingError::Endless)
+    }
+
+    /// Fetches what a table of descriptors tells, which ends the chain (virtio 1.2 §2.7.5.3).
+    fn indirect(
+        &self,
+        walk: Walk<'_>,
+        descriptor: &Descriptor,
+        out: &mut Chains,
+        begun: &mut Begun,
+    ) -> Result<(), RingError> {
+        if !self.features.indirect || descriptor.third & NEXT != 0 {
+            return Err(RingError::Table);
+        }
+        let (table, count) = walk.table(descriptor)?;
+        let mut index = 0;
+        for _ in 0..count {
+            if index >= count {
+                return Err(RingError::Descriptor(index));
+            }
+            let descriptor = Descriptor::of_table(table, index);
+            let Descriptor { third: flags, fourth: next, .. } = descriptor;
+            if flags & INDIRECT != 0 {
+                return Err(RingError::Table);
+            }
+            walk.buffer(&descriptor, flags, out, begun)?;
+            if flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = next;
+        }
+        Err(RingError::Endless)
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
+        let (id, len) = self.tables.used_entry(self.completed, self.size);
+        id.store(u32::from(chain.id).to_le(), Ordering::Relaxed);
+        len.store(written.to_le(), Ordering::Relaxed);
+        self.completed = self.completed.wrapping_add(1);
+        self.held = self.held.saturating_sub(1);
+    }
+
+    #[inline]
+    pub(super) fn undo(&mut self) {
+        self.fetched = self.fetched.wrapping_sub(1);
+        self.held = self.held.saturating_sub(1);
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        let (old, new) = (self.published, self.completed);
+        if old == new {
+            return false;
+        }
+        self.published = new;
+        // Release: whoever sees the index sees the entries, and what the buffers hold.
+        self.tables.used_index().store(new.to_le(), Ordering::Release);
+        // The index before the wish is read; see the module above.
+        fence(Ordering::SeqCst);
+        if self.features.event_index {
+            let wish = self.tables.used_event(self.size).load(Ordering::Relaxed);
+            passes(u16::from_le(wish), old, new)
+        } else {
+            let flags = self.tables.available_flags().load(Ordering::Relaxed);
+            u16::from_le(flags) & NO_INTERRUPT == 0
+        }
+    }
+
+    pub(super) fn arm(&mut self) -> bool {
+        if self.features.event_index {
+            let wish = self.fetched.to_le();
+            self.tables.available_event(self.size).store(wish, Ordering::Relaxed);
+        } else {
+            self.tables.used_flags().store(0, Ordering::Relaxed);
+        }
+        // The wish before the index is read; see the module above.
+        fence(Ordering::SeqCst);
+        let index = self.tables.available_index().load(Ordering::Relaxed);
+        u16::from_le(index) == self.fetched
+    }
+
+    #[inline]
+    pub(super) fn disarm(&mut self) {
+        // A wish by index is behind as soon as it was passed: nothing is to be done.
+        if !self.features.event_index {
+            self.tables.used_flags().store(NO_NOTIFY.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn base(&self) -> u32 {
+        u32::from(self.fetched)
+    }
+}
+
+/// The three tables in the guest's memory.
+///
+/// The accessors rest on one fact: [`super::Ring`], the only owner, holds the memory as well, so the
+/// tables stay mapped; and every index is checked, or masked by the size that the tables have.
+#[derive(Debug)]
+struct Tables {
+    descriptors: Table<Shared>,
+    /// Flags, index, one entry for each descriptor, and the wish for interrupts, of 16 bits each.
+    available: Table<AtomicU16>,
+    /// Flags and index of 16 bits each, two words of 32 bits for each entry, and the wish for
+    /// notifications of 16 bits.
+    used: Table<AtomicU32>,
+    used_head: Table<AtomicU16>,
+}
+
+impl Tables {
+    fn find(memory: &GuestMemory, place: &RingPlace) -> Option<Self> {
+        let size = u64::from(place.size);
+        let find = |address, len| memory.find_user(address, len);
+        let used = find(place.device, 4 + 8 * size + 4)
+            // The last two bytes are there for a wish only, and may be where memory ends.
+            .or_else(|| find(place.device, 4 + 8 * size + 2))?;
+        Some(Self {
+            descriptors: Table::new(find(place.descriptors, 16 * size)?)?,
+            available: Table::new(find(place.driver, 4 + 2 * size + 2)?)?,
+            used: Table::new(used)?,
+            used_head: Table::new(used)?,
+        })
+    }
+
+    #[inline]
+    fn descriptor(&self, index: u16) -> Result<Descriptor, RingError> {
+        // SAFETY: the owner holds the memory.
+        let shared = unsafe { self.descriptors.get(u32::from(index)) };
+        shared.map(Shared::load).ok_or(RingError::Descriptor(index))
+    }
+
+    #[inline]
+    fn half(&self, at: u32) -> &AtomicU16 {
+        // SAFETY: the owner holds the memory.
+        unsafe { self.available.at(at) }
+    }
+
+    #[inline]
+    fn used_half(&self, at: u32) -> &AtomicU16 {
+        // SAFETY: the owner holds the memory.
+        unsafe { self.used_head.at(at) }
+    }
+
+    #[inline]
+    fn available_flags(&self) -> &AtomicU16 {
+        self.half(0)
+    }
+
+    #[inline]
+    fn available_index(&self) -> &AtomicU16 {
+        self.half(1)
+    }
+
+    #[inline]
+    fn available_entry(&self, count: u16, size: u16) -> u16 {
+        let entry = self.half(2 + u32::from(count & (size - 1)));
+        u16::from_le(entry.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn used_event(&self, size: u16) -> &AtomicU16 {
+        self.half(2 + u32::from(size))
+    }
+
+    #[inline]
+    fn used_flags(&self) -> &AtomicU16 {
+        self.used_half(0)
+    }
+
+    #[inline]
+    fn used_index(&self) -> &AtomicU16 {
+        self.used_half(1)
+    }
+
+    #[inline]
+    fn used_entry(&self, count: u16, size: u16) -> (&AtomicU32, &AtomicU32) {
+        let at = 1 + 2 * u32::from(count & (size - 1));
+        // SAFETY: the owner holds the memory.
+        let word = |at| unsafe { self.used.at(at) };
+        (word(at), word(at + 1))
+    }
+
+    #[inline]
+    fn available_event(&self, size: u16) -> &AtomicU16 {
+        self.used_half(2 + 4 * u32::from(size))
+    }
+}
+
+/// The driver polls: do not interrupt (`VIRTQ_AVAIL_F_NO_INTERRUPT`).
+const NO_INTERRUPT: u16 = 1;
+/// We poll: do not notify (`VIRTQ_USED_F_NO_NOTIFY`).
+const NO_NOTIFY: u16 = 1;
