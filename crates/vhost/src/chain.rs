@@ -85,7 +85,10 @@ impl Chains {
 
     /// The pieces of `chain`, which is one of these, in order.
     #[inline]
-    pub fn pieces(&self, chain: &Chain) -> impl Iterator<Item = GuestBytes<'_>> + Clone {
+    pub fn pieces<'a>(
+        &'a self,
+        chain: &Chain,
+    ) -> impl Iterator<Item = GuestBytes<'a>> + Clone + use<'a> {
         let first = chain.first as usize;
         let pieces = self.pieces.get(first..first + chain.count as usize).unwrap_or_default();
         // SAFETY: the piece was found in `self.memory`, which stays mapped while `self` is

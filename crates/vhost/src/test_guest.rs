@@ -12,7 +12,7 @@ use crate::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
 
 /// Guest addresses are this much above offsets in the file, and the VMM's twice as much.
 pub(crate) const BASE: u64 = 0x10_0000;
-const LEN: u64 = 1 << 20;
+pub(crate) const LEN: u64 = 1 << 20;
 const DESCRIPTORS: u64 = 0;
 const DRIVER: u64 = 0x1000;
 const DEVICE: u64 = 0x2000;

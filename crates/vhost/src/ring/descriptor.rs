@@ -57,6 +57,10 @@ pub(super) struct Table<T> {
     count: u32,
 }
 
+// SAFETY: a table is an address in memory that its holder keeps mapped, and all access goes through
+// atomics, which any thread may use.
+unsafe impl<T: Sync> Send for Table<T> {}
+
 impl<T> Table<T> {
     /// The table in `bytes`; `None` when it is empty or not aligned.
     pub(super) fn new(bytes: GuestBytes<'_>) -> Option<Self> {

@@ -1,0 +1,479 @@
+//! The back end of vhost-user: what a VMM says of its guest's network device, and what follows.
+//!
+//! A session is one connection. It negotiates features, shares the guest's memory, describes rings,
+//! and starts and stops them ("Starting and stopping rings" in the vhost-user specification):
+//!
+//! - a ring is *started* by its kick descriptor, and *stopped* by the question where it stands
+//!   (`GET_VRING_BASE`) or the end of the session;
+//! - a started ring is *used* while it is enabled, which it is from the start when there are no
+//!   protocol features.
+//!
+//! A change of memory stops every ring and starts it again where it stood, in terms of the new
+//! memory, so nothing of the old one is used behind the VMM's back.
+//!
+//! **Nothing is lost with a session.** Buffers are given back in the order in which they came and
+//! within the burst that took them, so a ring whose place is not known (ours was killed) goes on
+//! from its used index: that is what VMMs assume then, and no table of buffers in flight is needed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
+};
+
+use crate::features::Features;
+use crate::memory::{GuestMemory, MemoryError, RegionSpec};
+use crate::queue::{Queue, Running};
+use crate::ring::{Direction, Ring, RingPlace};
+
+/// A guest's network device, as long as the port lives: sessions come and go.
+#[derive(Debug)]
+pub struct Device {
+    queues: Box<[Queue]>,
+    /// Why the device was reset, for whoever reports it; taken once.
+    fault: Mutex<Option<String>>,
+    connection: Mutex<Option<UnixStream>>,
+}
+
+impl Device {
+    /// A device with `pairs` pairs of queues, none running.
+    ///
+    /// # Errors
+    /// When the kernel gives no descriptors.
+    pub fn new(pairs: u16) -> io::Result<Arc<Self>> {
+        let queues = (0..2 * u32::from(pairs)).map(|_| Queue::new());
+        let queues = queues.collect::<io::Result<Box<[_]>>>()?;
+        Ok(Arc::new(Self { queues, fault: Mutex::default(), connection: Mutex::default() }))
+    }
+
+    /// The queue by which the guest receives frames of pair `index`.
+    pub fn receive_queue(&self, index: usize) -> Option<&Queue> {
+        self.queues.get(2 * index)
+    }
+
+    /// The queue by which the guest sends frames of pair `index`.
+    pub fn transmit_queue(&self, index: usize) -> Option<&Queue> {
+        self.queues.get(2 * index + 1)
+    }
+
+    /// Serves one session on `stream`, until the VMM goes or does something that it must not. Every
+    /// ring is stopped then.
+    ///
+    /// # Errors
+    /// Why the session ended; the end of the connection is [`SessionEnd::Closed`].
+    pub fn serve(self: &Arc<Self>, stream: UnixStream) -> SessionEnd {
+        let session = Arc::new(Mutex::new(Session::new(self.clone())));
+        let mut handler = BackendReqHandler::from_stream(stream, session.clone());
+        *lock(&self.connection) = handler.try_clone_connection().ok();
+        let error = loop {
+            if let Err(error) = handler.handle_request() {
+                break error;
+            }
+        };
+        *lock(&self.connection) = None;
+        let mut session = lock(&session);
+        session.stop_all();
+        match (lock(&self.fault).take(), session.refused.take(), error) {
+            (Some(fault), _, _) => SessionEnd::Reset(fault),
+            (_, Some(refused), _) => SessionEnd::Refused(refused),
+            (_, _, Error::Disconnected | Error::SocketBroken(_) | Error::PartialMessage) => {
+                SessionEnd::Closed
+            }
+            (_, _, error) => SessionEnd::Refused(error.to_string()),
+        }
+    }
+
+    /// Ends the session because of what the guest did: every ring is stopped, and the VMM has to
+    /// start anew. Any thread may say so; not while it holds a queue.
+    #[cold]
+    pub fn reset(&self, fault: impl Into<String>) {
+        lock(&self.fault).get_or_insert_with(|| fault.into());
+        for queue in &self.queues {
+            queue.stop();
+        }
+        if let Some(connection) = &*lock(&self.connection) {
+            // The session finds out either way.
+            let _ = connection.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// Why a session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The VMM closed the connection.
+    Closed,
+    /// The VMM asked for something that cannot be, and what.
+    Refused(String),
+    /// The guest did something that it must not, and what.
+    Reset(String),
+}
+
+/// What the VMM has said in this session.
+struct Session {
+    device: Arc<Device>,
+    features: Features,
+    protocol: VhostUserProtocolFeatures,
+    regions: Vec<RegionSpec>,
+    memory: Option<Arc<GuestMemory>>,
+    rings: Vec<RingConfig>,
+    /// Why a request was refused, in our words.
+    refused: Option<String>,
+}
+
+/// What the VMM has said of one ring.
+#[derive(Debug, Default)]
+struct RingConfig {
+    size: u16,
+    /// Addresses of descriptors, driver's and device's part.
+    addresses: Option<[u64; 3]>,
+    base: Option<u32>,
+    is_enabled: bool,
+    is_started: bool,
+    kick: Option<OwnedFd>,
+    call: Option<OwnedFd>,
+}
+
+impl Session {
+    fn new(device: Arc<Device>) -> Self {
+        let rings = device.queues.iter().map(|_| RingConfig::default()).collect();
+        Self {
+            device,
+            features: Features::empty(),
+            protocol: VhostUserProtocolFeatures::empty(),
+            regions: Vec::new(),
+            memory: None,
+            rings,
+            refused: None,
+        }
+    }
+
+    fn ring(&mut self, index: u32) -> Result<&mut RingConfig> {
+        let ring = usize::try_from(index).ok().and_then(|index| self.rings.get_mut(index));
+        ring.ok_or(Error::InvalidParam)
+    }
+
+    /// Refuses a request, and notes why.
+    fn refuse<T>(&mut self, why: &str) -> Result<T> {
+        self.refused.get_or_insert_with(|| why.to_owned());
+        Err(Error::InvalidParam)
+    }
+
+    /// Starts the ring if it can be: started, enabled, described, with memory.
+    fn start(&mut self, index: u32) -> Result<()> {
+        let features = self.features;
+        let memory = self.memory.clone();
+        let ring = self.ring(index)?;
+        let (true, true, Some(addresses), Some(memory)) =
+            (ring.is_started, ring.is_enabled, ring.addresses, memory)
+        else {
+            return Ok(());
+        };
+        let [descriptors, driver, device] = addresses;
+        let place = RingPlace { size: ring.size, descriptors, driver, device };
+        let first = if features.contains(Features::RING_PACKED) { PACKED_START } else { 0 };
+        let base = ring.base.unwrap_or(first);
+        let (kick, call) = (ring.kick.take(), ring.call.take());
+        let direction =
+            if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit };
+        match Ring::new(&memory, &place, features.ring(), direction, base) {
+            Ok(made) => {
+                let running = Running::new(made, features, kick, call);
+                let queue = &self.device.queues[index as usize];
+                queue.start(running).map_err(Error::ReqHandlerError)
+            }
+            Err(error) => self.refuse(&format!("queue {index}: {error}")),
+        }
+    }
+
+    /// Stops the ring if it runs, and remembers where it stands.
+    fn stop(&mut self, index: u32) {
+        let Some(running) = self.device.queues.get(index as usize).and_then(Queue::stop) else {
+            return;
+        };
+        if let Ok(ring) = self.ring(index) {
+            ring.base = Some(running.base());
+            (ring.kick, ring.call) = running.into_descriptors();
+        }
+    }
+
+    fn stop_all(&mut self) {
+        self.indices().for_each(|index| self.stop(index));
+    }
+
+    /// All queues' numbers: a device has 131,070 at most.
+    fn indices(&self) -> std::ops::Range<u32> {
+        0..u32::try_from(self.rings.len()).unwrap_or(0)
+    }
+
+    /// Changes something that rings depend on: they are stopped, and started again where they
+    /// stood.
+    fn change(&mut self, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.stop_all();
+        change(self)?;
+        self.indices().try_for_each(|index| self.start(index))
+    }
+
+    /// Maps the regions anew.
+    fn remap(&mut self) -> Result<()> {
+        let copies = self.regions.iter().map(|region| {
+            let RegionSpec { guest_address, user_address, len, offset, .. } = *region;
+            let file = region.file.try_clone()?;
+            Ok(RegionSpec { guest_address, user_address, len, offset, file })
+        });
+        let copies = copies.collect::<io::Result<Vec<_>>>().map_err(Error::ReqHandlerError)?;
+        match GuestMemory::new(copies) {
+            Ok(memory) => self.memory = Some(memory),
+            // All of it may go before other regions come.
+            Err(MemoryError::NotShared) => self.memory = None,
+            Err(error) => return self.refuse(&error.to_string()),
+        }
+        Ok(())
+    }
+}
+
+impl VhostUserBackendReqHandlerMut for Session {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.reset_device()
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.stop_all();
+        self.features = Features::empty();
+        self.rings.fill_with(RingConfig::default);
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(Features::OFFERED.bits())
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let Some(features) = Features::from_bits(features) else {
+            return self.refuse(&format!("features {features:#x}: more than were offered"));
+        };
+        self.change(|session| {
+            session.features = features;
+            if !features.contains(Features::PROTOCOL_FEATURES) {
+                session.rings.iter_mut().for_each(|ring| ring.is_enabled = true);
+            }
+            Ok(())
+        })
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let specs = regions.iter().zip(files).map(|(region, file)| RegionSpec {
+            guest_address: region.guest_phys_addr,
+            user_address: region.user_addr,
+            len: region.memory_size,
+            offset: region.mmap_offset,
+            file: file.into(),
+        });
+        let specs = specs.collect();
+        self.change(|session| {
+            session.regions = specs;
+            session.remap()
+        })?;
+        Ok(None)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        let spec = RegionSpec {
+            guest_address: region.guest_phys_addr,
+            user_address: region.user_addr,
+            len: region.memory_size,
+            offset: region.mmap_offset,
+            file: file.into(),
+        };
+        if self.regions.len() >= MAX_REGIONS {
+            return self.refuse(&format!("more than {MAX_REGIONS} memory regions"));
+        }
+        self.change(|session| {
+            session.regions.push(spec);
+            session.remap()
+        })?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let (address, len) = (region.guest_phys_addr, region.memory_size);
+        self.change(|session| {
+            session.regions.retain(|known| (known.guest_address, known.len) != (address, len));
+            session.remap()
+        })
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(MAX_REGIONS as u64)
+    }
+
+    fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
+        let ring = self.ring(index)?;
+        ring.size = u16::try_from(size).map_err(|_| Error::InvalidParam)?;
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _flags: VhostUserVringAddrFlags,
+        descriptors: u64,
+        device: u64,
+        driver: u64,
+        _log: u64,
+    ) -> Result<()> {
+        self.stop(index);
+        self.ring(index)?.addresses = Some([descriptors, driver, device]);
+        self.start(index)
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        self.stop(index);
+        self.ring(index)?.base = Some(base);
+        self.start(index)
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.stop(index);
+        let packed = self.features.contains(Features::RING_PACKED);
+        let ring = self.ring(index)?;
+        ring.is_started = false;
+        (ring.kick, ring.call) = (None, None);
+        let base = ring.base.unwrap_or(if packed { PACKED_START } else { 0 });
+        Ok(VhostUserVringState::new(index, base))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let index = u32::from(index);
+        self.stop(index);
+        let ring = self.ring(index)?;
+        ring.kick = file.map(without_waiting).transpose()?;
+        ring.is_started = true;
+        self.start(index)
+    }
+
+    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let index = u32::from(index);
+        self.stop(index);
+        self.ring(index)?.call = file.map(without_waiting).transpose()?;
+        self.start(index)
+    }
+
+    /// Errors end the session, which says more than a descriptor.
+    fn set_vring_err(&mut self, _index: u8, _file: Option<File>) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.stop(index);
+        self.ring(index)?.is_enabled = enable;
+        self.start(index)
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        self.protocol = VhostUserProtocolFeatures::from_bits_truncate(features);
+        Ok(())
+    }
+
+    /// Pairs of queues: that is how network devices count here.
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(self.rings.len() as u64 / 2)
+    }
+
+    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::CONFIG))
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::CONFIG))
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(Error::InvalidOperation("a network device has no display"))
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::SHARED_OBJECT))
+    }
+
+    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::INFLIGHT_SHMFD))
+    }
+
+    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::INFLIGHT_SHMFD))
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::DEVICE_STATE))
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::DEVICE_STATE))
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::SHMEM))
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(Error::InactiveOperation(VhostUserProtocolFeatures::LOG_SHMFD))
+    }
+}
+
+/// A descriptor that a worker uses shall not make it wait.
+fn without_waiting(file: File) -> Result<OwnedFd> {
+    let failed = |errno: rustix::io::Errno| Error::ReqHandlerError(errno.into());
+    let flags = rustix::fs::fcntl_getfl(&file).map_err(failed)?;
+    rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(failed)?;
+    Ok(file.into())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a new packed ring starts: index 0, both wrap counters 1 (virtio 1.2 §2.8.1).
+const PACKED_START: u32 = 0x8000_8000;
+/// Regions that a guest's memory may have, with hotplug.
+const MAX_REGIONS: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::*;
+use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
+
+/// A VMM with a guest, and the session that serves it.
+struct Vmm {
+    device: Arc<Device>,
+    frontend: Frontend,
+    guest: Guest,
+    driver: Driver,
+    kick: EventFd,
+    call: EventFd,
+    session: JoinHandle<SessionEnd>,
+}
+
+impl Vmm {
+    fn connect() -> Self {
+        Self::connect_to(Device::new(2).unwrap(), modern())
+    }
+
+    fn connect_to(device: Arc<Device>, features: Features) -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let serving = device.clone();
+        let session = std::thread::spawn(move || serving.serve(theirs));
+        let mut frontend = Frontend::from_stream(ours, 4);
+        frontend.set_owner().unwrap();
+        assert_eq!(frontend.get_features().unwrap(), Features::OFFERED.bits());
+        let protocol = frontend.get_protocol_features().unwrap();
+        frontend.set_protocol_features(protocol).unwrap();
+        assert_eq!(frontend.get_queue_num().unwrap(), 2);
+        frontend.set_features(features.bits()).unwrap();
+        let (kick, call) = (EventFd::new(0).unwrap(), EventFd::new(libc::EFD_NONBLOCK).unwrap());
+        let (guest, driver) = (Guest::new(), Driver::new(8, features.ring()));
+        Self { device, frontend, guest, driver, kick, call, session }
+    }
+
+    /// Starts the queue by which the guest sends, with the driver's ring.
+    fn start(&mut self) {
+        self.share(0, LEN);
+        let place = self.driver.place();
+        let ring = VringConfigData {
+            queue_max_size: place.size,
+            queue_size: place.size,
+            flags: 0,
+            desc_table_addr: place.descriptors,
+            avail_ring_addr: place.driver,
+            used_ring_addr: place.device,
+            log_addr: None,
+        };
+        self.frontend.set_vring_num(1, place.size).unwrap();
+        self.frontend.set_vring_addr(1, &ring).unwrap();
+        self.frontend.set_vring_base(1, 0).unwrap();
+        self.frontend.set_vring_call(1, &self.call).unwrap();
+        self.frontend.set_vring_kick(1, &self.kick).unwrap();
+        self.frontend.set_vring_enable(1, true).unwrap();
+        eventually("the ring runs", || self.queue().lock().is_some());
+    }
+
+    fn share(&self, offset: u64, len: u64) {
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: BASE + offset,
+            memory_size: len,
+            userspace_addr: 2 * BASE + offset,
+            mmap_offset: offset,
+            mmap_handle: self.guest.file().as_raw_fd(),
+        };
+        self.frontend.set_mem_table(&[region]).unwrap();
+    }
+
+    fn queue(&self) -> &Queue {
+        self.device.transmit_queue(0).unwrap()
+    }
+
+    fn send(&mut self, byte: u8) {
+        self.guest.write(BUFFERS, &[byte; 72]);
+        self.driver.offer(&self.guest, &Buffer::to_read(BASE + BUFFERS, 72)).unwrap();
+        self.kick.write(1).unwrap();
+    }
+
+    /// What a worker does when it is woken; returns the first byte of each frame.
+    fn burst(&self) -> Vec<u8> {
+        self.queue().acknowledge();
+        let mut running = self.queue().lock();
+        let Some(running) = running.as_mut() else { return Vec::new() };
+        let mut out = Vec::new();
+        while running.fetch(4).unwrap() > 0 {
+            let chain = running.peek(0).unwrap();
+            let mut head = [0; 60];
+            running.read_frame(&chain, &mut head).unwrap();
+            out.push(head[0]);
+            running.complete(0);
+        }
+        running.publish();
+        assert!(running.arm());
+        out
+    }
+
+    fn is_woken(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.queue().as_fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+    }
+}
+
+fn modern() -> Features {
+    Features::VERSION_1 | Features::MRG_RXBUF | Features::EVENT_IDX | Features::PROTOCOL_FEATURES
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_vmm_starts_a_ring_and_its_guest_sends() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    assert!(vmm.burst().is_empty() && !vmm.is_woken());
+    vmm.send(7);
+    vmm.send(8);
+    assert!(vmm.is_woken());
+    assert_eq!(vmm.burst(), [8, 8], "both are the same bytes");
+    assert!(!vmm.is_woken());
+    assert_eq!(vmm.driver.reap(&vmm.guest).len(), 2);
+    assert_eq!(vmm.call.read().unwrap(), 1, "one notification for the burst");
+}
+
+#[test]
+fn a_ring_that_was_stopped_goes_on_where_it_stood() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    vmm.send(1);
+    assert_eq!(vmm.burst(), [1]);
+    assert_eq!(vmm.frontend.get_vring_base(1).unwrap(), 1);
+    assert!(vmm.queue().lock().is_none());
+    vmm.frontend.set_vring_base(1, 1).unwrap();
+    vmm.frontend.set_vring_call(1, &vmm.call).unwrap();
+    vmm.frontend.set_vring_kick(1, &vmm.kick).unwrap();
+    eventually("the ring runs", || vmm.queue().lock().is_some());
+    vmm.send(2);
+    assert_eq!(vmm.burst(), [2]);
+}
+
+#[test]
+fn a_ring_outlives_a_change_of_memory() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    vmm.send(1);
+    assert_eq!(vmm.burst(), [1]);
+    // Half of it goes, with nothing that the ring needs; then what it needs goes, too.
+    vmm.share(0, LEN / 2);
+    vmm.frontend.set_vring_enable(1, true).unwrap();
+    vmm.send(2);
+    eventually("the ring works in the new memory", || vmm.burst() == [2]);
+}
+
+#[test]
+fn a_disabled_ring_is_left_alone() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    vmm.frontend.set_vring_enable(1, false).unwrap();
+    eventually("the ring rests", || vmm.queue().lock().is_none());
+    vmm.send(1);
+    assert!(vmm.burst().is_empty());
+    vmm.frontend.set_vring_enable(1, true).unwrap();
+    eventually("the ring runs", || vmm.queue().lock().is_some());
+    assert_eq!(vmm.burst(), [1], "the notification that came meanwhile was not lost");
+}
+
+#[test]
+fn the_end_of_a_session_stops_everything_and_another_may_come() {
+    let device = Device::new(2).unwrap();
+    for packed in [false, true] {
+        let packed = if packed { Features::RING_PACKED } else { Features::empty() };
+        let mut vmm = Vmm::connect_to(device.clone(), modern() | packed);
+        if packed.is_empty() {
+            vmm.start();
+        }
+        let Vmm { frontend, session, .. } = vmm;
+        drop(frontend);
+        assert_eq!(session.join().unwrap(), SessionEnd::Closed);
+        assert!(device.transmit_queue(0).unwrap().lock().is_none());
+    }
+}
+
+#[test]
+fn a_guest_that_misbehaves_loses_its_session_and_nothing_else() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    vmm.driver.offer(&vmm.guest, &Buffer::to_read(0, 72)).unwrap();
+    let error = vmm.queue().lock().as_mut().unwrap().fetch(1).unwrap_err();
+    vmm.device.reset(format!("queue 1: {error}"));
+    let Vmm { device, session, .. } = vmm;
+    let end = session.join().unwrap();
+    assert_eq!(
+        end,
+        SessionEnd::Reset("queue 1: a buffer lies outside of the memory that is shared".into())
+    );
+    let mut next = Vmm::connect_to(device, modern());
+    next.start();
+    next.send(3);
+    assert_eq!(next.burst(), [3]);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_a_reason() {
+    let refused = |spoil: &dyn Fn(&mut Vmm)| {
+        let mut vmm = Vmm::connect();
+        spoil(&mut vmm);
+        let Vmm { session, .. } = vmm;
+        match session.join().unwrap() {
+            SessionEnd::Refused(why) => why,
+            end => panic!("{end:?}"),
+        }
+    };
+    let why = refused(&|vmm| vmm.share(0, 2 * LEN));
+    assert!(why.contains("its file has 1048576 bytes"), "{why}");
+    let why = refused(&|vmm| vmm.frontend.set_features(1 << 60).unwrap());
+    assert!(why.contains("more than were offered"), "{why}");
+}

@@ -1,0 +1,93 @@
+//! Features of a network device, as they are negotiated (virtio 1.2 §5.1.3, §6).
+
+use bitflags::bitflags;
+
+use crate::ring::RingFeatures;
+
+bitflags! {
+    /// Feature bits that we know.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Features: u64 {
+        /// We take partial checksums from the guest (`VIRTIO_NET_F_CSUM`).
+        const CSUM = 1 << 0;
+        /// The guest takes partial checksums from us (`VIRTIO_NET_F_GUEST_CSUM`).
+        const GUEST_CSUM = 1 << 1;
+        /// The guest can change its offloads while it runs (`VIRTIO_NET_F_CTRL_GUEST_OFFLOADS`).
+        const CTRL_GUEST_OFFLOADS = 1 << 2;
+        /// The guest takes TCP trains over IPv4 (`VIRTIO_NET_F_GUEST_TSO4`).
+        const GUEST_TSO4 = 1 << 7;
+        /// The same over IPv6 (`VIRTIO_NET_F_GUEST_TSO6`).
+        const GUEST_TSO6 = 1 << 8;
+        /// The same with CWR on the first segment only (`VIRTIO_NET_F_GUEST_ECN`).
+        const GUEST_ECN = 1 << 9;
+        /// We take TCP trains over IPv4 from the guest (`VIRTIO_NET_F_HOST_TSO4`).
+        const HOST_TSO4 = 1 << 11;
+        /// The same over IPv6 (`VIRTIO_NET_F_HOST_TSO6`).
+        const HOST_TSO6 = 1 << 12;
+        /// The same with CWR on the first segment only (`VIRTIO_NET_F_HOST_ECN`).
+        const HOST_ECN = 1 << 13;
+        /// A frame may lie in several of the guest's buffers (`VIRTIO_NET_F_MRG_RXBUF`).
+        const MRG_RXBUF = 1 << 15;
+        /// The VMM serves a control queue (`VIRTIO_NET_F_CTRL_VQ`).
+        const CTRL_VQ = 1 << 17;
+        /// Several pairs of queues (`VIRTIO_NET_F_MQ`).
+        const MQ = 1 << 22;
+        /// The driver may notify of a ring's index with the notification, and other things that
+        /// concern it alone (`VIRTIO_F_NOTIFY_ON_EMPTY`, legacy).
+        const NOTIFY_ON_EMPTY = 1 << 24;
+        /// Buffers are laid out as the driver likes (`VIRTIO_F_ANY_LAYOUT`, legacy; always so since
+        /// virtio 1.0).
+        const ANY_LAYOUT = 1 << 27;
+        /// Tables of descriptors (`VIRTIO_F_INDIRECT_DESC`).
+        const INDIRECT_DESC = 1 << 28;
+        /// Notifications by index (`VIRTIO_F_EVENT_IDX`).
+        const EVENT_IDX = 1 << 29;
+        /// vhost-user's own: there are protocol features (`VHOST_USER_F_PROTOCOL_FEATURES`).
+        const PROTOCOL_FEATURES = 1 << 30;
+        /// virtio 1.0 or later (`VIRTIO_F_VERSION_1`).
+        const VERSION_1 = 1 << 32;
+        /// Packed rings (`VIRTIO_F_RING_PACKED`).
+        const RING_PACKED = 1 << 34;
+        /// Buffers come back in the order in which they went (`VIRTIO_F_IN_ORDER`).
+        const IN_ORDER = 1 << 35;
+        /// The guest takes UDP trains over IPv4 (`VIRTIO_NET_F_GUEST_USO4`).
+        const GUEST_USO4 = 1 << 54;
+        /// The same over IPv6 (`VIRTIO_NET_F_GUEST_USO6`).
+        const GUEST_USO6 = 1 << 55;
+        /// We take UDP trains from the guest (`VIRTIO_NET_F_HOST_USO`).
+        const HOST_USO = 1 << 56;
+    }
+}
+
+impl Features {
+    /// What we offer.
+    pub const OFFERED: Self = Self::all().difference(Self::NOTIFY_ON_EMPTY);
+
+    /// Length in bytes of the network header in front of each frame (virtio 1.2 §5.1.6): 12, but 10
+    /// for a legacy driver without mergeable buffers.
+    #[inline]
+    pub fn header_len(self) -> usize {
+        if self.intersects(Self::VERSION_1.union(Self::MRG_RXBUF)) { 12 } else { 10 }
+    }
+
+    /// What concerns rings.
+    pub(crate) fn ring(self) -> RingFeatures {
+        RingFeatures {
+            packed: self.contains(Self::RING_PACKED),
+            event_index: self.contains(Self::EVENT_IDX),
+            indirect: self.contains(Self::INDIRECT_DESC),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_has_ten_bytes_for_the_oldest_drivers_only() {
+        assert_eq!(Features::empty().header_len(), 10);
+        assert_eq!(Features::MRG_RXBUF.header_len(), 12);
+        assert_eq!(Features::VERSION_1.header_len(), 12);
+    }
+}

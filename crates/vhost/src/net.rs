@@ -1,0 +1,191 @@
+//! Frames in a guest's buffers: the network header in front, then the frame (virtio 1.2 §5.1.6).
+//!
+//! Taking a frame fetches its headers once into memory of ours, where the guest cannot change them
+//! any more; its payload stays where it is and is copied once, to where it goes. Giving a frame
+//! finds out first whether the guest has room for all of it: nothing is half delivered.
+//!
+//! What a small frame costs: one copy of header and frame; on the way into a guest, one pass over
+//! the chains for the room, one for the bytes.
+
+use crate::chain::Chain;
+use crate::features::Features;
+use crate::memory::GuestBytes;
+use crate::queue::Running;
+use crate::ring::RingError;
+
+/// Bytes of a frame: ours, or a guest's.
+#[derive(Clone, Copy, Debug)]
+pub enum Part<'a> {
+    /// In memory of ours.
+    Ours(&'a [u8]),
+    /// In a guest's memory.
+    Guest(GuestBytes<'a>),
+}
+
+impl<'a> Part<'a> {
+    /// Number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Ours(bytes) => bytes.len(),
+            Self::Guest(bytes) => bytes.len(),
+        }
+    }
+
+    /// True when there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the first bytes to `to`, as many as both have, and returns how many.
+    #[inline]
+    fn copy_to(self, to: GuestBytes<'_>) -> usize {
+        match self {
+            Self::Ours(bytes) => to.write(bytes),
+            Self::Guest(bytes) => to.write_from(bytes),
+        }
+    }
+
+    #[inline]
+    fn skip(self, len: usize) -> Self {
+        match self {
+            Self::Ours(bytes) => Self::Ours(bytes.get(len..).unwrap_or_default()),
+            Self::Guest(bytes) => Self::Guest(bytes.skip(len)),
+        }
+    }
+}
+
+/// Why a frame is not in the guest's buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undelivered {
+    /// The guest has made no buffers available, or too few.
+    #[error("the guest has no free buffers")]
+    Full,
+    /// The guest's buffers are too small, and a frame may not lie in several.
+    #[error("the guest's buffers are too small for the frame")]
+    TooLong,
+    /// The guest did something that it must not: its device is to be reset.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+}
+
+impl Running {
+    /// Copies the start of the frame in `chain`, which the guest sends, to `head`. Returns its
+    /// network header and its length in bytes; `None` when it is not even as long as the header.
+    #[inline]
+    pub fn read_frame(
+        &self,
+        chain: &Chain,
+        head: &mut [u8],
+    ) -> Option<([u8; NET_HEADER_LEN], usize)> {
+        let mut header = [0; NET_HEADER_LEN];
+        let header_len = self.features().header_len();
+        let len = chain.len().checked_sub(header_len)?;
+        let (chains, _) = self.ahead();
+        chains.read(chain, 0, &mut header[..header_len]);
+        chains.read(chain, header_len, head);
+        Some((header, len))
+    }
+
+    /// The frame in `chain`, which the guest sends, from byte `at` on.
+    #[inline]
+    pub fn frame_from<'a>(
+        &'a self,
+        chain: &Chain,
+        at: usize,
+    ) -> impl Iterator<Item = Part<'a>> + Clone + use<'a> {
+        let mut skipped = at + self.features().header_len();
+        let (chains, _) = self.ahead();
+        chains.pieces(chain).filter_map(move |piece| {
+            let here = skipped.min(piece.len());
+            skipped -= here;
+            let piece = piece.skip(here);
+            (!piece.is_empty()).then_some(Part::Guest(piece))
+        })
+    }
+
+    /// Puts a frame of `len` bytes, which are those of `parts`, into the guest's next buffers,
+    /// behind `header`. The guest learns of it when the burst ends ([`Self::publish`]).
+    ///
+    /// # Errors
+    /// [`Undelivered`]; nothing was delivered then, and the buffers stay for the next frame.
+    #[inline]
+    pub fn deliver<'p>(
+        &mut self,
+        mut header: [u8; NET_HEADER_LEN],
+        len: usize,
+        parts: impl Iterator<Item = Part<'p>>,
+    ) -> Result<(), Undelivered> {
+        let total = self.features().header_len() + len;
+        let count = self.room(total)?;
+        [header[NUM_BUFFERS], header[NUM_BUFFERS + 1]] = count.to_le_bytes();
+        self.fill(header, count, parts);
+        let mut left = total;
+        for _ in 0..count {
+            let written = self.peek(0).map_or(0, |chain| chain.len().min(left));
+            left -= written;
+            // A frame is far shorter than 4 GiB: its length was compared with what buffers hold.
+            self.complete(u32::try_from(written).unwrap_or(u32::MAX));
+        }
+        Ok(())
+    }
+
+    /// How many of the next buffers hold `total` bytes together.
+    #[inline]
+    fn room(&mut self, total: usize) -> Result<u16, Undelivered> {
+        let mergeable = self.features().contains(Features::MRG_RXBUF);
+        let (mut count, mut room) = (0u16, 0);
+        while room < total {
+            if count > 0 && !mergeable {
+                return Err(Undelivered::TooLong);
+            }
+            let index = usize::from(count);
+            let chain = match self.peek(index) {
+                Some(chain) => chain,
+                None if self.fetch_at_least(index + 1)? => match self.peek(index) {
+                    Some(chain) => chain,
+                    None => return Err(Undelivered::Full),
+                },
+                None => return Err(Undelivered::Full),
+            };
+            room += chain.len();
+            count = count.checked_add(1).ok_or(Undelivered::TooLong)?;
+        }
+        Ok(count)
+    }
+
+    /// Copies header and frame into the next `count` buffers, which have room for both.
+    #[inline]
+    fn fill<'p>(
+        &self,
+        header: [u8; NET_HEADER_LEN],
+        count: u16,
+        parts: impl Iterator<Item = Part<'p>>,
+    ) {
+        let (chains, _) = self.ahead();
+        let next = (0..usize::from(count)).filter_map(|index| self.peek(index));
+        let mut pieces = next.flat_map(|chain| chains.pieces(&chain));
+        let mut room: Option<GuestBytes<'_>> = None;
+        let mut put = |mut part: Part<'_>| {
+            while !part.is_empty() {
+                let Some(to) = room.filter(|to| !to.is_empty()).or_else(|| pieces.next()) else {
+                    return;
+                };
+                let done = part.copy_to(to);
+                part = part.skip(done);
+                room = Some(to.skip(done));
+            }
+        };
+        put(Part::Ours(&header[..self.features().header_len()]));
+        parts.for_each(put);
+    }
+}
+
+/// Length in bytes of the network header with `num_buffers`.
+pub const NET_HEADER_LEN: usize = 12;
+/// Where the number of buffers stands in it, in little-endian order.
+const NUM_BUFFERS: usize = 10;
+
+#[cfg(test)]
+mod tests;

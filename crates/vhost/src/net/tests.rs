@@ -1,0 +1,135 @@
+use std::iter;
+
+use super::*;
+use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest};
+use crate::{Direction, Ring};
+
+struct Setup {
+    guest: Guest,
+    driver: Driver,
+    running: Running,
+}
+
+fn setup(features: Features, direction: Direction) -> Setup {
+    let (guest, ring) = (Guest::new(), features.ring());
+    let driver = Driver::new(8, ring);
+    let ring = Ring::new(&guest.memory, &driver.place(), ring, direction, driver.base()).unwrap();
+    Setup { guest, driver, running: Running::new(ring, features, None, None) }
+}
+
+fn kinds() -> [Features; 3] {
+    let modern = Features::VERSION_1 | Features::MRG_RXBUF | Features::EVENT_IDX;
+    [Features::empty(), modern, modern | Features::RING_PACKED]
+}
+
+fn header(gso_size: u8) -> [u8; NET_HEADER_LEN] {
+    [1, 1, 54, 0, gso_size, 0, 34, 0, 16, 0, 0, 0]
+}
+
+#[test]
+fn a_guests_frame_is_its_headers_and_the_rest() {
+    for features in kinds() {
+        let mut s = setup(features, Direction::Transmit);
+        let header_len = features.header_len();
+        let frame: Vec<u8> = (0..=255).collect();
+        let bytes = [&header(9)[..header_len], &frame].concat();
+        s.guest.write(BUFFERS, &bytes);
+        let at = BASE + BUFFERS;
+        // Pieces that end nowhere in particular.
+        let pieces = vec![(at, 5), (at + 5, 100), (at + 105, bytes.len() as u32 - 105)];
+        s.driver.offer(&s.guest, &Buffer { pieces, writable: false, indirect: false }).unwrap();
+        assert_eq!(s.running.fetch(8), Ok(1));
+        let chain = s.running.peek(0).unwrap();
+        let mut head = [0; 60];
+        let (read, len) = s.running.read_frame(&chain, &mut head).unwrap();
+        assert_eq!((&read[..10], len), (&header(9)[..10], 256));
+        assert_eq!(head, frame[..60]);
+        let mut rest = Vec::new();
+        for part in s.running.frame_from(&chain, 60) {
+            let Part::Guest(bytes) = part else { panic!("not the guest's") };
+            let mut copy = vec![0; bytes.len()];
+            bytes.read(&mut copy);
+            rest.extend(copy);
+        }
+        assert_eq!(rest, frame[60..]);
+    }
+}
+
+#[test]
+fn a_buffer_without_a_header_is_no_frame() {
+    let mut s = setup(Features::VERSION_1, Direction::Transmit);
+    s.driver.offer(&s.guest, &Buffer::to_read(BASE + BUFFERS, 11)).unwrap();
+    assert_eq!(s.running.fetch(8), Ok(1));
+    let chain = s.running.peek(0).unwrap();
+    assert!(s.running.read_frame(&chain, &mut [0; 60]).is_none());
+}
+
+fn offer(s: &mut Setup, count: u64, len: u32) {
+    for index in 0..count {
+        let at = BASE + BUFFERS + index * 0x1000;
+        let pieces = vec![(at, len / 3), (at + 0x800, len - len / 3)];
+        s.driver.offer(&s.guest, &Buffer { pieces, writable: true, indirect: false }).unwrap();
+    }
+}
+
+/// What the guest finds in its buffers.
+fn received(s: &mut Setup, len: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (index, (_, written)) in s.driver.reap(&s.guest).into_iter().enumerate() {
+        let at = BUFFERS + 0x1000 * index as u64;
+        let first: [u8; 0x800] = s.guest.read(at);
+        let second: [u8; 0x800] = s.guest.read(at + 0x800);
+        let here = [&first[..len as usize / 3], &second[..(len - len / 3) as usize]].concat();
+        out.extend_from_slice(&here[..written as usize]);
+    }
+    out
+}
+
+#[test]
+fn a_frame_lies_in_as_many_buffers_as_it_takes() {
+    for features in &kinds()[1..] {
+        let mut s = setup(*features, Direction::Receive);
+        offer(&mut s, 4, 100);
+        let frame: Vec<u8> = (0..=255).collect();
+        let parts = [Part::Ours(&frame[..7]), Part::Ours(&frame[7..])];
+        s.running.deliver(header(3), 256, parts.into_iter()).unwrap();
+        s.running.publish();
+        let got = received(&mut s, 100);
+        let expected = [&header(3)[..10], &[3, 0], &frame].concat();
+        assert_eq!(got, expected);
+        assert_eq!(s.running.deliver(header(3), 89, [].into_iter()), Err(Undelivered::Full));
+        assert_eq!(s.running.deliver(header(3), 88, [].into_iter()), Ok(()), "one was left");
+    }
+}
+
+#[test]
+fn without_mergeable_buffers_one_must_do() {
+    let mut s = setup(Features::VERSION_1, Direction::Receive);
+    offer(&mut s, 4, 100);
+    let frame = [7; 89];
+    let deliver = |s: &mut Setup, len: usize| {
+        s.running.deliver(header(0), len, [Part::Ours(&frame[..len])].into_iter())
+    };
+    assert_eq!(deliver(&mut s, 89), Err(Undelivered::TooLong));
+    assert_eq!(deliver(&mut s, 88), Ok(()));
+    s.running.publish();
+    assert_eq!(s.driver.reap(&s.guest)[0].1, 100);
+}
+
+#[test]
+fn from_guest_to_guest_it_is_one_copy() {
+    let mut from = setup(kinds()[1], Direction::Transmit);
+    let mut to = setup(kinds()[2], Direction::Receive);
+    let frame: Vec<u8> = (0..=255).collect();
+    from.guest.write(BUFFERS, &[&header(0)[..], &frame].concat());
+    from.driver.offer(&from.guest, &Buffer::to_read(BASE + BUFFERS, 268)).unwrap();
+    from.running.fetch(1).unwrap();
+    offer(&mut to, 4, 300);
+    let chain = from.running.peek(0).unwrap();
+    let mut head = [0; 64];
+    let (header, len) = from.running.read_frame(&chain, &mut head).unwrap();
+    let parts = iter::once(Part::Ours(&head)).chain(from.running.frame_from(&chain, 64));
+    to.running.deliver(header, len, parts).unwrap();
+    to.running.publish();
+    assert_eq!(received(&mut to, 300)[12..], frame);
+}

@@ -1,0 +1,224 @@
+//! One virtqueue of a device: the session with the VMM starts and stops it, a worker uses it.
+//!
+//! The two meet at a lock that is held for a burst or for a message, never for longer, and that
+//! nobody waits for in the long run: stopping a ring is taking it out of its place. A worker that
+//! comes later finds nothing there and goes on with its other ports.
+//!
+//! What wakes a worker, the driver's notification, is a descriptor that the VMM hands over and may
+//! change at any time. So a worker waits for an epoll instance that stays, and the session puts into
+//! it what is to be waited for. It is edge-triggered there: a worker takes note of a notification by
+//! asking the epoll instance, and never reads what a VMM handed over, which might make it wait. What
+//! is written to is set to be without waiting when it comes.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::epoll;
+
+use crate::chain::{Chain, Chains};
+use crate::features::Features;
+use crate::ring::{Ring, RingError};
+
+/// A virtqueue, running or not.
+#[derive(Debug)]
+pub struct Queue {
+    running: Mutex<Option<Running>>,
+    /// Readable when the driver has notified us.
+    poll: OwnedFd,
+}
+
+impl Queue {
+    pub(crate) fn new() -> io::Result<Self> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { running: Mutex::new(None), poll })
+    }
+
+    /// The ring, for a burst; `None` inside while it is stopped.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        // Whoever panicked with the lock did not leave the ring in a state that we rely on: all
+        // that it says is checked.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of a notification.
+    #[inline]
+    pub fn acknowledge(&self) {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: NO_DATA }];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        // There may be none: then there is nothing to take note of.
+        let _ = epoll::wait(&self.poll, &mut events, Some(&at_once));
+    }
+
+    /// Puts a ring into its place; its notifications are waited for from now on.
+    pub(crate) fn start(&self, running: Running) -> io::Result<()> {
+        let mut place = self.lock();
+        if let Some(kick) = &running.kick {
+            let data = NO_DATA;
+            epoll::add(&self.poll, kick, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        }
+        *place = Some(running);
+        Ok(())
+    }
+
+    /// Takes the ring out of its place. What was fetched and not used has gone back.
+    pub(crate) fn stop(&self) -> Option<Running> {
+        let mut running = self.lock().take()?;
+        if let Some(kick) = &running.kick {
+            // It is in there, unless the VMM's descriptor is none that can be waited for.
+            let _ = epoll::delete(&self.poll, kick);
+        }
+        running.put_back();
+        Some(running)
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poll.as_fd()
+    }
+}
+
+/// A ring at work.
+#[derive(Debug)]
+pub struct Running {
+    ring: Ring,
+    /// What was negotiated.
+    features: Features,
+    /// What was fetched together; those before `next` were used.
+    ahead: Chains,
+    next: usize,
+    kick: Option<OwnedFd>,
+    call: Option<OwnedFd>,
+    /// Notifications that were sent.
+    calls: u64,
+}
+
+impl Running {
+    pub(crate) fn new(
+        ring: Ring,
+        features: Features,
+        kick: Option<OwnedFd>,
+        call: Option<OwnedFd>,
+    ) -> Self {
+        Self { ring, features, ahead: Chains::default(), next: 0, kick, call, calls: 0 }
+    }
+
+    /// What was negotiated.
+    #[inline]
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Notifications that were sent to the driver since the ring was started.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// The chains that were fetched, and which of them are still to be used.
+    #[inline]
+    pub fn ahead(&self) -> (&Chains, std::ops::Range<usize>) {
+        (&self.ahead, self.next..self.ahead.len())
+    }
+
+    /// Fetches up to `limit` chains when none is left. Returns how many there are.
+    ///
+    /// # Errors
+    /// What the driver did wrong: the device is to be reset.
+    #[inline]
+    pub fn fetch(&mut self, limit: usize) -> Result<usize, RingError> {
+        if self.next == self.ahead.len() {
+            self.ahead.clear();
+            self.next = 0;
+            self.ring.fetch(limit, &mut self.ahead)?;
+        }
+        Ok(self.ahead.len() - self.next)
+    }
+
+    /// Fetches so that `count` chains are there, if the driver has made so many available. Returns
+    /// whether they are.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    #[inline]
+    pub fn fetch_at_least(&mut self, count: usize) -> Result<bool, RingError> {
+        let left = self.ahead.len() - self.next;
+        if left < count {
+            if left == 0 {
+                self.ahead.clear();
+                self.next = 0;
+            }
+            self.ring.fetch((count - left).max(FETCH_COUNT), &mut self.ahead)?;
+        }
+        Ok(self.ahead.len() - self.next >= count)
+    }
+
+    /// The chain that is `index` places behind the next one.
+    #[inline]
+    pub fn peek(&self, index: usize) -> Option<Chain> {
+        self.ahead.get(self.next + index)
+    }
+
+    /// Gives the next chain back, with `written` bytes in it.
+    #[inline]
+    pub fn complete(&mut self, written: u32) {
+        if let Some(chain) = self.ahead.get(self.next) {
+            self.ring.complete(&chain, written);
+            self.next += 1;
+        }
+    }
+
+    /// Ends a burst: tells the driver of what was completed, and notifies it if it wants that.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.ring.publish() {
+            self.notify();
+        }
+    }
+
+    /// Asks for notifications before sleeping. Returns `false` when there is something to do.
+    pub fn arm(&mut self) -> bool {
+        self.next == self.ahead.len() && self.ring.arm()
+    }
+
+    /// Asks for no notifications: we look by ourselves.
+    pub fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+
+    /// Where the ring stands; see [`Ring::base`].
+    pub(crate) fn base(&self) -> u32 {
+        self.ring.base()
+    }
+
+    pub(crate) fn into_descriptors(self) -> (Option<OwnedFd>, Option<OwnedFd>) {
+        (self.kick, self.call)
+    }
+
+    #[cold]
+    fn notify(&mut self) {
+        self.calls += 1;
+        if let Some(call) = &self.call {
+            // Full means that nobody has looked at the last ones.
+            let _ = rustix::io::write(call, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Gives back what was fetched and not used, the last one first, and tells of what was.
+    fn put_back(&mut self) {
+        for index in (self.next..self.ahead.len()).rev() {
+            if let Some(chain) = self.ahead.get(index) {
+                self.ring.undo(&chain);
+            }
+        }
+        self.ahead.clear();
+        self.next = 0;
+        self.publish();
+    }
+}
+
+/// One descriptor is waited for: it needs no name.
+const NO_DATA: epoll::EventData = epoll::EventData::new_u64(0);
+/// Chains that are fetched together where more than one may be needed.
+const FETCH_COUNT: usize = 32;
