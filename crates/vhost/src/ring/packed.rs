@@ -99,9 +99,10 @@ impl PackedRing {
             return Err(RingError::Size(size));
         }
         let tables = Tables::find(memory, place).ok_or(RingError::Place)?;
-        let at = |bits: u32| Place::from_bits(low_half(bits), size).ok_or(RingError::Place);
-        let (fetched, completed) = (at(base)?, at(base >> 16)?);
-        let published = completed;
+        // The upper half says where the used ones end, by the specification. DPDK leaves it zero; and
+        // since nothing is in flight while a ring is stopped, they end where the fetched ones do.
+        let fetched = Place::from_bits(low_half(base), size).ok_or(RingError::Place)?;
+        let (completed, published) = (fetched, fetched);
         Ok(Self { tables, size, features, fetched, completed, published, held_back: 0, held: 0 })
     }
 

@@ -111,6 +111,21 @@ fn a_ring_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn a_packed_ring_starts_where_half_a_base_says() {
+    let features = RingFeatures { packed: true, ..RingFeatures::default() };
+    let mut s = setup(8, features, Direction::Transmit);
+    let (memory, place) = (&s.guest.memory, s.driver.place());
+    s.ring = Ring::new(memory, &place, features, Direction::Transmit, 0x8000).unwrap();
+    let id = s.driver.offer(&s.guest, &Buffer::to_read(BASE + BUFFERS, 1)).unwrap();
+    assert_eq!(s.ring.fetch(8, &mut s.chains), Ok(1));
+    let chain = s.chains.get(0).unwrap();
+    s.ring.complete(&chain, 0);
+    s.ring.publish();
+    assert_eq!(s.driver.reap(&s.guest), [(id, 0)]);
+    assert_eq!(s.ring.base(), 0x8001_8001);
+}
+
+#[test]
 fn whoever_sleeps_is_woken_and_whoever_polls_is_not() {
     for features in all_features() {
         let mut s = setup(8, features, Direction::Transmit);
