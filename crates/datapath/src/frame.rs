@@ -267,8 +267,8 @@ impl<'a> Frame<'a> {
         if !self.meta.is_train() {
             return whole;
         }
-        // The fragments of a datagram have its UDP header only once, as payload; those of IPv6 have a
-        // fragment header instead, which is as long.
+        // The fragments of a datagram have its UDP header only once, as payload; those of IPv6
+        // have a fragment header instead, which is as long.
         let is_ufo_v4 =
             self.meta.gso_type.kind() == GsoType::UDP && self.eth_type() == EtherType::IPV4;
         let not_repeated = if is_ufo_v4 { udp::HEADER_LEN } else { 0 };

@@ -1,4 +1,53 @@
-//! Guests as ports of a switch: their memory, and the virtqueues in it, from the device's side.
+//! Guests as network ports: a vhost-user back end, with the guest's virtqueues served from the
+//! device's side.
+//!
+//! A virtual machine monitor (QEMU, Cloud Hypervisor, DPDK's `virtio-user`) shares its guest's
+//! memory over a Unix socket and says where the virtqueues are; frames then go between guest and
+//! host without a system call. Three layers, each usable alone:
+//!
+//! - [`Device`]: sessions with the monitor, which start, move and stop rings. The messages are the
+//!   `vhost` crate's.
+//! - [`Queue`], [`Running`]: a ring for a burst under a lock; frames in a guest's buffers, from
+//!   guest to guest by one copy of the payload ([`Part`]).
+//! - [`Ring`], [`Chains`], [`GuestMemory`]: split and packed virtqueues, fetched and given back in
+//!   batches.
+//!
+//! **The guest is hostile**, and so may its monitor be. Every address, length, index and table is
+//! fetched once, checked, and used from our copy; whatever cannot be true ends that guest's session
+//! with a reason, and nobody else's. Memory that is taken away reads as zeroes. Nothing here waits
+//! for a guest.
+//!
+//! ```no_run
+//! use std::os::unix::net::UnixListener;
+//! use tapswitch_vhost::Device;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let device = Device::new(1)?;
+//! let (stream, _) = UnixListener::bind("/run/vm0.sock")?.accept()?;
+//! let session = { let device = device.clone(); std::thread::spawn(move || device.serve(stream)) };
+//! if let Some(queue) = device.transmit_queue(0) {
+//!     // Wait for the queue to be readable, then:
+//!     queue.acknowledge();
+//!     if let Some(ring) = queue.lock().as_mut() {
+//!         while ring.fetch(64).is_ok_and(|count| count > 0) {
+//!             let Some(chain) = ring.peek(0) else { break };
+//!             let mut headers = [0; 128];
+//!             println!("{:?}", ring.read_frame(&chain, &mut headers));
+//!             ring.complete(0);
+//!         }
+//!         ring.publish();
+//!     }
+//! }
+//! println!("{:?}", session.join());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/reflect.rs` is a whole program. **Read first:** virtio 1.2 §2.7, §2.8 and §5.1, and
+//! "Vhost-user Protocol" of QEMU's documentation.
+//!
+//! **Not here:** buffers in flight (a session that ends goes on from the used index, see
+//! [`Device`]), dirty logs for migration, `VHOST_USER_PROTOCOL_F_STATUS`.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(
     test,

@@ -5,10 +5,10 @@
 //! comes later finds nothing there and goes on with its other ports.
 //!
 //! What wakes a worker, the driver's notification, is a descriptor that the VMM hands over and may
-//! change at any time. So a worker waits for an epoll instance that stays, and the session puts into
-//! it what is to be waited for. It is edge-triggered there: a worker takes note of a notification by
-//! asking the epoll instance, and never reads what a VMM handed over, which might make it wait. What
-//! is written to is set to be without waiting when it comes.
+//! change at any time. So a worker waits for an epoll instance that stays, and the session puts
+//! into it what is to be waited for. It is edge-triggered there: a worker takes note of a
+//! notification by asking the epoll instance, and never reads what a VMM handed over, which might
+//! make it wait. What is written to is set to be without waiting when it comes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

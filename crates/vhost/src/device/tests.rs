@@ -1,3 +1,5 @@
+//! Sessions with a monitor of our own.
+
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

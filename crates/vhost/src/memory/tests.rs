@@ -1,3 +1,5 @@
+//! Where memory is found, and what cannot be memory.
+
 use super::*;
 use crate::test_guest::{BASE, Guest};
 

@@ -1,3 +1,5 @@
+//! Frames into and out of the buffers of a plain driver.
+
 use std::iter;
 
 use super::*;

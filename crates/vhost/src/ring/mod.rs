@@ -128,8 +128,8 @@ impl Ring {
         }
     }
 
-    /// Puts the last of the chains that were fetched back, as if it never had been. Only chains that
-    /// were not completed can go, the last one first.
+    /// Puts the last of the chains that were fetched back, as if it never had been. Only chains
+    /// that were not completed can go, the last one first.
     #[inline]
     pub fn undo(&mut self, chain: &Chain) {
         match &mut self.kind {

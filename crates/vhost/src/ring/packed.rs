@@ -3,8 +3,8 @@
 //!
 //! A descriptor carries two flags, AVAIL and USED. The driver sets AVAIL to its wrap counter, and
 //! USED to the opposite, when it makes a buffer available; the device sets both to its own counter
-//! when it gives one back. A wrap counter is one at first and flips at each turn around the ring, so
-//! what is left over from the last turn is never taken for something new.
+//! when it gives one back. A wrap counter is one at first and flips at each turn around the ring,
+//! so what is left over from the last turn is never taken for something new.
 //!
 //! A buffer costs: its descriptor, the search of its address, and one descriptor written. The flags
 //! of the first one that is given back in a burst are written last: the driver, which reads in
@@ -45,7 +45,8 @@ struct Place {
 }
 
 impl Place {
-    /// From 15 bits of index and one of wrap counter (virtio 1.2 §2.8.10.1); `None` beyond the ring.
+    /// From 15 bits of index and one of wrap counter (virtio 1.2 §2.8.10.1); `None` beyond the
+    /// ring.
     fn from_bits(bits: u16, size: u16) -> Option<Self> {
         let (index, wrap) = (bits & INDEX_MASK, bits & WRAP_BIT != 0);
         (index < size).then_some(Self { index, wrap })
@@ -99,8 +100,9 @@ impl PackedRing {
             return Err(RingError::Size(size));
         }
         let tables = Tables::find(memory, place).ok_or(RingError::Place)?;
-        // The upper half says where the used ones end, by the specification. DPDK leaves it zero; and
-        // since nothing is in flight while a ring is stopped, they end where the fetched ones do.
+        // The upper half says where the used ones end, by the specification. DPDK leaves it zero;
+        // and since nothing is in flight while a ring is stopped, they end where the fetched ones
+        // do.
         let fetched = Place::from_bits(low_half(base), size).ok_or(RingError::Place)?;
         let (completed, published) = (fetched, fetched);
         Ok(Self { tables, size, features, fetched, completed, published, held_back: 0, held: 0 })

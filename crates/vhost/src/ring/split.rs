@@ -219,8 +219,8 @@ impl SplitRing {
 
 /// The three tables in the guest's memory.
 ///
-/// The accessors rest on one fact: [`super::Ring`], the only owner, holds the memory as well, so the
-/// tables stay mapped; and every index is checked, or masked by the size that the tables have.
+/// The accessors rest on one fact: [`super::Ring`], the only owner, holds the memory as well, so
+/// the tables stay mapped; and every index is checked, or masked by the size that the tables have.
 #[derive(Debug)]
 struct Tables {
     descriptors: Table<Shared>,

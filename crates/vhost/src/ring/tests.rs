@@ -1,3 +1,5 @@
+//! Rings against a plain driver, honest and not.
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
