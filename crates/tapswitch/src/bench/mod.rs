@@ -19,7 +19,13 @@ mod statistics;
 mod tap_forward;
 mod vlan;
 
+use std::path::Path;
+
+use serde::Serialize;
+
 use crate::cli::{BenchArgs, BenchCommand};
+use crate::daemon::{StopSignals, block_on};
+use crate::process;
 
 pub(crate) use echo::{EchoArgs, PartArgs};
 pub(crate) use offload::OffloadArgs;
@@ -38,4 +44,25 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
         BenchCommand::BareForwarder(args) => bare::main(&args),
         BenchCommand::UdpFlood(args) => flood::main(&args),
     }
+}
+
+/// Runs a benchmark to its end, or until a signal; no process of it is left then.
+fn run(bench: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let ended = block_on(async {
+        let mut signals = StopSignals::listen()?;
+        tokio::select! {
+            result = bench => result,
+            signal = signals.next() => Err(format!("{signal}: cleaned up").into()),
+        }
+    });
+    process::reap();
+    ended
+}
+
+/// Writes a report as data, if a file is given.
+fn write_data(file: Option<&Path>, report: &impl Serialize) -> Result<(), Failure> {
+    if let Some(file) = file {
+        std::fs::write(file, serde_json::to_string_pretty(report)? + "\n")?;
+    }
+    Ok(())
 }

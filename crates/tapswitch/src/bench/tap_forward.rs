@@ -8,7 +8,6 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::cli::{Measure, TapForwardArgs};
-use crate::daemon::{StopSignals, block_on};
 use crate::hosts;
 use crate::iperf;
 use crate::process;
@@ -20,21 +19,14 @@ use super::machine::Machine;
 use super::ovs;
 use super::paired::Ratio;
 use super::statistics::median;
+use super::{run, write_data};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// Measures, prints, and writes data if asked.
 pub(crate) fn main(args: &TapForwardArgs) -> Result<(), Failure> {
     process::require(&["iperf3", "ping"])?;
-    let ended = block_on(async {
-        let mut signals = StopSignals::listen()?;
-        tokio::select! {
-            result = bench(args) => result,
-            signal = signals.next() => Err(format!("{signal}: cleaned up").into()),
-        }
-    });
-    process::reap();
-    ended
+    run(bench(args))
 }
 
 async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
@@ -69,10 +61,7 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
     }
     let report = Report::new(args, &results, idle_percent().await?);
     report.print();
-    if let Some(file) = &args.json {
-        std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
-    }
-    Ok(())
+    write_data(args.json.as_deref(), &report)
 }
 
 impl TapForwardArgs {

@@ -24,10 +24,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::daemon::{StopSignals, block_on};
-use crate::{hosts, process};
+use crate::hosts;
 
 use super::machine::Machine;
+use super::{run, write_data};
 use cell::Cell;
 use means::Means;
 use report::Report;
@@ -96,15 +96,7 @@ pub(crate) fn part(args: &PartArgs) -> Result<(), Failure> {
 
 /// Measures, prints, and writes data if asked.
 pub(crate) fn main(args: &EchoArgs) -> Result<(), Failure> {
-    let ended = block_on(async {
-        let mut signals = StopSignals::listen()?;
-        tokio::select! {
-            result = bench(args) => result,
-            signal = signals.next() => Err(format!("{signal}: cleaned up").into()),
-        }
-    });
-    process::reap();
-    ended
+    run(bench(args))
 }
 
 async fn bench(args: &EchoArgs) -> Result<(), Failure> {
@@ -125,9 +117,7 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     }
     let report = bench.report(args, &cores);
     report.print();
-    if let Some(file) = &args.json {
-        std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
-    }
+    write_data(args.json.as_deref(), &report)?;
     if let Some(file) = &args.svg {
         std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
     }

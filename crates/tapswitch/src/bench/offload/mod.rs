@@ -19,6 +19,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::machine::Machine;
+use super::write_data;
 use candidate::{Candidate, Part};
 use report::Report;
 use results::Results;
@@ -60,10 +61,7 @@ pub(crate) fn main(args: &OffloadArgs) -> Result<(), Failure> {
         rows: results.rows(),
     };
     report.print();
-    if let Some(file) = &args.json {
-        std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
-    }
-    Ok(())
+    write_data(args.json.as_deref(), &report)
 }
 
 impl OffloadArgs {

@@ -18,11 +18,11 @@ use std::time::Duration;
 use clap::Args;
 use tokio::task::spawn_blocking;
 
-use crate::daemon::{StopSignals, block_on};
-use crate::{hosts, process};
+use crate::hosts;
 
 use super::cores;
 use super::paired::Paired;
+use super::{run, write_data};
 use flows::{Flows, Window};
 use report::{Report, Row};
 use rules::MAX_TAGS;
@@ -80,15 +80,7 @@ fn parse_flows(text: &str) -> Result<usize, String> {
 
 /// Measures, prints, and writes data if asked.
 pub(crate) fn main(args: &VlanArgs) -> Result<(), Failure> {
-    let ended = block_on(async {
-        let mut signals = StopSignals::listen()?;
-        tokio::select! {
-            result = bench(args) => result,
-            signal = signals.next() => Err(format!("{signal}: cleaned up").into()),
-        }
-    });
-    process::reap();
-    ended
+    run(bench(args))
 }
 
 async fn bench(args: &VlanArgs) -> Result<(), Failure> {
@@ -105,10 +97,7 @@ async fn bench(args: &VlanArgs) -> Result<(), Failure> {
     }
     let report = Report::new(args, cores, rows);
     report.print();
-    if let Some(file) = &args.json {
-        std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
-    }
-    Ok(())
+    write_data(args.json.as_deref(), &report)
 }
 
 /// One workload at all stages.
