@@ -68,10 +68,7 @@ impl Device {
     }
 
     /// Serves one session on `stream`, until the VMM goes or does something that it must not. Every
-    /// ring is stopped then.
-    ///
-    /// # Errors
-    /// Why the session ended; the end of the connection is [`SessionEnd::Closed`].
+    /// ring is stopped then. Answers why the session ended.
     pub fn serve(self: &Arc<Self>, stream: UnixStream) -> SessionEnd {
         let session = Arc::new(Mutex::new(Session::new(self.clone())));
         let mut handler = BackendReqHandler::from_stream(stream, session.clone());
@@ -124,7 +121,6 @@ pub enum SessionEnd {
 struct Session {
     device: Arc<Device>,
     features: Features,
-    protocol: VhostUserProtocolFeatures,
     regions: Vec<RegionSpec>,
     memory: Option<Arc<GuestMemory>>,
     rings: Vec<RingConfig>,
@@ -151,7 +147,6 @@ impl Session {
         Self {
             device,
             features: Features::empty(),
-            protocol: VhostUserProtocolFeatures::empty(),
             regions: Vec::new(),
             memory: None,
             rings,
@@ -227,13 +222,7 @@ impl Session {
 
     /// Maps the regions anew.
     fn remap(&mut self) -> Result<()> {
-        let copies = self.regions.iter().map(|region| {
-            let RegionSpec { guest_address, user_address, len, offset, .. } = *region;
-            let file = region.file.try_clone()?;
-            Ok(RegionSpec { guest_address, user_address, len, offset, file })
-        });
-        let copies = copies.collect::<io::Result<Vec<_>>>().map_err(Error::ReqHandlerError)?;
-        match GuestMemory::new(copies) {
+        match GuestMemory::new(&self.regions) {
             Ok(memory) => self.memory = Some(memory),
             // All of it may go before other regions come.
             Err(MemoryError::NotShared) => self.memory = None,
@@ -402,8 +391,8 @@ impl VhostUserBackendReqHandlerMut for Session {
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     }
 
-    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        self.protocol = VhostUserProtocolFeatures::from_bits_truncate(features);
+    /// What they change is the messages, which are the handler's.
+    fn set_protocol_features(&mut self, _: u64) -> Result<()> {
         Ok(())
     }
 

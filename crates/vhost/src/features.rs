@@ -32,9 +32,6 @@ bitflags! {
         const CTRL_VQ = 1 << 17;
         /// Several pairs of queues (`VIRTIO_NET_F_MQ`).
         const MQ = 1 << 22;
-        /// The driver may notify of a ring's index with the notification, and other things that
-        /// concern it alone (`VIRTIO_F_NOTIFY_ON_EMPTY`, legacy).
-        const NOTIFY_ON_EMPTY = 1 << 24;
         /// Buffers are laid out as the driver likes (`VIRTIO_F_ANY_LAYOUT`, legacy; always so since
         /// virtio 1.0).
         const ANY_LAYOUT = 1 << 27;
@@ -60,8 +57,8 @@ bitflags! {
 }
 
 impl Features {
-    /// What we offer.
-    pub const OFFERED: Self = Self::all().difference(Self::NOTIFY_ON_EMPTY);
+    /// What we offer: all that we know.
+    pub const OFFERED: Self = Self::all();
 
     /// Length in bytes of the network header in front of each frame (virtio 1.2 §5.1.6): 12, but 10
     /// for a legacy driver without mergeable buffers.

@@ -99,9 +99,8 @@ impl GuestMemory {
     ///
     /// # Errors
     /// When there is none, when they overlap, or when one cannot be mapped as a whole.
-    pub fn new(specs: impl IntoIterator<Item = RegionSpec>) -> Result<Arc<Self>, MemoryError> {
-        let mut regions =
-            specs.into_iter().map(Region::new).collect::<Result<Vec<_>, MemoryError>>()?;
+    pub fn new(specs: &[RegionSpec]) -> Result<Arc<Self>, MemoryError> {
+        let mut regions = specs.iter().map(Region::new).collect::<Result<Vec<_>, MemoryError>>()?;
         if regions.is_empty() {
             return Err(MemoryError::NotShared);
         }
@@ -149,8 +148,8 @@ impl fmt::Debug for GuestMemory {
 }
 
 impl Region {
-    fn new(spec: RegionSpec) -> Result<Self, MemoryError> {
-        let RegionSpec { guest_address, user_address, len, offset, file } = spec;
+    fn new(spec: &RegionSpec) -> Result<Self, MemoryError> {
+        let RegionSpec { guest_address, user_address, len, offset, ref file } = *spec;
         let range = MemoryError::Range { guest_address, len };
         let fits = |start: u64| start.checked_add(len).is_some();
         if len == 0 || !fits(guest_address) || !fits(user_address) || !fits(offset) {
@@ -160,12 +159,11 @@ impl Region {
             guest_address,
             source: io::Error::from(errno),
         };
-        let file_len =
-            u64::try_from(rustix::fs::fstat(&file).map_err(failed)?.st_size).unwrap_or(0);
+        let file_len = u64::try_from(rustix::fs::fstat(file).map_err(failed)?.st_size).unwrap_or(0);
         if file_len < offset + len {
             return Err(MemoryError::TooShort { guest_address, file_len, end: offset + len });
         }
-        let mapping = Mapping::new(&file, offset, len).map_err(failed)?;
+        let mapping = Mapping::new(file, offset, len).map_err(failed)?;
         Ok(Self { guest_address, user_address, len, mapping })
     }
 

@@ -82,7 +82,7 @@ impl Running {
         let mut header = [0; NET_HEADER_LEN];
         let header_len = self.features().header_len();
         let len = chain.len().checked_sub(header_len)?;
-        let (chains, _) = self.ahead();
+        let chains = self.chains();
         chains.read(chain, 0, &mut header[..header_len]);
         chains.read(chain, header_len, head);
         Some((header, len))
@@ -96,8 +96,7 @@ impl Running {
         at: usize,
     ) -> impl Iterator<Item = Part<'a>> + Clone + use<'a> {
         let mut skipped = at + self.features().header_len();
-        let (chains, _) = self.ahead();
-        chains.pieces(chain).filter_map(move |piece| {
+        self.chains().pieces(chain).filter_map(move |piece| {
             let here = skipped.min(piece.len());
             skipped -= here;
             let piece = piece.skip(here);
@@ -163,7 +162,7 @@ impl Running {
         count: u16,
         parts: impl Iterator<Item = Part<'p>>,
     ) {
-        let (chains, _) = self.ahead();
+        let chains = self.chains();
         let next = (0..usize::from(count)).filter_map(|index| self.peek(index));
         let mut pieces = next.flat_map(|chain| chains.pieces(&chain));
         let mut room: Option<GuestBytes<'_>> = None;

@@ -116,10 +116,10 @@ impl Running {
         self.calls
     }
 
-    /// The chains that were fetched, and which of them are still to be used.
+    /// The chains that were fetched, those that were used included.
     #[inline]
-    pub fn ahead(&self) -> (&Chains, std::ops::Range<usize>) {
-        (&self.ahead, self.next..self.ahead.len())
+    pub fn chains(&self) -> &Chains {
+        &self.ahead
     }
 
     /// Fetches up to `limit` chains when none is left. Returns how many there are.

@@ -31,7 +31,7 @@ impl Guest {
     pub(crate) fn new() -> Self {
         let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, LEN).unwrap();
-        let memory = GuestMemory::new([Self::region(&file, 0, LEN)]).unwrap();
+        let memory = GuestMemory::new(&[Self::region(&file, 0, LEN)]).unwrap();
         Self { file, memory }
     }
 

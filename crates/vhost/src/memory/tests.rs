@@ -3,7 +3,7 @@
 use super::*;
 use crate::test_guest::{BASE, Guest};
 
-fn error(specs: Vec<RegionSpec>) -> String {
+fn error(specs: &[RegionSpec]) -> String {
     GuestMemory::new(specs).unwrap_err().to_string()
 }
 
@@ -36,7 +36,7 @@ fn what_is_not_there_is_not_found() {
 fn a_range_over_two_regions_is_found_in_parts() {
     let guest = Guest::new();
     let halves = [0x8000, 0].map(|offset| Guest::region(guest.file(), offset, 0x8000));
-    let memory = GuestMemory::new(halves).unwrap();
+    let memory = GuestMemory::new(&halves).unwrap();
     assert!(memory.find(BASE + 0x7ff0, 0x20).is_none());
     assert_eq!(memory.find_start(BASE + 0x7ff0, 0x20).unwrap().len(), 0x10);
     assert!(memory.find(BASE + 0x8000, 0x10).is_some());
@@ -46,13 +46,13 @@ fn a_range_over_two_regions_is_found_in_parts() {
 fn regions_that_cannot_be_are_refused() {
     let guest = Guest::new();
     let region = |offset, len| Guest::region(guest.file(), offset, len);
-    assert!(error(vec![]).contains("share=on"));
-    assert!(error(vec![region(0, 0)]).contains("0 bytes"));
-    assert!(error(vec![region(0, 2 << 20)]).contains("its file has 1048576 bytes"));
-    let overlap = error(vec![region(0, 0x2000), region(0x1000, 0x1000)]);
+    assert!(error(&[]).contains("share=on"));
+    assert!(error(&[region(0, 0)]).contains("0 bytes"));
+    assert!(error(&[region(0, 2 << 20)]).contains("its file has 1048576 bytes"));
+    let overlap = error(&[region(0, 0x2000), region(0x1000, 0x1000)]);
     assert!(overlap.contains("overlap at guest address 0x101000"), "{overlap}");
     let far = RegionSpec { guest_address: u64::MAX, ..region(0, 0x1000) };
-    assert!(error(vec![far]).contains("beyond 2^64"));
+    assert!(error(&[far]).contains("beyond 2^64"));
 }
 
 #[test]

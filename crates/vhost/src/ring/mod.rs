@@ -183,6 +183,23 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
+    /// Adds a chain to `out`, put together by `pieces`, which answers its identifier and the places
+    /// that it takes up. Answers the latter; on an error `out` is as before.
+    #[inline]
+    fn chain(
+        out: &mut Chains,
+        pieces: impl FnOnce(&mut Chains, &mut Begun) -> Result<(u16, u16), RingError>,
+    ) -> Result<u16, RingError> {
+        let mut begun = out.begin();
+        let outcome = match pieces(out, &mut begun) {
+            Ok((id, slots)) if out.end(&begun, id, slots) => return Ok(slots),
+            Ok(_) => Err(RingError::TooLong),
+            Err(error) => Err(error),
+        };
+        out.abandon(&begun);
+        outcome
+    }
+
     /// Adds the buffer of one descriptor to the chain, which may be told in a table.
     #[inline]
     fn buffer(

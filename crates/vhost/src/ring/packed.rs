@@ -132,17 +132,11 @@ impl PackedRing {
     /// Fetches the chain whose first descriptor has `flags`. Returns how many places it takes up.
     #[inline]
     fn chain(&self, walk: Walk<'_>, flags: u16, out: &mut Chains) -> Result<u16, RingError> {
-        let mut begun = out.begin();
-        let outcome = match self.pieces(walk, flags, out, &mut begun) {
-            Ok((_, slots)) if self.held + u32::from(slots) > u32::from(self.size) => {
-                Err(RingError::Index)
-            }
-            Ok((id, slots)) if out.end(&begun, id, slots) => return Ok(slots),
-            Ok(_) => Err(RingError::TooLong),
-            Err(error) => Err(error),
-        };
-        out.abandon(&begun);
-        outcome
+        Walk::chain(out, |out, begun| {
+            let (id, slots) = self.pieces(walk, flags, out, begun)?;
+            let outstanding = self.held + u32::from(slots);
+            if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok((id, slots)) }
+        })
     }
 
     /// Returns the buffer's identifier, which stands in its last descriptor, and its places.

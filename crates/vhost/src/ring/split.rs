@@ -68,7 +68,7 @@ impl SplitRing {
         let count = self.look(limit)?.min(limit);
         for _ in 0..count {
             let head = self.tables.available_entry(self.fetched, self.size);
-            self.chain(walk, head, out)?;
+            Walk::chain(out, |out, begun| self.pieces(walk, head, out, begun).map(|()| (head, 1)))?;
             self.fetched = self.fetched.wrapping_add(1);
             self.held += 1;
         }
@@ -88,19 +88,7 @@ impl SplitRing {
         if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok(count) }
     }
 
-    /// Fetches the chain that starts at descriptor `head`.
-    #[inline]
-    fn chain(&self, walk: Walk<'_>, head: u16, out: &mut Chains) -> Result<(), RingError> {
-        let mut begun = out.begin();
-        let outcome = match self.pieces(walk, head, out, &mut begun) {
-            Ok(()) if out.end(&begun, head, 1) => return Ok(()),
-            Ok(()) => Err(RingError::TooLong),
-            Err(error) => Err(error),
-        };
-        out.abandon(&begun);
-        outcome
-    }
-
+    /// Fetches the pieces of the chain that starts at descriptor `head`.
     #[inline]
     fn pieces(
         &self,
