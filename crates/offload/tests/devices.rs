@@ -47,21 +47,14 @@ const LINUX_7_3: Rig = Rig::new(Series::V7_3)
 
 #[test]
 fn tunnels_that_carry_ethernet() {
-    for device in [
-        Device::new("VXLAN", "vxlan id 5 dstport 4789 REMOTE udpcsum", Outer::V4),
-        Device::new(
-            "VXLAN without checksum",
-            "vxlan id 5 dstport 4789 REMOTE noudpcsum",
-            Outer::V4,
-        ),
-        Device::new("VXLAN over IPv6", "vxlan id 5 dstport 4789 REMOTE", Outer::V6),
-        Device::new("Geneve", "geneve id 5 remote FAR udpcsum", Outer::V4),
+    let others = [
         Device::new("Geneve over IPv6", "geneve id 5 remote FAR udp6zerocsumtx", Outer::V6),
         Device::new("GRE with Ethernet", "gretap REMOTE ttl 64", Outer::V4),
         Device::new("NVGRE", "gretap REMOTE ttl 64 key 5", Outer::V4),
         Device::new("GRE with a checksum", "gretap REMOTE ttl 64 key 5 ocsum", Outer::V4),
         Device::new("GRE over IPv6", "ip6gretap REMOTE ocsum", Outer::V6),
-    ] {
+    ];
+    for device in udp_tunnels().into_iter().chain(others) {
         device.test(|path| {
             for train in all_trains() {
                 path.compare(&train);
@@ -99,17 +92,8 @@ fn tunnels_that_carry_ip() {
 
 #[test]
 fn metadata_of_the_kernels_own_making() {
-    for device in [
-        Device::new("VXLAN", "vxlan id 5 dstport 4789 REMOTE udpcsum", Outer::V4),
-        Device::new(
-            "VXLAN without checksum",
-            "vxlan id 5 dstport 4789 REMOTE noudpcsum",
-            Outer::V4,
-        ),
-        Device::new("VXLAN over IPv6", "vxlan id 5 dstport 4789 REMOTE", Outer::V6),
-        Device::new("Geneve", "geneve id 5 remote FAR udpcsum", Outer::V4),
-        Device::new("Geneve over IPv6", "geneve id 5 remote FAR", Outer::V6),
-    ] {
+    let geneve_v6 = Device::new("Geneve over IPv6", "geneve id 5 remote FAR", Outer::V6);
+    for device in udp_tunnels().into_iter().chain([geneve_v6]) {
         let has_checksum = !device.specification.contains("noudpcsum");
         device.test(move |path| {
             for train in all_trains() {
@@ -121,6 +105,20 @@ fn metadata_of_the_kernels_own_making() {
             }
         });
     }
+}
+
+/// Tunnels over UDP that are tested in every way.
+fn udp_tunnels() -> [Device; 4] {
+    [
+        Device::new("VXLAN", "vxlan id 5 dstport 4789 REMOTE udpcsum", Outer::V4),
+        Device::new(
+            "VXLAN without checksum",
+            "vxlan id 5 dstport 4789 REMOTE noudpcsum",
+            Outer::V4,
+        ),
+        Device::new("VXLAN over IPv6", "vxlan id 5 dstport 4789 REMOTE", Outer::V6),
+        Device::new("Geneve", "geneve id 5 remote FAR udpcsum", Outer::V4),
+    ]
 }
 
 #[test]

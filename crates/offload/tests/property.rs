@@ -9,7 +9,7 @@
 mod common;
 
 use common::judge::{judge, judge_checksums};
-use common::{cut, trains};
+use common::{cut, damaged, trains};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -75,12 +75,7 @@ proptest! {
         len in any::<Index>(),
         split in any::<Index>(),
     ) {
-        let mut frame = train.frame();
-        for (at, value) in damage {
-            let at = at.index(train.headers_len());
-            frame[at] = value;
-        }
-        frame.truncate(len.index(frame.len()));
+        let frame = damaged(&train, &damage, len);
         let (headers, payload) = frame.split_at(split.index(frame.len() + 1));
         let meta = if use_meta { meta } else { train.meta() };
         if let Ok(frames) = cut(&meta, headers, payload) {

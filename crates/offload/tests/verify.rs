@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{C_TAG, Ip, LEGACY_TAG, S_TAG, Train, Upper, cut, trains};
+use common::{C_TAG, Ip, LEGACY_TAG, S_TAG, Train, Upper, cut, damaged, trains};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -62,12 +62,7 @@ proptest! {
         len in any::<Index>(),
         split in any::<Index>(),
     ) {
-        let mut frame = train.frame();
-        for (at, value) in damage {
-            let at = at.index(train.headers_len());
-            frame[at] = value;
-        }
-        frame.truncate(len.index(frame.len()));
+        let frame = damaged(&train, &damage, len);
         let (headers, payload) = frame.split_at(split.index(frame.len() + 1));
         let _ = verify(headers, payload);
     }

@@ -12,7 +12,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{Index, select};
 use tapswitch_offload::{InPlace, OffloadError, Segments, SplitOptions};
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
@@ -405,6 +405,16 @@ pub fn with_zero_checksum(train: &Train) -> Vec<u8> {
     let first = cut(&meta, &frame, &[]).map_or_else(|_| Vec::new(), |mut all| all.swap_remove(0));
     let raised = Sum::from_partial(read_u16(&first, field)).add(read_u16(&first, word));
     write_u16(&mut frame, word, raised.partial());
+    frame
+}
+
+/// The train's frame with some bytes of its headers replaced, and cut short.
+pub fn damaged(train: &Train, damage: &[(Index, u8)], len: Index) -> Vec<u8> {
+    let mut frame = train.frame();
+    for (at, value) in damage {
+        frame[at.index(train.headers_len())] = *value;
+    }
+    frame.truncate(len.index(frame.len()));
     frame
 }
 
