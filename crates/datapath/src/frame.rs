@@ -175,6 +175,13 @@ impl<'a> Frame<'a> {
         room
     }
 
+    /// Number of bytes behind [`Self::rest`]: in several places, or such that only the ports can
+    /// reach them.
+    #[inline]
+    pub fn behind_len(&self) -> usize {
+        self.behind_len
+    }
+
     /// Number of bytes behind the shared ones that only the ports can reach.
     #[inline]
     pub fn beyond_len(&self) -> usize {

@@ -118,6 +118,19 @@ impl PacketPort {
         }
     }
 
+    /// Sends one frame by a call of the caller's own, such as a writev(2) of memory that nobody can
+    /// borrow. In front of the frame it is to write the first [`SEND_HEADER_LEN`] bytes of the
+    /// frame's metadata.
+    ///
+    /// # Errors
+    /// As [`Self::send`], from what the call answers.
+    pub fn send_by(
+        &self,
+        write: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Result<(), SendError> {
+        write(self.fd.as_fd()).map(drop).map_err(SendError::new)
+    }
+
     /// Sends packets with nothing left undone, at most [`MAX_PACKETS`], each of which lies in its
     /// three parts one after the other; empty ones are nothing. Never blocks, never allocates: one
     /// sendmmsg(2), and one more where the kernel stops in between.
@@ -296,6 +309,8 @@ pub const MAX_FRAME_LEN: usize = 65_535 + HEADER_LEN + 4 * TAG_LEN;
 /// Length of a buffer that takes any frame behind the least headroom.
 pub const RECV_BUF_LEN: usize = HEADROOM_MIN + MAX_FRAME_LEN;
 
+/// Bytes of metadata that a packet socket wants in front of a frame (`PACKET_VNET_HDR`).
+pub const SEND_HEADER_LEN: usize = socket::VNET_HEADER_LEN;
 /// Most parts of a frame that is sent: headers of its own, and payload in the fragments of a
 /// buffer chain.
 pub const MAX_PARTS: usize = 16;

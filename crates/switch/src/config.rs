@@ -49,7 +49,7 @@ impl Config {
         }
     }
 
-    /// The first thing that is wrong with the ports: a number or an interface used twice.
+    /// The first thing that is wrong with the ports: a number, interface or socket used twice.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (position, port) in self.ports.iter().enumerate() {
             for other in &self.ports[..position] {
@@ -57,7 +57,7 @@ impl Config {
                     let (port, other) = (port.to_string(), other.to_string());
                     return Err(ConfigError::NumberTwice { port, other });
                 }
-                if (other.name(), &other.netns) == (port.name(), &port.netns) {
+                if other.is_same_place(port) {
                     let (port, other) = (port.to_string(), other.to_string());
                     return Err(ConfigError::InterfaceTwice { port, other });
                 }
@@ -200,8 +200,8 @@ pub enum ConfigError {
         /// The first.
         other: String,
     },
-    /// Two ports have the same interface.
-    #[error("ports {other} and {port} are the same interface; an interface can be one port only")]
+    /// Two ports have the same interface, or the same socket.
+    #[error("ports {other} and {port} are the same interface or socket; give each its own")]
     InterfaceTwice {
         /// The second.
         port: String,
@@ -226,6 +226,9 @@ mod tests {
         assert!(error.contains("1=tap:a and 1=tap:b have the same number"), "{error}");
         let error = config(&["1=tap:a", "2=netdev:a"]).check().unwrap_err().to_string();
         assert!(error.contains("the same interface"), "{error}");
+        assert_eq!(config(&["1=tap:a", "2=vhost:/run/a", "3=vhost:/tmp/a"]).check(), Ok(()));
+        let error = config(&["1=vhost:/a", "2=vhost:/a,client"]).check().unwrap_err().to_string();
+        assert!(error.contains("1=vhost:/a and 2=vhost:/a,client are the same"), "{error}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tapswitch_datapath::{DropReason, Egress, Frame, PacketInOrigin, Sighting};
 use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_openflow::{CONTROLLER_MAX_LEN_NO_BUFFER, PortNo};
 
+use crate::beyond::Beyond;
 use crate::shared::{Report, Shared};
 use crate::tx::TxPorts;
 
@@ -14,18 +15,26 @@ use crate::tx::TxPorts;
 pub(crate) struct WorkerEgress<'a> {
     ports: &'a mut TxPorts,
     shared: &'a Shared,
+    /// The end of the frame that is on its way.
+    beyond: Beyond<'a>,
 }
 
 impl<'a> WorkerEgress<'a> {
     #[inline]
     pub(crate) fn new(ports: &'a mut TxPorts, shared: &'a Shared) -> Self {
-        Self { ports, shared }
+        Self { ports, shared, beyond: Beyond::NONE }
+    }
+
+    /// The same for a frame the end of which is `beyond`.
+    #[inline]
+    pub(crate) fn with_beyond(self, beyond: Beyond<'a>) -> Self {
+        Self { beyond, ..self }
     }
 
     /// Reports the frame as one packet, its checksum completed.
     fn report_packet(&self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
         let (mut headers, mut room) = (frame.head().to_vec(), Vec::new());
-        let (mut meta, rest) = (frame.meta, frame.joined(&mut room));
+        let (mut meta, rest) = (frame.meta, self.beyond.join(frame, &mut room));
         complete_checksum(&mut meta, &mut headers, rest).map_err(|_| DropReason::CannotSegment)?;
         self.report(origin, frame.len(), [&headers, rest, &[]])
     }
@@ -34,8 +43,9 @@ impl<'a> WorkerEgress<'a> {
     /// what there is, and gets the first one; one that asks for all shall be able to send them on.
     fn report_train(&self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
         let mut room = Vec::new();
-        let mut packets = Segments::new(&frame.meta, frame.head(), frame.joined(&mut room))
-            .map_err(|_| DropReason::CannotSegment)?;
+        let mut packets =
+            Segments::new(&frame.meta, frame.head(), self.beyond.join(frame, &mut room))
+                .map_err(|_| DropReason::CannotSegment)?;
         let mut headers = vec![0; packets.headers_len()];
         while let Some(packet) = packets.next(&mut headers) {
             let [first, second] = packet.payload;
@@ -68,7 +78,7 @@ impl Egress for WorkerEgress<'_> {
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        self.ports.find(port).ok_or(DropReason::NoSuchPort)?.send(frame)
+        self.ports.send(port, frame, self.beyond)
     }
 
     #[cold]

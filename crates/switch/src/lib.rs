@@ -4,7 +4,7 @@
 //! ```text
 //!   controllers, tools ── TCP ── peer tasks ──► server task (owns the agent) ◄── reports ─┐
 //!                                                   │ snapshots, errands                  │
-//!   tap queues, AF_PACKET sockets ◄──────────► worker threads ────────────────────────────┘
+//!   tap queues, sockets, guests ◄────────────► worker threads ────────────────────────────┘
 //! ```
 //! [`Switch::start`] opens what a [`Config`] describes, [`Switch::run`] serves until it is told to
 //! stop, a [`Handle`] answers questions meanwhile. Everything but the workers runs on the caller's
@@ -13,6 +13,7 @@
 //! Limits: ports are opened at the start and stay; numbers go from 1 to 4095.
 
 mod agent;
+mod beyond;
 mod clock;
 mod config;
 mod connect;
@@ -20,7 +21,9 @@ mod device;
 mod egress;
 mod envelope;
 mod gro;
+mod guest;
 mod handle;
+mod interface;
 mod links;
 mod peer;
 mod port_spec;
@@ -42,8 +45,9 @@ pub use config::{
 pub use device::OpenPortError;
 pub use envelope::MtuError;
 pub use gro::{Gro, ParseGroError};
+pub use guest::OpenGuestError;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
-pub use port_spec::{ParsePortError, PortKind, PortSpec};
+pub use port_spec::{GuestSocket, ParsePortError, PortKind, PortSpec, SocketSide};
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;

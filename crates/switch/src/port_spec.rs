@@ -1,6 +1,7 @@
-//! What a port is to be: `1=tap:vm0,netns=blue,queues=2,mtu=1500`, `2=netdev:eth1` or
-//! `3=tap:vm1,mode=access,vlan=10`.
+//! What a port is to be: `1=tap:vm0,netns=blue,queues=2,mtu=1500`, `2=netdev:eth1`,
+//! `3=tap:vm1,mode=access,vlan=10` or `4=vhost:/run/vm2.sock,client`.
 
+mod guest;
 mod mode;
 
 use std::fmt;
@@ -12,6 +13,8 @@ use tapswitch_datapath::MAX_PORT;
 use tapswitch_datapath::vlan::PortMode;
 use tapswitch_openflow::PortNo;
 
+use guest::PATH_LEN_MAX;
+pub use guest::{GuestSocket, SocketSide};
 use mode::{ModeOptions, ModeText};
 
 use crate::Gro;
@@ -57,20 +60,39 @@ pub enum PortKind {
         /// Name of the interface.
         name: String,
     },
+    /// A guest, by vhost-user.
+    Guest {
+        /// Where its monitor is.
+        socket: GuestSocket,
+        /// Pairs of queues that it may use.
+        queues: NonZeroU16,
+    },
 }
 
 impl PortSpec {
-    /// Name of the interface.
+    /// Name of the interface; of a guest, what its socket is called.
     pub fn name(&self) -> &str {
         match &self.kind {
             PortKind::Tap { name, .. } | PortKind::Netdev { name } => name,
+            PortKind::Guest { socket, .. } => socket.name(),
+        }
+    }
+
+    /// True when both are the same interface or the same socket.
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (PortKind::Guest { socket, .. }, PortKind::Guest { socket: other, .. }) => {
+                socket.path == other.path
+            }
+            (PortKind::Guest { .. }, _) | (_, PortKind::Guest { .. }) => false,
+            _ => (self.name(), &self.netns) == (other.name(), &other.netns),
         }
     }
 
     /// Number of queues.
     pub fn queues(&self) -> NonZeroU16 {
         match self.kind {
-            PortKind::Tap { queues, .. } => queues,
+            PortKind::Tap { queues, .. } | PortKind::Guest { queues, .. } => queues,
             PortKind::Netdev { .. } => NonZeroU16::MIN,
         }
     }
@@ -90,6 +112,10 @@ impl PortSpec {
         let kind = match kind {
             "tap" => PortKind::Tap { name: name.into(), queues: NonZeroU16::MIN },
             "netdev" => PortKind::Netdev { name: name.into() },
+            "vhost" => {
+                let socket = GuestSocket::parse(name)?;
+                PortKind::Guest { socket, queues: NonZeroU16::MIN }
+            }
             other => return Err(Fault::UnknownKind(other.into())),
         };
         let number = parse_number(number)?;
@@ -105,6 +131,10 @@ impl PortSpec {
         };
         let mut mode = ModeOptions::default();
         for option in parts {
+            if let (PortKind::Guest { socket, .. }, Ok(side)) = (&mut spec.kind, option.parse()) {
+                socket.side = side;
+                continue;
+            }
             let (key, value) =
                 option.split_once('=').ok_or_else(|| Fault::NoValue(option.into()))?;
             if !mode.set(key, value)? {
@@ -118,6 +148,9 @@ impl PortSpec {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
         let bad = |expected| Fault::BadValue { key: key.into(), value: value.into(), expected };
         match (key, &mut self.kind) {
+            ("netns" | "gro", PortKind::Guest { .. }) => {
+                return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
+            }
             ("netns", _) if !value.is_empty() => self.netns = Some(value.into()),
             ("netns", _) => return Err(bad("the name of a network namespace")),
             ("mtu", _) => self.mtu = Some(parse_mtu(value).ok_or_else(|| bad(MTU_EXPECTED))?),
@@ -129,7 +162,7 @@ impl PortSpec {
                 self.offload = parse_switch(value).ok_or_else(|| bad("on or off"))?;
             }
             ("gro", _) => self.gro = value.parse().map_err(|_| bad(Gro::EXPECTED))?,
-            ("queues", PortKind::Tap { queues, .. }) => {
+            ("queues", PortKind::Tap { queues, .. } | PortKind::Guest { queues, .. }) => {
                 *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
             }
             _ => return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() }),
@@ -176,11 +209,12 @@ impl fmt::Display for PortSpec {
             number => write!(f, "{number}")?,
         }
         match &self.kind {
-            PortKind::Tap { name, queues } if queues.get() > 1 => {
-                write!(f, "=tap:{name},queues={queues}")?;
-            }
             PortKind::Tap { name, .. } => write!(f, "=tap:{name}")?,
             PortKind::Netdev { name } => write!(f, "=netdev:{name}")?,
+            PortKind::Guest { socket, .. } => write!(f, "=vhost:{socket}")?,
+        }
+        if self.queues().get() > 1 {
+            write!(f, ",queues={}", self.queues())?;
         }
         if let Some(netns) = &self.netns {
             write!(f, ",netns={netns}")?;
@@ -234,23 +268,25 @@ pub struct ParsePortError {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Fault {
-    #[error("expected NUMBER=tap:NAME or NUMBER=netdev:IFNAME, as in 1=tap:vm0")]
+    #[error("expected NUMBER=tap:NAME, NUMBER=netdev:IFNAME or NUMBER=vhost:PATH, as in 1=tap:vm0")]
     NoNumber,
     #[error("'{0}' is not a port number; expected 1 to {MAX_PORT}, or local")]
     BadNumber(String),
-    #[error("expected tap:NAME or netdev:IFNAME behind the number")]
+    #[error("expected tap:NAME, netdev:IFNAME or vhost:PATH behind the number")]
     NoKind,
-    #[error("'{0}' is no kind of port; expected tap or netdev")]
+    #[error("'{0}' is no kind of port; expected tap, netdev or vhost")]
     UnknownKind(String),
-    #[error("the name of the interface is missing")]
+    #[error("the name of the interface, or the path of the socket, is missing")]
     NoName,
+    #[error("'{0}' cannot be the path of a socket; expected at most {PATH_LEN_MAX} bytes, not '/'")]
+    BadPath(String),
     #[error("option '{0}' has no value; expected KEY=VALUE")]
     NoValue(String),
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
-        "{port} has no option '{key}'; there are netns, gro, mtu, envelope, mode and offload, and \
-         queues for tap"
+        "{port} has no option '{key}'; there are mtu, envelope, mode and offload, netns and gro \
+         for tap and netdev, queues for tap and vhost, and server or client for vhost"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -295,6 +331,9 @@ mod tests {
             "1=netdev:eth0,mtu=1500,offload=off",
             "1=tap:a,netns=blue,gro=off,mtu=1500",
             "2=tap:b,gro=on",
+            "1=vhost:/run/vm0.sock",
+            "1=vhost:vm0.sock,client,queues=2,mtu=9000,offload=off",
+            "1=vhost:/run/vm0.sock,mode=access,vlan=10",
             "1=tap:a,mode=access,vlan=10",
             "1=tap:a,mode=trunk",
             "1=tap:a,mode=trunk,vlans=10+20-30,native=1",
@@ -314,7 +353,13 @@ mod tests {
         assert!(error("tap:vm0").contains("expected NUMBER=tap:NAME"));
         assert!(error("0=tap:vm0").contains("'0' is not a port number; expected 1 to 4095"));
         assert!(error("1=veth:x").contains("'veth' is no kind of port"));
-        assert!(error("1=tap:").contains("name of the interface is missing"));
+        assert!(error("1=tap:").contains("name of the interface, or the path"));
+        assert!(error("1=vhost:/").contains("'/' cannot be the path of a socket"));
+        let long = format!("1=vhost:/{}", "x".repeat(107));
+        assert!(error(&long).contains("at most 107 bytes"));
+        assert!(error("1=vhost:a,netns=b").contains("1=vhost:a has no option 'netns'"));
+        assert!(error("1=vhost:a,gro=on").contains("1=vhost:a has no option 'gro'"));
+        assert!(error("1=tap:a,client").contains("option 'client' has no value"));
         assert!(error("1=tap:a,mtu=12").contains("mtu=12: expected a number of bytes"));
         assert!(error("1=tap:a,queues=0").contains("queues=0: expected a number of queues"));
         assert!(error("1=tap:a,gro=yes").contains("gro=yes: expected on, off or auto"));

@@ -82,7 +82,7 @@ pub struct PortReport {
     pub port: String,
     /// Name of the interface.
     pub name: String,
-    /// What is behind it: `tap` or `netdev`.
+    /// What is behind it: `tap`, `netdev` or `vhost`.
     pub kind: String,
     /// Namespace of the interface, when it is not the switch's own.
     pub netns: Option<String>,
@@ -102,14 +102,35 @@ pub struct PortReport {
     pub steered: Vec<u64>,
     /// Number of queues.
     pub queues: u16,
-    /// Offloads that the port takes from the kernel and gives to it.
+    /// Offloads that the port takes from the kernel and gives to it; of a guest, what it takes.
     pub offloads: String,
+    /// What is known of the guest; none when an interface is behind the port.
+    pub guest: Option<GuestReport>,
     /// What came in.
     pub rx: TrafficReport,
     /// What went out.
     pub tx: TrafficReport,
     /// What was dropped at this port, by reason.
     pub drops: DropsReport,
+}
+
+/// A guest behind a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestReport {
+    /// Path of the socket by which its monitor is met.
+    pub socket: String,
+    /// Pairs of queues that run; zero while no guest is there.
+    pub queues: u16,
+    /// `split` or `packed`; none while no guest is there.
+    pub rings: Option<String>,
+    /// Features that were negotiated, as a hexadecimal number.
+    pub features: String,
+    /// Sessions with a monitor so far.
+    pub sessions: u64,
+    /// Sessions that were ended because of what the guest or its monitor did.
+    pub resets: u64,
+    /// Why the last of those was ended.
+    pub last_reset: Option<String>,
 }
 
 /// How large the frames were that did not fit a port.

@@ -1,4 +1,5 @@
-//! How a worker receives: one frame at a time into a buffer with room in front.
+//! How a worker receives: one frame at a time into a buffer with room in front. Guests are no
+//! matter of system calls and are read otherwise: see [`crate::worker`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use tapswitch_datapath::vlan::PortMode;
 use tapswitch_netdev as netdev;
 use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
+use tapswitch_vhost as vhost;
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
 use crate::Gro;
@@ -29,6 +31,14 @@ pub(crate) enum RxDevice {
     /// Without a network header in front of each frame.
     BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
+    Guest(GuestRx),
+}
+
+/// A queue by which a guest sends.
+#[derive(Clone, Debug)]
+pub(crate) struct GuestRx {
+    pub(crate) device: Arc<vhost::Device>,
+    pub(crate) queue: Arc<vhost::Queue>,
 }
 
 /// What came of an attempt to receive.
@@ -76,6 +86,15 @@ impl RxQueue {
         self.mode.as_deref()
     }
 
+    /// The guest behind it, if there is one.
+    #[inline]
+    pub(crate) fn guest(&self) -> Option<&GuestRx> {
+        match &self.device {
+            RxDevice::Guest(guest) => Some(guest),
+            _ => None,
+        }
+    }
+
     /// How the queue is called in reports.
     pub(crate) fn label(&self) -> String {
         format!("{}/{}", self.port, self.index)
@@ -89,6 +108,7 @@ impl RxQueue {
             RxDevice::Tap(queue) => recv_tap(queue, buf),
             RxDevice::BareTap(queue) => recv_bare(queue, buf),
             RxDevice::Netdev(port) => recv_netdev(port, buf),
+            RxDevice::Guest(_) => Received::Empty,
         }
     }
 }
@@ -143,6 +163,7 @@ impl AsFd for RxQueue {
         match &self.device {
             RxDevice::Tap(queue) | RxDevice::BareTap(queue) => queue.as_fd(),
             RxDevice::Netdev(port) => port.as_fd(),
+            RxDevice::Guest(guest) => guest.queue.as_fd(),
         }
     }
 }

@@ -20,8 +20,10 @@ use tokio::sync::mpsc;
 
 use crate::agent::{self, Agent, Gone, Outcome};
 use crate::clock;
-use crate::device::{Device, link_state};
+use crate::device::Device;
+use crate::guest::GuestNews;
 use crate::handle::Query;
+use crate::interface::Interface;
 use crate::links::LinkNews;
 use crate::peer::{FromPeer, Orders, ToPeer};
 use crate::shared::{Report, Shared};
@@ -30,6 +32,8 @@ use crate::{Endpoint, FailMode};
 
 /// The owner of the agent and of everything that it acts on.
 pub(crate) struct Server {
+    /// First, so that it goes first: the threads of guests wait for nobody who listens, then.
+    pub(crate) inputs: Inputs,
     pub(crate) agent: Agent,
     pub(crate) shared: Arc<Shared>,
     pub(crate) workers: Vec<WorkerHandle>,
@@ -41,7 +45,6 @@ pub(crate) struct Server {
     pub(crate) peers: HashMap<ConnectionId, PeerState>,
     pub(crate) roles: Roles,
     pub(crate) barriers: Barriers,
-    pub(crate) inputs: Inputs,
 }
 
 /// Everything that can happen.
@@ -49,6 +52,7 @@ pub(crate) struct Inputs {
     pub(crate) peers: mpsc::Receiver<(ConnectionId, FromPeer)>,
     pub(crate) reports: mpsc::Receiver<Report>,
     pub(crate) links: mpsc::Receiver<LinkNews>,
+    pub(crate) guests: mpsc::Receiver<GuestNews>,
     pub(crate) queries: mpsc::Receiver<Query>,
 }
 
@@ -90,6 +94,7 @@ enum Input {
     Peer(ConnectionId, FromPeer),
     Report(Report),
     Link(Box<LinkNews>),
+    Guest(GuestNews),
     Query(Query),
     Synced,
     Timeout,
@@ -130,6 +135,7 @@ impl Server {
             biased;
             () = shutdown => Input::End,
             Some(news) = inputs.links.recv() => Input::Link(Box::new(news)),
+            Some(news) = inputs.guests.recv() => Input::Guest(news),
             Some((id, news)) = inputs.peers.recv() => Input::Peer(id, news),
             Some(query) = inputs.queries.recv() => Input::Query(query),
             () = self.shared.synced.notified(), if !self.barriers.waiting.is_empty() => {
@@ -156,6 +162,7 @@ impl Server {
                 self.agent.handle_sighting(sighting, clock::coarse());
             }
             Input::Link(news) => self.handle_link(*news),
+            Input::Guest(news) => self.handle_guest(news),
             Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
             Input::Synced => self.finish_barriers(),
             // What is due is done after each round.
@@ -381,8 +388,8 @@ impl Server {
             LinkEvent::Deleted { index, .. } => {
                 if let Some(device) = self.find_device(news.namespace, index) {
                     tracing::warn!("port {}: the interface is gone", device.spec);
-                    let gone = without_link(&device.link);
-                    self.handle_change(news.namespace, gone);
+                    let gone = device.interface().map(|interface| without_link(&interface.link));
+                    gone.into_iter().for_each(|gone| self.handle_change(news.namespace, gone));
                 }
             }
             LinkEvent::Resync => self.resync(news.namespace),
@@ -392,8 +399,28 @@ impl Server {
 
     fn handle_change(&mut self, namespace: usize, link: Link) {
         let Some(device) = self.find_device(namespace, link.index) else { return };
-        device.link = link;
-        let (number, mtu, state) = (device.spec.number, device.mtu(), link_state(&device.link));
+        if let Some(interface) = device.interface_mut() {
+            interface.link = link;
+        }
+        let number = device.spec.number;
+        self.update_port(number);
+    }
+
+    /// Notes what a guest or its monitor did.
+    fn handle_guest(&mut self, GuestNews { port, change }: GuestNews) {
+        let device = self.devices.iter_mut().find(|device| device.spec.number == port);
+        if let Some(guest) = device.and_then(Device::guest_mut) {
+            guest.note(change);
+        }
+        self.update_port(port);
+    }
+
+    /// Tells the datapath and the controllers if the port is not as it was.
+    fn update_port(&mut self, number: PortNo) {
+        let device = self.devices.iter().find(|device| device.spec.number == number);
+        let Some((mtu, state)) = device.map(|device| (device.mtu(), device.state())) else {
+            return;
+        };
         let snapshot = self.agent.pipeline().snapshot();
         let Some(port) = snapshot.ports.find(number) else { return };
         if (port.mtu, port.state) == (mtu, state) {
@@ -404,24 +431,26 @@ impl Server {
     }
 
     fn resync(&mut self, namespace: usize) {
-        let devices = self.devices.iter().filter(|device| device.namespace_index == namespace);
-        let devices: Vec<_> = devices.collect();
-        let Some(device) = devices.first() else { return };
-        let links = Netlink::open(&device.namespace).and_then(|mut netlink| netlink.links());
+        let interfaces = self.devices.iter().filter_map(Device::interface);
+        let here: Vec<_> = interfaces.filter(|it| it.namespace_index == namespace).collect();
+        let Some(first) = here.first() else { return };
+        let links = Netlink::open(&first.namespace).and_then(|mut netlink| netlink.links());
         let links = match links {
             Ok(links) => links,
             Err(error) => return tracing::warn!("cannot look at the interfaces: {error}"),
         };
-        let is_there = |device: &Device| links.iter().any(|link| link.index == device.index);
-        let gone = devices.into_iter().filter(|device| !is_there(device));
-        let gone: Vec<_> = gone.map(|device| without_link(&device.link)).collect();
+        let is_gone = |it: &&&Interface| !links.iter().any(|link| link.index == it.index);
+        let gone: Vec<_> = here.iter().filter(is_gone).map(|it| without_link(&it.link)).collect();
         links.into_iter().chain(gone).for_each(|link| self.handle_change(namespace, link));
     }
 
+    /// The port with this interface.
     fn find_device(&mut self, namespace: usize, index: u32) -> Option<&mut Device> {
-        self.devices
-            .iter_mut()
-            .find(|device| device.namespace_index == namespace && device.index == index)
+        let is_it = |device: &&mut Device| {
+            let interface = device.interface();
+            interface.is_some_and(|it| (it.namespace_index, it.index) == (namespace, index))
+        };
+        self.devices.iter_mut().find(is_it)
     }
 
     /// Without a controller that answers, a standalone switch does without its rules.

@@ -48,6 +48,7 @@ impl Switch {
         let mut devices = open_devices(&config)?;
         let namespaces = number_namespaces(&mut devices);
         let (link_news, links) = mpsc::channel(CHANNEL_LEN);
+        let (guest_news, guests) = mpsc::channel(CHANNEL_LEN);
         let watch = LinkWatch::start(&namespaces, link_news)?;
         let worker_count = config.worker_count();
         let mut agent = new_agent(&config, worker_count);
@@ -60,11 +61,15 @@ impl Switch {
         let worker_queues =
             shares.iter().map(|queues| queues.iter().map(RxQueue::label).collect()).collect();
         let workers = start_workers(&config, &devices, shares, &shared)?;
+        for guest in devices.iter_mut().filter_map(Device::guest_mut) {
+            guest.start(guest_news.clone()).map_err(StartError::Worker)?;
+        }
 
         let (to_server, peers) = mpsc::channel(CHANNEL_LEN);
         let (queries, questions) = mpsc::channel(CHANNEL_LEN);
-        let inputs = Inputs { peers, reports, links, queries: questions };
+        let inputs = Inputs { peers, reports, links, guests, queries: questions };
         let server = Server {
+            inputs,
             agent,
             shared,
             workers,
@@ -75,7 +80,6 @@ impl Switch {
             peers: HashMap::new(),
             roles: Roles::new(),
             barriers: Barriers::default(),
-            inputs,
         };
         let connector = Connector { next_id: Arc::new(AtomicU64::new(1)), to_server };
         let handle = Handle::new(queries);
@@ -156,10 +160,11 @@ fn number_namespaces(devices: &mut [Device]) -> Vec<Namespace> {
     let mut namespaces = Vec::new();
     for device in devices {
         let netns = device.spec.netns.clone();
+        let Some(interface) = device.interface_mut() else { continue };
         let known = names.iter().position(|name| *name == netns);
-        device.namespace_index = known.unwrap_or_else(|| {
+        interface.namespace_index = known.unwrap_or_else(|| {
             names.push(netns);
-            namespaces.push(device.namespace.clone());
+            namespaces.push(interface.namespace.clone());
             names.len() - 1
         });
     }

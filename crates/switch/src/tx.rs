@@ -6,12 +6,19 @@
 //! 3. A train that was coalesced: an iovec of its headers and payloads.
 //! 4. A partial checksum that the port does not take: completed in the frame's own headers, sent,
 //!    and put back, for the next port may take it.
-//! 5. A train of a kind that the port does not take: cut into packets, each an iovec, a batch of
+//! 5. A frame that a guest has sent: its headers from our memory and its payload from the guest's,
+//!    by one writev(2); one that must be finished first is fetched as a whole.
+//! 6. A frame to a guest is copied into its buffers: see [`guest`].
+//! 7. A train of a kind that the port does not take: cut into packets, each an iovec, a batch of
 //!    headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap device has no such
 //!    call: there a cut train costs a write(2) for each packet, with the receiver's stack behind
 //!    it, which bounds it. The payload is read once, for the checksum, and never copied.
 
+mod guest;
+
+use std::fmt;
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tapswitch_datapath::{DropReason, Frame, MAX_PORT};
@@ -19,13 +26,20 @@ use tapswitch_netdev as netdev;
 use tapswitch_offload::{Segments, SplitOptions, complete_checksum};
 use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
+use tapswitch_vhost::{self as vhost, Part};
 use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader};
+
+use crate::beyond::Beyond;
+
+pub(crate) use guest::GuestTx;
 
 /// The ports as one worker sends to them.
 #[derive(Debug, Default)]
 pub(crate) struct TxPorts {
     /// By number; [`PortNo::LOCAL`] in the place of number 0.
     by_number: Vec<Option<TxPort>>,
+    /// Guests whose rings are held, by their places above.
+    held: Vec<usize>,
 }
 
 impl TxPorts {
@@ -40,9 +54,57 @@ impl TxPorts {
         self.by_number[index] = Some(port);
     }
 
+    /// Sends `frame`, the end of which is `beyond`, out of the port of this number.
+    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+    #[inline(always)]
+    pub(crate) fn send(
+        &mut self,
+        number: PortNo,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+    ) -> Result<(), DropReason> {
+        let index = index(number);
+        let mut port = self.find(index)?;
+        if port.wants_hold() {
+            self.hold(index);
+            port = self.find(index)?;
+        }
+        port.send(frame, beyond)
+    }
+
+    /// Ends a burst: frames that went to guests are told of, and rings let go.
     #[inline]
-    pub(crate) fn find(&mut self, number: PortNo) -> Option<&mut TxPort> {
-        self.by_number.get_mut(index(number))?.as_mut()
+    pub(crate) fn end_burst(&mut self) {
+        while let Some(index) = self.held.pop() {
+            if let Some(guest) = self.guest(index) {
+                guest.end_burst();
+            }
+        }
+    }
+
+    #[inline]
+    fn find(&mut self, index: usize) -> Result<&mut TxPort, DropReason> {
+        let port = self.by_number.get_mut(index).and_then(Option::as_mut);
+        port.ok_or(DropReason::NoSuchPort)
+    }
+
+    /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it.
+    #[inline(never)]
+    fn hold(&mut self, index: usize) {
+        if !self.guest(index).is_some_and(GuestTx::try_hold) {
+            self.end_burst();
+            if let Some(guest) = self.guest(index) {
+                guest.hold();
+            }
+        }
+        self.held.push(index);
+    }
+
+    fn guest(&mut self, index: usize) -> Option<&mut GuestTx> {
+        match &mut self.by_number.get_mut(index)?.as_mut()?.device {
+            TxDevice::Guest(guest) => Some(guest),
+            _ => None,
+        }
     }
 }
 
@@ -60,6 +122,8 @@ pub(crate) struct TxPort {
     /// Headers of packets that a train was cut into, each behind room for a network header. Grows
     /// only for headers longer than any before.
     headers: Vec<u8>,
+    /// What a guest has sent, fetched as a whole.
+    fetched: Vec<u8>,
 }
 
 /// What is behind a port.
@@ -69,6 +133,7 @@ pub(crate) enum TxDevice {
     /// Without a network header in front of each frame.
     BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
+    Guest(GuestTx),
 }
 
 /// What a port lets be undone in frames that are sent to it.
@@ -79,13 +144,15 @@ pub(crate) struct Takes {
     /// Trains of these kinds.
     pub(crate) tcp_v4: bool,
     pub(crate) tcp_v6: bool,
+    /// TCP trains with CWR on the first packet only.
+    pub(crate) tcp_ecn: bool,
     pub(crate) udp: bool,
 }
 
 impl Takes {
     /// Only packets with nothing left undone.
     pub(crate) const NOTHING: Self =
-        Self { checksum: false, tcp_v4: false, tcp_v6: false, udp: false };
+        Self { checksum: false, tcp_v4: false, tcp_v6: false, tcp_ecn: false, udp: false };
 
     #[inline]
     fn takes(self, meta: &NetHeader) -> bool {
@@ -99,6 +166,9 @@ impl Takes {
 
     #[inline]
     fn takes_train(self, kind: GsoType) -> bool {
+        if kind.has_ecn() && !self.tcp_ecn {
+            return false;
+        }
         match kind.kind() {
             GsoType::TCPV4 => self.tcp_v4,
             GsoType::TCPV6 => self.tcp_v6,
@@ -122,6 +192,8 @@ impl From<tap::Offloads> for Takes {
             checksum: offloads.contains(tap::Offloads::CSUM),
             tcp_v4: offloads.contains(tap::Offloads::TSO4),
             tcp_v6: offloads.contains(tap::Offloads::TSO6),
+            // What the kernel is given, it cuts by itself where it must.
+            tcp_ecn: offloads.intersects(tap::Offloads::TSO4 | tap::Offloads::TSO6),
             udp: offloads.contains(tap::Offloads::USO),
         }
     }
@@ -130,26 +202,41 @@ impl From<tap::Offloads> for Takes {
 impl From<netdev::Capabilities> for Takes {
     fn from(capabilities: netdev::Capabilities) -> Self {
         let udp = capabilities.send_udp_trains;
-        Self { checksum: true, tcp_v4: true, tcp_v6: true, udp }
+        Self { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp }
+    }
+}
+
+/// In words: `csum,tso4,tso6,tso_ecn,uso`.
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { checksum, tcp_v4, tcp_v6, tcp_ecn, udp } = *self;
+        let flags = [checksum, tcp_v4, tcp_v6, tcp_ecn, udp];
+        let names = ["csum", "tso4", "tso6", "tso_ecn", "uso"].into_iter().zip(flags);
+        let names: Vec<_> = names.filter_map(|(name, is_there)| is_there.then_some(name)).collect();
+        f.write_str(if names.is_empty() { "none" } else { "" })?;
+        f.write_str(&names.join(","))
     }
 }
 
 impl TxPort {
     pub(crate) fn new(device: TxDevice, takes: Takes) -> Self {
-        Self { device, takes, headers: Vec::new() }
+        Self { device, takes, headers: Vec::new(), fetched: Vec::new() }
     }
 
-    /// Sends `frame`, all of whose bytes are ours.
+    /// Sends `frame`, the end of which is `beyond`.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
-    pub(crate) fn send(&mut self, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        if !self.takes.takes(&frame.meta) {
-            return self.send_finished(frame);
+    fn send(&mut self, frame: &mut Frame<'_>, beyond: Beyond<'_>) -> Result<(), DropReason> {
+        if matches!(self.device, TxDevice::Guest(_)) {
+            return self.send_to_guest(frame, beyond);
         }
-        match self.device.send(frame) {
+        if !self.takes.takes(&frame.meta) {
+            return self.send_finished(frame, beyond);
+        }
+        match self.device.send(frame, beyond) {
             Err(SendFault::Rejected) if frame.meta.is_train() => {
                 // One that cannot be cut either is bad itself, and says nothing about its kind.
-                self.send_cut(frame)?;
+                self.send_cut(frame, beyond)?;
                 self.takes.remove_train(frame.meta.gso_type);
                 Ok(())
             }
@@ -157,15 +244,51 @@ impl TxPort {
         }
     }
 
+    /// True when the port is a guest whose ring is not held.
+    #[inline]
+    fn wants_hold(&self) -> bool {
+        matches!(&self.device, TxDevice::Guest(guest) if !guest.is_held())
+    }
+
+    /// What a guest takes is a matter of its session. A train for which its buffers are too small
+    /// says nothing about the next one.
+    #[inline(never)]
+    fn send_to_guest(
+        &mut self,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+    ) -> Result<(), DropReason> {
+        let TxDevice::Guest(guest) = &mut self.device else { return Err(DropReason::PortDown) };
+        if !guest.takes(&frame.meta) {
+            return self.send_finished(frame, beyond);
+        }
+        match guest.send(frame, beyond) {
+            Err(SendFault::Rejected) if frame.meta.is_train() => self.send_cut(frame, beyond),
+            sent => sent.map_err(DropReason::from),
+        }
+    }
+
     /// Does what is left undone in the frame, and sends it.
     #[inline(never)]
-    fn send_finished(&mut self, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        if frame.meta.is_train() { self.send_cut(frame) } else { self.send_completed(frame) }
+    fn send_finished(
+        &mut self,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+    ) -> Result<(), DropReason> {
+        match frame.meta.is_train() {
+            true => self.send_cut(frame, beyond),
+            false => self.send_completed(frame, beyond),
+        }
     }
 
     /// Completes the frame's checksum for as long as it takes to send it.
-    fn send_completed(&self, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        let (undone, rest) = (frame.meta, frame.rest());
+    fn send_completed(
+        &mut self,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+    ) -> Result<(), DropReason> {
+        let rest = beyond.rest(frame, &mut self.fetched);
+        let undone = frame.meta;
         let mut meta = undone;
         let field = usize::from(undone.csum_start) + usize::from(undone.csum_offset);
         let partial = frame.head().get(field..).and_then(<[u8]>::first_chunk).copied();
@@ -173,7 +296,8 @@ impl TxPort {
         complete_checksum(&mut meta, frame.head_mut(), rest)
             .map_err(|_| DropReason::CannotSegment)?;
         frame.meta = meta;
-        let sent = self.device.send(frame);
+        // A guest that has changed the rest since garbles its own frame.
+        let sent = self.device.send(frame, beyond);
         frame.meta = undone;
         frame.head_mut()[field..field + partial.len()].copy_from_slice(&partial);
         Ok(sent?)
@@ -182,9 +306,14 @@ impl TxPort {
     /// Cuts the train and sends its packets in order. One that fails takes the rest along: the
     /// receiver misses the end of the train, not its middle.
     #[inline(never)]
-    fn send_cut(&mut self, frame: &Frame<'_>) -> Result<(), DropReason> {
+    fn send_cut(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
-        let count = gather(&mut parts, frame.parts()).ok_or(DropReason::CannotSegment)?;
+        let count = if beyond.is_empty() {
+            gather(&mut parts, frame.parts()).ok_or(DropReason::CannotSegment)?
+        } else {
+            parts[0] = beyond.join(frame, &mut self.fetched);
+            1
+        };
         let (meta, options) = (frame.meta.into(), SplitOptions::default());
         let mut packets = Segments::with(&meta, &options, frame.head(), &parts[..count])
             .map_err(|_| DropReason::CannotSegment)?;
@@ -232,8 +361,12 @@ struct CutPacket<'a> {
 impl<'a> CutPacket<'a> {
     /// Its pieces, behind the network header.
     fn bare(&self) -> [IoSlice<'a>; 3] {
+        self.bare_pieces().map(IoSlice::new)
+    }
+
+    fn bare_pieces(&self) -> [&'a [u8]; 3] {
         let headers = self.headers.get(NET_HEADER_LEN..).unwrap_or_default();
-        [headers, self.payload[0], self.payload[1]].map(IoSlice::new)
+        [headers, self.payload[0], self.payload[1]]
     }
 
     /// Its pieces with the network header.
@@ -250,9 +383,9 @@ impl<'a> CutPacket<'a> {
 impl TxDevice {
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
-    fn send(&self, frame: &mut Frame<'_>) -> Result<(), SendFault> {
-        if frame.more().is_some() {
-            return self.send_gathered(frame);
+    fn send(&mut self, frame: &mut Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
+        if frame.behind_len() > 0 {
+            return self.send_gathered(frame, beyond);
         }
         match self {
             Self::Tap(queue) => send_tap(queue, frame),
@@ -260,27 +393,32 @@ impl TxDevice {
             Self::Netdev(port) => {
                 Ok(port.send(&frame.meta, &[frame.head(), frame.rest()].map(IoSlice::new))?)
             }
+            Self::Guest(guest) => guest.send(frame, beyond),
         }
     }
 
-    /// Sends a frame whose payload lies in several places. The pieces are large, or there are few
-    /// enough bytes for their number not to matter.
+    /// Sends a frame whose payload lies in several places, or in a guest's memory. The pieces are
+    /// large, or there are few enough bytes for their number not to matter.
     #[inline(never)]
-    fn send_gathered(&self, frame: &Frame<'_>) -> Result<(), SendFault> {
+    fn send_gathered(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
         let meta = frame.meta.encode();
-        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-        let bytes = [&meta[..], frame.head()].into_iter().chain(frame.parts());
-        let count = gather(&mut pieces, bytes.map(IoSlice::new)).ok_or(SendFault::Rejected)?;
+        let write = |fd: BorrowedFd<'_>, header_len| {
+            let head = [&meta[..header_len], frame.head()].into_iter();
+            let parts = head.chain(frame.parts()).map(Part::Ours).chain(beyond.parts());
+            vhost::write_parts(fd, parts)
+        };
         match self {
-            Self::Tap(queue) => Ok(queue.send_vectored(&pieces[..count])?),
-            Self::BareTap(queue) => Ok(queue.send_vectored(&pieces[1..count])?),
-            Self::Netdev(port) => Ok(port.send_gathered(&frame.meta, &pieces[1..count])?),
+            Self::Tap(queue) => Ok(queue.send_by(|fd| write(fd, NET_HEADER_LEN))?),
+            Self::BareTap(queue) => Ok(queue.send_by(|fd| write(fd, 0))?),
+            Self::Netdev(port) => Ok(port.send_by(|fd| write(fd, netdev::SEND_HEADER_LEN))?),
+            Self::Guest(guest) => guest.send(frame, beyond),
         }
     }
 
     /// Sends what a train was cut into, until one fails.
-    fn send_packets(&self, packets: &[CutPacket<'_>]) -> Result<(), SendFault> {
+    fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> Result<(), SendFault> {
         match self {
+            Self::Guest(guest) => guest.send_packets(packets),
             Self::Tap(queue) => packets.iter().try_for_each(|packet| {
                 Ok(queue.send_vectored(&packet.with_header()[..packet.count()])?)
             }),

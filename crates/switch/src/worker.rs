@@ -1,7 +1,7 @@
 //! A worker: one thread that reads its queues, handles frames and sends them.
 //!
 //! ```text
-//! sleep until a queue or an errand is there
+//! sleep until a queue or an errand is there, or poll the guests' rings (see `guests`)
 //!   └ for each ready queue, at most a burst:
 //!       └ read a batch: small frames, or up to the first large one
 //!       └ handle each of the batch, or coalesce it and handle each train
@@ -13,6 +13,8 @@
 //! within one burst, and a burst sees one version. Errands come through a queue with an eventfd, so
 //! that they are done in order and wake a sleeping worker.
 
+mod guests;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender};
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use tapswitch_datapath::{
     Arrival, CacheStats, DropReason, Forwarder, HEADROOM, MacTable, Parts, Snapshot, View,
     WorkerIndex,
@@ -36,6 +38,7 @@ use crate::gro::{self, GroTrial};
 use crate::rx::{Received, RxQueue};
 use crate::shared::Shared;
 use crate::tx::TxPorts;
+use guests::Patience;
 
 /// What the agent asks of a worker.
 #[derive(Debug)]
@@ -124,6 +127,9 @@ struct Worker {
     /// What is read of a batch, frame behind frame.
     buf: Box<[u8]>,
     batch: [Place; gro::BATCH_COUNT],
+    /// Those of the queues that are rings of guests.
+    guests: Vec<usize>,
+    patience: Patience,
     /// For each queue, whether it is coalesced.
     trials: Vec<GroTrial>,
     coalescer: Coalescer,
@@ -142,6 +148,9 @@ impl Worker {
         }
         let forwarder = Forwarder::new(index);
         let buf = vec![0; BUF_LEN].into();
+        let is_guest = |index: &usize| queues[*index].guest().is_some();
+        let guests: Vec<_> = (0..queues.len()).filter(is_guest).collect();
+        let patience = Patience::new(!guests.is_empty());
         let trials = queues.iter().map(|queue| GroTrial::new(queue.gro())).collect();
         let (frames, coalesced, trains, bursts, wakeups) = (0, 0, 0, 0, 0);
         Self {
@@ -155,6 +164,8 @@ impl Worker {
             forwarder,
             buf,
             batch: [Place::default(); gro::BATCH_COUNT],
+            guests,
+            patience,
             trials,
             coalescer: Coalescer::new(gro::BATCH_COUNT),
             frames,
@@ -169,12 +180,13 @@ impl Worker {
         let mut events = Vec::with_capacity(self.queues.len() + 1);
         loop {
             events.clear();
-            match epoll::wait(&self.poll, spare_capacity(&mut events), None) {
+            let timeout = self.patience.is_awake().then_some(&AT_ONCE);
+            match epoll::wait(&self.poll, spare_capacity(&mut events), timeout) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return tracing::error!("worker {}: epoll: {error}", self.index.0),
             }
-            self.wakeups += 1;
+            self.wakeups += u64::from(timeout.is_none());
             for event in &events {
                 match event.data.u64() {
                     WAKE if self.do_errands() == Running::Ends => return,
@@ -183,16 +195,21 @@ impl Worker {
                     index => self.burst(index as usize),
                 }
             }
+            self.poll_guests();
             self.publish_counters();
         }
     }
 
     #[inline]
     fn burst(&mut self, index: usize) {
+        if self.queues[index].guest().is_some() {
+            return self.wake_for(index);
+        }
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         self.bursts += 1;
         self.read(index, view);
+        self.ports.end_burst();
         self.forwarder.end_burst(view.now);
     }
 
@@ -249,7 +266,7 @@ impl Worker {
                 Received::Empty => return (count, BatchEnd::Empty),
                 Received::Gone => return (count, BatchEnd::Gone),
                 Received::Lost => {
-                    self.count_lost(index, snapshot);
+                    self.count_drop(index, snapshot, DropReason::IngressLost);
                     break;
                 }
             }
@@ -330,9 +347,9 @@ impl Worker {
     }
 
     #[cold]
-    fn count_lost(&self, index: usize, snapshot: &Snapshot) {
+    fn count_drop(&self, index: usize, snapshot: &Snapshot, reason: DropReason) {
         if let Some(port) = snapshot.ports.find(self.queues[index].port()) {
-            port.counters.add_drop(self.index, DropReason::IngressLost);
+            port.counters.add_drop(self.index, reason);
         }
     }
 
@@ -380,6 +397,7 @@ impl Worker {
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {
             tracing::debug!("packet-out came too late: {error:?}");
         }
+        self.ports.end_burst();
     }
 
     fn counters(&self) -> &crate::shared::WorkerCounters {
@@ -441,6 +459,7 @@ fn pin(core: usize) {
     }
 }
 
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Marks the eventfd among the queues' indices.
 const WAKE: u64 = u64::MAX;
 /// Frames that one queue may bring before others get their turn and the tables are looked at again.

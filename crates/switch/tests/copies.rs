@@ -236,7 +236,7 @@ fn a_copy_may_go_to_the_controller() {
     ]);
     ping(lab.host(1), lab.host(2));
     let packet = controller.packet_in(|_| true);
-    assert_eq!(packet.data.len(), packet.total_len.min(60).into());
+    assert_eq!(packet.data.len(), usize::from(packet.total_len.min(60)));
     let tap = ledger(&lab);
     assert!(tap.adds_up && tap.copies[0].delivered.frames > 0, "{tap:?}");
 }

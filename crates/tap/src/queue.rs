@@ -84,6 +84,19 @@ impl Queue {
         sent(rustix::io::writev(&self.fd, parts))
     }
 
+    /// Sends one frame by a call of the caller's own, such as a writev(2) of memory that nobody can
+    /// borrow.
+    ///
+    /// # Errors
+    /// As [`Self::send`], from what the call answers.
+    #[inline]
+    pub fn send_by(
+        &self,
+        write: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Result<(), SendError> {
+        sent(write(self.fd.as_fd()))
+    }
+
     /// Another handle of the same queue (dup(2)), so that it can be owned in two places.
     ///
     /// # Errors

@@ -173,10 +173,10 @@ impl Ports {
                     );
                     return Err(Fault::new(port.span(), text));
                 }
-                if (spec.name(), &spec.netns) == (other.name(), &other.netns) {
+                if spec.is_same_place(other) {
                     let text = format!(
-                        "switch.port: {other} is the same interface; an \
-                                        interface can be one port only"
+                        "switch.port: {other} is the same interface or socket; give each port \
+                         its own"
                     );
                     return Err(Fault::new(port.span(), text));
                 }
@@ -391,7 +391,7 @@ dst-port = 80
             error_text.starts_with("lab.toml:9:9: switch.port: port '1=tun:web0"),
             "{error_text}"
         );
-        assert!(error_text.contains("expected tap or netdev"), "{error_text}");
+        assert!(error_text.contains("expected tap, netdev or vhost"), "{error_text}");
         let error_text = error(&GOOD.replace("2=netdev:eth1", "2=netdev:eth1,mode=acess"));
         assert!(error_text.starts_with("lab.toml:9:33: switch.port: port '2="), "{error_text}");
         assert!(error_text.contains("mode=acess: expected access, trunk"), "{error_text}");

@@ -40,47 +40,85 @@ use crate::ring::{Direction, Ring, RingPlace};
 /// A guest's network device, as long as the port lives: sessions come and go.
 #[derive(Debug)]
 pub struct Device {
-    queues: Box<[Queue]>,
+    queues: Box<[Arc<Queue>]>,
+    offered: Features,
     /// Why the device was reset, for whoever reports it; taken once.
     fault: Mutex<Option<String>>,
-    connection: Mutex<Option<UnixStream>>,
+    connection: Mutex<Connection>,
+}
+
+/// The connection to the VMM.
+#[derive(Debug, Default)]
+enum Connection {
+    #[default]
+    None,
+    Open(UnixStream),
+    /// There will be none any more.
+    Closed,
 }
 
 impl Device {
-    /// A device with `pairs` pairs of queues, none running.
+    /// A device with `pairs` pairs of queues, none running, that offers all that we know.
     ///
     /// # Errors
     /// When the kernel gives no descriptors.
     pub fn new(pairs: u16) -> io::Result<Arc<Self>> {
-        let queues = (0..2 * u32::from(pairs)).map(|_| Queue::new());
+        Self::offering(pairs, Features::OFFERED)
+    }
+
+    /// As [`Self::new`], with these features.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn offering(pairs: u16, offered: Features) -> io::Result<Arc<Self>> {
+        let queues = (0..2 * u32::from(pairs)).map(|_| Queue::new().map(Arc::new));
         let queues = queues.collect::<io::Result<Box<[_]>>>()?;
-        Ok(Arc::new(Self { queues, fault: Mutex::default(), connection: Mutex::default() }))
+        let (fault, connection) = (Mutex::default(), Mutex::default());
+        Ok(Arc::new(Self { queues, offered, fault, connection }))
     }
 
     /// The queue by which the guest receives frames of pair `index`.
-    pub fn receive_queue(&self, index: usize) -> Option<&Queue> {
+    pub fn receive_queue(&self, index: usize) -> Option<&Arc<Queue>> {
         self.queues.get(2 * index)
     }
 
     /// The queue by which the guest sends frames of pair `index`.
-    pub fn transmit_queue(&self, index: usize) -> Option<&Queue> {
+    pub fn transmit_queue(&self, index: usize) -> Option<&Arc<Queue>> {
         self.queues.get(2 * index + 1)
     }
 
     /// Serves one session on `stream`, until the VMM goes or does something that it must not. Every
-    /// ring is stopped then. Answers why the session ended.
-    pub fn serve(self: &Arc<Self>, stream: UnixStream) -> SessionEnd {
+    /// ring is stopped then. Answers why the session ended. `observe` is told each time that the
+    /// device's status has changed; it was [`Status::default`] before, and is again at the end.
+    pub fn serve(
+        self: &Arc<Self>,
+        stream: UnixStream,
+        mut observe: impl FnMut(Status),
+    ) -> SessionEnd {
         let session = Arc::new(Mutex::new(Session::new(self.clone())));
+        if !self.note_connection(&stream) {
+            return SessionEnd::Closed;
+        }
         let mut handler = BackendReqHandler::from_stream(stream, session.clone());
-        *lock(&self.connection) = handler.try_clone_connection().ok();
-        let error = loop {
-            if let Err(error) = handler.handle_request() {
-                break error;
+        let mut told = Status::default();
+        let mut tell = |status| {
+            if told != status {
+                told = status;
+                observe(status);
             }
         };
-        *lock(&self.connection) = None;
+        let error = loop {
+            match handler.handle_request() {
+                Ok(()) => tell(self.status()),
+                Err(error) => break error,
+            }
+        };
+        if let connection @ Connection::Open(_) = &mut *lock(&self.connection) {
+            *connection = Connection::None;
+        }
         let mut session = lock(&session);
         session.stop_all();
+        tell(Status::default());
         match (lock(&self.fault).take(), session.refused.take(), error) {
             (Some(fault), _, _) => SessionEnd::Reset(fault),
             (_, Some(refused), _) => SessionEnd::Refused(refused),
@@ -91,6 +129,45 @@ impl Device {
         }
     }
 
+    /// What runs now.
+    pub fn status(&self) -> Status {
+        let mut status = Status::default();
+        for pair in self.queues.chunks_exact(2) {
+            let features = pair[0].lock().as_ref().map(Running::features);
+            if let (Some(features), true) = (features, pair[1].lock().is_some()) {
+                status.pairs += 1;
+                status.features = features;
+            }
+        }
+        status
+    }
+
+    /// Returns `false` when there is to be no session any more, or nothing to end one by.
+    fn note_connection(&self, stream: &UnixStream) -> bool {
+        let mut connection = lock(&self.connection);
+        match (&*connection, stream.try_clone()) {
+            (Connection::Closed, _) | (_, Err(_)) => false,
+            (_, Ok(stream)) => {
+                *connection = Connection::Open(stream);
+                true
+            }
+        }
+    }
+
+    /// Ends the session, if there is one.
+    pub fn disconnect(&self) {
+        if let Connection::Open(stream) = &*lock(&self.connection) {
+            // The session finds out either way.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// Ends the session, if there is one, and lets none begin any more.
+    pub fn close(&self) {
+        self.disconnect();
+        *lock(&self.connection) = Connection::Closed;
+    }
+
     /// Ends the session because of what the guest did: every ring is stopped, and the VMM has to
     /// start anew. Any thread may say so; not while it holds a queue.
     #[cold]
@@ -99,11 +176,17 @@ impl Device {
         for queue in &self.queues {
             queue.stop();
         }
-        if let Some(connection) = &*lock(&self.connection) {
-            // The session finds out either way.
-            let _ = connection.shutdown(std::net::Shutdown::Both);
-        }
+        self.disconnect();
     }
+}
+
+/// What of a device runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Pairs of queues, both of which run.
+    pub pairs: u16,
+    /// What was negotiated; nothing while no pair runs.
+    pub features: Features,
 }
 
 /// Why a session ended.
@@ -194,7 +277,8 @@ impl Session {
 
     /// Stops the ring if it runs, and remembers where it stands.
     fn stop(&mut self, index: u32) {
-        let Some(running) = self.device.queues.get(index as usize).and_then(Queue::stop) else {
+        let Some(running) = self.device.queues.get(index as usize).and_then(|queue| queue.stop())
+        else {
             return;
         };
         if let Ok(ring) = self.ring(index) {
@@ -249,11 +333,12 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(Features::OFFERED.bits())
+        Ok(self.device.offered.bits())
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        let Some(features) = Features::from_bits(features) else {
+        let known = Features::from_bits(features);
+        let Some(features) = known.filter(|wanted| self.device.offered.contains(*wanted)) else {
             return self.refuse(&format!("features {features:#x}: more than were offered"));
         };
         self.change(|session| {
@@ -459,6 +544,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Why a device is reset whose [`Running::memory_was_lost`].
+pub const MEMORY_LOST: &str = "the monitor took memory away that it had shared";
 /// Where a new packed ring starts: index 0, both wrap counters 1 (virtio 1.2 §2.8.1).
 const PACKED_START: u32 = 0x8000_8000;
 /// Regions that a guest's memory may have, with hotplug.

@@ -60,6 +60,15 @@ impl Features {
     /// What we offer: all that we know.
     pub const OFFERED: Self = Self::all();
 
+    /// What is offered where frames are to be whole packets with nothing left undone, both ways.
+    pub const fn without_offloads() -> Self {
+        let checksums = Self::CSUM.union(Self::GUEST_CSUM).union(Self::CTRL_GUEST_OFFLOADS);
+        let sent = Self::HOST_TSO4.union(Self::HOST_TSO6).union(Self::HOST_ECN);
+        let received = Self::GUEST_TSO4.union(Self::GUEST_TSO6).union(Self::GUEST_ECN);
+        let uso = Self::HOST_USO.union(Self::GUEST_USO4).union(Self::GUEST_USO6);
+        Self::OFFERED.difference(checksums.union(sent).union(received).union(uso))
+    }
+
     /// Length in bytes of the network header in front of each frame (virtio 1.2 §5.1.6): 12, but 10
     /// for a legacy driver without mergeable buffers.
     #[inline]

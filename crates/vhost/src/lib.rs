@@ -62,13 +62,15 @@ mod memory;
 mod net;
 mod queue;
 mod ring;
+mod scatter;
 #[cfg(test)]
 mod test_guest;
 
 pub use chain::{Chain, Chains};
-pub use device::{Device, SessionEnd};
+pub use device::{Device, MEMORY_LOST, SessionEnd, Status};
 pub use features::Features;
 pub use memory::{GuestBytes, GuestMemory, MemoryError, RegionSpec};
 pub use net::{NET_HEADER_LEN, Part, Undelivered};
-pub use queue::{Queue, Running};
+pub use queue::{Held, Queue, Running};
 pub use ring::{Direction, Ring, RingError, RingFeatures, RingPlace};
+pub use scatter::{MAX_PIECES, write_parts};

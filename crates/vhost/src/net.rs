@@ -38,6 +38,18 @@ impl<'a> Part<'a> {
         self.len() == 0
     }
 
+    /// Copies the bytes behind those of `out`.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ours(bytes) => out.extend_from_slice(bytes),
+            Self::Guest(bytes) => {
+                let at = out.len();
+                out.resize(at + bytes.len(), 0);
+                bytes.read(&mut out[at..]);
+            }
+        }
+    }
+
     /// Copies the first bytes to `to`, as many as both have, and returns how many.
     #[inline]
     fn copy_to(self, to: GuestBytes<'_>) -> usize {

@@ -10,11 +10,16 @@
 //! notification by asking the epoll instance, and never reads what a VMM handed over, which might
 //! make it wait. What is written to is set to be without waiting when it comes.
 
+use std::fmt;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::event::epoll;
+use parking_lot::lock_api::ArcMutexGuard;
+use parking_lot::{Mutex, RawMutex};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::chain::{Chain, Chains};
 use crate::features::Features;
@@ -23,48 +28,93 @@ use crate::ring::{Ring, RingError};
 /// A virtqueue, running or not.
 #[derive(Debug)]
 pub struct Queue {
-    running: Mutex<Option<Running>>,
-    /// Readable when the driver has notified us.
+    running: Arc<Mutex<Option<Running>>>,
+    /// Whether there is a ring in it, for whoever chooses between queues.
+    is_running: AtomicBool,
+    /// Readable when the driver has notified us, or a ring was started.
     poll: OwnedFd,
+    started: OwnedFd,
+}
+
+/// A virtqueue that is held: nobody else touches it, and it is neither started nor stopped. Owned,
+/// so that a worker can keep it for a burst, however many frames that is.
+pub struct Held(ArcMutexGuard<RawMutex, Option<Running>>);
+
+impl Deref for Held {
+    type Target = Option<Running>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Held {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Held").field(&**self).finish()
+    }
 }
 
 impl Queue {
     pub(crate) fn new() -> io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { running: Mutex::new(None), poll })
+        let started = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&poll, &started, NO_DATA, WHEN_WRITTEN)?;
+        Ok(Self { running: Arc::default(), is_running: AtomicBool::new(false), poll, started })
     }
 
-    /// The ring, for a burst; `None` inside while it is stopped.
+    /// The ring, for a burst; `None` inside while it is stopped. Waits for whoever has it; who
+    /// holds another one must not, see [`Self::try_lock`].
     #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        // Whoever panicked with the lock did not leave the ring in a state that we rely on: all
-        // that it says is checked.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> Held {
+        Held(self.running.lock_arc())
     }
 
-    /// Takes note of a notification.
+    /// As [`Self::lock`], if nobody has it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<Held> {
+        self.running.try_lock_arc().map(Held)
+    }
+
+    /// True while a ring is in its place, as far as can be told without holding it.
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of notifications.
     #[inline]
     pub fn acknowledge(&self) {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: NO_DATA }];
+        let mut events = [const { epoll::Event { flags: WHEN_WRITTEN, data: NO_DATA } }; 2];
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         // There may be none: then there is nothing to take note of.
         let _ = epoll::wait(&self.poll, &mut events, Some(&at_once));
     }
 
-    /// Puts a ring into its place; its notifications are waited for from now on.
+    /// Puts a ring into its place; its notifications are waited for from now on. Whoever waits is
+    /// woken: the ring may hold something of which no notification tells.
     pub(crate) fn start(&self, running: Running) -> io::Result<()> {
         let mut place = self.lock();
         if let Some(kick) = &running.kick {
-            let data = NO_DATA;
-            epoll::add(&self.poll, kick, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+            epoll::add(&self.poll, kick, NO_DATA, WHEN_WRITTEN)?;
         }
         *place = Some(running);
+        self.is_running.store(true, Ordering::Relaxed);
+        rustix::io::write(&self.started, &1u64.to_ne_bytes())?;
         Ok(())
     }
 
     /// Takes the ring out of its place. What was fetched and not used has gone back.
     pub(crate) fn stop(&self) -> Option<Running> {
         let mut running = self.lock().take()?;
+        self.is_running.store(false, Ordering::Relaxed);
         if let Some(kick) = &running.kick {
             // It is in there, unless the VMM's descriptor is none that can be waited for.
             let _ = epoll::delete(&self.poll, kick);
@@ -102,7 +152,17 @@ impl Running {
         kick: Option<OwnedFd>,
         call: Option<OwnedFd>,
     ) -> Self {
-        Self { ring, features, ahead: Chains::default(), next: 0, kick, call, calls: 0 }
+        let mut running =
+            Self { ring, features, ahead: Chains::default(), next: 0, kick, call, calls: 0 };
+        // Whoever is to be notified says so.
+        running.disarm();
+        running
+    }
+
+    /// True when the VMM has taken memory away under us: what was read from there was zero. The
+    /// device is to be reset.
+    pub fn memory_was_lost(&self) -> bool {
+        self.ring.memory().was_lost()
     }
 
     /// What was negotiated.
@@ -218,7 +278,9 @@ impl Running {
     }
 }
 
-/// One descriptor is waited for: it needs no name.
+/// Which descriptor was written to is of no interest.
 const NO_DATA: epoll::EventData = epoll::EventData::new_u64(0);
+/// Once for each time, whether it was read or not.
+const WHEN_WRITTEN: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 /// Chains that are fetched together where more than one may be needed.
 const FETCH_COUNT: usize = 32;

@@ -18,8 +18,8 @@ fn server(devices: Vec<Device>) -> Server {
     }
     let snapshot = agent.pipeline().snapshot().clone();
     let (shared, reports) = Shared::new(snapshot, agent.macs().table().clone(), 0);
-    let ((_, peers), (_, links), (_, queries)) =
-        (mpsc::channel(1), mpsc::channel(1), mpsc::channel(1));
+    let ((_, peers), (_, links), (_, guests), (_, queries)) =
+        (mpsc::channel(1), mpsc::channel(1), mpsc::channel(1), mpsc::channel(1));
     Server {
         agent,
         shared,
@@ -31,7 +31,7 @@ fn server(devices: Vec<Device>) -> Server {
         peers: HashMap::new(),
         roles: Roles::new(),
         barriers: Barriers::default(),
-        inputs: Inputs { peers, reports, links, queries },
+        inputs: Inputs { peers, reports, links, guests, queries },
     }
 }
 

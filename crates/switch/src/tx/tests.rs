@@ -12,7 +12,7 @@ use tapswitch_wire::{EtherType, Tag, parse};
 use super::*;
 use crate::test_frames::{HEADERS_LEN, checked_payload, tcp_train};
 
-const ALL: Takes = Takes { checksum: true, tcp_v4: true, tcp_v6: true, udp: true };
+const ALL: Takes = Takes { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp: true };
 /// Partial checksums, but no trains.
 const NONE: Takes = Takes { checksum: true, ..Takes::NOTHING };
 
@@ -119,7 +119,7 @@ fn with_frame<R>(
 }
 
 fn send(port: &mut TxPort, sent: &(NetHeader, Vec<u8>)) -> Result<(), DropReason> {
-    with_frame(sent, |frame| port.send(frame))
+    with_frame(sent, |frame| port.send(frame, Beyond::NONE))
 }
 
 #[test]
@@ -129,7 +129,8 @@ fn a_train_that_the_port_takes_stays_whole() {
     let mut port = wire.port(ALL);
     assert_eq!(send(&mut port, &sent), Ok(()));
     // A copy with headers of its own goes as two pieces and is the same.
-    let copied = with_frame(&sent, |frame| port.send(&mut frame.fork(&mut Vec::new())));
+    let copied =
+        with_frame(&sent, |frame| port.send(&mut frame.fork(&mut Vec::new()), Beyond::NONE));
     assert_eq!(copied, Ok(()));
     for (header, received) in wire.received(2) {
         assert!(received == sent.1, "other bytes");
@@ -143,7 +144,8 @@ fn a_train_that_the_port_does_not_take_is_cut() {
     let sent = tcp_train(2500, 1000);
     let mut port = wire.port(NONE);
     assert_eq!(send(&mut port, &sent), Ok(()));
-    let copied = with_frame(&sent, |frame| port.send(&mut frame.fork(&mut Vec::new())));
+    let copied =
+        with_frame(&sent, |frame| port.send(&mut frame.fork(&mut Vec::new()), Beyond::NONE));
     assert_eq!(copied, Ok(()));
     let packets = wire.received(6);
     assert!(packets.iter().all(|(header, _)| *header == NetHeader::PLAIN));
@@ -181,7 +183,7 @@ fn a_port_that_takes_nothing_undone_gets_packets_only() {
                 let mut scratch = Vec::new();
                 let mut copy = frame.fork(&mut scratch);
                 assert!(copy.push_tag(tag) && copy.push_tag(tag));
-                port.send(&mut copy)
+                port.send(&mut copy, Beyond::NONE)
             });
             assert_eq!(outcome, Ok(()));
             let tagged = wire.received(count);
@@ -197,13 +199,13 @@ fn a_checksum_is_completed_for_the_port_that_needs_it_and_for_no_other() {
     for (wire, mut port) in finished_ports() {
         let sent = tcp_train(1001, 0);
         let outcome = with_frame(&sent, |frame| {
-            assert_eq!(port.send(frame), Ok(()));
+            assert_eq!(port.send(frame, Beyond::NONE), Ok(()));
             assert_eq!((frame.meta, frame.head()), (sent.0, &sent.1[..]), "as it was");
             let mut scratch = Vec::new();
             let mut copy = frame.fork(&mut scratch);
-            assert_eq!(port.send(&mut copy), Ok(()));
+            assert_eq!(port.send(&mut copy, Beyond::NONE), Ok(()));
             assert!(copy.push_tag(tag));
-            port.send(&mut copy)
+            port.send(&mut copy, Beyond::NONE)
         });
         assert_eq!(outcome, Ok(()));
         let packets = wire.received(3);
@@ -243,11 +245,12 @@ fn an_interface_that_is_too_small_for_the_packets_says_so() {
 fn kinds_of_trains_are_told_apart() {
     let only_v6 = Takes { tcp_v6: true, ..NONE };
     assert!(only_v6.takes_train(GsoType::TCPV6) && !only_v6.takes_train(GsoType::TCPV4));
-    let with_ecn = GsoType(GsoType::TCPV6.0 | 0x80);
-    assert!(only_v6.takes_train(with_ecn));
+    let with_ecn = GsoType(GsoType::TCPV6.0 | GsoType::ECN);
+    assert!(!only_v6.takes_train(with_ecn));
+    assert!(Takes { tcp_ecn: true, ..only_v6 }.takes_train(with_ecn));
     assert!(!ALL.takes_train(GsoType::UDP), "trains of fragments are nobody's");
     let offloads = tap::Offloads::CSUM | tap::Offloads::TSO4;
-    assert_eq!(Takes::from(offloads), Takes { tcp_v4: true, ..NONE });
+    assert_eq!(Takes::from(offloads), Takes { tcp_v4: true, tcp_ecn: true, ..NONE });
     assert_eq!(Takes::from(tap::Offloads::empty()), Takes::NOTHING);
 }
 
@@ -287,7 +290,7 @@ fn tags_may_use_up_the_headroom() {
     for count in [1, 13, 14, 16] {
         let outcome = with_frame(&sent, |frame| {
             assert!((0..count).all(|_| frame.push_tag(tag)));
-            port.send(frame)
+            port.send(frame, Beyond::NONE)
         });
         assert_eq!(outcome, Ok(()));
         let (header, received) = wire.received(1).remove(0);
@@ -320,7 +323,7 @@ fn ports_are_found_by_number() {
         ports.insert(number, wire.port(ALL));
     }
     for (number, there) in [(1, true), (2, false), (MAX_PORT, true), (MAX_PORT + 1, false)] {
-        assert_eq!(ports.find(PortNo(number)).is_some(), there, "{number}");
+        assert_eq!(ports.find(index(PortNo(number))).is_ok(), there, "{number}");
     }
-    assert!(ports.find(PortNo::LOCAL).is_some() && ports.find(PortNo::ANY).is_none());
+    assert!(ports.find(index(PortNo::LOCAL)).is_ok() && ports.find(index(PortNo::ANY)).is_err());
 }

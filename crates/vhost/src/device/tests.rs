@@ -31,7 +31,7 @@ impl Vmm {
     fn connect_to(device: Arc<Device>, features: Features) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serving = device.clone();
-        let session = std::thread::spawn(move || serving.serve(theirs));
+        let session = std::thread::spawn(move || serving.serve(theirs, |_| ()));
         let mut frontend = Frontend::from_stream(ours, 4);
         frontend.set_owner().unwrap();
         assert_eq!(frontend.get_features().unwrap(), Features::OFFERED.bits());

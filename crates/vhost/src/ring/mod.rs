@@ -165,6 +165,11 @@ impl Ring {
         }
     }
 
+    /// The memory that it lies in.
+    pub fn memory(&self) -> &GuestMemory {
+        &self.memory
+    }
+
     /// Where the ring stands, for whoever goes on with it: chains that were fetched and not given
     /// back must have been undone (vhost-user `VHOST_USER_GET_VRING_BASE`).
     pub fn base(&self) -> u32 {

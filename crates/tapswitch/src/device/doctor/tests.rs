@@ -352,6 +352,7 @@ fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
         oversize: Some(OversizeReport { payload, tags }),
         steered: Vec::new(),
         queues: 1,
+        guest: None,
         offloads: String::new(),
         rx: TrafficReport::default(),
         tx: TrafficReport::default(),

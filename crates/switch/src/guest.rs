@@ -1,0 +1,357 @@
+//! Guests behind ports: the socket where their monitor is met, and the thread that talks to it.
+//!
+//! The thread meets a monitor, serves its session, and meets the next one, for as long as the port
+//! is there. Frames are none of its business: workers take them from the device's queues. What
+//! changes comes to the server as [`GuestNews`].
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use tapswitch_openflow::{PortNo, PortState};
+use tapswitch_vhost::{self as vhost, Features, SessionEnd, Status};
+use tapswitch_wire::MacAddr;
+use tokio::sync::mpsc;
+
+use crate::report::GuestReport;
+use crate::rx::{GuestRx, RxDevice};
+use crate::tx::{GuestTx, Takes, TxDevice, TxPort};
+use crate::{GuestSocket, PortSpec, SocketSide};
+
+/// Something happened to the guest behind a port.
+#[derive(Debug)]
+pub(crate) struct GuestNews {
+    pub(crate) port: PortNo,
+    pub(crate) change: GuestChange,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(crate) enum GuestChange {
+    /// A monitor was met.
+    Met,
+    /// Other queues run now.
+    Status(Status),
+    /// The session is over.
+    Ended(SessionEnd),
+}
+
+/// The guest behind a port, there or not.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    spec: PortSpec,
+    socket: GuestSocket,
+    device: Arc<vhost::Device>,
+    status: Status,
+    sessions: u64,
+    resets: u64,
+    last_reset: Option<String>,
+    /// How to meet its monitor, until the thread does so.
+    meeting: Option<Meeting>,
+    thread: Option<GuestThread>,
+}
+
+/// Why a guest's socket cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenGuestError {
+    /// Something else listens there.
+    #[error("another process listens on {path}; give the port a socket of its own")]
+    Taken {
+        /// Path of the socket.
+        path: String,
+    },
+    /// There is something that is no socket.
+    #[error("{path} is there and is no socket; give the port another path")]
+    NoSocket {
+        /// The path.
+        path: String,
+    },
+    /// The kernel refused.
+    #[error("cannot listen on {path}: {source}; its directory must be there and writable")]
+    Listen {
+        /// Path of the socket.
+        path: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No descriptors.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Guest {
+    /// Makes a device without a guest, and the socket if the switch is to listen there.
+    pub(crate) fn open(spec: &PortSpec, socket: &GuestSocket) -> Result<Self, OpenGuestError> {
+        let offered = if spec.offload { Features::OFFERED } else { Features::without_offloads() };
+        let device = vhost::Device::offering(spec.queues().get(), offered)?;
+        let meeting = Some(match socket.side {
+            SocketSide::Server => Meeting::Listen(Listener::bind(&socket.path)?),
+            SocketSide::Client => Meeting::Connect(socket.path.clone()),
+        });
+        Ok(Self {
+            spec: spec.clone(),
+            socket: socket.clone(),
+            device,
+            status: Status::default(),
+            sessions: 0,
+            resets: 0,
+            last_reset: None,
+            meeting,
+            thread: None,
+        })
+    }
+
+    /// Starts to meet monitors. The thread ends when the guest is dropped.
+    pub(crate) fn start(&mut self, news: mpsc::Sender<GuestNews>) -> io::Result<()> {
+        let Some(meeting) = self.meeting.take() else { return Ok(()) };
+        let port = self.spec.number;
+        self.thread = Some(GuestThread::start(self.device.clone(), meeting, port, news)?);
+        Ok(())
+    }
+
+    /// Notes what happened.
+    pub(crate) fn note(&mut self, change: GuestChange) {
+        let spec = &self.spec;
+        match change {
+            GuestChange::Met => self.sessions += 1,
+            GuestChange::Status(status) => {
+                self.status = status;
+                tracing::info!("port {spec}: {} of the guest's queues run", status.pairs);
+            }
+            GuestChange::Ended(SessionEnd::Closed) => {
+                tracing::info!("port {spec}: the monitor is gone");
+            }
+            GuestChange::Ended(SessionEnd::Refused(why) | SessionEnd::Reset(why)) => {
+                tracing::warn!("port {spec}: the guest was cut off: {why}");
+                self.resets += 1;
+                self.last_reset = Some(why);
+            }
+        }
+    }
+
+    /// An address of the port itself, which guests never see: the same at each start.
+    pub(crate) fn mac(&self) -> MacAddr {
+        let mut hasher = DefaultHasher::new();
+        self.socket.path.hash(&mut hasher);
+        let [a, b, c, d, e, ..] = hasher.finish().to_be_bytes();
+        // Locally administered (IEEE 802-2014 §8.2.2).
+        MacAddr([0x02, a, b, c, d, e])
+    }
+
+    /// How OpenFlow calls the state of its link.
+    pub(crate) fn state(&self) -> PortState {
+        if self.status.pairs > 0 { PortState::LIVE } else { PortState::LINK_DOWN }
+    }
+
+    /// What the guest takes, in words.
+    pub(crate) fn offloads(&self) -> String {
+        if self.status.pairs == 0 {
+            return "none".to_owned();
+        }
+        Takes::from(self.status.features).to_string()
+    }
+
+    pub(crate) fn report(&self) -> GuestReport {
+        let Status { pairs, features } = self.status;
+        let packed = features.contains(Features::RING_PACKED);
+        let rings = if packed { "packed" } else { "split" };
+        GuestReport {
+            socket: self.socket.to_string(),
+            queues: pairs,
+            rings: (pairs > 0).then(|| rings.to_owned()),
+            features: format!("{:#x}", features.bits()),
+            sessions: self.sessions,
+            resets: self.resets,
+            last_reset: self.last_reset.clone(),
+        }
+    }
+
+    /// What there is to be read, in order.
+    pub(crate) fn rx_devices(&self) -> Vec<RxDevice> {
+        let queues = (0..).map_while(|index| self.device.transmit_queue(index));
+        let device = |queue: &Arc<vhost::Queue>| {
+            RxDevice::Guest(GuestRx { device: self.device.clone(), queue: queue.clone() })
+        };
+        queues.map(device).collect()
+    }
+
+    /// The handle by which `worker` sends: a queue of its own while the guest runs so many.
+    pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
+        let own = worker % usize::from(self.spec.queues().get());
+        let guest = GuestTx::new(self.device.clone(), own);
+        TxPort::new(TxDevice::Guest(guest), Takes::NOTHING)
+    }
+}
+
+/// The thread that meets monitors and serves them.
+#[derive(Debug)]
+struct GuestThread {
+    device: Arc<vhost::Device>,
+    end: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl GuestThread {
+    fn start(
+        device: Arc<vhost::Device>,
+        meeting: Meeting,
+        port: PortNo,
+        news: mpsc::Sender<GuestNews>,
+    ) -> io::Result<Self> {
+        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let keeper = Keeper { device: device.clone(), meeting, end: end.clone(), port, news };
+        let builder = std::thread::Builder::new().name(format!("tapswitch-g{port}"));
+        let thread = Some(builder.spawn(move || keeper.run())?);
+        Ok(Self { device, end, thread })
+    }
+}
+
+impl Drop for GuestThread {
+    fn drop(&mut self) {
+        // The counter of an eventfd overflows at 2^64 - 1 only.
+        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
+        self.device.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread holds.
+struct Keeper {
+    device: Arc<vhost::Device>,
+    meeting: Meeting,
+    end: Arc<OwnedFd>,
+    port: PortNo,
+    news: mpsc::Sender<GuestNews>,
+}
+
+impl Keeper {
+    fn run(self) {
+        while let Some(stream) = self.meet() {
+            self.tell(GuestChange::Met);
+            let end = self.device.serve(stream, |status| self.tell(GuestChange::Status(status)));
+            let is_clean = end == SessionEnd::Closed;
+            self.tell(GuestChange::Ended(end));
+            // Who is cut off comes back at once, as a rule, and does the same again.
+            if !is_clean && self.ends_within(PENANCE) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a monitor; `None` when the port goes.
+    fn meet(&self) -> Option<UnixStream> {
+        loop {
+            match &self.meeting {
+                Meeting::Listen(listener) => {
+                    let ready = [listener.socket.as_fd(), self.end.as_fd()];
+                    if wait(&ready, None) & 2 != 0 {
+                        return None;
+                    }
+                    match listener.socket.accept() {
+                        Ok((stream, _)) => return Some(stream),
+                        Err(error) => tracing::debug!("port {}: {error}", self.port),
+                    }
+                }
+                Meeting::Connect(path) => match UnixStream::connect(path) {
+                    Ok(stream) => return Some(stream),
+                    Err(error) => tracing::trace!("port {}: {path}: {error}", self.port),
+                },
+            }
+            if self.ends_within(RETRY) {
+                return None;
+            }
+        }
+    }
+
+    fn ends_within(&self, time: Duration) -> bool {
+        wait(&[self.end.as_fd()], Some(time)) != 0
+    }
+
+    fn tell(&self, change: GuestChange) {
+        // A switch that stops does not listen any more.
+        let _ = self.news.blocking_send(GuestNews { port: self.port, change });
+    }
+}
+
+/// Waits until one of the descriptors is readable, and returns which, one bit for each.
+fn wait(fds: &[std::os::fd::BorrowedFd<'_>], time: Option<Duration>) -> u32 {
+    let mut fds: Vec<_> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let time = time.and_then(|time| Timespec::try_from(time).ok());
+    match poll(&mut fds, time.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => tracing::error!("cannot wait for a guest: {error}"),
+    }
+    let bits = fds.iter().zip(0..).map(|(fd, bit)| u32::from(!fd.revents().is_empty()) << bit);
+    bits.sum()
+}
+
+/// How a monitor is met.
+#[derive(Debug)]
+enum Meeting {
+    Listen(Listener),
+    Connect(String),
+}
+
+/// A listening socket; its file goes with it.
+#[derive(Debug)]
+struct Listener {
+    socket: UnixListener,
+    path: String,
+    /// Device and number of the socket's file: what has taken its place is not ours to remove.
+    file: (u64, u64),
+}
+
+impl Listener {
+    fn bind(path: &str) -> Result<Self, OpenGuestError> {
+        Self::clear(path)?;
+        let failed = |source| OpenGuestError::Listen { path: path.to_owned(), source };
+        let socket = UnixListener::bind(path).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let file = file_of(path).map_err(failed)?;
+        Ok(Self { socket, path: path.to_owned(), file })
+    }
+
+    /// Takes away the socket of a switch that was killed.
+    fn clear(path: &str) -> Result<(), OpenGuestError> {
+        let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
+        let owned = || path.to_owned();
+        if !there.file_type().is_socket() {
+            return Err(OpenGuestError::NoSocket { path: owned() });
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(OpenGuestError::Taken { path: owned() });
+        }
+        std::fs::remove_file(path)
+            .map_err(|source| OpenGuestError::Listen { path: owned(), source })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if file_of(&self.path).is_ok_and(|file| file == self.file) {
+            // Somebody may have been faster.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn file_of(path: &str) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// Time between two attempts to meet a monitor.
+const RETRY: Duration = Duration::from_millis(200);
+/// Time that a monitor waits which was cut off.
+const PENANCE: Duration = Duration::from_secs(1);

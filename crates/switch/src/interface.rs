@@ -1,0 +1,194 @@
+//! Interfaces behind ports: tap devices that the switch makes, and interfaces that are there.
+
+use std::sync::Arc;
+
+use tapswitch_netdev as netdev;
+use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
+use tapswitch_openflow::PortState;
+use tapswitch_tap as tap;
+use tapswitch_wire::MacAddr;
+
+use crate::device::OpenPortError;
+use crate::envelope::{ChangedMtu, port_mtu};
+use crate::rx::RxDevice;
+use crate::steering::Steered;
+use crate::tx::{Takes, TxDevice, TxPort};
+use crate::{PortKind, PortSpec};
+
+/// An interface that is open.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    spec: PortSpec,
+    /// Where it lives.
+    pub(crate) namespace: Namespace,
+    /// Which of the switch's namespaces that is.
+    pub(crate) namespace_index: usize,
+    /// Its index there.
+    pub(crate) index: u32,
+    pub(crate) mac: MacAddr,
+    pub(crate) link: Link,
+    /// Offloads in words, for reports.
+    pub(crate) offloads: String,
+    /// What was done to its MTU, to be undone.
+    changed_mtu: Option<ChangedMtu>,
+    io: Io,
+}
+
+/// The handles of an interface, one for each queue.
+#[derive(Debug)]
+enum Io {
+    Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, steered: Option<Steered> },
+    Netdev { port: Arc<netdev::PacketPort>, takes: Takes },
+}
+
+impl Interface {
+    /// Opens what `spec` describes. A tap device is made, put into its namespace and switched on;
+    /// an interface is attached as it is, but for its MTU when one or an envelope is given.
+    pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {
+        let port = || spec.to_string();
+        let namespace = match &spec.netns {
+            Some(name) => Namespace::open(name),
+            None => Namespace::current(),
+        }
+        .map_err(|source| OpenPortError::Namespace { port: port(), source })?;
+        let is_tap = matches!(spec.kind, PortKind::Tap { .. });
+        let (io, mac, offloads) = match is_tap {
+            true => open_tap(spec, &namespace)?,
+            false => open_netdev(spec, &namespace)?,
+        };
+        let changed_mtu = if is_tap { Ok(None) } else { ChangedMtu::make(spec, &namespace) };
+        let changed_mtu = changed_mtu
+            .map_err(|error| OpenPortError::Mtu { port: port(), source: error.into() })?;
+        let link = set_link(spec, &namespace)
+            .map_err(|source| OpenPortError::Link { port: port(), source })?;
+        let (spec, index, namespace_index) = (spec.clone(), link.index, 0);
+        Ok(Self { spec, namespace, namespace_index, index, mac, link, offloads, changed_mtu, io })
+    }
+
+    /// How OpenFlow calls the state of its link.
+    pub(crate) fn state(&self) -> PortState {
+        let is_live = self.link.up && self.link.lower_up;
+        if is_live { PortState::LIVE } else { PortState::LINK_DOWN }
+    }
+
+    /// Largest payload in bytes: what was asked for, or the interface's own but for what is meant
+    /// for tags.
+    pub(crate) fn mtu(&self) -> u32 {
+        port_mtu(&self.spec, &self.link, self.changed_mtu.as_ref())
+    }
+
+    /// Frames that a steering program led to each queue; none without one.
+    pub(crate) fn steered(&self) -> Vec<u64> {
+        match &self.io {
+            Io::Tap { steered: Some(steered), .. } => steered.frames(self.spec.queues()),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What there is to be read, in order.
+    pub(crate) fn rx_devices(&self) -> Vec<RxDevice> {
+        match &self.io {
+            Io::Tap { queues, .. } if self.spec.offload => {
+                queues.iter().cloned().map(RxDevice::Tap).collect()
+            }
+            Io::Tap { queues, .. } => queues.iter().cloned().map(RxDevice::BareTap).collect(),
+            Io::Netdev { port, .. } => vec![RxDevice::Netdev(port.clone())],
+        }
+    }
+
+    /// The handle by which `worker` sends. Where there are fewer queues than workers, workers share
+    /// one; the kernel takes frames from several threads.
+    pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
+        match &self.io {
+            Io::Tap { queues, takes, .. } => {
+                let queue = queues[worker % queues.len()].clone();
+                let device = match self.spec.offload {
+                    true => TxDevice::Tap(queue),
+                    false => TxDevice::BareTap(queue),
+                };
+                TxPort::new(device, *takes)
+            }
+            Io::Netdev { port, takes } => TxPort::new(TxDevice::Netdev(port.clone()), *takes),
+        }
+    }
+
+    /// Frames that the kernel dropped because the switch did not read them in time.
+    pub(crate) fn ring_drops(&self) -> u64 {
+        match &self.io {
+            Io::Netdev { port, .. } => port.statistics().map_or(0, |counters| counters.dropped),
+            Io::Tap { .. } => {
+                let link = Netlink::open(&self.namespace)
+                    .and_then(|mut netlink| netlink.link_by_index(self.index));
+                link.map_or(0, |link| link.stats.tx_dropped)
+            }
+        }
+    }
+}
+
+/// True for a device that stays and that nobody holds: it was made to be taken, as
+/// `tapswitch device create` and `ip tuntap add` do.
+fn is_prepared(namespace: &Namespace, name: &str) -> bool {
+    let link = Netlink::open(namespace).and_then(|mut netlink| netlink.link(name));
+    link.ok().and_then(|link| link.tun).is_some_and(|tun| {
+        let queues = tun.queues.unwrap_or(0) + tun.disabled_queues.unwrap_or(0);
+        tun.persistent && queues == 0
+    })
+}
+
+fn open_tap(
+    spec: &PortSpec,
+    namespace: &Namespace,
+) -> Result<(Io, MacAddr, String), OpenPortError> {
+    let port = || spec.to_string();
+    let name = spec.name().parse();
+    let name = name.map_err(|source| OpenPortError::Name { port: port(), source })?;
+    // With several queues, it must have been made for that.
+    let header = if spec.offload { tap::HeaderLen::V1 } else { tap::HeaderLen::None };
+    let config = tap::Config::new(name).queues(spec.queues()).multi_queue(true).net_header(header);
+    let config = config.follow_existing(is_prepared(namespace, spec.name()));
+    let tap = namespace
+        .enter(|| tap::Device::create(&config))
+        .map_err(|source| OpenPortError::Namespace { port: port(), source })?
+        .map_err(|source| OpenPortError::Tap { port: port(), source })?;
+    let mac = tap.mac().map_err(|source| OpenPortError::Mac { port: port(), source })?;
+    let tap::Capabilities { receive, send, .. } = tap.capabilities();
+    let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
+    let steered = Steered::start(spec, &queues);
+    let takes = if spec.offload { send.into() } else { Takes::NOTHING };
+    Ok((Io::Tap { queues, takes, steered }, mac, words(receive)))
+}
+
+fn open_netdev(
+    spec: &PortSpec,
+    namespace: &Namespace,
+) -> Result<(Io, MacAddr, String), OpenPortError> {
+    let port = || spec.to_string();
+    let opened = namespace
+        .enter(|| netdev::PacketPort::open(spec.name(), &netdev::Config::default()))
+        .map_err(|source| OpenPortError::Namespace { port: port(), source })?
+        .map_err(|source| OpenPortError::Netdev { port: port(), source })?;
+    let (mac, capabilities) = (opened.mac(), opened.capabilities());
+    let (takes, offloads) = match (spec.offload, capabilities.send_udp_trains) {
+        (true, true) => (capabilities.into(), "csum,tso,uso"),
+        (true, false) => (capabilities.into(), "csum,tso"),
+        (false, _) => (Takes::NOTHING, "none"),
+    };
+    let io = Io::Netdev { port: Arc::new(opened), takes };
+    Ok((io, mac, offloads.to_owned()))
+}
+
+fn set_link(spec: &PortSpec, namespace: &Namespace) -> Result<Link, LinkError> {
+    let mut netlink = Netlink::open(namespace)?;
+    if matches!(spec.kind, PortKind::Tap { .. }) {
+        // Room for tags needs nothing here: a tap device takes frames of any length.
+        spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(spec.name(), mtu))?;
+        netlink.set_up(spec.name())?;
+    }
+    netlink.link(spec.name())
+}
+
+/// Offloads in words: `csum,tso4,tso6,tso_ecn,uso4,uso6`.
+fn words(offloads: tap::Offloads) -> String {
+    let names: Vec<_> = offloads.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
+}

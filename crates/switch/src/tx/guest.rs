@@ -1,0 +1,159 @@
+//! How a worker sends to a guest: straight into the buffers that the guest has made available.
+//!
+//! A worker holds a guest's ring from the first frame that goes there until its burst ends, and
+//! tells the guest of all frames at once. What a frame costs here: its room is looked up among
+//! buffers that were fetched many at a time, and header and frame are copied there, from wherever
+//! they are, once.
+//!
+//! A worker that holds rings does not wait for another one: it gives back what it has first
+//! ([`TxPorts::hold`](super::TxPorts)). So workers that send to the same guests in another order
+//! cannot wait for each other.
+
+use std::sync::Arc;
+
+use tapswitch_datapath::Frame;
+use tapswitch_vhost::{self as vhost, Features, Held, Part, Queue, Running, Undelivered};
+use tapswitch_wire::{NetHeader, NetHeaderFlags};
+
+use super::{CutPacket, SendFault, Takes};
+use crate::beyond::Beyond;
+
+/// A guest as one worker sends to it.
+#[derive(Debug)]
+pub(crate) struct GuestTx {
+    device: Arc<vhost::Device>,
+    /// The pair of queues that is this worker's.
+    own: usize,
+    /// The ring, while a burst goes on.
+    held: Option<Held>,
+    /// What the guest did wrong in this burst.
+    fault: Option<vhost::RingError>,
+}
+
+/// Another handle, which holds nothing.
+impl Clone for GuestTx {
+    fn clone(&self) -> Self {
+        Self::new(self.device.clone(), self.own)
+    }
+}
+
+impl GuestTx {
+    pub(crate) fn new(device: Arc<vhost::Device>, own: usize) -> Self {
+        Self { device, own, held: None, fault: None }
+    }
+
+    #[inline]
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Takes the ring for a burst, if nobody else has it.
+    pub(super) fn try_hold(&mut self) -> bool {
+        self.held = self.queue().and_then(|queue| queue.try_lock());
+        self.held.is_some()
+    }
+
+    /// Takes the ring for a burst, and waits for whoever has it. The caller holds no other.
+    pub(super) fn hold(&mut self) {
+        self.held = self.queue().map(|queue| queue.lock());
+    }
+
+    /// The worker's own queue; while the guest does not run that one, the first that it runs.
+    fn queue(&self) -> Option<&Arc<Queue>> {
+        let own = self.device.receive_queue(self.own);
+        let all = || (0..).map_while(|index| self.device.receive_queue(index));
+        own.filter(|queue| queue.is_running())
+            .or_else(|| all().find(|queue| queue.is_running()))
+            .or(own)
+    }
+
+    /// Ends a burst: tells the guest of its frames, and lets go of the ring. A guest that did what
+    /// it must not is cut off.
+    pub(super) fn end_burst(&mut self) {
+        let Some(mut held) = self.held.take() else { return };
+        let mut was_lost = false;
+        if let Some(ring) = held.as_mut() {
+            ring.publish();
+            was_lost = ring.memory_was_lost();
+        }
+        drop(held);
+        if let Some(fault) = self.fault.take() {
+            self.device.reset(fault.to_string());
+        } else if was_lost {
+            self.device.reset(vhost::MEMORY_LOST);
+        }
+    }
+
+    /// Which frames the guest takes as they are.
+    #[inline]
+    pub(super) fn takes(&self, meta: &NetHeader) -> bool {
+        let features = || self.held.as_ref()?.as_ref().map(Running::features);
+        *meta == NetHeader::PLAIN
+            || features().is_none_or(|features| Takes::from(features).takes(meta))
+    }
+
+    /// Copies the frame into the guest's next buffers.
+    #[inline]
+    pub(super) fn send(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
+        let parts = frame.parts().map(Part::Ours);
+        let parts = std::iter::once(Part::Ours(frame.head())).chain(parts).chain(beyond.parts());
+        self.deliver(&frame.meta, frame.len(), parts)
+    }
+
+    /// Copies what a train was cut into to the guest's next buffers, until one does not fit.
+    pub(super) fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> Result<(), SendFault> {
+        packets.iter().try_for_each(|packet| {
+            let pieces = packet.bare_pieces();
+            let len = pieces.iter().map(|piece| piece.len()).sum();
+            self.deliver(&NetHeader::PLAIN, len, pieces.into_iter().map(Part::Ours))
+        })
+    }
+
+    #[inline]
+    fn deliver<'p>(
+        &mut self,
+        meta: &NetHeader,
+        len: usize,
+        parts: impl Iterator<Item = Part<'p>>,
+    ) -> Result<(), SendFault> {
+        let Some(ring) = self.held.as_mut().and_then(|held| held.as_mut()) else {
+            return Err(SendFault::Down);
+        };
+        match ring.deliver(header_for(ring.features(), meta), len, parts) {
+            Ok(()) => Ok(()),
+            Err(Undelivered::Full) => Err(SendFault::Full),
+            Err(Undelivered::TooLong) => Err(SendFault::Rejected),
+            Err(Undelivered::Ring(fault)) => {
+                self.fault.get_or_insert(fault);
+                Err(SendFault::Failed)
+            }
+        }
+    }
+}
+
+/// The network header of a frame that a guest takes. It is told of checked checksums only if it
+/// wants to hear of checksums at all (virtio 1.2 §5.1.6.4.1).
+#[inline]
+fn header_for(features: Features, meta: &NetHeader) -> [u8; vhost::NET_HEADER_LEN] {
+    let told = match features.contains(Features::GUEST_CSUM) {
+        true => NetHeaderFlags::NEEDS_CSUM | NetHeaderFlags::DATA_VALID,
+        false => 0,
+    };
+    NetHeader { flags: meta.flags & told, ..*meta }.encode()
+}
+
+impl From<Features> for Takes {
+    #[inline]
+    fn from(features: Features) -> Self {
+        let checksum = features.contains(Features::GUEST_CSUM);
+        // A train's packets have partial checksums, all of them.
+        let takes = |wanted| checksum && features.contains(wanted);
+        Self {
+            checksum,
+            tcp_v4: takes(Features::GUEST_TSO4),
+            tcp_v6: takes(Features::GUEST_TSO6),
+            tcp_ecn: takes(Features::GUEST_ECN),
+            udp: takes(Features::GUEST_USO4.union(Features::GUEST_USO6)),
+        }
+    }
+}

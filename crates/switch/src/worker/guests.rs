@@ -1,0 +1,285 @@
+//! A worker and its guests: frames from rings, by polling while it pays.
+//!
+//! ```text
+//! asleep ── a guest notifies ──► awake: every guest's ring is looked at, round after round,
+//!   ▲                              │    the kernel is asked for the other queues now and then
+//!   └── nothing for a while ───────┘    no guest is asked to notify
+//! ```
+//! How long "a while" is depends on how it went: it grows when a guest notifies soon after the
+//! worker went to sleep, and shrinks when none does ([`Patience`]). So a busy ring costs no
+//! notification, and an idle guest costs nothing at all.
+//!
+//! **Costs of a small frame.** Its descriptor and the place of its buffer are fetched with those of
+//! [`BATCH_COUNT`] others; the starts of all frames of a batch are copied here one after the other,
+//! so that the processor waits for all of those cache lines together; then each is handled. What
+//! is longer than [`HEAD_LEN`] stays in the guest's memory until it is copied to where it goes.
+
+use std::time::{Duration, Instant};
+
+use tapswitch_datapath::{Arrival, DropReason, HEADROOM, View};
+use tapswitch_vhost::{self as vhost, Chain, Features, Running};
+use tapswitch_wire::{EtherType, Layout, NetHeader, NetHeaderFlags, ip_proto, parse, read_u16};
+
+use super::{BURST_COUNT, Place, Worker};
+use crate::beyond::Beyond;
+use crate::clock;
+use crate::egress::WorkerEgress;
+use crate::rx::GuestRx;
+
+impl Worker {
+    /// Looks at the guests' rings, until the kernel is to be asked for the other queues.
+    #[inline]
+    pub(super) fn poll_guests(&mut self) {
+        if !self.patience.is_awake() {
+            return;
+        }
+        for _ in 0..ROUND_COUNT {
+            let mut count = 0;
+            for at in 0..self.guests.len() {
+                count += self.read_guest(self.guests[at]);
+            }
+            if count > 0 {
+                self.patience.note_work();
+            } else if !self.patience.goes_on() {
+                return self.let_guests_notify();
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// A guest has notified: no guest need do so as long as the worker is awake.
+    pub(super) fn wake_for(&mut self, index: usize) {
+        if let Some(guest) = self.queues[index].guest() {
+            guest.queue.acknowledge();
+        }
+        if self.patience.wake() {
+            for &index in &self.guests {
+                let Some(guest) = self.queues[index].guest() else { continue };
+                if let Some(ring) = guest.queue.lock().as_mut() {
+                    ring.disarm();
+                }
+            }
+        }
+    }
+
+    /// Asks all guests to notify, and sleeps unless one of them has been faster.
+    #[inline(never)]
+    fn let_guests_notify(&mut self) {
+        let is_idle = |index: &usize| {
+            let Some(guest) = self.queues[*index].guest() else { return true };
+            guest.queue.lock().as_mut().is_none_or(Running::arm)
+        };
+        // All of them are asked, whatever the first ones say.
+        let busy = self.guests.iter().filter(|index| !is_idle(index)).count();
+        self.patience.sleep(busy > 0);
+    }
+
+    /// Reads a guest's queue until it is empty or a burst is full. Returns how many frames there
+    /// were.
+    fn read_guest(&mut self, index: usize) -> usize {
+        let Some(GuestRx { device, queue }) = self.queues[index].guest().cloned() else { return 0 };
+        let mut held = queue.lock();
+        let Some(ring) = held.as_mut() else { return 0 };
+        let (mut total, mut fault) = (0, None);
+        while total < BURST_COUNT {
+            match ring.fetch(BATCH_COUNT) {
+                Ok(0) => break,
+                Ok(count) => {
+                    self.handle_batch(index, ring, count);
+                    total += count;
+                }
+                Err(error) => {
+                    fault = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        if total > 0 && fault.is_none() && ring.memory_was_lost() {
+            fault = Some(vhost::MEMORY_LOST.to_owned());
+        }
+        drop(held);
+        if let Some(fault) = fault {
+            device.reset(fault);
+        }
+        total
+    }
+
+    /// Handles the next `count` chains of a guest's ring, and gives them back.
+    fn handle_batch(&mut self, index: usize, ring: &mut Running, count: usize) {
+        let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
+        let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
+        self.bursts += 1;
+        for at in 0..count.min(BATCH_COUNT) {
+            if let Some(chain) = ring.peek(at) {
+                self.batch[at] = self.fetch_head(ring, &chain, at);
+            }
+        }
+        for at in 0..count.min(BATCH_COUNT) {
+            if let Some(chain) = ring.peek(0) {
+                self.handle_guest(index, view, ring, chain, at);
+                ring.complete(0);
+            }
+        }
+        ring.publish();
+        self.ports.end_burst();
+        self.forwarder.end_burst(view.now);
+    }
+
+    /// Copies the start of a guest's frame to where the frame at `at` of a batch lies. Its length
+    /// is zero when there is no frame.
+    #[inline]
+    fn fetch_head(&mut self, ring: &Running, chain: &Chain, at: usize) -> Place {
+        let begin = at * PLACE_LEN;
+        let head = &mut self.buf[begin + HEADROOM..begin + PLACE_LEN];
+        match ring.read_frame(chain, head) {
+            Some((header, len)) => Place {
+                meta: meta_of(&header, ring.features()),
+                begin,
+                start: HEADROOM,
+                len: HEADROOM + len,
+            },
+            None => Place { meta: NetHeader::PLAIN, begin, start: HEADROOM, len: 0 },
+        }
+    }
+
+    /// Handles the frame in `chain`, whose start lies at `at` of the batch.
+    #[inline]
+    fn handle_guest(
+        &mut self,
+        index: usize,
+        view: View<'_>,
+        ring: &Running,
+        chain: Chain,
+        at: usize,
+    ) {
+        self.frames += 1;
+        let Place { meta, mut begin, start, len } = self.batch[at];
+        let Some(len) = len.checked_sub(HEADROOM) else {
+            return self.count_drop(index, view.snapshot, DropReason::Truncated);
+        };
+        let mut here = len.min(HEAD_LEN);
+        if len > HEAD_LEN {
+            if len > tapswitch_tap::MAX_FRAME_LEN {
+                return self.count_drop(index, view.snapshot, DropReason::BadMetadata);
+            }
+            if !shows_all_headers(&self.buf[begin + start..begin + start + here]) {
+                begin = BATCH_COUNT * PLACE_LEN;
+                here = len;
+                ring.read_frame(&chain, &mut self.buf[begin + start..begin + start + len]);
+            }
+        }
+        let buf = &mut self.buf[begin..begin + start + here];
+        let in_port = self.queues[index].port();
+        let arrival = Arrival { in_port, meta, buf, start, beyond_len: len - here };
+        let arrival = match self.queues[index].mode() {
+            None => arrival,
+            Some(mode) => match self.forwarder.admit(view, mode, arrival, None) {
+                Some(arrival) => arrival,
+                None => return,
+            },
+        };
+        let beyond = if len > here { Beyond::new(ring, chain, here) } else { Beyond::NONE };
+        let mut egress = WorkerEgress::new(&mut self.ports, &self.shared).with_beyond(beyond);
+        self.forwarder.handle(view, arrival, &mut egress);
+    }
+}
+
+/// The metadata of a frame that a guest sends. A driver has nothing to say about checksums that
+/// were verified (virtio 1.2 §5.1.6.2), and needs what was negotiated for everything else.
+#[inline]
+fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], features: Features) -> NetHeader {
+    if !features.contains(Features::CSUM) {
+        return NetHeader::PLAIN;
+    }
+    let meta = NetHeader::decode(header);
+    NetHeader { flags: meta.flags & NetHeaderFlags::NEEDS_CSUM, ..meta }
+}
+
+/// True when the headers of a frame end within `head`, its first [`HEAD_LEN`] bytes. In doubt they
+/// do not: extension headers of IPv6 go on for as long as one likes, and options of neighbour
+/// discovery are headers, too.
+fn shows_all_headers(head: &[u8]) -> bool {
+    let Ok(parsed) = parse(head) else { return false };
+    let Layout { network, transport, end, protocol, .. } = parsed.layout;
+    let network = usize::from(network);
+    if network + LONGEST_IPV4_LEN > head.len() {
+        return false;
+    }
+    let is_ipv6 = EtherType(read_u16(head, network - 2)) == EtherType::IPV6;
+    let is_known = transport.is_some() && protocol != ip_proto::ICMPV6;
+    usize::from(end) < head.len() && (!is_ipv6 || is_known)
+}
+
+/// How long a worker looks for frames before it sleeps.
+#[derive(Debug)]
+pub(super) struct Patience {
+    /// How long, now.
+    time: Duration,
+    /// Since when there has been nothing; `None` while there is something.
+    idle_since: Option<Instant>,
+    /// Since when the guests are asked to notify; `None` while awake.
+    asleep_since: Option<Instant>,
+}
+
+impl Patience {
+    /// Asleep for as long as there is no guest; awake at first otherwise.
+    pub(super) fn new(has_guests: bool) -> Self {
+        let asleep_since = (!has_guests).then(Instant::now);
+        Self { time: Duration::ZERO, idle_since: None, asleep_since }
+    }
+
+    #[inline]
+    pub(super) fn is_awake(&self) -> bool {
+        self.asleep_since.is_none()
+    }
+
+    #[inline]
+    fn note_work(&mut self) {
+        self.idle_since = None;
+    }
+
+    /// Whether to look again after a round in vain.
+    fn goes_on(&mut self) -> bool {
+        if self.time.is_zero() {
+            return false;
+        }
+        let now = Instant::now();
+        now - *self.idle_since.get_or_insert(now) < self.time
+    }
+
+    /// Goes to sleep, unless a guest `is_busy` after all.
+    fn sleep(&mut self, is_busy: bool) {
+        self.idle_since = None;
+        self.asleep_since = (!is_busy).then(Instant::now);
+    }
+
+    /// Wakes up. Returns `false` when it was awake.
+    fn wake(&mut self) -> bool {
+        let Some(since) = self.asleep_since.take() else { return false };
+        // A sleep as short as that was not worth a notification, nor what it takes to wake up.
+        self.time = match since.elapsed() < PATIENCE_MAX {
+            true => (self.time * 2).clamp(PATIENCE_MIN, PATIENCE_MAX),
+            false if self.time <= PATIENCE_MIN => Duration::ZERO,
+            false => self.time / 2,
+        };
+        true
+    }
+}
+
+/// Frames that are fetched together.
+const BATCH_COUNT: usize = 32;
+/// Bytes of a frame that are copied for the datapath: nearly all small frames as a whole, and all
+/// headers but for the strangest.
+const HEAD_LEN: usize = 256 - HEADROOM;
+/// Distance of two frames of a batch.
+const PLACE_LEN: usize = HEADROOM + HEAD_LEN;
+const _: () =
+    assert!(BATCH_COUNT * PLACE_LEN <= crate::gro::BATCH_LEN && BATCH_COUNT <= BURST_COUNT);
+/// The longest headers of IPv4 and TCP.
+const LONGEST_IPV4_LEN: usize = 60 + 60;
+/// Rounds without asking the kernel for other queues and errands: some ten microseconds.
+const ROUND_COUNT: usize = 16;
+/// About what it takes to sleep and to be woken.
+const PATIENCE_MIN: Duration = Duration::from_micros(10);
+/// As long as a guest's own poll of its device, as a rule.
+const PATIENCE_MAX: Duration = Duration::from_micros(100);
