@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::chain::{Chain, Chains};
 use crate::features::Features;
@@ -24,14 +24,18 @@ use crate::ring::{Ring, RingError};
 #[derive(Debug)]
 pub struct Queue {
     running: Mutex<Option<Running>>,
-    /// Readable when the driver has notified us.
+    /// Readable when the driver has notified us, or a ring was started.
     poll: OwnedFd,
+    /// Written when a ring was started.
+    started: OwnedFd,
 }
 
 impl Queue {
     pub(crate) fn new() -> io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { running: Mutex::new(None), poll })
+        let started = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&poll, &started, NO_DATA, EDGES)?;
+        Ok(Self { running: Mutex::new(None), poll, started })
     }
 
     /// The ring, for a burst; `None` inside while it is stopped.
@@ -45,20 +49,26 @@ impl Queue {
     /// Takes note of a notification.
     #[inline]
     pub fn acknowledge(&self) {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: NO_DATA }];
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: NO_DATA }; 2];
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         // There may be none: then there is nothing to take note of.
         let _ = epoll::wait(&self.poll, &mut events, Some(&at_once));
     }
 
     /// Puts a ring into its place; its notifications are waited for from now on.
-    pub(crate) fn start(&self, running: Running) -> io::Result<()> {
+    ///
+    /// Both sides look once without being asked. The worker may sleep since it found no ring, and
+    /// whoever served the ring before may have told the driver not to notify; it may also have been
+    /// killed between giving buffers back and saying so.
+    pub(crate) fn start(&self, mut running: Running) -> io::Result<()> {
         let mut place = self.lock();
         if let Some(kick) = &running.kick {
-            let data = NO_DATA;
-            epoll::add(&self.poll, kick, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+            epoll::add(&self.poll, kick, NO_DATA, EDGES)?;
         }
+        running.notify();
         *place = Some(running);
+        // Full means that the worker has been woken and has not looked yet.
+        let _ = rustix::io::write(&self.started, &1u64.to_ne_bytes());
         Ok(())
     }
 
@@ -220,5 +230,7 @@ impl Running {
 
 /// One descriptor is waited for: it needs no name.
 const NO_DATA: epoll::EventData = epoll::EventData::new_u64(0);
+/// A notification is noted without reading what a VMM handed over.
+const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 /// Chains that are fetched together where more than one may be needed.
 const FETCH_COUNT: usize = 32;
