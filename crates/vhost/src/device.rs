@@ -70,6 +70,8 @@ impl Device {
     /// Serves one session on `stream`, until the VMM goes or does something that it must not. Every
     /// ring is stopped then. Answers why the session ended.
     pub fn serve(self: &Arc<Self>, stream: UnixStream) -> SessionEnd {
+        // What was found when the session before had ended already is not this one's.
+        *lock(&self.fault) = None;
         let session = Arc::new(Mutex::new(Session::new(self.clone())));
         let mut handler = BackendReqHandler::from_stream(stream, session.clone());
         *lock(&self.connection) = handler.try_clone_connection().ok();
@@ -155,8 +157,11 @@ impl Session {
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut RingConfig> {
-        let ring = usize::try_from(index).ok().and_then(|index| self.rings.get_mut(index));
-        ring.ok_or(Error::InvalidParam)
+        let count = self.rings.len();
+        match usize::try_from(index) {
+            Ok(index) if index < count => Ok(&mut self.rings[index]),
+            _ => self.refuse(&format!("queue {index}: the device has {count}")),
+        }
     }
 
     /// Refuses a request, and notes why.
@@ -322,8 +327,10 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
-        let ring = self.ring(index)?;
-        ring.size = u16::try_from(size).map_err(|_| Error::InvalidParam)?;
+        let Ok(size) = u16::try_from(size) else {
+            return self.refuse(&format!("queue {index}: {size} descriptors, 32768 at most"));
+        };
+        self.ring(index)?.size = size;
         Ok(())
     }
 

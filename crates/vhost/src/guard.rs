@@ -150,5 +150,5 @@ fn give_back() {
 }
 
 static SLOTS: [Slot; SLOT_COUNT] = [const { Slot::empty() }; SLOT_COUNT];
-/// Regions of all guests together.
-const SLOT_COUNT: usize = 1024;
+/// Regions of all guests together; one guest has a few, and 64 at most.
+const SLOT_COUNT: usize = 4096;
