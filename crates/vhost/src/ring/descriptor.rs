@@ -68,6 +68,10 @@ impl Shared {
     /// Stores all but the address; whoever sees it sees what was written before.
     #[inline]
     pub(super) fn store_rest(&self, descriptor: &Descriptor) {
+        #[cfg(test)]
+        if !kill::is_alive() {
+            return;
+        }
         self.rest.store(descriptor.rest().to_le(), Ordering::Release);
     }
 }
@@ -135,4 +139,25 @@ impl Descriptor {
 #[expect(clippy::cast_possible_truncation, reason = "the low half is asked for")]
 const fn low_half(value: u128) -> u64 {
     value as u64
+}
+
+/// Lets a test kill us between two stores: what a dead process stores is nowhere.
+#[cfg(test)]
+pub(super) mod kill {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STORES_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    /// This thread's stores are as if it were killed after `stores` more; [`u32::MAX`] is never.
+    pub(crate) fn after(stores: u32) {
+        STORES_LEFT.set(stores);
+    }
+
+    pub(super) fn is_alive() -> bool {
+        let left = STORES_LEFT.get();
+        STORES_LEFT.set(if left == u32::MAX { left } else { left.saturating_sub(1) });
+        left > 0
+    }
 }

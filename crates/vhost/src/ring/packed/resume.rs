@@ -88,10 +88,17 @@ impl Flags<'_> {
         let all = [true, false]
             .into_iter()
             .flat_map(|wrap| (0..self.size).map(move |index| Place { index, wrap }));
-        // The device comes to what is ahead of it from what it is done with.
-        let borders =
-            all.filter(|place| self.is_ahead(*place) && !self.is_ahead(place.back(1, self.size)));
+        let borders = all.filter(|place| self.may_begin(*place));
         borders.take(TRIES_MAX).find(|place| self.fits(*place, Leavings::None))
+    }
+
+    /// True when the device may be at `place`: it is done with the descriptor before, or may be, and
+    /// not with this one.
+    fn may_begin(self, place: Place) -> bool {
+        let before = place.back(1, self.size);
+        let is_border = self.is_ahead(place) && !self.is_ahead(before);
+        // The descriptor before may be the end of a chain of which we gave back all but the first.
+        is_border || place.is_available(self.at(place)) && !before.is_available(self.at(before))
     }
 
     /// True when the descriptor at `place` may be one that the device has not come to in this turn.
@@ -108,6 +115,9 @@ impl Place {
     }
 }
 
-/// Places that are tried: there is one in an honest ring, and a frame that was given back in part
-/// makes two.
+/// Places that are tried: there is one in an honest ring, and what was given back in part makes two
+/// more.
 const TRIES_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests;
