@@ -58,6 +58,11 @@ struct Piece {
 unsafe impl Send for Chains {}
 
 impl Chains {
+    /// None yet, to be of `memory`.
+    pub(crate) fn of(memory: &Arc<GuestMemory>) -> Self {
+        Self { memory: Some(memory.clone()), ..Self::default() }
+    }
+
     /// Forgets all chains; what a ring still has to get back must have been given back.
     #[inline]
     pub fn clear(&mut self) {

@@ -95,6 +95,8 @@ impl Device {
         stream: UnixStream,
         mut observe: impl FnMut(Status),
     ) -> SessionEnd {
+        // What was found when the session before had ended already is not this one's.
+        *lock(&self.fault) = None;
         let session = Arc::new(Mutex::new(Session::new(self.clone())));
         if !self.note_connection(&stream) {
             return SessionEnd::Closed;
@@ -238,8 +240,11 @@ impl Session {
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut RingConfig> {
-        let ring = usize::try_from(index).ok().and_then(|index| self.rings.get_mut(index));
-        ring.ok_or(Error::InvalidParam)
+        let count = self.rings.len();
+        match usize::try_from(index) {
+            Ok(index) if index < count => Ok(&mut self.rings[index]),
+            _ => self.refuse(&format!("queue {index}: the device has {count}")),
+        }
     }
 
     /// Refuses a request, and notes why.
@@ -407,8 +412,10 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
-        let ring = self.ring(index)?;
-        ring.size = u16::try_from(size).map_err(|_| Error::InvalidParam)?;
+        let Ok(size) = u16::try_from(size) else {
+            return self.refuse(&format!("queue {index}: {size} descriptors, 32768 at most"));
+        };
+        self.ring(index)?.size = size;
         Ok(())
     }
 

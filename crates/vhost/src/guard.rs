@@ -9,8 +9,12 @@
 //! serves the guest sees the note ([`Guarded::was_hit`]) and resets the port. Any other `SIGBUS` is
 //! none of our business and goes where it went before.
 //!
+//! A page is replaced whole, so the table knows how large the pages of each mapping are: of
+//! hugetlbfs, a part of one cannot be.
+//!
 //! The handler runs in the middle of anything, so it takes no lock and allocates nothing: the
-//! mappings are in a table of atomics, of fixed size.
+//! mappings are in a table of atomics, of fixed size. When the table is full, no memory more is
+//! taken from anybody: a mapping that is not guarded would be a weapon against all others.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,29 +25,29 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// A range of addresses whose loss is survived, from its making to its drop.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    /// Its place in the table; `None` when the table is full: then a loss is not survived.
-    slot: Option<&'static Slot>,
+    /// Its place in the table.
+    slot: &'static Slot,
 }
 
 impl Guarded {
-    /// Guards the `len` bytes at `start`, which are mapped.
-    pub(crate) fn new(start: usize, len: usize) -> Self {
+    /// Guards the `len` bytes at `start`, which are whole pages of `page_size` bytes, a power of
+    /// two, and mapped. `None` when the table is full.
+    pub(crate) fn new(start: usize, len: usize, page_size: usize) -> Option<Self> {
         install();
-        let slot = SLOTS.iter().find(|slot| slot.claim(start, len));
-        Self { slot }
+        let slot = SLOTS.iter().find(|slot| slot.claim(start, len, page_size))?;
+        Some(Self { slot })
     }
 
     /// True when a page in the range was gone.
+    #[inline]
     pub(crate) fn was_hit(&self) -> bool {
-        self.slot.is_some_and(|slot| slot.hit.load(Ordering::Relaxed))
+        self.slot.hit.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            slot.release();
-        }
+        self.slot.release();
     }
 }
 
@@ -53,6 +57,7 @@ struct Slot {
     start: AtomicUsize,
     /// Zero while the slot is not in use.
     len: AtomicUsize,
+    page_size: AtomicUsize,
     hit: AtomicBool,
 }
 
@@ -62,16 +67,18 @@ impl Slot {
             taken: AtomicBool::new(false),
             start: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
+            page_size: AtomicUsize::new(1),
             hit: AtomicBool::new(false),
         }
     }
 
-    fn claim(&self, start: usize, len: usize) -> bool {
+    fn claim(&self, start: usize, len: usize, page_size: usize) -> bool {
         if self.taken.swap(true, Ordering::Acquire) {
             return false;
         }
         self.hit.store(false, Ordering::Relaxed);
         self.start.store(start, Ordering::Relaxed);
+        self.page_size.store(page_size, Ordering::Relaxed);
         self.len.store(len, Ordering::Release);
         true
     }
@@ -81,11 +88,10 @@ impl Slot {
         self.taken.store(false, Ordering::Release);
     }
 
-    /// True when all `size` bytes at `address` are guarded here.
-    fn contains(&self, address: usize, size: usize) -> bool {
+    /// True when `address` is guarded here.
+    fn contains(&self, address: usize) -> bool {
         let len = self.len.load(Ordering::Acquire);
-        let offset = address.wrapping_sub(self.start.load(Ordering::Relaxed));
-        offset < len && size <= len - offset
+        address.wrapping_sub(self.start.load(Ordering::Relaxed)) < len
     }
 }
 
@@ -117,7 +123,7 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
     let info = unsafe { &*info };
     // SAFETY: for SIGBUS it has an address.
     let address = unsafe { info.si_addr() } as usize;
-    match SLOTS.iter().find(|slot| slot.contains(address, 1)) {
+    match SLOTS.iter().find(|slot| slot.contains(address)) {
         Some(slot) if put_page(slot, address) => slot.hit.store(true, Ordering::Relaxed),
         _ => give_back(),
     }
@@ -125,17 +131,15 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
 
 /// Puts an empty page over the one that is gone.
 fn put_page(slot: &Slot, address: usize) -> bool {
-    [rustix::param::page_size(), HUGE_PAGE].into_iter().any(|size| {
-        let start = address & !(size - 1);
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        let replace = || {
-            // SAFETY: the page lies in a guest's mapping, which is only ever copied from and to:
-            // any bytes will do there. mmap(2) is a bare system call and safe in a handler.
-            unsafe { libc::mmap(start as *mut libc::c_void, size, access, flags, -1, 0) }
-        };
-        slot.contains(start, size) && replace() != libc::MAP_FAILED
-    })
+    let size = slot.page_size.load(Ordering::Relaxed);
+    let start = address & !(size - 1);
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: the page lies in a guest's mapping, which consists of whole pages and is only ever
+    // copied from and to: any bytes will do there. mmap(2) is a bare system call and safe in a
+    // handler.
+    let put = unsafe { libc::mmap(start as *mut libc::c_void, size, access, flags, -1, 0) };
+    put != libc::MAP_FAILED
 }
 
 /// Lets whoever was there before us have the signal: it comes again when the handler returns.
@@ -146,7 +150,5 @@ fn give_back() {
 }
 
 static SLOTS: [Slot; SLOT_COUNT] = [const { Slot::empty() }; SLOT_COUNT];
-/// Regions of all guests together.
-const SLOT_COUNT: usize = 1024;
-/// Of hugetlbfs, where a smaller page cannot be replaced.
-const HUGE_PAGE: usize = 2 << 20;
+/// Regions of all guests together; one guest has a few, and 64 at most.
+const SLOT_COUNT: usize = 4096;

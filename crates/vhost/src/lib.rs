@@ -24,7 +24,9 @@
 //! # fn main() -> std::io::Result<()> {
 //! let device = Device::new(1)?;
 //! let (stream, _) = UnixListener::bind("/run/vm0.sock")?.accept()?;
-//! let session = { let device = device.clone(); std::thread::spawn(move || device.serve(stream)) };
+//! let serving = device.clone();
+//! let tell = |status| println!("{status:?}");
+//! let session = std::thread::spawn(move || serving.serve(stream, tell));
 //! if let Some(queue) = device.transmit_queue(0) {
 //!     // Wait for the queue to be readable, then:
 //!     queue.acknowledge();

@@ -5,6 +5,10 @@
 //! in and out, and whoever must decide by a value fetches it once and decides by the copy. Reading
 //! a page that is no longer there would end the process by `SIGBUS`; see [`crate::guard`].
 //!
+//! Only memfds and files of tmpfs and hugetlbfs are taken. Any other file system may make whoever
+//! touches a page wait for as long as it likes (FUSE: for as long as the guest's owner likes), and
+//! a worker that waits serves no other guest.
+//!
 //! Addresses are found by a walk over the regions: a guest has two or three, eight at most
 //! (`VHOST_MEMORY_BASELINE_NREGIONS`), or a few dozen with memory hotplug.
 
@@ -14,6 +18,7 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -71,6 +76,31 @@ pub enum MemoryError {
         /// Where the region ends in the file.
         end: u64,
     },
+    /// The file is not of the kind whose pages are there at once.
+    #[error(
+        "memory region at guest address {guest_address:#x}: its file is neither a memfd nor on \
+         tmpfs or hugetlbfs, and pages of others may have to be waited for; as in QEMU's \
+         memory-backend-file with mem-path=/dev/shm"
+    )]
+    Kind {
+        /// Its address.
+        guest_address: u64,
+    },
+    /// One guest claims more addresses than one may.
+    #[error("the guest's memory has {len} bytes; expected {MEMORY_LEN_MAX} at most")]
+    TooMuch {
+        /// Bytes in all regions.
+        len: u64,
+    },
+    /// All guests together have more regions than can be guarded.
+    #[error(
+        "memory region at guest address {guest_address:#x}: all guests together have too many \
+         regions; stop one of them, or give them their memory in fewer pieces"
+    )]
+    TooMany {
+        /// Its address.
+        guest_address: u64,
+    },
     /// The kernel refused.
     #[error("memory region at guest address {guest_address:#x}: {source}")]
     Map {
@@ -100,6 +130,10 @@ impl GuestMemory {
     /// # Errors
     /// When there is none, when they overlap, or when one cannot be mapped as a whole.
     pub fn new(specs: &[RegionSpec]) -> Result<Arc<Self>, MemoryError> {
+        let len = specs.iter().fold(0u64, |len, spec| len.saturating_add(spec.len));
+        if len > MEMORY_LEN_MAX {
+            return Err(MemoryError::TooMuch { len });
+        }
         let mut regions = specs.iter().map(Region::new).collect::<Result<Vec<_>, MemoryError>>()?;
         if regions.is_empty() {
             return Err(MemoryError::NotShared);
@@ -135,6 +169,7 @@ impl GuestMemory {
     }
 
     /// True when the VMM has taken memory away under us: what was read from there was zero.
+    #[inline]
     pub fn was_lost(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.guarded.was_hit())
     }
@@ -159,11 +194,16 @@ impl Region {
             guest_address,
             source: io::Error::from(errno),
         };
+        let page_size =
+            page_size(file).map_err(failed)?.ok_or(MemoryError::Kind { guest_address })?;
         let file_len = u64::try_from(rustix::fs::fstat(file).map_err(failed)?.st_size).unwrap_or(0);
         if file_len < offset + len {
             return Err(MemoryError::TooShort { guest_address, file_len, end: offset + len });
         }
-        let mapping = Mapping::new(file, offset, len).map_err(failed)?;
+        let mapped = Mapped::new(file, offset, len, page_size).map_err(failed)?;
+        let guarded = Guarded::new(mapped.base as usize, mapped.len, page_size)
+            .ok_or(MemoryError::TooMany { guest_address })?;
+        let mapping = Mapping { guarded, mapped };
         Ok(Self { guest_address, user_address, len, mapping })
     }
 
@@ -177,41 +217,65 @@ impl Region {
         // Both fit: the whole region is mapped here.
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         // SAFETY: `offset` is at most the mapping's length, checked above.
-        let start = unsafe { self.mapping.start.add(offset) };
+        let start = unsafe { self.mapping.mapped.start.add(offset) };
         Some(GuestBytes { start, len, memory: PhantomData })
     }
 }
 
-/// A mapped file.
-struct Mapping {
-    /// First byte of the region.
-    start: NonNull<u8>,
-    /// What was mapped: the region, and what is in front of it in its first page.
-    base: *mut libc::c_void,
-    len: usize,
-    guarded: Guarded,
+/// Length in bytes of the pages that `file` is made of; `None` when it is of a kind that is not
+/// taken.
+fn page_size(file: &OwnedFd) -> Result<Option<usize>, rustix::io::Errno> {
+    let stat = rustix::fs::fstatfs(file)?;
+    // Of hugetlbfs, a block is a page.
+    let huge = usize::try_from(stat.f_bsize).ok().filter(|size| size.is_power_of_two());
+    Ok(match stat.f_type {
+        TMPFS | RAMFS => Some(rustix::param::page_size()),
+        HUGETLBFS => huge,
+        _ => None,
+    })
 }
 
-impl Mapping {
-    fn new(file: &OwnedFd, offset: u64, len: u64) -> Result<Self, rustix::io::Errno> {
+/// A mapped file whose loss is survived.
+struct Mapping {
+    /// Goes first: as soon as the mapping is gone, its addresses may be somebody else's.
+    guarded: Guarded,
+    mapped: Mapped,
+}
+
+/// A mapped file.
+struct Mapped {
+    /// First byte of the region.
+    start: NonNull<u8>,
+    /// What was mapped: the region, and the rest of its first page and of its last.
+    base: *mut libc::c_void,
+    len: usize,
+}
+
+impl Mapped {
+    fn new(
+        file: &OwnedFd,
+        offset: u64,
+        len: u64,
+        page_size: usize,
+    ) -> Result<Self, rustix::io::Errno> {
         const OVERFLOW: rustix::io::Errno = rustix::io::Errno::OVERFLOW;
-        let page = rustix::param::page_size() as u64;
-        let in_front = offset % page;
-        let len = usize::try_from(len + in_front).map_err(|_| OVERFLOW)?;
+        let in_front = offset % page_size as u64;
+        let len = len.checked_add(in_front).and_then(|len| usize::try_from(len).ok());
+        let len = len.and_then(|len| len.checked_next_multiple_of(page_size)).ok_or(OVERFLOW)?;
+        let at = offset - in_front;
         let in_front = usize::try_from(in_front).map_err(|_| OVERFLOW)?;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        let at = offset - in_front as u64;
         // SAFETY: a new mapping where the kernel likes it takes nothing from anybody.
         let base = unsafe {
             rustix::mm::mmap(ptr::null_mut(), len, access, flags | MapFlags::NORESERVE, file, at)
         }?;
         // SAFETY: `in_front` is less than a page, and the mapping has at least one byte behind it.
         let start = NonNull::new(unsafe { base.cast::<u8>().add(in_front) }).ok_or(OVERFLOW)?;
-        Ok(Self { start, base, len, guarded: Guarded::new(base as usize, len) })
+        Ok(Self { start, base, len })
     }
 }
 
-impl Drop for Mapping {
+impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: the range is the one that `new` mapped; `GuestBytes` borrow the memory that owns
         // it, so none is left.
@@ -222,9 +286,9 @@ impl Drop for Mapping {
 
 // SAFETY: the mapping is plain shared memory, the same from every thread; it is only ever copied
 // from and to, and unmapped once.
-unsafe impl Send for Mapping {}
+unsafe impl Send for Mapped {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for Mapped {}
 
 /// Bytes of a guest. They may change at any time.
 #[derive(Clone, Copy)]
@@ -272,6 +336,9 @@ impl<'m> GuestBytes<'m> {
         // ours alone. The guest may write meanwhile: any bytes are valid, torn ones are its own
         // loss.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), out.as_mut_ptr(), len) };
+        // What is decided by the copy is decided by one fetch: nothing after this line may be
+        // compiled into another look at the guest's bytes.
+        compiler_fence(Ordering::Acquire);
         len
     }
 
@@ -316,6 +383,16 @@ impl fmt::Debug for GuestBytes<'_> {
         write!(f, "{} bytes of a guest", self.len)
     }
 }
+
+/// Bytes of memory that one guest may have. A file without blocks costs its owner nothing, while
+/// our addresses, 2^47 of them, are for all guests.
+const MEMORY_LEN_MAX: u64 = 4 << 40;
+/// `TMPFS_MAGIC`, memfds' as well.
+const TMPFS: i64 = 0x0102_1994;
+/// `RAMFS_MAGIC`, which stands for tmpfs in kernels without.
+const RAMFS: i64 = 0x8584_58f6;
+/// `HUGETLBFS_MAGIC`.
+const HUGETLBFS: i64 = 0x9584_58f6;
 
 #[cfg(test)]
 mod tests;

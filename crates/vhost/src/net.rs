@@ -142,10 +142,12 @@ impl Running {
         Ok(())
     }
 
-    /// How many of the next buffers hold `total` bytes together.
+    /// How many of the next buffers hold `total` bytes together. Each has room for a header (virtio
+    /// 1.2 §5.1.6.3.1), or a frame might take up a whole ring of them.
     #[inline]
     fn room(&mut self, total: usize) -> Result<u16, Undelivered> {
         let mergeable = self.features().contains(Features::MRG_RXBUF);
+        let header_len = self.features().header_len();
         let (mut count, mut room) = (0u16, 0);
         while room < total {
             if count > 0 && !mergeable {
@@ -160,6 +162,10 @@ impl Running {
                 },
                 None => return Err(Undelivered::Full),
             };
+            if chain.len() < header_len {
+                let len = u32::try_from(chain.len()).unwrap_or(u32::MAX);
+                return Err(RingError::Runt(len).into());
+            }
             room += chain.len();
             count = count.checked_add(1).ok_or(Undelivered::TooLong)?;
         }

@@ -66,7 +66,7 @@ impl Queue {
     pub(crate) fn new() -> io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let started = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&poll, &started, NO_DATA, WHEN_WRITTEN)?;
+        epoll::add(&poll, &started, NO_DATA, EDGES)?;
         Ok(Self { running: Arc::default(), is_running: AtomicBool::new(false), poll, started })
     }
 
@@ -92,22 +92,27 @@ impl Queue {
     /// Takes note of notifications.
     #[inline]
     pub fn acknowledge(&self) {
-        let mut events = [const { epoll::Event { flags: WHEN_WRITTEN, data: NO_DATA } }; 2];
+        let mut events = [const { epoll::Event { flags: EDGES, data: NO_DATA } }; 2];
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         // There may be none: then there is nothing to take note of.
         let _ = epoll::wait(&self.poll, &mut events, Some(&at_once));
     }
 
-    /// Puts a ring into its place; its notifications are waited for from now on. Whoever waits is
-    /// woken: the ring may hold something of which no notification tells.
-    pub(crate) fn start(&self, running: Running) -> io::Result<()> {
+    /// Puts a ring into its place; its notifications are waited for from now on.
+    ///
+    /// Both sides look once without being asked. The worker may sleep since it found no ring, and
+    /// whoever served the ring before may have told the driver not to notify; it may also have been
+    /// killed between giving buffers back and saying so.
+    pub(crate) fn start(&self, mut running: Running) -> io::Result<()> {
         let mut place = self.lock();
         if let Some(kick) = &running.kick {
-            epoll::add(&self.poll, kick, NO_DATA, WHEN_WRITTEN)?;
+            epoll::add(&self.poll, kick, NO_DATA, EDGES)?;
         }
+        running.notify();
         *place = Some(running);
         self.is_running.store(true, Ordering::Relaxed);
-        rustix::io::write(&self.started, &1u64.to_ne_bytes())?;
+        // Full means that the worker has been woken and has not looked yet.
+        let _ = rustix::io::write(&self.started, &1u64.to_ne_bytes());
         Ok(())
     }
 
@@ -280,7 +285,7 @@ impl Running {
 
 /// Which descriptor was written to is of no interest.
 const NO_DATA: epoll::EventData = epoll::EventData::new_u64(0);
-/// Once for each time, whether it was read or not.
-const WHEN_WRITTEN: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+/// A notification is noted without reading what a VMM handed over.
+const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 /// Chains that are fetched together where more than one may be needed.
 const FETCH_COUNT: usize = 32;

@@ -128,6 +128,7 @@ fn a_vmm_starts_a_ring_and_its_guest_sends() {
     let mut vmm = Vmm::connect();
     vmm.start();
     assert!(vmm.burst().is_empty() && !vmm.is_woken());
+    assert_eq!(vmm.call.read().unwrap(), 1, "whoever was there before may have said nothing");
     vmm.send(7);
     vmm.send(8);
     assert!(vmm.is_woken());
@@ -164,6 +165,21 @@ fn a_ring_outlives_a_change_of_memory() {
     vmm.frontend.set_vring_enable(1, true).unwrap();
     vmm.send(2);
     eventually("the ring works in the new memory", || vmm.burst() == [2]);
+}
+
+#[test]
+fn a_worker_that_was_left_polling_looks_at_the_next_ring() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    assert!(vmm.burst().is_empty());
+    // The ring is taken away from a worker that polls, which then finds none and sleeps.
+    vmm.queue().lock().as_mut().unwrap().disarm();
+    vmm.frontend.set_vring_enable(1, false).unwrap();
+    eventually("the ring rests", || vmm.queue().lock().is_none());
+    assert!(vmm.burst().is_empty() && !vmm.is_woken());
+    vmm.frontend.set_vring_enable(1, true).unwrap();
+    eventually("the worker is woken", || vmm.is_woken());
+    assert!(vmm.burst().is_empty() && !vmm.is_woken());
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! Where memory is found, and what cannot be memory.
 
+use std::io::Write;
+
+use rustix::fs::MemfdFlags;
+
 use super::*;
 use crate::test_guest::{BASE, Guest};
 
@@ -70,4 +74,54 @@ fn memory_that_is_taken_away_reads_as_zeroes() {
     bytes.read(&mut out);
     assert_eq!(out, [9; 64], "a page of our own");
     assert!(!Guest::new().memory.was_lost(), "a place in the table is used again clean");
+}
+
+#[test]
+fn the_rest_of_a_page_may_be_taken_away_too() {
+    let guest = Guest::new();
+    // A page and a half: the loss of the half is the loss of a page.
+    let memory = GuestMemory::new(&[Guest::region(guest.file(), 0x1800, 0x1800)]).unwrap();
+    let bytes = memory.find(BASE + 0x2f00, 0x100).unwrap();
+    rustix::fs::ftruncate(guest.file(), 0).unwrap();
+    let mut out = [1; 0x100];
+    bytes.read(&mut out);
+    assert!(out == [0; 0x100] && memory.was_lost());
+}
+
+#[test]
+fn a_file_whose_pages_may_be_waited_for_is_no_memory() {
+    let guest = Guest::new();
+    let file = OwnedFd::from(std::fs::File::open("/proc/version").unwrap());
+    let region = RegionSpec { file, ..Guest::region(guest.file(), 0, 0x1000) };
+    let why = error(&[region]);
+    assert!(why.contains("neither a memfd nor on tmpfs"), "{why}");
+}
+
+#[test]
+fn no_guest_takes_all_addresses() {
+    let guest = Guest::new();
+    rustix::fs::ftruncate(guest.file(), 1 << 42).unwrap();
+    let all = Guest::region(guest.file(), 0, 1 << 42);
+    assert!(GuestMemory::new(std::slice::from_ref(&all)).is_ok());
+    let more = RegionSpec { guest_address: 0, ..Guest::region(guest.file(), 0, 0x1000) };
+    let why = error(&[all, more]);
+    assert!(why.contains("has 4398046515200 bytes"), "{why}");
+}
+
+#[test]
+fn a_region_may_begin_and_end_within_a_huge_page() {
+    let file = rustix::fs::memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB);
+    let Ok(file) = file else {
+        // Past the harness, which would swallow `println!`.
+        let _ = std::io::stdout().write_all(b"\nSKIP: this kernel has no huge pages\n");
+        return;
+    };
+    rustix::fs::ftruncate(&file, 4 << 20).unwrap();
+    let memory = GuestMemory::new(&[Guest::region(&file, 0xc_0000, 0x18_0000)]).unwrap();
+    // Whether the machine has huge pages or not, from now on there are none.
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    let bytes = memory.find(BASE + 0xc_0000, 0x18_0000).unwrap();
+    let mut out = vec![1; bytes.len()];
+    assert_eq!(bytes.read(&mut out), 0x18_0000);
+    assert!(out.iter().all(|byte| *byte == 0) && memory.was_lost());
 }

@@ -119,6 +119,18 @@ fn without_mergeable_buffers_one_must_do() {
 }
 
 #[test]
+fn a_buffer_without_room_for_a_header_is_refused() {
+    for features in &kinds()[1..] {
+        let mut s = setup(*features, Direction::Receive);
+        offer(&mut s, 1, 100);
+        offer(&mut s, 1, 11);
+        let deliver = |s: &mut Setup, len| s.running.deliver(header(0), len, [].into_iter());
+        assert_eq!(deliver(&mut s, 88), Ok(()));
+        assert_eq!(deliver(&mut s, 88), Err(Undelivered::Ring(RingError::Runt(11))));
+    }
+}
+
+#[test]
 fn from_guest_to_guest_it_is_one_copy() {
     let mut from = setup(kinds()[1], Direction::Transmit);
     let mut to = setup(kinds()[2], Direction::Receive);

@@ -2,7 +2,7 @@
 //! them in a guest's memory.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::GuestBytes;
 
@@ -26,26 +26,53 @@ pub(super) struct Descriptor {
     pub(super) fourth: u16,
 }
 
-/// A descriptor in a guest's memory.
+impl Descriptor {
+    /// From its two halves.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "fields of a word")]
+    const fn of(address: u64, rest: u64) -> Self {
+        Self { address, len: rest as u32, third: (rest >> 32) as u16, fourth: (rest >> 48) as u16 }
+    }
+
+    /// All but the address, as one word.
+    #[inline]
+    const fn rest(&self) -> u64 {
+        self.len as u64 | (self.third as u64) << 32 | (self.fourth as u64) << 48
+    }
+}
+
+/// A descriptor in a guest's memory: the address, and the rest as one word, which is loaded and
+/// stored at once. So nobody ever sees a half of what we write, not even a successor of ours that
+/// finds what we left when we were killed.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(super) struct Shared {
     address: AtomicU64,
-    pub(super) len: AtomicU32,
-    pub(super) third: AtomicU16,
-    pub(super) fourth: AtomicU16,
+    rest: AtomicU64,
 }
 
 impl Shared {
-    /// Fetches it: each field once.
+    /// Fetches it, each field once; `order` is for all but the address, which comes after.
     #[inline]
-    pub(super) fn load(&self) -> Descriptor {
-        Descriptor {
-            address: u64::from_le(self.address.load(Ordering::Relaxed)),
-            len: u32::from_le(self.len.load(Ordering::Relaxed)),
-            third: u16::from_le(self.third.load(Ordering::Relaxed)),
-            fourth: u16::from_le(self.fourth.load(Ordering::Relaxed)),
+    pub(super) fn load(&self, order: Ordering) -> Descriptor {
+        let rest = u64::from_le(self.rest.load(order));
+        Descriptor::of(u64::from_le(self.address.load(Ordering::Relaxed)), rest)
+    }
+
+    /// Fetches the last two bytes.
+    #[inline]
+    pub(super) fn fourth(&self) -> u16 {
+        Descriptor::of(0, u64::from_le(self.rest.load(Ordering::Relaxed))).fourth
+    }
+
+    /// Stores all but the address; whoever sees it sees what was written before.
+    #[inline]
+    pub(super) fn store_rest(&self, descriptor: &Descriptor) {
+        #[cfg(test)]
+        if !kill::is_alive() {
+            return;
         }
+        self.rest.store(descriptor.rest().to_le(), Ordering::Release);
     }
 }
 
@@ -104,12 +131,33 @@ impl Descriptor {
     pub(super) fn of_table(table: GuestBytes<'_>, index: u16) -> Self {
         let mut bytes = [0; 16];
         table.skip(usize::from(index) * bytes.len()).read(&mut bytes);
-        let [a, b, c, d, e, f, g, h, l0, l1, l2, l3, t0, t1, f0, f1] = bytes;
-        Self {
-            address: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            len: u32::from_le_bytes([l0, l1, l2, l3]),
-            third: u16::from_le_bytes([t0, t1]),
-            fourth: u16::from_le_bytes([f0, f1]),
-        }
+        let whole = u128::from_le_bytes(bytes);
+        Self::of(low_half(whole), low_half(whole >> 64))
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is asked for")]
+const fn low_half(value: u128) -> u64 {
+    value as u64
+}
+
+/// Lets a test kill us between two stores: what a dead process stores is nowhere.
+#[cfg(test)]
+pub(super) mod kill {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STORES_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    /// This thread's stores are as if it were killed after `stores` more; [`u32::MAX`] is never.
+    pub(crate) fn after(stores: u32) {
+        STORES_LEFT.set(stores);
+    }
+
+    pub(super) fn is_alive() -> bool {
+        let left = STORES_LEFT.get();
+        STORES_LEFT.set(if left == u32::MAX { left } else { left.saturating_sub(1) });
+        left > 0
     }
 }

@@ -5,9 +5,12 @@
 //!
 //! - What is fetched is fetched once, checked, and then used from our copy.
 //! - Nothing that the guest says is an index into memory of ours without a check.
-//! - A walk along descriptors is as long as the ring at most: chains in circles end.
+//! - A walk along descriptors is as long as the ring at most, and 1024 descriptors: chains in
+//!   circles end. All chains that the driver has not been told of together are no longer than the
+//!   ring, so a burst ends, whatever the guest does meanwhile.
 //! - Whatever cannot be true ends the ring with a [`RingError`]; what was fetched so far stays
 //!   good. The port that the ring belongs to is then reset, and no other one notices.
+//! - Memory that was taken away is noticed when the next chains are fetched.
 //!
 //! **Batches.** Chains are fetched many at a time ([`Ring::fetch`]); what is used is staged
 //! ([`Ring::complete`]) and told to the driver once per burst ([`Ring::publish`]), with one barrier
@@ -84,7 +87,9 @@ enum Kind {
 
 impl Ring {
     /// The ring at `place` in `memory`, going on from `base`: what [`Self::base`] said when it was
-    /// stopped, or zero (split) and 0x8000_8000 (packed) for a new one.
+    /// stopped, or zero (split) and 0x8000_8000 (packed) for a new one. When whoever served the
+    /// ring was killed, the last two do for packed rings as well, which are searched for the place;
+    /// for split rings it is the index of used buffers that says it.
     ///
     /// # Errors
     /// [`RingError::Size`], [`RingError::Place`].
@@ -96,7 +101,9 @@ impl Ring {
         base: u32,
     ) -> Result<Self, RingError> {
         let kind = if features.packed {
-            Kind::Packed(PackedRing::new(memory, place, features, base)?)
+            let mut ring = PackedRing::new(memory, place, features, base)?;
+            ring.finish(Walk { memory, direction }, &mut Chains::of(memory));
+            Kind::Packed(ring)
         } else {
             Kind::Split(SplitRing::new(memory, place, features, base)?)
         };
@@ -110,6 +117,9 @@ impl Ring {
     /// What the driver did wrong; chains before are in `out`. The ring is not to be used any more.
     #[inline]
     pub fn fetch(&mut self, limit: usize, out: &mut Chains) -> Result<usize, RingError> {
+        if self.memory.was_lost() {
+            return Err(RingError::Lost);
+        }
         out.prepare(&self.memory);
         let walk = Walk { memory: &self.memory, direction: self.direction };
         match &mut self.kind {
@@ -133,7 +143,7 @@ impl Ring {
     #[inline]
     pub fn undo(&mut self, chain: &Chain) {
         match &mut self.kind {
-            Kind::Split(ring) => ring.undo(),
+            Kind::Split(ring) => ring.undo(chain.slots),
             Kind::Packed(ring) => ring.undo(chain.slots),
         }
     }
@@ -188,15 +198,19 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Adds a chain to `out`, put together by `pieces`, which answers its identifier and the places
-    /// that it takes up. Answers the latter; on an error `out` is as before.
+    /// Adds a chain to `out`, put together by `pieces`, which answers its identifier and how many of
+    /// the ring's descriptors it takes up, of which there are `room`. Answers the latter; on an
+    /// error `out` is as before.
     #[inline]
     fn chain(
         out: &mut Chains,
+        room: u16,
         pieces: impl FnOnce(&mut Chains, &mut Begun) -> Result<(u16, u16), RingError>,
     ) -> Result<u16, RingError> {
         let mut begun = out.begin();
         let outcome = match pieces(out, &mut begun) {
+            // Chains of an honest driver share no descriptors.
+            Ok((_, slots)) if slots > room => Err(RingError::Index),
             Ok((id, slots)) if out.end(&begun, id, slots) => return Ok(slots),
             Ok(_) => Err(RingError::TooLong),
             Err(error) => Err(error),
@@ -218,6 +232,10 @@ impl<'a> Walk<'a> {
             return Err(RingError::Direction);
         }
         let (mut address, mut left) = (descriptor.address, u64::from(descriptor.len));
+        if left == 0 {
+            // Nothing to be looked for, and nothing to be kept.
+            return Ok(());
+        }
         if let Some(bytes) = self.memory.find(address, left) {
             out.push(begun, bytes);
             return Ok(());
@@ -236,7 +254,7 @@ impl<'a> Walk<'a> {
     fn table(self, descriptor: &Descriptor) -> Result<(GuestBytes<'a>, u16), RingError> {
         let len = u64::from(descriptor.len);
         let count = u16::try_from(len / DESCRIPTOR_LEN).unwrap_or(u16::MAX);
-        if len == 0 || !len.is_multiple_of(DESCRIPTOR_LEN) || count > TABLE_COUNT_MAX {
+        if len == 0 || !len.is_multiple_of(DESCRIPTOR_LEN) || count > CHAIN_COUNT_MAX {
             return Err(RingError::Table);
         }
         Ok((self.memory.find(descriptor.address, len).ok_or(RingError::Address)?, count))
@@ -253,13 +271,13 @@ pub enum RingError {
     /// A part of the ring lies outside of the guest's memory, or is not aligned.
     #[error("the ring lies outside of the memory that is shared, or is not aligned")]
     Place,
-    /// More buffers are available than the ring has room for.
+    /// More buffers are available than the ring has room for, or buffers share descriptors.
     #[error("the driver made more buffers available than the ring holds")]
     Index,
     /// A descriptor that the ring does not have.
     #[error("descriptor {0} is beyond the end of the ring")]
     Descriptor(u16),
-    /// A chain that is longer than the ring, as one in a circle is.
+    /// A chain that is longer than the ring, as one in a circle is, or than 1024 descriptors.
     #[error("a chain of descriptors does not end")]
     Endless,
     /// A buffer to be read where one to be written belongs, or the other way round.
@@ -274,6 +292,12 @@ pub enum RingError {
     /// A chain of more than 4 GiB.
     #[error("a chain of descriptors is longer than 4 GiB")]
     TooLong,
+    /// A buffer to receive into that is shorter than a network header.
+    #[error("a buffer to receive into has {0} bytes, less than a header")]
+    Runt(u32),
+    /// The file behind the guest's memory was cut short.
+    #[error("memory that was shared has been taken away")]
+    Lost,
 }
 
 /// True when going from `old` to `new` passes `wish`, all modulo 65536 (virtio 1.2 §2.7.7.1,
@@ -291,9 +315,10 @@ const fn low_half(value: u32) -> u16 {
 
 /// Largest ring.
 const SIZE_MAX: u16 = 1 << 15;
-/// Entries of an indirect table. A driver must not make one longer than the ring (virtio 1.2
-/// §2.7.5.3.1), but drivers do; Linux's own bound for a frame's pieces is 19.
-const TABLE_COUNT_MAX: u16 = 1024;
+/// Descriptors of a chain, and entries of an indirect table. A driver must not make a table longer
+/// than the ring (virtio 1.2 §2.7.5.3.1), but drivers do; Linux's own bound for a frame's pieces
+/// is 19.
+const CHAIN_COUNT_MAX: u16 = 1024;
 
 #[cfg(test)]
 mod tests;

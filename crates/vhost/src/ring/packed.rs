@@ -6,18 +6,29 @@
 //! when it gives one back. A wrap counter is one at first and flips at each turn around the ring,
 //! so what is left over from the last turn is never taken for something new.
 //!
-//! A buffer costs: its descriptor, the search of its address, and one descriptor written. The flags
-//! of the first one that is given back in a burst are written last: the driver, which reads in
-//! order, sees all of them or none.
+//! A buffer costs: its descriptor, the search of its address, and one word written.
+//!
+//! **What is used is staged** in memory of ours, and written when the burst is published, in order:
+//! each buffer by one store, so at any moment the ring says how far we have come, even to a
+//! successor of ours after we were killed ([`resume`]). Only of a frame that lies in several
+//! buffers the first one is written last (§2.8.9): the driver sees all of it or nothing. The ring
+//! does not know of frames, but that all buffers of one but the last are full; so what is written
+//! backwards is a run of full buffers and the one behind them.
+//!
+//! A chain's descriptors behind its first one are not looked at by anybody once it is used. We set
+//! their USED flags as well, so that they do not look available to a successor.
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use super::descriptor::{Descriptor, Shared, Table};
 use super::{
-    INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, WRITE, Walk, low_half, passes,
+    CHAIN_COUNT_MAX, Direction, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX,
+    WRITE, Walk, low_half, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
+
+mod resume;
 
 /// Where we stand in a packed ring.
 #[derive(Debug)]
@@ -31,10 +42,22 @@ pub(super) struct PackedRing {
     completed: Place,
     /// Where the driver was last told of one.
     published: Place,
-    /// The flags of the descriptor at `published`, to be stored last.
-    held_back: u16,
-    /// Places of buffers that were fetched and not yet given back.
-    held: u32,
+    /// What is to be written from `published` to `completed`.
+    staged: Vec<Staged>,
+    /// Places of buffers that were fetched, and of which the driver has not been told: the ring has
+    /// no more.
+    held: u16,
+}
+
+/// A buffer that is given back when the burst is published.
+#[derive(Clone, Copy, Debug)]
+struct Staged {
+    id: u16,
+    /// Places that it takes up.
+    slots: u16,
+    written: u32,
+    /// No byte of it is left: its frame may go on in the next one.
+    is_full: bool,
 }
 
 /// A place in the ring, and the wrap counter there.
@@ -86,6 +109,12 @@ impl Place {
         let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
         avail != used && avail == self.wrap
     }
+
+    /// True when a descriptor with `flags` was given back here.
+    #[inline]
+    fn is_used(self, flags: u16) -> bool {
+        flags & (AVAIL | USED) == self.used_flags()
+    }
 }
 
 impl PackedRing {
@@ -103,9 +132,35 @@ impl PackedRing {
         // The upper half says where the used ones end, by the specification. DPDK leaves it zero;
         // and since nothing is in flight while a ring is stopped, they end where the fetched ones
         // do.
-        let fetched = Place::from_bits(low_half(base), size).ok_or(RingError::Place)?;
-        let (completed, published) = (fetched, fetched);
-        Ok(Self { tables, size, features, fetched, completed, published, held_back: 0, held: 0 })
+        let base = Place::from_bits(low_half(base), size).ok_or(RingError::Place)?;
+        let at = resume::place(&tables, size, base);
+        let staged = Vec::new();
+        let (fetched, completed, published, held) = (at, at, at, 0);
+        Ok(Self { tables, size, features, fetched, completed, published, staged, held })
+    }
+
+    /// Gives back what is left of a frame of which we gave back all but the first buffers when we
+    /// were killed: the frame is there, and those buffers are full.
+    pub(super) fn finish(&mut self, walk: Walk<'_>, chains: &mut Chains) {
+        let waiting = self.fetch(walk, usize::from(self.size), chains);
+        let behind = self.tables.descriptor(self.fetched.index).fourth();
+        let is_cut = waiting.is_ok_and(|count| count > 0) && self.fetched.is_used(behind);
+        let all = (0..chains.len()).filter_map(|index| chains.get(index));
+        if !is_cut || walk.direction != Direction::Receive {
+            // A fault will be found again when it is looked for.
+            all.rev().for_each(|chain| self.undo(chain.slots));
+            return;
+        }
+        for chain in all {
+            self.complete(&chain, u32::try_from(chain.len()).unwrap_or(u32::MAX));
+        }
+        self.publish();
+        for _ in 0..self.size {
+            if self.completed.is_used(self.tables.descriptor(self.completed.index).fourth()) {
+                self.completed = self.completed.forward(1, self.size);
+            }
+        }
+        (self.fetched, self.published) = (self.completed, self.completed);
     }
 
     #[inline]
@@ -116,44 +171,32 @@ impl PackedRing {
         out: &mut Chains,
     ) -> Result<usize, RingError> {
         for count in 0..limit {
-            let head = self.tables.descriptor(self.fetched.index);
             // Acquire: whoever sees the flags sees the rest of the chain.
-            let flags = u16::from_le(head.fourth.load(Ordering::Acquire));
-            if !self.fetched.is_available(flags) {
+            let head = self.tables.descriptor(self.fetched.index).load(Ordering::Acquire);
+            if !self.fetched.is_available(head.fourth) {
                 return Ok(count);
             }
-            let slots = self.chain(walk, flags, out)?;
+            let room = self.size - self.held;
+            let slots = Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))?;
             self.fetched = self.fetched.forward(slots, self.size);
-            self.held += u32::from(slots);
+            self.held += slots;
         }
         Ok(limit)
     }
 
-    /// Fetches the chain whose first descriptor has `flags`. Returns how many places it takes up.
-    #[inline]
-    fn chain(&self, walk: Walk<'_>, flags: u16, out: &mut Chains) -> Result<u16, RingError> {
-        Walk::chain(out, |out, begun| {
-            let (id, slots) = self.pieces(walk, flags, out, begun)?;
-            let outstanding = self.held + u32::from(slots);
-            if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok((id, slots)) }
-        })
-    }
-
-    /// Returns the buffer's identifier, which stands in its last descriptor, and its places.
+    /// Fetches the pieces of the chain that starts with `head`. Returns the buffer's identifier,
+    /// which stands in its last descriptor, and its places.
     #[inline]
     fn pieces(
         &self,
         walk: Walk<'_>,
-        head_flags: u16,
+        head: Descriptor,
         out: &mut Chains,
         begun: &mut Begun,
     ) -> Result<(u16, u16), RingError> {
-        let (mut at, mut flags) = (self.fetched, head_flags);
-        for slots in 1..=self.size {
-            let descriptor = self.tables.descriptor(at.index).load();
-            if slots > 1 {
-                flags = descriptor.fourth;
-            }
+        let (mut at, mut descriptor) = (self.fetched, head);
+        for slots in 1..=self.size.min(CHAIN_COUNT_MAX) {
+            let flags = descriptor.fourth;
             if flags & INDIRECT != 0 {
                 // A table stands alone here (virtio 1.2 §2.8.7).
                 if slots > 1 || flags & NEXT != 0 {
@@ -167,6 +210,7 @@ impl PackedRing {
                 return Ok((descriptor.third, slots));
             }
             at = at.forward(1, self.size);
+            descriptor = self.tables.descriptor(at.index).load(Ordering::Relaxed);
         }
         Err(RingError::Endless)
     }
@@ -192,24 +236,16 @@ impl PackedRing {
 
     #[inline]
     pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
-        let shared = self.tables.descriptor(self.completed.index);
-        shared.third.store(chain.id.to_le(), Ordering::Relaxed);
-        shared.len.store(written.to_le(), Ordering::Relaxed);
-        let flags = self.completed.used_flags() | if written > 0 { WRITE } else { 0 };
-        if self.completed == self.published {
-            self.held_back = flags;
-        } else {
-            // Release for a driver that looks further than the first.
-            shared.fourth.store(flags.to_le(), Ordering::Release);
-        }
-        self.completed = self.completed.forward(chain.slots, self.size);
-        self.held = self.held.saturating_sub(u32::from(chain.slots));
+        let Chain { id, slots, .. } = *chain;
+        let is_full = written > 0 && written as usize >= chain.len();
+        self.staged.push(Staged { id, slots, written, is_full });
+        self.completed = self.completed.forward(slots, self.size);
     }
 
     #[inline]
     pub(super) fn undo(&mut self, slots: u16) {
         self.fetched = self.fetched.back(slots, self.size);
-        self.held = self.held.saturating_sub(u32::from(slots));
+        self.held = self.held.saturating_sub(slots);
     }
 
     #[inline]
@@ -218,13 +254,60 @@ impl PackedRing {
         if old == new {
             return false;
         }
+        self.give_back();
         self.published = new;
-        // Release: whoever sees the flags sees all that was completed, and what the buffers hold.
-        let first = self.tables.descriptor(old.index);
-        first.fourth.store(self.held_back.to_le(), Ordering::Release);
         // The flags before the wish is read; see the module above.
         fence(Ordering::SeqCst);
         self.wants_notification(old, new)
+    }
+
+    /// Writes what is staged: in order, but each run of full buffers, with the one behind it, from
+    /// its end on.
+    #[inline]
+    fn give_back(&mut self) {
+        let (mut at, mut start) = (self.published, 0);
+        while let Some(staged) = self.staged.get(start) {
+            if staged.is_full {
+                (at, start) = self.give_back_run(at, start);
+            } else {
+                self.give_back_one(at, *staged);
+                (at, start) = (at.forward(staged.slots, self.size), start + 1);
+            }
+        }
+        let held = self.staged.drain(..).fold(0, |sum, staged| sum + staged.slots);
+        self.held = self.held.saturating_sub(held);
+    }
+
+    /// Writes the run of full buffers that begins at `start`, which goes to `at`, and the one
+    /// behind it. Returns where to go on.
+    fn give_back_run(&self, at: Place, start: usize) -> (Place, usize) {
+        let rest = self.staged.get(start..).unwrap_or_default();
+        let full = rest.iter().take_while(|staged| staged.is_full).count();
+        let run = rest.get(..=full).unwrap_or(rest);
+        let behind = run.iter().fold(at, |at, staged| at.forward(staged.slots, self.size));
+        run.iter().rev().fold(behind, |behind, staged| {
+            let at = behind.back(staged.slots, self.size);
+            self.give_back_one(at, *staged);
+            at
+        });
+        (behind, start + run.len())
+    }
+
+    /// Writes one buffer that is used at `at`.
+    #[inline]
+    fn give_back_one(&self, at: Place, staged: Staged) {
+        let Staged { id, slots, written, .. } = staged;
+        for behind in 1..slots {
+            let at = at.forward(behind, self.size);
+            let shared = self.tables.descriptor(at.index);
+            let left = shared.load(Ordering::Relaxed);
+            let flags = left.fourth & !(AVAIL | USED) | at.used_flags();
+            shared.store_rest(&Descriptor { fourth: flags, ..left });
+        }
+        let flags = at.used_flags() | if written > 0 { WRITE } else { 0 };
+        // Release: whoever sees the flags sees what the buffer holds.
+        let shared = self.tables.descriptor(at.index);
+        shared.store_rest(&Descriptor { address: 0, len: written, third: id, fourth: flags });
     }
 
     /// What the driver's event suppression says of going from `old` to `new` (virtio 1.2 §2.8.10).
@@ -256,9 +339,7 @@ impl PackedRing {
         }
         // The wish before the flags are read; see the module above.
         fence(Ordering::SeqCst);
-        let head = self.tables.descriptor(self.fetched.index);
-        let flags = u16::from_le(head.fourth.load(Ordering::Relaxed));
-        !self.fetched.is_available(flags)
+        !self.fetched.is_available(self.tables.descriptor(self.fetched.index).fourth())
     }
 
     #[inline]

@@ -7,7 +7,10 @@
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
 use super::descriptor::{Descriptor, Shared, Table};
-use super::{INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk, low_half, passes};
+use super::{
+    CHAIN_COUNT_MAX, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk, low_half,
+    passes,
+};
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
 
@@ -25,8 +28,11 @@ pub(super) struct SplitRing {
     completed: u16,
     /// Buffers of which the driver was told.
     published: u16,
-    /// Buffers that were fetched and not yet given back.
+    /// Descriptors of buffers that were fetched, and of which the driver has not been told: the
+    /// ring has no more.
     held: u16,
+    /// Those of them that were completed.
+    completed_held: u16,
 }
 
 impl SplitRing {
@@ -53,6 +59,7 @@ impl SplitRing {
             completed: used,
             published: used,
             held: 0,
+            completed_held: 0,
         };
         Ok(ring)
     }
@@ -68,9 +75,10 @@ impl SplitRing {
         let count = self.look(limit)?.min(limit);
         for _ in 0..count {
             let head = self.tables.available_entry(self.fetched, self.size);
-            Walk::chain(out, |out, begun| self.pieces(walk, head, out, begun).map(|()| (head, 1)))?;
+            let room = self.size - self.held;
+            let slots = Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))?;
+            self.held += slots;
             self.fetched = self.fetched.wrapping_add(1);
-            self.held += 1;
         }
         Ok(usize::from(count))
     }
@@ -88,7 +96,8 @@ impl SplitRing {
         if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok(count) }
     }
 
-    /// Fetches the pieces of the chain that starts at descriptor `head`.
+    /// Fetches the pieces of the chain that starts at descriptor `head`, which is its identifier,
+    /// too. Returns both it and how many of the ring's descriptors it takes up.
     #[inline]
     fn pieces(
         &self,
@@ -96,17 +105,18 @@ impl SplitRing {
         head: u16,
         out: &mut Chains,
         begun: &mut Begun,
-    ) -> Result<(), RingError> {
+    ) -> Result<(u16, u16), RingError> {
         let mut index = head;
-        for _ in 0..self.size {
+        for slots in 1..=self.size.min(CHAIN_COUNT_MAX) {
             let descriptor = self.tables.descriptor(index)?;
             let Descriptor { third: flags, fourth: next, .. } = descriptor;
             if flags & INDIRECT != 0 {
-                return self.indirect(walk, &descriptor, out, begun);
+                self.indirect(walk, &descriptor, out, begun)?;
+                return Ok((head, slots));
             }
             walk.buffer(&descriptor, flags, out, begun)?;
             if flags & NEXT == 0 {
-                return Ok(());
+                return Ok((head, slots));
             }
             index = next;
         }
@@ -150,13 +160,13 @@ impl SplitRing {
         id.store(u32::from(chain.id).to_le(), Ordering::Relaxed);
         len.store(written.to_le(), Ordering::Relaxed);
         self.completed = self.completed.wrapping_add(1);
-        self.held = self.held.saturating_sub(1);
+        self.completed_held += chain.slots;
     }
 
     #[inline]
-    pub(super) fn undo(&mut self) {
+    pub(super) fn undo(&mut self, slots: u16) {
         self.fetched = self.fetched.wrapping_sub(1);
-        self.held = self.held.saturating_sub(1);
+        self.held = self.held.saturating_sub(slots);
     }
 
     #[inline]
@@ -166,6 +176,7 @@ impl SplitRing {
             return false;
         }
         self.published = new;
+        self.held = self.held.saturating_sub(std::mem::take(&mut self.completed_held));
         // Release: whoever sees the index sees the entries, and what the buffers hold.
         self.tables.used_index().store(new.to_le(), Ordering::Release);
         // The index before the wish is read; see the module above.
@@ -239,7 +250,7 @@ impl Tables {
     fn descriptor(&self, index: u16) -> Result<Descriptor, RingError> {
         // SAFETY: the owner holds the memory.
         let shared = unsafe { self.descriptors.get(u32::from(index)) };
-        shared.map(Shared::load).ok_or(RingError::Descriptor(index))
+        shared.map(|shared| shared.load(Ordering::Relaxed)).ok_or(RingError::Descriptor(index))
     }
 
     #[inline]

@@ -1,0 +1,241 @@
+//! Back ends that are killed, and those that come after them.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::features::Features;
+use crate::net::{NET_HEADER_LEN, Part, Undelivered};
+use crate::queue::Running;
+use crate::ring::descriptor::kill;
+use crate::ring::{Direction, Ring};
+use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest};
+
+/// Where QEMU says that a ring stands when its back end is gone: where it began.
+const STALE: u32 = 0x8000_8000;
+
+fn features() -> Features {
+    Features::VERSION_1 | Features::MRG_RXBUF | Features::RING_PACKED | Features::INDIRECT_DESC
+}
+
+/// A guest with a packed ring, and what it has offered and not got back.
+struct Peer {
+    guest: Guest,
+    driver: Driver,
+    direction: Direction,
+    lent: VecDeque<u16>,
+    offered: usize,
+    returned: usize,
+}
+
+impl Peer {
+    fn new(size: u16, direction: Direction) -> Self {
+        let driver = Driver::new(size, features().ring());
+        let (lent, offered, returned) = (VecDeque::new(), 0, 0);
+        Self { guest: Guest::new(), driver, direction, lent, offered, returned }
+    }
+
+    /// A back end that was told where the ring began.
+    fn back_end(&self) -> Running {
+        let (place, memory) = (self.driver.place(), &self.guest.memory);
+        let ring = Ring::new(memory, &place, features().ring(), self.direction, STALE).unwrap();
+        Running::new(ring, features(), None, None)
+    }
+
+    fn offer(&mut self, buffer: &Buffer) -> bool {
+        let Some(id) = self.driver.offer(&self.guest, buffer) else { return false };
+        self.lent.push_back(id);
+        self.offered += 1;
+        true
+    }
+
+    /// What comes back is what was offered, in order. Returns how many bytes were written to each.
+    fn reap(&mut self) -> Vec<u32> {
+        let reaped = self.driver.reap(&self.guest);
+        self.returned += reaped.len();
+        let check = |(id, written)| {
+            assert_eq!(self.lent.pop_front(), Some(id));
+            written
+        };
+        reaped.into_iter().map(check).collect()
+    }
+
+    /// Offers up to `count` buffers to be read, of one to three descriptors or a table; the length
+    /// of the first piece says which one it is.
+    fn send(&mut self, count: usize) {
+        for _ in 0..count {
+            let first = (BASE + BUFFERS, self.offered as u32 + 1);
+            let more = [(BASE + BUFFERS, 1000); 2];
+            let pieces = [&[first], &more[..self.offered % 3]].concat();
+            let buffer = Buffer { pieces, writable: false, indirect: self.offered % 5 == 4 };
+            self.offer(&buffer);
+        }
+    }
+}
+
+/// Fetches up to `count` buffers, uses and gives back up to `used` of them, and returns which.
+fn burst(running: &mut Running, count: usize, used: usize) -> Vec<usize> {
+    running.fetch(count).unwrap();
+    let mut seen = Vec::new();
+    while let Some(chain) = running.peek(0).filter(|_| seen.len() < used) {
+        seen.push(running.chains().pieces(&chain).next().unwrap().len() - 1);
+        running.complete(0);
+    }
+    running.publish();
+    seen
+}
+
+#[test]
+fn whenever_a_back_end_is_killed_the_next_one_goes_on_in_order() {
+    for size in [3, 4, 5, 8] {
+        for stores in 0..50 {
+            let mut guest = Peer::new(size, Direction::Transmit);
+            let mut first = guest.back_end();
+            kill::after(stores);
+            for turn in 0..30 {
+                guest.send(1 + turn % 4);
+                burst(&mut first, 1 + turn % 3, 1 + turn % 2);
+                guest.reap();
+            }
+            kill::after(u32::MAX);
+            drop(first);
+            let (mut second, mut seen, start) = (guest.back_end(), Vec::new(), guest.returned);
+            for _ in 0..9 {
+                seen.extend(burst(&mut second, 4, 4));
+                guest.reap();
+                guest.send(2);
+            }
+            let expected: Vec<_> = (start..start + seen.len()).collect();
+            assert_eq!(seen, expected, "{size} descriptors, killed after {stores} stores");
+            assert!(seen.len() > usize::from(size) && guest.returned == start + seen.len());
+        }
+    }
+}
+
+/// Gives the guest frame `number`, whose bytes and length say which it is.
+fn deliver(running: &mut Running, number: usize) -> Result<(), Undelivered> {
+    let frame = vec![number as u8; frame_len(number)];
+    running.deliver([0; NET_HEADER_LEN], frame.len(), [Part::Ours(&frame)].into_iter())
+}
+
+/// From less than a buffer to four of them, some of them filled to the last byte.
+fn frame_len(number: usize) -> usize {
+    [10, 88, 89, 188, 250, 380, 388][number % 7]
+}
+
+impl Peer {
+    /// Offers as many buffers of 100 bytes as the ring holds, each at a place of its own.
+    fn refill(&mut self) {
+        let place = |number: usize| BUFFERS + (number % 64) as u64 * 0x100;
+        let buffer = |number| Buffer {
+            pieces: vec![(BASE + place(number), 60), (BASE + place(number) + 60, 40)],
+            writable: true,
+            indirect: number % 3 == 0,
+        };
+        while self.offer(&buffer(self.offered)) {}
+    }
+
+    /// The frames that have arrived, by their numbers, each of which is whole.
+    fn receive(&mut self) -> Vec<usize> {
+        let first = self.returned;
+        let written = self.reap();
+        let read = |(number, written): (usize, &u32)| {
+            let bytes: [u8; 100] = self.guest.read(BUFFERS + (number % 64) as u64 * 0x100);
+            bytes[..*written as usize].to_vec()
+        };
+        let mut buffers = (first..).zip(&written).map(read);
+        let mut frames = Vec::new();
+        while let Some(mut frame) = buffers.next() {
+            for _ in 1..u16::from_le_bytes([frame[10], frame[11]]) {
+                frame.extend(buffers.next().expect("all of a frame's buffers at once"));
+            }
+            let number = usize::from(frame[12]);
+            assert_eq!(frame[12..], vec![number as u8; frame_len(number)]);
+            frames.push(number);
+        }
+        frames
+    }
+}
+
+#[test]
+fn whenever_a_back_end_is_killed_no_frame_is_cut_in_two() {
+    for size in [8, 13, 16] {
+        for stores in 0..60 {
+            let mut guest = Peer::new(size, Direction::Receive);
+            guest.refill();
+            let mut first = guest.back_end();
+            kill::after(stores);
+            let (mut next, mut seen) = (0, Vec::new());
+            for turn in 0..14 {
+                while next < 3 * turn && deliver(&mut first, next).is_ok() {
+                    next += 1;
+                }
+                first.publish();
+                // Only the dead do not look.
+                seen.extend(guest.receive());
+                guest.refill();
+            }
+            kill::after(u32::MAX);
+            let mut second = guest.back_end();
+            seen.extend(guest.receive());
+            let arrived = seen.len();
+            assert_eq!(seen, (0..arrived).collect::<Vec<_>>());
+            for number in arrived..arrived + 20 {
+                guest.refill();
+                assert_eq!(deliver(&mut second, number), Ok(()), "killed after {stores} stores");
+                second.publish();
+                assert_eq!(guest.receive(), [number]);
+            }
+        }
+    }
+}
+
+/// A guest that was served by another back end, which leaves the descriptors behind the first of a
+/// chain as they were, for `count` buffers; and where the ring stands then.
+fn served_by_another(size: u16, count: usize) -> (Peer, Place) {
+    let mut guest = Peer::new(size, Direction::Transmit);
+    let (mut other, mut at) = (guest.back_end(), Place { index: 0, wrap: true });
+    for number in 0..count {
+        guest.send(1);
+        let slots = if number % 5 == 4 { 1 } else { 1 + number as u16 % 3 };
+        let behind = (1..slots).map(|slot| 16 * u64::from(at.forward(slot, size).index) + 14);
+        let before: Vec<_> = behind.map(|flags| (flags, guest.guest.read_u16(flags))).collect();
+        assert_eq!(burst(&mut other, 1, 1), [number]);
+        before.iter().for_each(|(flags, value)| guest.guest.write_u16(*flags, *value));
+        guest.reap();
+        at = at.forward(slots, size);
+    }
+    (guest, at)
+}
+
+#[test]
+fn another_back_ends_word_is_taken_for_where_it_stopped() {
+    let start = Place { index: 0, wrap: true };
+    for size in [4, 5, 8] {
+        for count in 0..40 {
+            let (mut guest, at) = served_by_another(size, count);
+            if count > 0 && at == start {
+                // This may also be the word of somebody who does not know.
+                continue;
+            }
+            let (place, memory) = (guest.driver.place(), &guest.guest.memory);
+            let (ring, base) = (features().ring(), u32::from(at.to_bits()));
+            let ring = Ring::new(memory, &place, ring, guest.direction, base).unwrap();
+            let mut running = Running::new(ring, features(), None, None);
+            guest.send(1);
+            assert_eq!(burst(&mut running, 4, 4), [count], "{size} descriptors");
+            guest.reap();
+            assert_eq!(guest.returned, count + 1);
+        }
+    }
+}
+
+#[test]
+fn a_place_is_believed_when_nothing_fits() {
+    let guest = Peer::new(8, Direction::Transmit);
+    // Available and used by turns: no device was ever there.
+    (0..8)
+        .for_each(|slot| guest.guest.write_u16(16 * slot + 14, [0x80, 0x8080][slot as usize % 2]));
+    let (place, memory) = (guest.driver.place(), &guest.guest.memory);
+    let ring = Ring::new(memory, &place, features().ring(), guest.direction, 3).unwrap();
+    assert_eq!(ring.base(), 0x0003_0003);
+}

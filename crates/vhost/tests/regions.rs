@@ -1,0 +1,49 @@
+//! Guests whose owners share their memory in as many pieces as they can. On its own: it uses up
+//! what all guests of a process have together.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::MemfdFlags;
+use tapswitch_vhost::{GuestMemory, MemoryError, RegionSpec};
+
+/// A guest's memory in `count` pieces of a page each.
+fn in_pieces(file: &OwnedFd, count: u64) -> Result<Arc<GuestMemory>, MemoryError> {
+    let piece = |index| RegionSpec {
+        guest_address: index * PAGE,
+        user_address: index * PAGE,
+        len: PAGE,
+        offset: index * PAGE,
+        file: file.try_clone().unwrap(),
+    };
+    GuestMemory::new(&(0..count).map(piece).collect::<Vec<_>>())
+}
+
+/// A loss of memory that is not guarded ends the process, so there is none.
+#[test]
+fn when_no_region_more_can_be_guarded_none_is_taken() {
+    let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, 64 * PAGE).unwrap();
+    let mut guests = Vec::new();
+    let refused = loop {
+        match in_pieces(&file, 64) {
+            Ok(memory) => guests.push(memory),
+            Err(error) => break error,
+        }
+    };
+    assert!(guests.len() >= 60, "{} guests", guests.len());
+    let why = refused.to_string();
+    assert!(why.contains("all guests together have too many regions"), "{why}");
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    for memory in &guests {
+        let mut out = [1];
+        memory.find(63 * PAGE, 1).unwrap().read(&mut out);
+        assert!(out == [0] && memory.was_lost());
+    }
+    guests.clear();
+    rustix::fs::ftruncate(&file, PAGE).unwrap();
+    assert!(in_pieces(&file, 1).is_ok_and(|memory| !memory.was_lost()));
+}
+
+const PAGE: u64 = 0x1000;
