@@ -101,6 +101,12 @@ impl Chains {
         pieces.iter().map(|piece| unsafe { GuestBytes::at(piece.start, piece.len as usize) })
     }
 
+    /// The only piece of `chain`; `None` when it has several.
+    #[inline]
+    pub(crate) fn single<'a>(&'a self, chain: &Chain) -> Option<GuestBytes<'a>> {
+        if chain.count == 1 { self.pieces(chain).next() } else { None }
+    }
+
     /// Copies `out.len()` bytes from `at` of the chain on, or as many as there are, and returns how
     /// many.
     #[inline]

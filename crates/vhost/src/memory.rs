@@ -113,7 +113,7 @@ pub enum MemoryError {
 
 /// The memory that a guest shares, mapped.
 pub struct GuestMemory {
-    /// In the order of guest addresses, without overlap.
+    /// Without overlap, the largest first.
     regions: Box<[Region]>,
 }
 
@@ -145,6 +145,8 @@ impl GuestMemory {
                 return Err(MemoryError::Overlap { guest_address });
             }
         }
+        // Most of a guest's buffers lie in its largest region: it is asked first.
+        regions.sort_by_key(|region| std::cmp::Reverse(region.len));
         Ok(Arc::new(Self { regions: regions.into() }))
     }
 

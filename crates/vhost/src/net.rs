@@ -4,8 +4,9 @@
 //! any more; its payload stays where it is and is copied once, to where it goes. Giving a frame
 //! finds out first whether the guest has room for all of it: nothing is half delivered.
 //!
-//! What a small frame costs: one copy of header and frame; on the way into a guest, one pass over
-//! the chains for the room, one for the bytes.
+//! What a frame costs: two copies of its start, header and head, out of a guest; into one, two and
+//! one for what is still in the other's memory, where the next buffer is in one place and holds it
+//! all. Elsewhere the buffers are passed over twice, for the room and for the bytes.
 
 use crate::chain::Chain;
 use crate::features::Features;
@@ -95,8 +96,13 @@ impl Running {
         let header_len = self.features().header_len();
         let len = chain.len().checked_sub(header_len)?;
         let chains = self.chains();
-        chains.read(chain, 0, &mut header[..header_len]);
-        chains.read(chain, header_len, head);
+        if let Some(piece) = chains.single(chain) {
+            piece.read(&mut header[..header_len]);
+            piece.skip(header_len).read(head);
+        } else {
+            chains.read(chain, 0, &mut header[..header_len]);
+            chains.read(chain, header_len, head);
+        }
         Some((header, len))
     }
 
@@ -128,7 +134,32 @@ impl Running {
         len: usize,
         parts: impl Iterator<Item = Part<'p>>,
     ) -> Result<(), Undelivered> {
-        let total = self.features().header_len() + len;
+        let header_len = self.features().header_len();
+        let total = header_len + len;
+        if self.peek(0).is_none() {
+            self.fetch_at_least(1)?;
+        }
+        let next = self.peek(0).and_then(|chain| self.chains().single(&chain));
+        if let Some(mut room) = next.filter(|room| room.len() >= total) {
+            [header[NUM_BUFFERS], header[NUM_BUFFERS + 1]] = 1u16.to_le_bytes();
+            room.write(&header[..header_len]);
+            room = room.skip(header_len);
+            parts.for_each(|part| room = room.skip(part.copy_to(room)));
+            // A frame is far shorter than 4 GiB: its length was compared with the buffer's.
+            self.complete(u32::try_from(total).unwrap_or(u32::MAX));
+            return Ok(());
+        }
+        self.deliver_in_pieces(header, total, parts)
+    }
+
+    /// As [`Self::deliver`], for buffers that are small or lie in several places.
+    #[inline(never)]
+    fn deliver_in_pieces<'p>(
+        &mut self,
+        mut header: [u8; NET_HEADER_LEN],
+        total: usize,
+        parts: impl Iterator<Item = Part<'p>>,
+    ) -> Result<(), Undelivered> {
         let count = self.room(total)?;
         [header[NUM_BUFFERS], header[NUM_BUFFERS + 1]] = count.to_le_bytes();
         self.fill(header, count, parts);
