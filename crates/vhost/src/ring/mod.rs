@@ -237,6 +237,10 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         if let Some(bytes) = self.memory.find(address, left) {
+            match self.direction {
+                Direction::Transmit => bytes.prefetch_to_read(),
+                Direction::Receive => bytes.prefetch_to_write(),
+            }
             out.push(begun, bytes);
             return Ok(());
         }
