@@ -52,16 +52,7 @@ impl Config {
     /// The first thing that is wrong with the ports: a number, interface or socket used twice.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (position, port) in self.ports.iter().enumerate() {
-            for other in &self.ports[..position] {
-                if other.number == port.number {
-                    let (port, other) = (port.to_string(), other.to_string());
-                    return Err(ConfigError::NumberTwice { port, other });
-                }
-                if other.is_same_place(port) {
-                    let (port, other) = (port.to_string(), other.to_string());
-                    return Err(ConfigError::InterfaceTwice { port, other });
-                }
-            }
+            self.ports[..position].iter().try_for_each(|other| port.check_beside(other))?;
         }
         Ok(())
     }
@@ -187,6 +178,22 @@ impl<'de> Deserialize<'de> for Endpoint {
     "'{0}' is no endpoint; expected tcp:ADDRESS:PORT, as in tcp:127.0.0.1:6653 or tcp:[::1]:6653"
 )]
 pub struct ParseEndpointError(String);
+
+impl PortSpec {
+    /// What keeps this port from being there beside `other`, if anything does.
+    pub(crate) fn check_beside(&self, other: &Self) -> Result<(), ConfigError> {
+        let texts = || (self.to_string(), other.to_string());
+        if other.number == self.number {
+            let (port, other) = texts();
+            return Err(ConfigError::NumberTwice { port, other });
+        }
+        if other.is_same_place(self) {
+            let (port, other) = texts();
+            return Err(ConfigError::InterfaceTwice { port, other });
+        }
+        Ok(())
+    }
+}
 
 /// What is wrong with a configuration as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,6 +7,7 @@ use tapswitch_datapath::DropReason;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock;
+use crate::ports::PortChange;
 use crate::report::{
     self, ControllerReport, DropReport, FlowReport, GroupReport, OversizeReport, PortReport,
     SwitchReport, TapReport, WorkerReport,
@@ -29,6 +30,8 @@ pub(crate) enum Query {
     Taps(oneshot::Sender<Vec<TapReport>>),
     Workers(oneshot::Sender<Vec<WorkerReport>>),
     Drops(oneshot::Sender<Vec<DropReport>>),
+    /// Not a question: something to be done.
+    Change(PortChange),
 }
 
 /// The switch has stopped.
@@ -97,6 +100,13 @@ impl Handle {
         self.ask(Query::Drops).await
     }
 
+    pub(crate) async fn change<T>(
+        &self,
+        change: impl FnOnce(oneshot::Sender<T>) -> PortChange,
+    ) -> Result<T, Stopped> {
+        self.ask(|answer| Query::Change(change(answer))).await
+    }
+
     async fn ask<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, Stopped> {
         let (answer, answered) = oneshot::channel();
         self.queries.send(query(answer)).await.map_err(|_| Stopped)?;
@@ -116,6 +126,8 @@ impl Server {
             Query::Taps(answer) => drop(answer.send(report::taps(snapshot, self.workers.len()))),
             Query::Workers(answer) => drop(answer.send(self.worker_reports())),
             Query::Drops(answer) => drop(answer.send(self.drop_reports())),
+            // The server does that itself.
+            Query::Change(_) => {}
         }
     }
 
@@ -161,7 +173,7 @@ impl Server {
                 drops: with_ring(report::drops(port.counters.drops()), device.ring_drops()),
             })
         };
-        self.devices.iter().filter_map(report).collect()
+        self.ports.devices.iter().filter_map(report).collect()
     }
 
     fn drop_reports(&self) -> Vec<DropReport> {
@@ -182,7 +194,7 @@ impl Server {
 
     fn worker_reports(&self) -> Vec<WorkerReport> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let numbered = self.shared.workers.iter().zip(&self.worker_queues).enumerate();
+        let numbered = self.shared.workers.iter().zip(&self.ports.worker_queues).enumerate();
         let report =
             |(worker, (counters, queues)): (_, (&crate::shared::WorkerCounters, _))| WorkerReport {
                 worker,

@@ -10,7 +10,8 @@
 //! stop, a [`Handle`] answers questions meanwhile. Everything but the workers runs on the caller's
 //! tokio runtime.
 //!
-//! Limits: ports are opened at the start and stay; numbers go from 1 to 4095.
+//! Ports come and go while the switch runs ([`Handle::add_port`], [`Handle::remove_port`]); their
+//! numbers go from 1 to 4095. The number of workers stays as it was at the start.
 
 mod agent;
 mod beyond;
@@ -27,6 +28,7 @@ mod interface;
 mod links;
 mod peer;
 mod port_spec;
+mod ports;
 pub mod report;
 mod rx;
 mod server;
@@ -48,6 +50,9 @@ pub use gro::{Gro, ParseGroError};
 pub use guest::OpenGuestError;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
-pub use port_spec::{GuestSocket, ParsePortError, PortKind, PortSpec, SocketSide};
+pub use port_spec::{
+    GuestSocket, ParsePortError, PortKind, PortSpec, SocketSide, parse_port_number,
+};
+pub use ports::{AddPortError, RemovePortError};
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;

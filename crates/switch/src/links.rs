@@ -24,9 +24,10 @@ pub(crate) struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Starts to watch; each namespace is told by its position.
+    /// Starts to watch; each namespace is told by its position, the first one's being `first`.
     pub(crate) fn start(
         namespaces: &[Namespace],
+        first: usize,
         news: mpsc::Sender<LinkNews>,
     ) -> Result<Self, WatchError> {
         let monitors: Vec<_> =
@@ -34,7 +35,7 @@ impl LinkWatch {
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?);
         let thread_end = end.clone();
         let body = move || {
-            if let Err(error) = watch(monitors, &thread_end, &news) {
+            if let Err(error) = watch(monitors, first, &thread_end, &news) {
                 tracing::error!("interfaces are not watched any more: {error}");
             }
         };
@@ -69,11 +70,12 @@ pub enum WatchError {
 /// Passes events on until `end` is readable or nobody listens.
 fn watch(
     mut monitors: Vec<LinkMonitor>,
+    first: usize,
     end: &OwnedFd,
     news: &mpsc::Sender<LinkNews>,
 ) -> io::Result<()> {
     loop {
-        for (namespace, monitor) in monitors.iter_mut().enumerate() {
+        for (namespace, monitor) in (first..).zip(monitors.iter_mut()) {
             while let Some(event) = monitor.poll_event()? {
                 if news.blocking_send(LinkNews { namespace, event }).is_err() {
                     return Ok(());

@@ -172,6 +172,13 @@ impl PortSpec {
 }
 
 /// Parses a port number: `1` to `4095`, or `local`.
+///
+/// # Errors
+/// When it is something else; the error names the text.
+pub fn parse_port_number(text: &str) -> Result<PortNo, ParsePortError> {
+    parse_number(text).map_err(|fault| ParsePortError { text: text.into(), fault })
+}
+
 fn parse_number(text: &str) -> Result<PortNo, Fault> {
     if text.eq_ignore_ascii_case("local") {
         return Ok(PortNo::LOCAL);

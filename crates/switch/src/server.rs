@@ -16,7 +16,7 @@ use tapswitch_openflow::{
     Body, ControllerRole, Message, MultipartRequest, MultipartRequestBody, PacketOut, PortNo,
     RoleMessage,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::{self, Agent, Gone, Outcome};
 use crate::clock;
@@ -26,6 +26,7 @@ use crate::handle::Query;
 use crate::interface::Interface;
 use crate::links::LinkNews;
 use crate::peer::{FromPeer, Orders, ToPeer};
+use crate::ports::{Ports, RemovePortError};
 use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
 use crate::{Endpoint, FailMode};
@@ -37,9 +38,7 @@ pub(crate) struct Server {
     pub(crate) agent: Agent,
     pub(crate) shared: Arc<Shared>,
     pub(crate) workers: Vec<WorkerHandle>,
-    /// What each worker reads, for reports.
-    pub(crate) worker_queues: Vec<Vec<String>>,
-    pub(crate) devices: Vec<Device>,
+    pub(crate) ports: Ports,
     pub(crate) fail_mode: FailMode,
     pub(crate) controllers: Vec<Endpoint>,
     pub(crate) peers: HashMap<ConnectionId, PeerState>,
@@ -79,7 +78,7 @@ pub(crate) struct Barriers {
 }
 
 #[derive(Debug)]
-enum Waiting {
+pub(crate) enum Waiting {
     /// The answer to a barrier request.
     Barrier(ConnectionId, u32),
     /// Telling of rules that went: their counters are final then.
@@ -88,6 +87,8 @@ enum Waiting {
     Counters(ConnectionId, Message),
     /// A question of the management socket; most are about counters.
     Query(Query),
+    /// Closing what was behind a port, and the answer to whoever took it away.
+    Removed(Box<Device>, oneshot::Sender<Result<(), RemovePortError>>),
 }
 
 enum Input {
@@ -163,6 +164,7 @@ impl Server {
             }
             Input::Link(news) => self.handle_link(*news),
             Input::Guest(news) => self.handle_guest(news),
+            Input::Query(Query::Change(change)) => self.change_ports(change),
             Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
             Input::Synced => self.finish_barriers(),
             // What is due is done after each round.
@@ -288,7 +290,7 @@ impl Server {
         let mut buf = vec![0; HEADROOM];
         buf.extend_from_slice(&data);
         let label = format!("{in_port}/0");
-        let reader = self.worker_queues.iter().position(|queues| queues.contains(&label));
+        let reader = self.ports.worker_queues.iter().position(|queues| queues.contains(&label));
         if let Some(worker) = self.workers.get(reader.unwrap_or_default()) {
             worker.send(Errand::PacketOut { in_port, buf, actions });
         }
@@ -310,7 +312,7 @@ impl Server {
         }
     }
 
-    fn wait_for_workers(&mut self, what: Waiting) {
+    pub(crate) fn wait_for_workers(&mut self, what: Waiting) {
         self.barriers.number += 1;
         let number = self.barriers.number;
         self.barriers.waiting.push_back((number, what));
@@ -335,6 +337,11 @@ impl Server {
                     self.release(id);
                 }
                 Waiting::Query(query) => self.answer(query),
+                Waiting::Removed(device, answer) => {
+                    drop(device);
+                    // Who does not wait for the answer any more misses nothing.
+                    let _ = answer.send(Ok(()));
+                }
             }
         }
     }
@@ -343,7 +350,7 @@ impl Server {
     fn waits(&self, id: ConnectionId) -> bool {
         let is_its = |what: &Waiting| match what {
             Waiting::Barrier(whose, _) | Waiting::Counters(whose, _) => *whose == id,
-            Waiting::Gone(_) | Waiting::Query(_) => false,
+            Waiting::Gone(_) | Waiting::Query(_) | Waiting::Removed(..) => false,
         };
         self.barriers.waiting.iter().any(|(_, what)| is_its(what))
     }
@@ -408,8 +415,7 @@ impl Server {
 
     /// Notes what a guest or its monitor did.
     fn handle_guest(&mut self, GuestNews { port, change }: GuestNews) {
-        let device = self.devices.iter_mut().find(|device| device.spec.number == port);
-        if let Some(guest) = device.and_then(Device::guest_mut) {
+        if let Some(guest) = self.ports.find_mut(port).and_then(Device::guest_mut) {
             guest.note(change);
         }
         self.update_port(port);
@@ -417,7 +423,7 @@ impl Server {
 
     /// Tells the datapath and the controllers if the port is not as it was.
     fn update_port(&mut self, number: PortNo) {
-        let device = self.devices.iter().find(|device| device.spec.number == number);
+        let device = self.ports.find_mut(number);
         let Some((mtu, state)) = device.map(|device| (device.mtu(), device.state())) else {
             return;
         };
@@ -431,7 +437,7 @@ impl Server {
     }
 
     fn resync(&mut self, namespace: usize) {
-        let interfaces = self.devices.iter().filter_map(Device::interface);
+        let interfaces = self.ports.devices.iter().filter_map(Device::interface);
         let here: Vec<_> = interfaces.filter(|it| it.namespace_index == namespace).collect();
         let Some(first) = here.first() else { return };
         let links = Netlink::open(&first.namespace).and_then(|mut netlink| netlink.links());
@@ -450,7 +456,7 @@ impl Server {
             let interface = device.interface();
             interface.is_some_and(|it| (it.namespace_index, it.index) == (namespace, index))
         };
-        self.devices.iter_mut().find(is_it)
+        self.ports.devices.iter_mut().find(is_it)
     }
 
     /// Without a controller that answers, a standalone switch does without its rules.
@@ -464,7 +470,7 @@ impl Server {
     }
 
     /// Gives the workers the tables as they are.
-    fn publish(&self) {
+    pub(crate) fn publish(&self) {
         let snapshot = self.agent.pipeline().snapshot();
         if self.shared.snapshot.load().epoch != snapshot.epoch {
             self.shared.snapshot.store(snapshot.clone());
@@ -475,7 +481,7 @@ impl Server {
         }
     }
 
-    fn notify(&self, body: &Body) {
+    pub(crate) fn notify(&self, body: &Body) {
         for peer in self.peers.values().filter(|peer| peer.is_ready) {
             if !peer.orders.send(ToPeer::Notify(body.clone())) {
                 self.count_lost(body);

@@ -1,4 +1,4 @@
-//! Starting a switch: open the ports, share the queues out, start the workers and the server.
+//! Starting a switch: the workers, the server, and the ports one after the other.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU64;
 
 use tapswitch_channel::Roles;
 use tapswitch_datapath::WorkerIndex;
-use tapswitch_netlink::Namespace;
 use tapswitch_openflow::{Action, Body, FlowMod, FlowModCommand, Instruction, Message, PortNo};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -17,13 +16,10 @@ use crate::agent::{Agent, Identity};
 use crate::clock;
 use crate::config::ConfigError;
 use crate::connect::Connector;
-use crate::device::{Device, OpenPortError};
 use crate::handle::Handle;
-use crate::links::{LinkWatch, WatchError};
-use crate::rx::RxQueue;
+use crate::ports::{AddPortError, Ports};
 use crate::server::{Barriers, Inputs, Server};
 use crate::shared::Shared;
-use crate::tx::TxPorts;
 use crate::worker::{WorkerHandle, WorkerSetup};
 use crate::{Config, Endpoint, FailMode};
 
@@ -34,7 +30,6 @@ pub struct Switch {
     connector: Connector,
     listeners: Vec<TcpListener>,
     controllers: Vec<Endpoint>,
-    watch: LinkWatch,
 }
 
 impl Switch {
@@ -45,46 +40,35 @@ impl Switch {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         config.check()?;
         let listeners = listen(&config.listen).await?;
-        let mut devices = open_devices(&config)?;
-        let namespaces = number_namespaces(&mut devices);
-        let (link_news, links) = mpsc::channel(CHANNEL_LEN);
-        let (guest_news, guests) = mpsc::channel(CHANNEL_LEN);
-        let watch = LinkWatch::start(&namespaces, link_news)?;
         let worker_count = config.worker_count();
-        let mut agent = new_agent(&config, worker_count);
-        for device in &devices {
-            agent.handle_port(device.port(worker_count + 1));
-        }
+        let agent = new_agent(&config, worker_count);
         let pipeline = agent.pipeline().snapshot().clone();
         let (shared, reports) = Shared::new(pipeline, agent.macs().table().clone(), worker_count);
-        let shares = share_queues(&devices, worker_count);
-        let worker_queues =
-            shares.iter().map(|queues| queues.iter().map(RxQueue::label).collect()).collect();
-        let workers = start_workers(&config, &devices, shares, &shared)?;
-        for guest in devices.iter_mut().filter_map(Device::guest_mut) {
-            guest.start(guest_news.clone()).map_err(StartError::Worker)?;
-        }
+        let workers = start_workers(&config, worker_count, &shared)?;
+        let (ports, links, guests) = Ports::new(worker_count);
 
         let (to_server, peers) = mpsc::channel(CHANNEL_LEN);
         let (queries, questions) = mpsc::channel(CHANNEL_LEN);
         let inputs = Inputs { peers, reports, links, guests, queries: questions };
-        let server = Server {
+        let mut server = Server {
             inputs,
             agent,
             shared,
             workers,
-            worker_queues,
-            devices,
+            ports,
             fail_mode: config.fail_mode,
             controllers: config.controllers.clone(),
             peers: HashMap::new(),
             roles: Roles::new(),
             barriers: Barriers::default(),
         };
+        for spec in &config.ports {
+            server.add_port(spec)?;
+        }
         let connector = Connector { next_id: Arc::new(AtomicU64::new(1)), to_server };
         let handle = Handle::new(queries);
         let controllers = config.controllers;
-        Ok(Self { server, handle, connector, listeners, controllers, watch })
+        Ok(Self { server, handle, connector, listeners, controllers })
     }
 
     /// A way to ask the switch about itself.
@@ -111,7 +95,6 @@ impl Switch {
         }
         self.server.run(shutdown).await;
         tasks.shutdown().await;
-        drop(self.watch);
     }
 }
 
@@ -124,10 +107,7 @@ pub enum StartError {
     Config(#[from] ConfigError),
     /// A port.
     #[error(transparent)]
-    Port(#[from] OpenPortError),
-    /// The watch over the interfaces.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
+    Port(#[from] AddPortError),
     /// A listening socket.
     #[error("cannot listen on {endpoint}: {source}; choose another address or port with --listen")]
     Listen {
@@ -148,27 +128,6 @@ async fn listen(endpoints: &[Endpoint]) -> Result<Vec<TcpListener>, StartError> 
         listeners.push(bound.map_err(|source| StartError::Listen { endpoint, source })?);
     }
     Ok(listeners)
-}
-
-fn open_devices(config: &Config) -> Result<Vec<Device>, StartError> {
-    config.ports.iter().map(|spec| Ok(Device::open(spec)?)).collect()
-}
-
-/// The namespaces that ports are in, each once; the devices are told their place in it.
-fn number_namespaces(devices: &mut [Device]) -> Vec<Namespace> {
-    let mut names: Vec<Option<String>> = Vec::new();
-    let mut namespaces = Vec::new();
-    for device in devices {
-        let netns = device.spec.netns.clone();
-        let Some(interface) = device.interface_mut() else { continue };
-        let known = names.iter().position(|name| *name == netns);
-        interface.namespace_index = known.unwrap_or_else(|| {
-            names.push(netns);
-            namespaces.push(interface.namespace.clone());
-            names.len() - 1
-        });
-    }
-    namespaces
 }
 
 /// A switch that knows no controller and may stand alone forwards as NORMAL, by a rule that a tool
@@ -192,38 +151,17 @@ fn new_agent(config: &Config, workers: usize) -> Agent {
     agent
 }
 
-/// Which worker reads what: queue *i* of a port with several goes to worker *i*, so that both
-/// directions of a flow, which keep to one queue number, meet on one worker; ports with one queue
-/// take turns.
-fn share_queues(devices: &[Device], workers: usize) -> Vec<Vec<RxQueue>> {
-    let mut shares: Vec<Vec<RxQueue>> = (0..workers).map(|_| Vec::new()).collect();
-    for (position, device) in devices.iter().enumerate() {
-        let queues = device.rx_queues();
-        let first = if queues.len() == 1 { position } else { 0 };
-        for (index, queue) in queues.into_iter().enumerate() {
-            shares[(first + index) % workers].push(queue);
-        }
-    }
-    shares
-}
-
 fn start_workers(
     config: &Config,
-    devices: &[Device],
-    shares: Vec<Vec<RxQueue>>,
+    count: usize,
     shared: &Arc<Shared>,
 ) -> Result<Vec<WorkerHandle>, StartError> {
-    let start = |(index, queues): (usize, Vec<RxQueue>)| {
-        let mut ports = TxPorts::default();
-        for device in devices {
-            ports.insert(device.spec.number, device.tx_port(index));
-        }
+    let start = |index| {
         let core = config.cores.get(index).copied();
-        let shared = shared.clone();
-        WorkerSetup { index: WorkerIndex(index), core, queues, ports, shared }.start()
+        WorkerSetup { index: WorkerIndex(index), core, shared: shared.clone() }.start()
     };
-    shares.into_iter().enumerate().map(start).collect::<Result<_, _>>().map_err(StartError::Worker)
+    (0..count).map(start).collect::<Result<_, _>>().map_err(StartError::Worker)
 }
 
 /// Messages that may wait between two tasks.
-const CHANNEL_LEN: usize = 256;
+pub(crate) const CHANNEL_LEN: usize = 256;

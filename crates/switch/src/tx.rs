@@ -54,6 +54,12 @@ impl TxPorts {
         self.by_number[index] = Some(port);
     }
 
+    pub(crate) fn remove(&mut self, number: PortNo) {
+        if let Some(port) = self.by_number.get_mut(index(number)) {
+            *port = None;
+        }
+    }
+
     /// Sends `frame`, the end of which is `beyond`, out of the port of this number.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]

@@ -16,7 +16,7 @@
 mod guests;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -37,7 +37,7 @@ use crate::egress::WorkerEgress;
 use crate::gro::{self, GroTrial};
 use crate::rx::{Received, RxQueue};
 use crate::shared::Shared;
-use crate::tx::TxPorts;
+use crate::tx::{TxPort, TxPorts};
 use guests::Patience;
 
 /// What the agent asks of a worker.
@@ -47,6 +47,10 @@ pub(crate) enum Errand {
     PacketOut { in_port: PortNo, buf: Vec<u8>, actions: Vec<Action> },
     /// Say that everything before this is done, and that the tables are seen as they are now.
     Sync(u64),
+    /// Read these queues of a port, and send to it by `tx`.
+    AddPort { number: PortNo, tx: Box<TxPort>, queues: Vec<RxQueue> },
+    /// Let go of a port.
+    RemovePort(PortNo),
     /// End.
     Stop,
 }
@@ -86,8 +90,6 @@ pub(crate) struct WorkerSetup {
     pub(crate) index: WorkerIndex,
     /// Core to stay on.
     pub(crate) core: Option<usize>,
-    pub(crate) queues: Vec<RxQueue>,
-    pub(crate) ports: TxPorts,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -100,13 +102,7 @@ impl WorkerSetup {
         let (errands, inbox) = crossbeam_channel::unbounded();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let add = |fd: &dyn AsFd, data| {
-            epoll::add(&poll, fd.as_fd(), epoll::EventData::new_u64(data), epoll::EventFlags::IN)
-        };
-        add(&wake, WAKE)?;
-        for (queue, data) in self.queues.iter().zip(0..) {
-            add(queue, data)?;
-        }
+        epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         let name = format!("tapswitch-w{}", self.index.0);
         let worker_wake = wake.clone();
         let body = move || Worker::new(self, poll, worker_wake, inbox).run();
@@ -142,44 +138,39 @@ struct Worker {
 
 impl Worker {
     fn new(setup: WorkerSetup, poll: OwnedFd, wake: Arc<OwnedFd>, inbox: Receiver<Errand>) -> Self {
-        let WorkerSetup { index, core, queues, ports, shared } = setup;
+        let WorkerSetup { index, core, shared } = setup;
         if let Some(core) = core {
             pin(core);
         }
-        let forwarder = Forwarder::new(index);
-        let buf = vec![0; BUF_LEN].into();
-        let is_guest = |index: &usize| queues[*index].guest().is_some();
-        let guests: Vec<_> = (0..queues.len()).filter(is_guest).collect();
-        let patience = Patience::new(!guests.is_empty());
-        let trials = queues.iter().map(|queue| GroTrial::new(queue.gro())).collect();
-        let (frames, coalesced, trains, bursts, wakeups) = (0, 0, 0, 0, 0);
         Self {
             index,
-            queues,
-            ports,
+            queues: Vec::new(),
+            ports: TxPorts::default(),
             shared,
             poll,
             wake,
             inbox,
-            forwarder,
-            buf,
+            forwarder: Forwarder::new(index),
+            buf: vec![0; BUF_LEN].into(),
             batch: [Place::default(); gro::BATCH_COUNT],
-            guests,
-            patience,
-            trials,
+            guests: Vec::new(),
+            patience: Patience::default(),
+            trials: Vec::new(),
             coalescer: Coalescer::new(gro::BATCH_COUNT),
-            frames,
-            coalesced,
-            trains,
-            bursts,
-            wakeups,
+            frames: 0,
+            coalesced: 0,
+            trains: 0,
+            bursts: 0,
+            wakeups: 0,
         }
     }
 
     fn run(mut self) {
-        let mut events = Vec::with_capacity(self.queues.len() + 1);
+        let mut events = Vec::new();
         loop {
             events.clear();
+            // One for each queue, so that none has to wait for others' next turn.
+            events.reserve(self.queues.len() + 1);
             let timeout = self.patience.is_awake().then_some(&AT_ONCE);
             match epoll::wait(&self.poll, spare_capacity(&mut events), timeout) {
                 Ok(_) => {}
@@ -202,8 +193,10 @@ impl Worker {
 
     #[inline]
     fn burst(&mut self, index: usize) {
-        if self.queues[index].guest().is_some() {
-            return self.wake_for(index);
+        match self.queues.get(index).map(RxQueue::guest) {
+            Some(None) => {}
+            Some(Some(_)) => return self.wake_for(index),
+            None => return,
         }
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
@@ -356,8 +349,9 @@ impl Worker {
     /// Stops to wait for a queue whose device is gone; the agent hears of that by netlink.
     #[cold]
     fn forget(&mut self, index: usize) {
-        if let Err(error) = epoll::delete(&self.poll, &self.queues[index]) {
-            tracing::warn!("worker {}: cannot leave a queue: {error}", self.index.0);
+        match epoll::delete(&self.poll, &self.queues[index]) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => tracing::warn!("worker {}: cannot leave a queue: {error}", self.index.0),
         }
     }
 
@@ -370,12 +364,44 @@ impl Worker {
             match errand {
                 Errand::Stop => return Running::Ends,
                 Errand::Sync(number) => self.sync(number),
+                Errand::AddPort { number, tx, queues } => self.add_port(number, *tx, queues),
+                Errand::RemovePort(number) => self.remove_port(number),
                 Errand::PacketOut { in_port, mut buf, actions } => {
                     self.packet_out(in_port, &mut buf, &actions);
                 }
             }
         }
         Running::GoesOn
+    }
+
+    fn add_port(&mut self, number: PortNo, tx: TxPort, queues: Vec<RxQueue>) {
+        self.ports.insert(number, tx);
+        for queue in queues {
+            let data = epoll::EventData::new_u64(self.queues.len() as u64);
+            if let Err(error) = epoll::add(&self.poll, &queue, data, epoll::EventFlags::IN) {
+                tracing::error!("worker {}: cannot wait for a queue: {error}", self.index.0);
+            }
+            self.trials.push(GroTrial::new(queue.gro()));
+            self.queues.push(queue);
+        }
+        self.note_guests();
+    }
+
+    /// Events that were told before may name a queue by the place of one that is gone: whoever is
+    /// there now is asked in vain, or is told of again.
+    fn remove_port(&mut self, number: PortNo) {
+        self.ports.remove(number);
+        while let Some(index) = self.queues.iter().position(|queue| queue.port() == number) {
+            self.forget(index);
+            self.queues.swap_remove(index);
+            self.trials.swap_remove(index);
+            if let Some(moved) = self.queues.get(index) {
+                let data = epoll::EventData::new_u64(index as u64);
+                // It may have left before, when its device had gone.
+                let _ = epoll::modify(&self.poll, moved, data, epoll::EventFlags::IN);
+            }
+        }
+        self.note_guests();
     }
 
     /// Between bursts no frame is under way here and no counter is behind; the next burst takes a

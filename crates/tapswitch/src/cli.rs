@@ -15,6 +15,7 @@ use tracing::level_filters::LevelFilter;
 use crate::bench::{EchoArgs, OffloadArgs, PartArgs, VlanArgs};
 
 pub(crate) mod device;
+pub(crate) mod port;
 
 /// A virtual switch with virtual TAPs: it forwards packet trains whole between tap devices and
 /// interfaces, and copies chosen flows to monitors without touching the original.
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Controller(ControllerArgs),
     /// Add, list, show or delete TAP policies of a running controller.
     Policy(PolicyArgs),
+    /// Add ports to a running switch, or take them away.
+    Port(port::PortArgs),
     /// Show what a running switch or controller knows.
     Show(ShowArgs),
     /// Write what comes in on an interface to a pcapng file, trains cut into packets.

@@ -18,6 +18,7 @@ mod hosts;
 mod iperf;
 mod management;
 mod policy;
+mod port;
 mod process;
 mod show;
 mod table;
@@ -48,6 +49,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Switch(args) => daemon::switch(args)?,
         Command::Controller(args) => daemon::controller(&args)?,
         Command::Policy(args) => policy::main(args)?,
+        Command::Port(args) => port::main(args)?,
         Command::Show(args) => show::main(&args)?,
         Command::Capture(args) => capture::main(args)?,
         Command::Device(args) => return device::main(args),

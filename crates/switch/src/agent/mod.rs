@@ -161,6 +161,14 @@ impl Agent {
         Body::PortStatus(status)
     }
 
+    /// Takes a port away. Returns what to tell the controllers, if it was there.
+    pub(crate) fn handle_port_removed(&mut self, number: PortNo) -> Option<Body> {
+        let port = self.pipeline.remove_port(number)?;
+        self.macs.handle_port_down(number);
+        let status = PortStatus { reason: PortReason::DELETE, desc: describe(&port) };
+        Some(Body::PortStatus(status))
+    }
+
     /// Notes where a station is. Returns `true` when the MAC table changed.
     pub(crate) fn handle_sighting(&mut self, sighting: Sighting, now: Millis) -> bool {
         self.macs.handle_sighting(sighting, now)

@@ -10,29 +10,27 @@ use super::*;
 use crate::agent::Identity;
 
 /// A server without workers and connections.
-fn server(devices: Vec<Device>) -> Server {
+fn server(specs: &[String]) -> Server {
     let identity = Identity { datapath_id: DatapathId(1), name: "br0".into() };
-    let mut agent = Agent::new(identity, crate::Learning::Outer, 0, clock::coarse());
-    for device in &devices {
-        agent.handle_port(device.port(1));
-    }
+    let agent = Agent::new(identity, crate::Learning::Outer, 0, clock::coarse());
     let snapshot = agent.pipeline().snapshot().clone();
     let (shared, reports) = Shared::new(snapshot, agent.macs().table().clone(), 0);
-    let ((_, peers), (_, links), (_, guests), (_, queries)) =
-        (mpsc::channel(1), mpsc::channel(1), mpsc::channel(1), mpsc::channel(1));
-    Server {
+    let ((_, peers), (_, queries)) = (mpsc::channel(1), mpsc::channel(1));
+    let (ports, links, guests) = Ports::new(1);
+    let mut server = Server {
         agent,
         shared,
         workers: Vec::new(),
-        worker_queues: Vec::new(),
-        devices,
+        ports,
         fail_mode: FailMode::Secure,
         controllers: Vec::new(),
         peers: HashMap::new(),
         roles: Roles::new(),
         barriers: Barriers::default(),
         inputs: Inputs { peers, reports, links, guests, queries },
-    }
+    };
+    specs.iter().for_each(|spec| server.add_port(&spec.parse().unwrap()).unwrap());
+    server
 }
 
 /// When messages of the kernel were lost, the interface may have gone with them.
@@ -51,9 +49,8 @@ fn a_fresh_look_finds_what_has_gone() {
         netlink.set_up(one).unwrap();
         netlink.set_up(other).unwrap();
     }
-    let open = |spec: String| Device::open(&spec.parse().unwrap()).unwrap();
     let spec = |number| format!("{number}=netdev:p{number},netns={name}");
-    let mut server = server(vec![open(spec(1)), open(spec(2))]);
+    let mut server = server(&[spec(1), spec(2)]);
     let resync = || LinkNews { namespace: 0, event: LinkEvent::Resync };
     let states = |server: &Server| {
         let ports = &server.agent.pipeline().snapshot().ports;

@@ -27,6 +27,16 @@ use crate::egress::WorkerEgress;
 use crate::rx::GuestRx;
 
 impl Worker {
+    /// Notes which queues are rings of guests, after some came or went. Who is new was not asked to
+    /// notify: the worker looks itself.
+    pub(super) fn note_guests(&mut self) {
+        let is_guest = |index: &usize| self.queues[*index].guest().is_some();
+        self.guests = (0..self.queues.len()).filter(is_guest).collect();
+        if !self.guests.is_empty() {
+            self.patience.wake();
+        }
+    }
+
     /// Looks at the guests' rings, until the kernel is to be asked for the other queues.
     #[inline]
     pub(super) fn poll_guests(&mut self) {
@@ -221,13 +231,14 @@ pub(super) struct Patience {
     asleep_since: Option<Instant>,
 }
 
-impl Patience {
-    /// Asleep for as long as there is no guest; awake at first otherwise.
-    pub(super) fn new(has_guests: bool) -> Self {
-        let asleep_since = (!has_guests).then(Instant::now);
-        Self { time: Duration::ZERO, idle_since: None, asleep_since }
+/// Asleep: there is no guest.
+impl Default for Patience {
+    fn default() -> Self {
+        Self { time: Duration::ZERO, idle_since: None, asleep_since: Some(Instant::now()) }
     }
+}
 
+impl Patience {
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
         self.asleep_since.is_none()

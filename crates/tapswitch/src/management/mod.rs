@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tapswitch_control::TapPolicy;
+use tapswitch_switch::PortSpec;
 
 pub(crate) use client::{AskError, ask, running_switches};
 pub(crate) use server::{Management, Services};
@@ -31,6 +32,10 @@ pub(crate) enum Request {
     Policy(String),
     /// Delete a policy.
     DeletePolicy(String),
+    /// Add a port to the switch.
+    AddPort(Box<PortSpec>),
+    /// Take the port of this number away.
+    RemovePort(u32),
 }
 
 /// What can be shown.
@@ -53,7 +58,7 @@ impl Request {
     pub(crate) fn part(&self) -> Part {
         match self {
             Self::Show(Topic::Hosts | Topic::Switches) => Part::Controller,
-            Self::Show(_) | Self::Parts => Part::Switch,
+            Self::Show(_) | Self::AddPort(_) | Self::RemovePort(_) | Self::Parts => Part::Switch,
             _ => Part::Controller,
         }
     }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tapswitch_openflow::PortNo;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -102,7 +103,7 @@ impl Services {
     async fn answer(&self, request: Request) -> Answer {
         match (request.part(), &self.switch, &self.controller) {
             _ if matches!(request, Request::Parts) => said(Ok::<_, String>(self.parts())),
-            (Part::Switch, Some(switch), _) => ask_switch(switch, &request).await,
+            (Part::Switch, Some(switch), _) => ask_switch(switch, request).await,
             (Part::Controller, _, Some(controller)) => ask_controller(controller, request).await,
             (part, ..) => Answer::Error(missing(part, &request)),
         }
@@ -124,10 +125,16 @@ fn missing(part: Part, request: &Request) -> String {
     format!("this process has no {part}; name the socket of one that has with --socket{hint}")
 }
 
-async fn ask_switch(switch: &tapswitch_switch::Handle, request: &Request) -> Answer {
-    let Request::Show(topic) = request else {
-        return Answer::Error("that is for a controller".to_owned());
-    };
+async fn ask_switch(switch: &tapswitch_switch::Handle, request: Request) -> Answer {
+    match request {
+        Request::Show(topic) => show_switch(switch, topic).await,
+        Request::AddPort(spec) => said(switch.add_port(*spec).await),
+        Request::RemovePort(number) => said(switch.remove_port(PortNo(number)).await),
+        _ => Answer::Error("that is for a controller".to_owned()),
+    }
+}
+
+async fn show_switch(switch: &tapswitch_switch::Handle, topic: Topic) -> Answer {
     match topic {
         Topic::Switch => said(switch.switch().await),
         Topic::Ports => said(switch.ports().await),

@@ -1,0 +1,212 @@
+//! Adding ports to a running switch, and taking them away.
+//!
+//! No worker waits for that: it is handed what it has to read and to send by, like any errand,
+//! between two bursts. A port that goes is first gone from the tables, then from the workers, and
+//! its device is closed when all of them have let go of it.
+
+use tapswitch_netlink::Namespace;
+use tapswitch_openflow::PortNo;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::ConfigError;
+use crate::device::{Device, OpenPortError};
+use crate::guest::GuestNews;
+use crate::links::{LinkNews, LinkWatch, WatchError};
+use crate::rx::RxQueue;
+use crate::server::{Server, Waiting};
+use crate::switch::CHANNEL_LEN;
+use crate::worker::Errand;
+use crate::{Handle, PortSpec, Stopped};
+
+/// The devices behind the ports, and who watches them.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    pub(crate) devices: Vec<Device>,
+    /// What each worker reads, for reports.
+    pub(crate) worker_queues: Vec<Vec<String>>,
+    /// Namespaces that ports are or were in, each once; by their place here they are told apart.
+    namespaces: Vec<Option<String>>,
+    watches: Vec<LinkWatch>,
+    link_news: mpsc::Sender<LinkNews>,
+    guest_news: mpsc::Sender<GuestNews>,
+    /// Ports that were added so far.
+    count: usize,
+}
+
+impl Ports {
+    /// None yet, for this many workers, one at least; and where news of them will come.
+    pub(crate) fn new(
+        workers: usize,
+    ) -> (Self, mpsc::Receiver<LinkNews>, mpsc::Receiver<GuestNews>) {
+        let (link_news, links) = mpsc::channel(CHANNEL_LEN);
+        let (guest_news, guests) = mpsc::channel(CHANNEL_LEN);
+        let ports = Self {
+            devices: Vec::new(),
+            worker_queues: vec![Vec::new(); workers.max(1)],
+            namespaces: Vec::new(),
+            watches: Vec::new(),
+            link_news,
+            guest_news,
+            count: 0,
+        };
+        (ports, links, guests)
+    }
+
+    /// The device behind the port of this number.
+    pub(crate) fn find_mut(&mut self, number: PortNo) -> Option<&mut Device> {
+        self.devices.iter_mut().find(|device| device.spec.number == number)
+    }
+
+    /// The first port that has the number of `spec`, its interface or its socket.
+    fn check(&self, spec: &PortSpec) -> Result<(), ConfigError> {
+        self.devices.iter().try_for_each(|device| spec.check_beside(&device.spec))
+    }
+
+    /// Sees to it that changes of the interface are told, and that it is known by where it is.
+    fn watch(&mut self, device: &mut Device) -> Result<(), WatchError> {
+        let netns = device.spec.netns.clone();
+        let Some(interface) = device.interface_mut() else { return Ok(()) };
+        let known = self.namespaces.iter().position(|name| *name == netns);
+        interface.namespace_index = known.unwrap_or(self.namespaces.len());
+        if known.is_none() {
+            let namespace: &[Namespace] = std::slice::from_ref(&interface.namespace);
+            let first = self.namespaces.len();
+            self.watches.push(LinkWatch::start(namespace, first, self.link_news.clone())?);
+            self.namespaces.push(netns);
+        }
+        Ok(())
+    }
+
+    /// Which worker reads what: queue *i* of a port with several goes to worker *i*, so that both
+    /// directions of a flow, which keep to one queue number, meet on one worker; ports with one
+    /// queue take turns.
+    fn share(&mut self, device: &Device) -> Vec<Vec<RxQueue>> {
+        let queues = device.rx_queues();
+        let workers = self.worker_queues.len();
+        let first = if queues.len() == 1 { self.count } else { 0 };
+        self.count += 1;
+        let mut shares: Vec<Vec<RxQueue>> = (0..workers).map(|_| Vec::new()).collect();
+        for (index, queue) in queues.into_iter().enumerate() {
+            let worker = (first + index) % workers;
+            self.worker_queues[worker].push(queue.label());
+            shares[worker].push(queue);
+        }
+        shares
+    }
+
+    /// Takes a device out.
+    fn remove(&mut self, number: PortNo) -> Option<Device> {
+        let position = self.devices.iter().position(|device| device.spec.number == number)?;
+        let device = self.devices.remove(position);
+        let labels: Vec<_> = device.rx_queues().iter().map(RxQueue::label).collect();
+        for queues in &mut self.worker_queues {
+            queues.retain(|queue| !labels.contains(queue));
+        }
+        Some(device)
+    }
+}
+
+/// Why a port was not added.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddPortError {
+    /// It contradicts another one.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenPortError),
+    /// Nobody would hear of changes of its interface.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// The kernel gives no thread for a guest.
+    #[error("cannot start a thread for a guest: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The switch has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Why a port was not taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemovePortError {
+    /// There is none.
+    #[error("there is no port {0}; `tapswitch show ports` lists those that are there")]
+    NotFound(PortNo),
+    /// The switch has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// What is to become of the ports.
+#[derive(Debug)]
+pub(crate) enum PortChange {
+    Add(Box<PortSpec>, oneshot::Sender<Result<(), AddPortError>>),
+    Remove(PortNo, oneshot::Sender<Result<(), RemovePortError>>),
+}
+
+impl Handle {
+    /// Adds a port.
+    ///
+    /// # Errors
+    /// [`AddPortError`]; the switch is as it was then.
+    pub async fn add_port(&self, spec: PortSpec) -> Result<(), AddPortError> {
+        self.change(|answer| PortChange::Add(Box::new(spec), answer)).await?
+    }
+
+    /// Takes a port away, and with it what the switch made for it. When this is done, no worker has
+    /// it any more. Rules that name it stay, and drop.
+    ///
+    /// # Errors
+    /// [`RemovePortError`].
+    pub async fn remove_port(&self, number: PortNo) -> Result<(), RemovePortError> {
+        self.change(|answer| PortChange::Remove(number, answer)).await?
+    }
+}
+
+impl Server {
+    /// Adds a port. When it cannot be, everything is as it was.
+    pub(crate) fn add_port(&mut self, spec: &PortSpec) -> Result<(), AddPortError> {
+        self.ports.check(spec)?;
+        let mut device = Device::open(spec)?;
+        self.ports.watch(&mut device)?;
+        if let Some(guest) = device.guest_mut() {
+            guest.start(self.ports.guest_news.clone())?;
+        }
+        let shares = self.ports.share(&device);
+        let event = self.agent.handle_port(device.port(self.workers.len() + 1));
+        self.publish();
+        self.notify(&event);
+        for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
+            let tx = Box::new(device.tx_port(index));
+            worker.send(Errand::AddPort { number: spec.number, tx, queues });
+        }
+        self.ports.devices.push(device);
+        Ok(())
+    }
+
+    /// Carries out a change, and answers when the workers have seen it.
+    pub(crate) fn change_ports(&mut self, change: PortChange) {
+        match change {
+            PortChange::Add(spec, answer) => {
+                // Who does not wait for the answer any more misses nothing, here and below.
+                let _ = answer.send(self.add_port(&spec));
+            }
+            PortChange::Remove(number, answer) => match self.ports.remove(number) {
+                Some(device) => {
+                    self.forget_port(number);
+                    self.wait_for_workers(Waiting::Removed(Box::new(device), answer));
+                }
+                None => drop(answer.send(Err(RemovePortError::NotFound(number)))),
+            },
+        }
+    }
+
+    fn forget_port(&mut self, number: PortNo) {
+        let event = self.agent.handle_port_removed(number);
+        self.publish();
+        event.iter().for_each(|event| self.notify(event));
+        self.workers.iter().for_each(|worker| worker.send(Errand::RemovePort(number)));
+    }
+}

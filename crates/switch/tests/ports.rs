@@ -1,0 +1,99 @@
+//! Ports that come and go while the switch runs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
+
+mod common;
+
+use std::thread;
+
+use common::*;
+use tapswitch_openflow::{PortNo, PortReason};
+use tapswitch_switch::{AddPortError, RemovePortError};
+
+fn add(lab: &Lab, spec: &str) -> Result<(), AddPortError> {
+    runtime().block_on(lab.switch.handle().add_port(spec.parse().unwrap()))
+}
+
+fn remove(lab: &Lab, number: u32) -> Result<(), RemovePortError> {
+    runtime().block_on(lab.switch.handle().remove_port(PortNo(number)))
+}
+
+#[test]
+fn a_port_that_was_added_is_one_like_any_other() {
+    if !can_run() {
+        return;
+    }
+    let mut lab = Lab::new(2);
+    let mut controller = lab.switch.controller();
+    let mut late = Host::new(3);
+    let spec = format!("3=tap:eth0,netns={}", late.name());
+    add(&lab, &spec).unwrap();
+    let status = controller.port_status(|status| status.desc.port_no == PortNo(3));
+    assert_eq!(status.reason, PortReason::ADD);
+    late.add_address();
+    lab.hosts.push(late);
+    introduce(&mut lab.hosts);
+    controller.apply(join(1, 3));
+    ping(lab.host(1), lab.host(3));
+    assert_eq!(lab.switch.port(3).state, "up");
+}
+
+#[test]
+fn a_port_that_was_removed_leaves_nothing_and_nobody_notices() {
+    if !can_run() {
+        return;
+    }
+    let mut lab = Lab::new(3);
+    let mut controller = lab.switch.controller();
+    controller.apply(join(1, 2));
+    for _ in 0..20 {
+        remove(&lab, 3).unwrap();
+        assert!(lab.host_mut(3).netlink.link("eth0").is_err(), "the tap device is gone at once");
+        assert_eq!(lab.switch.ports().len(), 2);
+        ping(lab.host(1), lab.host(2));
+        let spec = format!("3=tap:eth0,netns={},queues=2", lab.host(3).name());
+        add(&lab, &spec).unwrap();
+        let queues: Vec<_> = lab.switch.workers().into_iter().flat_map(|it| it.queues).collect();
+        assert_eq!(queues.iter().filter(|queue| queue.starts_with("3/")).count(), 2);
+    }
+    let status = controller.port_status(|status| status.reason == PortReason::DELETE);
+    assert_eq!(status.desc.port_no, PortNo(3));
+}
+
+#[test]
+fn ports_change_under_traffic() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new(3);
+    lab.switch.controller().apply(join(1, 2));
+    let spec = format!("3=tap:eth0,netns={}", lab.host(3).name());
+    thread::scope(|scope| {
+        let lab = &lab;
+        let changes = scope.spawn(move || {
+            for _ in 0..50 {
+                remove(lab, 3).unwrap();
+                add(lab, &spec).unwrap();
+            }
+        });
+        while !changes.is_finished() {
+            ping(lab.host(1), lab.host(2));
+        }
+    });
+    assert!(!has_dropped(&lab.switch.ports()[..2]), "{:?}", lab.switch.ports());
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new(1);
+    let text = |spec: &str| add(&lab, spec).unwrap_err().to_string();
+    assert!(text("1=tap:other").contains("the same number"), "{}", text("1=tap:other"));
+    let same = format!("2=netdev:eth0,netns={}", lab.host(1).name());
+    assert!(text(&same).contains("the same interface or socket"), "{}", text(&same));
+    let none = format!("2=netdev:none,netns={}", lab.host(1).name());
+    assert!(text(&none).contains("none"), "{}", text(&none));
+    assert_eq!(remove(&lab, 9), Err(RemovePortError::NotFound(PortNo(9))));
+    assert_eq!(lab.switch.ports().len(), 1);
+}
