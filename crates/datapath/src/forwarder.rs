@@ -2,11 +2,14 @@
 //!
 //! The paths of a frame and what they cost, cheapest first:
 //!
-//! 1. The flow is in the exact cache: one hash and one comparison, then its program. Nearly all.
-//! 2. A masked key covers it: one hash per mask in use. The first frame of each new flow.
-//! 3. A walk through the tables (`compile`): the first frame of each kind, after each rule change.
+//! 1. A glance at the headers tells a flow that was seen before (`glance`): nothing is parsed.
+//!    Nearly all.
+//! 2. The flow is in the exact cache: parse, one hash and one comparison, then its program. What is
+//!    not TCP or UDP over plain IPv4.
+//! 3. A masked key covers it: one hash per mask in use. The first frame of each new flow.
+//! 4. A walk through the tables (`compile`): the first frame of each kind, after each rule change.
 //!
-//! Nothing here allocates on path 1, locks, logs or makes a system call; those are behind
+//! Nothing here allocates on paths 1 and 2, locks, logs or makes a system call; those are behind
 //! [`Egress`].
 //!
 //! What frames count is tallied by their programs and added to the shared counters at the end of
@@ -21,11 +24,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tapswitch_openflow::{Action, ErrorKind, PacketInReason, PortNo, TableId};
-use tapswitch_wire::{FlowKey, MacAddr, NetHeader, ethernet, parse, parse_into};
+use tapswitch_wire::{FlowKey, Layout, MacAddr, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
 use crate::compile::{compile, compile_actions};
 use crate::counters::{Millis, WorkerIndex};
+use crate::glance::{Glance, Recent};
 use crate::group::GroupBucket;
 use crate::hash::hash_words;
 use crate::learning::{MacTable, Sighting, Station};
@@ -99,7 +103,7 @@ pub struct Arrival<'a> {
 /// How a worker found its programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// By exact key.
+    /// By exact key, or by a glance.
     pub exact_hits: u64,
     /// By masked key.
     pub masked_hits: u64,
@@ -113,6 +117,7 @@ pub struct CacheStats {
 #[derive(Debug)]
 pub struct Forwarder {
     worker: WorkerIndex,
+    recent: Recent,
     cache: FlowCache,
     stats: CacheStats,
     scratch: Vec<Vec<u8>>,
@@ -126,6 +131,7 @@ impl Forwarder {
     pub fn new(worker: WorkerIndex) -> Self {
         Self {
             worker,
+            recent: Recent::new(),
             cache: FlowCache::new(),
             stats: CacheStats::default(),
             scratch: Vec::new(),
@@ -185,6 +191,39 @@ impl Forwarder {
         more: Option<&Parts<'_>>,
         egress: &mut impl Egress,
     ) {
+        let Arrival { in_port, meta, ref buf, start, beyond_len } = arrival;
+        let len = buf.len() - start + beyond_len + more.map_or(0, Parts::len);
+        let glance = Glance::of(&buf[start..], in_port);
+        let epoch = view.snapshot.epoch;
+        let Some(program) = glance.as_ref().and_then(|glance| self.recent.find(glance, epoch))
+        else {
+            return self.handle_parsed(view, arrival, more, egress);
+        };
+        let layout = glance.map_or_else(Layout::default, |glance| glance.layout);
+        if meta.check(len).is_err() {
+            return self.refuse(view, in_port, len, more, DropReason::BadMetadata);
+        }
+        self.stats.exact_hits += 1;
+        let buf = arrival.buf;
+        let mut frame = Frame::new(meta, layout, buf, start, beyond_len).with_more(more);
+        if program.run.is_empty() {
+            self.used.push(program.clone());
+        }
+        program.run.add(len, frame.wire_packets());
+        let (worker, scratch) = (self.worker, &mut self.scratch);
+        let mut run = Run { worker, view, in_port, key: None, scratch, bucket: None, egress };
+        run.ops(&program.ops, &mut frame);
+    }
+
+    /// Handles a frame that a glance does not tell all about, or the first ones of a flow.
+    #[inline(never)]
+    fn handle_parsed(
+        &mut self,
+        view: View<'_>,
+        arrival: Arrival<'_>,
+        more: Option<&Parts<'_>>,
+        egress: &mut impl Egress,
+    ) {
         let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
         let len = buf.len() - start + beyond_len + more.map_or(0, Parts::len);
         let mut key = FlowKey::default();
@@ -196,17 +235,19 @@ impl Forwarder {
         }
         let mut frame = Frame::new(meta, layout, buf, start, beyond_len).with_more(more);
         key.set_in_port(in_port.0);
-        let key = &key;
         let hash = hash_words(key.words());
         let epoch = view.snapshot.epoch;
         let found;
-        let program = match self.cache.find_exact(key, hash, epoch) {
+        let program = match self.cache.find_exact(&key, hash, epoch) {
             Some(program) => {
                 self.stats.exact_hits += 1;
+                if let Some(glance) = Glance::of(frame.head(), in_port) {
+                    self.recent.insert(&glance, epoch, program);
+                }
                 program
             }
             None => {
-                found = self.find_or_walk(view.snapshot, key, hash, &frame);
+                found = self.find_or_walk(view.snapshot, &key, hash, &frame);
                 &found
             }
         };
@@ -214,9 +255,9 @@ impl Forwarder {
             self.used.push(program.clone());
         }
         program.run.add(len, frame.wire_packets());
-        let (worker, scratch) = (self.worker, &mut self.scratch);
+        let (worker, scratch, key) = (self.worker, &mut self.scratch, Some(&key));
         let mut run = Run { worker, view, in_port, key, scratch, bucket: None, egress };
-        run.ops(&program.ops, &mut frame);
+        run.nested(&program.ops, &mut frame);
     }
 
     /// Ends a burst of frames that were handled: after this, the counters are exact.
@@ -247,7 +288,7 @@ impl Forwarder {
         let program = compile_actions(view.snapshot, &self.outlets, actions, &key, &frame).program;
         program.run.add(frame.len(), frame.wire_packets());
         let (worker, scratch) = (self.worker, &mut self.scratch);
-        let mut run = Run { worker, view, in_port, key: &key, scratch, bucket: None, egress };
+        let mut run = Run { worker, view, in_port, key: Some(&key), scratch, bucket: None, egress };
         run.nested(&program.ops, &mut frame);
         program.flush(worker, view.now);
         Ok(())
@@ -275,7 +316,7 @@ impl Forwarder {
         }
     }
 
-    /// Paths 2 and 3.
+    /// Paths 3 and 4.
     #[cold]
     fn find_or_walk(
         &mut self,
@@ -306,7 +347,8 @@ struct Run<'a, E> {
     worker: WorkerIndex,
     view: View<'a>,
     in_port: PortNo,
-    key: &'a FlowKey,
+    /// Its key; `None` for a program that does not ask for it.
+    key: Option<&'a FlowKey>,
     /// Header buffers that forks use, to be used again.
     scratch: &'a mut Vec<Vec<u8>>,
     /// Whose ledger the outputs count in.
@@ -375,7 +417,8 @@ impl<'a, E: Egress> Run<'a, E> {
                 return Some(behind);
             }
             Op::Select { arms, weight, len } => {
-                let pick = self.key.symmetric_hash() % (*weight).max(1);
+                let hash = self.key.map_or(0, FlowKey::symmetric_hash);
+                let pick = hash % (*weight).max(1);
                 if let Some(arm) = arms.iter().find(|arm| pick < arm.up_to) {
                     self.nested(&tail[arm.start..arm.end], frame);
                 }

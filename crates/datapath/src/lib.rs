@@ -24,6 +24,7 @@ mod edge;
 mod field;
 mod forwarder;
 mod frame;
+mod glance;
 mod group;
 mod hash;
 mod learning;

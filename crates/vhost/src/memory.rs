@@ -364,35 +364,33 @@ impl<'m> GuestBytes<'m> {
         len
     }
 
-    /// Lets the processor bring the first bytes, which another one has written, while we do other
-    /// things: as many as a small frame behind its header takes up.
+    /// Lets the processor bring the line `at` bytes behind the start, which another one may have
+    /// written, while we do other things.
     #[inline]
-    pub(crate) fn prefetch_to_read(self) {
+    pub(crate) fn prefetch_to_read(self, at: usize) {
         #[cfg(target_arch = "x86_64")]
-        for start in self.first_lines() {
+        {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let line = self.start.as_ptr().cast::<i8>().cast_const().wrapping_add(at);
             // SAFETY: a prefetch neither reads nor faults, whatever the address is.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start) };
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
     }
 
     /// As [`Self::prefetch_to_read`], to be written by us.
     #[inline]
-    pub(crate) fn prefetch_to_write(self) {
+    pub(crate) fn prefetch_to_write(self, at: usize) {
         #[cfg(target_arch = "x86_64")]
-        for start in self.first_lines() {
+        {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            let line = self.start.as_ptr().cast::<i8>().cast_const().wrapping_add(at);
             // SAFETY: a prefetch neither reads nor faults, whatever the address is.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(start) };
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(line) };
         }
-    }
-
-    /// Addresses in the first two cache lines.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    fn first_lines(self) -> [*const i8; 2] {
-        let start = self.start.as_ptr().cast::<i8>().cast_const();
-        [start, start.wrapping_add(self.len.min(CACHE_LINE))]
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
     }
 
     /// Where the first byte lies, for the tables of a ring and for readv(2) and writev(2).
@@ -417,8 +415,6 @@ impl fmt::Debug for GuestBytes<'_> {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-const CACHE_LINE: usize = 64;
 /// Bytes of memory that one guest may have. A file without blocks costs its owner nothing, while
 /// our addresses, 2^47 of them, are for all guests.
 const MEMORY_LEN_MAX: u64 = 4 << 40;

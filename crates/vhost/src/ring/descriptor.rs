@@ -14,6 +14,8 @@ pub(super) const WRITE: u16 = 2;
 pub(super) const INDIRECT: u16 = 4;
 /// Length of a descriptor in bytes.
 pub(super) const DESCRIPTOR_LEN: u64 = 16;
+/// Descriptors in a cache line.
+pub(super) const DESCRIPTORS_PER_LINE: usize = 4;
 
 /// A descriptor, fetched once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +96,21 @@ impl<T> Table<T> {
         let start = bytes.as_ptr().cast::<T>();
         let count = u32::try_from(bytes.len() / size_of::<T>()).ok()?;
         (count > 0 && start.is_aligned()).then_some(Self { start, count })
+    }
+
+    /// Lets the processor bring the entry at `index`, which the driver has written, while we do
+    /// other things.
+    #[inline]
+    pub(super) fn prefetch(&self, index: u32) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let entry = self.start.as_ptr().wrapping_add(index as usize);
+            // SAFETY: a prefetch neither reads nor faults, whatever the address is.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(entry.cast::<i8>().cast_const()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = index;
     }
 
     /// The entry at `index`; `None` when there are not so many.

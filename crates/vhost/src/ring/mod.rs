@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::{GuestBytes, GuestMemory};
+use crate::net::NET_HEADER_LEN;
 
 use descriptor::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use packed::PackedRing;
@@ -237,10 +238,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         if let Some(bytes) = self.memory.find(address, left) {
-            match self.direction {
-                Direction::Transmit => bytes.prefetch_to_read(),
-                Direction::Receive => bytes.prefetch_to_write(),
-            }
+            self.prefetch(bytes);
             out.push(begun, bytes);
             return Ok(());
         }
@@ -252,6 +250,17 @@ impl<'a> Walk<'a> {
             address = address.checked_add(bytes.len() as u64).ok_or(RingError::Address)?;
         }
         Ok(())
+    }
+
+    /// Lets come what is touched first: the network header, which is read before it is written if
+    /// it is written at all, and the frame behind it.
+    #[inline]
+    fn prefetch(self, bytes: GuestBytes<'_>) {
+        bytes.prefetch_to_read(0);
+        match self.direction {
+            Direction::Transmit => bytes.prefetch_to_read(NET_HEADER_LEN),
+            Direction::Receive => bytes.prefetch_to_write(NET_HEADER_LEN),
+        }
     }
 
     /// The table that a descriptor tells, and the number of its entries.

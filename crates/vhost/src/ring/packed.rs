@@ -20,7 +20,7 @@
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
-use super::descriptor::{Descriptor, Shared, Table};
+use super::descriptor::{DESCRIPTORS_PER_LINE, Descriptor, Shared, Table};
 use super::{
     CHAIN_COUNT_MAX, Direction, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX,
     WRITE, Walk, low_half, passes,
@@ -176,12 +176,24 @@ impl PackedRing {
             if !self.fetched.is_available(head.fourth) {
                 return Ok(count);
             }
+            if count == 0 {
+                self.prefetch(limit);
+            }
             let room = self.size - self.held;
             let slots = Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))?;
             self.fetched = self.fetched.forward(slots, self.size);
             self.held += slots;
         }
         Ok(limit)
+    }
+
+    /// Drivers make buffers available by the burst: where there is one, the next ones are brought.
+    #[inline]
+    fn prefetch(&self, limit: usize) {
+        for ahead in (0..limit).step_by(DESCRIPTORS_PER_LINE) {
+            let ahead = u16::try_from(ahead).unwrap_or(u16::MAX);
+            self.tables.descriptors.prefetch(u32::from(self.fetched.index.saturating_add(ahead)));
+        }
     }
 
     /// Fetches the pieces of the chain that starts with `head`. Returns the buffer's identifier,

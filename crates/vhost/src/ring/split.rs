@@ -73,7 +73,12 @@ impl SplitRing {
     ) -> Result<usize, RingError> {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX);
         let count = self.look(limit)?.min(limit);
+        for ahead in 0..count {
+            let head = self.tables.available_entry(self.fetched.wrapping_add(ahead), self.size);
+            self.tables.descriptors.prefetch(u32::from(head));
+        }
         for _ in 0..count {
+            // The entry may be another one now, and this is the look that counts.
             let head = self.tables.available_entry(self.fetched, self.size);
             let room = self.size - self.held;
             let slots = Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))?;
