@@ -124,7 +124,16 @@ impl Guest {
             GuestChange::Met => self.sessions += 1,
             GuestChange::Status(status) => {
                 self.status = status;
-                tracing::info!("port {spec}: {} of the guest's queues run", status.pairs);
+                match status.pairs {
+                    0 => tracing::info!("port {spec}: the guest's queues have stopped"),
+                    pairs => tracing::info!(
+                        "port {spec}: the guest is there ({pairs} of {} pairs of queues, {} \
+                         rings; takes {})",
+                        spec.queues(),
+                        rings(status.features),
+                        Takes::from(status.features)
+                    ),
+                }
             }
             GuestChange::Ended(SessionEnd::Closed) => {
                 tracing::info!("port {spec}: the monitor is gone");
@@ -161,12 +170,10 @@ impl Guest {
 
     pub(crate) fn report(&self) -> GuestReport {
         let Status { pairs, features } = self.status;
-        let packed = features.contains(Features::RING_PACKED);
-        let rings = if packed { "packed" } else { "split" };
         GuestReport {
             socket: self.socket.to_string(),
             queues: pairs,
-            rings: (pairs > 0).then(|| rings.to_owned()),
+            rings: (pairs > 0).then(|| rings(features).to_owned()),
             features: format!("{:#x}", features.bits()),
             sessions: self.sessions,
             resets: self.resets,
@@ -189,6 +196,11 @@ impl Guest {
         let guest = GuestTx::new(self.device.clone(), own);
         TxPort::new(TxDevice::Guest(guest), Takes::NOTHING)
     }
+}
+
+/// Which kind of rings was negotiated.
+fn rings(features: Features) -> &'static str {
+    if features.contains(Features::RING_PACKED) { "packed" } else { "split" }
 }
 
 /// The thread that meets monitors and serves them.

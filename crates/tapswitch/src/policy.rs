@@ -87,7 +87,7 @@ fn show(args: &AskArgs, report: &PolicyReport) {
         row("copied", format!("{frames} frames, {bytes} to {to}"));
     }
     row("ledger", ledger(report).to_owned());
-    println!("{}", rows.trim_fmt().trim_start());
+    say!("{}", rows.trim_fmt().trim_start());
 }
 
 /// Whether what matched is what was copied. Under traffic the counters of rules and groups are read

@@ -49,7 +49,7 @@ fn show<T: DeserializeOwned + Serialize>(
 /// Prints data as JSON that people can read too.
 pub(crate) fn print_json(data: &impl Serialize) {
     match serde_json::to_string_pretty(data) {
-        Ok(text) => println!("{text}"),
+        Ok(text) => say!("{text}"),
         Err(error) => eprintln!("tapswitch: cannot write JSON: {error}"),
     }
 }
@@ -117,7 +117,7 @@ fn ports(reports: &[PortReport]) {
     print(&rows, "no ports");
     for port in reports {
         if let Some(oversize) = port.oversize {
-            println!("port {}: {}", port.port, oversize.remedy(port.mtu, port.envelope));
+            say!("port {}: {}", port.port, oversize.remedy(port.mtu, port.envelope));
         }
     }
 }

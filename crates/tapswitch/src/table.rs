@@ -1,5 +1,8 @@
 //! Tables for people: columns under headings, numbers to the right.
 
+use std::fmt;
+use std::io::{self, Write};
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 /// A table with these headings. A heading that ends in a space is that of a column of numbers.
@@ -17,12 +20,18 @@ pub(crate) fn table(headings: &[&str]) -> Table {
     table
 }
 
+/// What `say!` does.
+pub(crate) fn say(line: fmt::Arguments<'_>) {
+    // There is nobody to be told.
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
 /// Prints a table, or that it has no rows.
 pub(crate) fn print(table: &Table, nothing: &str) {
     if table.is_empty() {
-        println!("{nothing}");
+        say!("{nothing}");
     } else {
-        println!("{}", table.trim_fmt());
+        say!("{}", table.trim_fmt());
     }
 }
 

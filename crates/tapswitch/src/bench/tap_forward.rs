@@ -188,9 +188,10 @@ impl Report {
 
     fn print(&self) {
         let Machine { processor, cores, kernel, .. } = &self.machine;
-        println!(
+        say!(
             "{processor}, {cores} cores, Linux {kernel}; {} rounds of {} s, medians",
-            self.rounds, self.seconds
+            self.rounds,
+            self.seconds
         );
         let mut rows = table(&[
             "MEASUREMENT",
@@ -216,7 +217,7 @@ impl Report {
             ]);
         }
         print(&rows, "nothing was measured");
-        println!("idle with four ports: {:.2} % of a core", self.idle_percent);
+        say!("idle with four ports: {:.2} % of a core", self.idle_percent);
     }
 }
 

@@ -69,7 +69,7 @@ impl Lab {
         let socket = self.running.socket().display();
         let [sender, receiver, monitor] =
             [&self.sender, &self.receiver, &self.monitor].map(|host| host.namespace.label());
-        println!(
+        say!(
             "\nStill running until Ctrl-C. In another shell, as root:\n\
              \n  export TAPSWITCH_SOCKET={socket}\
              \n  tapswitch show ports\

@@ -105,7 +105,7 @@ impl DemoReport {
     /// Prints the table and the checks.
     pub(crate) fn print(&self) {
         let Self { without_tap, with_tap, ledger, pcapng, .. } = self;
-        println!();
+        say!();
         let mut rows = table(&["", "WITHOUT TAP ", "WITH TAP ", "RATIO "]);
         let mut row = |what: &str, without: f64, with: f64| {
             let ratio = with / without;
@@ -119,7 +119,7 @@ impl DemoReport {
         row("TCP sender to receiver, Gb/s", without_tap.gbps, with_tap.gbps);
         row("mean train, packets", without_tap.train_len, with_tap.train_len);
         print(&rows, "");
-        println!();
+        say!();
         let mut rows = table(&["", " "]);
         let limited = if pcapng.is_limited { " (its limit)" } else { "" };
         for (what, value) in [
@@ -136,9 +136,9 @@ impl DemoReport {
             rows.add_row([what.to_owned(), value]);
         }
         print(&rows, "");
-        println!();
+        say!();
         for check in &self.checks {
-            println!("{} {}", if check.held { "  ok  " } else { "FAILED" }, check.what);
+            say!("{} {}", if check.held { "  ok  " } else { "FAILED" }, check.what);
         }
     }
 }

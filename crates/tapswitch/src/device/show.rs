@@ -18,9 +18,9 @@ pub(super) fn main(args: &DeviceNameArgs) -> Result<(), Failure> {
     if args.json {
         print_json(&view);
     } else {
-        println!("{}  {} device in {}", view.name, view.kind, place(&view.namespace));
+        say!("{}  {} device in {}", view.name, view.kind, place(&view.namespace));
         for (key, value) in lines(&view, &device) {
-            println!(" {key:<13} {value}");
+            say!(" {key:<13} {value}");
         }
     }
     warn_unseen(&unseen);

@@ -25,7 +25,7 @@ pub(super) struct Report {
 impl Report {
     /// Prints it for people.
     pub(super) fn print(&self) {
-        println!("{}", self.headline());
+        say!("{}", self.headline());
         self.print_echo();
         self.print_forward();
         self.print_write();
@@ -71,10 +71,10 @@ impl Report {
         }
         print(&rows, "");
         if self.echo.iter().any(|row| !row.saturated) {
-            println!("* the echo was not busy all the time: somebody else is what bounds");
+            say!("* the echo was not busy all the time: somebody else is what bounds");
         }
         if self.echo.iter().any(|row| row.singly) {
-            println!("some senders sent single datagrams: this kernel sends no trains there");
+            say!("some senders sent single datagrams: this kernel sends no trains there");
         }
     }
 
@@ -115,7 +115,7 @@ impl Report {
 
 fn print_if_any(rows: &Table) {
     if !rows.is_empty() {
-        println!();
+        say!();
         print(rows, "");
     }
 }

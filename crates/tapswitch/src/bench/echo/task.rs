@@ -62,11 +62,11 @@ impl Task {
 
 /// Tells the starter that the others may start.
 pub(super) fn announce() {
-    println!("{READY}");
+    say!("{READY}");
 }
 
 fn finish(outcome: &impl Serialize) -> Result<(), Failure> {
-    println!("{}", serde_json::to_string(outcome)?);
+    say!("{}", serde_json::to_string(outcome)?);
     Ok(())
 }
 

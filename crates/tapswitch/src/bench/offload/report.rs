@@ -22,7 +22,7 @@ impl Report {
     pub(super) fn print(&self) {
         let Machine { processor, cores, kernel, .. } = &self.machine;
         let (rounds, length) = (self.rounds, self.milliseconds);
-        println!(
+        say!(
             "{processor}, {cores} cores, Linux {kernel}; medians of {rounds} rounds of {length} ms"
         );
         for part in Part::ALL {
@@ -49,7 +49,7 @@ impl Report {
             ]);
         }
         if !rows.is_empty() {
-            println!();
+            say!();
             print(&rows, "");
         }
     }

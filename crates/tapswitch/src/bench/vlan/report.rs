@@ -97,9 +97,10 @@ impl Report {
 
     pub(super) fn print(&self) {
         let Machine { processor, cores, kernel, .. } = &self.machine;
-        println!(
+        say!(
             "{processor}, {cores} cores, Linux {kernel}; {} rounds of {} ms, medians",
-            self.rounds, self.window_ms
+            self.rounds,
+            self.window_ms
         );
         let mut rows = table(&[
             "TRAFFIC",

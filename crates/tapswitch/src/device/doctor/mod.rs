@@ -35,8 +35,8 @@ pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
     if args.json {
         print_json(&findings);
     } else {
-        findings.iter().for_each(|finding| println!("{finding}"));
-        println!("{}", summary(devices.len(), &findings));
+        findings.iter().for_each(|finding| say!("{finding}"));
+        say!("{}", summary(devices.len(), &findings));
     }
     warn_unseen(&unseen);
     let is_wrong = findings.iter().any(|finding| finding.severity > Severity::Hint);
