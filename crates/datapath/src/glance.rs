@@ -1,0 +1,247 @@
+//! What a glance at a frame tells, and the programs that were found by it.
+//!
+//! Nearly all frames are TCP or UDP over IPv4 without options, behind two tags at most. All that a
+//! flow key holds of such a frame lies in a few words at places that are known as soon as the type
+//! has been looked at. So the words are taken as they lie there: a frame whose words were seen
+//! before has the same key, and so the same program, and nothing needs to be put together to find
+//! it. Any other frame is parsed ([`tapswitch_wire::parse()`]) and looked up by its key.
+//!
+//! The words stay in registers from the frame to the comparison: everything in between is inlined,
+//! and nothing is compared as bytes. A load of what was stored just before in several pieces waits
+//! until these have reached the cache, behind all stores to buffers of guests.
+
+use std::rc::Rc;
+
+use tapswitch_openflow::PortNo;
+use tapswitch_wire::{EtherType, Layout, ip_proto, tcp, udp};
+
+use crate::program::{Op, Program};
+
+/// A frame of the common kind: what tells its flow from others, and where its layers lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glance {
+    words: [u64; 5],
+    pub(crate) layout: Layout,
+}
+
+impl Glance {
+    /// `None` when the frame is not of the common kind.
+    #[expect(clippy::inline_always, reason = "see the module")]
+    #[inline(always)]
+    pub(crate) fn of(frame: &[u8], in_port: PortNo) -> Option<Self> {
+        let head = frame.first_chunk()?;
+        let outer = ether_type(head, 12);
+        if outer == EtherType::IPV4 {
+            return Self::behind::<0>(frame, head, in_port);
+        }
+        if !outer.is_tag() {
+            return None;
+        }
+        match ether_type(head, 16) {
+            EtherType::IPV4 => Self::behind::<1>(frame, head, in_port),
+            inner if inner.is_tag() && ether_type(head, 20) == EtherType::IPV4 => {
+                Self::behind::<2>(frame, head, in_port)
+            }
+            _ => None,
+        }
+    }
+
+    /// The same behind `TAGS` tags, with IPv4 behind them.
+    #[expect(clippy::inline_always, reason = "see the module")]
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the longest headers end at 102")]
+    fn behind<const TAGS: usize>(frame: &[u8], head: &Head, in_port: PortNo) -> Option<Self> {
+        let network = 14 + 4 * TAGS;
+        let transport = network + 20;
+        let [version, tos, _, _, _, _, fragment, low, _, protocol] = bytes(head, network);
+        let is_later_fragment = fragment & 0x1f | low != 0;
+        if version != 0x45 || is_later_fragment {
+            return None;
+        }
+        let end = match protocol {
+            ip_proto::UDP => transport + udp::HEADER_LEN,
+            ip_proto::TCP => transport + tcp::header_len(frame.get(transport..)?)?,
+            _ => return None,
+        };
+        let tags = match TAGS {
+            0 => 0,
+            1 => u64::from(word32(head, 12)),
+            _ => word64(head, 12),
+        };
+        let [tos, protocol_word, count] = [tos, protocol, TAGS as u8].map(u64::from);
+        let words = [
+            word64(head, 0),
+            u64::from(word32(head, 8)) | u64::from(in_port.0) << 32,
+            tags,
+            word64(head, network + 12),
+            u64::from(word32(head, transport)) | tos << 32 | protocol_word << 40 | count << 48,
+        ];
+        let layout = Layout {
+            tags: TAGS as u16,
+            network: network as u16,
+            transport: Some(transport as u16),
+            end: end as u16,
+            protocol,
+        };
+        Some(Self { words, layout })
+    }
+
+    #[expect(clippy::inline_always, reason = "see the module")]
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "halves of products, and an index")]
+    fn hash(&self) -> usize {
+        let [addresses, rest, tags, ip, ports] = self.words;
+        let fold = |one: u64, other: u64| {
+            let product = u128::from(one) * u128::from(other);
+            (product as u64) ^ (product >> 64) as u64
+        };
+        let link = fold(addresses ^ tags.rotate_left(17) ^ SEEDS[0], rest ^ SEEDS[1]);
+        let hash = link.rotate_left(23) ^ fold(ip ^ SEEDS[2], ports ^ SEEDS[3]);
+        (hash ^ hash >> 32) as usize
+    }
+}
+
+/// What is looked at without a question: two tags, and the ports behind them. A shorter frame does
+/// not come by an Ethernet.
+type Head = [u8; 50];
+
+#[expect(clippy::inline_always, reason = "see the module")]
+#[inline(always)]
+fn bytes<const N: usize>(head: &Head, at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&head[at..at + N]);
+    bytes
+}
+
+#[expect(clippy::inline_always, reason = "see the module")]
+#[inline(always)]
+fn word32(head: &Head, at: usize) -> u32 {
+    u32::from_ne_bytes(bytes(head, at))
+}
+
+#[expect(clippy::inline_always, reason = "see the module")]
+#[inline(always)]
+fn word64(head: &Head, at: usize) -> u64 {
+    u64::from_ne_bytes(bytes(head, at))
+}
+
+#[expect(clippy::inline_always, reason = "see the module")]
+#[inline(always)]
+fn ether_type(head: &Head, at: usize) -> EtherType {
+    EtherType(u16::from_be_bytes(bytes(head, at)))
+}
+
+/// Programs of one worker by what a glance tells. Void entries are those of other epochs.
+#[derive(Debug)]
+pub(crate) struct Recent(Box<[Slot]>);
+
+#[derive(Clone, Debug)]
+#[repr(align(64))] // A frame touches one cache line.
+struct Slot {
+    words: [u64; 5],
+    epoch: u64,
+    program: Option<Rc<Program>>,
+}
+
+impl Recent {
+    pub(crate) fn new() -> Self {
+        let empty = Slot { words: [0; 5], epoch: 0, program: None };
+        Self(vec![empty; SLOTS].into())
+    }
+
+    /// The program of the flow that this is a frame of.
+    #[expect(clippy::inline_always, reason = "see the module")]
+    #[inline(always)]
+    pub(crate) fn find(&self, glance: &Glance, epoch: u64) -> Option<&Rc<Program>> {
+        let slot = &self.0[glance.hash() % SLOTS];
+        let differ = |sum, (one, other): (&u64, &u64)| sum | (one ^ other);
+        let differ = slot.words.iter().zip(&glance.words).fold(slot.epoch ^ epoch, differ);
+        if differ == 0 { slot.program.as_ref() } else { None }
+    }
+
+    /// Remembers the program of this flow, if it can do without the flow's key.
+    pub(crate) fn insert(&mut self, glance: &Glance, epoch: u64, program: &Rc<Program>) {
+        if program.ops.iter().all(|op| !matches!(op, Op::Select { .. })) {
+            let program = Some(program.clone());
+            self.0[glance.hash() % SLOTS] = Slot { words: glance.words, epoch, program };
+        }
+    }
+}
+
+/// Flows that are remembered: 64 bytes each, an eighth of a second-level cache.
+const SLOTS: usize = 2048;
+/// Digits of e.
+const SEEDS: [u64; 4] =
+    [0xb7e1_5162_8aed_2a6a, 0xbf71_5880_9cf4_f3c7, 0x62e7_160f_38b4_da56, 0xa784_d904_5190_cfef];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tapswitch_wire::parse;
+
+    use super::*;
+
+    /// A frame of the common kind, or nearly so, with some bytes that are not looked at.
+    fn frames() -> impl Strategy<Value = Vec<u8>> {
+        let tags = prop::collection::vec(prop_oneof![Just(0x8100u16), Just(0x88a8)], 0..4);
+        let odd = prop::collection::vec((0usize..80, any::<u8>()), 0..4);
+        let protocol = prop_oneof![Just(6u8), Just(17), Just(1), Just(47)];
+        let rest = (any::<[u8; 8]>(), 0usize..70);
+        (tags, odd, protocol, 0u8..4, rest).prop_map(|(tags, odd, protocol, flow, (noise, len))| {
+            let mut frame = vec![2, 0, 0, 0, 0, flow & 1, 2, 0, 0, 0, 0, 9];
+            for tpid in tags {
+                frame.extend(tpid.to_be_bytes());
+                frame.extend([0, flow >> 1]);
+            }
+            frame.extend([0x08, 0x00, 0x45, 0, 0, noise[0], noise[1], noise[2], 0x40, 0]);
+            frame.extend([noise[3], protocol, noise[4], noise[5], 10, 0, 0, 1, 10, 0, 0, flow]);
+            frame.extend([
+                0, 80, 0, 81, noise[6], 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0,
+            ]);
+            frame.extend(vec![noise[7]; 20]);
+            odd.into_iter().for_each(|(at, byte)| {
+                if let Some(place) = frame.get_mut(at) {
+                    *place = byte;
+                }
+            });
+            frame.truncate(frame.len().saturating_sub(len));
+            frame
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_glance_sees_what_a_parser_sees(frame in frames()) {
+            if let Some(glance) = Glance::of(&frame, PortNo(1)) {
+                prop_assert_eq!(glance.layout, parse(&frame).unwrap().layout);
+            }
+        }
+
+        #[test]
+        fn what_looks_alike_has_the_same_key(one in frames(), other in frames()) {
+            let glances = [&one, &other].map(|frame| Glance::of(frame, PortNo(1)));
+            let keys = [&one, &other].map(|frame| parse(frame).map(|parsed| parsed.key).ok());
+            if let [Some(one), Some(other)] = glances {
+                prop_assert_eq!(one.words == other.words, keys[0] == keys[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_common_kinds_are_known_at_a_glance() {
+        let frame = crate::test_frames::tcp_frame(100);
+        let glance = Glance::of(&frame, PortNo(3)).unwrap();
+        assert_eq!(glance.layout, parse(&frame).unwrap().layout);
+        assert_ne!(Glance::of(&frame, PortNo(4)).unwrap(), glance, "it came in elsewhere");
+        let mut tagged = frame.clone();
+        for _ in 0..2 {
+            tagged.splice(12..12, [0x81, 0, 0, 5]);
+            assert!(Glance::of(&tagged, PortNo(3)).is_some());
+        }
+        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        assert_eq!(Glance::of(&tagged, PortNo(3)), None);
+        for len in 0..54 {
+            assert_eq!(Glance::of(&frame[..len], PortNo(3)), None, "{len} bytes");
+        }
+    }
+}
