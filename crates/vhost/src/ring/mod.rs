@@ -122,10 +122,12 @@ impl Ring {
         }
         out.prepare(&self.memory);
         let walk = Walk { memory: &self.memory, direction: self.direction };
-        match &mut self.kind {
+        let outcome = match &mut self.kind {
             Kind::Split(ring) => ring.fetch(walk, limit, out),
             Kind::Packed(ring) => ring.fetch(walk, limit, out),
-        }
+        };
+        // Zeroes in place of a ring are not what the driver said.
+        outcome.map_err(|fault| if self.memory.was_lost() { RingError::Lost } else { fault })
     }
 
     /// Gives `chain` back with `written` bytes in it; the driver learns of it by
