@@ -6,6 +6,8 @@
 mod common;
 #[path = "../../crates/offload/tests/packets/mod.rs"]
 mod packets;
+#[path = "seeds/vhost.rs"]
+mod vhost;
 
 use std::fs;
 use std::io;
@@ -48,6 +50,9 @@ fn main() -> io::Result<()> {
     for (name, frames) in batches() {
         let input: Vec<_> = frames.iter().flat_map(|(meta, f)| input(meta, f.len(), f)).collect();
         write("coalesce", name, &input)?;
+    }
+    for (target, name, input) in vhost::inputs() {
+        write(target, name, &input)?;
     }
     openflow_messages()
 }

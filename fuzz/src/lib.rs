@@ -8,18 +8,25 @@
 mod coalesce;
 mod complete_checksum;
 mod frame_parser;
+mod guest;
+mod guest_frames;
 mod openflow_decode;
 mod split;
 mod tags;
 mod verify;
+mod vhost_user;
+mod virtqueue;
 
 pub use coalesce::coalesce;
 pub use complete_checksum::complete_checksum;
 pub use frame_parser::frame_parser;
+pub use guest_frames::guest_frames;
 pub use openflow_decode::openflow_decode;
 pub use split::{split, split_long};
 pub use tags::tags;
 pub use verify::verify;
+pub use vhost_user::vhost_user;
+pub use virtqueue::virtqueue;
 
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
@@ -27,15 +34,18 @@ use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 11] = [
     ("coalesce", coalesce),
     ("complete_checksum", complete_checksum),
     ("frame_parser", frame_parser),
+    ("guest_frames", guest_frames),
     ("openflow_decode", openflow_decode),
     ("split", split),
     ("split_long", split_long),
     ("tags", tags),
     ("verify", verify),
+    ("vhost_user", vhost_user),
+    ("virtqueue", virtqueue),
 ];
 
 /// Reads an input of `split` and `complete_checksum`: the metadata as a device writes it, where to

@@ -13,7 +13,8 @@
 //!
 //! **Nothing is lost with a session.** Buffers are given back in the order in which they came and
 //! within the burst that took them, so a ring whose place is not known (ours was killed) goes on
-//! from its used index: that is what VMMs assume then, and no table of buffers in flight is needed.
+//! from its used index, which is what VMMs assume then, or from where its flags say; no table of
+//! buffers in flight is needed (`docs/adr/0013-no-table-of-buffers-in-flight.md`).
 
 use std::fs::File;
 use std::io;

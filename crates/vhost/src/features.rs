@@ -77,7 +77,7 @@ impl Features {
     }
 
     /// What concerns rings.
-    pub(crate) fn ring(self) -> RingFeatures {
+    pub fn ring(self) -> RingFeatures {
         RingFeatures {
             packed: self.contains(Self::RING_PACKED),
             event_index: self.contains(Self::EVENT_IDX),

@@ -14,8 +14,10 @@
 //!
 //! **The guest is hostile**, and so may its monitor be. Every address, length, index and table is
 //! fetched once, checked, and used from our copy; whatever cannot be true ends that guest's session
-//! with a reason, and nobody else's. Memory that is taken away reads as zeroes. Nothing here waits
-//! for a guest.
+//! with a reason, and nobody else's. Memory that is taken away reads as zeroes, and is noticed.
+//! Nothing here waits for a guest. `tests/hostile.rs` has what others fell for,
+//! `tests/small_model.rs` all small rings; the latter stands in for a bounded proof (Kani), whose
+//! tool is none of those that this project builds with.
 //!
 //! ```no_run
 //! use std::os::unix::net::UnixListener;
@@ -48,8 +50,9 @@
 //! `examples/reflect.rs` is a whole program. **Read first:** virtio 1.2 §2.7, §2.8 and §5.1, and
 //! "Vhost-user Protocol" of QEMU's documentation.
 //!
-//! **Not here:** buffers in flight (a session that ends goes on from the used index, see
-//! [`Device`]), dirty logs for migration, `VHOST_USER_PROTOCOL_F_STATUS`.
+//! **Not here:** a table of buffers in flight (rings say where they stand, see [`Ring`] and
+//! `docs/adr/0013-no-table-of-buffers-in-flight.md`), dirty logs for migration,
+//! `VHOST_USER_PROTOCOL_F_STATUS`.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(
     test,

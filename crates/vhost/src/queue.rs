@@ -151,7 +151,10 @@ pub struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(
+    /// The ring at work, of a device that agreed on `features`. What wakes whoever uses it, and what
+    /// it notifies the driver by, are handed over by [`crate::Device`]; without the latter nobody is
+    /// notified.
+    pub fn new(
         ring: Ring,
         features: Features,
         kick: Option<OwnedFd>,

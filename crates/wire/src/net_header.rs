@@ -267,6 +267,11 @@ mod tests {
     fn lying_metadata_is_refused() {
         assert_eq!(train().check(1514), Ok(()));
         assert_eq!(train().check(51), Err(MetadataError::Checksum));
+        // CVE-2024-11614: a checksum that starts behind the frame.
+        for csum_start in [1512, 1514, 1515, u16::MAX] {
+            let header = NetHeader { csum_start, csum_offset: 1, ..train() };
+            assert_eq!(header.check(1514), Err(MetadataError::Checksum), "{csum_start}");
+        }
         assert_eq!(
             NetHeader { csum_start: 6, ..train() }.check(1514),
             Err(MetadataError::Checksum)

@@ -24,12 +24,17 @@
 //! device: wish = next;      fence;  sleeps only if nothing is available
 //! driver: available = new;  fence;  notifies if the wish was passed
 //! ```
+//!
+//! The other way round it is the same. `wakeup` tries all interleavings in a model of weak memory.
 
 mod descriptor;
 mod packed;
 mod split;
+#[cfg(test)]
+mod wakeup;
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::{GuestBytes, GuestMemory};
@@ -123,10 +128,12 @@ impl Ring {
         }
         out.prepare(&self.memory);
         let walk = Walk { memory: &self.memory, direction: self.direction };
-        match &mut self.kind {
+        let outcome = match &mut self.kind {
             Kind::Split(ring) => ring.fetch(walk, limit, out),
             Kind::Packed(ring) => ring.fetch(walk, limit, out),
-        }
+        };
+        // Zeroes in place of a ring are not what the driver said.
+        outcome.map_err(|fault| if self.memory.was_lost() { RingError::Lost } else { fault })
     }
 
     /// Gives `chain` back with `written` bytes in it; the driver learns of it by
@@ -311,6 +318,15 @@ pub enum RingError {
     /// The file behind the guest's memory was cut short.
     #[error("memory that was shared has been taken away")]
     Lost,
+}
+
+/// Stands between what we store and what we load then, when the driver does it the other way round:
+/// one of us sees what the other has stored.
+#[inline]
+fn barrier() {
+    #[cfg(test)]
+    wakeup::at_barrier();
+    fence(Ordering::SeqCst);
 }
 
 /// True when going from `old` to `new` passes `wish`, all modulo 65536 (virtio 1.2 §2.7.7.1,

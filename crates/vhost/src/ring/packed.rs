@@ -18,12 +18,12 @@
 //! A chain's descriptors behind its first one are not looked at by anybody once it is used. We set
 //! their USED flags as well, so that they do not look available to a successor.
 
-use std::sync::atomic::{AtomicU16, Ordering, fence};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::descriptor::{DESCRIPTORS_PER_LINE, Descriptor, Shared, Table};
 use super::{
     CHAIN_COUNT_MAX, Direction, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX,
-    WRITE, Walk, low_half, passes,
+    WRITE, Walk, barrier, low_half, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
@@ -269,7 +269,7 @@ impl PackedRing {
         self.give_back();
         self.published = new;
         // The flags before the wish is read; see the module above.
-        fence(Ordering::SeqCst);
+        barrier();
         self.wants_notification(old, new)
     }
 
@@ -325,18 +325,13 @@ impl PackedRing {
     /// What the driver's event suppression says of going from `old` to `new` (virtio 1.2 §2.8.10).
     fn wants_notification(&self, old: Place, new: Place) -> bool {
         let suppression = self.tables.driver();
-        match u16::from_le(suppression.flags.load(Ordering::Relaxed)) & EVENT_MASK {
-            EVENT_DISABLE => false,
+        let flags = u16::from_le(suppression.flags.load(Ordering::Relaxed)) & EVENT_MASK;
+        match flags {
             EVENT_DESCRIPTOR if self.features.event_index => {
                 let wish = u16::from_le(suppression.place.load(Ordering::Relaxed));
-                // As counts that do not wrap where the ring does: a place of the turn before lies
-                // one size behind.
-                let turn = |wrap: bool| if wrap == new.wrap { 0 } else { self.size };
-                let wish_index = (wish & INDEX_MASK).wrapping_sub(turn(wish & WRAP_BIT != 0));
-                let old_index = old.index.wrapping_sub(turn(old.wrap));
-                passes(wish_index, old_index, new.index)
+                is_passed(wish, old, new, self.size)
             }
-            _ => true,
+            _ => flags != EVENT_DISABLE,
         }
     }
 
@@ -350,7 +345,7 @@ impl PackedRing {
             suppression.flags.store(EVENT_ENABLE.to_le(), Ordering::Relaxed);
         }
         // The wish before the flags are read; see the module above.
-        fence(Ordering::SeqCst);
+        barrier();
         !self.fetched.is_available(self.tables.descriptor(self.fetched.index).fourth())
     }
 
@@ -362,6 +357,25 @@ impl PackedRing {
     pub(super) fn base(&self) -> u32 {
         u32::from(self.fetched.to_bits()) | u32::from(self.completed.to_bits()) << 16
     }
+}
+
+/// True when going from `old` to `new` passes the place that `wish` tells.
+#[inline]
+fn is_passed(wish: u16, old: Place, new: Place, size: u16) -> bool {
+    // As counts that do not wrap where the ring does: a place of the turn before lies one size
+    // behind.
+    let turn = |wrap: bool| if wrap == new.wrap { 0 } else { size };
+    let wish_index = (wish & INDEX_MASK).wrapping_sub(turn(wish & WRAP_BIT != 0));
+    let old_index = old.index.wrapping_sub(turn(old.wrap));
+    passes(wish_index, old_index, new.index)
+}
+
+/// The same of places that are told as words, for the model in `wakeup`.
+#[cfg(test)]
+pub(super) fn is_passed_by(wish: u16, old_and_new: [u16; 2], size: u16) -> bool {
+    let place = |bits| Place::from_bits(bits, size);
+    let [Some(old), Some(new)] = old_and_new.map(place) else { return false };
+    is_passed(wish, old, new, size)
 }
 
 /// What one side wants to be notified of (virtio 1.2 §2.8.14).

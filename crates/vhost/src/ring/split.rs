@@ -4,12 +4,12 @@
 //! A buffer costs: one load from the available ring, the descriptor, the search of its address, and
 //! one store pair into the used ring. Indices are loaded and stored once per burst.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use super::descriptor::{Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk, low_half,
-    passes,
+    CHAIN_COUNT_MAX, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk, barrier,
+    low_half, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
@@ -185,7 +185,7 @@ impl SplitRing {
         // Release: whoever sees the index sees the entries, and what the buffers hold.
         self.tables.used_index().store(new.to_le(), Ordering::Release);
         // The index before the wish is read; see the module above.
-        fence(Ordering::SeqCst);
+        barrier();
         if self.features.event_index {
             let wish = self.tables.used_event(self.size).load(Ordering::Relaxed);
             passes(u16::from_le(wish), old, new)
@@ -203,7 +203,7 @@ impl SplitRing {
             self.tables.used_flags().store(0, Ordering::Relaxed);
         }
         // The wish before the index is read; see the module above.
-        fence(Ordering::SeqCst);
+        barrier();
         let index = self.tables.available_index().load(Ordering::Relaxed);
         u16::from_le(index) == self.fetched
     }

@@ -1,0 +1,348 @@
+//! Messages that cannot be, that come too often, or with the wrong descriptors.
+
+use std::os::fd::{AsRawFd, RawFd};
+
+use tapswitch_vhost::SessionEnd;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+
+use crate::test_guest::{BASE, LEN};
+use crate::vmm::{TRANSMIT, Vmm, both_rings, mem_table, modern, pair, request, send_part};
+use crate::{attack, open_count, refused, reset};
+
+/// Sends one message to a session whose ring runs, and answers why it was refused.
+fn told(request: u32, payload: &[u8], fds: usize) -> String {
+    refused(|| {
+        let mut vmm = Vmm::start(modern(), TRANSMIT);
+        let fds = vec![vmm.kick.as_raw_fd(); fds];
+        vmm.send(request, payload, &fds);
+        vmm.ended()
+    })
+}
+
+// CVE-2019-14818, CVE-2022-0669: each message's descriptors stayed open.
+#[test]
+fn the_same_messages_again_and_again() {
+    let end = attack(|| {
+        let mut vmm = Vmm::start(modern(), TRANSMIT);
+        let (kick, file) = (vmm.kick.as_raw_fd(), vmm.guest.file().as_raw_fd());
+        let index = u64::from(TRANSMIT).to_le_bytes();
+        let region: Vec<u8> =
+            [0, 8 * BASE, 0x1000, 8 * BASE, 0].into_iter().flat_map(u64::to_le_bytes).collect();
+        vmm.settle();
+        let before = open_count();
+        for _ in 0..300 {
+            vmm.share(&[[BASE, LEN, 2 * BASE, 0]]);
+            vmm.send(request::SET_VRING_KICK, &index, &[kick]);
+            vmm.send(request::SET_VRING_CALL, &index, &[kick]);
+            vmm.send(request::SET_VRING_ERR, &index, &[kick]);
+            vmm.send(request::ADD_MEM_REG, &region, &[file]);
+            vmm.send(request::REM_MEM_REG, &region, &[file]);
+            vmm.send(request::SET_VRING_ENABLE, &pair(TRANSMIT, 1), &[]);
+        }
+        vmm.settle();
+        assert_eq!(open_count(), before, "as many as after the first time");
+        vmm.transmit(1);
+        assert_eq!(vmm.work(), [[1; 60]]);
+        vmm.end()
+    });
+    assert_eq!(end, SessionEnd::Closed);
+}
+
+/// Rings of a queue pair that is started and stopped without end.
+#[test]
+fn a_ring_that_is_started_and_stopped_again_and_again() {
+    for features in both_rings() {
+        let end = attack(|| {
+            let mut vmm = Vmm::start(features, TRANSMIT);
+            let before = open_count();
+            for turn in 0..100 {
+                vmm.transmit(turn);
+                assert_eq!(vmm.work(), [[turn; 60]]);
+                let base = vmm.ask(request::GET_VRING_BASE, &pair(TRANSMIT, 0));
+                vmm.send(request::SET_VRING_BASE, &base, &[]);
+                let index = u64::from(TRANSMIT).to_le_bytes();
+                let (call, kick) = (vmm.call.as_raw_fd(), vmm.kick.as_raw_fd());
+                vmm.send(request::SET_VRING_CALL, &index, &[call]);
+                vmm.send(request::SET_VRING_KICK, &index, &[kick]);
+                vmm.settle();
+                assert_eq!(vmm.driver.reap(&vmm.guest).len(), 1);
+            }
+            assert_eq!(open_count(), before);
+            vmm.end()
+        });
+        assert_eq!(end, SessionEnd::Closed);
+    }
+}
+
+// CVE-2019-14818: descriptors where none belong, too many of them, and too few.
+#[test]
+fn descriptors_that_nobody_asked_for() {
+    let index = u64::from(TRANSMIT).to_le_bytes();
+    assert_eq!(told(request::GET_FEATURES, &[], 1), "invalid message");
+    assert_eq!(told(request::SET_VRING_NUM, &pair(TRANSMIT, 8), 3), "invalid message");
+    for request in [request::SET_VRING_KICK, request::SET_VRING_CALL, request::SET_VRING_ERR] {
+        assert_eq!(told(request, &index, 0), "invalid message");
+        assert_eq!(told(request, &index, 2), "invalid message");
+        let without = (u64::from(TRANSMIT) | 0x100).to_le_bytes();
+        assert_eq!(told(request, &without, 1), "invalid message");
+    }
+    let region = [[BASE, LEN, 2 * BASE, 0]; 2];
+    for fds in [0, 1, 3, 32] {
+        assert_eq!(told(request::SET_MEM_TABLE, &mem_table(&region), fds), "invalid message");
+    }
+    assert_eq!(told(request::ADD_MEM_REG, &[0; 40], 0), "invalid parameters");
+    assert_eq!(told(request::ADD_MEM_REG, &[0; 40], 2), "invalid parameters");
+}
+
+#[test]
+fn more_descriptors_than_any_message_has() {
+    for fds in [33, 64, 253] {
+        let end = attack(|| {
+            let mut vmm = Vmm::start(modern(), TRANSMIT);
+            let fds: Vec<RawFd> = vec![vmm.kick.as_raw_fd(); fds];
+            vmm.send(request::SET_MEM_TABLE, &mem_table(&[[BASE, LEN, 2 * BASE, 0]]), &fds);
+            vmm.end()
+        });
+        // The message's header was lost with them, so its payload is taken for the next one.
+        assert!(matches!(end, SessionEnd::Refused(_) | SessionEnd::Closed), "{end:?}");
+    }
+}
+
+#[test]
+fn descriptors_with_the_second_half_of_a_message() {
+    let end = attack(|| {
+        let vmm = Vmm::start(modern(), TRANSMIT);
+        let header = [request::SET_VRING_KICK, 1, 8].map(u32::to_le_bytes).concat();
+        let fds = [vmm.kick.as_raw_fd(); 5];
+        vmm.stream.send_with_fds(&[&header[..4]], &fds).unwrap();
+        vmm.stream.send_with_fds(&[&header[4..]], &fds).unwrap();
+        let _ = vmm.stream.send_with_fds(&[&[0u8; 8][..]], &fds);
+        vmm.end()
+    });
+    assert!(matches!(end, SessionEnd::Refused(_)), "{end:?}");
+}
+
+// CVE-2020-10723, CVE-2020-10726: a queue that the device does not have.
+#[test]
+fn messages_on_a_queue_that_there_is_not() {
+    for index in [2u32, 0xff, 0x8000_0000, u32::MAX] {
+        for request in [
+            request::SET_VRING_NUM,
+            request::SET_VRING_BASE,
+            request::GET_VRING_BASE,
+            request::SET_VRING_ENABLE,
+        ] {
+            let why = told(request, &pair(index, 1), 0);
+            assert_eq!(why, format!("queue {index}: the device has 2"));
+        }
+        let addresses = [pair(index, 0), vec![0; 32]].concat();
+        let why = told(request::SET_VRING_ADDR, &addresses, 0);
+        assert_eq!(why, format!("queue {index}: the device has 2"));
+    }
+    for request in [request::SET_VRING_KICK, request::SET_VRING_CALL] {
+        assert_eq!(told(request, &200u64.to_le_bytes(), 1), "queue 200: the device has 2");
+    }
+}
+
+#[test]
+fn rings_of_sizes_that_there_are_not() {
+    for size in [0u32, 3, 0x8001, 0xffff] {
+        let why = refused(|| {
+            let mut vmm = Vmm::start(modern(), TRANSMIT);
+            vmm.send(request::SET_VRING_NUM, &pair(TRANSMIT, size), &[]);
+            // A ring that runs has the size that it was started with, and the next one this.
+            vmm.transmit(1);
+            assert_eq!(vmm.work(), [[1; 60]]);
+            vmm.send(request::SET_VRING_ENABLE, &pair(TRANSMIT, 1), &[]);
+            vmm.ended()
+        });
+        assert!(why.starts_with(&format!("queue 1: a ring of {size} descriptors;")), "{why}");
+    }
+    for size in [0x1_0000u32, u32::MAX] {
+        let why = told(request::SET_VRING_NUM, &pair(TRANSMIT, size), 0);
+        assert_eq!(why, format!("queue 1: {size} descriptors, 32768 at most"));
+    }
+}
+
+#[test]
+fn rings_that_lie_nowhere_or_askew() {
+    let (start, end) = (2 * BASE, 2 * BASE + LEN);
+    let good = [start, start + 0x2000, start + 0x1000];
+    for (part, address) in [
+        (0, end - 16),
+        (0, end),
+        (0, 0),
+        (0, !15),
+        (1, end - 4),
+        (1, !3),
+        (2, end - 2),
+        (2, !1),
+        (2, start - 2),
+    ] {
+        let mut addresses = good;
+        addresses[part] = address;
+        let why = refused(|| {
+            let mut vmm = Vmm::start(modern(), TRANSMIT);
+            vmm.set_addresses(TRANSMIT, addresses);
+            vmm.ended()
+        });
+        assert!(why.starts_with("queue 1: the ring lies outside"), "{address:#x}: {why}");
+    }
+    for (part, address) in [(0, start + 8), (1, start + 0x2002), (2, start + 0x1001)] {
+        let mut addresses = good;
+        addresses[part] = address;
+        let why = refused(|| {
+            let mut vmm = Vmm::start(modern(), TRANSMIT);
+            vmm.set_addresses(TRANSMIT, addresses);
+            vmm.ended()
+        });
+        assert_eq!(why, "invalid message", "{address:#x}");
+    }
+}
+
+/// Packed rings' event suppression is aligned to four bytes, which a front end's library does not
+/// look at.
+#[test]
+fn a_packed_ring_that_lies_askew() {
+    let start = 2 * BASE;
+    let why = refused(|| {
+        let mut vmm = Vmm::start(both_rings()[1], TRANSMIT);
+        vmm.set_addresses(TRANSMIT, [start, start + 0x2000, start + 0x1002]);
+        vmm.ended()
+    });
+    assert!(why.starts_with("queue 1: the ring lies outside"), "{why}");
+}
+
+#[test]
+fn a_packed_ring_that_goes_on_behind_its_end() {
+    for base in [8u32, 0x7fff, 0xffff] {
+        let why = refused(|| {
+            let mut vmm = Vmm::start(both_rings()[1], TRANSMIT);
+            vmm.send(request::SET_VRING_BASE, &pair(TRANSMIT, base), &[]);
+            vmm.ended()
+        });
+        assert!(why.starts_with("queue 1: the ring lies outside"), "{why}");
+    }
+}
+
+// CVE-2020-10722, CVE-2020-10725: counts and lengths that are believed.
+#[test]
+fn messages_that_are_longer_or_shorter_than_they_say() {
+    let table = mem_table(&[[BASE, LEN, 2 * BASE, 0]]);
+    let with_count = |count: u32| [&count.to_le_bytes(), &table[4..]].concat();
+    for count in [0, 2, 33, 0x1000_0000, u32::MAX] {
+        assert_eq!(told(request::SET_MEM_TABLE, &with_count(count), 1), "invalid message");
+    }
+    assert_eq!(told(request::SET_MEM_TABLE, &table[..7], 1), "invalid message");
+    assert_eq!(told(request::SET_VRING_NUM, &[0; 7], 0), "invalid message");
+    assert_eq!(told(request::SET_VRING_NUM, &[0; 9], 0), "invalid message");
+    assert_eq!(told(request::SET_VRING_ADDR, &[0; 4096], 0), "invalid message");
+    assert_eq!(told(request::SET_VRING_KICK, &[0; 4], 1), "invalid message");
+    assert_eq!(told(request::GET_FEATURES, &[0; 8], 0), "invalid message");
+    assert_eq!(told(0, &[], 0), "invalid message");
+    assert_eq!(told(0xffff_ffff, &[], 0), "invalid message");
+}
+
+#[test]
+fn a_message_of_four_gigabytes() {
+    let why = refused(|| {
+        let vmm = Vmm::start(modern(), TRANSMIT);
+        let header = [request::SET_MEM_TABLE, 1, u32::MAX].map(u32::to_le_bytes).concat();
+        vmm.stream.send_with_fds(&[&header[..]], &[]).unwrap();
+        vmm.ended()
+    });
+    assert_eq!(why, "invalid message");
+}
+
+#[test]
+fn half_a_message() {
+    for len in 1..20 {
+        let end = attack(|| {
+            let mut vmm = Vmm::start(modern(), TRANSMIT);
+            send_part(&mut vmm.stream, len);
+            vmm.end()
+        });
+        let is_whole_header = len >= 12;
+        assert_eq!(matches!(end, SessionEnd::Refused(_)), is_whole_header, "{len} bytes: {end:?}");
+    }
+}
+
+// CVE-2020-10724, CVE-2020-10725, CVE-2021-3839: buffers in flight; CVE-2019-14835: dirty logs.
+#[test]
+fn requests_that_were_not_agreed_on() {
+    let inflight = [0u64, 0, u64::MAX].map(u64::to_le_bytes).concat();
+    for (request, fds) in [(request::GET_INFLIGHT_FD, 0), (request::SET_INFLIGHT_FD, 1)] {
+        assert!(told(request, &inflight, fds).starts_with("inactive protocol operation"));
+    }
+    let log = [u64::MAX, 1].map(u64::to_le_bytes).concat();
+    assert!(told(request::SET_LOG_BASE, &log, 1).starts_with("inactive protocol operation"));
+}
+
+#[test]
+fn features_that_were_not_offered() {
+    let why = told(request::SET_FEATURES, &(1u64 << 60).to_le_bytes(), 0);
+    assert!(why.contains("more than were offered"), "{why}");
+}
+
+/// Something that can be written, but not waited for.
+#[test]
+fn a_notification_that_cannot_be_waited_for() {
+    let why = refused(|| {
+        let mut vmm = Vmm::start(modern(), TRANSMIT);
+        let file = vmm.guest.file().as_raw_fd();
+        vmm.send(request::SET_VRING_KICK, &u64::from(TRANSMIT).to_le_bytes(), &[file]);
+        vmm.ended()
+    });
+    assert!(why.contains("failed to handle request"), "{why}");
+}
+
+/// The driver's notifications are ours to wait for, and the call is ours to write: a pipe that is
+/// full, or a socket that is closed, makes nobody wait and kills nobody.
+#[test]
+fn a_notification_that_nobody_takes() {
+    let end = attack(|| {
+        let mut vmm = Vmm::start(modern(), TRANSMIT);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let index = u64::from(TRANSMIT).to_le_bytes();
+        vmm.send(request::SET_VRING_CALL, &index, &[writer.as_raw_fd()]);
+        for turn in 0..9000u16 {
+            // The wish goes along with the index: each burst is to be notified of.
+            vmm.guest.write_u16(0x1014, turn);
+            vmm.transmit(1);
+            assert_eq!(vmm.work().len(), 1);
+            vmm.driver.reap(&vmm.guest);
+        }
+        let calls = vmm.queue(TRANSMIT).lock().as_ref().unwrap().calls();
+        assert!(calls > 8192, "{calls}: more than a pipe has room for");
+        drop(reader);
+        vmm.guest.write_u16(0x1014, 9000);
+        vmm.transmit(1);
+        assert_eq!(vmm.work().len(), 1);
+        vmm.end()
+    });
+    assert_eq!(end, SessionEnd::Closed);
+}
+
+/// A VMM that asks and never listens blocks the session's thread, and nobody else; the device can
+/// be reset all the same.
+#[test]
+fn a_vmm_that_does_not_listen() {
+    let why = reset(|| {
+        let mut vmm = Vmm::start(modern(), TRANSMIT);
+        vmm.stream.set_nonblocking(true).unwrap();
+        let question = [request::GET_FEATURES, 1, 0].map(u32::to_le_bytes).concat();
+        let mut refusals = 0;
+        // Full in both directions, and still so a while later.
+        while refusals < 20 {
+            if vmm.stream.send_with_fds(&[&question[..]], &[]).is_err() {
+                refusals += 1;
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        vmm.transmit(1);
+        assert_eq!(vmm.work(), [[1; 60]]);
+        vmm.device.reset("enough");
+        vmm.ended()
+    });
+    assert_eq!(why, "enough");
+}

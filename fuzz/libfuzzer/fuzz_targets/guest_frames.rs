@@ -1,0 +1,4 @@
+//! `guest_frames` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tapswitch_fuzz::guest_frames(data));

@@ -1,0 +1,4 @@
+//! `vhost_user` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tapswitch_fuzz::vhost_user(data));

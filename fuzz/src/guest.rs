@@ -1,0 +1,108 @@
+//! A guest's memory for the targets: a region of 16 KiB, in a file that goes on behind it with
+//! bytes that nobody may touch.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::MemfdFlags;
+use tapswitch_vhost::{Chain, Chains, GuestMemory, RegionSpec, RingPlace};
+
+/// The guest's addresses begin here, and the VMM's at twice as much.
+pub(crate) const BASE: u64 = 0x10_0000;
+/// What is shared.
+pub(crate) const LEN: u64 = FILE_LEN as u64;
+/// As many bytes are behind.
+const FILE_LEN: usize = 0x4000;
+/// Descriptors of a ring, its driver's part, and its device's; then tables, and buffers.
+const DRIVER: u64 = 0x300;
+const DEVICE: u64 = 0x600;
+pub(crate) const TABLES: u64 = 0x800;
+const TABLES_END: u64 = 0xc00;
+/// What lies behind.
+const CANARY: u8 = 0xca;
+
+/// Memory of a guest.
+pub(crate) struct Guest {
+    file: OwnedFd,
+    pub(crate) memory: Arc<GuestMemory>,
+}
+
+impl Guest {
+    /// Memory that holds `image`, whose descriptors point into it. `None` if the machine has none.
+    pub(crate) fn new(image: &[u8]) -> Option<Self> {
+        let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).ok()?;
+        rustix::io::pwrite(&file, &[CANARY; FILE_LEN], LEN).ok()?;
+        let region = RegionSpec {
+            guest_address: BASE,
+            user_address: 2 * BASE,
+            len: LEN,
+            offset: 0,
+            file: file.try_clone().ok()?,
+        };
+        let guest = Self { memory: GuestMemory::new(&[region]).ok()?, file };
+        guest.write(0, image);
+        for slot in (0..DRIVER / 16).chain(TABLES / 16..TABLES_END / 16) {
+            guest.aim(16 * slot);
+        }
+        Some(guest)
+    }
+
+    pub(crate) fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// A ring of `size` descriptors.
+    pub(crate) fn place(size: u16) -> RingPlace {
+        let at = |offset| 2 * BASE + offset;
+        RingPlace { size, descriptors: at(0), driver: at(DRIVER), device: at(DEVICE) }
+    }
+
+    /// Writes as much as there is room for.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
+        if let Some(room) = self.memory.find_start(BASE + offset.min(LEN - 1), LEN) {
+            room.write(bytes);
+        }
+    }
+
+    /// Has the descriptor at `offset` point into memory, unless its address is among the highest.
+    fn aim(&self, offset: u64) {
+        let mut address = [0; 8];
+        if let Some(bytes) = self.memory.find(BASE + offset, 8) {
+            bytes.read(&mut address);
+        }
+        let address = u64::from_le_bytes(address);
+        if address >> 60 != 0xf {
+            // Some begin in front of it or end behind it.
+            self.write(offset, &(BASE - 8 + address % (LEN + 16)).to_le_bytes());
+        }
+    }
+
+    /// Panics when a byte behind what is shared has changed.
+    pub(crate) fn check(&self) {
+        let mut behind = [0; FILE_LEN];
+        let read = rustix::io::pread(&self.file, &mut behind, LEN);
+        assert_eq!(read, Ok(behind.len()));
+        assert!(behind.iter().all(|byte| *byte == CANARY), "a byte that is not shared has changed");
+    }
+}
+
+/// Reads all of a buffer, whose pieces are as long as it says and lie in what is shared.
+pub(crate) fn check_chain(chains: &Chains, chain: &Chain) {
+    let pieces: usize = chains.pieces(chain).map(|piece| piece.len()).sum();
+    assert_eq!(pieces, chain.len());
+    for piece in chains.pieces(chain) {
+        assert!(piece.len() as u64 <= LEN && !piece.is_empty());
+    }
+}
+
+/// A power of two up to 32.
+pub(crate) fn size_of(choice: u8) -> u16 {
+    1 << (choice % 6)
+}
+
+/// Takes a byte off the front.
+pub(crate) fn take(data: &mut &[u8]) -> Option<u8> {
+    let (first, rest) = data.split_first()?;
+    *data = rest;
+    Some(*first)
+}
