@@ -190,6 +190,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
         Walked {
             program: Program {
+                wants_hash: self.ops.iter().any(|op| matches!(op, Op::Select { .. })),
                 run: Tally::default(),
                 ops: self.ops.into(),
                 arrival: self.arrival,

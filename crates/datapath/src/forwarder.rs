@@ -191,73 +191,69 @@ impl Forwarder {
         more: Option<&Parts<'_>>,
         egress: &mut impl Egress,
     ) {
-        let Arrival { in_port, meta, ref buf, start, beyond_len } = arrival;
+        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
         let len = buf.len() - start + beyond_len + more.map_or(0, Parts::len);
         let glance = Glance::of(&buf[start..], in_port);
         let epoch = view.snapshot.epoch;
-        let Some(program) = glance.as_ref().and_then(|glance| self.recent.find(glance, epoch))
-        else {
-            return self.handle_parsed(view, arrival, more, egress);
+        let known = glance.as_ref().and_then(|glance| self.recent.find(glance, epoch));
+        let found;
+        let (layout, program, flow_hash) = match (known, &glance) {
+            (Some(program), Some(glance)) => {
+                self.stats.exact_hits += 1;
+                (glance.layout, program, 0)
+            }
+            _ => {
+                let Some(flow) = self.look_up(view.snapshot, in_port, meta, buf, start) else {
+                    return self.refuse(view, in_port, len, more, DropReason::Truncated);
+                };
+                found = flow.program;
+                (flow.layout, &found, flow.hash)
+            }
         };
-        let layout = glance.map_or_else(Layout::default, |glance| glance.layout);
         if meta.check(len).is_err() {
             return self.refuse(view, in_port, len, more, DropReason::BadMetadata);
         }
-        self.stats.exact_hits += 1;
-        let buf = arrival.buf;
         let mut frame = Frame::new(meta, layout, buf, start, beyond_len).with_more(more);
         if program.run.is_empty() {
             self.used.push(program.clone());
         }
         program.run.add(len, frame.wire_packets());
         let (worker, scratch) = (self.worker, &mut self.scratch);
-        let mut run = Run { worker, view, in_port, key: None, scratch, bucket: None, egress };
+        let mut run = Run { worker, view, in_port, flow_hash, scratch, bucket: None, egress };
         run.ops(&program.ops, &mut frame);
     }
 
-    /// Handles a frame that a glance does not tell all about, or the first ones of a flow.
+    /// Paths 2 to 4. `None` when the frame ends in its Ethernet header.
     #[inline(never)]
-    fn handle_parsed(
+    fn look_up(
         &mut self,
-        view: View<'_>,
-        arrival: Arrival<'_>,
-        more: Option<&Parts<'_>>,
-        egress: &mut impl Egress,
-    ) {
-        let Arrival { in_port, meta, buf, start, beyond_len } = arrival;
-        let len = buf.len() - start + beyond_len + more.map_or(0, Parts::len);
+        snapshot: &Snapshot,
+        in_port: PortNo,
+        meta: NetHeader,
+        buf: &mut [u8],
+        start: usize,
+    ) -> Option<Flow> {
         let mut key = FlowKey::default();
-        let Ok(layout) = parse_into(&buf[start..], &mut key) else {
-            return self.refuse(view, in_port, len, more, DropReason::Truncated);
-        };
-        if meta.check(len).is_err() {
-            return self.refuse(view, in_port, len, more, DropReason::BadMetadata);
-        }
-        let mut frame = Frame::new(meta, layout, buf, start, beyond_len).with_more(more);
+        let layout = parse_into(&buf[start..], &mut key).ok()?;
         key.set_in_port(in_port.0);
         let hash = hash_words(key.words());
-        let epoch = view.snapshot.epoch;
-        let found;
+        let epoch = snapshot.epoch;
         let program = match self.cache.find_exact(&key, hash, epoch) {
             Some(program) => {
                 self.stats.exact_hits += 1;
-                if let Some(glance) = Glance::of(frame.head(), in_port) {
+                if let Some(glance) = Glance::of(&buf[start..], in_port) {
                     self.recent.insert(&glance, epoch, program);
                 }
-                program
+                program.clone()
             }
             None => {
-                found = self.find_or_walk(view.snapshot, &key, hash, &frame);
-                &found
+                // What is behind the headers says nothing about the way of a frame.
+                let frame = Frame::new(meta, layout, buf, start, 0);
+                self.find_or_walk(snapshot, &key, hash, &frame)
             }
         };
-        if program.run.is_empty() {
-            self.used.push(program.clone());
-        }
-        program.run.add(len, frame.wire_packets());
-        let (worker, scratch, key) = (self.worker, &mut self.scratch, Some(&key));
-        let mut run = Run { worker, view, in_port, key, scratch, bucket: None, egress };
-        run.nested(&program.ops, &mut frame);
+        let hash = if program.wants_hash { key.symmetric_hash() } else { 0 };
+        Some(Flow { layout, program, hash })
     }
 
     /// Ends a burst of frames that were handled: after this, the counters are exact.
@@ -287,8 +283,8 @@ impl Forwarder {
         self.renew_outlets(view.snapshot);
         let program = compile_actions(view.snapshot, &self.outlets, actions, &key, &frame).program;
         program.run.add(frame.len(), frame.wire_packets());
-        let (worker, scratch) = (self.worker, &mut self.scratch);
-        let mut run = Run { worker, view, in_port, key: Some(&key), scratch, bucket: None, egress };
+        let (worker, scratch, flow_hash) = (self.worker, &mut self.scratch, key.symmetric_hash());
+        let mut run = Run { worker, view, in_port, flow_hash, scratch, bucket: None, egress };
         run.nested(&program.ops, &mut frame);
         program.flush(worker, view.now);
         Ok(())
@@ -342,13 +338,21 @@ impl Forwarder {
     }
 }
 
+/// What is known of a frame's flow.
+struct Flow {
+    layout: Layout,
+    program: Rc<Program>,
+    /// Alike for both directions; zero when the program does not ask for it.
+    hash: u32,
+}
+
 /// Carrying out one program for one frame.
 struct Run<'a, E> {
     worker: WorkerIndex,
     view: View<'a>,
     in_port: PortNo,
-    /// Its key; `None` for a program that does not ask for it.
-    key: Option<&'a FlowKey>,
+    /// Alike for both directions of its flow; zero for a program that does not ask for it.
+    flow_hash: u32,
     /// Header buffers that forks use, to be used again.
     scratch: &'a mut Vec<Vec<u8>>,
     /// Whose ledger the outputs count in.
@@ -417,8 +421,7 @@ impl<'a, E: Egress> Run<'a, E> {
                 return Some(behind);
             }
             Op::Select { arms, weight, len } => {
-                let hash = self.key.map_or(0, FlowKey::symmetric_hash);
-                let pick = hash % (*weight).max(1);
+                let pick = self.flow_hash % (*weight).max(1);
                 if let Some(arm) = arms.iter().find(|arm| pick < arm.up_to) {
                     self.nested(&tail[arm.start..arm.end], frame);
                 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use tapswitch_openflow::PortNo;
 use tapswitch_wire::{EtherType, Layout, ip_proto, tcp, udp};
 
-use crate::program::{Op, Program};
+use crate::program::Program;
 
 /// A frame of the common kind: what tells its flow from others, and where its layers lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,9 +159,9 @@ impl Recent {
         if differ == 0 { slot.program.as_ref() } else { None }
     }
 
-    /// Remembers the program of this flow, if it can do without the flow's key.
+    /// Remembers the program of this flow, if it can do without the flow's hash.
     pub(crate) fn insert(&mut self, glance: &Glance, epoch: u64, program: &Rc<Program>) {
-        if program.ops.iter().all(|op| !matches!(op, Op::Select { .. })) {
+        if !program.wants_hash {
             let program = Some(program.clone());
             self.0[glance.hash() % SLOTS] = Slot { words: glance.words, epoch, program };
         }

@@ -23,6 +23,8 @@ use crate::tally::Tally;
 pub(crate) struct Program {
     /// Frames that it was run for.
     pub(crate) run: Tally,
+    /// It picks a bucket by the hash of the flow.
+    pub(crate) wants_hash: bool,
     /// What to do.
     pub(crate) ops: Box<[Op]>,
     /// The port where its frames came in, to be counted.
