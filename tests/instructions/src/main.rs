@@ -9,6 +9,7 @@
 //! Counts of two runs of different length differ by the work alone. Everything is determined: no
 //! clock, no random number, no address is looked at.
 
+mod forward;
 mod train;
 
 use std::hint::black_box;
@@ -19,6 +20,7 @@ use tapswitch_offload::{InPlace, Segments};
 use tapswitch_wire::checksum::{Implementation, Sum, update};
 use tapswitch_wire::{EtherType, NetHeader, NetHeaderFlags, Tag, tags};
 
+use forward::BURST;
 use train::{HEADROOM, SEGMENTS, Train};
 
 fn main() -> ExitCode {
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
 /// Name, packets or operations in one turn, and what does so many turns.
 type Case = (&'static str, u32, fn(u32));
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 18] = [
     ("sum-20-bytes", 1, |turns| sum(20, turns)),
     ("sum-1448-bytes", 1, |turns| sum(1448, turns)),
     ("update-4-bytes", 1, update_address),
@@ -61,6 +63,11 @@ const CASES: [Case; 13] = [
     }),
     ("coalesce-tcp-ipv4-verified", SEGMENTS, |turns| coalesce(&Train::tcp_ipv4(0), 0, turns)),
     ("push-and-pop-a-tag", 1, push_and_pop),
+    ("forward-udp-ipv4", BURST, |turns| forward::forward(&forward::udp_ipv4(0), turns)),
+    ("forward-udp-ipv4-2-tags", BURST, |turns| forward::forward(&forward::udp_ipv4(2), turns)),
+    ("forward-udp-ipv4-3-tags", BURST, |turns| forward::forward(&forward::udp_ipv4(3), turns)),
+    ("forward-udp-ipv6", BURST, |turns| forward::forward(&forward::udp_ipv6(0), turns)),
+    ("copy-udp-ipv4", BURST, |turns| forward::copy(&forward::udp_ipv4(0), turns)),
 ];
 
 fn sum(len: usize, turns: u32) {
