@@ -5,7 +5,7 @@
 //! 1. A glance at the headers tells a flow that was seen before (`glance`): nothing is parsed.
 //!    Nearly all.
 //! 2. The flow is in the exact cache: parse, one hash and one comparison, then its program. What is
-//!    not TCP or UDP over plain IPv4.
+//!    not TCP or UDP over plain IPv4 or IPv6.
 //! 3. A masked key covers it: one hash per mask in use. The first frame of each new flow.
 //! 4. A walk through the tables (`compile`): the first frame of each kind, after each rule change.
 //!
@@ -29,7 +29,7 @@ use tapswitch_wire::{FlowKey, Layout, MacAddr, NetHeader, ethernet, parse, parse
 use crate::cache::FlowCache;
 use crate::compile::{compile, compile_actions};
 use crate::counters::{Millis, WorkerIndex};
-use crate::glance::{Glance, Recent};
+use crate::glance::{Glance, IPV4_WORDS, IPV6_WORDS, Recent};
 use crate::group::GroupBucket;
 use crate::hash::hash_words;
 use crate::learning::{MacTable, Sighting, Station};
@@ -117,7 +117,8 @@ pub struct CacheStats {
 #[derive(Debug)]
 pub struct Forwarder {
     worker: WorkerIndex,
-    recent: Recent,
+    recent: Recent<IPV4_WORDS>,
+    recent_ipv6: Recent<IPV6_WORDS>,
     cache: FlowCache,
     stats: CacheStats,
     scratch: Vec<Vec<u8>>,
@@ -132,6 +133,7 @@ impl Forwarder {
         Self {
             worker,
             recent: Recent::new(),
+            recent_ipv6: Recent::new(),
             cache: FlowCache::new(),
             stats: CacheStats::default(),
             scratch: Vec::new(),
@@ -233,15 +235,24 @@ impl Forwarder {
         buf: &mut [u8],
         start: usize,
     ) -> Option<Flow> {
+        let epoch = snapshot.epoch;
+        let glance = Glance::of_ipv6(&buf[start..], in_port);
+        if let Some(glance) = &glance
+            && let Some(program) = self.recent_ipv6.find(glance, epoch)
+        {
+            self.stats.exact_hits += 1;
+            return Some(Flow { layout: glance.layout, program: program.clone(), hash: 0 });
+        }
         let mut key = FlowKey::default();
         let layout = parse_into(&buf[start..], &mut key).ok()?;
         key.set_in_port(in_port.0);
         let hash = hash_words(key.words());
-        let epoch = snapshot.epoch;
         let program = match self.cache.find_exact(&key, hash, epoch) {
             Some(program) => {
                 self.stats.exact_hits += 1;
-                if let Some(glance) = Glance::of(&buf[start..], in_port) {
+                if let Some(glance) = &glance {
+                    self.recent_ipv6.insert(glance, epoch, program);
+                } else if let Some(glance) = Glance::of(&buf[start..], in_port) {
                     self.recent.insert(&glance, epoch, program);
                 }
                 program.clone()

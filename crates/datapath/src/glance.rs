@@ -1,8 +1,9 @@
 //! What a glance at a frame tells, and the programs that were found by it.
 //!
-//! Nearly all frames are TCP or UDP over IPv4 without options, behind two tags at most. All that a
-//! flow key holds of such a frame lies in a few words at places that are known as soon as the type
-//! has been looked at. So the words are taken as they lie there: a frame whose words were seen
+//! Nearly all frames are TCP or UDP over IPv4 without options, or over IPv6 without extension
+//! headers, behind two tags at most. All that a flow key holds of such a frame lies in a few words
+//! at places that are known as soon as the type has been looked at: [`IPV4_WORDS`] of them, or
+//! [`IPV6_WORDS`]. So the words are taken as they lie there: a frame whose words were seen
 //! before has the same key, and so the same program, and nothing needs to be put together to find
 //! it. Any other frame is parsed ([`tapswitch_wire::parse()`]) and looked up by its key.
 //!
@@ -13,43 +14,33 @@
 use std::rc::Rc;
 
 use tapswitch_openflow::PortNo;
-use tapswitch_wire::{EtherType, Layout, ip_proto, tcp, udp};
+use tapswitch_wire::{EtherType, Layout, ip_proto, ipv6, tcp, udp};
 
 use crate::program::Program;
 
 /// A frame of the common kind: what tells its flow from others, and where its layers lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Glance {
-    words: [u64; 5],
+pub(crate) struct Glance<const WORDS: usize> {
+    words: [u64; WORDS],
     pub(crate) layout: Layout,
 }
 
-impl Glance {
-    /// `None` when the frame is not of the common kind.
+impl Glance<IPV4_WORDS> {
+    /// `None` when the frame is not of the common kind, over IPv4.
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
     pub(crate) fn of(frame: &[u8], in_port: PortNo) -> Option<Self> {
         let head = frame.first_chunk()?;
-        let outer = ether_type(head, 12);
-        if outer == EtherType::IPV4 {
-            return Self::behind::<0>(frame, head, in_port);
-        }
-        if !outer.is_tag() {
-            return None;
-        }
-        match ether_type(head, 16) {
-            EtherType::IPV4 => Self::behind::<1>(frame, head, in_port),
-            inner if inner.is_tag() && ether_type(head, 20) == EtherType::IPV4 => {
-                Self::behind::<2>(frame, head, in_port)
-            }
-            _ => None,
+        match tags_before(head, EtherType::IPV4)? {
+            0 => Self::behind::<0>(frame, head, in_port),
+            1 => Self::behind::<1>(frame, head, in_port),
+            _ => Self::behind::<2>(frame, head, in_port),
         }
     }
 
     /// The same behind `TAGS` tags, with IPv4 behind them.
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the longest headers end at 102")]
     fn behind<const TAGS: usize>(frame: &[u8], head: &Head, in_port: PortNo) -> Option<Self> {
         let network = 14 + 4 * TAGS;
         let transport = network + 20;
@@ -58,46 +49,126 @@ impl Glance {
         if version != 0x45 || is_later_fragment {
             return None;
         }
-        let end = match protocol {
-            ip_proto::UDP => transport + udp::HEADER_LEN,
-            ip_proto::TCP => transport + tcp::header_len(frame.get(transport..)?)?,
-            _ => return None,
-        };
-        let tags = match TAGS {
-            0 => 0,
-            1 => u64::from(word32(head, 12)),
-            _ => word64(head, 12),
-        };
-        let [tos, protocol_word, count] = [tos, protocol, TAGS as u8].map(u64::from);
+        let end = transport + transport_len(frame, transport, protocol)?;
+        let [tos, protocol_word] = [tos, protocol].map(u64::from);
+        let [addresses, rest, tags] = link_words::<TAGS>(head, in_port);
         let words = [
-            word64(head, 0),
-            u64::from(word32(head, 8)) | u64::from(in_port.0) << 32,
+            addresses,
+            rest,
             tags,
             word64(head, network + 12),
-            u64::from(word32(head, transport)) | tos << 32 | protocol_word << 40 | count << 48,
+            u64::from(word32(head, transport)) | tos << 32 | protocol_word << 40,
         ];
-        let layout = Layout {
-            tags: TAGS as u16,
-            network: network as u16,
-            transport: Some(transport as u16),
-            end: end as u16,
-            protocol,
-        };
-        Some(Self { words, layout })
+        Some(Self { words, layout: layout::<TAGS>(network, transport, end, protocol) })
+    }
+}
+
+impl Glance<IPV6_WORDS> {
+    /// `None` when the frame is not of the common kind, over IPv6.
+    #[inline]
+    pub(crate) fn of_ipv6(frame: &[u8], in_port: PortNo) -> Option<Self> {
+        match tags_before(frame.first_chunk()?, EtherType::IPV6)? {
+            0 => Self::behind::<0>(frame, in_port),
+            1 => Self::behind::<1>(frame, in_port),
+            _ => Self::behind::<2>(frame, in_port),
+        }
     }
 
+    #[inline]
+    fn behind<const TAGS: usize>(frame: &[u8], in_port: PortNo) -> Option<Self> {
+        let (network, transport) = (14 + 4 * TAGS, 14 + 4 * TAGS + ipv6::HEADER_LEN);
+        let head = frame.first_chunk()?;
+        let packet: &[u8; ipv6::HEADER_LEN + 4] = frame.get(network..)?.first_chunk()?;
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&packet[at..at + 8]);
+            bytes
+        };
+        // Everything but the payload's length and the hop limit.
+        let [version, class, label0, label1, _, _, protocol, _] = word(0);
+        if version >> 4 != 6 {
+            return None;
+        }
+        let end = transport + transport_len(frame, transport, protocol)?;
+        let kind = [version, class, label0, label1, 0, 0, protocol, 0];
+        let [_, _, _, _, p0, p1, p2, p3] = word(ipv6::HEADER_LEN - 4);
+        let [addresses, rest, tags] = link_words::<TAGS>(head, in_port);
+        let [a, b, c, d] = [8, 16, 24, 32].map(|at| u64::from_ne_bytes(word(at)));
+        let (kind, ports) = (u64::from_ne_bytes(kind), u32::from_ne_bytes([p0, p1, p2, p3]));
+        let words = [addresses, rest, tags, kind, a, b, c, d, ports.into()];
+        Some(Self { words, layout: layout::<TAGS>(network, transport, end, protocol) })
+    }
+}
+
+impl<const WORDS: usize> Glance<WORDS> {
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "halves of products, and an index")]
     fn hash(&self) -> usize {
-        let [addresses, rest, tags, ip, ports] = self.words;
-        let fold = |one: u64, other: u64| {
-            let product = u128::from(one) * u128::from(other);
-            (product as u64) ^ (product >> 64) as u64
-        };
-        let link = fold(addresses ^ tags.rotate_left(17) ^ SEEDS[0], rest ^ SEEDS[1]);
-        let hash = link.rotate_left(23) ^ fold(ip ^ SEEDS[2], ports ^ SEEDS[3]);
+        let mut hash = SEEDS[0];
+        for (pair, seed) in self.words.chunks(2).zip(SEEDS) {
+            let other = pair.get(1).copied().unwrap_or(hash);
+            let product = u128::from(pair[0] ^ seed) * u128::from(other ^ seed.rotate_left(32));
+            hash = hash.rotate_left(23) ^ (product as u64) ^ (product >> 64) as u64;
+        }
         (hash ^ hash >> 32) as usize
+    }
+}
+
+/// The number of tags, if it is two at most, in front of a packet of type `wanted`.
+#[expect(clippy::inline_always, reason = "see the module")]
+#[inline(always)]
+fn tags_before(head: &Head, wanted: EtherType) -> Option<usize> {
+    let outer = ether_type(head, 12);
+    if outer == wanted {
+        return Some(0);
+    }
+    if !outer.is_tag() {
+        return None;
+    }
+    match ether_type(head, 16) {
+        inner if inner == wanted => Some(1),
+        inner if inner.is_tag() && ether_type(head, 20) == wanted => Some(2),
+        _ => None,
+    }
+}
+
+/// Addresses, tags and how many these are, and where the frame came in.
+#[expect(clippy::inline_always, reason = "see the module")]
+#[inline(always)]
+fn link_words<const TAGS: usize>(head: &Head, in_port: PortNo) -> [u64; 3] {
+    let tags = match TAGS {
+        0 => 0,
+        1 => u64::from(word32(head, 12)),
+        _ => word64(head, 12),
+    };
+    // No port has a number of more than 12 bits, but for those that are reserved.
+    let place = u64::from(in_port.0) << 32 ^ (TAGS as u64) << 60;
+    [word64(head, 0), u64::from(word32(head, 8)) | place, tags]
+}
+
+/// Length of a TCP or UDP header that is there as a whole.
+#[expect(clippy::inline_always, reason = "see the module")]
+#[inline(always)]
+fn transport_len(frame: &[u8], at: usize, protocol: u8) -> Option<usize> {
+    let segment = frame.get(at..)?;
+    match protocol {
+        ip_proto::UDP => (segment.len() >= udp::HEADER_LEN).then_some(udp::HEADER_LEN),
+        ip_proto::TCP => tcp::header_len(segment),
+        _ => None,
+    }
+}
+
+#[expect(clippy::inline_always, reason = "see the module")]
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the longest headers end at 122")]
+fn layout<const TAGS: usize>(network: usize, transport: usize, end: usize, protocol: u8) -> Layout {
+    Layout {
+        tags: TAGS as u16,
+        network: network as u16,
+        transport: Some(transport as u16),
+        end: end as u16,
+        protocol,
     }
 }
 
@@ -133,26 +204,26 @@ fn ether_type(head: &Head, at: usize) -> EtherType {
 
 /// Programs of one worker by what a glance tells. Void entries are those of other epochs.
 #[derive(Debug)]
-pub(crate) struct Recent(Box<[Slot]>);
+pub(crate) struct Recent<const WORDS: usize>(Box<[Slot<WORDS>]>);
 
 #[derive(Clone, Debug)]
 #[repr(align(64))] // A frame touches one cache line.
-struct Slot {
-    words: [u64; 5],
+struct Slot<const WORDS: usize> {
+    words: [u64; WORDS],
     epoch: u64,
     program: Option<Rc<Program>>,
 }
 
-impl Recent {
+impl<const WORDS: usize> Recent<WORDS> {
     pub(crate) fn new() -> Self {
-        let empty = Slot { words: [0; 5], epoch: 0, program: None };
+        let empty = Slot { words: [0; WORDS], epoch: 0, program: None };
         Self(vec![empty; SLOTS].into())
     }
 
     /// The program of the flow that this is a frame of.
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
-    pub(crate) fn find(&self, glance: &Glance, epoch: u64) -> Option<&Rc<Program>> {
+    pub(crate) fn find(&self, glance: &Glance<WORDS>, epoch: u64) -> Option<&Rc<Program>> {
         let slot = &self.0[glance.hash() % SLOTS];
         let differ = |sum, (one, other): (&u64, &u64)| sum | (one ^ other);
         let differ = slot.words.iter().zip(&glance.words).fold(slot.epoch ^ epoch, differ);
@@ -160,7 +231,7 @@ impl Recent {
     }
 
     /// Remembers the program of this flow, if it can do without the flow's hash.
-    pub(crate) fn insert(&mut self, glance: &Glance, epoch: u64, program: &Rc<Program>) {
+    pub(crate) fn insert(&mut self, glance: &Glance<WORDS>, epoch: u64, program: &Rc<Program>) {
         if !program.wants_hash {
             let program = Some(program.clone());
             self.0[glance.hash() % SLOTS] = Slot { words: glance.words, epoch, program };
@@ -168,11 +239,21 @@ impl Recent {
     }
 }
 
-/// Flows that are remembered: 64 bytes each, an eighth of a second-level cache.
+/// Flows that are remembered: 64 bytes each over IPv4, an eighth of a second-level cache, and 128
+/// over IPv6.
 const SLOTS: usize = 2048;
+/// Addresses, arrival, tags, addresses again, ports and kinds.
+pub(crate) const IPV4_WORDS: usize = 5;
+/// The same; the addresses are four words here, and traffic class and flow label one.
+pub(crate) const IPV6_WORDS: usize = 9;
 /// Digits of e.
-const SEEDS: [u64; 4] =
-    [0xb7e1_5162_8aed_2a6a, 0xbf71_5880_9cf4_f3c7, 0x62e7_160f_38b4_da56, 0xa784_d904_5190_cfef];
+const SEEDS: [u64; 5] = [
+    0xb7e1_5162_8aed_2a6a,
+    0xbf71_5880_9cf4_f3c7,
+    0x62e7_160f_38b4_da56,
+    0xa784_d904_5190_cfef,
+    0x324e_7738_926c_fbe5,
+];
 
 #[cfg(test)]
 mod tests {
@@ -209,6 +290,29 @@ mod tests {
         })
     }
 
+    fn ipv6_frames() -> impl Strategy<Value = Vec<u8>> {
+        let odd = prop::collection::vec((0usize..80, any::<u8>()), 0..3);
+        let protocol = prop_oneof![Just(6u8), Just(17), Just(58), Just(0)];
+        (0usize..4, odd, protocol, 0u8..4, any::<[u8; 4]>(), 0usize..70).prop_map(
+            |(tags, odd, protocol, flow, noise, len)| {
+                let mut frame = vec![2, 0, 0, 0, 0, flow & 1, 2, 0, 0, 0, 0, 9];
+                (0..tags).for_each(|_| frame.extend([0x81, 0, 0, flow >> 1]));
+                frame.extend([0x86, 0xdd, 0x60, 0, 0, flow & 1, noise[0], noise[1], protocol]);
+                frame.push(noise[2]);
+                frame.extend([[0xfd; 16], [flow; 16]].concat());
+                frame.extend([0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+                frame.extend([noise[3]; 20]);
+                odd.into_iter().for_each(|(at, byte)| {
+                    if let Some(place) = frame.get_mut(at) {
+                        *place = byte;
+                    }
+                });
+                frame.truncate(frame.len().saturating_sub(len));
+                frame
+            },
+        )
+    }
+
     proptest! {
         #[test]
         fn a_glance_sees_what_a_parser_sees(frame in frames()) {
@@ -223,6 +327,21 @@ mod tests {
             let keys = [&one, &other].map(|frame| parse(frame).map(|parsed| parsed.key).ok());
             if let [Some(one), Some(other)] = glances {
                 prop_assert_eq!(one.words == other.words, keys[0] == keys[1]);
+            }
+        }
+
+        #[test]
+        fn the_same_holds_over_ipv6(one in ipv6_frames(), other in ipv6_frames()) {
+            let glances = [&one, &other].map(|frame| Glance::of_ipv6(frame, PortNo(1)));
+            let parsed = [&one, &other].map(|frame| parse(frame).ok());
+            for (glance, parsed) in glances.iter().zip(&parsed) {
+                if let Some(glance) = glance {
+                    prop_assert_eq!(Some(glance.layout), parsed.map(|parsed| parsed.layout));
+                }
+            }
+            if let [Some(one), Some(other)] = glances {
+                let [one_key, other_key] = parsed.map(|parsed| parsed.map(|parsed| parsed.key));
+                prop_assert_eq!(one.words == other.words, one_key == other_key);
             }
         }
     }
