@@ -31,7 +31,7 @@ use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader};
 
 use crate::beyond::Beyond;
 
-pub(crate) use guest::GuestTx;
+pub(crate) use guest::{Fault, GuestTx};
 
 /// The ports as one worker sends to them.
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ pub(crate) struct TxPorts {
     by_number: Vec<Option<TxPort>>,
     /// Guests whose rings are held, by their places above.
     held: Vec<usize>,
+    /// What guests did that they must not, since they were last cut off.
+    faults: Vec<Fault>,
 }
 
 impl TxPorts {
@@ -82,10 +84,15 @@ impl TxPorts {
     #[inline]
     pub(crate) fn end_burst(&mut self) {
         while let Some(index) = self.held.pop() {
-            if let Some(guest) = self.guest(index) {
-                guest.end_burst();
-            }
+            let fault = self.guest(index).and_then(GuestTx::end_burst);
+            self.faults.extend(fault);
         }
+    }
+
+    /// Cuts off guests that did what they must not. The caller holds no ring any more.
+    #[inline]
+    pub(crate) fn cut_off_faulty(&mut self) {
+        self.faults.drain(..).for_each(Fault::cut_off);
     }
 
     #[inline]

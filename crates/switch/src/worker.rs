@@ -203,6 +203,7 @@ impl Worker {
         self.bursts += 1;
         self.read(index, view);
         self.ports.end_burst();
+        self.ports.cut_off_faulty();
         self.forwarder.end_burst(view.now);
     }
 
@@ -424,6 +425,7 @@ impl Worker {
             tracing::debug!("packet-out came too late: {error:?}");
         }
         self.ports.end_burst();
+        self.ports.cut_off_faulty();
     }
 
     fn counters(&self) -> &crate::shared::WorkerCounters {

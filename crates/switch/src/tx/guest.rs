@@ -30,6 +30,25 @@ pub(crate) struct GuestTx {
     fault: Option<vhost::RingError>,
 }
 
+/// What a guest did that it must not, to be cut off for it by somebody who holds no ring: stopping
+/// a device waits for whoever has one of its rings.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    device: Arc<vhost::Device>,
+    text: String,
+}
+
+impl Fault {
+    pub(crate) fn new(device: Arc<vhost::Device>, text: impl Into<String>) -> Self {
+        Self { device, text: text.into() }
+    }
+
+    /// Cuts the guest off. The caller holds no ring.
+    pub(crate) fn cut_off(self) {
+        self.device.reset(self.text);
+    }
+}
+
 /// Another handle, which holds nothing.
 impl Clone for GuestTx {
     fn clone(&self) -> Self {
@@ -67,21 +86,18 @@ impl GuestTx {
             .or(own)
     }
 
-    /// Ends a burst: tells the guest of its frames, and lets go of the ring. A guest that did what
-    /// it must not is cut off.
-    pub(super) fn end_burst(&mut self) {
-        let Some(mut held) = self.held.take() else { return };
+    /// Ends a burst: tells the guest of its frames, and lets go of the ring. Returns what the guest
+    /// did that it must not.
+    pub(super) fn end_burst(&mut self) -> Option<Fault> {
+        let mut held = self.held.take()?;
         let mut was_lost = false;
         if let Some(ring) = held.as_mut() {
             ring.publish();
             was_lost = ring.memory_was_lost();
         }
-        drop(held);
-        if let Some(fault) = self.fault.take() {
-            self.device.reset(fault.to_string());
-        } else if was_lost {
-            self.device.reset(vhost::MEMORY_LOST);
-        }
+        let fault = self.fault.take().map(|fault| fault.to_string());
+        let text = fault.or_else(|| was_lost.then(|| vhost::MEMORY_LOST.to_owned()))?;
+        Some(Fault::new(self.device.clone(), text))
     }
 
     /// Which frames the guest takes as they are.

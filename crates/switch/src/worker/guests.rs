@@ -25,6 +25,7 @@ use crate::beyond::Beyond;
 use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::rx::GuestRx;
+use crate::tx::Fault;
 
 impl Worker {
     /// Notes which queues are rings of guests, after some came or went. Who is new was not asked to
@@ -113,9 +114,8 @@ impl Worker {
             fault = Some(vhost::MEMORY_LOST.to_owned());
         }
         drop(held);
-        if let Some(fault) = fault {
-            device.reset(fault);
-        }
+        fault.into_iter().for_each(|fault| Fault::new(device.clone(), fault).cut_off());
+        self.ports.cut_off_faulty();
         total
     }
 
