@@ -157,8 +157,8 @@ impl Running {
         let next = self.peek(0).and_then(|chain| self.chains().single(&chain));
         if let Some(mut room) = next.filter(|room| room.len() >= total) {
             [header[NUM_BUFFERS], header[NUM_BUFFERS + 1]] = 1u16.to_le_bytes();
-            // Most headers are those that were there before. A line that is not written stays in the
-            // guest's cache, too.
+            // Most headers are those that were there before. A line that is not written stays in
+            // the guest's cache, too.
             if !room.starts_with_header(&header, header_len) {
                 room.write(&header[..header_len]);
             }

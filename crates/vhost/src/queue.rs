@@ -151,9 +151,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// The ring at work, of a device that agreed on `features`. What wakes whoever uses it, and what
-    /// it notifies the driver by, are handed over by [`crate::Device`]; without the latter nobody is
-    /// notified.
+    /// The ring at work, of a device that agreed on `features`. What wakes whoever uses it, and
+    /// what it notifies the driver by, are handed over by [`crate::Device`]; without the latter
+    /// nobody is notified.
     pub fn new(
         ring: Ring,
         features: Features,

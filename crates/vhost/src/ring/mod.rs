@@ -206,9 +206,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Adds a chain to `out`, put together by `pieces`, which answers its identifier and how many of
-    /// the ring's descriptors it takes up, of which there are `room`. Answers the latter; on an
-    /// error `out` is as before.
+    /// Adds a chain to `out`, put together by `pieces`, which answers its identifier and how many
+    /// of the ring's descriptors it takes up, of which there are `room`. Answers the latter; on
+    /// an error `out` is as before.
     #[inline]
     fn chain(
         out: &mut Chains,

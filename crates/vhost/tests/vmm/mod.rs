@@ -191,8 +191,8 @@ impl Vmm {
     }
 }
 
-/// What a worker does with what a guest has sent: takes the frames, up to a ring full, and gives the
-/// buffers back. Resets the device if the guest has done what it must not.
+/// What a worker does with what a guest has sent: takes the frames, up to a ring full, and gives
+/// the buffers back. Resets the device if the guest has done what it must not.
 pub(crate) fn work(device: &Device) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let fault = {

@@ -92,8 +92,8 @@ impl Flags<'_> {
         borders.take(TRIES_MAX).find(|place| self.fits(*place, Leavings::None))
     }
 
-    /// True when the device may be at `place`: it is done with the descriptor before, or may be, and
-    /// not with this one.
+    /// True when the device may be at `place`: it is done with the descriptor before, or may be,
+    /// and not with this one.
     fn may_begin(self, place: Place) -> bool {
         let before = place.back(1, self.size);
         let is_border = self.is_ahead(place) && !self.is_ahead(before);
