@@ -135,6 +135,17 @@ impl Chains {
         }
     }
 
+    /// Adds a chain of one piece, which lies in the memory that was prepared for and takes up one
+    /// of the ring's descriptors.
+    #[inline]
+    pub(crate) fn push_whole(&mut self, id: u16, bytes: GuestBytes<'_>) {
+        // A ring has at most 2^15 descriptors, and each of them at most 2^32 bytes.
+        let first = u32::try_from(self.pieces.len()).unwrap_or(u32::MAX);
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.pieces.push(Piece { start: bytes.as_ptr(), len });
+        self.chains.push(Chain { id, slots: 1, first, count: 1, len });
+    }
+
     /// Starts a chain, whose pieces are then pushed.
     #[inline]
     pub(crate) fn begin(&self) -> Begun {

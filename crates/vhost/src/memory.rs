@@ -156,6 +156,14 @@ impl GuestMemory {
         self.regions.iter().find_map(|region| region.bytes(region.guest_address, address, len))
     }
 
+    /// The `len` bytes at the guest's `address`, when they lie in the largest region, where nearly
+    /// all buffers are.
+    #[inline]
+    pub(crate) fn find_in_largest(&self, address: u64, len: u64) -> Option<GuestBytes<'_>> {
+        let region = self.regions.first()?;
+        region.bytes(region.guest_address, address, len)
+    }
+
     /// The `len` bytes at the VMM's own `address`, when they lie in one region.
     pub fn find_user(&self, address: u64, len: u64) -> Option<GuestBytes<'_>> {
         self.regions.iter().find_map(|region| region.bytes(region.user_address, address, len))

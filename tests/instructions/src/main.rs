@@ -10,6 +10,7 @@
 //! clock, no random number, no address is looked at.
 
 mod forward;
+mod guest;
 mod train;
 
 use std::hint::black_box;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
 /// Name, packets or operations in one turn, and what does so many turns.
 type Case = (&'static str, u32, fn(u32));
 
-const CASES: [Case; 18] = [
+const CASES: [Case; 19] = [
     ("sum-20-bytes", 1, |turns| sum(20, turns)),
     ("sum-1448-bytes", 1, |turns| sum(1448, turns)),
     ("update-4-bytes", 1, update_address),
@@ -67,6 +68,7 @@ const CASES: [Case; 18] = [
     ("forward-udp-ipv4-2-tags", BURST, |turns| forward::forward(&forward::udp_ipv4(2), turns)),
     ("forward-udp-ipv4-3-tags", BURST, |turns| forward::forward(&forward::udp_ipv4(3), turns)),
     ("forward-udp-ipv6", BURST, |turns| forward::forward(&forward::udp_ipv6(0), turns)),
+    ("guest-to-guest-60-bytes", guest::RING_SIZE as u32, guest::relay),
     ("copy-udp-ipv4", BURST, |turns| forward::copy(&forward::udp_ipv4(0), turns)),
 ];
 

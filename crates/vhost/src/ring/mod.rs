@@ -227,6 +227,22 @@ impl<'a> Walk<'a> {
         outcome
     }
 
+    /// The buffer of a chain that is but one descriptor and lies in the largest region, as nearly
+    /// all do. Anything else, and whatever is wrong, is for [`Self::chain`].
+    #[inline]
+    fn whole(self, descriptor: &Descriptor, flags: u16) -> Option<GuestBytes<'a>> {
+        let wanted = match self.direction {
+            Direction::Transmit => 0,
+            Direction::Receive => WRITE,
+        };
+        if flags & (NEXT | WRITE | INDIRECT) != wanted || descriptor.len == 0 {
+            return None;
+        }
+        let bytes = self.memory.find_in_largest(descriptor.address, descriptor.len.into())?;
+        self.prefetch(bytes);
+        Some(bytes)
+    }
+
     /// Adds the buffer of one descriptor to the chain, which may be told in a table.
     #[inline]
     fn buffer(

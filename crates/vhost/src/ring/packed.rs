@@ -179,12 +179,24 @@ impl PackedRing {
             if count == 0 {
                 self.prefetch(limit);
             }
-            let room = self.size - self.held;
-            let slots = Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))?;
+            let slots = self.chain(walk, head, out)?;
             self.fetched = self.fetched.forward(slots, self.size);
             self.held += slots;
         }
         Ok(limit)
+    }
+
+    /// Fetches the chain that starts with `head`. Returns how many places it takes up.
+    #[inline]
+    fn chain(&self, walk: Walk<'_>, head: Descriptor, out: &mut Chains) -> Result<u16, RingError> {
+        let room = self.size - self.held;
+        if room > 0
+            && let Some(bytes) = walk.whole(&head, head.fourth)
+        {
+            out.push_whole(head.third, bytes);
+            return Ok(1);
+        }
+        Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))
     }
 
     /// Drivers make buffers available by the burst: where there is one, the next ones are brought.

@@ -80,12 +80,24 @@ impl SplitRing {
         for _ in 0..count {
             // The entry may be another one now, and this is the look that counts.
             let head = self.tables.available_entry(self.fetched, self.size);
-            let room = self.size - self.held;
-            let slots = Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))?;
-            self.held += slots;
+            self.held += self.chain(walk, head, out)?;
             self.fetched = self.fetched.wrapping_add(1);
         }
         Ok(usize::from(count))
+    }
+
+    /// Fetches the chain that starts at descriptor `head`. Returns how many it takes up.
+    #[inline]
+    fn chain(&self, walk: Walk<'_>, head: u16, out: &mut Chains) -> Result<u16, RingError> {
+        let room = self.size - self.held;
+        if room > 0
+            && let Ok(descriptor) = self.tables.descriptor(head)
+            && let Some(bytes) = walk.whole(&descriptor, descriptor.third)
+        {
+            out.push_whole(head, bytes);
+            return Ok(1);
+        }
+        Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))
     }
 
     /// Number of buffers that can be fetched; looks again when fewer than `wanted` are known.

@@ -305,6 +305,7 @@ fn a_notification_that_nobody_takes() {
         let (reader, writer) = std::io::pipe().unwrap();
         let index = u64::from(TRANSMIT).to_le_bytes();
         vmm.send(request::SET_VRING_CALL, &index, &[writer.as_raw_fd()]);
+        vmm.settle();
         for turn in 0..9000u16 {
             // The wish goes along with the index: each burst is to be notified of.
             vmm.guest.write_u16(0x1014, turn);
