@@ -43,6 +43,7 @@
 
 mod checksum;
 pub mod coalesce;
+mod encapsulation;
 mod error;
 mod fragments;
 mod in_place;
