@@ -28,8 +28,9 @@ pub(super) fn find(frame: &[u8], parsed: &Parsed) -> Found {
     if !matches!(ip.protocol, ip_proto::TCP | ip_proto::UDP) {
         return Found::Foreign;
     }
+    let headers = Headers::inside(frame, &outer, &ip);
     let outer = Outer { ip: outer, encapsulation };
-    match Headers::inside(frame, &ip).filter(|headers| can_repeat(frame, headers, &outer)) {
+    match headers.filter(|headers| can_repeat(frame, headers, &outer)) {
         Some(headers) => Found::Flow(headers, Some(outer)),
         None => Found::Unclear,
     }
@@ -67,11 +68,14 @@ pub(super) fn is_same(outer: &Outer, end: usize, first: &[u8], other: &[u8]) -> 
     let constant = [0..at, upper_at..varying.start, varying.end..end];
     is_same_ip
         && constant.into_iter().all(|bytes| first[bytes.clone()] == other[bytes])
-        && has_checksum(outer, first) == has_checksum(outer, other)
+        && has_own_checksum(outer, other)
 }
 
-/// Over UDP, packets with a checksum and such without one are not of the same flow.
-fn has_checksum(outer: &Outer, frame: &[u8]) -> bool {
-    matches!(outer.encapsulation, Encapsulation::Udp { .. })
-        && read_u16(frame, outer.ip.upper_at + udp::field::CHECKSUM) != 0
+/// True when `frame` has a checksum over UDP where the packets in the tunnel `outer` have one, and
+/// none where they have none: else it is not of their flow.
+pub(super) fn has_own_checksum(outer: &Outer, frame: &[u8]) -> bool {
+    let Encapsulation::Udp { has_checksum } = outer.encapsulation else {
+        return true;
+    };
+    has_checksum == (read_u16(frame, outer.ip.upper_at + udp::field::CHECKSUM) != 0)
 }

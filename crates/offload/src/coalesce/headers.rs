@@ -24,6 +24,8 @@ pub(super) enum Found {
 pub(super) struct Headers {
     pub(super) is_v4: bool,
     pub(super) is_tcp: bool,
+    /// End of the Ethernet header with its tags, behind which the IP header or a tunnel's lies.
+    pub(super) link_end: u16,
     /// Start of the IP header.
     pub(super) network: u16,
     /// Start of the TCP or UDP header.
@@ -53,6 +55,7 @@ impl Headers {
         let headers = Self {
             is_v4: key.eth_type() == EtherType::IPV4,
             is_tcp: key.ip_proto == ip_proto::TCP,
+            link_end: layout.network,
             network: layout.network,
             transport,
             end: layout.end,
@@ -63,12 +66,13 @@ impl Headers {
         }
     }
 
-    /// Those of the TCP or UDP packet behind `ip` inside a tunnel, if they are whole.
-    pub(super) fn inside(frame: &[u8], ip: &Ip) -> Option<Self> {
+    /// Those of the TCP or UDP packet behind `ip` inside a tunnel over `outer`, if they are whole.
+    pub(super) fn inside(frame: &[u8], outer: &Ip, ip: &Ip) -> Option<Self> {
         let to_u16 = |at: usize| u16::try_from(at).ok();
         Some(Self {
             is_v4: ip.version == Version::V4,
             is_tcp: ip.protocol == ip_proto::TCP,
+            link_end: to_u16(outer.at)?,
             network: to_u16(ip.at)?,
             transport: to_u16(ip.upper_at)?,
             end: to_u16(ip.end_of_upper(frame).ok()?)?,
@@ -112,9 +116,10 @@ impl Headers {
     #[inline]
     pub(super) fn hash(&self, frame: &[u8]) -> u32 {
         let (network, transport) = (usize::from(self.network), usize::from(self.transport));
+        let link_end = usize::from(self.link_end);
         let ends = if self.is_v4 { [12, 16] } else { [20, 36] };
         let addresses = ends.map(|at| read_u32(frame, network + at));
-        let words = addresses[0] ^ addresses[1].rotate_left(16) ^ read_u32(frame, network - 4);
+        let words = addresses[0] ^ addresses[1].rotate_left(16) ^ read_u32(frame, link_end - 4);
         let word = u64::from(words) << 32 | u64::from(read_u32(frame, transport));
         let hash = (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         hash >> 16

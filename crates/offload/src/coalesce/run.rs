@@ -8,6 +8,7 @@ use tapswitch_wire::{
     udp, write_u16, write_u32,
 };
 
+use super::around;
 use super::headers::{Headers, LEN_MAX as HEADERS_LEN_MAX};
 use super::template::Template;
 use super::{NONE, Place, Unit};
@@ -207,9 +208,11 @@ impl Run {
         if self.state == State::Open && template.is_foretold(first, frame) {
             return self.join_foretold(meta, frame);
         }
+        let outer = template.outer.as_ref();
         if self.state == State::Ended
             || self.ports(first) != self.ports(frame)
             || !template.is_equal(first, frame)
+            || !outer.is_none_or(|outer| around::has_own_checksum(outer, frame))
         {
             return false;
         }
@@ -225,11 +228,15 @@ impl Run {
             && fields.are_true(&self.headers, frame)
             && is_clear(meta, &self.headers)
             && self.headers_len() + (self.payload_len + payload_len) as usize <= LEN_MAX;
-        if !is_fit
-            || !self.is_tested(template.outer.as_ref(), first)
-            || !self.has_right_checksums(meta, frame, &fields)
-            || !self.is_right_around(frame)
-        {
+        if !is_fit {
+            return false;
+        }
+        let is_right = self.is_tested(outer, first)
+            && self.has_right_checksums(meta, frame, &fields)
+            && self.is_right_around(outer, frame, self.packets);
+        if !is_right {
+            // It is of this flow, and behind it nothing else may join.
+            self.end();
             return false;
         }
         self.go_on(packets, payload_len, fields.flags);
@@ -384,7 +391,7 @@ impl Run {
         self.sums = self.common_sums(first);
         let fields = Fields::read(&self.headers, first);
         let is_right = self.has_right_checksums(&self.meta, first, &fields)
-            && self.tunnel.is_none_or(|tunnel| self.is_written(&tunnel, first, 0));
+            && self.is_right_around(outer, first, 0);
         self.state = if is_right { State::Open } else { State::Ended };
     }
 
@@ -412,23 +419,27 @@ impl Run {
         self.has_right_sum(meta, &frame[self.transport()..], fields.checksum)
     }
 
-    /// True when the headers around `frame`, the next packet, are what cutting would write.
+    /// True when the headers of the tunnel around `frame` are what cutting would write around the
+    /// packet at `index`.
     #[inline]
-    fn is_right_around(&self, frame: &[u8]) -> bool {
-        self.tunnel.is_none_or(|tunnel| self.is_written(&tunnel, frame, self.packets))
+    fn is_right_around(&self, outer: Option<&Outer>, frame: &[u8], index: u32) -> bool {
+        match (outer, &self.tunnel) {
+            (Some(outer), Some(tunnel)) => self.is_written(outer, tunnel, frame, index),
+            _ => true,
+        }
     }
 
-    /// True when the headers of `tunnel` around `frame` are what cutting writes around the packet at
-    /// `index`.
     #[cold]
-    fn is_written(&self, tunnel: &Tunnel, frame: &[u8], index: u32) -> bool {
+    fn is_written(&self, outer: &Outer, tunnel: &Tunnel, frame: &[u8], index: u32) -> bool {
         let mut written = [0; HEADERS_LEN_MAX];
         let Some(headers) = frame.get(..self.transport()) else {
             return false;
         };
-        written[..headers.len()].copy_from_slice(headers);
-        tunnel.write(&mut written, frame.len(), index, self.sums.pseudo_header);
-        written[..headers.len()] == *headers
+        let written = &mut written[..headers.len()];
+        written.copy_from_slice(headers);
+        written[around::varying(outer)].fill(0);
+        tunnel.write(written, frame.len(), index, self.sums.pseudo_header);
+        written == headers
     }
 
     /// True when the `checksum` of `upper`, TCP or UDP and payload, is what cutting would write.
