@@ -99,9 +99,8 @@ impl Kernel {
             *theirs.borrow() == ours
         };
         self.until_untouched(agree, || {
-            let differ = |(ours, theirs): &(&Frame, &Frame)| ours != theirs;
             let (shown, kernels) = (shapes(&ours), shapes(&theirs.borrow()));
-            let first = ours.iter().zip(theirs.borrow().iter()).position(|pair| differ(&pair));
+            let first = first_difference(&ours, &theirs.borrow());
             let around = packets.iter().map(|packet| &packet.around).collect::<Vec<_>>();
             format!("ours {shown:?}\nthe kernel's {kernels:?}\nat {first:?}\nin {around:?}")
         });
@@ -153,6 +152,13 @@ fn normal(mut frames: Vec<Frame>) -> Vec<Frame> {
         meta.gso_type = meta.gso_type.inner();
     }
     frames
+}
+
+/// Index of the first frame that differs, and of its first such byte.
+fn first_difference(ours: &[Frame], theirs: &[Frame]) -> Option<(usize, Option<usize>)> {
+    let at = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs)?;
+    let bytes = ours[at].1.iter().zip(&theirs[at].1);
+    Some((at, bytes.into_iter().position(|(ours, theirs)| ours != theirs)))
 }
 
 /// Length and metadata of each frame.

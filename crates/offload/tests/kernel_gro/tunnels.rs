@@ -184,6 +184,11 @@ fn kernel() -> Option<(Kernel, Vec<Around>)> {
             let has_key = matches!(around.kind, Kind::Gre { key: true, .. });
             !has_key || around.checksum == Checksum::None
         })
+        // Linux 6.1 takes the addresses inside for the outer UDP checksum of a train.
+        .filter(|around| {
+            let has_checksum = around.is_udp() && around.checksum == Checksum::Right;
+            !has_checksum || release() >= (6, 10)
+        })
         .filter(|around| {
             let is_seen = kernel.sees_inside(around);
             if !is_seen {
