@@ -72,7 +72,8 @@ impl<'a> InPlace<'a> {
         let payload_at = at + self.headers_len;
         let end = self.buf.len().min(payload_at + size);
         let (headers, payload) = self.buf[at..end].split_at_mut(self.headers_len);
-        self.plan.write(headers, [payload, &[]], self.plan.position(self.index));
+        let sum = self.plan.sum([payload, &[]]);
+        self.plan.write(headers, [payload, &[]], sum, self.plan.position(self.index));
         self.at = at;
         self.index += 1;
         Some(&mut self.buf[from..end])
