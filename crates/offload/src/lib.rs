@@ -49,6 +49,7 @@ mod fragments;
 mod in_place;
 mod layers;
 mod length;
+mod middle;
 mod options;
 mod plan;
 mod rewrite;

@@ -110,22 +110,37 @@ impl Plan {
         sum: Sum,
         position: Position,
     ) {
-        // 1. TCP: 6 stores (IPv4) or 4 (IPv6), one pass over the payload.
-        // 2. UDP: the same with one store less.
-        // 3. In a tunnel: up to 5 stores more, and one pass over its headers.
-        // 4. A train of one packet: one pass for the checksum if it is partial.
         let frame_len = headers.len() + payload[0].len() + payload[1].len();
-        if let Work::Cut(network, upper, tunnel) = &self.work {
-            network.write(headers, frame_len, position.index);
-            match upper {
-                Upper::Tcp(tcp) => tcp.write(headers, frame_len, sum, position),
-                Upper::Udp(udp) => udp.write(headers, frame_len, sum),
-            }
-            if let Some(tunnel) = tunnel {
-                tunnel.write(headers, frame_len, position.index, upper.pseudo_header());
-            }
+        if let Work::Cut(..) = self.work {
+            self.write_cut(headers, frame_len, sum, position);
         } else {
             self.write_rare(headers, payload, frame_len, position);
+        }
+    }
+
+    /// As [`Self::write`], for a packet of a train that is cut.
+    #[expect(clippy::inline_always, reason = "see Self::write")]
+    #[inline(always)]
+    pub(crate) fn write_cut(
+        &self,
+        headers: &mut [u8],
+        frame_len: usize,
+        sum: Sum,
+        position: Position,
+    ) {
+        // 1. TCP: 6 stores (IPv4) or 4 (IPv6).
+        // 2. UDP: the same with one store less.
+        // 3. In a tunnel: up to 5 stores more, and one pass over its headers.
+        let Work::Cut(network, upper, tunnel) = &self.work else {
+            return;
+        };
+        network.write(headers, frame_len, position.index);
+        match upper {
+            Upper::Tcp(tcp) => tcp.write(headers, frame_len, sum, position),
+            Upper::Udp(udp) => udp.write(headers, frame_len, sum),
+        }
+        if let Some(tunnel) = tunnel {
+            tunnel.write(headers, frame_len, position.index, upper.pseudo_header());
         }
     }
 

@@ -113,13 +113,13 @@ impl Network {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tcp {
     /// Start of the header in the frame.
-    at: usize,
+    pub(crate) at: usize,
     /// Sum of pseudo-header and header without the three and without a length.
     sum: Sum,
     /// Sum of the pseudo-header without a length.
     pseudo_header: Sum,
     /// Sequence number of the train's first byte.
-    sequence: u32,
+    pub(crate) sequence: u32,
     /// Flags of the train.
     flags: u8,
 }
@@ -188,7 +188,7 @@ impl Tcp {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Udp {
     /// Start of the header in the frame.
-    at: usize,
+    pub(crate) at: usize,
     /// Sum of pseudo-header and ports without a length.
     sum: Sum,
     /// Sum of the pseudo-header without a length.
@@ -229,18 +229,18 @@ impl Udp {
 /// The header at `at`, as a whole: one look at the length for all its fields. It is always there,
 /// as was seen when the train was taken.
 #[inline]
-fn fixed<const LEN: usize>(headers: &mut [u8], at: usize) -> Option<&mut [u8; LEN]> {
+pub(crate) fn fixed<const LEN: usize>(headers: &mut [u8], at: usize) -> Option<&mut [u8; LEN]> {
     headers.get_mut(at..)?.first_chunk_mut()
 }
 
 #[inline]
-fn remove_u32(sum: Sum, value: u32) -> Sum {
+pub(crate) fn remove_u32(sum: Sum, value: u32) -> Sum {
     sum.remove(low_half(value >> 16)).remove(low_half(value))
 }
 
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the low half is asked for")]
-const fn low_half(value: u32) -> u16 {
+pub(crate) const fn low_half(value: u32) -> u16 {
     value as u16
 }
 

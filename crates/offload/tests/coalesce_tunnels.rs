@@ -338,7 +338,7 @@ fn make_odd(packet: &mut Packet, oddity: u8) {
         10 => around.ttl -= 1,
         11 => {
             around.id ^= 1;
-            *packet = packet.clone().of_flow(packet.flow + 100);
+            *packet = packet.clone().of_flow(packet.flow.wrapping_add(100));
         }
         12 => set_v4(around, |id, _| *id = 0),
         13 => set_v4(around, |_, fragment| *fragment ^= 0x4000),
@@ -346,7 +346,7 @@ fn make_odd(packet: &mut Packet, oddity: u8) {
         15 if around.checksum == Checksum::Right => around.checksum = Checksum::Wrong,
         16 => {
             around.ip = Ip::V6 { label: 9, extensions: vec![ipv6::DESTINATION_OPTIONS] };
-            *packet = packet.clone().of_flow(packet.flow + 100);
+            *packet = packet.clone().of_flow(packet.flow.wrapping_add(100));
         }
         _ => around.ip = Ip::V4 { id: 5, fragment: 0, options: 2 },
     }
