@@ -13,7 +13,7 @@
 //!
 //! # Rules
 //!
-//! They are those of Linux's GRO, which `tests/kernel_gro.rs` holds them against.
+//! They are those of Linux's GRO, which `tests/kernel_gro/` holds them against.
 //!
 //! | field | a packet joins a train when it is | Linux |
 //! |---|---|---|
@@ -58,9 +58,39 @@
 //! What cannot be judged: a bad checksum or, over UDP, none; a fragment; IPv4 options; UDP with
 //! padding or nothing in it.
 //!
+//! # Tunnels
+//!
+//! A Coalescer [that is told to](Coalescer::with_tunnels) looks into one tunnel: VXLAN and Geneve on
+//! the ports of the IANA, GRE and NVGRE, IP in IP. The rules above hold for what is inside; around it
+//! these:
+//!
+//! | field | a packet joins a train when it is | Linux |
+//! |---|---|---|
+//! | outer IP header | as the inner one: plain, equal, its identification one more | `inet_gro_receive`, `gro_receive_network_flush` (6.10) |
+//! | outer ports | equal | `udp_gro_receive` |
+//! | outer UDP checksum | in all packets, and right, or in none | same |
+//! | headers of VXLAN and Geneve with all options | equal | `vxlan_gro_prepare_receive`, `geneve_gro_receive` |
+//! | GRE | without sequence numbers; flags, protocol and key equal | `gre_gro_receive` |
+//! | GRE checksum | right | same |
+//! | inner Ethernet, tags | equal | `eth_gro_receive` |
+//!
+//! Where this differs from Linux on purpose:
+//!
+//! | Linux | here | why |
+//! |---|---|---|
+//! | needs a device or socket of the tunnel | the port tells | a switch forwards |
+//! | a fixed outer identification makes a train, too | stays alone | cutting would count on |
+//! | a partial outer checksum is taken as right | stays alone | metadata has one place for one |
+//! | who vouches may vouch for the checksum inside | it is summed | the virtio header has no level |
+//! | takes the checksum of GRE for the key, if there are both | takes the key | it is |
+//!
+//! The outer headers of packets of equal length differ in identification and IPv4 checksum alone:
+//! a right checksum inside makes all that is carried sum up to the same. So they are foretold and
+//! compared as the inner ones are, and neither is summed.
+//!
 //! Read RFC 9293 §3.1, RFC 768, RFC 6864 (identification) and RFC 3168 §6.1.2 (CWR) first.
 //!
-//! Deliberately absent: what is inside tunnels.
+//! Deliberately absent: tunnels in tunnels, received trains in tunnels.
 //!
 //! [`Segments`]: crate::Segments
 
