@@ -165,7 +165,7 @@ mod tests {
             let Batch { mut buf, places, .. } = Batch::new(kind, FLOWS, in_vxlan).unwrap();
             let mut coalescer = Coalescer::with_tunnels(places.len(), Tunnels::Udp);
             let units: Vec<_> = coalescer.coalesce(&mut buf, &places).collect();
-            assert_eq!(units.len(), FLOWS.into(), "{kind}");
+            assert_eq!(units.len(), usize::from(FLOWS), "{kind}");
             assert!(units.iter().all(|unit| unit.long_meta().is_tunnelled()), "{kind}");
         }
     }
