@@ -59,12 +59,14 @@ fn main() -> io::Result<()> {
 
 /// Batches that become trains, and some that do not.
 fn batches() -> Vec<(&'static str, Vec<packets::Frame>)> {
+    use packets::around::{Around, Kind};
     use packets::{Checksum, Packet};
     let stream = |packet: &Packet| packets::frames(&packet.clone().sized(40).stream(4));
     let [tcp_v4, tcp_v6, udp_v4, udp_v6] = Packet::of_every_kind();
     let mut short = stream(&tcp_v4.clone().tagged(&[packets::S_TAG, packets::C_TAG]));
     short.truncate(3);
     let partial = stream(&udp_v4.clone().with(Checksum::Partial));
+    let partial_tcp = tcp_v4.clone().with(Checksum::Partial);
     let vouched = stream(&tcp_v6.clone().with(Checksum::Vouched));
     let train = Packet { gso_size: 10, ..tcp_v4.clone().sized(40).with(Checksum::Partial) };
     let trains = packets::frames(&[train.clone(), train.next()]);
@@ -72,7 +74,17 @@ fn batches() -> Vec<(&'static str, Vec<packets::Frame>)> {
     let mut odd = stream(&tcp_v4);
     odd[1].1[20] ^= 0x20;
     odd[3].1[50] ^= 1;
+    let inside = |packet: &Packet, around: &Around| stream(&packet.clone().inside(around));
+    let geneve = Kind::Geneve { options: 1, ethernet: true };
+    let gre = |key, ethernet| Kind::Gre { key, ethernet };
     vec![
+        ("vxlan", inside(&tcp_v4, &Around::v4(Kind::Vxlan))),
+        ("vxlan_without_checksum", inside(&tcp_v6, &Around::v6(Kind::Vxlan).without_checksum())),
+        ("vxlan_partial", inside(&partial_tcp, &Around::v4(Kind::Vxlan))),
+        ("geneve", inside(&udp_v4, &Around::v4(geneve))),
+        ("gre", inside(&tcp_v4, &Around::v4(gre(false, false)))),
+        ("nvgre", inside(&tcp_v6, &Around::v6(gre(true, true)).without_checksum())),
+        ("ip_in_ip", inside(&udp_v6, &Around::v4(Kind::Ip))),
         ("tcp_v4", stream(&tcp_v4)),
         ("tcp_v6", stream(&tcp_v6)),
         ("udp_v4", stream(&udp_v4)),

@@ -1,20 +1,30 @@
 //! Target `coalesce`: any batch becomes units that make sense, and cutting gives back what went in.
 
-use tapswitch_offload::coalesce::Place;
-use tapswitch_offload::{Coalescer, Segments, complete_checksum};
-use tapswitch_wire::{NET_HEADER_LEN, NetHeader, ip_proto, parse, read_u16, write_u16};
+use tapswitch_offload::coalesce::{Place, Tunnels};
+use tapswitch_offload::{Coalescer, Segments, SplitOptions, complete_checksum};
+use tapswitch_wire::{
+    LongNetHeader, NET_HEADER_LEN, NetHeader, ip_proto, parse, read_u16, tcp, write_u16,
+};
 
-/// Coalesces the frames of `data`: for each, metadata, a big-endian length, bytes.
+/// Coalesces the frames of `data`, in tunnels and not: for each, metadata, a big-endian length,
+/// bytes.
 pub fn coalesce(data: &[u8]) {
-    let (mut buf, batch) = batch(data);
+    let (buf, batch) = batch(data);
+    for tunnels in [Tunnels::None, Tunnels::Udp, Tunnels::All] {
+        coalesce_inside(tunnels, buf.clone(), &batch);
+    }
+}
+
+fn coalesce_inside(tunnels: Tunnels, mut buf: Vec<u8>, batch: &[Place]) {
     let before = buf.clone();
-    let mut coalescer = Coalescer::new(batch.len());
+    let mut coalescer = Coalescer::with_tunnels(batch.len(), tunnels);
     let mut is_seen = vec![false; batch.len()];
     let units: Vec<_> = coalescer
-        .coalesce(&mut buf, &batch)
-        .map(|unit| (unit.first, unit.meta, unit.parts.to_vec()))
+        .coalesce(&mut buf, batch)
+        .map(|unit| (unit.first, unit.long_meta(), unit.parts.to_vec()))
         .collect();
-    for (first, meta, parts) in units {
+    for (first, long, parts) in units {
+        let meta = long.base;
         let Place { start, end, .. } = batch[first];
         assert!(!std::mem::replace(&mut is_seen[first], true), "a frame is in one unit");
         if parts.is_empty() {
@@ -37,6 +47,8 @@ pub fn coalesce(data: &[u8]) {
         let received = wire_packets(&meta, &bytes);
         assert!(!received.is_empty(), "a train can be cut");
         assert!(received == sent, "cutting gives back what went in");
+        assert_eq!(long.check(bytes.len()), Ok(()));
+        assert!(cut(&long, &bytes) == received, "where the tunnel lies is told truly");
     }
     assert!(is_seen.iter().all(|seen| *seen), "no frame is lost");
 }
@@ -64,11 +76,23 @@ fn wire_packets(meta: &NetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
         if meta.flags == 0 {
             return vec![frame.to_vec()];
         }
-        let (mut meta, mut frame) = (*meta, frame.to_vec());
-        let _ = complete_checksum(&mut meta, &mut frame, &[]);
+        let (mut frame, field) =
+            (frame.to_vec(), usize::from(meta.csum_start) + usize::from(meta.csum_offset));
+        let completed = complete_checksum(&mut meta.clone(), &mut frame, &[]);
+        // Of TCP, cutting writes a zero as it is.
+        let is_tcp = usize::from(meta.csum_offset) == tcp::field::CHECKSUM;
+        if meta.needs_checksum() && is_tcp && completed.is_ok() && read_u16(&frame, field) == 0xffff
+        {
+            write_u16(&mut frame, field, 0);
+        }
         return vec![put_right(frame)];
     }
-    let Ok(mut segments) = Segments::new(meta, frame, &[]) else {
+    cut(&LongNetHeader::from(*meta), frame)
+}
+
+/// The packets of a train; nothing when its metadata lies.
+fn cut(meta: &LongNetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
+    let Ok(mut segments) = Segments::with(meta, &SplitOptions::default(), frame, &[]) else {
         return Vec::new();
     };
     let mut room = vec![0; segments.headers_len()];

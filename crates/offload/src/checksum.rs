@@ -76,6 +76,13 @@ pub(crate) fn add_parts(sum: Sum, offset: usize, parts: [&[u8]; 2]) -> Sum {
     if second.is_empty() { sum } else { add_at(sum, offset + first.len(), second) }
 }
 
+/// The sum of a packet's payload, behind an even number of bytes.
+#[inline]
+pub(crate) fn sum_of_payload([first, second]: [&[u8]; 2]) -> Sum {
+    let sum = Sum::of(first);
+    if second.is_empty() { sum } else { add_at(sum, first.len(), second) }
+}
+
 /// Adds `bytes`, which start `offset` bytes behind the start of what is summed.
 #[cold]
 pub(crate) fn add_at(sum: Sum, offset: usize, bytes: &[u8]) -> Sum {

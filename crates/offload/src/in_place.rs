@@ -3,6 +3,7 @@
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{LongNetHeader, NetHeader};
 
+use crate::middle::Middle;
 use crate::plan::{Plan, Work};
 use crate::{OffloadError, SplitOptions};
 
@@ -22,6 +23,7 @@ pub struct InPlace<'a> {
     /// Packets given out.
     index: u32,
     plan: Plan,
+    middle: Option<Middle>,
 }
 
 impl<'a> InPlace<'a> {
@@ -51,7 +53,8 @@ impl<'a> InPlace<'a> {
             Work::Fragments(fragments) => (fragments.prepare(buf, start)?, fragments.headers_len()),
             _ => (start, plan.headers_end),
         };
-        Ok(Self { buf, at, headers_len, index: 0, plan })
+        let middle = Middle::new(&plan, &buf[at..at + headers_len]);
+        Ok(Self { buf, at, headers_len, index: 0, plan, middle })
     }
 
     /// Makes the next packet and lends it, with `prefix` bytes in front of it that the caller may
@@ -72,7 +75,17 @@ impl<'a> InPlace<'a> {
         let payload_at = at + self.headers_len;
         let end = self.buf.len().min(payload_at + size);
         let (headers, payload) = self.buf[at..end].split_at_mut(self.headers_len);
-        self.plan.write(headers, [payload, &[]], self.plan.position(self.index));
+        let position = self.plan.position(self.index);
+        // The packet in front of the second one is not in the middle.
+        match &self.middle {
+            Some(middle) if position.index > 1 && !position.is_last => {
+                middle.patch(headers, Sum::of(payload), position);
+            }
+            _ => {
+                let sum = self.plan.sum([payload, &[]]);
+                self.plan.write(headers, [payload, &[]], sum, position);
+            }
+        }
         self.at = at;
         self.index += 1;
         Some(&mut self.buf[from..end])

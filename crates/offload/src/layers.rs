@@ -1,15 +1,15 @@
 //! The headers of a train, found to be what its metadata says.
 //!
 //! A train in a tunnel is known by its metadata: `csum_start` lies behind an inner IP header, which
-//! the tunnel's own headers must lead to. Which bytes a UDP tunnel has of its own is either said by
-//! the longer metadata of Linux 6.17, or known from the destination port.
+//! the tunnel's own headers must lead to (module `encapsulation`).
 
 use tapswitch_wire::{
-    EtherType, GsoType, LongNetHeader, MetadataError, NetHeader, NetHeaderFlags, Parsed, ethernet,
-    ip_proto, ipv4, ipv6, parse, read_u16, tags, tcp, udp,
+    EtherType, GsoType, LongNetHeader, NetHeader, Parsed, ethernet, ip_proto, ipv4, ipv6, parse,
+    read_u16, tcp, udp,
 };
 
 use crate::OffloadError;
+use crate::encapsulation::{self, Encapsulation};
 
 /// Where the headers of a train lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +29,6 @@ pub(crate) struct Outer {
     pub(crate) ip: Ip,
     /// What is in it; it lies at its `upper_at`.
     pub(crate) encapsulation: Encapsulation,
-}
-
-/// What a tunnel puts between two IP headers, and whether that has a checksum to be completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encapsulation {
-    /// Nothing: IP in IP (RFC 2003, RFC 2473, RFC 4213).
-    Ip,
-    /// GRE (RFC 2784, RFC 2890), with Ethernet inside (NVGRE, RFC 7637) or IP.
-    Gre { has_checksum: bool },
-    /// VXLAN (RFC 7348), Geneve (RFC 8926) or another UDP tunnel.
-    Udp { has_checksum: bool },
 }
 
 /// An IP header with its options or extension headers.
@@ -101,11 +90,7 @@ impl Layers {
         }
         let (version, at) = network(parsed)?;
         let outer = Ip::read(headers, at, version)?;
-        let (encapsulation, inner) = open(meta, headers, &outer)?;
-        let (version, at) = match inner {
-            Inner::Ethernet(at) => ethernet_inside(headers, at)?,
-            Inner::Ip(version, at) => (version, at),
-        };
+        let (encapsulation, (version, at)) = encapsulation::open(meta, headers, &outer)?;
         let ip = Ip::read(headers, at, version)?;
         if protocol(meta.base.gso_type.inner(), version)? != ip.protocol {
             return Err(OffloadError::Protocol);
@@ -118,7 +103,7 @@ impl Layers {
 
 impl Ip {
     /// Reads the header of `version` at `at` and what of it must be repeated in each packet.
-    fn read(headers: &[u8], at: usize, version: Version) -> Result<Self, OffloadError> {
+    pub(crate) fn read(headers: &[u8], at: usize, version: Version) -> Result<Self, OffloadError> {
         let packet = headers.get(at..).ok_or(OffloadError::Headers)?;
         let (protocol, len) = match version {
             Version::V4 => {
@@ -154,7 +139,7 @@ impl Ip {
     }
 
     /// End of the whole TCP or UDP header that follows.
-    fn end_of_upper(&self, headers: &[u8]) -> Result<usize, OffloadError> {
+    pub(crate) fn end_of_upper(&self, headers: &[u8]) -> Result<usize, OffloadError> {
         let upper = &headers[self.upper_at..];
         let len = match self.protocol {
             ip_proto::TCP => tcp::header_len(upper),
@@ -173,11 +158,11 @@ fn is_tunnelled(meta: &NetHeader, Parsed { key, layout }: &Parsed) -> bool {
     let inside = usize::from(layout.end) + ipv4::MIN_HEADER_LEN;
     meta.needs_checksum()
         && usize::from(meta.csum_start) >= inside
-        && matches!(key.ip_proto, ip_proto::UDP | IPV4_INSIDE | IPV6_INSIDE | GRE)
+        && (key.ip_proto == ip_proto::UDP || encapsulation::is_alone(key.ip_proto))
 }
 
 /// Version and start of the outermost IP header.
-fn network(Parsed { key, layout }: &Parsed) -> Result<(Version, usize), OffloadError> {
+pub(crate) fn network(Parsed { key, layout }: &Parsed) -> Result<(Version, usize), OffloadError> {
     let at = usize::from(layout.network);
     if at != ethernet::HEADER_LEN + usize::from(layout.tags) * ethernet::TAG_LEN {
         return Err(OffloadError::Unsupported("802.3 framing"));
@@ -185,7 +170,7 @@ fn network(Parsed { key, layout }: &Parsed) -> Result<(Version, usize), OffloadE
     Ok((version(key.eth_type())?, at))
 }
 
-fn version(ether_type: EtherType) -> Result<Version, OffloadError> {
+pub(crate) fn version(ether_type: EtherType) -> Result<Version, OffloadError> {
     match ether_type {
         EtherType::IPV4 => Ok(Version::V4),
         EtherType::IPV6 => Ok(Version::V6),
@@ -250,144 +235,3 @@ fn check_place(meta: &NetHeader, ip: &Ip) -> Result<(), OffloadError> {
         Err(OffloadError::ChecksumPlace)
     }
 }
-
-/// What a tunnel has inside, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Inner {
-    Ethernet(usize),
-    Ip(Version, usize),
-}
-
-/// Walks the headers that the tunnel has of its own.
-fn open(
-    meta: &LongNetHeader,
-    headers: &[u8],
-    outer: &Ip,
-) -> Result<(Encapsulation, Inner), OffloadError> {
-    let at = outer.upper_at;
-    match outer.protocol {
-        ip_proto::UDP => open_udp(meta, headers, at),
-        // The metadata speaks of a UDP tunnel.
-        _ if meta.is_tunnelled() => Err(MetadataError::Tunnel.into()),
-        GRE => open_gre(headers, at),
-        IPV4_INSIDE => Ok((Encapsulation::Ip, Inner::Ip(Version::V4, at))),
-        IPV6_INSIDE => Ok((Encapsulation::Ip, Inner::Ip(Version::V6, at))),
-        _ => Err(OffloadError::Protocol),
-    }
-}
-
-fn open_udp(
-    meta: &LongNetHeader,
-    headers: &[u8],
-    at: usize,
-) -> Result<(Encapsulation, Inner), OffloadError> {
-    let header = chunk::<{ udp::HEADER_LEN }>(headers, at)?;
-    // A checksum that is there and not spoken of would be wrong in each packet.
-    let has_checksum = read_u16(&header, udp::field::CHECKSUM) != 0
-        || meta.base.flags & NetHeaderFlags::UDP_TUNNEL_CSUM != 0;
-    let encapsulation = Encapsulation::Udp { has_checksum };
-    let inside = at + udp::HEADER_LEN;
-    let inner = match read_u16(&header, udp::field::DST_PORT) {
-        _ if meta.inner_network != 0 => said_inside(meta, headers, at)?,
-        VXLAN | VXLAN_LINUX => Inner::Ethernet(inside + VXLAN_LEN),
-        VXLAN_GPE => open_vxlan_gpe(headers, inside)?,
-        GENEVE => open_geneve(headers, inside)?,
-        _ => return Err(OffloadError::Unsupported("a UDP tunnel on an unknown port")),
-    };
-    Ok((encapsulation, inner))
-}
-
-/// What the metadata says about the inside, whatever is in front of it.
-fn said_inside(meta: &LongNetHeader, headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
-    let inner = usize::from(meta.inner_network);
-    if usize::from(meta.outer_transport) != at {
-        return Err(MetadataError::Tunnel.into());
-    }
-    match headers.get(inner).map(|byte| byte >> 4) {
-        Some(4) => Ok(Inner::Ip(Version::V4, inner)),
-        Some(6) => Ok(Inner::Ip(Version::V6, inner)),
-        _ => Err(OffloadError::Headers),
-    }
-}
-
-/// "Generic Protocol Extension for VXLAN" (draft-ietf-nvo3-vxlan-gpe): the fourth byte says what
-/// follows.
-fn open_vxlan_gpe(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
-    let [_, _, _, next, ..] = chunk::<VXLAN_LEN>(headers, at)?;
-    let inside = at + VXLAN_LEN;
-    match next {
-        1 => Ok(Inner::Ip(Version::V4, inside)),
-        2 => Ok(Inner::Ip(Version::V6, inside)),
-        3 => Ok(Inner::Ethernet(inside)),
-        _ => Err(OffloadError::Protocol),
-    }
-}
-
-/// RFC 8926 §3.4: version (2 bits), 32-bit words of options (6 bits), flags, protocol.
-fn open_geneve(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
-    let header @ [version_and_len, ..] = chunk::<GENEVE_MIN_LEN>(headers, at)?;
-    if version_and_len >> 6 != 0 {
-        return Err(OffloadError::Unsupported("a newer version of Geneve"));
-    }
-    let options = usize::from(version_and_len & 0x3f) * 4;
-    inside(EtherType(read_u16(&header, 2)), at + GENEVE_MIN_LEN + options)
-}
-
-/// RFC 2890 §2: flags and version, protocol, then what the flags say is there.
-fn open_gre(headers: &[u8], at: usize) -> Result<(Encapsulation, Inner), OffloadError> {
-    let header = chunk::<GRE_MIN_LEN>(headers, at)?;
-    let flags = read_u16(&header, 0);
-    if flags & GRE_SEQUENCE != 0 {
-        return Err(OffloadError::Unsupported("GRE with sequence numbers"));
-    }
-    if flags & !(GRE_CHECKSUM | GRE_KEY) != 0 {
-        return Err(OffloadError::Unsupported("this kind of GRE"));
-    }
-    let has_checksum = flags & GRE_CHECKSUM != 0;
-    let len = GRE_MIN_LEN + 4 * usize::from(has_checksum) + 4 * usize::from(flags & GRE_KEY != 0);
-    let inner = inside(EtherType(read_u16(&header, 2)), at + len)?;
-    Ok((Encapsulation::Gre { has_checksum }, inner))
-}
-
-/// What `ether_type` says is at `at`.
-fn inside(ether_type: EtherType, at: usize) -> Result<Inner, OffloadError> {
-    if ether_type == ETHERNET_INSIDE {
-        return Ok(Inner::Ethernet(at));
-    }
-    Ok(Inner::Ip(version(ether_type)?, at))
-}
-
-/// The IP header of the inner frame at `at`, behind any tags.
-fn ethernet_inside(headers: &[u8], at: usize) -> Result<(Version, usize), OffloadError> {
-    let frame = headers.get(at..).ok_or(OffloadError::Headers)?;
-    let type_at = ethernet::field::ETHER_TYPE + tags::count(frame) * ethernet::TAG_LEN;
-    let [t0, t1] = chunk(frame, type_at)?;
-    Ok((version(EtherType(u16::from_be_bytes([t0, t1])))?, at + type_at + 2))
-}
-
-fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], OffloadError> {
-    let rest = bytes.get(at..).and_then(|rest| rest.first_chunk());
-    rest.copied().ok_or(OffloadError::Headers)
-}
-
-/// IP protocol: IPv4 in IP (RFC 2003).
-const IPV4_INSIDE: u8 = 4;
-/// IP protocol: IPv6 in IP (RFC 2473).
-const IPV6_INSIDE: u8 = 41;
-/// IP protocol: GRE (RFC 2784).
-const GRE: u8 = 47;
-/// What GRE and Geneve call Ethernet.
-const ETHERNET_INSIDE: EtherType = EtherType(0x6558);
-/// Ports of the IANA, and the one that Linux had before there was one.
-const VXLAN: u16 = 4789;
-const VXLAN_LINUX: u16 = 8472;
-const VXLAN_GPE: u16 = 4790;
-const GENEVE: u16 = 6081;
-/// Lengths of headers in bytes.
-const VXLAN_LEN: usize = 8;
-const GENEVE_MIN_LEN: usize = 8;
-const GRE_MIN_LEN: usize = 4;
-/// Flags in the first word of GRE.
-const GRE_CHECKSUM: u16 = 0x8000;
-const GRE_KEY: u16 = 0x2000;
-const GRE_SEQUENCE: u16 = 0x1000;

@@ -15,7 +15,8 @@
 //! - [`tags`]: putting tags into a frame's stack, at any depth, and taking them out.
 //! - [`segment_frame_len_max`], [`wire_bytes`]: how long a train's packets are, without cutting it.
 //!
-//! The reverse is asked for at the ingress: [`Coalescer`] makes trains of a batch of packets.
+//! The reverse is asked for at the ingress: [`Coalescer`] makes trains of a batch of packets, inside
+//! tunnels for those that ask.
 //!
 //! A frame comes as slices, `headers` and `payload` in one or more parts, which together are its
 //! bytes: after copy-on-write the headers are ours while the payload is shared. A contiguous frame
@@ -30,7 +31,8 @@
 //! metadata say. `hdr_len` is never looked at: headers are parsed again.
 //!
 //! **Cost.** One pass over the payload, for its checksum, and a copy of the headers for each
-//! packet. The checksum of a tunnel around it is had from that pass.
+//! packet, made from a template but for the first and the last. The checksum of a tunnel around it
+//! is had from that pass.
 //!
 //! Deliberately absent: I/O, tunnels in tunnels, UFO in tunnels.
 //!
@@ -43,11 +45,13 @@
 
 mod checksum;
 pub mod coalesce;
+mod encapsulation;
 mod error;
 mod fragments;
 mod in_place;
 mod layers;
 mod length;
+mod middle;
 mod options;
 mod plan;
 mod rewrite;

@@ -3,7 +3,7 @@
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{GsoType, LongNetHeader, MetadataError, NetHeader, ip_proto};
 
-use crate::checksum::Place;
+use crate::checksum::{Place, sum_of_payload};
 use crate::fragments::Fragments;
 use crate::layers::Layers;
 use crate::rewrite::{Network, Position, Tcp, Udp};
@@ -88,29 +88,59 @@ impl Plan {
         Ok(Self { headers_end: layers.end, size: meta.gso_size, count, work })
     }
 
-    /// Writes into `headers`, a copy of the train's, what the packet at `position` has different.
+    /// The sum of a packet's `payload`, for [`write`](Self::write). It is taken before anything else
+    /// is known of the packet: a call in the midst of writing would have all that put aside for it.
+    #[expect(clippy::inline_always, reason = "see Self::write")]
+    #[inline(always)]
+    pub(crate) fn sum(&self, payload: [&[u8]; 2]) -> Sum {
+        if matches!(self.work, Work::Cut(..)) { sum_of_payload(payload) } else { Sum::ZERO }
+    }
+
+    /// Writes into `headers`, a copy of the train's, what the packet at `position` has different. Its
+    /// payload has `sum` for its sum.
     #[expect(
         clippy::inline_always,
         reason = "so that what is known of the packet stays in registers"
     )]
     #[inline(always)]
-    pub(crate) fn write(&self, headers: &mut [u8], payload: [&[u8]; 2], position: Position) {
-        // 1. TCP: 6 stores (IPv4) or 4 (IPv6), one pass over the payload.
-        // 2. UDP: the same with one store less.
-        // 3. In a tunnel: up to 5 stores more, and one pass over its headers.
-        // 4. A train of one packet: one pass for the checksum if it is partial.
+    pub(crate) fn write(
+        &self,
+        headers: &mut [u8],
+        payload: [&[u8]; 2],
+        sum: Sum,
+        position: Position,
+    ) {
         let frame_len = headers.len() + payload[0].len() + payload[1].len();
-        if let Work::Cut(network, upper, tunnel) = &self.work {
-            network.write(headers, frame_len, position.index);
-            match upper {
-                Upper::Tcp(tcp) => tcp.write(headers, payload, position),
-                Upper::Udp(udp) => udp.write(headers, payload),
-            }
-            if let Some(tunnel) = tunnel {
-                tunnel.write(headers, frame_len, position.index, upper.pseudo_header());
-            }
+        if let Work::Cut(..) = self.work {
+            self.write_cut(headers, frame_len, sum, position);
         } else {
             self.write_rare(headers, payload, frame_len, position);
+        }
+    }
+
+    /// As [`Self::write`], for a packet of a train that is cut.
+    #[expect(clippy::inline_always, reason = "see Self::write")]
+    #[inline(always)]
+    pub(crate) fn write_cut(
+        &self,
+        headers: &mut [u8],
+        frame_len: usize,
+        sum: Sum,
+        position: Position,
+    ) {
+        // 1. TCP: 6 stores (IPv4) or 4 (IPv6).
+        // 2. UDP: the same with one store less.
+        // 3. In a tunnel: up to 5 stores more, and one pass over its headers.
+        let Work::Cut(network, upper, tunnel) = &self.work else {
+            return;
+        };
+        network.write(headers, frame_len, position.index);
+        match upper {
+            Upper::Tcp(tcp) => tcp.write(headers, frame_len, sum, position),
+            Upper::Udp(udp) => udp.write(headers, frame_len, sum),
+        }
+        if let Some(tunnel) = tunnel {
+            tunnel.write(headers, frame_len, position.index, upper.pseudo_header());
         }
     }
 

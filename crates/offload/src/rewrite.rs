@@ -7,7 +7,6 @@ use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16, write_u32};
 
 use crate::IdRule;
-use crate::checksum::add_parts;
 use crate::layers::{Ip, Version};
 
 /// Which packet of the train it is.
@@ -114,13 +113,13 @@ impl Network {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tcp {
     /// Start of the header in the frame.
-    at: usize,
+    pub(crate) at: usize,
     /// Sum of pseudo-header and header without the three and without a length.
     sum: Sum,
     /// Sum of the pseudo-header without a length.
     pseudo_header: Sum,
     /// Sequence number of the train's first byte.
-    sequence: u32,
+    pub(crate) sequence: u32,
     /// Flags of the train.
     flags: u8,
 }
@@ -157,9 +156,16 @@ impl Tcp {
         self.pseudo_header
     }
 
-    /// Stores the fields of the packet at `position` with `payload`.
+    /// Stores the fields of the packet at `position`, a frame of `frame_len` bytes whose payload sums
+    /// up to `payload`.
     #[inline]
-    pub(crate) fn write(&self, headers: &mut [u8], payload: [&[u8]; 2], position: Position) {
+    pub(crate) fn write(
+        &self,
+        headers: &mut [u8],
+        frame_len: usize,
+        payload: Sum,
+        position: Position,
+    ) {
         let sequence = self.sequence.wrapping_add(position.offset);
         let mut flags = self.flags;
         if position.index != 0 {
@@ -168,8 +174,8 @@ impl Tcp {
         if !position.is_last {
             flags &= !LAST_ONLY;
         }
-        let (len, sum) = with_payload(self.sum, headers.len() - self.at, payload);
-        let sum = sum.add(len).add_u32(sequence).add(u16::from(flags));
+        let len = checked_len(frame_len - self.at);
+        let sum = self.sum.add_sum(payload).add(len).add_u32(sequence).add(u16::from(flags));
         if let Some(header) = fixed::<{ tcp::MIN_HEADER_LEN }>(headers, self.at) {
             write_u32(header, tcp::field::SEQUENCE, sequence);
             header[tcp::field::FLAGS] = flags;
@@ -182,7 +188,7 @@ impl Tcp {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Udp {
     /// Start of the header in the frame.
-    at: usize,
+    pub(crate) at: usize,
     /// Sum of pseudo-header and ports without a length.
     sum: Sum,
     /// Sum of the pseudo-header without a length.
@@ -207,12 +213,12 @@ impl Udp {
         self.pseudo_header
     }
 
-    /// Stores the fields of a packet with `payload`.
+    /// Stores the fields of a packet, a frame of `frame_len` bytes whose payload sums up to `payload`.
     #[inline]
-    pub(crate) fn write(&self, headers: &mut [u8], payload: [&[u8]; 2]) {
-        let (len, sum) = with_payload(self.sum, headers.len() - self.at, payload);
+    pub(crate) fn write(&self, headers: &mut [u8], frame_len: usize, payload: Sum) {
+        let len = checked_len(frame_len - self.at);
         // The length counts twice: in the header and in the pseudo-header.
-        let sum = sum.add(len).add(len);
+        let sum = self.sum.add_sum(payload).add(len).add(len);
         if let Some(header) = fixed::<{ udp::HEADER_LEN }>(headers, self.at) {
             write_u16(header, udp::field::LENGTH, len);
             write_u16(header, udp::field::CHECKSUM, sum.udp_checksum());
@@ -223,27 +229,18 @@ impl Udp {
 /// The header at `at`, as a whole: one look at the length for all its fields. It is always there,
 /// as was seen when the train was taken.
 #[inline]
-fn fixed<const LEN: usize>(headers: &mut [u8], at: usize) -> Option<&mut [u8; LEN]> {
+pub(crate) fn fixed<const LEN: usize>(headers: &mut [u8], at: usize) -> Option<&mut [u8; LEN]> {
     headers.get_mut(at..)?.first_chunk_mut()
 }
 
-/// Adds `payload` behind a header of `header_len` bytes, an even number. Returns the length of
-/// both and the sum.
 #[inline]
-fn with_payload(sum: Sum, header_len: usize, payload: [&[u8]; 2]) -> (u16, Sum) {
-    let [first, second] = payload;
-    let len = header_len + first.len() + second.len();
-    (checked_len(len), add_parts(sum, header_len, payload))
-}
-
-#[inline]
-fn remove_u32(sum: Sum, value: u32) -> Sum {
+pub(crate) fn remove_u32(sum: Sum, value: u32) -> Sum {
     sum.remove(low_half(value >> 16)).remove(low_half(value))
 }
 
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the low half is asked for")]
-const fn low_half(value: u32) -> u16 {
+pub(crate) const fn low_half(value: u32) -> u16 {
     value as u16
 }
 

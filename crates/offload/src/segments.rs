@@ -26,6 +26,7 @@ use tapswitch_wire::{LongNetHeader, NetHeader};
 
 use crate::checksum::add_at;
 use crate::fragments::Fragments;
+use crate::middle::Middle;
 use crate::plan::{Plan, Work};
 use crate::{OffloadError, SplitOptions};
 
@@ -42,6 +43,7 @@ pub struct Segments<'a> {
     /// Packets given out.
     index: u32,
     plan: Plan,
+    middle: Option<Middle>,
 }
 
 impl<'a> Segments<'a> {
@@ -90,7 +92,9 @@ impl<'a> Segments<'a> {
         };
         let plan = Plan::new(meta, options, headers, frame_len, sum)?;
         let (headers, head_of_payload) = headers.split_at(plan.headers_end);
-        let mut segments = Self { headers, rest: [head_of_payload, payload], more, index: 0, plan };
+        let middle = Middle::new(&plan, headers);
+        let rest = [head_of_payload, payload];
+        let mut segments = Self { headers, rest, more, index: 0, plan, middle };
         segments.refill();
         if !more.is_empty() {
             segments.check_parts()?;
@@ -104,6 +108,32 @@ impl<'a> Segments<'a> {
     /// shorter than [`headers_len`](Self::headers_len).
     #[inline]
     pub fn next(&mut self, headers_out: &mut [u8]) -> Option<Segment<'a>> {
+        // 1. A packet in the middle with its payload in one part: one pass over that, a copy of the
+        //    headers, up to four stores.
+        // 2. The first and the last, and all in a tunnel: twice the stores, and their sums.
+        // 3. A fragment.
+        let headers_len = self.headers.len();
+        if let (Some(middle), Some(payload)) = (&self.middle, self.payload_in_middle())
+            && let Some(out) = headers_out.get_mut(..headers_len)
+        {
+            middle.write(out, Sum::of(payload), self.plan.position(self.index));
+            self.rest[0] = &self.rest[0][payload.len()..];
+            self.index += 1;
+            return Some(Segment { headers_len, payload: [payload, &[]] });
+        }
+        self.next_at_end(headers_out)
+    }
+
+    /// The payload of the next packet, if that is neither the first nor the last and the payload
+    /// lies in one part, of which something is left.
+    #[inline]
+    fn payload_in_middle(&self) -> Option<&'a [u8]> {
+        let is_in_middle = self.index != 0 && self.index + 1 < self.plan.count;
+        let (payload, rest) = self.rest[0].split_at_checked(usize::from(self.plan.size))?;
+        (is_in_middle && !rest.is_empty()).then_some(payload)
+    }
+
+    fn next_at_end(&mut self, headers_out: &mut [u8]) -> Option<Segment<'a>> {
         if let Work::Fragments(fragments) = self.plan.work {
             return self.next_fragment(&fragments, headers_out);
         }
@@ -113,8 +143,9 @@ impl<'a> Segments<'a> {
             return None;
         }
         let payload = self.take_payload(usize::from(self.plan.size));
+        let sum = self.plan.sum(payload);
         out.copy_from_slice(self.headers);
-        self.plan.write(out, payload, self.plan.position(self.index));
+        self.plan.write(out, payload, sum, self.plan.position(self.index));
         self.index += 1;
         Some(Segment { headers_len, payload })
     }

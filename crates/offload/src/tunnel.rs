@@ -6,10 +6,11 @@
 //! pseudo-header's sum (Linux calls this local checksum offload).
 
 use tapswitch_wire::checksum::Sum;
-use tapswitch_wire::{ip_proto, udp, write_u16};
+use tapswitch_wire::{GsoType, NetHeaderFlags, ip_proto, udp, write_u16};
 
 use crate::SplitOptions;
-use crate::layers::{Encapsulation, Outer};
+use crate::encapsulation::Encapsulation;
+use crate::layers::Outer;
 use crate::rewrite::{Network, checked_len};
 
 /// The headers of the tunnel around a train.
@@ -83,6 +84,42 @@ impl Tunnel {
                 write_u16(headers, self.at + udp::field::CHECKSUM, sum.udp_checksum());
             }
         }
+    }
+
+    /// Stores the fields of the outer IP header alone. Among packets that are as long as each other,
+    /// no other field of the tunnel's differs: what they carry sums up to the same.
+    #[inline]
+    pub(crate) fn write_network(&self, headers: &mut [u8], frame_len: usize, index: u32) {
+        self.network.write(headers, frame_len, index);
+    }
+
+    /// Makes the headers of a train's first packet those of the train, a frame of `frame_len` bytes:
+    /// lengths, and in UDP a partial checksum. That of GRE stays, as in Linux; it is written anew
+    /// for each packet.
+    pub(crate) fn write_train(&self, headers: &mut [u8], frame_len: usize) {
+        self.network.write(headers, frame_len, 0);
+        let len = checked_len(frame_len - self.at);
+        if let Kind::Udp | Kind::UdpChecksum(_) = self.kind {
+            write_u16(headers, self.at + udp::field::LENGTH, len);
+        }
+        if let Kind::UdpChecksum(outer) = self.kind {
+            write_u16(headers, self.at + udp::field::CHECKSUM, outer.add(len).partial());
+        }
+    }
+
+    /// Start of the outer UDP header and the bits of `gso_type` and `flags` that speak of it; all
+    /// zero for a tunnel that metadata has no words for.
+    pub(crate) fn metadata(&self) -> (usize, u8, u8) {
+        let flags = match self.kind {
+            Kind::Nothing | Kind::GreChecksum => return (0, 0, 0),
+            Kind::Udp => 0,
+            Kind::UdpChecksum(_) => NetHeaderFlags::UDP_TUNNEL_CSUM,
+        };
+        let bits = match self.network {
+            Network::V4 { .. } => GsoType::UDP_TUNNEL_IPV4,
+            Network::V6 { .. } => GsoType::UDP_TUNNEL_IPV6,
+        };
+        (self.at, bits, flags)
     }
 
     /// Sum from the tunnel's header to the packet's end, where the inner TCP or UDP sums up to

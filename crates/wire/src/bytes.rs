@@ -6,7 +6,7 @@
 /// When `bytes` ends before `at + 2`.
 #[inline]
 pub fn read_u16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+    u16::from_be_bytes(whole(&bytes[at..at + 2]))
 }
 
 /// The big-endian 32-bit number at `at`.
@@ -15,7 +15,7 @@ pub fn read_u16(bytes: &[u8], at: usize) -> u16 {
 /// When `bytes` ends before `at + 4`.
 #[inline]
 pub fn read_u32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_be_bytes(whole(&bytes[at..at + 4]))
 }
 
 /// Stores `value` big-endian at `at`.
@@ -34,6 +34,15 @@ pub fn write_u16(bytes: &mut [u8], at: usize, value: u16) {
 #[inline]
 pub fn write_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+/// `bytes`, of which there are `N`, as an array: one look at the length and one load, where an index
+/// for each byte is a look and a load for each.
+#[inline]
+fn whole<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
 }
 
 /// The `N` bytes at `at` as an array, or `None` past the end.

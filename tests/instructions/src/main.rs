@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 /// Name, packets or operations in one turn, and what does so many turns.
 type Case = (&'static str, u32, fn(u32));
 
-const CASES: [Case; 19] = [
+const CASES: [Case; 20] = [
     ("sum-20-bytes", 1, |turns| sum(20, turns)),
     ("sum-1448-bytes", 1, |turns| sum(1448, turns)),
     ("update-4-bytes", 1, update_address),
@@ -54,15 +54,19 @@ const CASES: [Case; 19] = [
     ("split-in-place-tcp-ipv4", SEGMENTS, |turns| split_in_place(Train::tcp_ipv4(0), turns)),
     ("split-in-place-udp-ipv6", SEGMENTS, |turns| split_in_place(Train::udp_ipv6(0), turns)),
     ("coalesce-tcp-ipv4", SEGMENTS, |turns| {
-        coalesce(&Train::tcp_ipv4(0), NetHeaderFlags::DATA_VALID, turns);
+        coalesce(&[Train::tcp_ipv4(0)], NetHeaderFlags::DATA_VALID, turns);
+    }),
+    ("coalesce-tcp-ipv4-9-flows", SEGMENTS, |turns| {
+        let flows: [_; 9] = std::array::from_fn(|flow| Train::tcp_ipv4(0).of_flow(flow));
+        coalesce(&flows, NetHeaderFlags::DATA_VALID, turns);
     }),
     ("coalesce-tcp-ipv4-2-tags", SEGMENTS, |turns| {
-        coalesce(&Train::tcp_ipv4(2), NetHeaderFlags::DATA_VALID, turns);
+        coalesce(&[Train::tcp_ipv4(2)], NetHeaderFlags::DATA_VALID, turns);
     }),
     ("coalesce-udp-ipv6", SEGMENTS, |turns| {
-        coalesce(&Train::udp_ipv6(0), NetHeaderFlags::DATA_VALID, turns);
+        coalesce(&[Train::udp_ipv6(0)], NetHeaderFlags::DATA_VALID, turns);
     }),
-    ("coalesce-tcp-ipv4-verified", SEGMENTS, |turns| coalesce(&Train::tcp_ipv4(0), 0, turns)),
+    ("coalesce-tcp-ipv4-verified", SEGMENTS, |turns| coalesce(&[Train::tcp_ipv4(0)], 0, turns)),
     ("push-and-pop-a-tag", 1, push_and_pop),
     ("forward-udp-ipv4", BURST, |turns| forward::forward(&forward::udp_ipv4(0), turns)),
     ("forward-udp-ipv4-2-tags", BURST, |turns| forward::forward(&forward::udp_ipv4(2), turns)),
@@ -113,24 +117,30 @@ fn split_in_place(mut train: Train, turns: u32) {
     }
 }
 
-/// The packets of a train, one behind the other, become one again.
-fn coalesce(train: &Train, flags: u8, turns: u32) {
+/// The packets of trains of as many flows, by turns, become trains again.
+fn coalesce(trains: &[Train], flags: u8, turns: u32) {
     let meta = NetHeader { flags, ..NetHeader::PLAIN };
     let (mut buf, mut batch) = (Vec::new(), Vec::new());
-    let Ok(mut segments) = Segments::new(&train.meta, train.frame(), &[]) else {
+    let cut = trains.iter().map(|train| Segments::new(&train.meta, train.frame(), &[]));
+    let Ok(mut flows) = cut.collect::<Result<Vec<_>, _>>() else {
         return;
     };
     let mut headers = [0; 128];
-    while let Some(segment) = segments.next(&mut headers) {
+    for flow in (0..flows.len()).cycle().take(SEGMENTS as usize) {
+        let Some(segment) = flows[flow].next(&mut headers) else {
+            return;
+        };
         let start = buf.len();
         buf.extend(&headers[..segment.headers_len]);
         buf.extend(segment.payload.concat());
         batch.push(Place { meta, start, end: buf.len() });
     }
-    let first = buf[..train.headers_len].to_vec();
+    let firsts = batch[..trains.len()].iter().zip(trains);
+    let firsts = firsts.map(|(place, train)| place.start..place.start + train.headers_len);
+    let firsts: Vec<_> = firsts.map(|place| (buf[place.clone()].to_vec(), place)).collect();
     let mut coalescer = Coalescer::new(batch.len());
     for _ in 0..turns {
-        buf[..first.len()].copy_from_slice(&first);
+        firsts.iter().for_each(|(headers, place)| buf[place.clone()].copy_from_slice(headers));
         for unit in coalescer.coalesce(black_box(&mut buf), black_box(&batch)) {
             black_box(unit);
         }

@@ -1,7 +1,7 @@
 //! Two trains of 45 packets to work on.
 
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
-use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ip_proto, ipv4, write_u16};
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ip_proto, ipv4, read_u16, write_u16};
 
 /// A train as a tap device's host sends it: all that can be left to others is.
 pub(crate) struct Train {
@@ -33,6 +33,14 @@ impl Train {
         let pseudo = pseudo_header_v6(&ip[8..24], &ip[24..40], ip_proto::UDP, upper_len.into());
         write_u16(&mut ip, 40 + 6, pseudo.partial());
         Self::new(tags, [0x86, 0xdd], &ip, GsoType::UDP_L4, 40, 6)
+    }
+
+    /// The same from another port.
+    pub(crate) fn of_flow(mut self, flow: usize) -> Self {
+        let at = HEADROOM + usize::from(self.meta.csum_start);
+        let port = read_u16(&self.buf, at);
+        write_u16(&mut self.buf, at, port + to_u16(flow));
+        self
     }
 
     pub(crate) fn frame(&self) -> &[u8] {

@@ -4,11 +4,14 @@ use tapswitch_wire::{
     EtherType, GsoType, Parsed, ethernet, ip_proto, ipv4, ipv6, parse, read_u16, read_u32, tcp, udp,
 };
 
+use super::{Tunnels, around};
+use crate::layers::{Ip, Outer, Version};
+
 /// What a frame is to the coalescer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A packet of a flow.
-    Flow(Headers),
+    /// A packet of a flow, and what is around it in a tunnel.
+    Flow(Headers, Option<Outer>),
     /// TCP or UDP, but of a flow that cannot be told or with headers that cannot be repeated: it
     /// may belong to any train.
     Unclear,
@@ -21,6 +24,8 @@ pub(super) enum Found {
 pub(super) struct Headers {
     pub(super) is_v4: bool,
     pub(super) is_tcp: bool,
+    /// End of the Ethernet header with its tags, behind which the IP header or a tunnel's lies.
+    pub(super) link_end: u16,
     /// Start of the IP header.
     pub(super) network: u16,
     /// Start of the TCP or UDP header.
@@ -30,12 +35,15 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// Parses the headers of `frame`.
+    /// Parses the headers of `frame`, those inside `tunnels` too.
     #[inline]
-    pub(super) fn find(frame: &[u8]) -> Found {
-        let Ok(Parsed { key, layout }) = parse(frame) else {
+    pub(super) fn find(frame: &[u8], tunnels: Tunnels) -> Found {
+        let Ok(parsed @ Parsed { key, layout }) = parse(frame) else {
             return Found::Foreign;
         };
+        if tunnels.may_include(&key) {
+            return around::find(frame, &parsed);
+        }
         if !matches!(key.ip_proto, ip_proto::TCP | ip_proto::UDP) {
             return Found::Foreign;
         }
@@ -47,19 +55,33 @@ impl Headers {
         let headers = Self {
             is_v4: key.eth_type() == EtherType::IPV4,
             is_tcp: key.ip_proto == ip_proto::TCP,
+            link_end: layout.network,
             network: layout.network,
             transport,
             end: layout.end,
         };
         match usize::from(headers.end) <= LEN_MAX && headers.can_repeat(frame) {
-            true => Found::Flow(headers),
+            true => Found::Flow(headers, None),
             false => Found::Unclear,
         }
     }
 
+    /// Those of the TCP or UDP packet behind `ip` inside a tunnel over `outer`, if they are whole.
+    pub(super) fn inside(frame: &[u8], outer: &Ip, ip: &Ip) -> Option<Self> {
+        let to_u16 = |at: usize| u16::try_from(at).ok();
+        Some(Self {
+            is_v4: ip.version == Version::V4,
+            is_tcp: ip.protocol == ip_proto::TCP,
+            link_end: to_u16(outer.at)?,
+            network: to_u16(ip.at)?,
+            transport: to_u16(ip.upper_at)?,
+            end: to_u16(ip.end_of_upper(frame).ok()?)?,
+        })
+    }
+
     /// True when nothing between Ethernet and TCP or UDP belongs to one packet only.
     #[inline]
-    fn can_repeat(&self, frame: &[u8]) -> bool {
+    pub(super) fn can_repeat(&self, frame: &[u8]) -> bool {
         let packet = &frame[usize::from(self.network)..usize::from(self.transport)];
         if self.is_v4 {
             packet.len() == ipv4::MIN_HEADER_LEN && !is_fragment(packet)
@@ -68,10 +90,9 @@ impl Headers {
         }
     }
 
-    /// One of four: IPv6 or IPv4, UDP or TCP.
-    #[inline]
-    pub(super) fn kind(&self) -> usize {
-        usize::from(self.is_v4) << 1 | usize::from(self.is_tcp)
+    /// That of the IP header.
+    pub(super) fn version(&self) -> Version {
+        if self.is_v4 { Version::V4 } else { Version::V6 }
     }
 
     /// The kind of train that these packets make.
@@ -95,18 +116,19 @@ impl Headers {
     #[inline]
     pub(super) fn hash(&self, frame: &[u8]) -> u32 {
         let (network, transport) = (usize::from(self.network), usize::from(self.transport));
+        let link_end = usize::from(self.link_end);
         let ends = if self.is_v4 { [12, 16] } else { [20, 36] };
         let addresses = ends.map(|at| read_u32(frame, network + at));
-        let words = addresses[0] ^ addresses[1].rotate_left(16) ^ read_u32(frame, network - 4);
+        let words = addresses[0] ^ addresses[1].rotate_left(16) ^ read_u32(frame, link_end - 4);
         let word = u64::from(words) << 32 | u64::from(read_u32(frame, transport));
         let hash = (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         hash >> 16
     }
 
-    /// True when `other` is a packet of the same flow as `first`, which has these headers; its TCP
-    /// header may still be of another length.
+    /// True when `other` is a packet of the same flow as `first`, which has these headers with
+    /// `outer` around them; its TCP header may still be of another length.
     #[inline]
-    pub(super) fn is_same_flow(&self, first: &[u8], other: &[u8]) -> bool {
+    pub(super) fn is_same_flow(&self, outer: Option<&Outer>, first: &[u8], other: &[u8]) -> bool {
         let (network, transport) = (usize::from(self.network), usize::from(self.transport));
         let min_len = if self.is_tcp { tcp::MIN_HEADER_LEN } else { udp::HEADER_LEN };
         if other.len() < transport + min_len
@@ -115,7 +137,11 @@ impl Headers {
             return false;
         }
         let between = network..transport;
-        first[..network] == other[..network]
+        let is_same_around = match outer {
+            None => first[..network] == other[..network],
+            Some(outer) => around::is_same(outer, network, first, other),
+        };
+        is_same_around
             && match self.is_v4 {
                 true => is_same_v4(&first[between.clone()], &other[between]),
                 false => is_same_v6(&first[between.clone()], &other[between]),
@@ -125,7 +151,7 @@ impl Headers {
 
 /// Compares what tells IPv4 flows apart. Anything but a plain header is another flow.
 #[inline]
-fn is_same_v4(first: &[u8], other: &[u8]) -> bool {
+pub(super) fn is_same_v4(first: &[u8], other: &[u8]) -> bool {
     let (Some(first), Some(other)) = (first.first_chunk::<20>(), other.first_chunk::<20>()) else {
         return false;
     };
@@ -137,11 +163,17 @@ fn is_same_v4(first: &[u8], other: &[u8]) -> bool {
 
 /// Compares what tells IPv6 flows apart: all but traffic class, length and hop limit.
 #[inline]
-fn is_same_v6(first: &[u8], other: &[u8]) -> bool {
+pub(super) fn is_same_v6(first: &[u8], other: &[u8]) -> bool {
     const VERSION_AND_LABEL: u32 = 0xf00f_ffff;
     (read_u32(first, 0) ^ read_u32(other, 0)) & VERSION_AND_LABEL == 0
         && first[ipv6::field::NEXT_HEADER] == other[ipv6::field::NEXT_HEADER]
         && first[ipv6::field::SRC.start..] == other[ipv6::field::SRC.start..]
+}
+
+/// True for an IPv4 header without options and with no flag but "don't fragment".
+pub(super) fn is_plain_v4(header: &[u8]) -> bool {
+    let fragment = read_u16(header, ipv4::field::FRAGMENT);
+    header.len() == ipv4::MIN_HEADER_LEN && fragment & !ipv4::DONT_FRAGMENT == 0
 }
 
 #[inline]

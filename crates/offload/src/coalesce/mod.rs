@@ -13,7 +13,7 @@
 //!
 //! # Rules
 //!
-//! They are those of Linux's GRO, which `tests/kernel_gro.rs` holds them against.
+//! They are those of Linux's GRO, which `tests/kernel_gro/` holds them against.
 //!
 //! | field | a packet joins a train when it is | Linux |
 //! |---|---|---|
@@ -58,12 +58,43 @@
 //! What cannot be judged: a bad checksum or, over UDP, none; a fragment; IPv4 options; UDP with
 //! padding or nothing in it.
 //!
+//! # Tunnels
+//!
+//! A Coalescer [that is told to](Coalescer::with_tunnels) looks into one tunnel: VXLAN and Geneve on
+//! the ports of the IANA, GRE and NVGRE, IP in IP. The rules above hold for what is inside; around it
+//! these:
+//!
+//! | field | a packet joins a train when it is | Linux |
+//! |---|---|---|
+//! | outer IP header | as the inner one: plain, equal, its identification one more | `inet_gro_receive`, `gro_receive_network_flush` (6.10) |
+//! | outer ports | equal | `udp_gro_receive` |
+//! | outer UDP checksum | in all packets, and right, or in none | same |
+//! | headers of VXLAN and Geneve with all options | equal | `vxlan_gro_prepare_receive`, `geneve_gro_receive` |
+//! | GRE | without sequence numbers; flags, protocol and key equal | `gre_gro_receive` |
+//! | GRE checksum | right | same |
+//! | inner Ethernet, tags | equal | `eth_gro_receive` |
+//!
+//! Where this differs from Linux on purpose:
+//!
+//! | Linux | here | why |
+//! |---|---|---|
+//! | needs a device or socket of the tunnel | the port tells | a switch forwards |
+//! | a fixed outer identification makes a train, too | stays alone | cutting would count on |
+//! | a partial outer checksum is taken as right | stays alone | metadata has one place for one |
+//! | who vouches may vouch for the checksum inside | it is summed | the virtio header has no level |
+//! | takes the checksum of GRE for the key, if there are both | takes the key | it is |
+//!
+//! The outer headers of packets of equal length differ in identification and IPv4 checksum alone:
+//! a right checksum inside makes all that is carried sum up to the same. So they are foretold and
+//! compared as the inner ones are, and neither is summed.
+//!
 //! Read RFC 9293 §3.1, RFC 768, RFC 6864 (identification) and RFC 3168 §6.1.2 (CWR) first.
 //!
-//! Deliberately absent: what is inside tunnels.
+//! Deliberately absent: tunnels in tunnels, received trains in tunnels.
 //!
 //! [`Segments`]: crate::Segments
 
+mod around;
 mod headers;
 mod run;
 mod template;
@@ -72,8 +103,40 @@ use std::ops::Range;
 
 use headers::{Found, Headers};
 use run::Run;
-use tapswitch_wire::NetHeader;
+use tapswitch_wire::{FlowKey, LongNetHeader, NetHeader, ip_proto};
 use template::Template;
+
+use crate::encapsulation;
+use crate::layers::Outer;
+
+/// The tunnels inside of which packets become trains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tunnels {
+    /// None: what is around a packet is its flow.
+    #[default]
+    None,
+    /// VXLAN and Geneve: their trains can be described by a network header of 24 bytes
+    /// ([`Unit::long_meta`]).
+    Udp,
+    /// GRE, NVGRE and IP in IP, too. No network header has words for these trains: nobody but
+    /// [`Segments`](crate::Segments) understands them.
+    All,
+}
+
+impl Tunnels {
+    /// True for a packet with the outer headers `key` that may be in one of these.
+    #[inline]
+    fn may_include(self, key: &FlowKey) -> bool {
+        self != Self::None && self.include(key)
+    }
+
+    fn include(self, key: &FlowKey) -> bool {
+        match key.ip_proto {
+            ip_proto::UDP => encapsulation::is_known_port(u16::from_be_bytes(key.l4_dst)),
+            protocol => self == Self::All && encapsulation::is_alone(protocol),
+        }
+    }
+}
 
 /// A frame of a batch: its metadata, and its bytes `start..end` in the batch's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +156,10 @@ pub struct Unit<'a> {
     pub first: usize,
     /// Its metadata; the frame's own when it stays alone.
     pub meta: NetHeader,
+    /// Where the outer UDP header of a train in a UDP tunnel starts, else zero.
+    pub outer_transport: u16,
+    /// Where the inner IP header of a train in a UDP tunnel starts, else zero.
+    pub inner_network: u16,
     /// Payloads that follow the first frame, as ranges of the batch's buffer, in order. All lie
     /// behind that frame when the batch lies in order. Empty when it stays alone.
     pub parts: &'a [Range<usize>],
@@ -103,6 +170,15 @@ impl Unit<'_> {
     #[inline]
     pub fn frames(&self) -> usize {
         1 + self.parts.len()
+    }
+
+    /// Its metadata as a network header of 24 bytes has it.
+    pub fn long_meta(&self) -> LongNetHeader {
+        LongNetHeader {
+            outer_transport: self.outer_transport,
+            inner_network: self.inner_network,
+            ..self.meta.into()
+        }
     }
 }
 
@@ -119,23 +195,28 @@ pub struct Coalescer {
     buckets: [u32; BUCKETS],
     /// The run that the last frame went to.
     last: u32,
-    /// What is compared, by [`Headers::kind`].
-    templates: [Template; 4],
-    /// The template in use.
-    kind: usize,
+    /// What is compared, one for each shape that headers had lately.
+    templates: Vec<Template>,
+    tunnels: Tunnels,
 }
 
 impl Coalescer {
-    /// One for batches of at most `frames` frames; a longer one makes it grow.
+    /// One for batches of at most `frames` frames; a longer one makes it grow. It does not look into
+    /// tunnels.
     pub fn new(frames: usize) -> Self {
+        Self::with_tunnels(frames, Tunnels::None)
+    }
+
+    /// As [`new`](Self::new), for one that looks into `tunnels`.
+    pub fn with_tunnels(frames: usize, tunnels: Tunnels) -> Self {
         Self {
             runs: Vec::with_capacity(frames),
             next: Vec::with_capacity(frames),
             parts: Vec::with_capacity(frames),
             buckets: [NONE; BUCKETS],
             last: NONE,
-            templates: Default::default(),
-            kind: 0,
+            templates: Vec::with_capacity(SHAPES_MAX),
+            tunnels,
         }
     }
 
@@ -184,29 +265,36 @@ impl Coalescer {
         if self.append(self.last, buf, place, index) {
             return;
         }
-        let (headers, frame) = (self.templates[self.kind].headers, &buf[place.start..place.end]);
-        if frame.len() >= usize::from(headers.end) && self.last != NONE {
-            let mut at = self.buckets[headers.hash(frame) as usize % BUCKETS];
-            while let Some(run) = self.runs.get(at as usize) {
-                let older = run.older;
-                if self.append(at, buf, place, index) {
-                    return;
-                }
-                at = older;
+        let bucket = self.foretell_bucket(&buf[place.start..place.end]);
+        let mut at = bucket.map_or(NONE, |bucket| self.buckets[bucket]);
+        while let Some(run) = self.runs.get(at as usize) {
+            let older = run.older;
+            if self.append(at, buf, place, index) {
+                return;
             }
+            at = older;
         }
-        self.parse(buf, place, index);
+        self.parse(bucket, buf, place, index);
     }
 
-    /// Adds the frame at `index` to the run at `at`, if it is fit for it and its headers have the
-    /// shape of the template in use.
+    /// The bucket of a frame whose headers have the shape that the last one's had.
+    #[inline]
+    fn foretell_bucket(&self, frame: &[u8]) -> Option<usize> {
+        let headers = self.runs.get(self.last as usize)?.headers;
+        (frame.len() >= usize::from(headers.end)).then(|| bucket(&headers, frame))
+    }
+
+    /// Adds the frame at `index` to the run at `at`, if it is fit for it.
     #[inline]
     fn append(&mut self, at: u32, buf: &mut [u8], place: &Place, index: u32) -> bool {
         let Some(run) = self.runs.get_mut(at as usize) else {
             return false;
         };
+        let Some(template) = self.templates.get(run.template) else {
+            return false;
+        };
         let frame = &buf[place.start..place.end];
-        if !run.join(&self.templates[self.kind], buf, &place.meta, frame) {
+        if !run.join(template, buf, &place.meta, frame) {
             return false;
         }
         run.foretell(buf);
@@ -216,44 +304,52 @@ impl Coalescer {
         true
     }
 
-    /// For a frame that continues no run whose headers have the shape of the template in use.
-    fn parse(&mut self, buf: &mut [u8], place: &Place, index: u32) {
-        let headers = match Headers::find(&buf[place.start..place.end]) {
-            Found::Flow(headers) => headers,
+    /// For a frame that continues no run of the bucket `tried`.
+    fn parse(&mut self, tried: Option<usize>, buf: &mut [u8], place: &Place, index: u32) {
+        let frame = &buf[place.start..place.end];
+        let (headers, outer) = match Headers::find(frame, self.tunnels) {
+            Found::Flow(headers, outer) => (headers, outer),
             Found::Unclear => {
                 self.forget();
                 return self.runs.push(Run::alone(place.meta, index));
             }
             Found::Foreign => return self.runs.push(Run::alone(place.meta, index)),
         };
-        let is_new_shape = self.use_template(headers);
-        let bucket = headers.hash(&buf[place.start..place.end]) as usize % BUCKETS;
+        let template = self.template_of(headers, outer);
+        let bucket = bucket(&headers, frame);
         let mut at = self.buckets[bucket];
-        while let Some(run) = self.runs.get_mut(at as usize) {
-            if run.has(buf, &buf[place.start..place.end]) {
-                if is_new_shape && self.append(at, buf, place, index) {
+        while let Some(run) = self.runs.get(at as usize) {
+            let older = run.older;
+            if run.has(&self.templates, buf, &buf[place.start..place.end]) {
+                if tried != Some(bucket) && self.append(at, buf, place, index) {
                     return;
                 }
                 self.runs[at as usize].end();
                 break;
             }
-            at = run.older;
+            at = older;
         }
         self.last = to_u32(self.runs.len());
         let older = std::mem::replace(&mut self.buckets[bucket], self.last);
         let frame = &buf[place.start..place.end];
-        self.runs.push(Run::new(place, frame, headers, index, older));
+        let mut run = Run::new(place, frame, headers, outer, index);
+        (run.template, run.older) = (template, older);
+        self.runs.push(run);
     }
 
-    /// Has packets compared by the template of `headers`. Returns true when it was another.
-    fn use_template(&mut self, headers: Headers) -> bool {
-        let before = self.templates[self.kind].headers;
-        self.kind = headers.kind();
-        let template = &mut self.templates[self.kind];
-        if template.headers != headers {
-            *template = Template::new(headers);
+    /// Index of the template of `headers` with `outer` around them. Where there are too many, all
+    /// are forgotten, and with them all runs.
+    fn template_of(&mut self, headers: Headers, outer: Option<Outer>) -> usize {
+        let is_own = |known: &Template| known.headers == headers && known.outer == outer;
+        if let Some(index) = self.templates.iter().position(is_own) {
+            return index;
         }
-        before != headers
+        if self.templates.len() == SHAPES_MAX {
+            self.templates.clear();
+            self.forget();
+        }
+        self.templates.push(Template::new(headers, outer));
+        self.templates.len() - 1
     }
 
     /// Writes the trains' headers and lists their payloads.
@@ -274,6 +370,12 @@ impl Coalescer {
     }
 }
 
+/// The bucket of a frame that has these headers.
+#[inline]
+fn bucket(headers: &Headers, frame: &[u8]) -> usize {
+    headers.hash(frame) as usize % BUCKETS
+}
+
 /// Narrows an index of a batch; what no batch has becomes [`NONE`].
 #[inline]
 fn to_u32(index: usize) -> u32 {
@@ -284,3 +386,6 @@ fn to_u32(index: usize) -> u32 {
 const NONE: u32 = u32::MAX;
 /// Chains of runs; more than a batch has flows as a rule.
 const BUCKETS: usize = 64;
+/// Shapes of headers that are told apart at a time: IPv4 and IPv6, TCP with timestamps, TCP without
+/// and UDP, on two depths of tags or in two kinds of tunnels.
+const SHAPES_MAX: usize = 12;

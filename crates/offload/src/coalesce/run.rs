@@ -8,16 +8,26 @@ use tapswitch_wire::{
     udp, write_u16, write_u32,
 };
 
-use super::headers::Headers;
+use super::around;
+use super::headers::{Headers, LEN_MAX as HEADERS_LEN_MAX};
 use super::template::Template;
 use super::{NONE, Place, Unit};
+use crate::SplitOptions;
+use crate::layers::Outer;
+use crate::tunnel::Tunnel;
 
 /// Packets of one flow that follow each other.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// Metadata of the first frame, later of the train.
     meta: NetHeader,
-    headers: Headers,
+    pub(super) headers: Headers,
+    /// Index of the template of its headers.
+    pub(super) template: usize,
+    /// True when it is in a tunnel.
+    is_inside: bool,
+    /// What the tunnel around it needs, known once a second packet has come.
+    tunnel: Option<Tunnel>,
     /// Where the first frame lies.
     start: usize,
     end: usize,
@@ -91,10 +101,11 @@ impl Run {
         place: &Place,
         frame: &[u8],
         headers: Headers,
+        outer: Option<Outer>,
         index: u32,
-        older: u32,
     ) -> Self {
-        let run = Self { older, ..Self::with_state(place, headers, index, State::Untested) };
+        let run = Self::with_state(place, headers, index, State::Untested);
+        let run = Self { is_inside: outer.is_some(), ..run };
         let fields = Fields::read(&headers, frame);
         let payload_len = to_u32(frame.len() - run.headers_len());
         let Some(size) = run.size_of(&place.meta, payload_len) else {
@@ -120,13 +131,16 @@ impl Run {
 
     /// True for a train of this run's kind. Linux makes none of UDP trains.
     fn is_own_train(&self, meta: &NetHeader) -> bool {
-        self.headers.is_tcp && meta.gso_type.kind() == self.headers.gso_type()
+        self.headers.is_tcp && !self.is_inside && meta.gso_type.kind() == self.headers.gso_type()
     }
 
     fn with_state(place: &Place, headers: Headers, index: u32, state: State) -> Self {
         Self {
             meta: place.meta,
             headers,
+            template: 0,
+            is_inside: false,
+            tunnel: None,
             start: place.start,
             end: place.end,
             first: index,
@@ -153,13 +167,26 @@ impl Run {
 
     /// What has become of it. `parts` are those of all runs.
     pub(super) fn unit<'a>(&self, parts: &'a [Range<usize>]) -> Unit<'a> {
-        Unit { first: self.first as usize, meta: self.meta, parts: &parts[self.parts.clone()] }
+        let mut unit = Unit {
+            first: self.first as usize,
+            meta: self.meta,
+            outer_transport: 0,
+            inner_network: 0,
+            parts: &parts[self.parts.clone()],
+        };
+        if let Some(tunnel) = self.tunnel.as_ref().filter(|_| !unit.parts.is_empty()) {
+            let (at, bits, _) = tunnel.metadata();
+            unit.outer_transport = to_u16(at);
+            unit.inner_network = if bits == 0 { 0 } else { self.headers.network };
+        }
+        unit
     }
 
     /// True when `frame` is a packet of this run's flow.
     #[inline]
-    pub(super) fn has(&self, buf: &[u8], frame: &[u8]) -> bool {
-        self.headers.is_same_flow(&buf[self.start..self.end], frame)
+    pub(super) fn has(&self, templates: &[Template], buf: &[u8], frame: &[u8]) -> bool {
+        let outer = templates.get(self.template).and_then(|template| template.outer.as_ref());
+        self.headers.is_same_flow(outer, &buf[self.start..self.end], frame)
     }
 
     /// Lets no packet join any more.
@@ -167,8 +194,8 @@ impl Run {
         self.state = State::Ended;
     }
 
-    /// Takes `frame` if it is the next packet and fit for the train. `template` must be that of
-    /// the run's headers, else nothing is taken.
+    /// Takes `frame` if it is the next packet and fit for the train. `template` is that of the run's
+    /// headers.
     #[inline]
     pub(super) fn join(
         &mut self,
@@ -179,12 +206,13 @@ impl Run {
     ) -> bool {
         let first = &buf[self.start..self.end];
         if self.state == State::Open && template.is_foretold(first, frame) {
-            return self.headers == template.headers && self.join_foretold(meta, frame);
+            return self.join_foretold(meta, frame);
         }
+        let outer = template.outer.as_ref();
         if self.state == State::Ended
-            || self.headers != template.headers
             || self.ports(first) != self.ports(frame)
             || !template.is_equal(first, frame)
+            || !outer.is_none_or(|outer| around::has_own_checksum(outer, frame))
         {
             return false;
         }
@@ -200,7 +228,15 @@ impl Run {
             && fields.are_true(&self.headers, frame)
             && is_clear(meta, &self.headers)
             && self.headers_len() + (self.payload_len + payload_len) as usize <= LEN_MAX;
-        if !is_fit || !self.is_tested(first) || !self.has_right_checksums(meta, frame, &fields) {
+        if !is_fit {
+            return false;
+        }
+        let is_right = self.is_tested(outer, first)
+            && self.has_right_checksums(meta, frame, &fields)
+            && self.is_right_around(outer, frame, self.packets);
+        if !is_right {
+            // It is of this flow, and behind it nothing else may join.
+            self.end();
             return false;
         }
         self.go_on(packets, payload_len, fields.flags);
@@ -250,6 +286,10 @@ impl Run {
     pub(super) fn foretell(&self, buf: &mut [u8]) {
         let frame = &mut buf[self.start..self.end];
         let (network, transport) = (self.network(), self.transport());
+        if let Some(tunnel) = &self.tunnel {
+            let frame_len = frame.len();
+            tunnel.write_network(frame, frame_len, self.packets);
+        }
         if self.headers.is_v4 {
             let ip = &mut frame[network..];
             let identification = self.identification.wrapping_add(low_half(self.packets));
@@ -314,15 +354,19 @@ impl Run {
         } else {
             write_u16(frame, transport + udp::field::LENGTH, len);
         }
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.write_train(frame, total);
+        }
         self.meta = self.train_meta();
     }
 
     fn train_meta(&self) -> NetHeader {
         let kind = self.headers.gso_type();
-        let has_cwr = self.first_flags & tcp::CWR != 0;
+        let ecn = if self.first_flags & tcp::CWR != 0 { GsoType::ECN } else { 0 };
+        let (_, bits, flags) = self.tunnel.as_ref().map_or((0, 0, 0), Tunnel::metadata);
         NetHeader {
-            flags: NetHeaderFlags::NEEDS_CSUM,
-            gso_type: GsoType(if has_cwr { kind.0 | GsoType::ECN } else { kind.0 }),
+            flags: NetHeaderFlags::NEEDS_CSUM | flags,
+            gso_type: GsoType(kind.0 | ecn | bits),
             hdr_len: self.headers.end,
             gso_size: to_u16(self.size as usize),
             csum_start: self.headers.transport,
@@ -332,18 +376,22 @@ impl Run {
 
     /// True when the checksums of the run's first packet are right.
     #[inline]
-    fn is_tested(&mut self, first: &[u8]) -> bool {
+    fn is_tested(&mut self, outer: Option<&Outer>, first: &[u8]) -> bool {
         if self.state == State::Untested {
-            self.test(first);
+            self.test(outer, first);
         }
         self.state == State::Open
     }
 
     #[cold]
-    fn test(&mut self, first: &[u8]) {
+    fn test(&mut self, outer: Option<&Outer>, first: &[u8]) {
+        let options = SplitOptions::default();
+        let tunnel = |outer| Tunnel::new(first, outer, self.transport(), &options);
+        self.tunnel = outer.map(tunnel);
         self.sums = self.common_sums(first);
         let fields = Fields::read(&self.headers, first);
-        let is_right = self.has_right_checksums(&self.meta, first, &fields);
+        let is_right = self.has_right_checksums(&self.meta, first, &fields)
+            && self.is_right_around(outer, first, 0);
         self.state = if is_right { State::Open } else { State::Ended };
     }
 
@@ -371,6 +419,29 @@ impl Run {
         self.has_right_sum(meta, &frame[self.transport()..], fields.checksum)
     }
 
+    /// True when the headers of the tunnel around `frame` are what cutting would write around the
+    /// packet at `index`.
+    #[inline]
+    fn is_right_around(&self, outer: Option<&Outer>, frame: &[u8], index: u32) -> bool {
+        match (outer, &self.tunnel) {
+            (Some(outer), Some(tunnel)) => self.is_written(outer, tunnel, frame, index),
+            _ => true,
+        }
+    }
+
+    #[cold]
+    fn is_written(&self, outer: &Outer, tunnel: &Tunnel, frame: &[u8], index: u32) -> bool {
+        let mut written = [0; HEADERS_LEN_MAX];
+        let Some(headers) = frame.get(..self.transport()) else {
+            return false;
+        };
+        let written = &mut written[..headers.len()];
+        written.copy_from_slice(headers);
+        written[around::varying(outer)].fill(0);
+        tunnel.write(written, frame.len(), index, self.sums.pseudo_header);
+        written == headers
+    }
+
     /// True when the `checksum` of `upper`, TCP or UDP and payload, is what cutting would write.
     #[inline]
     fn has_right_sum(&self, meta: &NetHeader, upper: &[u8], checksum: u16) -> bool {
@@ -379,7 +450,9 @@ impl Run {
             return checksum == pseudo_header.partial();
         }
         // Of a train without a partial checksum, it is made from nothing.
-        let is_vouched = meta.is_train() || meta.flags & NetHeaderFlags::DATA_VALID != 0;
+        // Of nested checksums, whoever vouches speaks of the outer one.
+        let is_valid = meta.flags & NetHeaderFlags::DATA_VALID != 0 && !self.is_inside;
+        let is_vouched = meta.is_train() || is_valid;
         (!self.headers.is_tcp || checksum != 0xffff) && (is_vouched || self.is_right_sum(upper))
     }
 

@@ -2,37 +2,33 @@
 
 use tapswitch_wire::{ipv4, ipv6, tcp, udp};
 
+use super::around;
 use super::headers::{Headers, LEN_MAX};
+use crate::layers::{Outer, Version};
 
 /// Masks over headers of one shape.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     pub(super) headers: Headers,
+    /// What is around them in a tunnel.
+    pub(super) outer: Option<Outer>,
     /// The bits that are equal in all packets of a train.
     mask: [u8; LEN_MAX],
     /// The bits that can be foretold of the next packet, if it is as long as the first one.
     foretold: [u8; LEN_MAX],
 }
 
-impl Default for Template {
-    /// That of no headers; nothing is equal to anything.
-    fn default() -> Self {
-        Self { headers: Headers::default(), mask: [0; LEN_MAX], foretold: [0; LEN_MAX] }
-    }
-}
-
 impl Template {
-    /// That of `headers`, at most [`LEN_MAX`] bytes.
-    pub(super) fn new(headers: Headers) -> Self {
-        let mut template = Self { headers, mask: [0xff; LEN_MAX], foretold: [0xff; LEN_MAX] };
-        let network = usize::from(headers.network);
-        if headers.is_v4 {
-            template.free(network + ipv4::field::TOTAL_LENGTH, 2);
-            template.free(network + ipv4::field::IDENTIFICATION, 2);
-            template.free(network + ipv4::field::CHECKSUM, 2);
-        } else {
-            template.free(network + ipv6::field::PAYLOAD_LENGTH, 2);
+    /// That of `headers`, at most [`LEN_MAX`] bytes, with `outer` in front.
+    pub(super) fn new(headers: Headers, outer: Option<Outer>) -> Self {
+        let (mask, foretold) = ([0xff; LEN_MAX], [0xff; LEN_MAX]);
+        let mut template = Self { headers, outer, mask, foretold };
+        if let Some(outer) = &outer {
+            template.free_network(outer.ip.version, outer.ip.at);
+            let varying = around::varying(outer);
+            template.free(varying.start, varying.len());
         }
+        template.free_network(headers.version(), usize::from(headers.network));
         let transport = usize::from(headers.transport);
         if headers.is_tcp {
             template.free(transport + tcp::field::SEQUENCE, 4);
@@ -45,6 +41,17 @@ impl Template {
         }
         template.foretold[transport + headers.checksum_offset()..][..2].fill(0);
         template
+    }
+
+    fn free_network(&mut self, version: Version, at: usize) {
+        match version {
+            Version::V4 => {
+                self.free(at + ipv4::field::TOTAL_LENGTH, 2);
+                self.free(at + ipv4::field::IDENTIFICATION, 2);
+                self.free(at + ipv4::field::CHECKSUM, 2);
+            }
+            Version::V6 => self.free(at + ipv6::field::PAYLOAD_LENGTH, 2),
+        }
     }
 
     fn free(&mut self, at: usize, len: usize) {

@@ -7,7 +7,10 @@
     reason = "each test program uses a part of it, on lengths that it chose"
 )]
 
-use tapswitch_offload::coalesce::Place;
+pub mod around;
+
+use around::Around;
+use tapswitch_offload::coalesce::{Place, Tunnels};
 use tapswitch_offload::{Coalescer, Segments, SplitOptions, complete_checksum};
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
@@ -28,6 +31,8 @@ pub const LEGACY_TAG: u32 = 0x9100_0005;
 pub struct Packet {
     /// TPID and TCI of each tag, outermost first.
     pub tags: Vec<u32>,
+    /// The tunnel that it is in.
+    pub around: Option<Around>,
     /// The network layer.
     pub ip: Ip,
     /// ToS or traffic class.
@@ -115,6 +120,7 @@ impl Packet {
         let options = TIMESTAMP.to_vec();
         Self {
             tags: Vec::new(),
+            around: None,
             ip: Ip::V4 { id: 0xfffe, fragment: 0x4000, options: 0 },
             tos: 2,
             ttl: 64,
@@ -152,8 +158,11 @@ impl Packet {
         let mut next = self.clone();
         let count =
             if self.gso_size == 0 { 1 } else { self.meta().wire_packets(self.payload.len()) };
-        if let Ip::V4 { id, .. } = &mut next.ip {
-            *id = id.wrapping_add(count as u16);
+        let outer = next.around.as_mut().map(|around| &mut around.ip);
+        for ip in [&mut next.ip].into_iter().chain(outer) {
+            if let Ip::V4 { id, .. } = ip {
+                *id = id.wrapping_add(count as u16);
+            }
         }
         if let Upper::Tcp { seq, .. } = &mut next.upper {
             *seq = seq.wrapping_add(self.payload.len() as u32);
@@ -181,9 +190,18 @@ impl Packet {
         self
     }
 
-    /// The same in another flow.
+    /// The same in another flow, outside and inside.
     pub fn of_flow(mut self, flow: u8) -> Self {
         self.flow = flow;
+        if let Some(around) = &mut self.around {
+            around.flow = flow;
+        }
+        self
+    }
+
+    /// The same in a tunnel.
+    pub fn inside(mut self, around: &Around) -> Self {
+        self.around = Some(around.clone());
         self
     }
 
@@ -203,16 +221,12 @@ impl Packet {
 
     /// Start of the IP header.
     pub fn network_at(&self) -> usize {
-        14 + 4 * self.tags.len()
+        14 + 4 * self.tags.len() + self.around.as_ref().map_or(0, Around::len)
     }
 
     /// Start of the TCP or UDP header.
     pub fn upper_at(&self) -> usize {
-        self.network_at()
-            + match &self.ip {
-                Ip::V4 { options, .. } => 20 + 4 * options,
-                Ip::V6 { extensions, .. } => 40 + 8 * extensions.len(),
-            }
+        self.network_at() + self.ip.len()
     }
 
     fn protocol(&self) -> u8 {
@@ -253,16 +267,29 @@ impl Packet {
 
     /// Its bytes.
     pub fn frame(&self) -> Vec<u8> {
-        let upper = self.upper_header();
-        let upper_len = upper.len() + self.payload.len();
         let mut frame = vec![2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa];
         frame.extend(self.tags.iter().flat_map(|tag| tag.to_be_bytes()));
-        let pseudo_header = match &self.ip {
-            Ip::V4 { id, fragment, options } => {
-                self.ipv4(&mut frame, upper_len, [*id, *fragment], *options)
+        match &self.around {
+            None => frame.extend(self.packet(self.checksum)),
+            Some(around) => {
+                // What is partial is summed as it will be.
+                let is_partial = self.checksum == Checksum::Partial;
+                let sent = if is_partial { Checksum::Right } else { self.checksum };
+                frame.extend(around.wrap(&self.packet(self.checksum), &self.packet(sent)));
             }
-            Ip::V6 { label, extensions } => self.ipv6(&mut frame, upper_len, *label, extensions),
-        };
+        }
+        frame.resize(frame.len() + self.padding, 0);
+        frame
+    }
+
+    /// The EtherType and the IP packet.
+    fn packet(&self, checksum: Checksum) -> Vec<u8> {
+        let upper = self.upper_header();
+        let upper_len = upper.len() + self.payload.len();
+        let mut frame = Vec::new();
+        let ends = Ends { net: [0, 0], src: self.flow, dst: 2 };
+        let head = Head { protocol: self.protocol(), tos: self.tos, ttl: self.ttl, ends };
+        let pseudo_header = self.ip.append(&mut frame, &head, upper_len);
         let pseudo_header = pseudo_header.add_u32(upper_len as u32);
         let at = frame.len();
         frame.extend(upper);
@@ -272,14 +299,13 @@ impl Packet {
             Upper::Tcp { .. } => whole.checksum(),
             Upper::Udp => whole.udp_checksum(),
         };
-        let checksum = match self.checksum {
+        let checksum = match checksum {
             Checksum::Right | Checksum::Vouched => right,
             Checksum::Wrong => right ^ 0x0101,
             Checksum::Partial => pseudo_header.partial(),
             Checksum::None => 0,
         };
         write_u16(&mut frame, at + self.checksum_offset(), checksum);
-        frame.resize(frame.len() + self.padding, 0);
         frame
     }
 
@@ -303,49 +329,93 @@ impl Packet {
         }
         header
     }
+}
 
-    /// Appends type and IPv4 header; returns the pseudo-header's sum without a length.
-    fn ipv4(
-        &self,
-        frame: &mut Vec<u8>,
-        upper_len: usize,
-        [id, fragment]: [u16; 2],
-        options: usize,
-    ) -> Sum {
-        frame.extend([8, 0]);
-        let at = frame.len();
-        let total_len = (20 + 4 * options + upper_len) as u16;
-        frame.extend([0x45 + options as u8, self.tos]);
-        frame.extend([total_len, id, fragment].iter().flat_map(|word| word.to_be_bytes()));
-        frame.extend([self.ttl, self.protocol(), 0, 0, 10, 0, 0, self.flow, 10, 0, 0, 2]);
-        frame.extend((0..options).flat_map(|_| [1u8; 4]));
-        let checksum = Sum::of(&frame[at..]).checksum();
-        write_u16(frame, at + 10, checksum);
-        pseudo_header_v4(&frame[at + 12..at + 16], &frame[at + 16..at + 20], self.protocol(), 0)
+/// What an IP header says besides.
+struct Head {
+    protocol: u8,
+    tos: u8,
+    ttl: u8,
+    ends: Ends,
+}
+
+/// Parts of both addresses.
+struct Ends {
+    /// The second and third byte of both.
+    net: [u8; 2],
+    src: u8,
+    dst: u8,
+}
+
+impl Ip {
+    /// Length of the header.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::V4 { options, .. } => 20 + 4 * options,
+            Self::V6 { extensions, .. } => 40 + 8 * extensions.len(),
+        }
     }
 
-    /// Appends type and IPv6 headers; returns the pseudo-header's sum without a length.
-    fn ipv6(&self, frame: &mut Vec<u8>, upper_len: usize, label: u32, extensions: &[u8]) -> Sum {
-        frame.extend([0x86, 0xdd]);
-        let at = frame.len();
-        let payload_len = (8 * extensions.len() + upper_len) as u16;
-        let mut next = extensions.iter().copied().chain([self.protocol()]);
-        frame.extend((6 << 28 | u32::from(self.tos) << 20 | label).to_be_bytes());
-        frame.extend(payload_len.to_be_bytes());
-        frame.extend([next.next().unwrap_or_default(), self.ttl]);
-        for end in [self.flow, 2] {
-            frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end]);
+    /// Appends type and header; returns the pseudo-header's sum without a length.
+    fn append(&self, frame: &mut Vec<u8>, head: &Head, upper_len: usize) -> Sum {
+        match self {
+            Self::V4 { id, fragment, options } => {
+                append_ipv4(frame, head, upper_len, [*id, *fragment], *options)
+            }
+            Self::V6 { label, extensions } => {
+                append_ipv6(frame, head, upper_len, *label, extensions)
+            }
         }
-        for (extension, next) in extensions.iter().zip(next) {
-            let body = match *extension {
-                ipv6::ROUTING => [253, 0, 0, 0, 0, 0],
-                _ => [1, 4, 0, 0, 0, 0],
-            };
-            frame.extend([next, 0]);
-            frame.extend(body);
-        }
-        pseudo_header_v6(&frame[at + 8..at + 24], &frame[at + 24..at + 40], self.protocol(), 0)
     }
+}
+
+fn append_ipv4(
+    frame: &mut Vec<u8>,
+    head: &Head,
+    upper_len: usize,
+    [id, fragment]: [u16; 2],
+    options: usize,
+) -> Sum {
+    let Head { protocol, tos, ttl, ends: Ends { net: [n0, n1], src, dst } } = *head;
+    frame.extend([8, 0]);
+    let at = frame.len();
+    let total_len = (20 + 4 * options + upper_len) as u16;
+    frame.extend([0x45 + options as u8, tos]);
+    frame.extend([total_len, id, fragment].iter().flat_map(|word| word.to_be_bytes()));
+    frame.extend([ttl, protocol, 0, 0, 10, n0, n1, src, 10, n0, n1, dst]);
+    frame.extend((0..options).flat_map(|_| [1u8; 4]));
+    let checksum = Sum::of(&frame[at..]).checksum();
+    write_u16(frame, at + 10, checksum);
+    pseudo_header_v4(&frame[at + 12..at + 16], &frame[at + 16..at + 20], protocol, 0)
+}
+
+fn append_ipv6(
+    frame: &mut Vec<u8>,
+    head: &Head,
+    upper_len: usize,
+    label: u32,
+    extensions: &[u8],
+) -> Sum {
+    let Head { protocol, tos, ttl, ends: Ends { net: [n0, n1], src, dst } } = *head;
+    frame.extend([0x86, 0xdd]);
+    let at = frame.len();
+    let payload_len = (8 * extensions.len() + upper_len) as u16;
+    let mut next = extensions.iter().copied().chain([protocol]);
+    frame.extend((6 << 28 | u32::from(tos) << 20 | label).to_be_bytes());
+    frame.extend(payload_len.to_be_bytes());
+    frame.extend([next.next().unwrap_or_default(), ttl]);
+    for end in [src, dst] {
+        frame.extend([0xfd, 0, n0, n1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end]);
+    }
+    for (extension, next) in extensions.iter().zip(next) {
+        let body = match *extension {
+            ipv6::ROUTING => [253, 0, 0, 0, 0, 0],
+            _ => [1, 4, 0, 0, 0, 0],
+        };
+        frame.extend([next, 0]);
+        frame.extend(body);
+    }
+    pseudo_header_v6(&frame[at + 8..at + 24], &frame[at + 24..at + 40], protocol, 0)
 }
 
 /// Metadata and bytes.
@@ -365,12 +435,19 @@ pub struct Made {
     pub frames: usize,
     /// Its metadata.
     pub meta: NetHeader,
+    /// The same with where the parts of a tunnel lie.
+    pub long: LongNetHeader,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Has `frames` coalesced, which lie in one buffer with some room between.
+/// Has `frames` coalesced, in tunnels too, which lie in one buffer with some room between.
 pub fn coalesce(frames: &[Frame]) -> Vec<Made> {
+    coalesce_inside(Tunnels::All, frames)
+}
+
+/// The same, in these tunnels.
+pub fn coalesce_inside(tunnels: Tunnels, frames: &[Frame]) -> Vec<Made> {
     let mut buf = Vec::new();
     let mut batch = Vec::new();
     for (meta, bytes) in frames {
@@ -380,34 +457,36 @@ pub fn coalesce(frames: &[Frame]) -> Vec<Made> {
         batch.push(Place { meta: *meta, start, end: buf.len() });
     }
     let before = buf.clone();
-    let mut coalescer = Coalescer::new(frames.len());
+    let mut coalescer = Coalescer::with_tunnels(frames.len(), tunnels);
     let units: Vec<_> = coalescer
         .coalesce(&mut buf, &batch)
-        .map(|unit| (unit.first, unit.frames(), unit.meta, unit.parts.to_vec()))
+        .map(|unit| (unit.first, unit.frames(), unit.long_meta(), unit.parts.to_vec()))
         .collect();
-    let made = units.into_iter().map(|(first, frames, meta, parts)| {
+    let made = units.into_iter().map(|(first, frames, long, parts)| {
+        let meta = long.base;
         let Place { start, end, .. } = batch[first];
         let mut bytes = buf[start..end].to_vec();
         if !parts.is_empty() {
-            check_parts(&meta, &buf[start..end], parts.iter().map(|part| &buf[part.clone()]));
+            check_parts(&long, &buf[start..end], parts.iter().map(|part| &buf[part.clone()]));
         }
         for part in parts {
             assert!(part.start > end, "payloads lie behind the first frame");
             assert_eq!(buf[part.clone()], before[part.clone()], "payload is never written");
             bytes.extend(&buf[part]);
         }
-        Made { first, frames, meta, bytes }
+        Made { first, frames, meta, long, bytes }
     });
     made.collect()
 }
 
-/// Checks that a train is cut alike where its payload lies as in one piece.
-fn check_parts<'a>(meta: &NetHeader, head: &[u8], parts: impl Iterator<Item = &'a [u8]>) {
+/// Checks that a train is cut alike where its payload lies as in one piece, and by the short
+/// metadata as by the long one.
+fn check_parts<'a>(long: &LongNetHeader, head: &[u8], parts: impl Iterator<Item = &'a [u8]>) {
     let parts: Vec<_> = parts.collect();
-    let long = LongNetHeader::from(*meta);
-    let scattered = Segments::with(&long, &SplitOptions::default(), head, &parts).unwrap();
+    let scattered = Segments::with(long, &SplitOptions::default(), head, &parts).unwrap();
     let whole = [&[head], &parts[..]].concat().concat();
-    assert_eq!(cut(scattered), cut(Segments::new(meta, &whole, &[]).unwrap()));
+    assert_eq!(long.check(whole.len()), Ok(()));
+    assert_eq!(cut(scattered), cut(Segments::new(&long.base, &whole, &[]).unwrap()));
 }
 
 /// The packets that a frame is on the wire, complete.
@@ -457,7 +536,10 @@ pub fn check_round_trip(frames: &[Frame]) -> Vec<Made> {
     let received: Vec<_> = made.iter().flat_map(cut).collect();
     assert_eq!(by_flow(&received), by_flow(&sent));
     let counted = made.iter().map(|made| {
-        let headers_len = usize::from(parse(&made.bytes).unwrap().layout.end);
+        let headers_len = match made.frames {
+            1 => usize::from(parse(&made.bytes).unwrap().layout.end),
+            _ => usize::from(made.meta.hdr_len),
+        };
         made.meta.wire_packets(made.bytes.len() - headers_len) as usize
     });
     assert_eq!(counted.sum::<usize>(), sent.len(), "as many packets as arrived are counted");

@@ -1,11 +1,13 @@
 //! Making trains of the packets of a batch, which lie in one buffer as a worker reads them: once
-//! with checksums that the metadata vouches for, once with such that must be verified.
+//! with checksums that the metadata vouches for, once with such that must be verified. Inside VXLAN
+//! nobody vouches for the inner one.
 
 use std::hint::black_box;
 
-use tapswitch_offload::coalesce::{Coalescer, Place};
+use tapswitch_offload::coalesce::{Coalescer, Place, Tunnels};
 use tapswitch_offload::{OffloadError, Segments};
-use tapswitch_wire::{NetHeader, NetHeaderFlags};
+use tapswitch_wire::checksum::Sum;
+use tapswitch_wire::{NetHeader, NetHeaderFlags, ipv4, udp, write_u16};
 
 use super::candidate::{Candidate, Cell, Part};
 use super::train::{Kind, SEGMENTS};
@@ -18,12 +20,44 @@ pub(super) fn candidates() -> Result<Vec<Candidate>, OffloadError> {
     let mut all = Vec::new();
     for kind in Kind::all() {
         for flows in [1, FLOWS] {
-            let batch = Batch::new(kind, flows)?;
-            all.push(batch.candidate(kind, flows, "vouched for", NetHeaderFlags::DATA_VALID));
-            all.push(batch.candidate(kind, flows, "verified", 0));
+            let batch = Batch::new(kind, flows, |frame, _| frame.to_vec())?;
+            let subject = subject(kind, flows);
+            all.push(batch.candidate(&subject, flows, "vouched for", NetHeaderFlags::DATA_VALID));
+            all.push(batch.candidate(&subject, flows, "verified", 0));
+        }
+    }
+    for kind in Kind::all().filter(|kind| kind.tags == 0) {
+        for flows in [1, FLOWS] {
+            let subject = format!("{} in VXLAN", subject(kind, flows));
+            let batch = Batch::new(kind, flows, in_vxlan)?;
+            all.push(batch.candidate(&subject, flows, "verified", 0));
         }
     }
     Ok(all)
+}
+
+fn subject(kind: Kind, flows: u16) -> String {
+    let flows = if flows == 1 { "1 flow".to_owned() } else { format!("{flows} flows") };
+    format!("{kind}, {flows}")
+}
+
+/// `frame`, the packet at `index` of its flow, in VXLAN over IPv4 as Linux sends it: without a
+/// checksum over UDP.
+fn in_vxlan(frame: &[u8], index: u16) -> Vec<u8> {
+    let mut outer =
+        vec![2, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 3, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17];
+    outer.extend([0, 0, 10, 9, 0, 1, 10, 9, 0, 2, 0xc0, 1, 0x12, 0xb5, 0, 0, 0, 0]);
+    outer.extend([8, 0, 0, 0, 0, 0, 5, 0]);
+    let (ip, udp_at) = (14, 34);
+    let len = |at: usize| to_u16(outer.len() + frame.len() - at);
+    let (ip_len, udp_len) = (len(ip), len(udp_at));
+    write_u16(&mut outer, ip + ipv4::field::TOTAL_LENGTH, ip_len);
+    write_u16(&mut outer, ip + ipv4::field::IDENTIFICATION, index);
+    let checksum = Sum::of(&outer[ip..udp_at]).checksum();
+    write_u16(&mut outer, ip + ipv4::field::CHECKSUM, checksum);
+    write_u16(&mut outer, udp_at + udp::field::LENGTH, udp_len);
+    outer.extend(frame);
+    outer
 }
 
 /// Packets in one buffer.
@@ -36,17 +70,25 @@ struct Batch {
 }
 
 impl Batch {
-    /// The packets of one train, or as many by turns from trains of several flows.
-    fn new(kind: Kind, flows: u16) -> Result<Self, OffloadError> {
+    /// The packets of one train, or as many by turns from trains of several flows, each as `wrap`
+    /// makes it of the packet and its index in its flow.
+    fn new(
+        kind: Kind,
+        flows: u16,
+        wrap: impl Fn(&[u8], u16) -> Vec<u8>,
+    ) -> Result<Self, OffloadError> {
         let trains: Vec<_> = (0..flows).map(|flow| kind.train(1000 + flow)).collect();
         let cut = trains.iter().map(|train| Segments::new(&train.meta, &train.bytes, &[]));
         let mut flows = cut.collect::<Result<Vec<_>, _>>()?;
-        let headers_len = trains[0].headers_len;
+        let headers_len = trains[0].headers_len + wrap(&[], 0).len();
         let mut batch = Self { buf: Vec::new(), places: Vec::new(), headers_len };
         let mut headers = [0; 128];
-        for index in (0..flows.len()).cycle().take(SEGMENTS as usize) {
-            if let Some(segment) = flows[index].next(&mut headers) {
-                batch.push(&[&headers[..segment.headers_len], &segment.payload.concat()].concat());
+        let count = flows.len();
+        let turns = (0..).flat_map(|turn| (0..count).map(move |flow| (turn, flow)));
+        for (turn, flow) in turns.take(SEGMENTS as usize) {
+            if let Some(segment) = flows[flow].next(&mut headers) {
+                let packet = [&headers[..segment.headers_len], &segment.payload.concat()].concat();
+                batch.push(&wrap(&packet, turn));
             }
         }
         Ok(batch)
@@ -61,17 +103,16 @@ impl Batch {
     }
 
     /// Headers are changed in the first packet of each flow; they are put back for the next turn.
-    fn candidate(&self, kind: Kind, flows: u16, way: &str, flags: u8) -> Candidate {
+    fn candidate(&self, subject: &str, flows: u16, way: &str, flags: u8) -> Candidate {
         let Self { mut buf, mut places, headers_len } = self.clone();
         places.iter_mut().for_each(|place| place.meta.flags = flags);
         let firsts: Vec<_> = places.iter().take(flows.into()).map(|place| place.start).collect();
         let headers: Vec<_> =
             firsts.iter().map(|first| buf[*first..first + headers_len].to_vec()).collect();
-        let mut coalescer = Coalescer::new(places.len());
-        let flows = if flows == 1 { "1 flow".to_owned() } else { format!("{flows} flows") };
+        let mut coalescer = Coalescer::with_tunnels(places.len(), Tunnels::Udp);
         let cell = Cell {
             part: Part::Coalesce,
-            subject: format!("{kind}, {flows}"),
+            subject: subject.to_owned(),
             way: way.to_owned(),
             units: SEGMENTS,
             is_baseline: false,
@@ -87,6 +128,12 @@ impl Batch {
     }
 }
 
+/// Narrows a length that was chosen here.
+#[expect(clippy::cast_possible_truncation, reason = "less than 2 KiB")]
+fn to_u16(len: usize) -> u16 {
+    len as u16
+}
+
 /// Flows whose packets come by turns.
 const FLOWS: u16 = 9;
 /// In front of each frame.
@@ -100,7 +147,8 @@ mod tests {
     fn packets_become_trains_again_vouched_for_or_verified() {
         for kind in Kind::all() {
             for (flows, flags) in [(1, NetHeaderFlags::DATA_VALID), (FLOWS, 0)] {
-                let Batch { mut buf, mut places, .. } = Batch::new(kind, flows).unwrap();
+                let Batch { mut buf, mut places, .. } =
+                    Batch::new(kind, flows, |frame, _| frame.to_vec()).unwrap();
                 places.iter_mut().for_each(|place| place.meta.flags = flags);
                 let mut coalescer = Coalescer::new(places.len());
                 let units = coalescer.coalesce(&mut buf, &places);
@@ -108,6 +156,17 @@ mod tests {
                 let expected = vec![SEGMENTS as usize / usize::from(flows); flows.into()];
                 assert_eq!(frames, expected, "{kind}, {flows} flows");
             }
+        }
+    }
+
+    #[test]
+    fn packets_in_vxlan_become_trains_inside_it() {
+        for kind in Kind::all().filter(|kind| kind.tags == 0) {
+            let Batch { mut buf, places, .. } = Batch::new(kind, FLOWS, in_vxlan).unwrap();
+            let mut coalescer = Coalescer::with_tunnels(places.len(), Tunnels::Udp);
+            let units: Vec<_> = coalescer.coalesce(&mut buf, &places).collect();
+            assert_eq!(units.len(), usize::from(FLOWS), "{kind}");
+            assert!(units.iter().all(|unit| unit.long_meta().is_tunnelled()), "{kind}");
         }
     }
 }

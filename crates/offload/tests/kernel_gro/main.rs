@@ -11,34 +11,30 @@
 //! are left out here, but for the last test, which says that they are as told.
 //!
 //! Needs root and `/dev/net/tun`; without them the tests say `SKIP:` and pass. Tags need the
-//! kernel's `8021q`, so all tests run in a guest, too.
+//! kernel's `8021q` and most tunnels devices of their own, so all tests run in a guest, too.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+mod kernel;
+#[path = "../packets/mod.rs"]
 mod packets;
+mod tunnels;
 
 use std::cell::RefCell;
-use std::fs;
-use std::io::{self, Write};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-use packets::{
-    ACK, C_TAG, Checksum, ECE, Frame, Ip, Packet, S_TAG, SYN, URG, Upper, coalesce, frames,
-    wire_packets,
-};
+use kernel::{Kernel, skip};
+use packets::{ACK, C_TAG, Checksum, ECE, Ip, Packet, S_TAG, SYN, URG, Upper, coalesce, frames};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, TestRunner};
 use tapswitch_guest::{Rig, Series};
-use tapswitch_netdev::{HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
-use tapswitch_netlink::{Netlink, OwnedNamespace, Sysfs};
-use tapswitch_tap as tap;
-use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, parse, tcp};
+use tapswitch_wire::{ipv6, tcp};
 
-const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun", "8021q"]);
+const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(MODULES).programs(&["ip"]);
 
-const LINUX_6_1: Rig = Rig::new(Series::V6_1).modules(&["tun", "8021q"]);
+const LINUX_6_1: Rig = Rig::new(Series::V6_1).modules(MODULES).programs(&["ip"]);
+
+const MODULES: &[&str] = &["tun", "8021q", "vxlan", "geneve", "ip_gre", "ip6_gre"];
 
 #[test]
 fn all_tests_of_this_file_pass_on_linux_6_1() {
@@ -241,120 +237,6 @@ fn make_odd(packet: &mut Packet, oddity: u8) {
     }
 }
 
-/// The way of packets into the kernel, and what its stack sees.
-struct Kernel {
-    queue: tap::Queue,
-    far_end: PacketPort,
-    knows_udp_trains: bool,
-    _namespace: OwnedNamespace,
-}
-
-impl Kernel {
-    /// `None`, said loudly, when it cannot be made here.
-    fn new() -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-            skip("needs root and /dev/net/tun");
-            return None;
-        }
-        let name = format!("gro-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let namespace = OwnedNamespace::create(&name).unwrap();
-        let make = || {
-            fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-            tap::Device::create(&tap::Config::new("t0".parse().unwrap()).napi(true)).unwrap()
-        };
-        let device = namespace.enter(make).unwrap();
-        let mut netlink = Netlink::open(&namespace).unwrap();
-        // A switch, like a router, sees datagrams that are for nobody here.
-        netlink.set_feature_by_name("t0", "rx-udp-gro-forwarding", true).unwrap();
-        Sysfs::open(&namespace).unwrap().write("t0", "gro_flush_timeout", FLUSH_NS).unwrap();
-        netlink.set_up("t0").unwrap();
-        let config = tapswitch_netdev::Config::default();
-        let far_end = namespace.enter(|| PacketPort::open("t0", &config).unwrap()).unwrap();
-        let knows_udp_trains = device.capabilities().send.contains(tap::Offloads::USO);
-        let queue = device.into_queues().remove(0);
-        Some(Self { queue, far_end, knows_udp_trains, _namespace: namespace })
-    }
-
-    /// What can be compared: before Linux 6.2, nobody is told of UDP trains.
-    fn kinds(&self) -> Vec<Packet> {
-        let mut kinds = Packet::of_every_kind().to_vec();
-        kinds.truncate(if self.knows_udp_trains { 4 } else { 2 });
-        kinds
-    }
-
-    /// Whether trains are made behind a tag.
-    fn sees_through_tags(&self) -> bool {
-        let packets = Packet::tcp_v4().tagged(&[C_TAG]).stream(2);
-        (0..ATTEMPTS).any(|_| self.forward(&frames(&packets)).len() == 1)
-    }
-
-    /// Compares what the kernel makes of `packets` with what we make of them.
-    fn compare(&self, packets: &[Packet]) {
-        let sent = frames(packets);
-        let ours = coalesce(&sent).into_iter().map(|made| (made.meta, made.bytes));
-        let ours = normal(ours.collect());
-        let theirs = RefCell::new(Vec::new());
-        let agree = || {
-            *theirs.borrow_mut() = normal(self.forward(&sent));
-            *theirs.borrow() == ours
-        };
-        self.until_untouched(agree, || {
-            let differ = |(ours, theirs): &(&Frame, &Frame)| ours != theirs;
-            let (shown, kernels) = (shapes(&ours), shapes(&theirs.borrow()));
-            let first = ours.iter().zip(theirs.borrow().iter()).position(|pair| differ(&pair));
-            format!("ours {shown:#?}\nthe kernel's {kernels:#?}\nfirst difference {first:?}")
-        });
-    }
-
-    /// Repeats what a tick of the kernel's clock may have spoilt.
-    fn until_untouched(&self, mut holds: impl FnMut() -> bool, why: impl FnOnce() -> String) {
-        if !(0..ATTEMPTS).any(|_| holds()) {
-            panic!("{}", why());
-        }
-    }
-
-    /// Sends packets and returns all that the stack sees of them.
-    fn forward(&self, sent: &[Frame]) -> Vec<Frame> {
-        let whole: Vec<_> =
-            sent.iter().map(|(meta, bytes)| [&meta.encode()[..], bytes].concat()).collect();
-        whole.iter().for_each(|bytes| self.queue.send(bytes).unwrap());
-        let (mut seen, mut count) = (Vec::new(), 0);
-        let deadline = Instant::now() + PATIENCE;
-        let mut buf = vec![0; RECV_BUF_LEN];
-        while count < sent.len() {
-            let Some(received) = self.far_end.recv(&mut buf, HEADROOM_MIN).unwrap() else {
-                assert!(Instant::now() < deadline, "{count} of {} packets", sent.len());
-                std::thread::sleep(Duration::from_micros(200));
-                continue;
-            };
-            let frame = (received.header, buf[received.frame].to_vec());
-            count += wire_packets(&frame).len();
-            seen.push(frame);
-        }
-        seen
-    }
-}
-
-/// By flow, because the order of flows is another; without what is a hint or says that the kernel
-/// has verified a checksum.
-fn normal(mut frames: Vec<Frame>) -> Vec<Frame> {
-    frames.sort_by_key(|(_, bytes)| {
-        let key = parse(bytes).unwrap().key;
-        (key.ip_src, key.ip_proto, key.l4_src)
-    });
-    for (meta, _) in &mut frames {
-        meta.hdr_len = 0;
-        meta.flags &= !NetHeaderFlags::DATA_VALID;
-    }
-    frames
-}
-
-/// Kind, packet size and length of each frame.
-fn shapes(frames: &[Frame]) -> Vec<(GsoType, u16, usize, NetHeader)> {
-    frames.iter().map(|(meta, b)| (meta.gso_type, meta.gso_size, b.len(), *meta)).collect()
-}
-
 fn set_v4(packet: &mut Packet, action: impl FnOnce(&mut u16, &mut u16)) {
     if let Ip::V4 { id, fragment, .. } = &mut packet.ip {
         action(id, fragment);
@@ -366,14 +248,3 @@ fn set_tcp(packet: &mut Packet, action: impl FnOnce(&mut u32, &mut u32, &mut u16
         action(seq, ack, window, options);
     }
 }
-
-/// Past the harness, which would swallow `println!`; in one piece, on a line of its own.
-fn skip(reason: &str) {
-    let _ = io::stdout().write_all(format!("\nSKIP: the kernel's GRO: {reason}\n").as_bytes());
-}
-
-/// How long packets wait for each other in nanoseconds.
-const FLUSH_NS: &str = "10000000";
-/// Times that a comparison may be spoilt.
-const ATTEMPTS: u32 = 30;
-const PATIENCE: Duration = Duration::from_secs(30);
