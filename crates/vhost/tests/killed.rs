@@ -127,7 +127,7 @@ impl Vmm {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let mut frontend = Frontend::from_stream(listener.accept().unwrap().0, 2);
+        let mut frontend = Frontend::from_stream(accept(&listener), 2);
         frontend.set_owner().unwrap();
         frontend.get_features().unwrap();
         let protocol = frontend.get_protocol_features().unwrap();
@@ -208,6 +208,14 @@ impl Drop for Vmm {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(Path::new(&self.folder));
     }
+}
+
+/// The connection of a back end that was just started.
+fn accept(listener: &UnixListener) -> UnixStream {
+    let limit = Timespec::try_from(PATIENCE).unwrap();
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "no back end has connected");
+    listener.accept().unwrap().0
 }
 
 /// A back end after the other, each killed in the middle of its work.

@@ -179,6 +179,7 @@ fn a_device_that_sleeps_is_notified_of_the_next_buffer() {
                 let (is_notified, sleeps) = interleave(when, &peer, Peer::offer, || ring.arm());
                 assert!(is_notified || !sleeps, "{features:?} {size} {when:?} round {round}");
                 assert_eq!(sleeps, when == When::After, "nothing was there before");
+                assert!(is_notified || when == When::Before, "the wish is there at the fence");
                 let mut chains = Chains::default();
                 assert_eq!(ring.fetch(4, &mut chains), Ok(1));
                 ring.complete(&chains.get(0).unwrap(), 0);
@@ -203,7 +204,8 @@ fn a_driver_that_sleeps_is_notified_of_what_comes_back() {
                 let theirs = move |peer: &mut Peer| peer.sleep_until(round);
                 let (sleeps, notifies) = interleave(when, &peer, theirs, || ring.publish());
                 assert!(notifies || !sleeps, "{features:?} {size} {when:?} round {round}");
-                assert_eq!(sleeps, when == When::Before, "it has come back");
+                assert_eq!(sleeps, when == When::Before, "it is back at the fence");
+                assert!(notifies || when == When::After, "the wish is looked at behind the fence");
                 peer.borrow_mut().reap();
             }
         }
