@@ -135,8 +135,10 @@ impl Worker {
                 ring.complete(0);
             }
         }
-        ring.publish();
+        // First the receivers: should we be killed in between, the frames are sent again by whoever
+        // comes after us, and not lost.
         self.ports.end_burst();
+        ring.publish();
         self.forwarder.end_burst(view.now);
     }
 
