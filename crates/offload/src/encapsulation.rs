@@ -22,8 +22,8 @@ pub(crate) enum Encapsulation {
     Udp { has_checksum: bool },
 }
 
-/// Walks the headers that a tunnel has of its own behind the IP header `outer`. Answers which it is,
-/// and the version and the start of the inner IP header.
+/// Walks the headers that a tunnel has of its own behind the IP header `outer`. Answers which it
+/// is, and the version and the start of the inner IP header.
 pub(crate) fn open(
     meta: &LongNetHeader,
     headers: &[u8],

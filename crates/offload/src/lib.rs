@@ -15,8 +15,8 @@
 //! - [`tags`]: putting tags into a frame's stack, at any depth, and taking them out.
 //! - [`segment_frame_len_max`], [`wire_bytes`]: how long a train's packets are, without cutting it.
 //!
-//! The reverse is asked for at the ingress: [`Coalescer`] makes trains of a batch of packets, inside
-//! tunnels for those that ask.
+//! The reverse is asked for at the ingress: [`Coalescer`] makes trains of a batch of packets,
+//! inside tunnels for those that ask.
 //!
 //! A frame comes as slices, `headers` and `payload` in one or more parts, which together are its
 //! bytes: after copy-on-write the headers are ours while the payload is shared. A contiguous frame

@@ -1,5 +1,5 @@
-//! The packets in the middle of a train: all but the first and the last have the same length and the
-//! same flags.
+//! The packets in the middle of a train: all but the first and the last have the same length and
+//! the same flags.
 //!
 //! Their headers differ in little: numbers and checksums. So the second packet's are written once,
 //! as if it had no payload, and what its checksums come to without the numbers is kept. A packet is
@@ -135,8 +135,8 @@ impl Checksum {
     }
 }
 
-/// Copies at most [`LEN_MAX`] bytes of headers in blocks, the last of which overlaps the one before:
-/// a few loads and stores in place of a call for any length.
+/// Copies at most [`LEN_MAX`] bytes of headers in blocks, the last of which overlaps the one
+/// before: a few loads and stores in place of a call for any length.
 #[inline]
 fn copy(to: &mut [u8], from: &[u8; LEN_MAX]) {
     let Some(last) = to.len().checked_sub(BLOCK) else {
@@ -151,7 +151,8 @@ fn copy(to: &mut [u8], from: &[u8; LEN_MAX]) {
     }
 }
 
-/// Longest headers in bytes that are kept: 7 tags before TCP over IPv6 with timestamps, for example.
+/// Longest headers in bytes that are kept: 7 tags before TCP over IPv6 with timestamps, for
+/// example.
 const LEN_MAX: usize = 128;
 /// Bytes that are copied at a time. The shortest headers, UDP over IPv4, have 42.
 const BLOCK: usize = 32;

@@ -88,16 +88,17 @@ impl Plan {
         Ok(Self { headers_end: layers.end, size: meta.gso_size, count, work })
     }
 
-    /// The sum of a packet's `payload`, for [`write`](Self::write). It is taken before anything else
-    /// is known of the packet: a call in the midst of writing would have all that put aside for it.
+    /// The sum of a packet's `payload`, for [`write`](Self::write). It is taken before anything
+    /// else is known of the packet: a call in the midst of writing would have all that put aside
+    /// for it.
     #[expect(clippy::inline_always, reason = "see Self::write")]
     #[inline(always)]
     pub(crate) fn sum(&self, payload: [&[u8]; 2]) -> Sum {
         if matches!(self.work, Work::Cut(..)) { sum_of_payload(payload) } else { Sum::ZERO }
     }
 
-    /// Writes into `headers`, a copy of the train's, what the packet at `position` has different. Its
-    /// payload has `sum` for its sum.
+    /// Writes into `headers`, a copy of the train's, what the packet at `position` has different.
+    /// Its payload has `sum` for its sum.
     #[expect(
         clippy::inline_always,
         reason = "so that what is known of the packet stays in registers"

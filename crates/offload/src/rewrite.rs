@@ -156,8 +156,8 @@ impl Tcp {
         self.pseudo_header
     }
 
-    /// Stores the fields of the packet at `position`, a frame of `frame_len` bytes whose payload sums
-    /// up to `payload`.
+    /// Stores the fields of the packet at `position`, a frame of `frame_len` bytes whose payload
+    /// sums up to `payload`.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -213,7 +213,8 @@ impl Udp {
         self.pseudo_header
     }
 
-    /// Stores the fields of a packet, a frame of `frame_len` bytes whose payload sums up to `payload`.
+    /// Stores the fields of a packet, a frame of `frame_len` bytes whose payload sums up to
+    /// `payload`.
     #[inline]
     pub(crate) fn write(&self, headers: &mut [u8], frame_len: usize, payload: Sum) {
         let len = checked_len(frame_len - self.at);

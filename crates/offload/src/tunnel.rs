@@ -86,16 +86,16 @@ impl Tunnel {
         }
     }
 
-    /// Stores the fields of the outer IP header alone. Among packets that are as long as each other,
-    /// no other field of the tunnel's differs: what they carry sums up to the same.
+    /// Stores the fields of the outer IP header alone. Among packets that are as long as each
+    /// other, no other field of the tunnel's differs: what they carry sums up to the same.
     #[inline]
     pub(crate) fn write_network(&self, headers: &mut [u8], frame_len: usize, index: u32) {
         self.network.write(headers, frame_len, index);
     }
 
-    /// Makes the headers of a train's first packet those of the train, a frame of `frame_len` bytes:
-    /// lengths, and in UDP a partial checksum. That of GRE stays, as in Linux; it is written anew
-    /// for each packet.
+    /// Makes the headers of a train's first packet those of the train, a frame of `frame_len`
+    /// bytes: lengths, and in UDP a partial checksum. That of GRE stays, as in Linux; it is written
+    /// anew for each packet.
     pub(crate) fn write_train(&self, headers: &mut [u8], frame_len: usize) {
         self.network.write(headers, frame_len, 0);
         let len = checked_len(frame_len - self.at);

@@ -36,8 +36,8 @@ pub fn write_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// `bytes`, of which there are `N`, as an array: one look at the length and one load, where an index
-/// for each byte is a look and a load for each.
+/// `bytes`, of which there are `N`, as an array: one look at the length and one load, where an
+/// index for each byte is a look and a load for each.
 #[inline]
 fn whole<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut array = [0; N];

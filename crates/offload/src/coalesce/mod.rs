@@ -54,22 +54,24 @@
 //! | nothing is seen behind tags of type 0x9100 | all is | they are tags here |
 //! | trains from user space are passed by | they go on | the metadata is checked here |
 //! | headers of any length | of at most 256 bytes | bounded |
+//! | headers of any shapes | 12 shapes; one more ends all trains | bounded |
 //!
 //! What cannot be judged: a bad checksum or, over UDP, none; a fragment; IPv4 options; UDP with
 //! padding or nothing in it.
 //!
 //! # Tunnels
 //!
-//! A Coalescer [that is told to](Coalescer::with_tunnels) looks into one tunnel: VXLAN and Geneve on
-//! the ports of the IANA, GRE and NVGRE, IP in IP. The rules above hold for what is inside; around it
-//! these:
+//! A Coalescer [that is told to](Coalescer::with_tunnels) looks into one tunnel: VXLAN and Geneve
+//! on the ports that they are known by, GRE and NVGRE, IP in IP. The rules above hold for what is
+//! inside; around it these:
 //!
 //! | field | a packet joins a train when it is | Linux |
 //! |---|---|---|
-//! | outer IP header | as the inner one: plain, equal, its identification one more | `inet_gro_receive`, `gro_receive_network_flush` (6.10) |
+//! | outer IP header | as the inner one is | `gro_receive_network_flush` |
 //! | outer ports | equal | `udp_gro_receive` |
 //! | outer UDP checksum | in all packets, and right, or in none | same |
-//! | headers of VXLAN and Geneve with all options | equal | `vxlan_gro_prepare_receive`, `geneve_gro_receive` |
+//! | VXLAN | equal | `vxlan_gro_prepare_receive` |
+//! | Geneve with its options | equal | `geneve_gro_receive` |
 //! | GRE | without sequence numbers; flags, protocol and key equal | `gre_gro_receive` |
 //! | GRE checksum | right | same |
 //! | inner Ethernet, tags | equal | `eth_gro_receive` |
@@ -81,7 +83,7 @@
 //! | needs a device or socket of the tunnel | the port tells | a switch forwards |
 //! | a fixed outer identification makes a train, too | stays alone | cutting would count on |
 //! | a partial outer checksum is taken as right | stays alone | metadata has one place for one |
-//! | who vouches may vouch for the checksum inside | it is summed | the virtio header has no level |
+//! | who vouches may mean the checksum inside | it is summed | metadata has no level |
 //! | takes the checksum of GRE for the key, if there are both | takes the key | it is |
 //!
 //! The outer headers of packets of equal length differ in identification and IPv4 checksum alone:
@@ -201,8 +203,8 @@ pub struct Coalescer {
 }
 
 impl Coalescer {
-    /// One for batches of at most `frames` frames; a longer one makes it grow. It does not look into
-    /// tunnels.
+    /// One for batches of at most `frames` frames; a longer one makes it grow. It does not look
+    /// into tunnels.
     pub fn new(frames: usize) -> Self {
         Self::with_tunnels(frames, Tunnels::None)
     }

@@ -194,8 +194,8 @@ impl Run {
         self.state = State::Ended;
     }
 
-    /// Takes `frame` if it is the next packet and fit for the train. `template` is that of the run's
-    /// headers.
+    /// Takes `frame` if it is the next packet and fit for the train. `template` is that of the
+    /// run's headers.
     #[inline]
     pub(super) fn join(
         &mut self,

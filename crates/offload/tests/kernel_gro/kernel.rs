@@ -57,8 +57,8 @@ impl Kernel {
         kinds
     }
 
-    /// Makes the devices that open the kernel's ports and load its modules for tunnels; those that it
-    /// has none of are told by [`Self::sees_inside`].
+    /// Makes the devices that open the kernel's ports and load its modules for tunnels; those that
+    /// it has none of are told by [`Self::sees_inside`].
     pub(crate) fn make_tunnels(&self) {
         for (name, kind) in TUNNELS {
             let add = format!("link add {name} type {kind} external");

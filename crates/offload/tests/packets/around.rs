@@ -108,7 +108,8 @@ impl Around {
         self.ip.len() + self.header([8, 0]).len()
     }
 
-    /// Type and outer packet around `packet`, which begins with its type. Sums are those of `summed`.
+    /// Type and outer packet around `packet`, which begins with its type. Sums are those of
+    /// `summed`.
     pub fn wrap(&self, packet: &[u8], summed: &[u8]) -> Vec<u8> {
         let (ether_type, packet) = packet.split_first_chunk().unwrap();
         let mut upper = self.header(*ether_type);
