@@ -15,6 +15,8 @@
 //! within the burst that took them, so a ring whose place is not known (ours was killed) goes on
 //! from its used index: that is what VMMs assume then, and no table of buffers in flight is needed.
 
+mod early;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,6 +34,7 @@ use vhost::vhost_user::{
     BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
 };
 
+use self::early::Enable;
 use crate::features::Features;
 use crate::memory::{GuestMemory, MemoryError, RegionSpec};
 use crate::queue::{Queue, Running};
@@ -96,9 +99,9 @@ impl Device {
         mut observe: impl FnMut(Status),
     ) -> SessionEnd {
         let session = Arc::new(Mutex::new(Session::new(self.clone())));
-        if !self.note_connection(&stream) {
+        let (true, Ok(early)) = (self.note_connection(&stream), stream.try_clone()) else {
             return SessionEnd::Closed;
-        }
+        };
         let mut handler = BackendReqHandler::from_stream(stream, session.clone());
         let mut told = Status::default();
         let mut tell = |status| {
@@ -108,7 +111,7 @@ impl Device {
             }
         };
         let error = loop {
-            match handler.handle_request() {
+            match enable_early(&session, &early).and_then(|()| handler.handle_request()) {
                 Ok(()) => tell(self.status()),
                 Err(error) => break error,
             }
@@ -530,6 +533,18 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
         Err(Error::InactiveOperation(VhostUserProtocolFeatures::LOG_SHMFD))
     }
+}
+
+/// Takes what enables rings as long as no features are set.
+fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
+    let failed = |error: io::Error| Error::ReqHandlerError(error);
+    while !lock(session).features.contains(Features::PROTOCOL_FEATURES) {
+        let Some(enable) = Enable::take(stream).map_err(failed)? else { break };
+        let outcome = lock(session).set_vring_enable(enable.index, enable.on);
+        enable.answer(stream, outcome.is_ok()).map_err(failed)?;
+        outcome?;
+    }
+    Ok(())
 }
 
 /// A descriptor that a worker uses shall not make it wait.
