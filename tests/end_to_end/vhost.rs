@@ -3,7 +3,10 @@
 //!
 //! Each file boots a few machines and asks them many things, as a boot takes seconds.
 
+mod errors;
 mod lab;
+mod life;
 mod machine;
+mod restart;
 mod rings;
 mod talk;

@@ -140,6 +140,7 @@ impl Device {
             if let (Some(features), true) = (features, pair[1].lock().is_some()) {
                 status.pairs += 1;
                 status.features = features;
+                status.is_blank = pair[0].lock().as_ref().is_some_and(Running::memory_is_blank);
             }
         }
         status
@@ -190,6 +191,9 @@ pub struct Status {
     pub pairs: u16,
     /// What was negotiated; nothing while no pair runs.
     pub features: Features,
+    /// True when the guest's memory holds nothing where a guest's memory always does: the VMM has
+    /// it mapped privately, as a rule, and we see none of what the guest writes.
+    pub is_blank: bool,
 }
 
 /// Why a session ended.
@@ -448,6 +452,10 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let index = u32::from(index);
         self.stop(index);
+        // A VMM that cannot share its guest's memory goes on without a word of it.
+        if self.memory.is_none() {
+            return self.refuse(&MemoryError::NotShared.to_string());
+        }
         let ring = self.ring(index)?;
         ring.kick = file.map(without_waiting).transpose()?;
         ring.is_started = true;

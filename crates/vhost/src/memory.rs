@@ -134,6 +134,15 @@ impl GuestMemory {
         })
     }
 
+    /// True when the first bytes of each region are zeroes, [`BLANK_LEN`] at most: no machine's
+    /// memory is like that when its driver runs, unless we see another copy of it.
+    pub fn is_blank(&self) -> bool {
+        self.regions.iter().all(|region| {
+            let start = self.find_start(region.guest_address, region.len.min(BLANK_LEN));
+            start.is_some_and(is_zero)
+        })
+    }
+
     /// True when the VMM has taken memory away under us: what was read from there was zero.
     pub fn was_lost(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.guarded.was_hit())
@@ -180,6 +189,15 @@ impl Region {
         let start = unsafe { self.mapping.start.add(offset) };
         Some(GuestBytes { start, len, memory: PhantomData })
     }
+}
+
+fn is_zero(bytes: GuestBytes<'_>) -> bool {
+    let mut page = [0; 4096];
+    let mut pages = (0..bytes.len()).step_by(page.len());
+    pages.all(|at| {
+        let len = bytes.skip(at).read(&mut page);
+        page[..len].iter().all(|byte| *byte == 0)
+    })
 }
 
 /// A mapped file.
@@ -316,6 +334,10 @@ impl fmt::Debug for GuestBytes<'_> {
         write!(f, "{} bytes of a guest", self.len)
     }
 }
+
+/// Bytes of a region that are looked at where nothing is expected to be: a PC's tables and firmware
+/// lie there, and whatever another machine starts from.
+const BLANK_LEN: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

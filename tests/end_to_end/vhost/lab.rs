@@ -46,6 +46,12 @@ impl Lab {
         });
     }
 
+    /// Stops the switch cleanly.
+    pub(super) fn stop_switch(&mut self) {
+        let mut switch = self.switch.take().unwrap();
+        assert_eq!(switch.stop().code(), Some(0), "{}", switch.log());
+    }
+
     /// Ends the switch without a chance to clean up.
     pub(super) fn kill_switch(&mut self) {
         self.switch.take().unwrap().kill();

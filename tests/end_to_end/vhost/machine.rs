@@ -121,6 +121,11 @@ impl Machine {
         Ok(Self { running, shell: BufReader::new(shell), monitor, number })
     }
 
+    /// The number of QEMU's process.
+    pub(super) fn id(&self) -> u32 {
+        self.running.id()
+    }
+
     /// Waits until the shell runs; that of the next boot, after a reset.
     pub(super) fn wait_until_ready(&mut self) {
         self.read_to("<ready>", BOOT_PATIENCE);

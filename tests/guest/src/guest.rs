@@ -36,7 +36,7 @@ pub struct Guest {
     environment: Vec<(String, String)>,
     qemu_args: Vec<String>,
     memory_mib: u32,
-    is_shared: bool,
+    sharing: &'static str,
     reboots: bool,
     cpus: u32,
     limit: Duration,
@@ -56,7 +56,7 @@ impl Guest {
             environment: Vec::new(),
             qemu_args: Vec::new(),
             memory_mib: 512,
-            is_shared: true,
+            sharing: SHARED,
             reboots: false,
             cpus: 1,
             limit: Duration::from_secs(300),
@@ -106,10 +106,18 @@ impl Guest {
         self
     }
 
-    /// Keeps the guest's memory to QEMU, as it is where nobody has asked for anything else.
+    /// Keeps the guest's memory to QEMU: in memory that has no file, as it is where nobody has
+    /// asked for anything else.
     #[must_use]
     pub const fn private_memory(mut self) -> Self {
-        self.is_shared = false;
+        self.sharing = "ram,share=off";
+        self
+    }
+
+    /// The same, in a file that QEMU hands out and of which it has copies of its own.
+    #[must_use]
+    pub const fn private_file(mut self) -> Self {
+        self.sharing = "memfd,share=off";
         self
     }
 
@@ -231,9 +239,8 @@ impl Guest {
         check_machine()?;
         let mut qemu = Command::new(root::find(QEMU).unwrap_or_else(|| QEMU.into()));
         let accel = env::var("TAPSWITCH_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
-        let share = if self.is_shared { "on" } else { "off" };
-        let memory = self.memory_mib;
-        let memory = format!("memory-backend-memfd,id=memory,size={memory}M,share={share}");
+        let (sharing, memory) = (self.sharing, self.memory_mib);
+        let memory = format!("memory-backend-{sharing},id=memory,size={memory}M");
         if !self.reboots {
             qemu.arg("-no-reboot");
         }
@@ -437,6 +444,8 @@ pub(crate) fn check_machine() -> Result<(), Error> {
     Ok(())
 }
 
+/// What the guest's memory is made of, in QEMU's words.
+const SHARED: &str = "memfd,share=on";
 const QEMU: &str = "qemu-system-x86_64";
 /// Where the program lies in the guest.
 const PROGRAM: &str = "/guest/program";

@@ -229,4 +229,6 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
     assert!(why.contains("its file has 1048576 bytes"), "{why}");
     let why = refused(&|vmm| vmm.frontend.set_features(1 << 60).unwrap());
     assert!(why.contains("more than were offered"), "{why}");
+    let why = refused(&|vmm| vmm.frontend.set_vring_kick(1, &vmm.kick).unwrap());
+    assert!(why.contains("not shared") && why.contains("share=on"), "{why}");
 }

@@ -1,7 +1,7 @@
 //! Where memory is found, and what cannot be memory.
 
 use super::*;
-use crate::test_guest::{BASE, Guest};
+use crate::test_guest::{BASE, Guest, LEN};
 
 fn error(specs: &[RegionSpec]) -> String {
     GuestMemory::new(specs).unwrap_err().to_string()
@@ -70,4 +70,12 @@ fn memory_that_is_taken_away_reads_as_zeroes() {
     bytes.read(&mut out);
     assert_eq!(out, [9; 64], "a page of our own");
     assert!(!Guest::new().memory.was_lost(), "a place in the table is used again clean");
+}
+
+#[test]
+fn memory_where_nobody_has_written_is_blank() {
+    let guest = Guest::new();
+    assert!(guest.memory.is_blank());
+    guest.write(LEN - 1, &[1]);
+    assert!(!guest.memory.is_blank());
 }
