@@ -394,7 +394,10 @@ impl VhostUserBackendReqHandlerMut for Session {
         if self.regions.len() >= MAX_REGIONS {
             return self.refuse(&format!("more than {MAX_REGIONS} memory regions"));
         }
+        let place = |region: &RegionSpec| (region.guest_address, region.user_address, region.len);
         self.change(|session| {
+            // QEMU 7.2 tells of each region once for each pair of queues.
+            session.regions.retain(|known| place(known) != place(&spec));
             session.regions.push(spec);
             session.remap()
         })?;
