@@ -1,5 +1,5 @@
-//! Two machines, a third one as the monitor of a TAP, and hosts behind a tap device and a veth pair,
-//! on one switch that a controller drives.
+//! Two machines, a third one as the monitor of a TAP, and hosts behind a tap device and a veth
+//! pair, on one switch that a controller drives.
 
 use serde_json::Value;
 use tapswitch_guest::Series;
