@@ -73,9 +73,9 @@ impl Lab {
 
     /// The report of a port.
     pub(super) fn port(&self, number: u8) -> Value {
-        let ports = self.show("ports");
+        let (ports, number) = (self.show("ports"), number.to_string());
         let mut ports = ports.as_array().unwrap().iter();
-        ports.find(|port| port["port"] == number.to_string()).unwrap().clone()
+        ports.find(|port| port["port"] == *number).unwrap().clone()
     }
 
     /// Waits until a port is in this state.

@@ -42,7 +42,7 @@ fn machines_outlive_the_switch_whoever_listens() {
     for _ in 0..2 {
         sink.wait_for(1);
         let pings = NUMBERS.map(|number| Pings::start(&lab, &host, number));
-        pings.iter().for_each(|pings| pings.go_on());
+        pings.iter().for_each(Pings::go_on);
         lab.kill_switch();
         assert!(fs::exists(&sockets[0]).unwrap(), "what was killed cleans up nothing");
         lab.start_switch(&[], &ports);
