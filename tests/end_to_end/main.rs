@@ -16,6 +16,7 @@ mod device;
 mod errors;
 mod run;
 mod taps;
+mod vhost;
 mod virtual_machine;
 mod vlan;
 mod vlan_devices;

@@ -50,6 +50,8 @@ pub(crate) struct Guest {
     socket: GuestSocket,
     device: Arc<vhost::Device>,
     status: Status,
+    /// True while there is a session with a monitor.
+    is_met: bool,
     sessions: u64,
     resets: u64,
     last_reset: Option<String>,
@@ -101,6 +103,7 @@ impl Guest {
             socket: socket.clone(),
             device,
             status: Status::default(),
+            is_met: false,
             sessions: 0,
             resets: 0,
             last_reset: None,
@@ -121,8 +124,14 @@ impl Guest {
     pub(crate) fn note(&mut self, change: GuestChange) {
         let spec = &self.spec;
         match change {
-            GuestChange::Met => self.sessions += 1,
+            GuestChange::Met => {
+                self.sessions += 1;
+                self.is_met = true;
+            }
             GuestChange::Status(status) => {
+                if status.is_blank && !self.status.is_blank {
+                    tracing::warn!("port {spec}: {BLANK_MEMORY}");
+                }
                 self.status = status;
                 match status.pairs {
                     0 => tracing::info!("port {spec}: the guest's queues have stopped"),
@@ -135,12 +144,25 @@ impl Guest {
                     ),
                 }
             }
-            GuestChange::Ended(SessionEnd::Closed) => {
-                tracing::info!("port {spec}: the monitor is gone");
+            GuestChange::Ended(end) => {
+                self.is_met = false;
+                self.note_end(end);
             }
-            GuestChange::Ended(SessionEnd::Refused(why) | SessionEnd::Reset(why)) => {
-                tracing::warn!("port {spec}: the guest was cut off: {why}");
+        }
+    }
+
+    fn note_end(&mut self, end: SessionEnd) {
+        let spec = &self.spec;
+        match end {
+            SessionEnd::Closed => tracing::info!("port {spec}: the monitor is gone"),
+            SessionEnd::Refused(why) | SessionEnd::Reset(why) => {
                 self.resets += 1;
+                // A monitor that comes back and does the same again says nothing new.
+                if self.last_reset.as_ref() == Some(&why) {
+                    tracing::debug!("port {spec}: the guest was cut off again: {why}");
+                } else {
+                    tracing::warn!("port {spec}: the guest was cut off: {why}");
+                }
                 self.last_reset = Some(why);
             }
         }
@@ -169,12 +191,20 @@ impl Guest {
     }
 
     pub(crate) fn report(&self) -> GuestReport {
-        let Status { pairs, features } = self.status;
+        let Status { pairs, features, is_blank } = self.status;
+        let state = match (self.is_met, pairs) {
+            (false, _) => "waiting",
+            (true, 0) => "connected",
+            (true, _) => "running",
+        };
         GuestReport {
+            state: state.to_owned(),
             socket: self.socket.to_string(),
             queues: pairs,
             rings: (pairs > 0).then(|| rings(features).to_owned()),
             features: format!("{:#x}", features.bits()),
+            feature_names: features.iter_names().map(|(name, _)| name.to_lowercase()).collect(),
+            warning: is_blank.then(|| BLANK_MEMORY.to_owned()),
             sessions: self.sessions,
             resets: self.resets,
             last_reset: self.last_reset.clone(),
@@ -363,6 +393,11 @@ fn file_of(path: &str) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
+/// A port works on, as this is a guess.
+const BLANK_MEMORY: &str = "the guest's memory looks as if nobody had ever written there: its \
+                            monitor has most likely not shared it, but given away a copy; give the \
+                            VM shared memory, as in QEMU's -object \
+                            memory-backend-memfd,id=mem,size=SIZE,share=on -numa node,memdev=mem";
 /// Time between two attempts to meet a monitor.
 const RETRY: Duration = Duration::from_millis(200);
 /// Time that a monitor waits which was cut off.

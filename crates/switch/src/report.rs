@@ -117,6 +117,9 @@ pub struct PortReport {
 /// A guest behind a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestReport {
+    /// `waiting` for a monitor, `connected` to one whose guest does not run its device (yet), or
+    /// `running`.
+    pub state: String,
     /// Path of the socket by which its monitor is met.
     pub socket: String,
     /// Pairs of queues that run; zero while no guest is there.
@@ -125,6 +128,10 @@ pub struct GuestReport {
     pub rings: Option<String>,
     /// Features that were negotiated, as a hexadecimal number.
     pub features: String,
+    /// Their names, in virtio's words.
+    pub feature_names: Vec<String>,
+    /// What stands in the way of the guest, and what can be done about it.
+    pub warning: Option<String>,
     /// Sessions with a monitor so far.
     pub sessions: u64,
     /// Sessions that were ended because of what the guest or its monitor did.

@@ -120,10 +120,11 @@ pub(crate) struct SwitchArgs {
     pub(crate) learning: Learning,
     /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,OPTIONS]` for a tap device or
     /// `NUMBER=netdev:IFNAME[,netns=NS][,OPTIONS]` for an interface that is there; NUMBER may be
-    /// "local"; may be given several times. OPTIONS are mtu=BYTES for the payload, envelope=BYTES
-    /// for tags on top of it (8 when not given), gro=on|off|auto for making trains of what comes in
-    /// (auto, while it pays, when not given), offload=off for one that is sent whole packets with
-    /// their checksums only, and one of `mode=access,vlan=VID`,
+    /// "local"; `NUMBER=vhost:PATH[,server|client][,queues=N][,OPTIONS]` for a virtual machine by
+    /// vhost-user; may be given several times. OPTIONS are mtu=BYTES for the payload,
+    /// envelope=BYTES for tags on top of it (8 when not given), gro=on|off|auto for making trains
+    /// of what comes in (auto, while it pays, when not given), offload=off for one that is sent
+    /// whole packets with their checksums only, and one of `mode=access,vlan=VID`,
     /// `mode=trunk[,vlans=VIDS][,native=VID]`, `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
     /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]` or
     /// `mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...]`,

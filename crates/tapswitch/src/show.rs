@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tapswitch_control::{HostReport, SwitchReport as ConnectedSwitch};
 use tapswitch_switch::report::{
-    BucketReport, DropReport, DropsReport, FlowReport, GroupReport, PortReport, SwitchReport,
-    TapReport, WorkerReport,
+    BucketReport, DropReport, DropsReport, FlowReport, GroupReport, GuestReport, PortReport,
+    SwitchReport, TapReport, WorkerReport,
 };
 
 use crate::cli::{AskArgs, ShowArgs, ShowWhat};
@@ -115,11 +115,60 @@ fn ports(reports: &[PortReport]) {
         ]);
     }
     print(&rows, "no ports");
+    guests(reports);
     for port in reports {
         if let Some(oversize) = port.oversize {
             say!("port {}: {}", port.port, oversize.remedy(port.mtu, port.envelope));
         }
     }
+}
+
+/// What is known of the guests behind ports, if there are such ports.
+fn guests(reports: &[PortReport]) {
+    let guests: Vec<_> = reports
+        .iter()
+        .filter_map(|port| Some((port.port.as_str(), port.guest.as_ref()?)))
+        .collect();
+    if guests.is_empty() {
+        return;
+    }
+    let mut rows = table(&[
+        "PORT ",
+        "GUEST",
+        "SOCKET",
+        "QUEUES ",
+        "RINGS",
+        "SESSIONS ",
+        "RESETS ",
+        "FEATURES",
+    ]);
+    for (port, guest) in &guests {
+        rows.add_row(guest_row(port, guest));
+    }
+    println!();
+    print(&rows, "");
+    for (port, guest) in guests {
+        guest_troubles(guest).for_each(|trouble| println!("port {port}: {trouble}"));
+    }
+}
+
+fn guest_row(port: &str, guest: &GuestReport) -> [String; 8] {
+    let features = guest.feature_names.join(" ");
+    [
+        port.to_owned(),
+        guest.state.clone(),
+        guest.socket.clone(),
+        guest.queues.to_string(),
+        guest.rings.clone().unwrap_or_else(|| "-".to_owned()),
+        grouped(guest.sessions),
+        grouped(guest.resets),
+        if features.is_empty() { "-".to_owned() } else { features },
+    ]
+}
+
+fn guest_troubles(guest: &GuestReport) -> impl Iterator<Item = String> {
+    let reset = guest.last_reset.as_ref().map(|why| format!("last reset: {why}"));
+    guest.warning.clone().into_iter().chain(reset)
 }
 
 /// Frames that were led to each queue, or a dash.
@@ -309,4 +358,31 @@ pub(crate) fn drops_text(drops: &DropsReport) -> String {
     }
     let texts: Vec<_> = drops.iter().map(|(reason, count)| format!("{reason}={count}")).collect();
     texts.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_shown_with_what_it_runs_and_what_went_wrong() {
+        let mut guest = GuestReport {
+            state: "waiting".into(),
+            socket: "/run/vm0.sock".into(),
+            ..GuestReport::default()
+        };
+        let waiting = ["1", "waiting", "/run/vm0.sock", "0", "-", "0", "0", "-"];
+        assert_eq!(guest_row("1", &guest), waiting);
+        assert_eq!(guest_troubles(&guest).count(), 0);
+        guest.state = "running".into();
+        (guest.queues, guest.rings) = (2, Some("packed".into()));
+        (guest.sessions, guest.resets) = (1234, 1);
+        guest.feature_names = vec!["csum".into(), "mq".into()];
+        guest.last_reset = Some("a loop of descriptors".into());
+        guest.warning = Some("blank".into());
+        let running = ["1", "running", "/run/vm0.sock", "2", "packed", "1_234", "1", "csum mq"];
+        assert_eq!(guest_row("1", &guest), running);
+        let troubles = guest_troubles(&guest).collect::<Vec<_>>();
+        assert_eq!(troubles, ["blank", "last reset: a loop of descriptors"]);
+    }
 }

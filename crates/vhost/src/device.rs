@@ -16,6 +16,8 @@
 //! from its used index, which is what VMMs assume then, or from where its flags say; no table of
 //! buffers in flight is needed (`docs/adr/0013-no-table-of-buffers-in-flight.md`).
 
+mod early;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,6 +35,7 @@ use vhost::vhost_user::{
     BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
 };
 
+use self::early::Enable;
 use crate::features::Features;
 use crate::memory::{GuestMemory, MemoryError, RegionSpec};
 use crate::queue::{Queue, Running};
@@ -99,9 +102,9 @@ impl Device {
         // What was found when the session before had ended already is not this one's.
         *lock(&self.fault) = None;
         let session = Arc::new(Mutex::new(Session::new(self.clone())));
-        if !self.note_connection(&stream) {
+        let (true, Ok(early)) = (self.note_connection(&stream), stream.try_clone()) else {
             return SessionEnd::Closed;
-        }
+        };
         let mut handler = BackendReqHandler::from_stream(stream, session.clone());
         let mut told = Status::default();
         let mut tell = |status| {
@@ -111,7 +114,7 @@ impl Device {
             }
         };
         let error = loop {
-            match handler.handle_request() {
+            match enable_early(&session, &early).and_then(|()| handler.handle_request()) {
                 Ok(()) => tell(self.status()),
                 Err(error) => break error,
             }
@@ -140,6 +143,7 @@ impl Device {
             if let (Some(features), true) = (features, pair[1].lock().is_some()) {
                 status.pairs += 1;
                 status.features = features;
+                status.is_blank = pair[0].lock().as_ref().is_some_and(Running::memory_is_blank);
             }
         }
         status
@@ -190,6 +194,9 @@ pub struct Status {
     pub pairs: u16,
     /// What was negotiated; nothing while no pair runs.
     pub features: Features,
+    /// True when the guest's memory holds nothing where a guest's memory always does: the VMM has
+    /// it mapped privately, as a rule, and we see none of what the guest writes.
+    pub is_blank: bool,
 }
 
 /// Why a session ended.
@@ -393,7 +400,10 @@ impl VhostUserBackendReqHandlerMut for Session {
         if self.regions.len() >= MAX_REGIONS {
             return self.refuse(&format!("more than {MAX_REGIONS} memory regions"));
         }
+        let place = |region: &RegionSpec| (region.guest_address, region.user_address, region.len);
         self.change(|session| {
+            // QEMU 7.2 tells of each region once for each pair of queues.
+            session.regions.retain(|known| place(known) != place(&spec));
             session.regions.push(spec);
             session.remap()
         })?;
@@ -453,6 +463,10 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let index = u32::from(index);
         self.stop(index);
+        // A VMM that cannot share its guest's memory goes on without a word of it.
+        if self.memory.is_none() {
+            return self.refuse(&MemoryError::NotShared.to_string());
+        }
         let ring = self.ring(index)?;
         ring.kick = file.map(without_waiting).transpose()?;
         ring.is_started = true;
@@ -538,6 +552,18 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
         Err(Error::InactiveOperation(VhostUserProtocolFeatures::LOG_SHMFD))
     }
+}
+
+/// Takes what enables rings as long as no features are set.
+fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
+    let failed = |error: io::Error| Error::ReqHandlerError(error);
+    while !lock(session).features.contains(Features::PROTOCOL_FEATURES) {
+        let Some(enable) = Enable::take(stream).map_err(failed)? else { break };
+        let outcome = lock(session).set_vring_enable(enable.index, enable.on);
+        enable.answer(stream, outcome.is_ok()).map_err(failed)?;
+        outcome?;
+    }
+    Ok(())
 }
 
 /// A descriptor that a worker uses shall not make it wait.

@@ -178,6 +178,15 @@ impl GuestMemory {
         })
     }
 
+    /// True when the first bytes of each region are zeroes, [`BLANK_LEN`] at most: no machine's
+    /// memory is like that when its driver runs, unless we see another copy of it.
+    pub fn is_blank(&self) -> bool {
+        self.regions.iter().all(|region| {
+            let start = self.find_start(region.guest_address, region.len.min(BLANK_LEN));
+            start.is_some_and(is_zero)
+        })
+    }
+
     /// True when the VMM has taken memory away under us: what was read from there was zero.
     #[inline]
     pub fn was_lost(&self) -> bool {
@@ -242,6 +251,15 @@ fn page_size(file: &OwnedFd) -> Result<Option<usize>, rustix::io::Errno> {
         TMPFS | RAMFS => Some(rustix::param::page_size()),
         HUGETLBFS => huge,
         _ => None,
+    })
+}
+
+fn is_zero(bytes: GuestBytes<'_>) -> bool {
+    let mut page = [0; 4096];
+    let mut pages = (0..bytes.len()).step_by(page.len());
+    pages.all(|at| {
+        let len = bytes.skip(at).read(&mut page);
+        page[..len].iter().all(|byte| *byte == 0)
     })
 }
 
@@ -432,6 +450,9 @@ const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
 /// `HUGETLBFS_MAGIC`.
 const HUGETLBFS: i64 = 0x9584_58f6;
+/// Bytes of a region that are looked at where nothing is expected to be: a PC's tables and firmware
+/// lie there, and whatever another machine starts from.
+const BLANK_LEN: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -173,6 +173,11 @@ impl Running {
         self.ring.memory().was_lost()
     }
 
+    /// True when there are but zeroes at the start of the guest's memory.
+    pub(crate) fn memory_is_blank(&self) -> bool {
+        self.ring.memory().is_blank()
+    }
+
     /// What was negotiated.
     #[inline]
     pub fn features(&self) -> Features {

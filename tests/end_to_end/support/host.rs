@@ -94,7 +94,11 @@ pub(crate) fn join(host: &Host, room: &Namespace, name: &str) {
 /// Packets that the kernel found broken (proc(5), `net/snmp`).
 pub(crate) fn checksum_errors(namespace: &Namespace) -> u64 {
     let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let text = namespace.enter(read).unwrap();
+    count_checksum_errors(&namespace.enter(read).unwrap())
+}
+
+/// The same, by the text of the file.
+pub(crate) fn count_checksum_errors(text: &str) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
     let errors = |pair: &[&str]| -> u64 {
         let named = pair[0].split(' ').zip(pair[1].split(' '));

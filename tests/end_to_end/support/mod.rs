@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use capture::Capture;
-pub(crate) use host::{Host, checksum_errors, join, room};
+pub(crate) use host::{Host, checksum_errors, count_checksum_errors, join, room};
 pub(crate) use lab::{CONTROLLER, Ends, Lab, Peer, number};
 pub(crate) use leftovers::{Leftovers, alone, among_others, children, is_running};
 pub(crate) use ovs::Ovs;

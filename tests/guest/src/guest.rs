@@ -36,6 +36,8 @@ pub struct Guest {
     environment: Vec<(String, String)>,
     qemu_args: Vec<String>,
     memory_mib: u32,
+    sharing: &'static str,
+    reboots: bool,
     cpus: u32,
     limit: Duration,
 }
@@ -54,6 +56,8 @@ impl Guest {
             environment: Vec::new(),
             qemu_args: Vec::new(),
             memory_mib: 512,
+            sharing: SHARED,
+            reboots: false,
             cpus: 1,
             limit: Duration::from_secs(300),
         }
@@ -99,6 +103,29 @@ impl Guest {
     #[must_use]
     pub const fn memory_mib(mut self, mib: u32) -> Self {
         self.memory_mib = mib;
+        self
+    }
+
+    /// Keeps the guest's memory to QEMU: in memory that has no file, as it is where nobody has
+    /// asked for anything else.
+    #[must_use]
+    pub const fn private_memory(mut self) -> Self {
+        self.sharing = "ram,share=off";
+        self
+    }
+
+    /// The same, in a file that QEMU hands out and of which it has copies of its own.
+    #[must_use]
+    pub const fn private_file(mut self) -> Self {
+        self.sharing = "memfd,share=off";
+        self
+    }
+
+    /// Lets the guest boot again after a reset, a reboot or a panic, from the same root; else it
+    /// ends then.
+    #[must_use]
+    pub const fn reboots(mut self) -> Self {
+        self.reboots = true;
         self
     }
 
@@ -212,8 +239,12 @@ impl Guest {
         check_machine()?;
         let mut qemu = Command::new(root::find(QEMU).unwrap_or_else(|| QEMU.into()));
         let accel = env::var("TAPSWITCH_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
-        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory_mib);
-        qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+        let (sharing, memory) = (self.sharing, self.memory_mib);
+        let memory = format!("memory-backend-{sharing},id=memory,size={memory}M");
+        if !self.reboots {
+            qemu.arg("-no-reboot");
+        }
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-machine", "pc,memory-backend=memory", "-object", &memory])
             .args(["-m", &format!("{}M", self.memory_mib), "-smp", &self.cpus.to_string()])
             .args(["-accel", &accel, "-cpu", "max", "-append", COMMAND_LINE])
@@ -243,6 +274,11 @@ impl Running {
     /// What the program has said so far.
     pub fn output(&self) -> String {
         contents(&self.ports.output)
+    }
+
+    /// What the kernel has said so far, and QEMU itself: for who is about to give up.
+    pub fn complaints(&self) -> Tail {
+        self.tail()
     }
 
     /// The number of QEMU's process.
@@ -287,8 +323,11 @@ impl Running {
         })
     }
 
-    /// The exit status, once it is told.
-    fn poll(&mut self) -> Result<Option<i32>, Error> {
+    /// The program's exit status, once it is told.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn poll(&mut self) -> Result<Option<i32>, Error> {
         // In this order: what QEMU wrote before its end is there when the end is seen.
         let ended = self.child.try_wait().map_err(Error::io(QEMU))?;
         let told = contents(&self.ports.told);
@@ -405,6 +444,8 @@ pub(crate) fn check_machine() -> Result<(), Error> {
     Ok(())
 }
 
+/// What the guest's memory is made of, in QEMU's words.
+const SHARED: &str = "memfd,share=on";
 const QEMU: &str = "qemu-system-x86_64";
 /// Where the program lies in the guest.
 const PROGRAM: &str = "/guest/program";

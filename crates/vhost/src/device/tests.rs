@@ -245,4 +245,26 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
     assert!(why.contains("its file has 1048576 bytes"), "{why}");
     let why = refused(&|vmm| vmm.frontend.set_features(1 << 60).unwrap());
     assert!(why.contains("more than were offered"), "{why}");
+    let why = refused(&|vmm| vmm.frontend.set_vring_kick(1, &vmm.kick).unwrap());
+    assert!(why.contains("not shared") && why.contains("share=on"), "{why}");
+}
+
+#[test]
+fn a_region_that_is_added_again_takes_the_place_of_itself() {
+    let mut vmm = Vmm::connect();
+    let region = VhostUserMemoryRegionInfo {
+        guest_phys_addr: BASE,
+        memory_size: LEN,
+        userspace_addr: 2 * BASE,
+        mmap_offset: 0,
+        mmap_handle: vmm.guest.file().as_raw_fd(),
+    };
+    for _ in 0..2 {
+        vmm.frontend.add_mem_region(&region).unwrap();
+    }
+    vmm.frontend.set_vring_num(1, 8).unwrap();
+    vmm.start();
+    vmm.send(1);
+    assert_eq!(vmm.burst(), [1]);
+    vmm.frontend.remove_mem_region(&region).unwrap();
 }

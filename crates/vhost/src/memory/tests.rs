@@ -5,7 +5,7 @@ use std::io::Write;
 use rustix::fs::MemfdFlags;
 
 use super::*;
-use crate::test_guest::{BASE, Guest};
+use crate::test_guest::{BASE, Guest, LEN};
 
 fn error(specs: &[RegionSpec]) -> String {
     GuestMemory::new(specs).unwrap_err().to_string()
@@ -124,4 +124,12 @@ fn a_region_may_begin_and_end_within_a_huge_page() {
     let mut out = vec![1; bytes.len()];
     assert_eq!(bytes.read(&mut out), 0x18_0000);
     assert!(out.iter().all(|byte| *byte == 0) && memory.was_lost());
+}
+
+#[test]
+fn memory_where_nobody_has_written_is_blank() {
+    let guest = Guest::new();
+    assert!(guest.memory.is_blank());
+    guest.write(LEN - 1, &[1]);
+    assert!(!guest.memory.is_blank());
 }

@@ -1,0 +1,181 @@
+//! A switch with `vhost:` ports, and what namespaces do with machines behind them.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use serde_json::Value;
+use tapswitch_netlink::{Namespace, OwnedNamespace};
+use tempfile::TempDir;
+
+use super::machine::{SINK_PORT, data};
+use crate::support::*;
+
+/// A switch, where sockets lie, and the namespace in which it runs.
+pub(super) struct Lab {
+    switch: Option<Daemon>,
+    pub(super) room: OwnedNamespace,
+    pub(super) directory: TempDir,
+}
+
+impl Lab {
+    /// No switch runs yet.
+    pub(super) fn new() -> Self {
+        Self { switch: None, room: room(), directory: directory() }
+    }
+
+    /// The socket of a port.
+    pub(super) fn socket(&self, name: &str) -> PathBuf {
+        self.directory.path().join(format!("{name}.sock"))
+    }
+
+    /// Starts the switch and waits until it answers.
+    pub(super) fn start_switch(&mut self, args: &[&str], ports: &[String]) {
+        let socket = self.management();
+        let ports = ports.iter().flat_map(|port| ["--port", port]);
+        let args = ["switch", "--socket", &socket].into_iter().chain(args.iter().copied());
+        let args: Vec<_> = args.chain(ports).collect();
+        self.switch = Some(Daemon::tapswitch(&self.room, self.directory.path(), &args));
+        until("the switch answers", || {
+            let switch = self.switch.as_mut().unwrap();
+            assert!(!switch.has_ended(), "{}", switch.log());
+            tapswitch(&["show", "switch", "--socket", &socket]).code == Some(0)
+        });
+    }
+
+    /// Stops the switch cleanly.
+    pub(super) fn stop_switch(&mut self) {
+        let mut switch = self.switch.take().unwrap();
+        assert_eq!(switch.stop().code(), Some(0), "{}", switch.log());
+    }
+
+    /// Ends the switch without a chance to clean up.
+    pub(super) fn kill_switch(&mut self) {
+        self.switch.take().unwrap().kill();
+    }
+
+    /// What the switch has said.
+    pub(super) fn log(&self) -> String {
+        self.switch.as_ref().map_or_else(String::new, Daemon::log)
+    }
+
+    pub(super) fn show(&self, what: &str) -> Value {
+        tapswitch(&["show", what, "--json", "--socket", &self.management()]).json()
+    }
+
+    /// What people are shown.
+    pub(super) fn show_text(&self, what: &str) -> String {
+        tapswitch(&["show", what, "--socket", &self.management()]).well()
+    }
+
+    /// The report of a port.
+    pub(super) fn port(&self, number: u8) -> Value {
+        let (ports, number) = (self.show("ports"), number.to_string());
+        let mut ports = ports.as_array().unwrap().iter();
+        ports.find(|port| port["port"] == *number).unwrap().clone()
+    }
+
+    /// Waits until a port is in this state.
+    pub(super) fn wait_for_state(&self, number: u8, state: &str) {
+        until(&format!("port {number} is {state}"), || self.port(number)["state"] == state);
+    }
+
+    fn management(&self) -> String {
+        self.directory.path().join("switch.socket").display().to_string()
+    }
+}
+
+/// Frames and bytes that somebody has counted; a train is one frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+}
+
+impl Seen {
+    /// What `port` counted in `direction`, `rx` or `tx`.
+    pub(super) fn of(port: &Value, direction: &str) -> Self {
+        let count = |what: &str| number(&port[direction][what]);
+        Self { frames: count("frames"), bytes: count("bytes") }
+    }
+
+    /// Mean length of the frames that came since `before`.
+    pub(super) fn mean_len_since(self, before: Self) -> u64 {
+        (self.bytes - before.bytes) / (self.frames - before.frames).max(1)
+    }
+}
+
+/// A host's end of connections: it compares what it gets with what it should be.
+pub(super) struct Sink {
+    /// Connections that brought all of it as it is.
+    whole: Arc<AtomicU32>,
+    /// Connections that brought something else, however much of it.
+    broken: Arc<AtomicU32>,
+}
+
+impl Sink {
+    /// Listens at all addresses of a namespace, until the process ends.
+    pub(super) fn start(namespace: &Namespace) -> Self {
+        let any = IpAddr::from([0, 0, 0, 0]);
+        let listener = namespace.enter(|| TcpListener::bind((any, SINK_PORT)).unwrap()).unwrap();
+        let sink = Self { whole: Arc::default(), broken: Arc::default() };
+        let (whole, broken) = (sink.whole.clone(), sink.broken.clone());
+        thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let (whole, broken) = (whole.clone(), broken.clone());
+                thread::spawn(move || receive(stream, &whole, &broken));
+            }
+        });
+        sink
+    }
+
+    /// Connections that have brought all so far; none has brought anything else.
+    pub(super) fn whole(&self) -> u32 {
+        assert_eq!(self.broken.load(Ordering::Relaxed), 0, "other bytes arrived");
+        self.whole.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `count` more connections have brought all.
+    pub(super) fn wait_for(&self, count: u32) {
+        let goal = self.whole() + count;
+        until("the machine's data", || self.whole() >= goal);
+    }
+}
+
+/// Takes one connection. What a machine that went leaves behind is less than all, but no less true.
+fn receive(mut stream: TcpStream, whole: &AtomicU32, broken: &AtomicU32) {
+    let (mut got, expected) = (Vec::new(), data());
+    let is_timed = stream.set_read_timeout(Some(PATIENCE)).is_ok();
+    let is_complete = is_timed && stream.read_to_end(&mut got).is_ok() && got == expected;
+    if is_complete {
+        whole.fetch_add(1, Ordering::Relaxed);
+    } else if !expected.starts_with(&got) {
+        broken.fetch_add(1, Ordering::Relaxed);
+    }
+    let answer: &[u8] = if is_complete { b"same\n" } else { b"different\n" };
+    // Who has gone does not want to know.
+    let _ = stream.write_all(answer);
+}
+
+/// Sends the data from a namespace to a machine, which must get it as it is.
+pub(super) fn send_data(from: &Namespace, ip: &str) {
+    let there = SocketAddr::new(ip.parse().unwrap(), SINK_PORT);
+    let connect = || TcpStream::connect_timeout(&there, PATIENCE).ok();
+    let stream = eventually("a connection", || from.enter(connect).unwrap());
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let mut out = stream.try_clone().unwrap();
+    out.write_all(&data()).unwrap();
+    out.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    (&stream).read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "same\n", "what arrived at {ip}");
+}
+
+/// A port by vhost-user.
+pub(super) fn vhost(number: u8, socket: &Path, options: &str) -> String {
+    format!("{number}=vhost:{}{options}", socket.display())
+}

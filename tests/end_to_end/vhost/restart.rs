@@ -1,0 +1,106 @@
+//! A switch that is killed and started again under machines that run on, and know nothing of it.
+//!
+//! With split rings: QEMU does not keep the place in a packed ring whose back end went without a
+//! word, and has no back end of a network device keep it either.
+
+use std::fs;
+use std::time::Duration;
+
+use tapswitch_guest::Series;
+
+use super::lab::{Lab, Sink, send_data, vhost};
+use super::machine::{Machine, Nic, boot, can_boot};
+use crate::support::*;
+
+#[test]
+fn machines_outlive_the_switch_whoever_listens() {
+    if !can_boot() {
+        return;
+    }
+    let mut lab = Lab::new();
+    let host = Host::new(9);
+    // A veth pair outlives the switch as well.
+    join(&host, &lab.room, "p9");
+    let sockets = NUMBERS.map(|number| lab.socket(&format!("nic{number}")));
+    let sides = ["", ",client"];
+    let ports: Vec<_> = (1..)
+        .zip(sockets.iter().zip(sides))
+        .map(|(number, (socket, side))| vhost(number, socket, side))
+        .chain(["9=netdev:p9".to_owned()])
+        .collect();
+    lab.start_switch(&[], &ports);
+    configure(&host);
+    let nics = [Nic::new(&sockets[0]), Nic::new(&sockets[1]).qemu_listens()];
+    let start = || Machine::start(Series::V7_3, 1, lab.directory.path(), &nics);
+    let Some([mut machine]) = boot([start]) else { return };
+    for number in NUMBERS {
+        machine.configure(&format!("eth{}", number - 1), &format!("10.0.{number}.1"));
+        machine.ping(&format!("10.0.{number}.2"));
+    }
+    let sink = Sink::start(&host.namespace);
+    machine.send_forever("10.0.1.2");
+    for _ in 0..2 {
+        sink.wait_for(1);
+        let pings = NUMBERS.map(|number| Pings::start(&lab, &host, number));
+        pings.iter().for_each(Pings::go_on);
+        lab.kill_switch();
+        assert!(fs::exists(&sockets[0]).unwrap(), "what was killed cleans up nothing");
+        lab.start_switch(&[], &ports);
+        for (number, pings) in NUMBERS.into_iter().zip(pings) {
+            lab.wait_for_state(number, "up");
+            pings.go_on();
+            let gap = pings.finish();
+            println!("gap of port {number}, {}: {gap:?}", NAMES[usize::from(number) - 1]);
+        }
+        sink.wait_for(1);
+        NUMBERS.iter().for_each(|n| send_data(&host.namespace, &format!("10.0.{n}.1")));
+    }
+    assert_eq!(machine.checksum_errors(), 0);
+    for number in NUMBERS {
+        assert_eq!(lab.port(number)["guest"]["resets"], 0, "{}", lab.log());
+    }
+}
+
+fn configure(host: &Host) {
+    host.configure();
+    for number in NUMBERS {
+        let ip = [10, 0, number, 2].into();
+        host.netlink().add_address(&host.interface, ip, 24).unwrap();
+    }
+}
+
+/// Echoes of a machine, asked for all the time.
+struct Pings(Daemon);
+
+impl Pings {
+    fn start(lab: &Lab, host: &Host, number: u8) -> Self {
+        let mut command = host.namespace.command("ping");
+        command.args(["-D", "-n", "-i", "0.02", "-w", "300", &format!("10.0.{number}.1")]);
+        Self(Daemon::start(command, lab.directory.path()))
+    }
+
+    /// When answers came, in seconds.
+    fn times(&self) -> Vec<f64> {
+        let time = |line: &str| {
+            let (time, answer) = line.strip_prefix('[')?.split_once(']')?;
+            answer.contains("time=").then(|| time.parse().ok())?
+        };
+        self.0.log().lines().filter_map(time).collect()
+    }
+
+    /// Waits for some more answers.
+    fn go_on(&self) {
+        let goal = self.times().len() + 20;
+        until("answers of the machine", || self.times().len() >= goal);
+    }
+
+    /// The longest time without an answer.
+    fn finish(self) -> Duration {
+        let times = self.times();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        Duration::from_secs_f64(gaps.fold(0.0, f64::max))
+    }
+}
+
+const NUMBERS: [u8; 2] = [1, 2];
+const NAMES: [&str; 2] = ["QEMU connects", "QEMU listens"];
