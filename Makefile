@@ -12,7 +12,7 @@ help:
 	@echo 'make demo     build the release binary and show it at work (as root)'
 	@echo 'make test     run all checks and tests (as root: all of them; else those that can)'
 	@echo 'make bench    measure beside bare loops, Open vSwitch and tun-rs (as root; minutes);'
-	@echo '              BENCH=NAME measures only that (tap-forward, echo, vlan, offload); ARGS=... go to it'
+	@echo '              BENCH=NAME measures only that (tap-forward, echo, vlan, vhost, offload); ARGS=... go to it'
 	@echo 'make build    build the release binary, target/release/tapswitch'
 	@echo 'make install  install the binary to $(PREFIX)/bin'
 	@echo 'make format   format the code'
@@ -24,23 +24,25 @@ demo: cargo
 
 test: cargo
 	@scripts/install-packages --optional iperf3 tshark ping ip ovs-vswitchd python3-venv \
-	  qemu-system-x86_64 busybox valgrind
+	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk
 	$(CARGO) xtask check
 
-BENCH ?= tap-forward echo vlan offload
+BENCH ?= tap-forward echo vlan vhost offload
 bench: cargo
 	@scripts/install-packages iperf3 ping
-	@scripts/install-packages --optional ovs-vswitchd
+	@scripts/install-packages --optional ovs-vswitchd dpdk-testpmd ovs-vswitchd-dpdk
 	$(CARGO) build --release --locked --package tapswitch --features peers
 	@for bench in $(BENCH); do \
 	  set -- bench $$bench $(ARGS); \
 	  if [ $$bench = echo ]; then set -- "$$@" --svg $(ECHO_SVG); fi; \
+	  if [ $$bench = vhost ]; then set -- "$$@" --svg $(VHOST_SVG); fi; \
 	  echo "$(TARGET)/release/tapswitch $$*"; \
 	  $(TARGET)/release/tapswitch "$$@" || exit 1; \
 	done
 
-# The picture in docs/benchmarks.md.
+# The pictures in docs/benchmarks.md: a file, and a directory for several.
 ECHO_SVG ?= docs/echo.svg
+VHOST_SVG ?= docs
 
 build: cargo
 	$(CARGO) build --release --locked --package tapswitch

@@ -119,6 +119,56 @@ fn tags_are_measured_at_all_depths() {
 }
 
 #[test]
+fn guests_are_measured_beside_open_vswitch() {
+    if !can_run(&["ovs-ofctl"]) || !has_two_cores() {
+        return;
+    }
+    let _turn = among_others();
+    let directory = directory();
+    let [json, svg] =
+        ["vhost.json", "."].map(|name| directory.path().join(name).display().to_string());
+    let mut command = Command::new(BINARY);
+    command.args(["bench", "vhost", "--quick", "--json", &json, "--svg", &svg]);
+    let mut bench = Daemon::start(command, directory.path());
+    while !bench.has_ended() {
+        let said = bench.log().len();
+        until("the next measurement", || bench.has_ended() || bench.log().len() > said);
+    }
+    assert_eq!(bench.wait().code(), Some(0), "{}", bench.log());
+    let leftovers = Leftovers::of(bench.id());
+    assert!(leftovers.are_none(), "{leftovers:?}");
+    if let Some(line) = bench.log().lines().find_map(|line| line.strip_prefix("SKIP: ")) {
+        skip(line);
+        return;
+    }
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let rates = report["rates"].as_array().unwrap();
+    assert_eq!(rates.len(), 2 * 6, "two sizes; plain by three, ALL by two, mirror by one");
+    for row in rates {
+        assert!(row["mpps"].as_f64().unwrap() > 0.0, "{row}");
+        let ledger = |name: &str| number(&row["ledger"][name]);
+        assert!(ledger("sent") >= ledger("received"), "{row}");
+        // Whether the others' copies are complete is theirs to show.
+        if row["candidate"] == "tapswitch" {
+            let copied = row["task"] != "plain";
+            assert_eq!(ledger("copied") > 0, copied, "{row}");
+            assert_eq!(row["adds_up"], true, "{row}");
+            assert!(row["to_ovs"]["ratio"]["median"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row["to_plain"]["goal"].is_number(), copied && row["size"] == 64, "{row}");
+        }
+    }
+    assert_eq!(report["pairs"].as_array().unwrap().len(), 4, "two switches, one and two threads");
+    assert_eq!(report["idle"].as_array().unwrap().len(), 2);
+    for row in report["latency"].as_array().unwrap() {
+        let [median, most] = ["p50_us", "p99_us"].map(|name| row[name].as_f64().unwrap());
+        assert!(0.0 < median && median <= most, "{row}");
+    }
+    let picture = fs::read_to_string(directory.path().join("vhost-packed-1.svg")).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains(">tapswitch, group ALL<"), "{picture}");
+}
+
+#[test]
 fn late_work_is_measured_part_by_part() {
     let directory = directory();
     let json = directory.path().join("offload.json").display().to_string();

@@ -16,6 +16,7 @@ mod device;
 mod errors;
 mod run;
 mod taps;
+mod testpmd;
 mod vhost;
 mod virtual_machine;
 mod vlan;

@@ -305,6 +305,8 @@ impl Keeper {
                         Err(error) => tracing::debug!("port {}: {error}", self.port),
                     }
                 }
+                // A monitor that still listens would be met again and again.
+                Meeting::Connect(_) if self.ends_within(Duration::ZERO) => return None,
                 Meeting::Connect(path) => match UnixStream::connect(path) {
                     Ok(stream) => return Some(stream),
                     Err(error) => tracing::trace!("port {}: {path}: {error}", self.port),

@@ -12,7 +12,7 @@ use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
-use crate::bench::{EchoArgs, OffloadArgs, PartArgs, VlanArgs};
+use crate::bench::{EchoArgs, OffloadArgs, PartArgs, ProbeArgs, VhostArgs, VlanArgs};
 
 pub(crate) mod device;
 pub(crate) mod port;
@@ -282,9 +282,15 @@ pub(crate) enum BenchCommand {
     Echo(EchoArgs),
     /// What tags cost: none to three of them between two switches, TCP and UDP, one flow and many.
     Vlan(VlanArgs),
+    /// Guests on vhost-user ports: plain forwarding and copies, by size of frames, beside Open
+    /// vSwitch with DPDK and a bare loop.
+    Vhost(VhostArgs),
     /// Late work on frames, without any device: checksums, cutting trains, making trains of
     /// packets, tags.
     Offload(OffloadArgs),
+    /// Who asks for round trips in vhost.
+    #[command(hide = true)]
+    VhostProbe(ProbeArgs),
     /// One of the processes that echo measures with.
     #[command(hide = true)]
     EchoPart(PartArgs),

@@ -8,6 +8,7 @@ mod ovs;
 mod process;
 mod stream;
 mod tcp;
+mod testpmd;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +22,7 @@ pub(crate) use ovs::Ovs;
 pub(crate) use process::{BINARY, Daemon, Said, tapswitch, tapswitch_in};
 pub(crate) use stream::{Flow, Stream};
 pub(crate) use tcp::send_by_tcp;
+pub(crate) use testpmd::{Guests, Testpmd};
 
 /// True when the test may make namespaces and tap devices and has these programs; otherwise says
 /// that it is skipped.

@@ -17,6 +17,7 @@ mod ovs;
 mod paired;
 mod statistics;
 mod tap_forward;
+mod vhost;
 mod vlan;
 
 use std::path::Path;
@@ -29,6 +30,7 @@ use crate::process;
 
 pub(crate) use echo::{EchoArgs, PartArgs};
 pub(crate) use offload::OffloadArgs;
+pub(crate) use vhost::{ProbeArgs, VhostArgs};
 pub(crate) use vlan::VlanArgs;
 
 type Failure = Box<dyn std::error::Error>;
@@ -39,7 +41,9 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
         BenchCommand::TapForward(args) => tap_forward::main(&args),
         BenchCommand::Echo(args) => echo::main(&args),
         BenchCommand::Vlan(args) => vlan::main(&args),
+        BenchCommand::Vhost(args) => vhost::main(&args),
         BenchCommand::Offload(args) => offload::main(&args),
+        BenchCommand::VhostProbe(args) => vhost::probe(&args),
         BenchCommand::EchoPart(args) => echo::part(&args),
         BenchCommand::BareForwarder(args) => bare::main(&args),
         BenchCommand::UdpFlood(args) => flood::main(&args),

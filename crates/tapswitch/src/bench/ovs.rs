@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tapswitch_netlink::{Netlink, OwnedNamespace};
+use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
 use tempfile::TempDir;
 use tokio::process::Child;
 
@@ -93,7 +93,10 @@ impl OpenVswitch {
     }
 }
 
-async fn start_database(namespace: &OwnedNamespace, directory: &Path) -> Result<Child, Failure> {
+pub(super) async fn start_database(
+    namespace: &Namespace,
+    directory: &Path,
+) -> Result<Child, Failure> {
     let file = directory.join("conf.db");
     let file = file.to_string_lossy();
     let create = ["create", &*file, SCHEMA];
@@ -107,7 +110,7 @@ async fn start_database(namespace: &OwnedNamespace, directory: &Path) -> Result<
 }
 
 fn start_switch(
-    namespace: &OwnedNamespace,
+    namespace: &Namespace,
     directory: &Path,
     core: Option<usize>,
 ) -> Result<Child, Failure> {
@@ -115,30 +118,39 @@ fn start_switch(
     start(namespace, directory, core, "ovs-vswitchd", &[&remote(directory), &control])
 }
 
-fn start(
-    namespace: &OwnedNamespace,
+/// Starts one of its programs; all files that they make go into `directory`.
+pub(super) fn start(
+    namespace: &Namespace,
     directory: &Path,
     core: Option<usize>,
     program: &str,
     args: &[&str],
 ) -> Result<Child, Failure> {
-    let log = format!("--log-file={}", directory.join(program).with_extension("log").display());
+    let name = Path::new(program).file_name().unwrap_or_default();
+    let log = directory.join(name).with_extension("log");
+    let log = format!("--log-file={}", log.display());
     let args = [args, &["-vconsole:off", &log]].concat();
     let (program, args) = process::on_core(core, program, &args);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut command = process::command(namespace, &program, &args);
-    for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+    for variable in DIRECTORIES {
         command.env(variable, directory);
     }
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     Ok(command.spawn()?)
 }
 
-fn remote(directory: &Path) -> String {
+/// How to reach the database whose files are in `directory`.
+pub(super) fn remote(directory: &Path) -> String {
     format!("unix:{}", directory.join("db.sock").display())
 }
 
-async fn vsctl(namespace: &OwnedNamespace, remote: &str, args: &[&str]) -> Result<(), Failure> {
+/// Changes the database.
+pub(super) async fn vsctl(
+    namespace: &Namespace,
+    remote: &str,
+    args: &[&str],
+) -> Result<(), Failure> {
     let database = format!("--db={remote}");
     let args = [&[&*database, "--timeout=10"], args].concat();
     process::run(namespace, "ovs-vsctl", &args, COMMAND_LIMIT).await?;
@@ -159,6 +171,9 @@ async fn wait_for(socket: &Path) -> Result<(), Failure> {
 const BRIDGE: &str = "bench";
 /// Number of the port that copies go to.
 const MONITOR: u8 = 3;
+/// What tells its programs where their files go; the last is DPDK's.
+const DIRECTORIES: [&str; 5] =
+    ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
 /// Where Debian's package keeps the database's schema.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const COMMAND_LIMIT: Duration = Duration::from_secs(15);

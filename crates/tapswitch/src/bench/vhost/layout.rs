@@ -1,0 +1,60 @@
+//! Who is behind which port of the switch, and where the sockets are.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::hosts;
+
+/// The guests of a stage. A guest is named by the number of its port at the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Sender and receiver of each pair.
+    pub(super) pairs: &'static [(u8, u8)],
+    /// Who gets copies.
+    pub(super) monitor: Option<u8>,
+}
+
+impl Layout {
+    /// One sender and one receiver.
+    pub(super) const PAIR: Self = Self { pairs: &[(1, 2)], monitor: None };
+    /// The same with a monitor.
+    pub(super) const MONITORED: Self = Self { monitor: Some(3), ..Self::PAIR };
+    /// Two pairs, one monitor.
+    pub(super) const TWO_PAIRS: Self = Self { pairs: &[(1, 2), (4, 5)], monitor: Some(3) };
+
+    /// Four guests that say nothing.
+    pub(super) const FOUR: Self = Self { monitor: None, ..Self::TWO_PAIRS };
+
+    /// All guests, by the number of their port.
+    pub(super) fn guests(&self) -> impl Iterator<Item = u8> + Clone {
+        self.pairs.iter().flat_map(|&(from, to)| [from, to]).chain(self.monitor)
+    }
+}
+
+/// A directory with one socket per guest. The guests' program listens, and switches connect: so a
+/// guest goes on when its switch is exchanged.
+#[derive(Debug)]
+pub(super) struct Sockets(TempDir);
+
+impl Sockets {
+    pub(super) fn create() -> std::io::Result<Self> {
+        Ok(Self(hosts::directory()?))
+    }
+
+    /// The socket of a guest.
+    pub(super) fn path(&self, guest: u8) -> PathBuf {
+        self.directory().join(format!("guest{guest}"))
+    }
+
+    /// A name for what belongs to the same stage.
+    pub(super) fn name(&self) -> String {
+        let name = self.directory().file_name().unwrap_or_default().to_string_lossy();
+        format!("vhost-{}", name.rsplit('-').next().unwrap_or_default())
+    }
+
+    /// Where programs may leave files.
+    pub(super) fn directory(&self) -> &Path {
+        self.0.path()
+    }
+}

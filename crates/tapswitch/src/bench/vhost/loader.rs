@@ -1,0 +1,247 @@
+//! The guests: one `dpdk-testpmd` on one core is sender, receiver and monitor at once.
+//!
+//! Each guest is a `net_virtio_user` device. Frames **circulate**: what a receiver gets, its sender
+//! sends again (`io` forwarding between the two), so a frame costs the guests' core one receive and
+//! one transmit, and nobody writes a byte of payload there. The other way would be a `net_pcap`
+//! device that feeds senders for ever; it copies each frame, which at 1518 bytes costs that core
+//! more than the switch has to do, and then it is not the switch that is measured. Half as many
+//! frames are under way as a ring holds: the switch finds its sender's ring filled until it is
+//! faster than the guests, and nothing overflows by design. What a switch loses all the same is
+//! missing from then on, which the ledger shows. What monitors get is swallowed by a `net_null`
+//! device.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+
+use super::dpdk;
+use super::layout::{Layout, Sockets};
+use super::telemetry::{PortCounts, Telemetry};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// How the guests are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guests {
+    pub(super) layout: Layout,
+    pub(super) rings: Rings,
+    /// 1, or 256 by the source address.
+    pub(super) flows: usize,
+    /// Where they all are.
+    pub(super) core: usize,
+}
+
+/// What kind of rings the guests have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Rings {
+    /// Split rings with mergeable buffers, as Linux guests have.
+    Split,
+    /// Packed rings driven by vector instructions: the cheapest for the guests' core.
+    Packed,
+}
+
+/// The running guests. They end when this is dropped.
+#[derive(Debug)]
+pub(super) struct Loader {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    telemetry: Telemetry,
+    layout: Layout,
+}
+
+/// Guests that wait for their switch to connect.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    child: Child,
+    layout: Layout,
+    runtime: PathBuf,
+}
+
+impl Guests {
+    /// Starts them.
+    pub(super) fn start(self, sockets: &Sockets) -> Result<Waiting, Failure> {
+        let mut args = dpdk::environment(PREFIX, MEGABYTES);
+        // Drivers use AVX-512 only where they are told that they may.
+        args.extend([dpdk::on_core(self.core), "--force-max-simd-bitwidth=512".to_owned()]);
+        args.extend(self.devices(sockets));
+        args.extend(OPTIONS.map(str::to_owned));
+        args.extend((self.flows > 1).then(|| "--txonly-multi-flow".to_owned()));
+        let child = dpdk::testpmd(self.core, &args, sockets.directory())?;
+        let runtime = dpdk::runtime(sockets.directory(), PREFIX);
+        Ok(Waiting { child, layout: self.layout, runtime })
+    }
+
+    /// Devices in the order of their numbers: pairs, then the monitor and what swallows its frames.
+    fn devices(&self, sockets: &Sockets) -> Vec<String> {
+        let rings = self.rings.options();
+        let guest = |guest: u8| {
+            let path = sockets.path(guest);
+            format!(
+                "--vdev=net_virtio_user{guest},path={},server=1,queue_size={RING_LEN},{rings}",
+                path.display()
+            )
+        };
+        let mut devices: Vec<_> = self.layout.guests().map(guest).collect();
+        devices.extend(self.layout.monitor.map(|_| "--vdev=net_null0,no-rx=1".to_owned()));
+        devices
+    }
+}
+
+impl Rings {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Split => "split",
+            Self::Packed => "packed",
+        }
+    }
+
+    fn options(self) -> &'static str {
+        match self {
+            Self::Split => "packed_vq=0,mrg_rxbuf=1,in_order=1",
+            Self::Packed => "packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1",
+        }
+    }
+}
+
+impl Waiting {
+    /// Waits until the switch has connected to all guests.
+    pub(super) async fn ready(self) -> Result<Loader, Failure> {
+        let Self { mut child, layout, runtime } = self;
+        let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
+        let output = BufReader::new(output).lines();
+        let telemetry = Telemetry::connect(&runtime, CONNECT_LIMIT).await.map_err(|error| {
+            format!("the guests found no switch within {CONNECT_LIMIT:?}: {error}")
+        })?;
+        let mut loader = Loader { child, input, output, telemetry, layout };
+        loader.say("set fwd io", "Set io packet forwarding mode").await?;
+        Ok(loader)
+    }
+}
+
+impl Loader {
+    /// Starts circulation: each sender begins with `UNDER_WAY` frames of `len` bytes, without the
+    /// frame check sequence, which no ring carries.
+    pub(super) async fn start(&mut self, len: usize) -> Result<(), Failure> {
+        self.say("set fwd io", "Set io packet forwarding mode").await?;
+        self.write(&format!("set txpkts {len}")).await?;
+        let first = format!("start tx_first {}", UNDER_WAY / BURST_COUNT);
+        self.say(&first, "packet forwarding - ports=").await
+    }
+
+    /// Starts without frames: guests only pass on what they get.
+    pub(super) async fn start_empty(&mut self) -> Result<(), Failure> {
+        self.say("set fwd io", "Set io packet forwarding mode").await?;
+        self.say("start", "packet forwarding - ports=").await
+    }
+
+    /// Stops circulation, and takes in what is under way: all that was sent since `before`, with
+    /// `copies` of each, or until nothing came for a while.
+    pub(super) async fn stop(&mut self, before: &Passage, copies: u64) -> Result<(), Failure> {
+        self.say("stop", "Done.").await?;
+        self.say("set fwd rxonly", "Set rxonly packet forwarding mode").await?;
+        self.say("start", "packet forwarding - ports=").await?;
+        let mut last = self.passage()?;
+        while last.missing(before, copies) > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let now = self.passage()?;
+            if (now.received, now.copied) != (last.received, last.copied) {
+                last = now;
+            } else if now.at - last.at > QUIET {
+                break;
+            }
+        }
+        self.say("stop", "Done.").await
+    }
+
+    /// What the guests have sent and received so far.
+    pub(super) fn passage(&self) -> Result<Passage, Failure> {
+        let mut passage = Passage { at: Instant::now(), sent: 0, received: 0, copied: 0 };
+        for pair in 0..self.layout.pairs.len() {
+            passage.sent += self.counts(2 * pair)?.sent;
+            passage.received += self.counts(2 * pair + 1)?.received;
+        }
+        if self.layout.monitor.is_some() {
+            passage.copied = self.counts(2 * self.layout.pairs.len())?.received;
+        }
+        Ok(passage)
+    }
+
+    fn counts(&self, device: usize) -> Result<PortCounts, Failure> {
+        self.telemetry.counts(device)
+    }
+
+    pub(super) fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Gives a command and waits for what it says when it is done.
+    async fn say(&mut self, command: &str, done: &str) -> Result<(), Failure> {
+        self.write(command).await?;
+        let heard = async {
+            while let Some(line) = self.output.next_line().await? {
+                if line.contains(done) {
+                    return Ok(());
+                }
+            }
+            Err(Failure::from(format!("{} has ended", dpdk::TESTPMD)))
+        };
+        let heard = tokio::time::timeout(ANSWER_LIMIT, heard).await;
+        heard.map_err(|_| format!("{} does not answer to '{command}'", dpdk::TESTPMD))?
+    }
+
+    async fn write(&mut self, command: &str) -> Result<(), Failure> {
+        Ok(self.input.write_all(format!("{command}\n").as_bytes()).await?)
+    }
+}
+
+/// Running totals of all guests, in frames.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage {
+    pub(super) at: Instant,
+    /// By senders.
+    pub(super) sent: u64,
+    /// By receivers.
+    pub(super) received: u64,
+    /// By the monitor.
+    pub(super) copied: u64,
+}
+
+impl Passage {
+    /// Frames and copies that were sent since `before`, and have not come.
+    fn missing(&self, before: &Self, copies: u64) -> u64 {
+        let expected = (self.sent - before.sent) * (1 + copies);
+        let came = self.received + self.copied - before.received - before.copied;
+        expected.saturating_sub(came)
+    }
+}
+
+const PREFIX: &str = "guests";
+const MEGABYTES: usize = 512;
+/// The most that vhost-user allows, and what QEMU's manual advises for such loads.
+const RING_LEN: usize = 1024;
+/// Frames of a pair under way. With as many as a ring holds, a ring that is not quite empty when
+/// they set out loses some at once.
+const UNDER_WAY: usize = RING_LEN / 2;
+const BURST_COUNT: usize = 32;
+const OPTIONS: [&str; 7] = [
+    "--",
+    "-i",
+    "--port-topology=paired",
+    "--burst=32",
+    // Or it would throw away what is in the rings whenever it starts.
+    "--no-flush-rx",
+    "--total-num-mbufs=16384",
+    // The senders' address and the receivers', in every frame.
+    "--tx-ip=198.18.0.1,198.18.0.2",
+];
+/// Switches try again each second.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// When nothing came for so long, nothing is under way; a busy machine may take a while.
+const QUIET: Duration = Duration::from_millis(300);

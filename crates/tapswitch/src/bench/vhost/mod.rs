@@ -1,0 +1,224 @@
+//! `tapswitch bench vhost`: virtual machines' ports, beside Open vSwitch with DPDK and beside a
+//! bare loop of DPDK's; the tables of the thesis that this switch follows.
+//!
+//! One core has all guests, the other the switch, whoever it is. All candidates stand at once, each
+//! with guests of its own, and take short windows by turns; who is not measured is stopped by a
+//! signal, for two of the three burn their core always.
+
+mod cases;
+mod chart;
+mod dpdk;
+mod idle;
+mod latency;
+mod layout;
+mod loader;
+mod ovs_dpdk;
+mod pairs;
+mod probe;
+mod report;
+mod results;
+mod stage;
+mod switches;
+mod telemetry;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::hosts;
+use crate::process;
+
+use super::{cores, run, write_data};
+use cases::{Entry, SIZES, Task};
+use layout::Layout;
+use loader::Rings;
+use report::Report;
+use results::{Row, Size};
+use stage::{Cores, Plan, Stage, Window};
+use switches::Candidate;
+
+pub(crate) use probe::{ProbeArgs, main as probe};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct VhostArgs {
+    /// Rounds; each measures every candidate once. Intervals want at least 6.
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=999))]
+    rounds: u64,
+    /// Milliseconds of each measurement; it is warmed up for a third of that.
+    #[arg(long, value_name = "MS", default_value_t = 600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    window: u64,
+    /// A short run that shows that all of it works: one round, 50 ms each, two sizes.
+    #[arg(long, conflicts_with_all = ["rounds", "window", "sizes"])]
+    quick: bool,
+    /// Frame sizes with the check sequence, separated by commas; the thesis' seven if not given.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u16).range(64..=1518))]
+    sizes: Vec<u16>,
+    /// Measure only this; may be given several times, as all that follow.
+    #[arg(long, value_name = "TASK")]
+    only: Vec<Task>,
+    /// Only these candidates.
+    #[arg(long, value_name = "CANDIDATE")]
+    by: Vec<Candidate>,
+    /// The guests' rings.
+    #[arg(long, value_name = "KIND", default_value = "packed")]
+    rings: Vec<Rings>,
+    /// Number of flows, 1 or 256.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_flows)]
+    flows: Vec<usize>,
+    /// Only these parts of the benchmark.
+    #[arg(long, value_name = "PART")]
+    part: Vec<Part>,
+    /// Write the results as data too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the rates into this directory as well, a file for each kind of guests.
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+}
+
+/// The parts of this benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Plain forwarding and copies, by frame size.
+    Rates,
+    /// Two pairs of guests and one monitor, by one thread and by two.
+    Pairs,
+    /// Processor time while nothing happens.
+    Idle,
+    /// Round trips.
+    Latency,
+}
+
+fn parse_flows(text: &str) -> Result<usize, String> {
+    let flows = text.parse().ok().filter(|flows| [1, 256].contains(flows));
+    flows.ok_or_else(|| "expected 1 or 256".to_owned())
+}
+
+/// Measures, prints, and writes data if asked.
+pub(crate) fn main(args: &VhostArgs) -> Result<(), Failure> {
+    run(bench(args))
+}
+
+async fn bench(args: &VhostArgs) -> Result<(), Failure> {
+    if !has_peers() {
+        return Ok(());
+    }
+    hosts::sweep();
+    let cores = Cores::share(&cores::ours()?).ok_or("two cores are needed")?;
+    let mut report = Report::new(args, cores);
+    let first = args.plan(args.rings[0], args.flows[0]);
+    if wants(&args.part, &Part::Rates) {
+        for &rings in &args.rings {
+            for &flows in &args.flows {
+                report.rates.extend(tables(args, args.plan(rings, flows), cores).await?);
+            }
+        }
+    }
+    if wants(&args.part, &Part::Pairs) {
+        report.pairs = pairs::measure(args, first, cores).await?;
+    }
+    if wants(&args.part, &Part::Idle) {
+        report.idle = idle::measure(args, first, cores).await?;
+    }
+    if wants(&args.part, &Part::Latency) {
+        report.latency = latency::measure(args, first, cores).await?;
+    }
+    report.print();
+    write_data(args.json.as_deref(), &report)?;
+    args.svg.iter().try_for_each(|directory| chart::write(directory, &report))
+}
+
+/// True when all that is measured with is there; says what is not.
+fn has_peers() -> bool {
+    let missing = PEERS.iter().filter(|(program, _)| !process::is_installed(program));
+    let packages: BTreeSet<_> = missing.map(|(_, package)| *package).collect();
+    if !packages.is_empty() {
+        let packages: Vec<_> = packages.into_iter().collect();
+        let packages = packages.join(" ");
+        eprintln!("SKIP: this needs DPDK and Open vSwitch with it; `apt-get install {packages}`");
+    }
+    PEERS.iter().all(|(program, _)| process::is_installed(program))
+}
+
+/// Programs, and the Debian packages that bring them. The drivers of DPDK are plug-ins.
+const PEERS: [(&str, &str); 8] = [
+    (dpdk::TESTPMD, "dpdk"),
+    (ovs_dpdk::PROGRAM, "openvswitch-switch-dpdk"),
+    ("ovs-ofctl", "openvswitch-switch"),
+    ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_virtio.so.23", "librte-net-virtio23"),
+    ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_vhost.so.23", "librte-net-vhost23"),
+    ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_null.so.23", "librte-net-null23"),
+    (
+        "/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_af_packet.so.23",
+        "librte-net-af-packet23",
+    ),
+    ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_mempool_ring.so.23", "librte-mempool-ring23"),
+];
+
+/// The rates by size, for one kind of guests.
+async fn tables(args: &VhostArgs, plan: Plan, cores: Cores) -> Result<Vec<Row>, Failure> {
+    let mut stages = Vec::new();
+    for candidate in args.candidates() {
+        let monitored = candidate != Candidate::Bare;
+        let layout = if monitored { plan.layout } else { Layout::PAIR };
+        stages.push(Stage::set_up(candidate, Plan { layout, ..plan }, cores).await?);
+    }
+    let entries = args.entries();
+    let mut sizes: Vec<_> =
+        args.sizes().into_iter().map(|size| Size::new(size, entries.clone())).collect();
+    for round in 1..=args.rounds() {
+        for size in &mut sizes {
+            size.round(round, &mut stages, args.window()).await?;
+        }
+    }
+    Ok(sizes.iter().flat_map(|size| size.rows(plan)).collect())
+}
+
+impl VhostArgs {
+    fn plan(&self, rings: Rings, flows: usize) -> Plan {
+        Plan { layout: Layout::MONITORED, rings, flows, workers: 1, probed: false }
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let all = Candidate::value_variants().iter().copied();
+        all.filter(|candidate| wants(&self.by, candidate)).collect()
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let tasks = Task::value_variants().iter().filter(|task| wants(&self.only, task));
+        let of = |&task: &Task| {
+            let able = self.candidates().into_iter().filter(move |&one| task.is_for(one));
+            able.map(move |candidate| Entry { candidate, task })
+        };
+        tasks.flat_map(of).collect()
+    }
+
+    fn rounds(&self) -> u64 {
+        if self.quick { 1 } else { self.rounds }
+    }
+
+    fn sizes(&self) -> Vec<usize> {
+        let given: Vec<_> = self.sizes.iter().copied().map(usize::from).collect();
+        let all = if self.quick { &QUICK_SIZES[..] } else { &SIZES };
+        if given.is_empty() { all.to_vec() } else { given }
+    }
+
+    fn window(&self) -> Window {
+        let length = Duration::from_millis(if self.quick { 50 } else { self.window });
+        Window { warm_up: length / 3, length }
+    }
+}
+
+const QUICK_SIZES: [usize; 2] = [64, 1518];
+
+/// An empty list means everything.
+fn wants<T: PartialEq>(list: &[T], item: &T) -> bool {
+    list.is_empty() || list.contains(item)
+}

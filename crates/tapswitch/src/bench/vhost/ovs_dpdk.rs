@@ -1,0 +1,137 @@
+//! Open vSwitch with DPDK: Debian's second binary of the switch, by its full path, so that the one
+//! that others use stays what it is.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tapswitch_netlink::Namespace;
+use tokio::process::Child;
+
+use crate::bench::ovs;
+use crate::process;
+
+use super::dpdk;
+use super::switches::Setup;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// A running Open vSwitch with one bridge. It ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct OpenVswitch {
+    switch: Child,
+    _database: Child,
+    namespace: Namespace,
+    directory: PathBuf,
+}
+
+impl OpenVswitch {
+    pub(super) async fn start(setup: &Setup<'_>) -> Result<Self, Failure> {
+        let directory = setup.sockets.directory().join("ovs");
+        std::fs::create_dir(&directory)?;
+        let namespace = setup.namespace;
+        let database = ovs::start_database(namespace, &directory).await?;
+        let remote = ovs::remote(&directory);
+        ovs::vsctl(namespace, &remote, &["--no-wait", "init"]).await?;
+        let options = options(setup);
+        let set = ["--no-wait", "set", "Open_vSwitch", "."];
+        let set: Vec<&str> = set.into_iter().chain(options.iter().map(String::as_str)).collect();
+        ovs::vsctl(namespace, &remote, &set).await?;
+        let control = format!("--unixctl={}", control(&directory));
+        let switch = ovs::start(namespace, &directory, None, PROGRAM, &[&remote, &control])?;
+        let ovs = Self { switch, _database: database, namespace: namespace.clone(), directory };
+        ovs.add_ports(setup).await?;
+        Ok(ovs)
+    }
+
+    async fn add_ports(&self, setup: &Setup<'_>) -> Result<(), Failure> {
+        let bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"];
+        let secure = ["fail_mode=secure"];
+        self.vsctl(&[&bridge[..], &secure].concat()).await?;
+        for guest in &setup.guests {
+            let path = setup.sockets.path(*guest);
+            let path = format!("options:vhost-server-path={}", path.display());
+            self.add_port(*guest, "type=dpdkvhostuserclient", &path).await?;
+        }
+        if let Some((port, name)) = setup.interface {
+            let device = format!("options:dpdk-devargs=net_af_packet{port},iface={name}");
+            self.add_port(port, "type=dpdk", &device).await?;
+        }
+        Ok(())
+    }
+
+    async fn add_port(&self, number: u8, kind: &str, option: &str) -> Result<(), Failure> {
+        let (name, number) = (format!("port{number}"), format!("ofport_request={number}"));
+        let add = ["add-port", BRIDGE, &name, "--", "set", "interface", &name];
+        self.vsctl(&[&add[..], &[kind, option, &number]].concat()).await
+    }
+
+    /// Copies what comes in on port 1 to port 3, beside all rules.
+    pub(super) async fn mirror(&self, on: bool) -> Result<(), Failure> {
+        let clear = ["clear", "bridge", BRIDGE, "mirrors"];
+        let [from, to] = ["--id=@from", "--id=@to"];
+        let set = ["set", "bridge", BRIDGE, "mirrors=@mirror", "--", from, "get", "port", "port1"];
+        let rest = ["--", to, "get", "port", "port3", "--", "--id=@mirror", "create", "mirror"];
+        let which = ["name=copies", "select_src_port=@from", "output_port=@to"];
+        match on {
+            true => self.vsctl(&[&set[..], &rest, &which].concat()).await,
+            false => self.vsctl(&clear).await,
+        }
+    }
+
+    /// Makes it forget how it treated frames so far, once its threads have heard of all changes.
+    pub(super) async fn settle(&self) -> Result<(), Failure> {
+        let control = control(&self.directory);
+        for command in ["revalidator/wait", "revalidator/purge"] {
+            let args = ["-t", &control, command];
+            process::run(&self.namespace, "ovs-appctl", &args, SETTLE_LIMIT).await?;
+        }
+        Ok(())
+    }
+
+    async fn vsctl(&self, args: &[&str]) -> Result<(), Failure> {
+        ovs::vsctl(&self.namespace, &ovs::remote(&self.directory), args).await
+    }
+
+    /// Where it takes OpenFlow.
+    pub(super) fn target(&self) -> String {
+        format!("unix:{}", self.directory.join(BRIDGE).with_extension("mgmt").display())
+    }
+
+    pub(super) fn id(&self) -> Option<u32> {
+        self.switch.id()
+    }
+}
+
+/// What it says of its version, line by line.
+pub(super) fn versions() -> Vec<String> {
+    let output = std::process::Command::new(PROGRAM).arg("--version").output();
+    let text = output.map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
+}
+
+/// The socket of its switch for questions.
+fn control(directory: &Path) -> String {
+    directory.join("vswitchd.ctl").display().to_string()
+}
+
+/// What the database is told before the switch starts.
+fn options(setup: &Setup<'_>) -> Vec<String> {
+    let mask = |cores: &[usize]| {
+        let mask = cores.iter().fold(0_u64, |mask, core| mask | 1 << core);
+        format!("{mask:#x}")
+    };
+    // Without --legacy-mem it would ask for memory that is in no file, which wants huge pages.
+    let extra = dpdk::environment("ovs", MEGABYTES).join(" ");
+    vec![
+        "other_config:dpdk-init=true".to_owned(),
+        format!("other_config:pmd-cpu-mask={}", mask(&setup.cores)),
+        format!("other_config:dpdk-lcore-mask={}", mask(&[setup.rest])),
+        format!("other_config:dpdk-extra=\"{extra} --legacy-mem\""),
+    ]
+}
+
+/// Where Debian's openvswitch-switch-dpdk has it.
+pub(super) const PROGRAM: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const BRIDGE: &str = "bench";
+const MEGABYTES: usize = 1024;
+const SETTLE_LIMIT: Duration = Duration::from_secs(15);

@@ -1,0 +1,87 @@
+//! Two pairs of guests whose frames are all copied to one monitor, by one thread of a switch and by
+//! two.
+//!
+//! With two cores the second thread shares one with the guests, who need it as well: what two
+//! threads gain then says little of what they would gain with a core each.
+
+use serde::Serialize;
+
+use crate::bench::paired::Paired;
+
+use super::cases::{Entry, Task};
+use super::layout::Layout;
+use super::results::{Judged, Latest, Total};
+use super::stage::{Cores, Ledger, Plan, Stage};
+use super::switches::Candidate;
+use super::{Failure, VhostArgs};
+
+/// What one candidate did.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) candidate: Candidate,
+    pub(super) workers: usize,
+    pub(super) size: usize,
+    /// Million frames per second at both receivers together, median.
+    pub(super) mpps: f64,
+    /// To Open vSwitch with as many threads.
+    pub(super) to_ovs: Judged,
+    /// To the same with one thread.
+    pub(super) to_one: Judged,
+    pub(super) ledger: Ledger,
+    pub(super) adds_up: bool,
+}
+
+/// Measures all that can copy.
+pub(super) async fn measure(
+    args: &VhostArgs,
+    plan: Plan,
+    cores: Cores,
+) -> Result<Vec<Row>, Failure> {
+    let mut stages = Vec::new();
+    for candidate in args.candidates() {
+        for workers in [1, 2] {
+            if Task::All.is_for(candidate) {
+                let plan = Plan { layout: Layout::TWO_PAIRS, workers, ..plan };
+                stages.push(Stage::set_up(candidate, plan, cores).await?);
+            }
+        }
+    }
+    let mut rates = Paired::new(stages.len());
+    let mut totals = vec![Total::default(); stages.len()];
+    for round in 1..=args.rounds() {
+        let take = async |index: usize| {
+            let entry = Entry { candidate: stages[index].candidate, task: Task::All };
+            let measured = stages[index].take(entry, SIZE, args.window()).await?;
+            totals[index].add(measured.ledger, Task::All);
+            Ok(measured.rate / 1e6)
+        };
+        let latest = rates.round(take).await?;
+        eprintln!("round {round}: two pairs, {SIZE} bytes: {}", Latest(&latest));
+    }
+    let row = |index| row(index, &stages, &rates, totals[index]);
+    Ok((0..stages.len()).map(row).collect())
+}
+
+fn row(index: usize, stages: &[Stage], rates: &Paired, total: Total) -> Row {
+    let what = |stage: &Stage| (stage.candidate, stage.plan.workers);
+    let against = |other| {
+        let other = stages.iter().position(|stage| what(stage) == other);
+        other.filter(|other| *other != index).map(|other| rates.ratio(index, other))
+    };
+    let (candidate, workers) = what(&stages[index]);
+    let ours = candidate == Candidate::Tapswitch;
+    Row {
+        candidate,
+        workers,
+        size: SIZE,
+        mpps: rates.rate(index),
+        to_ovs: Judged::new(against((Candidate::OpenVswitch, workers)), None),
+        to_one: Judged::new(against((candidate, 1)), ours.then_some(SCALES)),
+        ledger: total.ledger,
+        adds_up: total.adds_up,
+    }
+}
+
+/// What is wanted of two threads, to one.
+const SCALES: f64 = 1.8;
+const SIZE: usize = 64;

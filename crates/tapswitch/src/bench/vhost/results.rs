@@ -1,0 +1,176 @@
+//! Rates of one frame size, round by round, and the rows that come of them.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::bench::paired::{Paired, Ratio, Verdict};
+
+use super::Failure;
+use super::cases::{Entry, Task};
+use super::loader::Rings;
+use super::stage::{Ledger, Plan, Stage, Window};
+use super::switches::Candidate;
+
+/// All measurements with frames of one size.
+#[derive(Debug)]
+pub(super) struct Size {
+    size: usize,
+    entries: Vec<Entry>,
+    /// All by entry.
+    rates: Paired,
+    /// Shares of their cores that the switch got, and the guests.
+    cores: [Paired; 2],
+    totals: Vec<Total>,
+}
+
+/// What all measurements of an entry came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Total {
+    pub(super) ledger: Ledger,
+    /// So far, of every single one.
+    pub(super) adds_up: bool,
+}
+
+impl Total {
+    /// Adds what became of the frames of a measurement.
+    pub(super) fn add(&mut self, ledger: Ledger, task: Task) {
+        self.ledger += ledger;
+        self.adds_up &= ledger.adds_up(task.copies());
+    }
+}
+
+impl Default for Total {
+    fn default() -> Self {
+        Self { ledger: Ledger::default(), adds_up: true }
+    }
+}
+
+/// The rates of a round, for people.
+pub(super) struct Latest<'a>(pub(super) &'a [f64]);
+
+impl fmt::Display for Latest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rates: Vec<_> = self.0.iter().map(|rate| format!("{rate:.2}")).collect();
+        write!(f, "{} Mpps", rates.join(", "))
+    }
+}
+
+impl Size {
+    pub(super) fn new(size: usize, entries: Vec<Entry>) -> Self {
+        let count = entries.len();
+        let cores = [(); 2].map(|()| Paired::new(count));
+        let totals = vec![Total::default(); count];
+        Self { size, entries, rates: Paired::new(count), cores, totals }
+    }
+
+    /// Measures each entry once.
+    pub(super) async fn round(
+        &mut self,
+        round: u64,
+        stages: &mut [Stage],
+        window: Window,
+    ) -> Result<(), Failure> {
+        let Self { size, entries, rates, cores, totals } = self;
+        let take = async |index: usize| {
+            let entry = entries[index];
+            let stage = stages.iter_mut().find(|stage| stage.candidate == entry.candidate);
+            let measured = stage.ok_or("no such stage")?.take(entry, *size, window).await?;
+            let [switch, guests] = measured.cores;
+            cores[0].add(index, switch);
+            cores[1].add(index, guests);
+            totals[index].add(measured.ledger, entry.task);
+            Ok(measured.rate / 1e6)
+        };
+        let latest = rates.round(take).await?;
+        eprintln!("round {round}: {size} bytes: {}", Latest(&latest));
+        Ok(())
+    }
+
+    /// One row for each entry.
+    pub(super) fn rows(&self, plan: Plan) -> impl Iterator<Item = Row> {
+        (0..self.entries.len()).map(move |index| self.row(index, plan))
+    }
+
+    fn row(&self, index: usize, plan: Plan) -> Row {
+        let Entry { candidate, task } = self.entries[index];
+        let ours = candidate == Candidate::Tapswitch;
+        let against = |candidate, task| {
+            let other = self.index(Entry { candidate, task }).filter(|other| *other != index);
+            other.map(|other| self.rates.ratio(index, other))
+        };
+        let to_plain = (task != Task::Plain).then(|| against(candidate, Task::Plain)).flatten();
+        let keeps_up = ours && KEEPS_UP_SIZES.contains(&self.size);
+        Row {
+            rings: plan.rings,
+            flows: plan.flows,
+            size: self.size,
+            task,
+            candidate,
+            mpps: self.rates.rate(index),
+            to_bare: against(Candidate::Bare, Task::Plain).filter(|_| task == Task::Plain),
+            to_ovs: Judged::new(against(Candidate::OpenVswitch, task), ours.then(|| task.goal())),
+            to_mirror: against(Candidate::OpenVswitch, Task::Mirror).filter(|_| ours),
+            to_plain: Judged::new(to_plain, keeps_up.then_some(KEEPS_UP)),
+            switch_core: self.cores[0].rate(index),
+            guests_core: self.cores[1].rate(index),
+            ledger: self.totals[index].ledger,
+            adds_up: (candidate != Candidate::Bare).then_some(self.totals[index].adds_up),
+        }
+    }
+
+    fn index(&self, entry: Entry) -> Option<usize> {
+        self.entries.iter().position(|other| *other == entry)
+    }
+}
+
+/// What one candidate did with frames of one size in one way.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) rings: Rings,
+    pub(super) flows: usize,
+    pub(super) size: usize,
+    pub(super) task: Task,
+    pub(super) candidate: Candidate,
+    /// Million frames per second at the receiver, median.
+    pub(super) mpps: f64,
+    /// To the bare loop.
+    pub(super) to_bare: Option<Ratio>,
+    /// To Open vSwitch doing the same.
+    pub(super) to_ovs: Judged,
+    /// To Open vSwitch's mirror.
+    pub(super) to_mirror: Option<Ratio>,
+    /// To the same candidate's plain rate.
+    pub(super) to_plain: Judged,
+    /// Share of its core that the switch's busiest thread got, median; less than one says that
+    /// others were at work on the machine.
+    pub(super) switch_core: f64,
+    /// The same of the guests.
+    pub(super) guests_core: f64,
+    /// What became of all frames of all rounds.
+    pub(super) ledger: Ledger,
+    /// In every round everything arrived, or the switch counted what did not; unknown of the bare
+    /// loop, which counts nothing.
+    pub(super) adds_up: Option<bool>,
+}
+
+/// A ratio with its goal, as far as there are such.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Judged {
+    pub(super) ratio: Option<Ratio>,
+    pub(super) goal: Option<f64>,
+    pub(super) verdict: Option<Verdict>,
+}
+
+impl Judged {
+    pub(super) fn new(ratio: Option<Ratio>, goal: Option<f64>) -> Self {
+        let goal = goal.filter(|_| ratio.is_some());
+        let verdict = ratio.zip(goal).map(|(ratio, goal)| ratio.verdict(goal));
+        Self { ratio, goal, verdict }
+    }
+}
+
+/// What is wanted of the rate with a copy, to that without.
+const KEEPS_UP: f64 = 0.6;
+/// Where that is wanted.
+const KEEPS_UP_SIZES: std::ops::RangeInclusive<usize> = 64..=512;

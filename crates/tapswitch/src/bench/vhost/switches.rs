@@ -1,0 +1,246 @@
+//! Who is measured.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use tapswitch_netlink::Namespace;
+use tokio::process::Child;
+
+use crate::process;
+
+use super::dpdk;
+use super::layout::Sockets;
+use super::ovs_dpdk::OpenVswitch;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Candidate {
+    /// `dpdk-testpmd` with two `net_vhost` devices: it moves frames from one to the other, looks at
+    /// none, and copies none. The bound for a switch of DPDK's making.
+    Bare,
+    /// Open vSwitch with DPDK, one thread that polls.
+    OpenVswitch,
+    /// This switch, one worker.
+    Tapswitch,
+}
+
+impl Candidate {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare vhost loop",
+            Self::OpenVswitch => "Open vSwitch, DPDK",
+            Self::Tapswitch => "tapswitch",
+        }
+    }
+}
+
+/// What a switch is to be like.
+#[derive(Clone, Debug)]
+pub(super) struct Setup<'a> {
+    pub(super) sockets: &'a Sockets,
+    /// Guests to connect to, each to the port of its number.
+    pub(super) guests: Vec<u8>,
+    /// Where its threads that forward are.
+    pub(super) cores: Vec<usize>,
+    /// Where the rest of it is, as far as that can be said.
+    pub(super) rest: usize,
+    /// Where it runs.
+    pub(super) namespace: &'a Namespace,
+    /// An interface of that namespace to attach besides, as the port of this number.
+    pub(super) interface: Option<(u8, &'a str)>,
+}
+
+/// A running switch. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Switch {
+    program: Program,
+    namespace: Namespace,
+    /// Where it takes OpenFlow, in that namespace.
+    target: String,
+}
+
+#[derive(Debug)]
+enum Program {
+    Child(Child),
+    OpenVswitch(Box<OpenVswitch>),
+}
+
+impl Switch {
+    /// Starts it. It connects as soon as the guests listen.
+    pub(super) async fn start(candidate: Candidate, setup: &Setup<'_>) -> Result<Self, Failure> {
+        match candidate {
+            Candidate::Bare => start_bare(setup),
+            Candidate::Tapswitch => start_tapswitch(setup),
+            Candidate::OpenVswitch => {
+                let ovs = Box::new(OpenVswitch::start(setup).await?);
+                let target = ovs.target();
+                Ok(Self::new(Program::OpenVswitch(ovs), setup, target))
+            }
+        }
+    }
+
+    fn new(program: Program, setup: &Setup<'_>, target: String) -> Self {
+        Self { program, namespace: setup.namespace.clone(), target }
+    }
+
+    /// Adds rules or groups, in the words of ovs-ofctl.
+    pub(super) async fn ofctl(&self, command: &str, what: &str) -> Result<(), Failure> {
+        self.ask(&[command, &self.target, what]).await?;
+        Ok(())
+    }
+
+    /// Frames that were not sent though they should, over all ports.
+    pub(super) async fn dropped(&self) -> Result<u64, Failure> {
+        if self.target.is_empty() {
+            return Ok(0); // The bare loop counts none.
+        }
+        Ok(transmit_drops(&self.ask(&["dump-ports", &self.target]).await?))
+    }
+
+    async fn ask(&self, args: &[&str]) -> Result<String, Failure> {
+        let args = [&["-O", "OpenFlow13"], args].concat();
+        let deadline = Instant::now() + COMMAND_LIMIT;
+        loop {
+            match process::run(&self.namespace, OFCTL, &args, COMMAND_LIMIT).await {
+                Ok(said) => return Ok(said),
+                Err(error) if Instant::now() > deadline => return Err(error.into()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Mirrors what goes from port 1 to port 2 to port 3, or stops that. Only Open vSwitch can.
+    pub(super) async fn mirror(&self, on: bool) -> Result<(), Failure> {
+        match &self.program {
+            Program::OpenVswitch(ovs) => ovs.mirror(on).await,
+            Program::Child(_) => Ok(()),
+        }
+    }
+
+    /// Waits until what was changed holds for the next frame: Open vSwitch answers barriers before
+    /// its cache knows.
+    pub(super) async fn settle(&self) -> Result<(), Failure> {
+        match &self.program {
+            Program::OpenVswitch(ovs) => ovs.settle().await,
+            Program::Child(_) => Ok(()),
+        }
+    }
+
+    /// Keeps it from running at all, for others to be measured: Open vSwitch and the bare loop take
+    /// their core even when nothing happens.
+    pub(super) fn pause(&self) -> Result<(), Failure> {
+        self.signal(Signal::STOP)
+    }
+
+    pub(super) fn resume(&self) -> Result<(), Failure> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        let id = i32::try_from(self.id()?)?;
+        Ok(kill_process(Pid::from_raw(id).ok_or("no process")?, signal)?)
+    }
+
+    pub(super) fn id(&self) -> Result<u32, Failure> {
+        let id = match &self.program {
+            Program::Child(child) => child.id(),
+            Program::OpenVswitch(ovs) => ovs.id(),
+        };
+        Ok(id.ok_or("a switch has ended")?)
+    }
+}
+
+/// The two devices in a ring with one that swallows, so that frames go from the first to the second
+/// only.
+fn start_bare(setup: &Setup<'_>) -> Result<Switch, Failure> {
+    let [core] = setup.cores[..] else { return Err("the bare loop has one core".into()) };
+    let mut args = dpdk::environment("bare", BARE_MEGABYTES);
+    args.extend([dpdk::on_core(core), "--no-telemetry".to_owned()]);
+    for guest in &setup.guests {
+        let path = setup.sockets.path(*guest);
+        args.push(format!("--vdev=net_vhost{guest},iface={},client=1", path.display()));
+    }
+    args.extend(BARE_OPTIONS.map(str::to_owned));
+    let child = dpdk::testpmd(core, &args, setup.sockets.directory())?;
+    Ok(Switch::new(Program::Child(child), setup, String::new()))
+}
+
+fn start_tapswitch(setup: &Setup<'_>) -> Result<Switch, Failure> {
+    let target = "tcp:127.0.0.1:6654".to_owned();
+    let socket = setup.sockets.directory().join("tapswitch.sock").display().to_string();
+    let cores: Vec<_> = setup.cores.iter().map(usize::to_string).collect();
+    let (workers, cores) = (cores.len().to_string(), cores.join(","));
+    let mut args: Vec<String> = ["switch", "--log", "error", "--datapath-id", "0x1"]
+        .into_iter()
+        .chain(["--fail-mode", "secure", "--workers", &workers, "--cores", &cores])
+        .chain(["--listen", &target, "--socket", &socket])
+        .map(str::to_owned)
+        .collect();
+    for guest in &setup.guests {
+        let path = setup.sockets.path(*guest);
+        args.extend(["--port".to_owned(), format!("{guest}=vhost:{},client", path.display())]);
+    }
+    if let Some((port, name)) = setup.interface {
+        args.extend(["--port".to_owned(), format!("{port}=netdev:{name}")]);
+    }
+    let program = std::env::current_exe()?;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut command = process::command(setup.namespace, &program.to_string_lossy(), &args);
+    Ok(Switch::new(Program::Child(command.spawn()?), setup, target))
+}
+
+/// The sum of `drop=` in the lines about sending of `ovs-ofctl dump-ports`.
+fn transmit_drops(text: &str) -> u64 {
+    let transmit = text.lines().filter_map(|line| line.trim_start().strip_prefix("tx "));
+    let counts = transmit.filter_map(|line| line.split("drop=").nth(1)?.split(',').next());
+    counts.filter_map(|count| count.parse::<u64>().ok()).sum()
+}
+
+/// Processor time of each thread of a process.
+pub(super) fn processor_times(id: u32) -> Result<BTreeMap<OsString, Duration>, Failure> {
+    let mut times = BTreeMap::new();
+    for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
+        let thread = thread?;
+        // A thread may end while we read.
+        if let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) {
+            let nanoseconds = text.split(' ').next().unwrap_or_default().parse()?;
+            times.insert(thread.file_name(), Duration::from_nanos(nanoseconds));
+        }
+    }
+    Ok(times)
+}
+
+const OFCTL: &str = "ovs-ofctl";
+const COMMAND_LIMIT: Duration = Duration::from_secs(15);
+const BARE_MEGABYTES: usize = 256;
+const BARE_OPTIONS: [&str; 6] = [
+    "--vdev=net_null0,no-rx=1",
+    "--",
+    "--forward-mode=io",
+    "--port-topology=chained",
+    "--burst=32",
+    "--total-num-mbufs=8192",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_drops_on_the_way_out_count() {
+        let text = "OFPST_PORT reply (OF1.3) (xid=0x2): 2 ports\n  \
+                    port  1: rx pkts=10, bytes=600, drop=7, errs=0, frame=0, over=0, crc=0\n   \
+                    tx pkts=3, bytes=0, drop=2, errs=0, coll=0\n   duration=1.5s\n  \
+                    port  2: rx pkts=0, bytes=0, drop=?, errs=?, frame=?, over=?, crc=?\n   \
+                    tx pkts=9, bytes=540, drop=40, errs=?, coll=?\n";
+        assert_eq!(transmit_drops(text), 42);
+        assert_eq!(transmit_drops(""), 0);
+    }
+}
