@@ -178,7 +178,7 @@ impl GuestMemory {
         })
     }
 
-    /// True when the first bytes of each region are zeroes, [`BLANK_LEN`] at most: no machine's
+    /// True when the first bytes of each region are zeroes, a mebibyte at most: no machine's
     /// memory is like that when its driver runs, unless we see another copy of it.
     pub fn is_blank(&self) -> bool {
         self.regions.iter().all(|region| {
