@@ -73,8 +73,6 @@ fn guests_that_are_restarted_find_the_switch_again() {
 }
 
 #[test]
-#[ignore = "DPDK's front end enables rings before it acknowledges features, and tells a new back \
-            end that a split ring stands at its start; the back end refuses both"]
 fn a_switch_that_is_restarted_finds_guests_at_work() {
     let Some(lab) = Lab::new("client") else { return };
     for packed in [false, true] {

@@ -311,6 +311,8 @@ fn check(world: &mut World, size: u16, view: View) -> Result<usize, RingError> {
         driver: AVAILABLE + USER,
         device: DEVICE + USER,
     };
+    // What was given back before was another ring's.
+    world.put(DEVICE, &[0; 4]);
     let mut ring = Ring::new(&world.memory, &place, features, direction, base).unwrap();
     // A new back end may finish what it takes for the last one's work.
     world.refresh(DESCRIPTORS, 16 * u64::from(size));

@@ -111,7 +111,7 @@ impl Ring {
             ring.finish(Walk { memory, direction }, &mut Chains::of(memory));
             Kind::Packed(ring)
         } else {
-            Kind::Split(SplitRing::new(memory, place, features, base)?)
+            Kind::Split(SplitRing::new(memory, place, features)?)
         };
         Ok(Self { kind, memory: memory.clone(), direction })
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use super::descriptor::{Descriptor, Shared, Table};
 use super::{
     CHAIN_COUNT_MAX, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk, barrier,
-    low_half, passes,
+    passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
@@ -40,22 +40,22 @@ impl SplitRing {
         memory: &GuestMemory,
         place: &RingPlace,
         features: RingFeatures,
-        base: u32,
     ) -> Result<Self, RingError> {
         let size = place.size;
         if size > SIZE_MAX || !size.is_power_of_two() {
             return Err(RingError::Size(size));
         }
         let tables = Tables::find(memory, place).ok_or(RingError::Place)?;
-        // The upper half is for packed rings.
-        let base = low_half(base);
+        // Nothing is in flight while a ring is stopped, so it stands where the used ones end. A
+        // front end that did not hear from a back end that was killed may say something else, as
+        // DPDK's does.
         let used = u16::from_le(tables.used_index().load(Ordering::Relaxed));
         let ring = Self {
             tables,
             size,
             features,
-            available: base,
-            fetched: base,
+            available: used,
+            fetched: used,
             completed: used,
             published: used,
             held: 0,

@@ -64,12 +64,22 @@ pub(super) struct Plan {
 }
 
 impl Stage {
-    /// Sets it up, at rest.
+    /// Sets it up, at rest. Open vSwitch does not always come to send; then it is started anew.
     pub(super) async fn set_up(
         candidate: Candidate,
         plan: Plan,
         cores: Cores,
     ) -> Result<Self, Failure> {
+        for _ in 1..ATTEMPTS {
+            match Self::try_set_up(candidate, plan, cores).await {
+                Err(error) => eprintln!("once more: {error}"),
+                stage => return stage,
+            }
+        }
+        Self::try_set_up(candidate, plan, cores).await
+    }
+
+    async fn try_set_up(candidate: Candidate, plan: Plan, cores: Cores) -> Result<Self, Failure> {
         let sockets = Sockets::create()?;
         let namespace = hosts::quiet_namespace(&sockets.name())?;
         let Plan { layout, rings, flows, workers, probed } = plan;
@@ -224,8 +234,9 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
 }
 
+const ATTEMPTS: usize = 4;
 /// How long the first frame may take.
-const START_LIMIT: Duration = Duration::from_secs(40);
+const START_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_FRAMES: Duration = Duration::from_millis(200);
 /// So many have been there more than once.
 const CIRCULATES: u64 = 2048;
