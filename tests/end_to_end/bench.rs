@@ -181,7 +181,7 @@ fn late_work_is_measured_part_by_part() {
     let rows = report["rows"].as_array().unwrap();
     let of = |part: &'static str| rows.iter().filter(move |row| row["part"] == part);
     assert_eq!(of("split").count(), 8 * 4, "kinds of trains, ways to cut them");
-    assert_eq!(of("coalesce").count(), 8 * 2 * 2, "one flow and several, vouched for or not");
+    assert_eq!(of("coalesce").count(), 10 * 2 * 2, "one flow and several, vouched for or not");
     assert!(of("checksum").count() >= 6 * 3, "at least scalar, the choice, and copying");
     assert!(of("tags").count() > 0);
     for row in rows {
