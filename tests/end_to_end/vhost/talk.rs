@@ -168,4 +168,4 @@ impl Ledger {
 }
 
 /// Where frames are packets, none is longer than 1514 bytes.
-const TRAIN_LEN: u64 = 3000;
+const TRAIN_LEN: u64 = 1514;
