@@ -294,7 +294,7 @@ fn headers_may_be_longer_than_what_is_fetched_at_first() {
     let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));
     let fields = in_port(1).with(Oxm::EthType(EtherType::IPV6)).with(Oxm::IpProto(17));
     room.switch.controller().apply(vec![Body::FlowMod(rule(1, fields, vec![output(2)]))]);
-    // IPv6, and so many options that UDP comes behind the first 192 bytes.
+    // IPv6, and so many options that UDP comes behind the first 256 bytes.
     let mut long = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 1, 0xb8, 60, 64]].concat();
     long.extend([[0xfd; 16], [0xfc; 16]].concat());
     long.extend([17, 31, 1, 4, 0, 0, 0, 0]);

@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{Arrival, DropReason, HEADROOM, View};
 use tapswitch_vhost::{self as vhost, Chain, Features, Running};
-use tapswitch_wire::{EtherType, Layout, NetHeader, NetHeaderFlags, ip_proto, parse, read_u16};
+use tapswitch_wire::{
+    EtherType, Layout, NetHeader, NetHeaderFlags, ethernet, ip_proto, parse, read_u16,
+};
 
 use super::{BURST_COUNT, Place, Worker};
 use crate::beyond::Beyond;
@@ -212,16 +214,27 @@ fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], features: Features) -> NetHeade
     NetHeader { flags: meta.flags & NetHeaderFlags::NEEDS_CSUM, ..meta }
 }
 
-/// True when the headers of a frame end within `head`, its first [`HEAD_LEN`] bytes. In doubt they
-/// do not: extension headers of IPv6 go on for as long as one likes, and options of neighbour
-/// discovery are headers, too.
+/// True when the headers of a frame end within `head`, its first [`HEAD_LEN`] bytes: IPv4 behind
+/// some tags at a glance, anything else by parsing it. In doubt they do not: extension headers of
+/// IPv6 go on for as long as one likes, and options of neighbour discovery are headers, too.
+#[inline]
 fn shows_all_headers(head: &[u8]) -> bool {
+    let eth_type = |at: usize| head.get(at..at + 2).map(|_| EtherType(read_u16(head, at)));
+    let mut at = ethernet::field::ETHER_TYPE;
+    while eth_type(at).is_some_and(EtherType::is_tag) {
+        at += ethernet::TAG_LEN;
+    }
+    if eth_type(at) == Some(EtherType::IPV4) {
+        return at + 2 + LONGEST_IPV4_LEN <= head.len();
+    }
+    shows_parsed_headers(head)
+}
+
+#[inline(never)]
+fn shows_parsed_headers(head: &[u8]) -> bool {
     let Ok(parsed) = parse(head) else { return false };
     let Layout { network, transport, end, protocol, .. } = parsed.layout;
     let network = usize::from(network);
-    if network + LONGEST_IPV4_LEN > head.len() {
-        return false;
-    }
     let is_ipv6 = EtherType(read_u16(head, network - 2)) == EtherType::IPV6;
     let is_known = transport.is_some() && protocol != ip_proto::ICMPV6;
     usize::from(end) < head.len() && (!is_ipv6 || is_known)
@@ -288,7 +301,7 @@ impl Patience {
 const BATCH_COUNT: usize = 32;
 /// Bytes of a frame that are copied for the datapath: nearly all small frames as a whole, and all
 /// headers but for the strangest.
-const HEAD_LEN: usize = 256 - HEADROOM;
+const HEAD_LEN: usize = 256;
 /// Distance of two frames of a batch.
 const PLACE_LEN: usize = HEADROOM + HEAD_LEN;
 const _: () =
