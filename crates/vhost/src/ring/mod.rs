@@ -205,16 +205,31 @@ struct Walk<'a> {
     direction: Direction,
 }
 
+/// The descriptor that a chain starts with, and what of it stands elsewhere in each kind of ring.
+struct Head {
+    descriptor: Descriptor,
+    flags: u16,
+    id: u16,
+}
+
 impl<'a> Walk<'a> {
-    /// Adds a chain to `out`, put together by `pieces`, which answers its identifier and how many
-    /// of the ring's descriptors it takes up, of which there are `room`. Answers the latter; on
-    /// an error `out` is as before.
+    /// Adds the chain that starts with `head` to `out`: at once when it is but that, else put
+    /// together by `pieces`, which answers its identifier and how many of the ring's descriptors it
+    /// takes up, of which there are `room`. Answers the latter; on an error `out` is as before.
     #[inline]
     fn chain(
-        out: &mut Chains,
+        self,
+        head: &Head,
         room: u16,
+        out: &mut Chains,
         pieces: impl FnOnce(&mut Chains, &mut Begun) -> Result<(u16, u16), RingError>,
     ) -> Result<u16, RingError> {
+        if room > 0
+            && let Some(bytes) = self.whole(&head.descriptor, head.flags)
+        {
+            out.push_whole(head.id, bytes);
+            return Ok(1);
+        }
         let mut begun = out.begin();
         let outcome = match pieces(out, &mut begun) {
             // Chains of an honest driver share no descriptors.
@@ -228,7 +243,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The buffer of a chain that is but one descriptor and lies in the largest region, as nearly
-    /// all do. Anything else, and whatever is wrong, is for [`Self::chain`].
+    /// all do. Anything else, and whatever is wrong, is looked at piece by piece.
     #[inline]
     fn whole(self, descriptor: &Descriptor, flags: u16) -> Option<GuestBytes<'a>> {
         let wanted = match self.direction {

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::descriptor::{DESCRIPTORS_PER_LINE, Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, Direction, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX,
+    CHAIN_COUNT_MAX, Direction, Head, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX,
     WRITE, Walk, barrier, low_half, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
@@ -186,17 +186,17 @@ impl PackedRing {
         Ok(limit)
     }
 
-    /// Fetches the chain that starts with `head`. Returns how many places it takes up.
+    /// Fetches the chain that starts with this descriptor. Returns how many places it takes up.
     #[inline]
-    fn chain(&self, walk: Walk<'_>, head: Descriptor, out: &mut Chains) -> Result<u16, RingError> {
+    fn chain(
+        &self,
+        walk: Walk<'_>,
+        descriptor: Descriptor,
+        out: &mut Chains,
+    ) -> Result<u16, RingError> {
+        let head = Head { descriptor, flags: descriptor.fourth, id: descriptor.third };
         let room = self.size - self.held;
-        if room > 0
-            && let Some(bytes) = walk.whole(&head, head.fourth)
-        {
-            out.push_whole(head.third, bytes);
-            return Ok(1);
-        }
-        Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))
+        walk.chain(&head, room, out, |out, begun| self.pieces(walk, descriptor, out, begun))
     }
 
     /// Drivers make buffers available by the burst: where there is one, the next ones are brought.

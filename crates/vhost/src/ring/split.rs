@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use super::descriptor::{Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk, barrier,
-    passes,
+    CHAIN_COUNT_MAX, Head, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk,
+    barrier, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
@@ -86,18 +86,13 @@ impl SplitRing {
         Ok(usize::from(count))
     }
 
-    /// Fetches the chain that starts at descriptor `head`. Returns how many it takes up.
+    /// Fetches the chain that starts at descriptor `id`. Returns how many it takes up.
     #[inline]
-    fn chain(&self, walk: Walk<'_>, head: u16, out: &mut Chains) -> Result<u16, RingError> {
+    fn chain(&self, walk: Walk<'_>, id: u16, out: &mut Chains) -> Result<u16, RingError> {
+        let descriptor = self.tables.descriptor(id)?;
+        let head = Head { descriptor, flags: descriptor.third, id };
         let room = self.size - self.held;
-        if room > 0
-            && let Ok(descriptor) = self.tables.descriptor(head)
-            && let Some(bytes) = walk.whole(&descriptor, descriptor.third)
-        {
-            out.push_whole(head, bytes);
-            return Ok(1);
-        }
-        Walk::chain(out, room, |out, begun| self.pieces(walk, head, out, begun))
+        walk.chain(&head, room, out, |out, begun| self.pieces(walk, &head, out, begun))
     }
 
     /// Number of buffers that can be fetched; looks again when fewer than `wanted` are known.
@@ -113,29 +108,30 @@ impl SplitRing {
         if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok(count) }
     }
 
-    /// Fetches the pieces of the chain that starts at descriptor `head`, which is its identifier,
-    /// too. Returns both it and how many of the ring's descriptors it takes up.
+    /// Fetches the pieces of the chain that starts with `head`. Returns its identifier, which is the
+    /// number of that descriptor, and how many of the ring's descriptors it takes up.
     #[inline]
     fn pieces(
         &self,
         walk: Walk<'_>,
-        head: u16,
+        head: &Head,
         out: &mut Chains,
         begun: &mut Begun,
     ) -> Result<(u16, u16), RingError> {
-        let mut index = head;
+        // One that the ring does not have is told of when it is its turn.
+        let mut following = Ok(head.descriptor);
         for slots in 1..=self.size.min(CHAIN_COUNT_MAX) {
-            let descriptor = self.tables.descriptor(index)?;
+            let descriptor = following?;
             let Descriptor { third: flags, fourth: next, .. } = descriptor;
             if flags & INDIRECT != 0 {
                 self.indirect(walk, &descriptor, out, begun)?;
-                return Ok((head, slots));
+                return Ok((head.id, slots));
             }
             walk.buffer(&descriptor, flags, out, begun)?;
             if flags & NEXT == 0 {
-                return Ok((head, slots));
+                return Ok((head.id, slots));
             }
-            index = next;
+            following = self.tables.descriptor(next);
         }
         Err(RingError::Endless)
     }
