@@ -16,6 +16,7 @@ use std::rc::Rc;
 use tapswitch_openflow::PortNo;
 use tapswitch_wire::{EtherType, Layout, ip_proto, ipv6, tcp, udp};
 
+use crate::hash::hash_words;
 use crate::program::Program;
 
 /// A frame of the common kind: what tells its flow from others, and where its layers lie.
@@ -101,17 +102,12 @@ impl Glance<IPV6_WORDS> {
 }
 
 impl<const WORDS: usize> Glance<WORDS> {
+    /// Where its flow is among those that are remembered.
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "halves of products, and an index")]
-    fn hash(&self) -> usize {
-        let mut hash = SEEDS[0];
-        for (pair, seed) in self.words.chunks(2).zip(SEEDS) {
-            let other = pair.get(1).copied().unwrap_or(hash);
-            let product = u128::from(pair[0] ^ seed) * u128::from(other ^ seed.rotate_left(32));
-            hash = hash.rotate_left(23) ^ (product as u64) ^ (product >> 64) as u64;
-        }
-        (hash ^ hash >> 32) as usize
+    #[expect(clippy::cast_possible_truncation, reason = "an index")]
+    fn place(&self) -> usize {
+        hash_words(&self.words) as usize % SLOTS
     }
 }
 
@@ -224,7 +220,7 @@ impl<const WORDS: usize> Recent<WORDS> {
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
     pub(crate) fn find(&self, glance: &Glance<WORDS>, epoch: u64) -> Option<&Rc<Program>> {
-        let slot = &self.0[glance.hash() % SLOTS];
+        let slot = &self.0[glance.place()];
         let differ = |sum, (one, other): (&u64, &u64)| sum | (one ^ other);
         let differ = slot.words.iter().zip(&glance.words).fold(slot.epoch ^ epoch, differ);
         if differ == 0 { slot.program.as_ref() } else { None }
@@ -234,7 +230,7 @@ impl<const WORDS: usize> Recent<WORDS> {
     pub(crate) fn insert(&mut self, glance: &Glance<WORDS>, epoch: u64, program: &Rc<Program>) {
         if !program.wants_hash {
             let program = Some(program.clone());
-            self.0[glance.hash() % SLOTS] = Slot { words: glance.words, epoch, program };
+            self.0[glance.place()] = Slot { words: glance.words, epoch, program };
         }
     }
 }
@@ -246,14 +242,6 @@ const SLOTS: usize = 2048;
 pub(crate) const IPV4_WORDS: usize = 5;
 /// The same; the addresses are four words here, and traffic class and flow label one.
 pub(crate) const IPV6_WORDS: usize = 9;
-/// Digits of e.
-const SEEDS: [u64; 5] = [
-    0xb7e1_5162_8aed_2a6a,
-    0xbf71_5880_9cf4_f3c7,
-    0x62e7_160f_38b4_da56,
-    0xa784_d904_5190_cfef,
-    0x324e_7738_926c_fbe5,
-];
 
 #[cfg(test)]
 mod tests {

@@ -2,14 +2,17 @@
 
 use tapswitch_wire::KEY_WORDS;
 
-/// Hashes a key. Not secure against an opponent who chooses keys to collide: the tables that use
-/// it are bounded, and a collision costs a comparison.
-#[inline]
+/// Hashes a key, or a part of one. Not secure against an opponent who chooses keys to collide: the
+/// tables that use it are bounded, and a collision costs a comparison.
+#[expect(clippy::inline_always, reason = "words in registers stay there, see `glance`")]
+#[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "both halves of the product are folded in")]
-pub(crate) fn hash_words(words: &[u64; KEY_WORDS]) -> u64 {
+pub(crate) fn hash_words<const WORDS: usize>(words: &[u64; WORDS]) -> u64 {
+    const { assert!(WORDS <= KEY_WORDS, "each pair has a seed") };
     let mut hash = SEEDS[0];
-    for (pair, seed) in words.chunks_exact(2).zip(SEEDS) {
-        let product = u128::from(pair[0] ^ seed) * u128::from(pair[1] ^ seed.rotate_left(32));
+    for (pair, seed) in words.chunks(2).zip(SEEDS) {
+        let other = pair.get(1).copied().unwrap_or(hash);
+        let product = u128::from(pair[0] ^ seed) * u128::from(other ^ seed.rotate_left(32));
         hash = hash.rotate_left(23) ^ (product as u64) ^ (product >> 64) as u64;
     }
     hash ^ hash >> 29
