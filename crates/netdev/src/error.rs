@@ -120,7 +120,7 @@ pub enum SendError {
     /// stays writable, so waiting for that does not help.
     #[error("the interface dropped the frame: its queue is full, or the train is none")]
     Congested,
-    /// More than [`crate::MAX_PARTS`] or [`crate::MAX_GATHERED_PARTS`] parts.
+    /// More than [`crate::MAX_PARTS`] parts.
     #[error("the frame is in too many parts")]
     TooManyParts,
     /// Anything else.

@@ -55,6 +55,6 @@ mod tag;
 pub use config::Config;
 pub use error::{OpenError, RecvError, SendError};
 pub use port::{
-    Capabilities, HEADROOM_MIN, MAX_FRAME_LEN, MAX_GATHERED_PARTS, MAX_PACKETS, MAX_PARTS,
-    PacketPort, RECV_BUF_LEN, Received, SEND_HEADER_LEN, Statistics,
+    Capabilities, HEADROOM_MIN, MAX_FRAME_LEN, MAX_PACKETS, MAX_PARTS, PacketPort, RECV_BUF_LEN,
+    Received, SEND_HEADER_LEN, Statistics,
 };

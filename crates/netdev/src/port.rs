@@ -85,29 +85,8 @@ impl PacketPort {
     /// [`SendError`]; the frame was not sent.
     #[inline]
     pub fn send(&self, header: &NetHeader, parts: &[IoSlice<'_>]) -> Result<(), SendError> {
-        self.send_from::<{ MAX_PARTS + 1 }>(header, parts)
-    }
-
-    /// As [`Self::send`], for at most [`MAX_GATHERED_PARTS`].
-    ///
-    /// # Errors
-    /// As [`Self::send`].
-    pub fn send_gathered(
-        &self,
-        header: &NetHeader,
-        parts: &[IoSlice<'_>],
-    ) -> Result<(), SendError> {
-        self.send_from::<{ MAX_GATHERED_PARTS + 1 }>(header, parts)
-    }
-
-    #[inline]
-    fn send_from<const PIECES: usize>(
-        &self,
-        header: &NetHeader,
-        parts: &[IoSlice<'_>],
-    ) -> Result<(), SendError> {
         let header = header.encode();
-        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let mut pieces = [IoSlice::new(&[]); MAX_PARTS + 1];
         pieces[0] = IoSlice::new(&header[..socket::VNET_HEADER_LEN]);
         let count = 1 + parts.len();
         pieces.get_mut(1..count).ok_or(SendError::TooManyParts)?.copy_from_slice(parts);
@@ -314,9 +293,6 @@ pub const SEND_HEADER_LEN: usize = socket::VNET_HEADER_LEN;
 /// Most parts of a frame that is sent: headers of its own, and payload in the fragments of a
 /// buffer chain.
 pub const MAX_PARTS: usize = 16;
-/// Most parts of a frame that [`PacketPort::send_gathered`] takes.
-pub const MAX_GATHERED_PARTS: usize = 127;
-
 /// Most packets of one [`PacketPort::send_packets`].
 pub const MAX_PACKETS: usize = 16;
 
