@@ -31,7 +31,8 @@ use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader};
 
 use crate::beyond::Beyond;
 
-pub(crate) use guest::{Fault, GuestTx};
+use guest::Fault;
+pub(crate) use guest::GuestTx;
 
 /// The ports as one worker sends to them.
 #[derive(Debug, Default)]

@@ -39,10 +39,6 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    pub(crate) fn new(device: Arc<vhost::Device>, text: impl Into<String>) -> Self {
-        Self { device, text: text.into() }
-    }
-
     /// Cuts the guest off. The caller holds no ring.
     pub(crate) fn cut_off(self) {
         self.device.reset(self.text);
@@ -97,7 +93,7 @@ impl GuestTx {
         }
         let fault = self.fault.take().map(|fault| fault.to_string());
         let text = fault.or_else(|| was_lost.then(|| vhost::MEMORY_LOST.to_owned()))?;
-        Some(Fault::new(self.device.clone(), text))
+        Some(Fault { device: self.device.clone(), text })
     }
 
     /// Which frames the guest takes as they are.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tapswitch_datapath::{Arrival, DropReason, HEADROOM, View};
 use tapswitch_vhost::{self as vhost, Chain, Features, Running};
 use tapswitch_wire::{
-    EtherType, Layout, NetHeader, NetHeaderFlags, ethernet, ip_proto, parse, read_u16,
+    EtherType, Layout, NetHeader, NetHeaderFlags, ethernet, ip_proto, parse, read_u16, tags,
 };
 
 use super::{BURST_COUNT, Place, Worker};
@@ -27,7 +27,6 @@ use crate::beyond::Beyond;
 use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::rx::GuestRx;
-use crate::tx::Fault;
 
 impl Worker {
     /// Notes which queues are rings of guests, after some came or went. Who is new was not asked to
@@ -116,7 +115,7 @@ impl Worker {
             fault = Some(vhost::MEMORY_LOST.to_owned());
         }
         drop(held);
-        fault.into_iter().for_each(|fault| Fault::new(device.clone(), fault).cut_off());
+        fault.into_iter().for_each(|fault| device.reset(fault));
         self.ports.cut_off_faulty();
         total
     }
@@ -219,12 +218,8 @@ fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], features: Features) -> NetHeade
 /// IPv6 go on for as long as one likes, and options of neighbour discovery are headers, too.
 #[inline]
 fn shows_all_headers(head: &[u8]) -> bool {
-    let eth_type = |at: usize| head.get(at..at + 2).map(|_| EtherType(read_u16(head, at)));
-    let mut at = ethernet::field::ETHER_TYPE;
-    while eth_type(at).is_some_and(EtherType::is_tag) {
-        at += ethernet::TAG_LEN;
-    }
-    if eth_type(at) == Some(EtherType::IPV4) {
+    let at = ethernet::field::ETHER_TYPE + ethernet::TAG_LEN * tags::count(head);
+    if head.get(at..at + 2).is_some_and(|eth_type| eth_type == EtherType::IPV4.0.to_be_bytes()) {
         return at + 2 + LONGEST_IPV4_LEN <= head.len();
     }
     shows_parsed_headers(head)
