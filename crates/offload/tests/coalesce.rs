@@ -5,7 +5,7 @@ mod packets;
 
 use packets::{
     ACK, C_TAG, Checksum, ECE, Ip, LEGACY_TAG, Packet, RST, S_TAG, SYN, URG, Upper,
-    check_round_trip, coalesce, counts, frames,
+    check_round_trip, coalesce, counts, frames, interleave, shuffle,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -339,24 +339,11 @@ fn batches() -> impl Strategy<Value = Vec<Packet>> {
             let tags = [S_TAG, LEGACY_TAG, C_TAG];
             kind(which).tagged(&tags[..depth]).of_flow(i).sized(size).stream(count)
         });
-        let mut flows: Vec<_> = flows.map(Vec::into_iter).collect();
-        let mut packets = Vec::new();
-        for index in order {
-            packets.extend(index.get_mut(&mut flows).next());
-        }
-        packets.extend(flows.into_iter().flatten());
+        let mut packets = interleave(flows, &order);
         for (index, oddity) in oddities {
             make_odd(index.get_mut(&mut packets), oddity);
         }
-        for (one, other, action) in shuffles {
-            let (one, other) = (one.index(packets.len()), other.index(packets.len()));
-            match action {
-                0 => packets.swap(one, other),
-                1 => packets.insert(one, packets[other].clone()),
-                _ if packets.len() > 1 => drop(packets.remove(one)),
-                _ => {}
-            }
-        }
+        shuffle(&mut packets, shuffles);
         packets
     })
 }

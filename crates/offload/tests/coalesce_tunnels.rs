@@ -6,7 +6,7 @@ mod packets;
 use packets::around::{Around, Kind};
 use packets::{
     ACK, C_TAG, Checksum, Frame, Ip, Packet, S_TAG, check_round_trip, coalesce, coalesce_inside,
-    counts, frames, wire_packets,
+    counts, frames, interleave, shuffle, wire_packets,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -299,24 +299,13 @@ fn batches() -> impl Strategy<Value = Vec<Packet>> {
             let flows =
                 flows.into_iter().zip(0..).map(|(((packet, around), depth, size, n), i)| {
                     let around = Around { tags: vec![C_TAG; depth], ..around };
-                    packet.inside(&around).of_flow(i).sized(size).stream(n).into_iter()
+                    packet.inside(&around).of_flow(i).sized(size).stream(n)
                 });
-            let mut flows: Vec<_> = flows.collect();
-            let mut packets: Vec<_> =
-                order.iter().filter_map(|index| index.get_mut(&mut flows).next()).collect();
-            packets.extend(flows.into_iter().flatten());
+            let mut packets = interleave(flows, &order);
             for (index, oddity) in oddities {
                 make_odd(index.get_mut(&mut packets), oddity);
             }
-            for (one, other, action) in shuffles {
-                let (one, other) = (one.index(packets.len()), other.index(packets.len()));
-                match action {
-                    0 => packets.swap(one, other),
-                    1 => packets.insert(one, packets[other].clone()),
-                    _ if packets.len() > 1 => drop(packets.remove(one)),
-                    _ => {}
-                }
-            }
+            shuffle(&mut packets, shuffles);
             packets
         },
     )

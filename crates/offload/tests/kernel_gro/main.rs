@@ -22,7 +22,9 @@ mod tunnels;
 use std::cell::RefCell;
 
 use kernel::{Kernel, skip};
-use packets::{ACK, C_TAG, Checksum, ECE, Ip, Packet, S_TAG, SYN, URG, Upper, coalesce, frames};
+use packets::{
+    ACK, C_TAG, Checksum, ECE, Ip, Packet, S_TAG, SYN, URG, Upper, coalesce, frames, interleave,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -196,12 +198,9 @@ fn batches(kinds: Vec<Packet>) -> impl Strategy<Value = Vec<Packet>> {
     (flows, vec(any::<Index>(), 60), oddities, swaps, lost).prop_map(
         |(flows, order, oddities, swaps, lost)| {
             let stream = |((packet, size, count), flow): ((Packet, usize, usize), u8)| {
-                packet.of_flow(flow).sized(size).stream(count).into_iter()
+                packet.of_flow(flow).sized(size).stream(count)
             };
-            let mut flows: Vec<_> = flows.into_iter().zip(0..).map(stream).collect();
-            let mut packets: Vec<_> =
-                order.iter().filter_map(|index| index.get_mut(&mut flows).next()).collect();
-            packets.extend(flows.into_iter().flatten());
+            let mut packets = interleave(flows.into_iter().zip(0..).map(stream), &order);
             for (index, oddity) in oddities {
                 make_odd(index.get_mut(&mut packets), oddity);
             }

@@ -10,7 +10,7 @@ use tapswitch_wire::tcp;
 
 use crate::kernel::{Kernel, skip};
 use crate::packets::around::{Around, Kind};
-use crate::packets::{ACK, C_TAG, Checksum, Ip, Packet, S_TAG, coalesce, frames};
+use crate::packets::{ACK, C_TAG, Checksum, Ip, Packet, S_TAG, coalesce, frames, interleave};
 
 #[test]
 fn streams_in_every_kind_of_tunnel() {
@@ -140,12 +140,9 @@ fn batches(kinds: Vec<Packet>) -> impl Strategy<Value = Vec<Packet>> {
     let swaps = vec((any::<Index>(), any::<Index>()), 0..3);
     (flows, vec(any::<Index>(), 60), oddities, swaps).prop_map(|(flows, order, oddities, swaps)| {
         let stream = |((packet, size, count), flow): ((Packet, usize, usize), u8)| {
-            packet.of_flow(flow).sized(size).stream(count).into_iter()
+            packet.of_flow(flow).sized(size).stream(count)
         };
-        let mut flows: Vec<_> = flows.into_iter().zip(0..).map(stream).collect();
-        let mut packets: Vec<_> =
-            order.iter().filter_map(|index| index.get_mut(&mut flows).next()).collect();
-        packets.extend(flows.into_iter().flatten());
+        let mut packets = interleave(flows.into_iter().zip(0..).map(stream), &order);
         for (index, oddity) in oddities {
             make_odd(index.get_mut(&mut packets), oddity);
         }

@@ -10,6 +10,7 @@
 pub mod around;
 
 use around::Around;
+use proptest::sample::Index;
 use tapswitch_offload::coalesce::{Place, Tunnels};
 use tapswitch_offload::{Coalescer, Segments, SplitOptions, complete_checksum};
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
@@ -554,4 +555,27 @@ fn by_flow(packets: &[Vec<u8>]) -> Vec<&Vec<u8>> {
         (key.ip_src, key.ip_proto, key.l4_src)
     });
     packets
+}
+
+/// The packets of all flows in the order in which `order` picks flows; what is left comes at the
+/// end, flow by flow.
+pub fn interleave(flows: impl Iterator<Item = Vec<Packet>>, order: &[Index]) -> Vec<Packet> {
+    let mut flows: Vec<_> = flows.map(Vec::into_iter).collect();
+    let mut packets: Vec<_> =
+        order.iter().filter_map(|index| index.get_mut(&mut flows).next()).collect();
+    packets.extend(flows.into_iter().flatten());
+    packets
+}
+
+/// Swaps packets, doubles them or loses them, for 0, 1 and 2.
+pub fn shuffle(packets: &mut Vec<Packet>, shuffles: Vec<(Index, Index, u8)>) {
+    for (one, other, action) in shuffles {
+        let (one, other) = (one.index(packets.len()), other.index(packets.len()));
+        match action {
+            0 => packets.swap(one, other),
+            1 => packets.insert(one, packets[other].clone()),
+            _ if packets.len() > 1 => drop(packets.remove(one)),
+            _ => {}
+        }
+    }
 }
