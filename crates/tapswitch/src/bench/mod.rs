@@ -16,6 +16,7 @@ mod openflow;
 mod ovs;
 mod paired;
 mod statistics;
+mod svg;
 mod tap_forward;
 mod vhost;
 mod vlan;

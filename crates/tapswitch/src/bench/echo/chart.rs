@@ -2,13 +2,11 @@
 //!
 //! The scale is linear. What the picture is for is how many times longer one bar is than another,
 //! and a bar on a logarithmic scale has no length that means anything. Bars too short to compare
-//! have their number beside them, as all have. The picture brings its own light ground, so that it
-//! reads alike on a white page and on a dark one.
-
-use std::fmt::Write;
+//! have their number beside them, as all have.
 
 use super::means::Means;
 use super::results::Row;
+use crate::bench::svg::Svg;
 
 /// Draws the rows, in their order, under a line that says on what machine they were measured.
 pub(super) fn draw(rows: &[Row], machine: &str) -> String {
@@ -21,7 +19,7 @@ pub(super) fn draw(rows: &[Row], machine: &str) -> String {
     if rows.iter().any(|row| !row.saturated) {
         chart.foot("* the echo was not busy all the time: somebody else is what bounds");
     }
-    chart.finish()
+    chart.svg.finish(WIDTH, chart.y + MARGIN, ".number{font-size:11px}")
 }
 
 /// Rows that differ only in offloads and candidate.
@@ -43,7 +41,7 @@ fn legend(rows: &[Row]) -> Vec<Means> {
 
 /// A picture that grows downwards.
 struct Chart {
-    body: String,
+    svg: Svg,
     /// Where the next thing goes, from the top.
     y: usize,
     /// Packets per second of the longest bar.
@@ -53,7 +51,7 @@ struct Chart {
 impl Chart {
     fn new(rows: &[Row]) -> Self {
         let most = rows.iter().map(|row| row.packets_per_second).fold(1.0, f64::max);
-        Self { body: String::new(), y: MARGIN, most }
+        Self { svg: Svg::default(), y: MARGIN, most }
     }
 
     fn head(&mut self, machine: &str, legend: &[Means]) {
@@ -65,7 +63,8 @@ impl Chart {
         let mut x = MARGIN;
         for &means in legend {
             let (y, color) = (self.y - 9, color(means));
-            self.put(format_args!("<rect x='{x}' y='{y}' width='10' height='10' fill='{color}'/>"));
+            self.svg
+                .put(format_args!("<rect x='{x}' y='{y}' width='10' height='10' fill='{color}'/>"));
             self.text(x + 15, "note", means.name());
             x += 30 + means.name().chars().count() * LETTER;
         }
@@ -92,7 +91,7 @@ impl Chart {
                 let state = if row.cell.offloads { "offloads on" } else { "offloads off" };
                 self.text(MARGIN, "note", state);
             }
-            self.put(format_args!(
+            self.svg.put(format_args!(
                 "<rect x='{START}' y='{top}' width='{width:.1}' height='{}' fill='{color}'/>",
                 BAR - 2
             ));
@@ -117,26 +116,7 @@ impl Chart {
     }
 
     fn text(&mut self, x: usize, class: &str, text: &str) {
-        let (y, text) = (self.y, escape(text));
-        self.put(format_args!("<text x='{x}' y='{y}' class='{class}'>{text}</text>"));
-    }
-
-    fn put(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing into a string does not fail.
-        let _ = writeln!(self.body, "{line}");
-    }
-
-    fn finish(self) -> String {
-        let (height, body) = (self.y + MARGIN, self.body);
-        format!(
-            "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{height}' \
-             viewBox='0 0 {WIDTH} {height}' font-family='sans-serif'>\n\
-             <style>{STYLE}</style>\n\
-             <rect x='0.5' y='0.5' width='{}' height='{}' rx='8' fill='#fbfbfa' \
-             stroke='#b8b8b4'/>\n{body}</svg>\n",
-            WIDTH - 1,
-            height - 1
-        )
+        self.svg.text(x, self.y, class, text);
     }
 }
 
@@ -162,12 +142,6 @@ fn color(means: Means) -> &'static str {
     }
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-const STYLE: &str = "text{fill:#2b2b2b;font-size:12px}.title{font-size:16px;font-weight:bold}\
-                     .group{font-weight:bold}.note{fill:#55554f}.number{font-size:11px}";
 const WIDTH: usize = 760;
 const MARGIN: usize = 20;
 /// Where bars start, from the left.

@@ -2,10 +2,8 @@
 //! plain forwarding above, copies below.
 //!
 //! Sizes are labels at equal distances, for most of the seven are small. The scale of rates is
-//! linear and starts at zero. The picture brings its own light ground, so that it reads alike on a
-//! white page and on a dark one.
+//! linear and starts at zero.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use super::Failure;
@@ -13,6 +11,7 @@ use super::cases::Task;
 use super::report::Report;
 use super::results::Row;
 use super::switches::Candidate;
+use crate::bench::svg::Svg;
 
 /// Draws a file into `directory` for each kind of guests.
 pub(super) fn write(directory: &Path, report: &Report) -> Result<(), Failure> {
@@ -27,7 +26,7 @@ pub(super) fn write(directory: &Path, report: &Report) -> Result<(), Failure> {
 
 /// Draws rows of one kind of guests, under a line that says on what machine they were measured.
 fn draw(rows: &[Row], machine: &str) -> String {
-    let mut chart = Chart { body: String::new() };
+    let mut chart = Chart::default();
     chart.text(MARGIN, MARGIN + 16.0, "title", "Million frames per second by frame size");
     let kind = rows.first().map(Row::kind).unwrap_or_default();
     chart.text(MARGIN, MARGIN + 36.0, "note", &format!("{machine}; {kind}"));
@@ -39,11 +38,12 @@ fn draw(rows: &[Row], machine: &str) -> String {
         "with a copy to a monitor, at the receiver",
         &copies,
     );
-    chart.finish()
+    chart.svg.finish(WIDTH, HEIGHT, "")
 }
 
+#[derive(Default)]
 struct Chart {
-    body: String,
+    svg: Svg,
 }
 
 impl Chart {
@@ -77,7 +77,7 @@ impl Chart {
         for quarter in 0..=4 {
             let share = f64::from(quarter) / 4.0;
             let y = top + PANEL * (1.0 - share);
-            self.put(format_args!(
+            self.svg.put(format_args!(
                 "<line x1='{LEFT}' x2='{RIGHT}' y1='{y:.1}' y2='{y:.1}' stroke='#dcdcd8'/>"
             ));
             self.text(MARGIN, y + 4.0, "note", &format!("{:.1}", most * share));
@@ -87,20 +87,20 @@ impl Chart {
     fn line(&mut self, line: (Candidate, Task), points: &[(f64, f64)]) {
         let (color, dashes) = look(line);
         let path: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        self.put(format_args!(
+        self.svg.put(format_args!(
             "<polyline fill='none' stroke='{color}' stroke-width='2' stroke-dasharray='{dashes}' \
              points='{}'/>",
             path.join(" ")
         ));
         for (x, y) in points {
-            self.put(format_args!("<circle cx='{x:.1}' cy='{y:.1}' r='3' fill='{color}'/>"));
+            self.svg.put(format_args!("<circle cx='{x:.1}' cy='{y:.1}' r='3' fill='{color}'/>"));
         }
     }
 
     fn legend(&mut self, y: f64, line: (Candidate, Task)) {
         let (color, dashes) = look(line);
         let (start, end) = (RIGHT + 16.0, RIGHT + 46.0);
-        self.put(format_args!(
+        self.svg.put(format_args!(
             "<line x1='{start}' x2='{end}' y1='{y:.1}' y2='{y:.1}' stroke='{color}' \
              stroke-width='2' stroke-dasharray='{dashes}'/>"
         ));
@@ -113,26 +113,7 @@ impl Chart {
     }
 
     fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
-        let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        self.put(format_args!("<text x='{x:.1}' y='{y:.1}' class='{class}'>{text}</text>"));
-    }
-
-    fn put(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing into a string does not fail.
-        let _ = writeln!(self.body, "{line}");
-    }
-
-    fn finish(self) -> String {
-        let body = self.body;
-        format!(
-            "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{HEIGHT}' \
-             viewBox='0 0 {WIDTH} {HEIGHT}' font-family='sans-serif'>\n\
-             <style>{STYLE}</style>\n\
-             <rect x='0.5' y='0.5' width='{}' height='{}' rx='8' fill='#fbfbfa' \
-             stroke='#b8b8b4'/>\n{body}</svg>\n",
-            WIDTH - 1.0,
-            HEIGHT - 1.0
-        )
+        self.svg.text(format_args!("{x:.1}"), format_args!("{y:.1}"), class, text);
     }
 }
 
@@ -156,8 +137,6 @@ fn look((candidate, task): (Candidate, Task)) -> (&'static str, &'static str) {
     (color, if task == Task::Mirror { "5 4" } else { "none" })
 }
 
-const STYLE: &str = "text{fill:#2b2b2b;font-size:12px}.title{font-size:16px;font-weight:bold}\
-                     .group{font-weight:bold}.note{fill:#55554f}";
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = PANEL_TOP + 2.0 * PANEL + PANEL_GAP + 40.0;
 const MARGIN: f64 = 20.0;
