@@ -144,8 +144,9 @@ impl Guest {
     }
 
     /// Runs it to the end of its program. A kernel that panics before that has begun is booted
-    /// again: QEMU's emulation now and then goes on with an old translation of code that the kernel
-    /// patches while it boots (`int3` in `ktime_get`, where the clock's source changes).
+    /// again, as is one that meets a breakpoint of its own: QEMU's emulation now and then goes on
+    /// with an old translation of code that the kernel patches (`int3` in `ktime_get`, where the
+    /// clock's source changes).
     ///
     /// # Errors
     /// [`Error::Unavailable`] without QEMU or busybox; [`Error::Panicked`], [`Error::TimedOut`],
@@ -154,6 +155,7 @@ impl Guest {
         for _ in 1..BOOT_COUNT {
             match self.start()?.wait() {
                 Err(Error::Panicked { booted: false, .. }) => {}
+                Err(Error::Panicked { why, .. }) if why.contains(BREAKPOINT) => {}
                 outcome => return outcome,
             }
         }
@@ -423,10 +425,11 @@ fn contents(file: &File) -> String {
     outcome.map_or_else(|_| String::new(), |()| String::from_utf8_lossy(&bytes).replace('\r', ""))
 }
 
-/// The kernel's line that says why it stops.
+/// The kernel's line that says why it stops, with that of the breakpoint it met, if it met one.
 fn panic_in(console: &str) -> Option<String> {
-    let line = console.lines().find(|line| line.contains("Kernel panic - not syncing"))?;
-    Some(line.trim().to_owned())
+    let find = |text| console.lines().find(|line| line.contains(text)).map(str::trim);
+    let why = find("Kernel panic - not syncing")?;
+    Some(find(BREAKPOINT).map_or(why.to_owned(), |met| format!("{why} ({met})")))
 }
 
 /// Whether this machine has what guests need beside a kernel.
@@ -451,7 +454,9 @@ const QEMU: &str = "qemu-system-x86_64";
 const PROGRAM: &str = "/guest/program";
 /// How often a guest is looked at.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Times that a kernel is booted which panics before its program has begun.
+/// What the kernel says of a breakpoint that it knows nothing of.
+const BREAKPOINT: &str = "int3: 0000";
+/// Times that a kernel is booted which panics for what is no fault of the program.
 const BOOT_COUNT: usize = 3;
 /// What init tells before it starts the program.
 const STARTED: &str = "started";

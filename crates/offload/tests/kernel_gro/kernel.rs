@@ -177,5 +177,5 @@ const TUNNELS: [(&str, &str); 4] =
 /// How long packets wait for each other in nanoseconds.
 const FLUSH_NS: &str = "10000000";
 /// Times that a comparison may be spoilt.
-const ATTEMPTS: u32 = 30;
+const ATTEMPTS: u32 = 200;
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -108,8 +108,8 @@ impl SplitRing {
         if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok(count) }
     }
 
-    /// Fetches the pieces of the chain that starts with `head`. Returns its identifier, which is the
-    /// number of that descriptor, and how many of the ring's descriptors it takes up.
+    /// Fetches the pieces of the chain that starts with `head`. Returns its identifier, which is
+    /// the number of that descriptor, and how many of the ring's descriptors it takes up.
     #[inline]
     fn pieces(
         &self,
