@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use tapswitch_openflow::{
-    Action, Bucket, ErrorKind, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
+    Action, Bucket, Delivery, ErrorKind, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
 };
 
 use crate::counters::{Counters, DropCounters, Millis};
@@ -33,6 +33,8 @@ pub struct Group {
 pub struct GroupBucket {
     /// What it does.
     pub spec: Bucket,
+    /// What its copies are owed; none when it is a path of its own.
+    pub delivery: Option<Delivery>,
     /// Frames that it processed.
     pub counters: Counters,
     /// Copies that it handed to a port which took them.
@@ -46,6 +48,7 @@ impl Group {
     fn new(spec: &GroupMod, counters: Arc<Counters>, created: Millis, workers: usize) -> Self {
         let bucket = |spec: &Bucket| GroupBucket {
             spec: spec.clone(),
+            delivery: spec.actions.iter().find_map(Delivery::of),
             counters: Counters::new(workers),
             delivered: Counters::new(workers),
             drops: DropCounters::new(workers),

@@ -40,6 +40,7 @@
 mod action;
 mod codec;
 mod config;
+mod delivery;
 mod error;
 mod experimenter;
 mod fault;
@@ -64,6 +65,7 @@ mod table;
 
 pub use action::{Action, CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER};
 pub use config::{ConfigFlags, DEFAULT_MISS_SEND_LEN, SwitchConfig};
+pub use delivery::{Delivery, EXPERIMENTER};
 pub use error::{ErrorKind, ErrorMessage, ErrorType};
 pub use experimenter::Experimenter;
 pub use fault::{CheckError, DecodeError, EncodeError, HeaderError, MessageError};
