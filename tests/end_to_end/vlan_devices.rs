@@ -218,7 +218,9 @@ fn look_at(file: &Path) {
     let [ip, tcp] = [0, 1];
     let of_stream = |row: &&Row| row.checksums[ip] == RIGHT && row.checksums[tcp] == RIGHT;
     let full = rows.iter().filter(of_stream).filter(|row| row.frame_len == 1500 + 14 + 8);
-    assert!(full.count() > rows.len() / 2, "most packets of a stream are full");
+    // How many acknowledgements there are between them is up to the guest's scheduler.
+    let full = full.count();
+    assert!(full > rows.len() / 8, "{full} packets of {} are full", rows.len());
 }
 
 /// What tshark says of one packet.
