@@ -114,17 +114,19 @@ impl PacketPort {
     /// three parts one after the other; empty ones are nothing. Never blocks, never allocates: one
     /// sendmmsg(2), and one more where the kernel stops in between.
     ///
-    /// # Errors
-    /// [`SendError`]: that packet was not sent, nor those behind it.
-    pub fn send_packets(&self, packets: &[[IoSlice<'_>; 3]]) -> Result<(), SendError> {
+    /// Returns how many were sent, and why no more: that packet was not sent, nor those behind it.
+    pub fn send_packets(&self, packets: &[[IoSlice<'_>; 3]]) -> (usize, Result<(), SendError>) {
         let header = NetHeader::PLAIN.encode();
         let header = IoSlice::new(&header[..socket::VNET_HEADER_LEN]);
         let mut pieces = [[header; 4]; MAX_PACKETS];
-        let places = pieces.get_mut(..packets.len()).ok_or(SendError::TooManyParts)?;
+        let Some(places) = pieces.get_mut(..packets.len()) else {
+            return (0, Err(SendError::TooManyParts));
+        };
         for (pieces, packet) in places.iter_mut().zip(packets) {
             pieces[1..].copy_from_slice(packet);
         }
-        socket::send_all(&self.fd, &pieces, packets.len()).map_err(SendError::new)
+        let (sent, outcome) = socket::send_all(&self.fd, &pieces, packets.len());
+        (sent, outcome.map_err(SendError::new))
     }
 
     /// Frames received and dropped by the kernel's queue of this port since it was opened.

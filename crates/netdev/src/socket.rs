@@ -113,25 +113,29 @@ pub(crate) fn recv(fd: impl AsFd, room: &mut [u8]) -> io::Result<Message> {
     })
 }
 
-/// Sends the first `count` of `messages`, in order, until one fails.
+/// Sends the first `count` of `messages`, in order, until one fails. Returns how many were sent,
+/// and why no more.
 pub(crate) fn send_all<const N: usize, const PIECES: usize>(
     fd: impl AsFd,
     messages: &[[IoSlice<'_>; PIECES]; N],
     count: usize,
-) -> io::Result<()> {
+) -> (usize, io::Result<()>) {
     let mut controls: [_; N] = std::array::from_fn(|_| SendAncillaryBuffer::default());
     let mut pieces = messages.iter();
     let mut headers = controls.each_mut().map(|control| {
         let pieces = pieces.next().map_or(&[][..], |pieces| pieces);
         MMsgHdr::new(pieces, control)
     });
-    let mut rest = headers.get_mut(..count).ok_or(Errno::INVAL)?;
-    while !rest.is_empty() {
+    let Some(headers) = headers.get_mut(..count) else { return (0, Err(Errno::INVAL)) };
+    let mut done = 0;
+    while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
         // It tells an error only of the first; so those before it are counted off.
-        let sent = sendmmsg(&fd, rest, SendFlags::empty())?;
-        rest = rest.get_mut(sent..).unwrap_or_default();
+        match sendmmsg(&fd, rest, SendFlags::empty()) {
+            Ok(sent) => done += sent,
+            Err(errno) => return (done, Err(errno)),
+        }
     }
-    Ok(())
+    (done, Ok(()))
 }
 
 /// Room for the one control message that is asked for, laid out as the kernel writes it: a
