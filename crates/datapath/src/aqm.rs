@@ -1,0 +1,236 @@
+//! Active queue management that marks: [`Codel`] (RFC 8289) says when, [`mark_ce`] does it.
+//!
+//! A queue in front of an egress hides jitter while it is short; once it *stands*, it is delay and
+//! nothing else. Senders that understand ECN (RFC 3168) are told so before it is full: the
+//! codepoint "congestion experienced" slows a TCP as a loss would, and nothing is sent again.
+//!
+//! [`Codel`] looks at one thing: how long a frame has waited when it leaves (its sojourn time). A
+//! frame that waited for less than the target shows that the queue does not stand. When none did
+//! for a whole interval, a mark is due, and from then on further ones, closer by the square root of
+//! their number (§5.3, the control law), until a frame comes through in less than the target.
+//!
+//! What differs from the drop-tail of RFC 8289 §5:
+//! - It never drops. When a mark falls on a frame that is not ECN-capable, it is spent, as a drop
+//!   would be: kept for the next capable frame, it would make ECN flows pay for all others.
+//! - A frame takes one mark; what is due beyond that goes to those behind it (so does Linux,
+//!   `include/net/codel_impl.h`).
+
+use tapswitch_wire::checksum::update;
+use tapswitch_wire::{EtherType, ipv4, ipv6, parse, read_u16, write_u16};
+
+/// When to mark the frames of one queue: the state of `CoDel` (RFC 8289 §5.1, §5.3).
+///
+/// Time is an argument, in nanoseconds of any clock that never goes back.
+#[derive(Clone, Debug)]
+pub struct Codel {
+    target_ns: u64,
+    interval_ns: u64,
+    /// When the queue will have stood for an interval; `None` while it does not stand.
+    first_above_ns: Option<u64>,
+    /// Marks are being made.
+    is_marking: bool,
+    /// When the next mark is due, or the last one was planned for.
+    mark_next_ns: u64,
+    /// Marks since marking began; sets their distance.
+    count: u32,
+    /// What `count` started from.
+    last_count: u32,
+}
+
+impl Codel {
+    /// Acceptable standing delay: 5 ms (RFC 8289 §4.3).
+    pub const TARGET_NS: u64 = 5_000_000;
+    /// How long a queue must stand before it is called bad: 100 ms, of the order of the longest
+    /// usual round trip (RFC 8289 §4.2).
+    pub const INTERVAL_NS: u64 = 100_000_000;
+
+    /// A queue that stands when, for `interval_ns`, each frame waited for `target_ns` or longer.
+    ///
+    /// [`Self::TARGET_NS`] and [`Self::INTERVAL_NS`] suit the internet. An interval of more than
+    /// 4.2 s counts as that much.
+    pub const fn new(target_ns: u64, interval_ns: u64) -> Self {
+        let longest = u32::MAX as u64; // its square must fit, see `distance_ns`
+        let interval_ns = if interval_ns > longest { longest } else { interval_ns };
+        Self {
+            target_ns,
+            interval_ns,
+            first_above_ns: None,
+            is_marking: false,
+            mark_next_ns: 0,
+            count: 0,
+            last_count: 0,
+        }
+    }
+
+    /// A frame leaves the queue at `now_ns` after `sojourn_ns` in it, with `backlog_len` bytes left
+    /// behind it. True when it is to be marked.
+    ///
+    /// To be told of each frame that leaves, also of those that did not wait: they end marking.
+    #[must_use]
+    pub fn dequeued(&mut self, now_ns: u64, sojourn_ns: u64, backlog_len: usize) -> bool {
+        let stands = self.has_stood(now_ns, sojourn_ns, backlog_len);
+        if !self.is_marking {
+            return stands && self.begin(now_ns);
+        }
+        self.is_marking = stands;
+        let is_due = stands && now_ns >= self.mark_next_ns;
+        if is_due {
+            self.count = self.count.saturating_add(1);
+            self.mark_next_ns = self.mark_next_ns.saturating_add(self.distance_ns());
+        }
+        is_due
+    }
+
+    /// True when the queue has stood for an interval (RFC 8289 §5.6, `dodequeue`).
+    fn has_stood(&mut self, now_ns: u64, sojourn_ns: u64, backlog_len: usize) -> bool {
+        if sojourn_ns < self.target_ns || backlog_len <= BACKLOG_LEN_MIN {
+            self.first_above_ns = None;
+            return false;
+        }
+        now_ns >= *self.first_above_ns.get_or_insert(now_ns.saturating_add(self.interval_ns))
+    }
+
+    /// Makes the first mark. Soon after the last ones it goes on at the rate that had helped then
+    /// (RFC 8289 §5.5, `deque`).
+    fn begin(&mut self, now_ns: u64) -> bool {
+        let recent =
+            now_ns.saturating_sub(self.mark_next_ns) < REMEMBERED_INTERVALS * self.interval_ns;
+        let grown = self.count.saturating_sub(self.last_count);
+        self.count = if recent && grown > 1 { grown } else { 1 };
+        self.last_count = self.count;
+        self.mark_next_ns = now_ns.saturating_add(self.distance_ns());
+        self.is_marking = true;
+        true
+    }
+
+    /// The control law: interval / sqrt(count), without a loss of digits.
+    fn distance_ns(&self) -> u64 {
+        (self.interval_ns * self.interval_ns / u64::from(self.count.max(1))).isqrt()
+    }
+}
+
+impl Default for Codel {
+    /// With the constants of RFC 8289.
+    fn default() -> Self {
+        Self::new(Self::TARGET_NS, Self::INTERVAL_NS)
+    }
+}
+
+/// Sets "congestion experienced" in the outermost IP header of an Ethernet `frame`, behind any
+/// tags, if its sender is ECN-capable (RFC 3168 §5); the IPv4 header's checksum follows. A train
+/// has one header, so all packets that it is cut into are marked.
+///
+/// True when the frame carries the mark now; `false`, and not a bit is changed, for one that is not
+/// ECN-capable, not IP, or cut short.
+pub fn mark_ce(frame: &mut [u8]) -> bool {
+    let Ok(parsed) = parse(frame) else {
+        return false;
+    };
+    let (start, end) = (usize::from(parsed.layout.network), usize::from(parsed.layout.end));
+    let header = &mut frame[start..end];
+    match parsed.key.eth_type() {
+        EtherType::IPV4 if header.len() >= ipv4::MIN_HEADER_LEN => mark_ipv4(header),
+        EtherType::IPV6 if header.len() >= ipv6::HEADER_LEN => mark_ipv6(header),
+        _ => false,
+    }
+}
+
+fn mark_ipv4(header: &mut [u8]) -> bool {
+    let old = read_u16(header, ipv4::field::VERSION_IHL);
+    if old & ECN_MASK == NOT_ECT {
+        return false;
+    }
+    let new = old | CE;
+    let checksum = read_u16(header, ipv4::field::CHECKSUM);
+    if new != old {
+        let checksum = update(checksum, &old.to_be_bytes(), &new.to_be_bytes());
+        write_u16(header, ipv4::field::VERSION_IHL, new);
+        write_u16(header, ipv4::field::CHECKSUM, checksum);
+    }
+    true
+}
+
+/// The traffic class lies across the first two bytes, four bits in front of where IPv4 has it.
+fn mark_ipv6(header: &mut [u8]) -> bool {
+    let old = read_u16(header, ipv6::field::VERSION_CLASS_LABEL);
+    let is_capable = old & ECN_MASK << 4 != NOT_ECT;
+    if is_capable {
+        write_u16(header, ipv6::field::VERSION_CLASS_LABEL, old | CE << 4);
+    }
+    is_capable
+}
+
+/// The ECN field (RFC 3168 §5), where IPv4 has it in its first word.
+const ECN_MASK: u16 = 0b11;
+/// "Not ECN-capable transport".
+const NOT_ECT: u16 = 0b00;
+/// "Congestion experienced".
+const CE: u16 = 0b11;
+
+/// One packet of the usual size behind a frame is no standing queue (RFC 8289 §4.4; Linux takes the
+/// MTU and the Ethernet header, too).
+const BACKLOG_LEN_MIN: usize = 1514;
+
+/// For how many intervals behind a mark its rate is remembered (RFC 8289 §5.5).
+const REMEMBERED_INTERVALS: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Times in ms at which one frame a millisecond, of which each waited `sojourn_ms`, is marked.
+    fn marks(codel: &mut Codel, from_ms: u64, to_ms: u64, sojourn_ms: u64) -> Vec<u64> {
+        let is_marked = |now: &u64| codel.dequeued(now * MS, sojourn_ms * MS, 100_000);
+        (from_ms..to_ms).filter(is_marked).collect()
+    }
+
+    #[test]
+    fn a_queue_below_the_target_is_never_marked() {
+        assert_eq!(marks(&mut Codel::default(), 0, 10_000, 4), []);
+    }
+
+    #[test]
+    fn a_single_packet_left_is_no_standing_queue() {
+        let mut codel = Codel::default();
+        assert!((0..10_000).all(|ms| !codel.dequeued(ms * MS, 50 * MS, 1514)));
+    }
+
+    #[test]
+    fn marks_come_closer_by_the_square_root_of_their_number() {
+        // The first after an interval, then 100, 100/sqrt(2), 100/sqrt(3) ... ms apart.
+        let times = marks(&mut Codel::default(), 0, 600, 20);
+        assert_eq!(times, [100, 200, 271, 329, 379, 424, 464, 502, 538, 571]);
+    }
+
+    #[test]
+    fn one_frame_in_time_ends_it_and_its_rate_is_remembered_for_a_while() {
+        let mut codel = Codel::default();
+        assert_eq!(marks(&mut codel, 0, 600, 20).len(), 10);
+        assert_eq!(marks(&mut codel, 600, 601, 4), []);
+        // A whole interval again, but then the distances of the ninth mark and the tenth.
+        assert_eq!(marks(&mut codel, 601, 770, 20), [701, 735, 766]);
+        // Much later it starts anew.
+        assert_eq!(marks(&mut codel, 5_000, 5_001, 4), []);
+        assert_eq!(marks(&mut codel, 5_001, 5_210, 20), [5_101, 5_201]);
+    }
+
+    #[test]
+    fn marks_that_fell_due_while_nothing_left_are_made_one_a_frame() {
+        let mut codel = Codel::default();
+        assert_eq!(marks(&mut codel, 0, 101, 20), [100]);
+        // 200, 271, 329 and 379 have passed.
+        assert_eq!(marks(&mut codel, 390, 396, 20), [390, 391, 392, 393]);
+    }
+
+    #[test]
+    fn hostile_parameters_and_clocks_are_survived() {
+        for (target, interval) in [(0, 0), (u64::MAX, u64::MAX), (0, u64::MAX), (0, 1)] {
+            let mut codel = Codel::new(target, interval);
+            for now in [0, 1, 5, 4, u64::MAX, 0, u64::MAX] {
+                let _ = codel.dequeued(now, u64::MAX, usize::MAX);
+            }
+        }
+    }
+}
