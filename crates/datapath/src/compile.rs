@@ -11,6 +11,7 @@
 //! A bit that a table looks at is consulted unless it was written. Tags change places when others
 //! are pushed or popped, so once they have moved, looking at one consults all.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -190,6 +191,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
         Walked {
             program: Program {
+                ends: Cell::default(),
                 wants_hash: self.ops.iter().any(|op| matches!(op, Op::Select { .. })),
                 run: Tally::default(),
                 ops: self.ops.into(),

@@ -82,6 +82,53 @@ pub struct Totals {
     pub last_used: Millis,
 }
 
+/// What is somewhere now, such as frames that wait: it goes up and down.
+pub struct Gauge {
+    slots: Box<[GaugeSlot]>,
+}
+
+impl Gauge {
+    /// Zeroes for `workers` writers.
+    pub fn new(workers: usize) -> Self {
+        Self { slots: (0..workers).map(|_| GaugeSlot::default()).collect() }
+    }
+
+    /// More of it. Only the worker `worker` may call this.
+    pub(crate) fn add(&self, worker: WorkerIndex, traffic: Traffic) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            bump(&slot.frames, traffic.frames);
+            bump(&slot.bytes, traffic.bytes);
+        }
+    }
+
+    /// Less of it: what this worker had added. Only the worker `worker` may call this.
+    pub(crate) fn sub(&self, worker: WorkerIndex, traffic: Traffic) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            bump(&slot.frames, traffic.frames.wrapping_neg());
+            bump(&slot.bytes, traffic.bytes.wrapping_neg());
+        }
+    }
+
+    /// Frames that are there, over all workers; a train is one.
+    pub fn frames(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.frames.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Bytes of those frames.
+    pub fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.bytes.load(Ordering::Relaxed)).sum()
+    }
+}
+
+impl fmt::Debug for Gauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gauge")
+            .field("frames", &self.frames())
+            .field("bytes", &self.bytes())
+            .finish()
+    }
+}
+
 /// Drops by reason.
 pub struct DropCounters {
     slots: Box<[DropSlot]>,
@@ -136,6 +183,13 @@ struct Slot {
 
 #[derive(Default)]
 #[repr(align(64))]
+struct GaugeSlot {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
 struct DropSlot([AtomicU64; DropReason::COUNT]);
 
 /// Adds to a counter that this thread alone writes.
@@ -155,6 +209,19 @@ mod tests {
         counters.add(WorkerIndex(1), 50, Millis(5));
         counters.add(WorkerIndex(1), 50, Millis(6));
         assert_eq!(counters.totals(), Totals { frames: 3, bytes: 200, last_used: Millis(7) });
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_there_in_between() {
+        let gauge = Gauge::new(2);
+        let traffic = |frames, bytes| Traffic { frames, packets: frames, bytes };
+        gauge.add(WorkerIndex(0), traffic(2, 200));
+        gauge.add(WorkerIndex(1), traffic(1, 60));
+        gauge.sub(WorkerIndex(0), traffic(1, 100));
+        assert_eq!((gauge.frames(), gauge.bytes()), (2, 160));
+        gauge.sub(WorkerIndex(0), traffic(1, 100));
+        gauge.sub(WorkerIndex(1), traffic(1, 60));
+        assert_eq!((gauge.frames(), gauge.bytes()), (0, 0));
     }
 
     #[test]

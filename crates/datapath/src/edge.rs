@@ -56,8 +56,15 @@ pub enum DropReason {
     /// The train could not be cut, or a partial checksum not be completed, for a port that cannot
     /// take it.
     CannotSegment,
-    /// The egress port's queue is full.
+    /// The egress port's queue is full, and nobody waits for it: see
+    /// [`Delivery`](tapswitch_openflow::Delivery).
     EgressFull,
+    /// The egress port has taken nothing for longer than others wait for it, and its queue is full.
+    EgressStalled,
+    /// A copy that a monitor did without while it could not keep up, by its contract.
+    SampledOut,
+    /// It waited for a port that was taken away.
+    PortRemoved,
     /// The kernel refused the frame on the egress port.
     EgressRejected,
     /// The egress port's device is gone or failed.
@@ -66,7 +73,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::Truncated,
         Self::IngressLost,
         Self::BadMetadata,
@@ -90,6 +97,9 @@ impl DropReason {
         Self::Oversize,
         Self::CannotSegment,
         Self::EgressFull,
+        Self::EgressStalled,
+        Self::SampledOut,
+        Self::PortRemoved,
         Self::EgressRejected,
         Self::EgressFailed,
     ];
@@ -122,6 +132,9 @@ impl DropReason {
             Self::Oversize => "oversize",
             Self::CannotSegment => "cannot_segment",
             Self::EgressFull => "egress_full",
+            Self::EgressStalled => "egress_stalled",
+            Self::SampledOut => "sampled_out",
+            Self::PortRemoved => "port_removed",
             Self::EgressRejected => "egress_rejected",
             Self::EgressFailed => "egress_failed",
         }
@@ -138,6 +151,9 @@ impl DropReason {
                 | Self::Oversize
                 | Self::CannotSegment
                 | Self::EgressFull
+                | Self::EgressStalled
+                | Self::SampledOut
+                | Self::PortRemoved
                 | Self::EgressRejected
                 | Self::EgressFailed
         )

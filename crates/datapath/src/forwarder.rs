@@ -27,10 +27,10 @@ use tapswitch_openflow::{Action, ErrorKind, PacketInReason, PortNo, TableId};
 use tapswitch_wire::{FlowKey, Layout, MacAddr, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
+use crate::claim::{Claim, Sent};
 use crate::compile::{compile, compile_actions};
 use crate::counters::{Millis, WorkerIndex};
 use crate::glance::{Glance, IPV4_WORDS, IPV6_WORDS, Recent};
-use crate::group::GroupBucket;
 use crate::hash::hash_words;
 use crate::learning::{MacTable, Sighting, Station};
 use crate::outlet::{Outlet, Outlets};
@@ -42,12 +42,17 @@ use crate::{DropReason, Frame, Parts, rewrite, validate};
 
 /// The ports and the controller, as one worker reaches them.
 pub trait Egress {
-    /// Sends one frame out of `port`, which is live and whose MTU and envelope it fits. Its tags
-    /// are those that it has outside.
+    /// Sends one frame out of `port`, which is live and whose MTU and envelope it fits, or keeps it
+    /// until it can be sent. Its tags are those that it has outside. `claim` says for whom.
     ///
     /// # Errors
     /// Why the frame did not go out. It counts as dropped there for this reason.
-    fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason>;
+    fn transmit(
+        &mut self,
+        port: PortNo,
+        frame: &mut Frame<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<Sent, DropReason>;
 
     /// Hands a frame to the controller.
     ///
@@ -111,6 +116,8 @@ pub struct CacheStats {
     pub walks: u64,
     /// Programs by masked key that are remembered, void ones included.
     pub masked_count: usize,
+    /// Ends of packets of the controller's: see [`PortCounters::ends`](crate::PortCounters::ends).
+    pub injected: u64,
 }
 
 /// One worker's cache and scratch memory.
@@ -221,8 +228,13 @@ impl Forwarder {
         }
         program.run.add(len, frame.wire_packets());
         let (worker, scratch) = (self.worker, &mut self.scratch);
-        let mut run = Run { worker, view, in_port, flow_hash, scratch, bucket: None, egress };
+        let arrival = program.arrival.as_ref();
+        let (bucket, ends) = (None, 0);
+        let mut run =
+            Run { worker, view, in_port, arrival, flow_hash, scratch, bucket, ends, egress };
         run.ops(&program.ops, &mut frame);
+        let ends = run.finish();
+        program.ends.set(program.ends.get() + u64::from(ends));
     }
 
     /// Paths 2 to 4. `None` when the frame ends in its Ethernet header.
@@ -295,8 +307,11 @@ impl Forwarder {
         let program = compile_actions(view.snapshot, &self.outlets, actions, &key, &frame).program;
         program.run.add(frame.len(), frame.wire_packets());
         let (worker, scratch, flow_hash) = (self.worker, &mut self.scratch, key.symmetric_hash());
-        let mut run = Run { worker, view, in_port, flow_hash, scratch, bucket: None, egress };
+        let (arrival, bucket, ends) = (None, None, 0);
+        let mut run =
+            Run { worker, view, in_port, arrival, flow_hash, scratch, bucket, ends, egress };
         run.nested(&program.ops, &mut frame);
+        self.stats.injected += u64::from(run.finish());
         program.flush(worker, view.now);
         Ok(())
     }
@@ -318,8 +333,7 @@ impl Forwarder {
         if let Some(port) = view.snapshot.ports.find(in_port) {
             let packets = 1 + more.map_or(0, Parts::count) as u64;
             let traffic = Traffic { frames: 1, packets, bytes: len as u64 };
-            port.counters.add_rx(self.worker, traffic);
-            port.counters.add_drop(self.worker, reason);
+            port.counters.refuse(self.worker, traffic, reason);
         }
     }
 
@@ -362,12 +376,16 @@ struct Run<'a, E> {
     worker: WorkerIndex,
     view: View<'a>,
     in_port: PortNo,
+    /// The port of that number, when the frame came in there.
+    arrival: Option<&'a Arc<Port>>,
     /// Alike for both directions of its flow; zero for a program that does not ask for it.
     flow_hash: u32,
     /// Header buffers that forks use, to be used again.
     scratch: &'a mut Vec<Vec<u8>>,
     /// Whose ledger the outputs count in.
-    bucket: Option<&'a GroupBucket>,
+    bucket: Option<&'a BucketRef>,
+    /// Ends that the frame has had.
+    ends: u32,
     egress: &'a mut E,
 }
 
@@ -401,10 +419,21 @@ impl<'a, E: Egress> Run<'a, E> {
                     continue;
                 }
             };
-            if let Err(reason) = self.send(outlet, frame) {
-                self.not_sent(bucket, outlet, frame.len(), reason);
+            match self.send(bucket.or(self.bucket), outlet, frame) {
+                Ok(Sent::Now) => {}
+                Ok(Sent::Later) => self.kept(bucket, frame.len()),
+                Err(reason) => self.not_sent(bucket, outlet, frame.len(), reason),
             }
         }
+    }
+
+    /// The number of ends that the frame has had: one at least, if only a drop.
+    #[inline]
+    fn finish(&mut self) -> u32 {
+        if self.ends == 0 {
+            self.drop(DropReason::NoOutput);
+        }
+        self.ends
     }
 
     /// As [`Self::ops`], for steps within a step.
@@ -428,7 +457,7 @@ impl<'a, E: Egress> Run<'a, E> {
             }
             Op::Bucket { bucket, isolated, len } => {
                 let (body, behind) = tail.split_at(*len);
-                self.bucket(bucket.bucket(), *isolated, body, frame);
+                self.bucket(bucket, *isolated, body, frame);
                 return Some(behind);
             }
             Op::Select { arms, weight, len } => {
@@ -467,12 +496,12 @@ impl<'a, E: Egress> Run<'a, E> {
 
     fn bucket(
         &mut self,
-        bucket: &'a GroupBucket,
+        bucket: &'a BucketRef,
         isolated: bool,
         body: &'a [Op],
         frame: &mut Frame<'_>,
     ) {
-        bucket.counters.add(self.worker, frame.len(), self.view.now);
+        bucket.bucket().counters.add(self.worker, frame.len(), self.view.now);
         let outer = self.bucket.replace(bucket);
         if isolated {
             let mut headers = self.scratch.pop().unwrap_or_default();
@@ -486,9 +515,15 @@ impl<'a, E: Egress> Run<'a, E> {
 
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
-    fn send(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+    fn send(
+        &mut self,
+        bucket: Option<&BucketRef>,
+        outlet: &Outlet,
+        frame: &mut Frame<'_>,
+    ) -> Result<Sent, DropReason> {
+        self.ends += 1;
         let undo = if outlet.is_plain() { Edit::NONE } else { outlet.dress(frame)? };
-        let sent = self.send_as_is(outlet, frame);
+        let sent = self.send_as_is(bucket, outlet, frame);
         if !outlet.is_plain() {
             Outlet::undress(undo, frame);
         }
@@ -497,16 +532,33 @@ impl<'a, E: Egress> Run<'a, E> {
 
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
-    fn send_as_is(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+    fn send_as_is(
+        &mut self,
+        bucket: Option<&BucketRef>,
+        outlet: &Outlet,
+        frame: &mut Frame<'_>,
+    ) -> Result<Sent, DropReason> {
+        let claim =
+            Claim { worker: self.worker, port: &outlet.port, bucket, arrival: self.arrival };
         let sent = match outlet.fits(frame) {
-            true => self.egress.transmit(outlet.number, frame),
+            true => self.egress.transmit(outlet.number, frame, &claim),
             false => Err(DropReason::Oversize),
         };
         match sent {
-            Ok(()) => outlet.sent.add(frame.len(), frame.wire_packets()),
+            Ok(Sent::Now) => outlet.sent.add(frame.len(), frame.wire_packets()),
+            Ok(Sent::Later) => {}
             Err(reason) => outlet.note(frame, reason),
         }
         sent
+    }
+
+    /// Counts what the bucket processed, if `bucket` only sends: the tally does not, for a frame
+    /// that waits.
+    #[cold]
+    fn kept(&mut self, bucket: Option<&'a BucketRef>, len: usize) {
+        if let Some(bucket) = bucket {
+            bucket.bucket().counters.add(self.worker, len, self.view.now);
+        }
     }
 
     /// Counts a drop, and in place of its tally what the bucket processed, if `bucket` only sends.
@@ -519,8 +571,8 @@ impl<'a, E: Egress> Run<'a, E> {
         reason: DropReason,
     ) {
         let outer = self.bucket;
-        if let Some(bucket) = bucket.map(BucketRef::bucket) {
-            bucket.counters.add(self.worker, len, self.view.now);
+        if let Some(bucket) = bucket {
+            bucket.bucket().counters.add(self.worker, len, self.view.now);
             self.bucket = Some(bucket);
         }
         self.drop_at(Some(&outlet.port), reason);
@@ -530,11 +582,11 @@ impl<'a, E: Egress> Run<'a, E> {
     /// Sends where the tally does not tell on whose behalf.
     #[inline(never)]
     fn send_at_once(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
-        match (self.send(outlet, frame), self.bucket) {
-            (Ok(()), Some(bucket)) => {
-                bucket.delivered.add(self.worker, frame.len(), self.view.now);
+        match (self.send(self.bucket, outlet, frame), self.bucket) {
+            (Ok(Sent::Now), Some(bucket)) => {
+                bucket.bucket().delivered.add(self.worker, frame.len(), self.view.now);
             }
-            (Ok(()), None) => {}
+            (Ok(_), _) => {}
             (Err(reason), _) => self.drop_at(Some(&outlet.port), reason),
         }
     }
@@ -609,12 +661,19 @@ impl<'a, E: Egress> Run<'a, E> {
     ) {
         let origin = PacketInOrigin { reason, in_port: self.in_port, table_id, cookie, max_len };
         match self.egress.packet_in(&origin, frame) {
-            Ok(()) => {
-                if let Some(bucket) = self.bucket {
-                    bucket.delivered.add(self.worker, frame.len(), self.view.now);
-                }
-            }
+            Ok(()) => self.consumed(frame.len()),
             Err(reason) => self.drop(reason),
+        }
+    }
+
+    /// Counts a frame that the controller gets.
+    fn consumed(&mut self, len: usize) {
+        self.ends += 1;
+        if let Some(port) = self.arrival {
+            port.counters.add_consumed(self.worker);
+        }
+        if let Some(bucket) = self.bucket {
+            bucket.bucket().delivered.add(self.worker, len, self.view.now);
         }
     }
 
@@ -641,6 +700,7 @@ impl<'a, E: Egress> Run<'a, E> {
     }
 
     fn drop(&mut self, reason: DropReason) {
+        self.ends += 1;
         let port = self.view.snapshot.ports.find(self.in_port);
         self.drop_at(port.map(|port| &**port), reason);
     }
@@ -652,7 +712,7 @@ impl<'a, E: Egress> Run<'a, E> {
             port.counters.add_drop(self.worker, reason);
         }
         if let Some(bucket) = self.bucket {
-            bucket.drops.add(self.worker, reason);
+            bucket.bucket().drops.add(self.worker, reason);
         }
     }
 }

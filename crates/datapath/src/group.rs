@@ -9,7 +9,7 @@ use tapswitch_openflow::{
     Action, Bucket, Delivery, ErrorKind, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
 };
 
-use crate::counters::{Counters, DropCounters, Millis};
+use crate::counters::{Counters, DropCounters, Gauge, Millis};
 use crate::port::Ports;
 use crate::validate;
 
@@ -40,8 +40,10 @@ pub struct GroupBucket {
     /// Copies that it handed to a port which took them.
     pub delivered: Counters,
     /// Copies that went nowhere, by reason. For a bucket with one output, processed frames are
-    /// delivered plus dropped.
+    /// delivered, dropped or queued.
     pub drops: DropCounters,
+    /// Copies that wait for their port.
+    pub queued: Gauge,
 }
 
 impl Group {
@@ -52,6 +54,7 @@ impl Group {
             counters: Counters::new(workers),
             delivered: Counters::new(workers),
             drops: DropCounters::new(workers),
+            queued: Gauge::new(workers),
         };
         Self {
             id: spec.group_id,

@@ -6,7 +6,8 @@
 //! frame lies in our memory or a guest's: see [`Frame`].
 //!
 //! Invariants:
-//! - A frame that does not leave through a port is counted under one [`DropReason`].
+//! - A frame that does not leave through a port, at once or later, is counted under one
+//!   [`DropReason`].
 //! - A rule change is seen by the next frame that is handled against the new snapshot.
 //! - The bytes of a frame behind its headers are never written, and never copied.
 #![forbid(unsafe_code)]
@@ -17,7 +18,9 @@
 
 mod abilities;
 mod action_set;
+mod aqm;
 mod cache;
+mod claim;
 mod compile;
 mod counters;
 mod edge;
@@ -41,7 +44,9 @@ mod validate;
 pub mod vlan;
 
 pub use abilities::{ACTION_KINDS, INSTRUCTION_KINDS, MATCH_FIELDS, SET_FIELDS};
-pub use counters::{Counters, DropCounters, Millis, Totals, WorkerIndex};
+pub use aqm::{Codel, mark_ce};
+pub use claim::{Claim, Receipt, Sent};
+pub use counters::{Counters, DropCounters, Gauge, Millis, Totals, WorkerIndex};
 pub use edge::DropReason;
 pub use field::{MatchKey, UnsupportedField};
 pub use forwarder::{Arrival, CacheStats, Egress, Forwarder, PacketInOrigin, View};

@@ -9,7 +9,7 @@ use tapswitch_wire::MacAddr;
 
 use crate::counters::bump;
 use crate::vlan::PortMode;
-use crate::{DropCounters, DropReason, WorkerIndex};
+use crate::{DropCounters, DropReason, Gauge, WorkerIndex};
 
 /// Highest number that a port can have here; [`PortNo::LOCAL`] comes on top.
 pub const MAX_PORT: u32 = 4095;
@@ -142,6 +142,7 @@ impl Ports {
 pub struct PortCounters {
     slots: Box<[Slot]>,
     drops: DropCounters,
+    queued: Gauge,
     oversize: Oversize<AtomicUsize>,
 }
 
@@ -151,6 +152,7 @@ impl PortCounters {
         Self {
             slots: (0..workers).map(|_| Slot::default()).collect(),
             drops: DropCounters::new(workers),
+            queued: Gauge::new(workers),
             oversize: Oversize::default(),
         }
     }
@@ -167,6 +169,37 @@ impl PortCounters {
         if let Some(slot) = self.slots.get(worker.0) {
             slot.tx.add(traffic);
         }
+    }
+
+    /// Counts the ends of frames that came in here: see [`Self::ends`].
+    pub(crate) fn add_ends(&self, worker: WorkerIndex, count: u64) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            bump(&slot.ends, count);
+        }
+    }
+
+    /// Counts a frame that came in here and that the switch itself took.
+    pub(crate) fn add_consumed(&self, worker: WorkerIndex) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            bump(&slot.consumed, 1);
+        }
+    }
+
+    /// Counts a frame that came in here and went no further.
+    #[cold]
+    pub fn refuse(&self, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
+        self.add_rx(worker, traffic);
+        self.add_ends(worker, traffic.frames);
+        self.add_drop(worker, reason);
+    }
+
+    /// A frame that came in here was taken by the switch, and lost on its way to the controller
+    /// after all.
+    pub fn lose_consumed(&self, worker: WorkerIndex, reason: DropReason) {
+        if let Some(slot) = self.slots.get(worker.0) {
+            bump(&slot.consumed, 1u64.wrapping_neg());
+        }
+        self.add_drop(worker, reason);
     }
 
     /// Counts a drop at this port.
@@ -198,6 +231,24 @@ impl PortCounters {
     /// What went out.
     pub fn tx(&self) -> Traffic {
         self.slots.iter().map(|slot| slot.tx.read()).sum()
+    }
+
+    /// Ends that the frames had which came in here: one for each port that was to send them, each
+    /// time that the switch took one, each drop. More than frames came in when some were copied or
+    /// flooded.
+    pub fn ends(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.ends.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Frames that came in here and that the switch itself took: for its controllers.
+    pub fn consumed(&self) -> u64 {
+        let of = |slot: &Slot| slot.consumed.load(Ordering::Relaxed);
+        self.slots.iter().map(of).fold(0, u64::wrapping_add)
+    }
+
+    /// Frames that wait to go out here.
+    pub fn queued(&self) -> &Gauge {
+        &self.queued
     }
 
     /// What was dropped here: frames that came in by this port and went nowhere, and copies that
@@ -252,6 +303,8 @@ impl std::iter::Sum for Traffic {
 struct Slot {
     rx: Direction,
     tx: Direction,
+    ends: AtomicU64,
+    consumed: AtomicU64,
 }
 
 #[derive(Default)]

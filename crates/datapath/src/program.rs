@@ -4,6 +4,7 @@
 //! A program belongs to one worker. It tallies what it does, and adds that to the shared counters
 //! when it is flushed, at the end of a burst.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ use crate::tally::Tally;
 pub(crate) struct Program {
     /// Frames that it was run for.
     pub(crate) run: Tally,
+    /// Ends that they had: see [`PortCounters::ends`](crate::PortCounters::ends).
+    pub(crate) ends: Cell<u64>,
     /// It picks a bucket by the hash of the flow.
     pub(crate) wants_hash: bool,
     /// What to do.
@@ -41,6 +44,7 @@ impl Program {
         let run = self.run.take();
         if let Some(port) = &self.arrival {
             port.counters.add_rx(worker, run);
+            port.counters.add_ends(worker, self.ends.take());
         }
         for rule in &self.rules {
             rule.counters.add_all(worker, run, now);

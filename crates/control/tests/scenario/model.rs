@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use tapswitch_datapath::{
-    Arrival, Counters, DropReason, Egress, FlowEntry, Forwarder, Frame, HEADROOM, MacLearning,
-    Millis, PacketInOrigin, Pipeline, Port, Removal, Sighting, View, WorkerIndex,
+    Arrival, Claim, Counters, DropReason, Egress, FlowEntry, Forwarder, Frame, HEADROOM,
+    MacLearning, Millis, PacketInOrigin, Pipeline, Port, Removal, Sent, Sighting, View,
+    WorkerIndex,
 };
 use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats};
 use tapswitch_openflow::*;
@@ -18,9 +19,14 @@ struct Recorder {
 }
 
 impl Egress for Recorder {
-    fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+    fn transmit(
+        &mut self,
+        port: PortNo,
+        frame: &mut Frame<'_>,
+        _: &Claim<'_>,
+    ) -> Result<Sent, DropReason> {
         self.sent.push((port.0, bytes(frame)));
-        Ok(())
+        Ok(Sent::Now)
     }
 
     fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {

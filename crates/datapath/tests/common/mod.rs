@@ -4,8 +4,8 @@
 use std::net::Ipv4Addr;
 
 use tapswitch_datapath::{
-    Arrival, DropReason, Egress, Forwarder, Frame, HEADROOM, MacLearning, Millis, PacketInOrigin,
-    Pipeline, Port, Removal, Sighting, View, WorkerIndex,
+    Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, MacLearning, Millis,
+    PacketInOrigin, Pipeline, Port, Removal, Sent, Sighting, View, WorkerIndex,
 };
 use tapswitch_openflow::{
     Action, Bucket, ErrorKind, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand,
@@ -24,12 +24,17 @@ pub struct Recorder {
 }
 
 impl Egress for Recorder {
-    fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+    fn transmit(
+        &mut self,
+        port: PortNo,
+        frame: &mut Frame<'_>,
+        _: &Claim<'_>,
+    ) -> Result<Sent, DropReason> {
         match self.refuse {
             Some((refused, reason)) if refused == port.0 => Err(reason),
             _ => {
                 self.sent.push((port.0, bytes(frame), frame.meta));
-                Ok(())
+                Ok(Sent::Now)
             }
         }
     }
