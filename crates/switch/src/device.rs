@@ -16,7 +16,7 @@ use crate::interface::Interface;
 use crate::report::GuestReport;
 use crate::rx::RxQueue;
 use crate::tx::TxPort;
-use crate::{PortKind, PortSpec};
+use crate::{PortKind, PortSpec, Pressure};
 
 /// A port that is open.
 #[derive(Debug)]
@@ -210,22 +210,24 @@ impl Device {
 
     /// The queues to be read, in order.
     pub(crate) fn rx_queues(&self) -> Vec<RxQueue> {
-        let PortSpec { number, gro, .. } = self.spec;
+        let PortSpec { number, gro, pressure: Pressure { ahead, .. }, .. } = self.spec;
         let devices = match &self.behind {
             Behind::Interface(interface) => interface.rx_devices(),
             Behind::Guest(guest) => guest.rx_devices(),
         };
-        let queue =
-            |(index, device)| RxQueue::new(number, self.mode.clone(), index, device).with_gro(gro);
+        let queue = |(index, device)| {
+            RxQueue::new(number, self.mode.clone(), index, device).with_gro(gro).with_ahead(ahead)
+        };
         (0..).zip(devices).map(queue).collect()
     }
 
     /// The handle by which `worker` sends.
     pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
-        match &self.behind {
+        let port = match &self.behind {
             Behind::Interface(interface) => interface.tx_port(worker),
             Behind::Guest(guest) => guest.tx_port(worker),
-        }
+        };
+        port.with_stall(self.spec.pressure.stall)
     }
 
     /// Frames that the kernel dropped because the switch did not read them in time.

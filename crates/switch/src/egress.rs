@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tapswitch_datapath::{DropReason, Egress, Frame, PacketInOrigin, Sighting};
+use tapswitch_datapath::{Claim, DropReason, Egress, Frame, PacketInOrigin, Sent, Sighting};
 use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_openflow::{CONTROLLER_MAX_LEN_NO_BUFFER, PortNo};
 
@@ -77,8 +77,13 @@ impl<'a> WorkerEgress<'a> {
 impl Egress for WorkerEgress<'_> {
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
-    fn transmit(&mut self, port: PortNo, frame: &mut Frame<'_>) -> Result<(), DropReason> {
-        self.ports.send(port, frame, self.beyond)
+    fn transmit(
+        &mut self,
+        port: PortNo,
+        frame: &mut Frame<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<Sent, DropReason> {
+        self.ports.send(port, frame, self.beyond, claim)
     }
 
     #[cold]

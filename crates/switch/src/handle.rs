@@ -9,10 +9,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock;
 use crate::ports::PortChange;
 use crate::report::{
-    self, ControllerReport, DropReport, FlowReport, GroupReport, OversizeReport, PortReport,
-    SwitchReport, TapReport, WorkerReport,
+    self, BooksReport, ControllerReport, DropReport, FlowReport, GroupReport, OversizeReport,
+    PortReport, PressureReport, SwitchReport, TapReport, WorkerReport,
 };
 use crate::server::Server;
+use crate::shared::WorkerCounters;
 
 /// A way to ask a running switch about itself. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -146,10 +147,21 @@ impl Server {
             standalone: self.agent.pipeline().snapshot().standalone,
             controllers: self.controllers.iter().map(controller).collect(),
             stations: self.agent.macs().table().count(),
+            books: self.books(),
         }
     }
 
+    fn books(&self) -> BooksReport {
+        let mut books = self.ports.retired();
+        let ports = self.agent.pipeline().snapshot().ports.iter();
+        ports.for_each(|port| books.add(&port.counters));
+        let injected = |worker: &WorkerCounters| worker.injected.load(Ordering::Relaxed);
+        books.injected = self.shared.workers.iter().map(injected).sum();
+        books
+    }
+
     fn port_reports(&self) -> Vec<PortReport> {
+        let accounts = self.shared.pauses.accounts();
         let snapshot = self.agent.pipeline().snapshot();
         let report = |device: &crate::device::Device| {
             let port = snapshot.ports.find(device.spec.number)?;
@@ -171,6 +183,8 @@ impl Server {
                 rx: port.counters.rx().into(),
                 tx: port.counters.tx().into(),
                 drops: with_ring(report::drops(port.counters.drops()), device.ring_drops()),
+                consumed: port.counters.consumed(),
+                pressure: PressureReport::of(port.number, &port.counters, &accounts),
             })
         };
         self.ports.devices.iter().filter_map(report).collect()
@@ -195,20 +209,19 @@ impl Server {
     fn worker_reports(&self) -> Vec<WorkerReport> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let numbered = self.shared.workers.iter().zip(&self.ports.worker_queues).enumerate();
-        let report =
-            |(worker, (counters, queues)): (_, (&crate::shared::WorkerCounters, _))| WorkerReport {
-                worker,
-                queues: Vec::clone(queues),
-                frames: read(&counters.frames),
-                bursts: read(&counters.bursts),
-                wakeups: read(&counters.wakeups),
-                coalesced: read(&counters.coalesced),
-                trains: read(&counters.trains),
-                exact_hits: read(&counters.exact_hits),
-                masked_hits: read(&counters.masked_hits),
-                walks: read(&counters.walks),
-                cached: read(&counters.cached),
-            };
+        let report = |(worker, (counters, queues)): (_, (&WorkerCounters, _))| WorkerReport {
+            worker,
+            queues: Vec::clone(queues),
+            frames: read(&counters.frames),
+            bursts: read(&counters.bursts),
+            wakeups: read(&counters.wakeups),
+            coalesced: read(&counters.coalesced),
+            trains: read(&counters.trains),
+            exact_hits: read(&counters.exact_hits),
+            masked_hits: read(&counters.masked_hits),
+            walks: read(&counters.walks),
+            cached: read(&counters.cached),
+        };
         numbered.map(report).collect()
     }
 }

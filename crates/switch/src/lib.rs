@@ -14,6 +14,7 @@
 //! numbers go from 1 to 4095. The number of workers stays as it was at the start.
 
 mod agent;
+mod ahead;
 mod beyond;
 mod clock;
 mod config;
@@ -26,6 +27,7 @@ mod guest;
 mod handle;
 mod interface;
 mod links;
+mod pauses;
 mod peer;
 mod port_spec;
 mod ports;
@@ -34,6 +36,7 @@ mod rx;
 mod server;
 mod shared;
 mod steering;
+mod store;
 mod switch;
 #[cfg(test)]
 mod test_frames;
@@ -51,7 +54,7 @@ pub use guest::OpenGuestError;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{
-    GuestSocket, ParsePortError, PortKind, PortSpec, SocketSide, parse_port_number,
+    GuestSocket, ParsePortError, PortKind, PortSpec, Pressure, SocketSide, parse_port_number,
 };
 pub use ports::{AddPortError, RemovePortError};
 pub use switch::{StartError, Switch};

@@ -3,6 +3,7 @@
 
 mod guest;
 mod mode;
+mod pressure;
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -16,6 +17,7 @@ use tapswitch_openflow::PortNo;
 use guest::PATH_LEN_MAX;
 pub use guest::{GuestSocket, SocketSide};
 use mode::{ModeOptions, ModeText};
+pub use pressure::Pressure;
 
 use crate::Gro;
 
@@ -37,6 +39,8 @@ pub struct PortSpec {
     pub envelope: Option<u16>,
     /// How the port stands to VLANs.
     pub mode: Option<PortMode>,
+    /// What becomes of traffic that cannot be taken at once.
+    pub pressure: Pressure,
     /// Trains and partial checksums may pass to the port; otherwise they are cut and completed
     /// before. A tap device without has no network header either (`IFF_VNET_HDR`), so the kernel
     /// finishes what it hands over. A packet socket keeps its header even so: without one
@@ -127,6 +131,7 @@ impl PortSpec {
             mtu: None,
             envelope: None,
             mode: None,
+            pressure: Pressure::default(),
             offload: true,
         };
         let mut mode = ModeOptions::default();
@@ -147,6 +152,9 @@ impl PortSpec {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
         let bad = |expected| Fault::BadValue { key: key.into(), value: value.into(), expected };
+        if let Some(outcome) = self.pressure.set(key, value) {
+            return outcome.map_err(bad);
+        }
         match (key, &mut self.kind) {
             ("netns" | "gro", PortKind::Guest { .. }) => {
                 return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
@@ -241,7 +249,7 @@ impl fmt::Display for PortSpec {
         if !self.offload {
             f.write_str(",offload=off")?;
         }
-        Ok(())
+        write!(f, "{}", self.pressure)
     }
 }
 
@@ -292,8 +300,8 @@ enum Fault {
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
-        "{port} has no option '{key}'; there are mtu, envelope, mode and offload, netns and gro \
-         for tap and netdev, queues for tap and vhost, and server or client for vhost"
+        "{port} has no option '{key}'; there are mtu, envelope, mode, offload, stall and \
+         drain-ahead, netns and gro for tap and netdev, queues for tap and vhost, and server or client for vhost"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -350,6 +358,9 @@ mod tests {
             "1=tap:a,mode=provider",
             "1=tap:a,mode=provider,vlans=100+200-299,tpid=0x9100,translate=100:1100",
             "1=tap:a,mode=provider,translate=100:1100",
+            "1=tap:a,stall=0",
+            "1=vhost:a,offload=off,stall=200,drain-ahead=off",
+            "1=netdev:a,drain-ahead=512",
         ] {
             assert_eq!(text.parse::<PortSpec>().unwrap().to_string(), text);
         }
@@ -373,6 +384,8 @@ mod tests {
         assert!(error("1=netdev:a,queues=2").contains("no option 'queues'"));
         assert!(error("1=tap:a,colour").contains("option 'colour' has no value"));
         assert!(error("1=tap:a,offload=no").contains("offload=no: expected on or off"));
+        assert!(error("1=tap:a,stall=50ms").contains("stall=50ms: expected milliseconds from 0"));
+        assert!(error("1=tap:a,drain-ahead=1").contains("expected on, off or a number of KiB"));
         assert!(error("1=tap:a,envelope=501").contains("envelope=501: expected a number of bytes"));
     }
 

@@ -4,6 +4,9 @@
 //! between two bursts. A port that goes is first gone from the tables, then from the workers, and
 //! its device is closed when all of them have let go of it.
 
+use std::sync::Arc;
+
+use tapswitch_datapath::PortCounters;
 use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
 use tokio::sync::{mpsc, oneshot};
@@ -12,6 +15,7 @@ use crate::config::ConfigError;
 use crate::device::{Device, OpenPortError};
 use crate::guest::GuestNews;
 use crate::links::{LinkNews, LinkWatch, WatchError};
+use crate::report::BooksReport;
 use crate::rx::RxQueue;
 use crate::server::{Server, Waiting};
 use crate::switch::CHANNEL_LEN;
@@ -31,6 +35,10 @@ pub(crate) struct Ports {
     guest_news: mpsc::Sender<GuestNews>,
     /// Ports that were added so far.
     count: usize,
+    /// Counters of ports that are being taken away.
+    leaving: Vec<(PortNo, Arc<PortCounters>)>,
+    /// What those have counted that are gone.
+    gone: BooksReport,
 }
 
 impl Ports {
@@ -48,6 +56,8 @@ impl Ports {
             link_news,
             guest_news,
             count: 0,
+            leaving: Vec::new(),
+            gone: BooksReport::default(),
         };
         (ports, links, guests)
     }
@@ -92,6 +102,22 @@ impl Ports {
             shares[worker].push(queue);
         }
         shares
+    }
+
+    /// What ports have counted that are not there any more.
+    pub(crate) fn retired(&self) -> BooksReport {
+        let mut books = self.gone;
+        self.leaving.iter().for_each(|(_, counters)| books.add(counters));
+        books
+    }
+
+    /// The workers have let go of a port that was taken away: what it has counted is final.
+    pub(crate) fn retire(&mut self, number: PortNo) {
+        let is_it = |(leaving, _): &(PortNo, _)| *leaving == number;
+        if let Some(position) = self.leaving.iter().position(is_it) {
+            let (_, counters) = self.leaving.remove(position);
+            self.gone.add(&counters);
+        }
     }
 
     /// Takes a device out.
@@ -204,6 +230,9 @@ impl Server {
     }
 
     fn forget_port(&mut self, number: PortNo) {
+        if let Some(port) = self.agent.pipeline().snapshot().ports.find(number) {
+            self.ports.leaving.push((number, port.counters.clone()));
+        }
         let event = self.agent.handle_port_removed(number);
         self.publish();
         event.iter().for_each(|event| self.notify(event));

@@ -2,6 +2,8 @@
 //!
 //! Counters are frames (a train is one), wire packets (a train is many) and bytes of the frames.
 
+mod pressure;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,6 +12,8 @@ use tapswitch_datapath::{
     DropCounters, FlowEntry, Group, GroupBucket, Millis, Oversize, Port, Snapshot, Totals, Traffic,
 };
 use tapswitch_openflow::{GroupType, PortConfig, PortNo, PortState, TableId};
+
+pub use pressure::{BooksReport, PauseReport, PressureReport};
 
 use crate::worker::BURST_COUNT;
 
@@ -64,6 +68,8 @@ pub struct SwitchReport {
     pub controllers: Vec<ControllerReport>,
     /// Stations that the reserved port NORMAL has learnt.
     pub stations: usize,
+    /// What became of all frames.
+    pub books: BooksReport,
 }
 
 /// One controller of the switch.
@@ -112,6 +118,10 @@ pub struct PortReport {
     pub tx: TrafficReport,
     /// What was dropped at this port, by reason.
     pub drops: DropsReport,
+    /// Frames that came in here and that the switch took for its controllers.
+    pub consumed: u64,
+    /// Who waits for it, and for whom it waits.
+    pub pressure: PressureReport,
 }
 
 /// A guest behind a port.
@@ -224,6 +234,8 @@ pub struct BucketReport {
     pub delivered: CountReport,
     /// Copies that no port took, by reason.
     pub drops: DropsReport,
+    /// Copies that wait for their port.
+    pub queued: CountReport,
 }
 
 /// The ledger of a group that copies: what a TAP matched, delivered and dropped.
@@ -349,6 +361,7 @@ fn buckets(group: &Group) -> Vec<BucketReport> {
         count: bucket.counters.totals().into(),
         delivered: bucket.delivered.totals().into(),
         drops: drops(&bucket.drops),
+        queued: CountReport { frames: bucket.queued.frames(), bytes: bucket.queued.bytes() },
     };
     group.buckets.iter().map(report).collect()
 }
@@ -378,17 +391,20 @@ fn tap(snapshot: &Snapshot, group: &Group, workers: usize) -> TapReport {
 }
 
 /// Whether a bucket's copies are all accounted for. Counters run on while they are read: what came
-/// out cannot be more than what had gone in by the end of reading, nor less than what had gone in
-/// at its start but for the burst that each worker has under way and counts at its end.
+/// out or waits cannot be more than what had gone in by the end of reading, nor less than what had
+/// gone in at its start but for the burst that each worker has under way and counts at its end, or
+/// settles meanwhile.
 fn adds_up(bucket: &GroupBucket, workers: usize) -> bool {
     if outputs(&bucket.spec.actions) != Some(1) {
         // One that floods makes as many copies as there are ports.
         return true;
     }
     let before = bucket.counters.totals().frames;
-    let out = bucket.delivered.totals().frames + bucket.drops.total();
+    let waiting = bucket.queued.frames();
+    let out = bucket.delivered.totals().frames + bucket.drops.total() + waiting;
     let after = bucket.counters.totals().frames;
-    before <= out + (workers * BURST_COUNT) as u64 && out <= after
+    // What leaves the queue meanwhile counts twice or not at all.
+    before <= out + waiting + (workers * BURST_COUNT) as u64 && out <= after + waiting
 }
 
 /// Number of ports that a list of actions sends to, if it is known beforehand.

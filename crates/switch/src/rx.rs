@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use tapswitch_datapath::HEADROOM;
 use tapswitch_datapath::vlan::PortMode;
@@ -13,6 +14,7 @@ use tapswitch_vhost as vhost;
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
 use crate::Gro;
+use crate::ahead::Ahead;
 
 /// One queue of a port, read by one worker.
 #[derive(Debug)]
@@ -22,6 +24,36 @@ pub(crate) struct RxQueue {
     gro: Gro,
     index: u16,
     device: RxDevice,
+    pub(crate) intake: Intake,
+}
+
+/// Whether a queue is read, and what was read of it before its time.
+#[derive(Debug, Default)]
+pub(crate) struct Intake {
+    /// The pause that goes on.
+    pub(crate) pause: Option<Pause>,
+    /// What is read while that goes on; none where nothing is.
+    pub(crate) ahead: Option<Box<Ahead>>,
+    /// The worker is told when there is something to read.
+    pub(crate) is_watched: bool,
+    /// The device is gone.
+    pub(crate) is_gone: bool,
+}
+
+/// A queue is not read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    /// The place of the port that is full.
+    pub(crate) place: usize,
+    pub(crate) since: Instant,
+}
+
+impl Intake {
+    /// True when its frames do not just go their way.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.pause.is_some() || self.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
+    }
 }
 
 /// What is behind a queue.
@@ -61,7 +93,14 @@ impl RxQueue {
         index: u16,
         device: RxDevice,
     ) -> Self {
-        Self { port, mode, gro: Gro::default(), index, device }
+        Self { port, mode, gro: Gro::default(), index, device, intake: Intake::default() }
+    }
+
+    /// The same queue, of which `budget` bytes are read while it waits for another port.
+    pub(crate) fn with_ahead(mut self, budget: usize) -> Self {
+        let reads_ahead = budget > 0 && self.guest().is_none();
+        self.intake.ahead = reads_ahead.then(|| Box::new(Ahead::new(budget)));
+        self
     }
 
     /// The same queue with this choice.

@@ -338,6 +338,8 @@ impl Server {
                 }
                 Waiting::Query(query) => self.answer(query),
                 Waiting::Removed(device, answer) => {
+                    self.ports.retire(device.spec.number);
+                    self.shared.pauses.forget(device.spec.number);
                     drop(device);
                     // Who does not wait for the answer any more misses nothing.
                     let _ = answer.send(Ok(()));
@@ -505,7 +507,7 @@ impl Server {
         let snapshot = self.agent.pipeline().snapshot();
         if let Some(port) = snapshot.ports.find(in_port.unwrap_or(PortNo::ANY)) {
             let own_slot = WorkerIndex(self.workers.len());
-            port.counters.add_drop(own_slot, DropReason::ControllerQueueFull);
+            port.counters.lose_consumed(own_slot, DropReason::ControllerQueueFull);
         }
     }
 

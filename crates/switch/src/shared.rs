@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::pauses::Pauses;
 use arc_swap::ArcSwap;
 use tapswitch_datapath::{DropReason, MacTable, PacketInOrigin, Sighting, Snapshot};
 use tokio::sync::{Notify, mpsc};
@@ -20,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) synced: Notify,
     /// One for each worker.
     pub(crate) workers: Box<[WorkerCounters]>,
+    /// Who waits for whom.
+    pub(crate) pauses: Pauses,
     reports: mpsc::Sender<Report>,
 }
 
@@ -61,6 +64,8 @@ pub(crate) struct WorkerCounters {
     pub(crate) walks: AtomicU64,
     /// Programs remembered by masked key.
     pub(crate) cached: AtomicU64,
+    /// Ends of packets of the controllers'.
+    pub(crate) injected: AtomicU64,
     /// Number of the last sync that was done.
     pub(crate) synced: AtomicU64,
 }
@@ -78,6 +83,7 @@ impl Shared {
             has_controller: AtomicBool::new(false),
             synced: Notify::new(),
             workers: (0..workers).map(|_| WorkerCounters::default()).collect(),
+            pauses: Pauses::default(),
             reports,
         };
         (Arc::new(shared), receiver)

@@ -13,119 +13,33 @@
 //!    headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap device has no such
 //!    call: there a cut train costs a write(2) for each packet, with the receiver's stack behind
 //!    it, which bounds it. The payload is read once, for the checksum, and never copied.
+//! 8. A frame for a port that is full, or for which others wait, is copied to a queue: see
+//!    [`queue`].
 
 mod guest;
+mod ports;
+mod queue;
+mod sampler;
 
 use std::fmt;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tapswitch_datapath::{DropReason, Frame, MAX_PORT};
+use tapswitch_datapath::{DropReason, Frame, HEADROOM};
 use tapswitch_netdev as netdev;
 use tapswitch_offload::{Segments, SplitOptions, complete_checksum};
-use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
 use tapswitch_vhost::{self as vhost, Part};
 use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader};
 
+use crate::Pressure;
 use crate::beyond::Beyond;
 
-use guest::Fault;
 pub(crate) use guest::GuestTx;
-
-/// The ports as one worker sends to them.
-#[derive(Debug, Default)]
-pub(crate) struct TxPorts {
-    /// By number; [`PortNo::LOCAL`] in the place of number 0.
-    by_number: Vec<Option<TxPort>>,
-    /// Guests whose rings are held, by their places above.
-    held: Vec<usize>,
-    /// What guests did that they must not, since they were last cut off.
-    faults: Vec<Fault>,
-}
-
-impl TxPorts {
-    pub(crate) fn insert(&mut self, number: PortNo, port: TxPort) {
-        let index = index(number);
-        if index > MAX_PORT as usize {
-            return;
-        }
-        if self.by_number.len() <= index {
-            self.by_number.resize_with(index + 1, || None);
-        }
-        self.by_number[index] = Some(port);
-    }
-
-    pub(crate) fn remove(&mut self, number: PortNo) {
-        if let Some(port) = self.by_number.get_mut(index(number)) {
-            *port = None;
-        }
-    }
-
-    /// Sends `frame`, the end of which is `beyond`, out of the port of this number.
-    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
-    #[inline(always)]
-    pub(crate) fn send(
-        &mut self,
-        number: PortNo,
-        frame: &mut Frame<'_>,
-        beyond: Beyond<'_>,
-    ) -> Result<(), DropReason> {
-        let index = index(number);
-        let mut port = self.find(index)?;
-        if port.wants_hold() {
-            self.hold(index);
-            port = self.find(index)?;
-        }
-        port.send(frame, beyond)
-    }
-
-    /// Ends a burst: frames that went to guests are told of, and rings let go.
-    #[inline]
-    pub(crate) fn end_burst(&mut self) {
-        while let Some(index) = self.held.pop() {
-            let fault = self.guest(index).and_then(GuestTx::end_burst);
-            self.faults.extend(fault);
-        }
-    }
-
-    /// Cuts off guests that did what they must not. The caller holds no ring any more.
-    #[inline]
-    pub(crate) fn cut_off_faulty(&mut self) {
-        self.faults.drain(..).for_each(Fault::cut_off);
-    }
-
-    #[inline]
-    fn find(&mut self, index: usize) -> Result<&mut TxPort, DropReason> {
-        let port = self.by_number.get_mut(index).and_then(Option::as_mut);
-        port.ok_or(DropReason::NoSuchPort)
-    }
-
-    /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it.
-    #[inline(never)]
-    fn hold(&mut self, index: usize) {
-        if !self.guest(index).is_some_and(GuestTx::try_hold) {
-            self.end_burst();
-            if let Some(guest) = self.guest(index) {
-                guest.hold();
-            }
-        }
-        self.held.push(index);
-    }
-
-    fn guest(&mut self, index: usize) -> Option<&mut GuestTx> {
-        match &mut self.by_number.get_mut(index)?.as_mut()?.device {
-            TxDevice::Guest(guest) => Some(guest),
-            _ => None,
-        }
-    }
-}
-
-#[inline]
-fn index(number: PortNo) -> usize {
-    if number == PortNo::LOCAL { 0 } else { number.0 as usize }
-}
+pub(crate) use ports::{Stalled, TxPorts, number as port_number};
+use queue::{EgressQueue, Waiting};
 
 /// One port as one worker sends to it.
 #[derive(Debug)]
@@ -138,6 +52,12 @@ pub(crate) struct TxPort {
     headers: Vec<u8>,
     /// What a guest has sent, fetched as a whole.
     fetched: Vec<u8>,
+    /// Frames that wait, and what is remembered of them; none while the port takes what it gets.
+    queue: Option<Box<EgressQueue>>,
+    /// How long others wait for this port.
+    stall: Duration,
+    /// Packets that went out of a train before the port was full.
+    cut_done: usize,
 }
 
 /// What is behind a port.
@@ -234,10 +154,23 @@ impl fmt::Display for Takes {
 
 impl TxPort {
     pub(crate) fn new(device: TxDevice, takes: Takes) -> Self {
-        Self { device, takes, headers: Vec::new(), fetched: Vec::new() }
+        Self {
+            device,
+            takes,
+            headers: Vec::new(),
+            fetched: Vec::new(),
+            queue: None,
+            stall: Pressure::default().stall,
+            cut_done: 0,
+        }
     }
 
-    /// Sends `frame`, the end of which is `beyond`.
+    /// The same port, for which others wait so long.
+    pub(crate) fn with_stall(self, stall: Duration) -> Self {
+        Self { stall, ..self }
+    }
+
+    /// Sends `frame`, the end of which is `beyond`, whatever waits.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn send(&mut self, frame: &mut Frame<'_>, beyond: Beyond<'_>) -> Result<(), DropReason> {
@@ -250,7 +183,7 @@ impl TxPort {
         match self.device.send(frame, beyond) {
             Err(SendFault::Rejected) if frame.meta.is_train() => {
                 // One that cannot be cut either is bad itself, and says nothing about its kind.
-                self.send_cut(frame, beyond)?;
+                self.send_cut(frame, beyond, 0)?;
                 self.takes.remove_train(frame.meta.gso_type);
                 Ok(())
             }
@@ -277,7 +210,7 @@ impl TxPort {
             return self.send_finished(frame, beyond);
         }
         match guest.send(frame, beyond) {
-            Err(SendFault::Rejected) if frame.meta.is_train() => self.send_cut(frame, beyond),
+            Err(SendFault::Rejected) if frame.meta.is_train() => self.send_cut(frame, beyond, 0),
             sent => sent.map_err(DropReason::from),
         }
     }
@@ -290,7 +223,7 @@ impl TxPort {
         beyond: Beyond<'_>,
     ) -> Result<(), DropReason> {
         match frame.meta.is_train() {
-            true => self.send_cut(frame, beyond),
+            true => self.send_cut(frame, beyond, 0),
             false => self.send_completed(frame, beyond),
         }
     }
@@ -317,10 +250,16 @@ impl TxPort {
         Ok(sent?)
     }
 
-    /// Cuts the train and sends its packets in order. One that fails takes the rest along: the
-    /// receiver misses the end of the train, not its middle.
+    /// Cuts the train and sends its packets in order, but for the first `done`, which went out
+    /// before. One that fails takes the rest along: the receiver misses the end of the train, not
+    /// its middle. Where the port is full, those that went out are told by `cut_done`.
     #[inline(never)]
-    fn send_cut(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), DropReason> {
+    fn send_cut(
+        &mut self,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        done: usize,
+    ) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
         let count = if beyond.is_empty() {
             gather(&mut parts, frame.parts()).ok_or(DropReason::CannotSegment)?
@@ -335,6 +274,10 @@ impl TxPort {
         if self.headers.len() < CUT_COUNT * place_len {
             self.headers.resize(CUT_COUNT * place_len, 0);
         }
+        for _ in 0..done {
+            packets.next(&mut self.headers[NET_HEADER_LEN..place_len]);
+        }
+        let mut done = done;
         loop {
             let mut batch = [CutPacket::default(); CUT_COUNT];
             let mut count = 0;
@@ -349,7 +292,22 @@ impl TxPort {
             if count == 0 {
                 return Ok(());
             }
-            self.device.send_packets(&batch[..count])?;
+            let (sent, outcome) = self.device.send_packets(&batch[..count]);
+            done += sent;
+            if let Err(fault) = outcome {
+                self.cut_done = done;
+                return Err(fault.into());
+            }
+        }
+    }
+
+    /// Sends a frame that has waited.
+    fn send_waiting(&mut self, bytes: &mut [u8], waiting: &Waiting) -> Result<(), DropReason> {
+        let Waiting { meta, layout, done, .. } = *waiting;
+        let mut frame = Frame::new(meta, layout, bytes, HEADROOM, 0);
+        match done {
+            0 => self.send(&mut frame, Beyond::NONE),
+            done => self.send_cut(&frame, Beyond::NONE, done),
         }
     }
 }
@@ -429,25 +387,40 @@ impl TxDevice {
         }
     }
 
-    /// Sends what a train was cut into, until one fails.
-    fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> Result<(), SendFault> {
+    /// Sends what a train was cut into, until one fails. Returns how many were sent, and why no
+    /// more.
+    fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
         match self {
-            Self::Guest(guest) => guest.send_packets(packets),
-            Self::Tap(queue) => packets.iter().try_for_each(|packet| {
+            Self::Guest(guest) => until_one_fails(packets, |packet| guest.send_packet(packet)),
+            Self::Tap(queue) => until_one_fails(packets, |packet| {
                 Ok(queue.send_vectored(&packet.with_header()[..packet.count()])?)
             }),
-            Self::BareTap(queue) => packets
-                .iter()
-                .try_for_each(|packet| Ok(queue.send_vectored(&packet.bare()[..packet.count()])?)),
+            Self::BareTap(queue) => until_one_fails(packets, |packet| {
+                Ok(queue.send_vectored(&packet.bare()[..packet.count()])?)
+            }),
             Self::Netdev(port) => {
                 let mut pieces = [[IoSlice::new(&[]); 3]; CUT_COUNT];
                 for (pieces, packet) in pieces.iter_mut().zip(packets) {
                     *pieces = packet.bare();
                 }
-                Ok(port.send_packets(&pieces[..packets.len()])?)
+                let (sent, outcome) = port.send_packets(&pieces[..packets.len()]);
+                (sent, outcome.map_err(SendFault::from))
             }
         }
     }
+}
+
+/// Sends packets one by one. Returns how many were sent, and why no more.
+fn until_one_fails(
+    packets: &[CutPacket<'_>],
+    mut send: impl FnMut(&CutPacket<'_>) -> Result<(), SendFault>,
+) -> (usize, Result<(), SendFault>) {
+    for (sent, packet) in packets.iter().enumerate() {
+        if let Err(fault) = send(packet) {
+            return (sent, Err(fault));
+        }
+    }
+    (packets.len(), Ok(()))
 }
 
 #[expect(clippy::inline_always, reason = "see Forwarder::handle")]

@@ -14,7 +14,9 @@
 //! that they are done in order and wake a sleeping worker.
 
 mod guests;
+mod pressure;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use crossbeam_channel::{Receiver, Sender};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use tapswitch_datapath::{
-    Arrival, CacheStats, DropReason, Forwarder, HEADROOM, MacTable, Parts, Snapshot, View,
+    Arrival, CacheStats, DropReason, Forwarder, HEADROOM, MacTable, Parts, Snapshot, Traffic, View,
     WorkerIndex,
 };
 use tapswitch_offload::{Coalescer, coalesce};
@@ -128,6 +130,8 @@ struct Worker {
     patience: Patience,
     /// For each queue, whether it is coalesced.
     trials: Vec<GroTrial>,
+    /// Queues that wait for a port that is full, or for their turn after that, in order.
+    paused: VecDeque<usize>,
     coalescer: Coalescer,
     frames: u64,
     coalesced: u64,
@@ -156,6 +160,7 @@ impl Worker {
             guests: Vec::new(),
             patience: Patience::default(),
             trials: Vec::new(),
+            paused: VecDeque::new(),
             coalescer: Coalescer::new(gro::BATCH_COUNT),
             frames: 0,
             coalesced: 0,
@@ -171,8 +176,8 @@ impl Worker {
             events.clear();
             // One for each queue, so that none has to wait for others' next turn.
             events.reserve(self.queues.len() + 1);
-            let timeout = self.patience.is_awake().then_some(&AT_ONCE);
-            match epoll::wait(&self.poll, spare_capacity(&mut events), timeout) {
+            let timeout = self.timeout();
+            match epoll::wait(&self.poll, spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return tracing::error!("worker {}: epoll: {error}", self.index.0),
@@ -187,8 +192,20 @@ impl Worker {
                 }
             }
             self.poll_guests();
+            self.follow_queues();
             self.publish_counters();
         }
+    }
+
+    /// How long to sleep at most: until something happens, when nothing waits.
+    fn timeout(&self) -> Option<Timespec> {
+        if self.patience.is_awake() {
+            return Some(AT_ONCE);
+        }
+        self.time_to_retry().map(|time| Timespec {
+            tv_sec: time.as_secs().cast_signed(),
+            tv_nsec: time.subsec_nanos().into(),
+        })
     }
 
     #[inline]
@@ -197,6 +214,9 @@ impl Worker {
             Some(None) => {}
             Some(Some(_)) => return self.wake_for(index),
             None => return,
+        }
+        if self.queues[index].intake.is_behind() {
+            return self.burst_behind(index);
         }
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
@@ -225,6 +245,7 @@ impl Worker {
                     self.handle(index, view, at);
                 }
             }
+            let pressure = self.ports.take_pressure();
             match end {
                 BatchEnd::Full => {
                     left -= count.max(1).min(left);
@@ -232,8 +253,15 @@ impl Worker {
                         self.trials[index].note_plain(count);
                     }
                 }
-                BatchEnd::Empty => return,
-                BatchEnd::Gone => return self.forget(index),
+                BatchEnd::Empty => left = 0,
+                BatchEnd::Gone => {
+                    left = 0;
+                    self.queues[index].intake.is_gone = true;
+                    self.forget(index);
+                }
+            }
+            if let Some(place) = pressure {
+                return self.pause(index, place);
             }
         }
     }
@@ -343,13 +371,15 @@ impl Worker {
     #[cold]
     fn count_drop(&self, index: usize, snapshot: &Snapshot, reason: DropReason) {
         if let Some(port) = snapshot.ports.find(self.queues[index].port()) {
-            port.counters.add_drop(self.index, reason);
+            let traffic = Traffic { frames: 1, packets: 1, bytes: 0 };
+            port.counters.refuse(self.index, traffic, reason);
         }
     }
 
     /// Stops to wait for a queue whose device is gone; the agent hears of that by netlink.
     #[cold]
     fn forget(&mut self, index: usize) {
+        self.queues[index].intake.is_watched = false;
         match epoll::delete(&self.poll, &self.queues[index]) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
             Err(error) => tracing::warn!("worker {}: cannot leave a queue: {error}", self.index.0),
@@ -377,10 +407,13 @@ impl Worker {
 
     fn add_port(&mut self, number: PortNo, tx: TxPort, queues: Vec<RxQueue>) {
         self.ports.insert(number, tx);
-        for queue in queues {
+        for mut queue in queues {
             let data = epoll::EventData::new_u64(self.queues.len() as u64);
-            if let Err(error) = epoll::add(&self.poll, &queue, data, epoll::EventFlags::IN) {
-                tracing::error!("worker {}: cannot wait for a queue: {error}", self.index.0);
+            match epoll::add(&self.poll, &queue, data, epoll::EventFlags::IN) {
+                Ok(()) => queue.intake.is_watched = true,
+                Err(error) => {
+                    tracing::error!("worker {}: cannot wait for a queue: {error}", self.index.0);
+                }
             }
             self.trials.push(GroTrial::new(queue.gro()));
             self.queues.push(queue);
@@ -394,9 +427,10 @@ impl Worker {
         self.ports.remove(number);
         while let Some(index) = self.queues.iter().position(|queue| queue.port() == number) {
             self.forget(index);
+            self.settle(index);
             self.queues.swap_remove(index);
             self.trials.swap_remove(index);
-            if let Some(moved) = self.queues.get(index) {
+            if let Some(moved) = self.queues.get(index).filter(|moved| moved.intake.is_watched) {
                 let data = epoll::EventData::new_u64(index as u64);
                 // It may have left before, when its device had gone.
                 let _ = epoll::modify(&self.poll, moved, data, epoll::EventFlags::IN);
@@ -424,6 +458,8 @@ impl Worker {
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {
             tracing::debug!("packet-out came too late: {error:?}");
         }
+        // A controller is not made to wait.
+        let _ = self.ports.take_pressure();
         self.ports.end_burst();
         self.ports.cut_off_faulty();
     }
@@ -433,7 +469,7 @@ impl Worker {
     }
 
     fn publish_counters(&self) {
-        let CacheStats { exact_hits, masked_hits, walks, masked_count } =
+        let CacheStats { exact_hits, masked_hits, walks, masked_count, injected } =
             self.forwarder.cache_stats();
         let counters = self.counters();
         let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
@@ -444,6 +480,7 @@ impl Worker {
         set(&counters.masked_hits, masked_hits);
         set(&counters.walks, walks);
         set(&counters.cached, masked_count as u64);
+        set(&counters.injected, injected);
         set(&counters.bursts, self.bursts);
         set(&counters.wakeups, self.wakeups);
     }

@@ -51,6 +51,18 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// Copies the first bytes to `out`, as many as both have, and returns how many.
+    pub fn read(&self, out: &mut [u8]) -> usize {
+        match self {
+            Self::Ours(bytes) => {
+                let len = bytes.len().min(out.len());
+                out[..len].copy_from_slice(&bytes[..len]);
+                len
+            }
+            Self::Guest(bytes) => bytes.read(out),
+        }
+    }
+
     /// Copies the first bytes to `to`, as many as both have, and returns how many.
     #[inline]
     fn copy_to(self, to: GuestBytes<'_>) -> usize {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tapswitch_datapath::{HEADROOM, MacTable, Pipeline};
+use tapswitch_datapath::{HEADROOM, MacTable, Pipeline, Port, WorkerIndex};
 use tapswitch_openflow::{PacketInReason, TableId};
-use tapswitch_wire::{NetHeader, parse};
+use tapswitch_wire::{MacAddr, NetHeader, parse};
 use tokio::sync::mpsc::Receiver;
 
 use super::*;
@@ -145,6 +145,8 @@ fn a_port_that_is_not_there_takes_nothing() {
     let layout = parse(&bytes).unwrap().layout;
     let mut frame = Frame::new(meta, layout, &mut buf, HEADROOM, 0);
     let mut ports = TxPorts::default();
-    let outcome = WorkerEgress::new(&mut ports, &shared).transmit(PortNo(4), &mut frame);
+    let port = Port::new(PortNo(4), "p4".into(), MacAddr::ZERO, 1500, 1).into();
+    let claim = Claim::new(WorkerIndex(0), &port);
+    let outcome = WorkerEgress::new(&mut ports, &shared).transmit(PortNo(4), &mut frame, &claim);
     assert_eq!(outcome, Err(DropReason::NoSuchPort));
 }

@@ -112,13 +112,11 @@ impl GuestTx {
         self.deliver(&frame.meta, frame.len(), parts)
     }
 
-    /// Copies what a train was cut into to the guest's next buffers, until one does not fit.
-    pub(super) fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> Result<(), SendFault> {
-        packets.iter().try_for_each(|packet| {
-            let pieces = packet.bare_pieces();
-            let len = pieces.iter().map(|piece| piece.len()).sum();
-            self.deliver(&NetHeader::PLAIN, len, pieces.into_iter().map(Part::Ours))
-        })
+    /// Copies a packet that a train was cut into to the guest's next buffers.
+    pub(super) fn send_packet(&mut self, packet: &CutPacket<'_>) -> Result<(), SendFault> {
+        let pieces = packet.bare_pieces();
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        self.deliver(&NetHeader::PLAIN, len, pieces.into_iter().map(Part::Ours))
     }
 
     #[inline]

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tapswitch_datapath::HEADROOM;
+use tapswitch_datapath::MAX_PORT;
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
+use tapswitch_openflow::PortNo;
 use tapswitch_wire::{EtherType, Tag, parse};
 
 use super::*;
@@ -323,7 +324,10 @@ fn ports_are_found_by_number() {
         ports.insert(number, wire.port(ALL));
     }
     for (number, there) in [(1, true), (2, false), (MAX_PORT, true), (MAX_PORT + 1, false)] {
-        assert_eq!(ports.find(index(PortNo(number))).is_ok(), there, "{number}");
+        assert_eq!(ports.find(ports::index(PortNo(number))).is_ok(), there, "{number}");
     }
-    assert!(ports.find(index(PortNo::LOCAL)).is_ok() && ports.find(index(PortNo::ANY)).is_err());
+    assert!(
+        ports.find(ports::index(PortNo::LOCAL)).is_ok()
+            && ports.find(ports::index(PortNo::ANY)).is_err()
+    );
 }

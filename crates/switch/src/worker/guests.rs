@@ -84,6 +84,9 @@ impl Worker {
     fn let_guests_notify(&mut self) {
         let is_idle = |index: &usize| {
             let Some(guest) = self.queues[*index].guest() else { return true };
+            if self.queues[*index].intake.pause.is_some() {
+                return true;
+            }
             guest.queue.lock().as_mut().is_none_or(Running::arm)
         };
         // All of them are asked, whatever the first ones say.
@@ -93,7 +96,10 @@ impl Worker {
 
     /// Reads a guest's queue until it is empty or a burst is full. Returns how many frames there
     /// were.
-    fn read_guest(&mut self, index: usize) -> usize {
+    pub(super) fn read_guest(&mut self, index: usize) -> usize {
+        if self.queues[index].intake.pause.is_some() {
+            return 0;
+        }
         let Some(GuestRx { device, queue }) = self.queues[index].guest().cloned() else { return 0 };
         let mut held = queue.lock();
         let Some(ring) = held.as_mut() else { return 0 };
@@ -102,8 +108,11 @@ impl Worker {
             match ring.fetch(BATCH_COUNT) {
                 Ok(0) => break,
                 Ok(count) => {
-                    self.handle_batch(index, ring, count);
-                    total += count;
+                    total += self.handle_batch(index, ring, count);
+                    if let Some(place) = self.ports.take_pressure() {
+                        self.pause(index, place);
+                        break;
+                    }
                 }
                 Err(error) => {
                     fault = Some(error.to_string());
@@ -120,8 +129,9 @@ impl Worker {
         total
     }
 
-    /// Handles the next `count` chains of a guest's ring, and gives them back.
-    fn handle_batch(&mut self, index: usize, ring: &mut Running, count: usize) {
+    /// Handles the next `count` chains of a guest's ring, up to the first for which the guest has
+    /// to wait, and gives them back. Returns how many.
+    fn handle_batch(&mut self, index: usize, ring: &mut Running, count: usize) -> usize {
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         self.bursts += 1;
@@ -130,10 +140,15 @@ impl Worker {
                 self.batch[at] = self.fetch_head(ring, &chain, at);
             }
         }
+        let mut handled = 0;
         for at in 0..count.min(BATCH_COUNT) {
             if let Some(chain) = ring.peek(0) {
                 self.handle_guest(index, view, ring, chain, at);
                 ring.complete(0);
+            }
+            handled += 1;
+            if self.ports.has_pressure() {
+                break;
             }
         }
         // First the receivers: should we be killed in between, the frames are sent again by whoever
@@ -141,6 +156,7 @@ impl Worker {
         self.ports.end_burst();
         ring.publish();
         self.forwarder.end_burst(view.now);
+        handled
     }
 
     /// Copies the start of a guest's frame to where the frame at `at` of a batch lies. Its length
@@ -280,7 +296,7 @@ impl Patience {
     }
 
     /// Wakes up. Returns `false` when it was awake.
-    fn wake(&mut self) -> bool {
+    pub(super) fn wake(&mut self) -> bool {
         let Some(since) = self.asleep_since.take() else { return false };
         // A sleep as short as that was not worth a notification, nor what it takes to wake up.
         self.time = match since.elapsed() < PATIENCE_MAX {

@@ -8,8 +8,8 @@ mod statistics;
 mod timeouts;
 
 use tapswitch_datapath::{
-    Arrival, DropReason, Egress, Forwarder, Frame, HEADROOM, Millis, PacketInOrigin, Port,
-    Sighting, Station, View, VlanKey, WorkerIndex,
+    Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, Millis, PacketInOrigin, Port,
+    Sent, Sighting, Station, View, VlanKey, WorkerIndex,
 };
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
@@ -165,8 +165,13 @@ fn station(last: u8) -> Station {
 struct Void;
 
 impl Egress for Void {
-    fn transmit(&mut self, _: PortNo, _: &mut Frame<'_>) -> Result<(), DropReason> {
-        Ok(())
+    fn transmit(
+        &mut self,
+        _: PortNo,
+        _: &mut Frame<'_>,
+        _: &Claim<'_>,
+    ) -> Result<Sent, DropReason> {
+        Ok(Sent::Now)
     }
 
     fn packet_in(&mut self, _: &PacketInOrigin, _: &Frame<'_>) -> Result<(), DropReason> {

@@ -1,0 +1,291 @@
+//! The ports as one worker sends to them: which has which number, which rings are held for a
+//! burst, and which ports others wait for.
+
+use std::time::{Duration, Instant};
+
+use tapswitch_datapath::{Claim, DropReason, Frame, MAX_PORT, Millis, Sent};
+use tapswitch_openflow::PortNo;
+
+use super::guest::Fault;
+use super::queue::{Admission, EgressQueue};
+use super::{GuestTx, TxDevice, TxPort};
+use crate::beyond::Beyond;
+use crate::store::Pool;
+
+/// The ports as one worker sends to them.
+#[derive(Debug, Default)]
+pub(crate) struct TxPorts {
+    /// By number; [`PortNo::LOCAL`] in the place of number 0.
+    by_number: Vec<Option<TxPort>>,
+    /// Guests whose rings are held, by their places above.
+    held: Vec<usize>,
+    /// What guests did that they must not, since they were last cut off.
+    faults: Vec<Fault>,
+    /// Ports with a queue, by their places.
+    queued: Vec<usize>,
+    /// The place of the port for which whoever brought the last frames is to wait.
+    pressure: Option<usize>,
+    pool: Pool,
+    retry: Retry,
+}
+
+/// When ports that were full are tried again.
+#[derive(Debug, Default)]
+struct Retry {
+    due: Option<Instant>,
+    interval: Duration,
+}
+
+/// A port that has taken nothing for longer than others wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stalled(pub(crate) PortNo);
+
+impl TxPorts {
+    pub(crate) fn insert(&mut self, number: PortNo, port: TxPort) {
+        let index = index(number);
+        if index > MAX_PORT as usize {
+            return;
+        }
+        if self.by_number.len() <= index {
+            self.by_number.resize_with(index + 1, || None);
+        }
+        self.by_number[index] = Some(port);
+    }
+
+    /// Takes a port away. What waits for it is dropped.
+    pub(crate) fn remove(&mut self, number: PortNo) {
+        let index = index(number);
+        let port = self.by_number.get_mut(index).and_then(Option::take);
+        self.queued.retain(|&queued| queued != index);
+        if let Some(mut queue) = port.and_then(|port| port.queue) {
+            let now = Instant::now();
+            while let Some(waiting) = queue.pop(&mut self.pool, now) {
+                waiting.receipt.dropped(DropReason::PortRemoved);
+            }
+        }
+    }
+
+    /// Sends `frame`, the end of which is `beyond`, out of the port of this number; keeps it where
+    /// the port is full, or others wait for it.
+    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+    #[inline(always)]
+    pub(crate) fn send(
+        &mut self,
+        number: PortNo,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<Sent, DropReason> {
+        let index = index(number);
+        let mut port = self.find(index)?;
+        if port.queue.is_some() {
+            return self.keep(index, frame, beyond, claim);
+        }
+        if port.wants_hold() {
+            self.hold(index);
+            port = self.find(index)?;
+        }
+        match port.send(frame, beyond) {
+            Ok(()) => Ok(Sent::Now),
+            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// Keeps a frame for later, if it is one that is kept.
+    #[cold]
+    fn keep(
+        &mut self,
+        index: usize,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<Sent, DropReason> {
+        let now = Instant::now();
+        let port = self.by_number.get_mut(index).and_then(Option::as_mut);
+        let port = port.ok_or(DropReason::NoSuchPort)?;
+        let done = std::mem::take(&mut port.cut_done);
+        if port.queue.is_none() {
+            self.queued.push(index);
+            self.retry.begin(now);
+        }
+        let stall = port.stall;
+        let queue = port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(now)));
+        let admission = queue.admit(claim.delivery(), frame.len(), stall, now)?;
+        queue.push(&mut self.pool, frame, beyond, done, claim);
+        if admission == Admission::Held {
+            self.pressure = Some(index);
+        }
+        Ok(Sent::Later)
+    }
+
+    /// Room for what waits, here and elsewhere.
+    pub(crate) fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    /// True when whoever brought the last frames is to wait.
+    #[inline]
+    pub(crate) fn has_pressure(&self) -> bool {
+        self.pressure.is_some()
+    }
+
+    /// The port for which whoever brought the last frames is to wait, by its place, if there is
+    /// one.
+    #[inline]
+    pub(crate) fn take_pressure(&mut self) -> Option<usize> {
+        self.pressure.take()
+    }
+
+    /// True while senders wait for the port at this place.
+    pub(crate) fn holds(&self, index: usize) -> bool {
+        let port = self.by_number.get(index).and_then(Option::as_ref);
+        port.and_then(|port| port.queue.as_ref()).is_some_and(|queue| queue.is_held())
+    }
+
+    /// True while something waits.
+    #[inline]
+    pub(crate) fn has_queues(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// How long to sleep at most, when something waits.
+    pub(crate) fn time_to_retry(&self) -> Option<Duration> {
+        let due = self.retry.due.filter(|_| self.has_queues())?;
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Sends what waits as far as its ports take it, if it is time to. Returns the ports that have
+    /// stalled by now. The caller ends the burst.
+    pub(crate) fn retry(&mut self, at: Millis) -> Vec<Stalled> {
+        let now = Instant::now();
+        if self.retry.due.is_some_and(|due| now < due) {
+            return Vec::new();
+        }
+        let (mut stalled, mut has_moved, mut is_held) = (Vec::new(), false, false);
+        for position in (0..self.queued.len()).rev() {
+            let index = self.queued[position];
+            has_moved |= self.drain(index, now, at);
+            let Some(port) = self.by_number[index].as_mut() else { continue };
+            let Some(queue) = port.queue.as_mut() else { continue };
+            if queue.follow(now) {
+                stalled.push(Stalled(number(index)));
+            }
+            is_held |= queue.is_held();
+            if queue.is_over() {
+                port.queue = None;
+                self.queued.swap_remove(position);
+            }
+        }
+        self.retry.go_on(now, has_moved, is_held);
+        stalled
+    }
+
+    /// Sends what waits for one port, as far as it takes it. Returns whether it took anything.
+    fn drain(&mut self, index: usize, now: Instant, at: Millis) -> bool {
+        let Ok(port) = self.find(index) else { return false };
+        let Some(mut queue) = port.queue.take() else { return false };
+        if !queue.is_empty() && port.wants_hold() {
+            self.hold(index);
+        }
+        let mut has_moved = false;
+        if let Some(port) = self.by_number.get_mut(index).and_then(Option::as_mut) {
+            while let Some((bytes, waiting)) = queue.front() {
+                let sent = port.send_waiting(bytes, waiting);
+                let done = std::mem::take(&mut port.cut_done);
+                if sent == Err(DropReason::EgressFull) {
+                    if done > waiting.done {
+                        waiting.done = done;
+                        queue.note_progress(now);
+                        has_moved = true;
+                    }
+                    break;
+                }
+                has_moved = true;
+                let Some(waiting) = queue.pop(&mut self.pool, now) else { break };
+                match sent {
+                    Ok(()) => waiting.receipt.delivered(at),
+                    Err(reason) => waiting.receipt.dropped(reason),
+                }
+            }
+            port.queue = Some(queue);
+        }
+        has_moved
+    }
+
+    /// Ends a burst: frames that went to guests are told of, and rings let go.
+    #[inline]
+    pub(crate) fn end_burst(&mut self) {
+        while let Some(index) = self.held.pop() {
+            let fault = self.guest(index).and_then(GuestTx::end_burst);
+            self.faults.extend(fault);
+        }
+    }
+
+    /// Cuts off guests that did what they must not. The caller holds no ring any more.
+    #[inline]
+    pub(crate) fn cut_off_faulty(&mut self) {
+        self.faults.drain(..).for_each(Fault::cut_off);
+    }
+
+    #[inline]
+    pub(super) fn find(&mut self, index: usize) -> Result<&mut TxPort, DropReason> {
+        let port = self.by_number.get_mut(index).and_then(Option::as_mut);
+        port.ok_or(DropReason::NoSuchPort)
+    }
+
+    /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it.
+    #[inline(never)]
+    fn hold(&mut self, index: usize) {
+        if !self.guest(index).is_some_and(GuestTx::try_hold) {
+            self.end_burst();
+            if let Some(guest) = self.guest(index) {
+                guest.hold();
+            }
+        }
+        self.held.push(index);
+    }
+
+    fn guest(&mut self, index: usize) -> Option<&mut GuestTx> {
+        match &mut self.by_number.get_mut(index)?.as_mut()?.device {
+            TxDevice::Guest(guest) => Some(guest),
+            _ => None,
+        }
+    }
+}
+
+impl Retry {
+    /// A port is full that was not.
+    fn begin(&mut self, now: Instant) {
+        self.interval = RETRY_MIN;
+        self.due = Some(now + self.interval);
+    }
+
+    /// Less often the longer nothing moves, and when nobody waits but the frames.
+    fn go_on(&mut self, now: Instant, has_moved: bool, is_held: bool) {
+        let longest = if is_held { RETRY_MAX_HELD } else { RETRY_MAX };
+        self.interval = match has_moved {
+            true => RETRY_MIN,
+            false => (self.interval * 2).min(longest),
+        };
+        self.due = Some(now + self.interval);
+    }
+}
+
+#[inline]
+pub(super) fn index(number: PortNo) -> usize {
+    if number == PortNo::LOCAL { 0 } else { number.0 as usize }
+}
+
+/// The number of the port at a place.
+#[expect(clippy::cast_possible_truncation, reason = "at most MAX_PORT")]
+pub(crate) fn number(index: usize) -> PortNo {
+    if index == 0 { PortNo::LOCAL } else { PortNo(index as u32) }
+}
+
+/// About what it takes a port to make room again. The kernel wakes no sleeper sooner.
+const RETRY_MIN: Duration = Duration::from_micros(50);
+/// While senders wait.
+const RETRY_MAX_HELD: Duration = Duration::from_millis(1);
+/// While only copies wait, or the port has stalled: it costs next to nothing.
+const RETRY_MAX: Duration = Duration::from_millis(10);

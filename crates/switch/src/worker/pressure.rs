@@ -1,0 +1,244 @@
+//! A worker and ports that are full: queues that bring frames for them are not read until they are
+//! not full any more.
+//!
+//! ```text
+//! a batch brings a frame that had to be kept (see `tx::queue`)
+//!   └ its queue is paused: no guest's ring is read, no device waited for
+//!       └ a device whose kernel would drop is read ahead, into bounded memory (see `ahead`)
+//! the port has taken all that waited, or has stalled
+//!   └ paused queues get a turn each, in the order in which they were paused
+//! ```
+//! None of this costs a frame anything while no port is full, but for one test a batch.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use tapswitch_datapath::{Arrival, DropReason, Traffic, View};
+
+use super::{BURST_COUNT, Worker};
+use crate::clock;
+use crate::egress::WorkerEgress;
+use crate::rx::{Pause, Received};
+use crate::tx::{Stalled, port_number};
+
+impl Worker {
+    /// How long to sleep at most for the sake of what waits.
+    pub(super) fn time_to_retry(&self) -> Option<Duration> {
+        let has_turn = |index: &usize| self.queues[*index].intake.pause.is_none();
+        match self.paused.iter().any(has_turn) {
+            true => Some(Duration::ZERO),
+            false => self.ports.time_to_retry(),
+        }
+    }
+
+    /// Does not read a queue any more, until the port at `place` is not full.
+    #[cold]
+    pub(super) fn pause(&mut self, index: usize, place: usize) {
+        let queue = &mut self.queues[index];
+        if queue.intake.pause.is_some() {
+            return;
+        }
+        queue.intake.pause = Some(Pause { place, since: Instant::now() });
+        self.shared.pauses.begin(port_number(place), queue.port());
+        let reads_ahead = queue.intake.ahead.is_some();
+        self.line_up(index);
+        if !reads_ahead {
+            self.unwatch(index);
+        }
+    }
+
+    /// Puts a queue behind those that wait for their turn.
+    fn line_up(&mut self, index: usize) {
+        if !self.paused.contains(&index) {
+            self.paused.push_back(index);
+        }
+    }
+
+    /// Tries to send what waits, and lets go on who waited for that.
+    #[inline]
+    pub(super) fn follow_queues(&mut self) {
+        if self.ports.has_queues() || !self.paused.is_empty() {
+            self.follow_full_ports();
+        }
+    }
+
+    #[cold]
+    fn follow_full_ports(&mut self) {
+        for Stalled(port) in self.ports.retry(clock::coarse()) {
+            tracing::debug!("port {port} takes nothing: frames for it are dropped until it does");
+            self.shared.pauses.stalled(port);
+        }
+        self.ports.end_burst();
+        self.ports.cut_off_faulty();
+        for _ in 0..self.paused.len() {
+            let Some(index) = self.paused.pop_front() else { return };
+            match self.queues[index].intake.pause.take() {
+                Some(pause) if self.ports.holds(pause.place) => {
+                    self.queues[index].intake.pause = Some(pause);
+                    self.line_up(index);
+                }
+                Some(pause) => self.go_on(index, pause),
+                None => self.burst(index),
+            }
+        }
+    }
+
+    /// Reads a queue again, and gives it its turn.
+    fn go_on(&mut self, index: usize, pause: Pause) {
+        self.end_pause(index, pause);
+        if self.queues[index].guest().is_some() {
+            self.patience.wake();
+            self.read_guest(index);
+            return;
+        }
+        self.watch(index);
+        self.burst(index);
+    }
+
+    fn end_pause(&self, index: usize, Pause { place, since }: Pause) {
+        self.shared.pauses.end(port_number(place), self.queues[index].port(), since);
+    }
+
+    /// A turn of a queue that is paused, or of which frames were read ahead.
+    #[cold]
+    pub(super) fn burst_behind(&mut self, index: usize) {
+        if self.queues[index].intake.pause.is_some() {
+            return self.read_ahead(index);
+        }
+        let (snapshot, macs) = (self.shared.snapshot.load_full(), self.shared.macs.load_full());
+        let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
+        self.bursts += 1;
+        if self.replay(index, view) {
+            self.read(index, view);
+        }
+        self.ports.end_burst();
+        self.ports.cut_off_faulty();
+        self.forwarder.end_burst(view.now);
+        if self.has_more_ahead(index) {
+            self.line_up(index);
+        }
+    }
+
+    /// Keeps what a paused queue brings, as long as there is room.
+    fn read_ahead(&mut self, index: usize) {
+        let queue = &mut self.queues[index];
+        let Some(mut ahead) = queue.intake.ahead.take() else { return };
+        let mut is_open = true;
+        for _ in 0..BURST_COUNT {
+            if ahead.is_full() {
+                is_open = false;
+                break;
+            }
+            match queue.recv(&mut self.buf) {
+                Received::Frame { meta, start, end } => {
+                    ahead.push(self.ports.pool(), meta, &self.buf[..end], start);
+                }
+                Received::Empty => break,
+                Received::Gone => {
+                    queue.intake.is_gone = true;
+                    is_open = false;
+                    break;
+                }
+                Received::Lost => {
+                    let snapshot = self.shared.snapshot.load();
+                    if let Some(port) = snapshot.ports.find(queue.port()) {
+                        port.counters.refuse(self.index, LOST, DropReason::IngressLost);
+                    }
+                }
+            }
+        }
+        queue.intake.ahead = Some(ahead);
+        if !is_open {
+            self.unwatch(index);
+        }
+    }
+
+    /// Handles what was read ahead, at most a burst. Returns `true` when nothing of it is left and
+    /// nobody has to wait.
+    fn replay(&mut self, index: usize, view: View<'_>) -> bool {
+        let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return true };
+        let (now, marked, mut place) = (Instant::now(), ahead.marked(), None);
+        for _ in 0..BURST_COUNT {
+            let queue = &self.queues[index];
+            let Some((meta, buf, start)) = ahead.front(now) else { break };
+            self.frames += 1;
+            let arrival = Arrival { in_port: queue.port(), meta, buf, start, beyond_len: 0 };
+            let inner = match queue.mode() {
+                None => Some(arrival),
+                Some(mode) => self.forwarder.admit(view, mode, arrival, None),
+            };
+            if let Some(arrival) = inner {
+                let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
+                self.forwarder.handle_coalesced(view, arrival, None, &mut egress);
+            }
+            ahead.pop(self.ports.pool());
+            place = self.ports.take_pressure();
+            if place.is_some() {
+                break;
+            }
+        }
+        let (is_done, marked) = (ahead.is_empty() && place.is_none(), ahead.marked() - marked);
+        self.queues[index].intake.ahead = Some(ahead);
+        if marked > 0 {
+            self.shared.pauses.marked(self.queues[index].port(), marked);
+        }
+        if let Some(place) = place {
+            self.pause(index, place);
+        }
+        is_done
+    }
+
+    /// True when a queue is not paused and has frames that were read ahead.
+    fn has_more_ahead(&self, index: usize) -> bool {
+        let intake = &self.queues[index].intake;
+        intake.pause.is_none() && intake.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
+    }
+
+    /// Waits for a queue's device again.
+    fn watch(&mut self, index: usize) {
+        let queue = &mut self.queues[index];
+        if queue.intake.is_watched || queue.intake.is_gone {
+            return;
+        }
+        let data = epoll::EventData::new_u64(index as u64);
+        match epoll::add(&self.poll, &*queue, data, epoll::EventFlags::IN) {
+            Ok(()) => queue.intake.is_watched = true,
+            Err(error) => {
+                tracing::error!("worker {}: cannot wait for a queue: {error}", self.index.0);
+            }
+        }
+    }
+
+    /// Waits for a queue's device no more. A guest tells of itself now and then, whatever it has.
+    fn unwatch(&mut self, index: usize) {
+        if self.queues[index].guest().is_none() && self.queues[index].intake.is_watched {
+            self.forget(index);
+        }
+    }
+
+    /// Settles what a queue has to do with pauses, before it is taken away: `index` is gone then,
+    /// and the last queue in its place.
+    pub(super) fn settle(&mut self, index: usize) {
+        if let Some(pause) = self.queues[index].intake.pause.take() {
+            self.end_pause(index, pause);
+        }
+        if let Some(mut ahead) = self.queues[index].intake.ahead.take() {
+            let snapshot = self.shared.snapshot.load();
+            let port = snapshot.ports.find(self.queues[index].port());
+            while let Some((_, buf, start)) = ahead.front(Instant::now()) {
+                let bytes = (buf.len() - start) as u64;
+                let traffic = Traffic { frames: 1, packets: 1, bytes };
+                if let Some(port) = port {
+                    port.counters.refuse(self.index, traffic, DropReason::PortRemoved);
+                }
+                ahead.pop(self.ports.pool());
+            }
+        }
+        let last = self.queues.len() - 1;
+        self.paused.retain(|&paused| paused != index);
+        self.paused.iter_mut().filter(|paused| **paused == last).for_each(|paused| *paused = index);
+    }
+}
+
+/// What is known of a frame that the kernel took and lost.
+const LOST: Traffic = Traffic { frames: 1, packets: 1, bytes: 0 };
