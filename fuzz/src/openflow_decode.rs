@@ -1,6 +1,6 @@
 //! Target `openflow_decode`: what can be read can be written, and is then read alike.
 
-use tapswitch_openflow::Message;
+use tapswitch_openflow::{Body, BucketLedger, Message, MultipartReplyBody};
 
 /// Decodes `data` as one message.
 pub fn openflow_decode(data: &[u8]) {
@@ -12,5 +12,16 @@ pub fn openflow_decode(data: &[u8]) {
     assert_eq!(bytes[0], 0xee, "encoding appends");
     assert_eq!(Message::decode(&bytes[1..]).as_ref(), Ok(&message));
     let _ = message.check();
+    ledger(&message);
     let _ = format!("{message:?}");
+}
+
+/// What a switch tells of its copies is read by the controller.
+fn ledger(message: &Message) {
+    let Body::MultipartReply(reply) = &message.body else { return };
+    let MultipartReplyBody::Experimenter(body) = &reply.body else { return };
+    if let Ok(buckets) = BucketLedger::all_of(body) {
+        let again = BucketLedger::all_of(&BucketLedger::experimenter(&buckets));
+        assert_eq!(again, Ok(buckets));
+    }
 }

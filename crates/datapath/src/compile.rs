@@ -219,6 +219,8 @@ impl<'a, 'b> Walk<'a, 'b> {
                     let Source { table_id, cookie, .. } = self.source;
                     self.ops.push(Op::DecrementTtl { table_id, cookie });
                 }
+                // A contract: nothing is done to the frame.
+                Action::Experimenter { .. } => {}
                 // Refused when the rule was added.
                 _ => self.ops.push(Op::Drop(DropReason::BadAction)),
             }

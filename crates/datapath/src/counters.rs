@@ -94,7 +94,7 @@ impl Gauge {
     }
 
     /// More of it. Only the worker `worker` may call this.
-    pub(crate) fn add(&self, worker: WorkerIndex, traffic: Traffic) {
+    pub fn add(&self, worker: WorkerIndex, traffic: Traffic) {
         if let Some(slot) = self.slots.get(worker.0) {
             bump(&slot.frames, traffic.frames);
             bump(&slot.bytes, traffic.bytes);
@@ -102,7 +102,7 @@ impl Gauge {
     }
 
     /// Less of it: what this worker had added. Only the worker `worker` may call this.
-    pub(crate) fn sub(&self, worker: WorkerIndex, traffic: Traffic) {
+    pub fn sub(&self, worker: WorkerIndex, traffic: Traffic) {
         if let Some(slot) = self.slots.get(worker.0) {
             bump(&slot.frames, traffic.frames.wrapping_neg());
             bump(&slot.bytes, traffic.bytes.wrapping_neg());

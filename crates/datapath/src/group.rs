@@ -198,7 +198,7 @@ impl GroupTable {
         if names_itself || watched == spec.group_id {
             return Err(ErrorKind::OFPGMFC_LOOP);
         }
-        validate::bucket_actions(&bucket.actions, self)
+        validate::bucket_actions(&bucket.actions, spec.group_type, self)
     }
 
     /// Refuses a group from which a walk along the chains comes back to it.

@@ -3,7 +3,8 @@
 //! Whatever passes here is done for every frame that has the fields; nothing is ignored silently.
 
 use tapswitch_openflow::{
-    Action, ErrorKind, Instruction, Match, Oxm, PortNo, TableId, VID_PRESENT,
+    Action, Delivery, EXPERIMENTER, ErrorKind, GroupType, Instruction, Match, Oxm, PortNo, TableId,
+    VID_PRESENT,
 };
 use tapswitch_wire::{EtherType, ip_proto};
 
@@ -38,15 +39,27 @@ pub(crate) fn packet_out_actions(list: &[Action], groups: &GroupTable) -> Result
     actions(list, Fields::Unknown, groups, Where::PacketOut)
 }
 
-/// Checks the actions of a bucket, whose frames may be anything.
-pub(crate) fn bucket_actions(list: &[Action], groups: &GroupTable) -> Result<(), ErrorKind> {
-    actions(list, Fields::Unknown, groups, Where::Rule)
+/// Checks the actions of a bucket, whose frames may be anything. One of a group that copies may say
+/// what its copies are owed, once.
+pub(crate) fn bucket_actions(
+    list: &[Action],
+    kind: GroupType,
+    groups: &GroupTable,
+) -> Result<(), ErrorKind> {
+    let place = if kind == GroupType::All { Where::Copy } else { Where::Rule };
+    actions(list, Fields::Unknown, groups, place)?;
+    match list.iter().filter_map(Delivery::of).count() {
+        0 | 1 => Ok(()),
+        _ => Err(ErrorKind::OFPBAC_TOO_MANY),
+    }
 }
 
-/// Where actions stand: the reserved port TABLE makes sense in a packet-out only.
+/// Where actions stand: the reserved port TABLE makes sense in a packet-out only, a contract in a
+/// bucket of a group that copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
     Rule,
+    Copy,
     PacketOut,
 }
 
@@ -119,6 +132,10 @@ fn actions(
         }
         Action::SetField(field) => set_field(field, &fields),
         Action::SetQueue(_) => Err(ErrorKind::OFPBAC_BAD_QUEUE),
+        Action::Experimenter { experimenter: EXPERIMENTER, .. } => {
+            let is_contract = place == Where::Copy && Delivery::of(action).is_some();
+            is_contract.then_some(()).ok_or(ErrorKind::OFPBAC_BAD_EXP_TYPE)
+        }
         Action::Experimenter { .. } => Err(ErrorKind::OFPBAC_BAD_EXPERIMENTER),
         _ => Err(ErrorKind::OFPBAC_BAD_TYPE),
     })

@@ -11,8 +11,8 @@ mod common;
 use common::{Switch, apply, goto, host, ip, mac, matching, out, tcp};
 use tapswitch_datapath::{Millis, Removal};
 use tapswitch_openflow::{
-    Action, Bucket, ErrorKind, FlowMod, FlowModCommand, FlowModFlags, FlowRemovedReason, GroupId,
-    GroupMod, GroupModCommand, GroupType, Masked, Oxm, PortNo, TableId,
+    Action, Bucket, Delivery, EXPERIMENTER, ErrorKind, FlowMod, FlowModCommand, FlowModFlags,
+    FlowRemovedReason, GroupId, GroupMod, GroupModCommand, GroupType, Masked, Oxm, PortNo, TableId,
 };
 use tapswitch_wire::EtherType;
 
@@ -208,6 +208,42 @@ fn bad_groups_are_refused_with_their_own_error() {
         assert_eq!(switch.try_group(id, group_type, buckets).unwrap_err(), error);
         assert_eq!(switch.pipeline.snapshot().groups.count(), 1);
     }
+}
+
+#[test]
+fn contracts_are_for_the_copies_of_groups_that_copy() {
+    let lossless = Delivery::Lossless { stall_ms: 50 };
+    let deliver = lossless.action();
+    let ours = |data: &[u8]| Action::Experimenter { experimenter: EXPERIMENTER, data: data.into() };
+    let theirs = Action::Experimenter { experimenter: 1, data: vec![0; 8] };
+    let bad_type = ErrorKind::OFPBAC_BAD_EXP_TYPE;
+    let cases: [(GroupType, Vec<Action>, ErrorKind); 5] = [
+        (GroupType::Indirect, vec![deliver.clone(), out(2)], bad_type),
+        (GroupType::Select, vec![deliver.clone(), out(2)], bad_type),
+        (GroupType::All, vec![ours(&[0, 2, 0, 1, 0, 0, 0, 0]), out(2)], bad_type),
+        (GroupType::All, vec![theirs, out(2)], ErrorKind::OFPBAC_BAD_EXPERIMENTER),
+        (
+            GroupType::All,
+            vec![deliver.clone(), out(2), Delivery::BestEffort.action()],
+            ErrorKind::OFPBAC_TOO_MANY,
+        ),
+    ];
+    let mut switch = Switch::new(3);
+    for (kind, actions, error) in cases {
+        let refused = switch.try_group(1, kind, vec![Bucket::new(actions.clone())]);
+        assert_eq!(refused.unwrap_err(), error, "{actions:?}");
+    }
+    let rule = switch.try_flow(0, 1, &[], &[apply(&[deliver.clone(), out(2)])]);
+    assert_eq!(rule.unwrap_err(), bad_type);
+
+    let behind = Bucket::new(vec![out(3), Delivery::SampleOnPressure.action()]);
+    let buckets = vec![Bucket::new(vec![out(2)]), Bucket::new(vec![deliver, out(3)]), behind];
+    switch.group(1, GroupType::All, buckets);
+    switch.flow(0, 1, &[], &[apply(&[Action::Group(GroupId(1))])]);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [2, 3, 3], "nothing is done to the frame");
+    let group = switch.pipeline.snapshot().groups.find(GroupId(1)).unwrap().clone();
+    let contracts: Vec<_> = group.buckets.iter().map(|bucket| bucket.delivery).collect();
+    assert_eq!(contracts, [None, Some(lossless), Some(Delivery::SampleOnPressure)]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tapswitch_wire::EtherType;
 use crate::codec::{Codec, Reader, Writer, padding};
 use crate::fault::Fault;
 use crate::oxm::OxmValue;
-use crate::{EncodeError, ErrorKind, GroupId, Oxm, PortNo};
+use crate::{Delivery, EncodeError, ErrorKind, GroupId, Oxm, PortNo};
 
 mod check;
 
@@ -220,6 +220,9 @@ impl fmt::Display for Action {
             Self::PushPbb(eth_type) => write!(f, "push_pbb:{:#06x}", eth_type.0),
             Self::PopPbb => f.write_str("pop_pbb"),
             Self::Experimenter { experimenter, data } => {
+                if let Some(delivery) = Delivery::of(self) {
+                    return write_delivery(f, delivery);
+                }
                 write!(f, "experimenter({experimenter:#010x},{} bytes)", data.len())
             }
             Self::Unknown { kind, data } => write!(f, "action({kind},{} bytes)", data.len()),
@@ -259,6 +262,15 @@ fn write_set_field(f: &mut fmt::Formatter<'_>, oxm: &Oxm) -> fmt::Result {
     match oxm.field() {
         Some(field) => write!(f, "->{}", field.info().text),
         None => Ok(()),
+    }
+}
+
+fn write_delivery(f: &mut fmt::Formatter<'_>, delivery: Delivery) -> fmt::Result {
+    match delivery {
+        Delivery::Lossless { stall_ms: stall_ms @ 1.. } => {
+            write!(f, "deliver:lossless({stall_ms} ms)")
+        }
+        _ => write!(f, "deliver:{delivery}"),
     }
 }
 

@@ -1,16 +1,24 @@
 //! What a copy is owed when its monitor cannot take it at once: the contract of a TAP.
 //!
-//! OpenFlow 1.3 has no word for it, so it is an experimenter's action (§7.2.5) in a bucket: behind the
-//! experimenter's number [`EXPERIMENTER`], four 16-bit fields: 1 for this action, the contract, its
-//! stall bound in milliseconds, zero. A bucket without it is a path of its own and no copy.
+//! OpenFlow 1.3 has no word for it, so it is an experimenter's action (§7.2.5) in a bucket: behind
+//! the experimenter's number [`EXPERIMENTER`], four 16-bit fields: 1 for this action, the contract,
+//! its stall bound in milliseconds, zero. A bucket without it is a path of its own and no copy.
+//!
+//! As text a contract is `best-effort`, `lossless`, `lossless:50` or `sample-on-pressure`.
+
+use std::fmt;
+use std::str::FromStr;
 
 use crate::Action;
 
+/// What a switch of ours says that its manufacturer is (`mfr_desc` of `OFPMP_DESC`, §7.3.5.1): such
+/// a switch knows the extensions of [`EXPERIMENTER`], and others are not to be sent them.
+pub const MANUFACTURER: &str = "tapswitch";
 /// The experimenter of our own actions: "taps" in ASCII, which nobody has registered.
 pub const EXPERIMENTER: u32 = 0x7461_7073;
 
 /// A delivery contract.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Delivery {
     /// Nobody waits for the copy: what the monitor's queue does not take is dropped, and counted.
     #[default]
@@ -47,8 +55,69 @@ impl Delivery {
             _ => None,
         }
     }
+
+    /// The contract that keeps both, where one bucket serves two: lossless is stronger than sampled
+    /// on pressure, and that than best-effort; of two stall bounds the larger, where one that is
+    /// left to the port counts as the default of ports, 50 ms.
+    #[must_use]
+    pub fn or_stronger(self, other: Self) -> Self {
+        if other.strength() > self.strength() { other } else { self }
+    }
+
+    /// Greater for the stronger contract, and different for different ones.
+    fn strength(self) -> (u16, u16, u16) {
+        match self {
+            Self::BestEffort => (0, 0, 0),
+            Self::SampleOnPressure => (1, 0, 0),
+            Self::Lossless { stall_ms: 0 } => (2, DEFAULT_STALL_MS, 0),
+            Self::Lossless { stall_ms } => (2, stall_ms, 1),
+        }
+    }
 }
 
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BestEffort => f.write_str("best-effort"),
+            Self::Lossless { stall_ms: 0 } => f.write_str("lossless"),
+            Self::Lossless { stall_ms } => write!(f, "lossless:{stall_ms}"),
+            Self::SampleOnPressure => f.write_str("sample-on-pressure"),
+        }
+    }
+}
+
+impl FromStr for Delivery {
+    type Err = ParseDeliveryError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || ParseDeliveryError { text: text.to_owned() };
+        match text {
+            "best-effort" => Ok(Self::BestEffort),
+            "lossless" => Ok(Self::Lossless { stall_ms: 0 }),
+            "sample-on-pressure" => Ok(Self::SampleOnPressure),
+            _ => {
+                let digits = text.strip_prefix("lossless:").ok_or_else(unknown)?;
+                let stall_ms = digits.parse().ok().filter(|ms| *ms > 0).ok_or_else(unknown)?;
+                Ok(Self::Lossless { stall_ms })
+            }
+        }
+    }
+}
+
+/// Why a text is no contract.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}`: expected a contract: best-effort, lossless, lossless:50 (a stall of at most 50 ms; \
+     1 to 65535) or sample-on-pressure"
+)]
+#[non_exhaustive]
+pub struct ParseDeliveryError {
+    /// The text.
+    pub text: String,
+}
+
+/// How long a port may hold up senders when nothing else is said.
+const DEFAULT_STALL_MS: u16 = 50;
 const DELIVER: u16 = 1;
 
 mod kind {
@@ -71,6 +140,42 @@ mod tests {
         for data in [vec![], vec![0, 1, 0, 1], vec![0, 1, 0, 9, 0, 0, 0, 0], vec![0; 9]] {
             let action = Action::Experimenter { experimenter: EXPERIMENTER, data };
             assert_eq!(Delivery::of(&action), None);
+        }
+    }
+
+    #[test]
+    fn contracts_are_written_as_they_are_read() {
+        for text in
+            ["best-effort", "lossless", "lossless:1", "lossless:65535", "sample-on-pressure"]
+        {
+            assert_eq!(text.parse::<Delivery>().unwrap().to_string(), text);
+        }
+        for text in ["", "lossless:", "lossless:0", "lossless:65536", "lossless:-1", "Lossless"] {
+            let error = text.parse::<Delivery>().unwrap_err().to_string();
+            assert!(error.contains("expected a contract"), "{error}");
+        }
+        let shown = |delivery: Delivery| delivery.action().to_string();
+        assert_eq!(shown(Delivery::Lossless { stall_ms: 50 }), "deliver:lossless(50 ms)");
+        assert_eq!(shown(Delivery::Lossless { stall_ms: 0 }), "deliver:lossless");
+        assert_eq!(shown(Delivery::SampleOnPressure), "deliver:sample-on-pressure");
+    }
+
+    #[test]
+    fn of_two_contracts_the_stronger_counts_whichever_comes_first() {
+        let lossless = |stall_ms| Delivery::Lossless { stall_ms };
+        let rising = [
+            Delivery::BestEffort,
+            Delivery::SampleOnPressure,
+            lossless(1),
+            lossless(0),
+            lossless(50),
+            lossless(51),
+        ];
+        for (at, weaker) in rising.into_iter().enumerate() {
+            for stronger in rising.into_iter().skip(at) {
+                assert_eq!(weaker.or_stronger(stronger), stronger);
+                assert_eq!(stronger.or_stronger(weaker), stronger);
+            }
         }
     }
 }

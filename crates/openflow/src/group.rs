@@ -40,7 +40,7 @@ impl GroupMod {
             let text = "a bucket of a fast_failover group watches nothing";
             return Err(refuse(ErrorKind::OFPGMFC_BAD_WATCH, text));
         }
-        self.buckets.iter().try_for_each(|bucket| Action::check_all(&bucket.actions, Place::Entry))
+        self.buckets.iter().try_for_each(|bucket| Action::check_all(&bucket.actions, Place::Bucket))
     }
 }
 

@@ -7,13 +7,15 @@ use tapswitch_wire::EtherType;
 
 use super::{Action, CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER};
 use crate::oxm::{Context, MPLS, MPLS_MULTICAST, PBB, VID_PRESENT, check_bits};
-use crate::{CheckError, ErrorKind, GroupId, Oxm, OxmField, PortNo};
+use crate::{CheckError, Delivery, EXPERIMENTER, ErrorKind, GroupId, Oxm, OxmField, PortNo};
 
 /// Where a list of actions stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a flow entry or a group.
+    /// In a flow entry.
     Entry,
+    /// In a bucket of a group, which alone may say what its copies are owed ([`Delivery`]).
+    Bucket,
     /// In a packet-out, which alone may send to [`PortNo::TABLE`].
     PacketOut,
 }
@@ -27,9 +29,8 @@ impl Action {
                 return Err(refuse(self, ErrorKind::OFPBAC_BAD_OUT_GROUP, "no such group"));
             }
             Self::SetField(oxm) => return check_set_field(self, oxm),
-            Self::Experimenter { .. } => {
-                let kind = ErrorKind::OFPBAC_BAD_EXPERIMENTER;
-                return Err(refuse(self, kind, "unknown experimenter"));
+            Self::Experimenter { experimenter, .. } => {
+                return check_experimenter(self, *experimenter);
             }
             Self::Unknown { .. } => {
                 return Err(refuse(self, ErrorKind::OFPBAC_BAD_TYPE, "unknown action"));
@@ -53,6 +54,10 @@ impl Action {
             if to_table && place != Place::PacketOut {
                 let text = "only a packet_out may send to the tables";
                 return Err(refuse(action, ErrorKind::OFPBAC_BAD_OUT_PORT, text));
+            }
+            if place != Place::Bucket && Delivery::of(action).is_some() {
+                let text = "only the copies of a bucket have a contract";
+                return Err(refuse(action, ErrorKind::OFPBAC_BAD_EXP_TYPE, text));
             }
         }
         Ok(())
@@ -91,6 +96,17 @@ fn check_output(action: &Action, port: PortNo, max_len: u16) -> Result<(), Check
         return Err(refuse(action, ErrorKind::OFPBAC_BAD_ARGUMENT, "max_len is reserved"));
     }
     Ok(())
+}
+
+/// Of our own actions there is one; what others mean by theirs is not known.
+fn check_experimenter(action: &Action, experimenter: u32) -> Result<(), CheckError> {
+    match Delivery::of(action) {
+        Some(_) => Ok(()),
+        None if experimenter == EXPERIMENTER => {
+            Err(refuse(action, ErrorKind::OFPBAC_BAD_EXP_TYPE, "no such action"))
+        }
+        None => Err(refuse(action, ErrorKind::OFPBAC_BAD_EXPERIMENTER, "unknown experimenter")),
+    }
 }
 
 fn check_set_field(action: &Action, oxm: &Oxm) -> Result<(), CheckError> {
@@ -158,6 +174,25 @@ mod tests {
         assert_eq!(kind(&to_controller(0xffe5)), None);
         let bad = Some(ErrorKind::OFPBAC_BAD_ARGUMENT);
         assert_eq!(kind(&to_controller(0xffe6)), bad);
+    }
+
+    #[test]
+    fn contracts_stand_in_buckets_and_are_whole() {
+        let ours =
+            |data: &[u8]| Action::Experimenter { experimenter: EXPERIMENTER, data: data.into() };
+        let deliver = Delivery::BestEffort.action();
+        assert_eq!(Action::check_all(std::slice::from_ref(&deliver), Place::Bucket), Ok(()));
+        for place in [Place::Entry, Place::PacketOut] {
+            let error = Action::check_all(std::slice::from_ref(&deliver), place).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::OFPBAC_BAD_EXP_TYPE);
+            assert_eq!(
+                error.text,
+                "deliver:best-effort: only the copies of a bucket have a contract"
+            );
+        }
+        assert_eq!(kind(&ours(&[0, 1, 0, 9, 0, 0, 0, 0])), Some(ErrorKind::OFPBAC_BAD_EXP_TYPE));
+        let theirs = Action::Experimenter { experimenter: 1, data: vec![0, 1, 0, 1, 0, 0, 0, 0] };
+        assert_eq!(kind(&theirs), Some(ErrorKind::OFPBAC_BAD_EXPERIMENTER));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::codec::{Codec, Reader, Writer, layout_codec};
 use crate::fault::{Fault, Within};
-use crate::{CheckError, ErrorKind, Experimenter, GroupId, Port, PortNo, Text};
+use crate::{CheckError, ErrorKind, Experimenter, GroupId, LedgerRequest, Port, PortNo, Text};
 
 mod flow;
 mod group;
@@ -43,10 +43,7 @@ impl MultipartRequest {
             MultipartRequestBody::TableFeatures(tables) => {
                 tables.iter().try_for_each(TableFeatures::check)
             }
-            MultipartRequestBody::Experimenter(_) => Err(CheckError::new(
-                ErrorKind::OFPBRC_BAD_EXPERIMENTER,
-                "multipart_request: unknown experimenter",
-            )),
+            MultipartRequestBody::Experimenter(body) => LedgerRequest::of(body).map(|_| ()),
             _ => Ok(()),
         }
     }

@@ -268,3 +268,21 @@ pub(crate) fn frame() -> Vec<u8> {
     frame.resize(60, 0);
     frame
 }
+
+/// Of a copy that was delivered but for some, and of a path that nothing has gone along.
+pub(crate) fn ledgers() -> Vec<BucketLedger> {
+    let counter = |packet_count| BucketCounter { packet_count, byte_count: packet_count * 1000 };
+    let drops = [("egress_full", 5), ("port_down", 2)];
+    let copy = BucketLedger {
+        group_id: GroupId(9),
+        bucket: 1,
+        processed: counter(100),
+        delivered: counter(90),
+        queued: 3,
+        drops: drops.map(|(reason, count)| BucketDrops { reason: reason.into(), count }).into(),
+    };
+    let none = BucketCounter::default();
+    let path =
+        BucketLedger { bucket: 0, processed: none, delivered: none, queued: 0, ..copy.clone() };
+    vec![BucketLedger { drops: vec![], ..path }, copy]
+}

@@ -1,10 +1,10 @@
 //! Whatever is written can be read, and whatever can be read can be written.
 
 use proptest::prelude::*;
-use tapswitch_openflow::{DecodeError, Message, frame_len};
+use tapswitch_openflow::{BucketLedger, DecodeError, Message, frame_len};
 
 use crate::samples::samples;
-use crate::strategies::message;
+use crate::strategies::{ledgers, message};
 use crate::{encode, set_len};
 
 proptest! {
@@ -45,6 +45,23 @@ proptest! {
         bytes.truncate(8 + len.index(bytes.len() - 7));
         set_len(&mut bytes);
         check(&bytes)?;
+    }
+
+    #[test]
+    fn ledgers_come_back_as_they_were_told_and_damage_is_refused_or_read(
+        told in ledgers(),
+        (at, byte) in (any::<prop::sample::Index>(), any::<u8>()),
+    ) {
+        let mut body = BucketLedger::experimenter(&told);
+        prop_assert_eq!(BucketLedger::all_of(&body), Ok(told));
+        if !body.data.is_empty() {
+            let at = at.index(body.data.len());
+            body.data[at] = byte;
+            if let Ok(read) = BucketLedger::all_of(&body) {
+                let again = BucketLedger::experimenter(&read);
+                prop_assert_eq!(BucketLedger::all_of(&again), Ok(read));
+            }
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     barriers_and_queues(&mut samples);
     replies(&mut samples);
     replies_on_groups_and_meters(&mut samples);
+    extensions(&mut samples);
     samples
 }
 
@@ -615,4 +616,33 @@ fn adder(
         let xid = 0x100 + samples.len() as u32;
         samples.push(Sample { name, message: Message { xid, body }, ovs });
     }
+}
+
+/// What only our own switch says and understands.
+fn extensions(samples: &mut Vec<Sample>) {
+    let mut add = adder(samples);
+    let copy = |delivery: Delivery, port| {
+        Bucket::new(vec![delivery.action(), Action::output(PortNo(port))])
+    };
+    add(
+        "group_mod_with_contracts",
+        Body::GroupMod(GroupMod {
+            command: GroupModCommand::Add,
+            group_type: GroupType::All,
+            group_id: GroupId(11),
+            buckets: vec![
+                Bucket::new(vec![Action::output(PortNo(1))]),
+                copy(Delivery::BestEffort, 2),
+                copy(Delivery::Lossless { stall_ms: 50 }, 3),
+                copy(Delivery::SampleOnPressure, 4),
+            ],
+        }),
+        &[],
+    );
+    let request = LedgerRequest { group_id: GroupId::ALL }.experimenter();
+    let request = MultipartRequest::new(MultipartRequestBody::Experimenter(request));
+    add("ledger_request", Body::MultipartRequest(request), &[]);
+    let reply = BucketLedger::experimenter(&ledgers());
+    let reply = MultipartReply::new(MultipartReplyBody::Experimenter(reply));
+    add("ledger_reply", Body::MultipartReply(reply), &[]);
 }

@@ -584,9 +584,40 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         oxm().prop_map(Action::SetField),
         (any::<u32>(), aligned_bytes(0))
             .prop_map(|(experimenter, data)| Action::Experimenter { experimenter, data }),
+        delivery().prop_map(Delivery::action),
         (28..u16::MAX, aligned_bytes(4)).prop_map(|(kind, data)| Action::Unknown { kind, data }),
     ];
     vec(action, 0..6)
+}
+
+pub(crate) fn delivery() -> impl Strategy<Value = Delivery> {
+    prop_oneof![
+        Just(Delivery::BestEffort),
+        any::<u16>().prop_map(|stall_ms| Delivery::Lossless { stall_ms }),
+        Just(Delivery::SampleOnPressure),
+    ]
+}
+
+/// What a switch tells of its copies.
+pub(crate) fn ledgers() -> impl Strategy<Value = Vec<BucketLedger>> {
+    let counter = || {
+        any::<(u64, u64)>()
+            .prop_map(|(packet_count, byte_count)| BucketCounter { packet_count, byte_count })
+    };
+    let reason = any::<[u8; 24]>().prop_map(Text::from_bytes);
+    let drops = (reason, any::<u64>()).prop_map(|(reason, count)| BucketDrops { reason, count });
+    let ids = any::<(u32, u32)>();
+    let ledger = (ids, counter(), counter(), any::<u64>(), vec(drops, 0..4)).prop_map(
+        |((group, bucket), processed, delivered, queued, drops)| BucketLedger {
+            group_id: GroupId(group),
+            bucket,
+            processed,
+            delivered,
+            queued,
+            drops,
+        },
+    );
+    vec(ledger, 0..6)
 }
 
 fn match_fields() -> impl Strategy<Value = Match> {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use tapswitch_datapath::{
-    DropReason, FlowEntry, Group, MAX_GROUPS, MatchKey, Millis, Port, Snapshot, TABLE_COUNT,
+    Counters, DropReason, FlowEntry, Group, GroupBucket, MAX_GROUPS, MatchKey, Millis, Port,
+    Snapshot, TABLE_COUNT,
 };
 use tapswitch_openflow::multipart::{
     AggregateStats, BucketCounter, Desc, FlowStats, FlowStatsRequest, GroupCapabilities, GroupDesc,
     GroupFeatures, GroupStats, MeterFeatures, PortStats, QueueStatsRequest, TableStats,
 };
 use tapswitch_openflow::{
-    ErrorKind, GroupId, METER_ALL, MultipartReplyBody as Reply, MultipartRequestBody as Request,
-    PortNo, QUEUE_ALL, TableId,
+    BucketDrops, BucketLedger, ErrorKind, GroupId, LedgerRequest, MANUFACTURER, METER_ALL,
+    MultipartReplyBody as Reply, MultipartRequestBody as Request, PortNo, QUEUE_ALL, TableId,
 };
 
 use super::{Agent, Refusal, describe, duration, table_features};
@@ -44,13 +45,17 @@ impl Agent {
             }
             // Tables are as they are.
             Request::TableFeatures(_) => return Err(ErrorKind::OFPTFFC_EPERM.into()),
-            Request::Experimenter(_) => return Err(ErrorKind::OFPBRC_BAD_EXPERIMENTER.into()),
+            Request::Experimenter(body) => {
+                let asked = LedgerRequest::of(body).map_err(|error| error.kind)?;
+                let buckets = ledgers(snapshot, asked.group_id);
+                Reply::Experimenter(BucketLedger::experimenter(&buckets))
+            }
         })
     }
 
     fn desc(&self) -> Desc {
         Desc {
-            mfr_desc: "tapswitch".into(),
+            mfr_desc: MANUFACTURER.into(),
             hw_desc: "Linux tap and AF_PACKET ports".into(),
             sw_desc: env!("CARGO_PKG_VERSION").into(),
             serial_num: "None".into(),
@@ -181,10 +186,6 @@ fn groups(snapshot: &Snapshot, wanted: GroupId, now: Millis) -> Vec<GroupStats> 
     let stats = |group: &Arc<Group>| {
         let totals = group.counters.totals();
         let (duration_sec, duration_nsec) = duration(now.since(group.created));
-        let bucket = |bucket: &tapswitch_datapath::GroupBucket| {
-            let totals = bucket.counters.totals();
-            BucketCounter { packet_count: totals.frames, byte_count: totals.bytes }
-        };
         GroupStats {
             group_id: group.id,
             ref_count: references(snapshot, group.id),
@@ -192,10 +193,45 @@ fn groups(snapshot: &Snapshot, wanted: GroupId, now: Millis) -> Vec<GroupStats> 
             byte_count: totals.bytes,
             duration_sec,
             duration_nsec,
-            bucket_stats: group.buckets.iter().map(bucket).collect(),
+            bucket_stats: group.buckets.iter().map(|b| bucket_counter(&b.counters)).collect(),
         }
     };
     snapshot.groups.iter().filter(is_wanted).map(stats).collect()
+}
+
+/// What became of the copies of each bucket. A group that does not exist has none.
+///
+/// What was processed is read last: copies may be under way, but none come from nowhere.
+fn ledgers(snapshot: &Snapshot, wanted: GroupId) -> Vec<BucketLedger> {
+    let is_wanted = |group: &&Arc<Group>| wanted == GroupId::ALL || group.id == wanted;
+    let ledger = |group: &Group, index: usize, bucket: &GroupBucket| {
+        let drops = bucket.drops.by_reason();
+        let drops =
+            drops.map(|(reason, count)| BucketDrops { reason: reason.name().into(), count });
+        let (delivered, drops) = (bucket_counter(&bucket.delivered), drops.collect());
+        let queued = bucket.queued.frames();
+        let bucket_index = u32::try_from(index).unwrap_or(u32::MAX);
+        let processed = bucket_counter(&bucket.counters);
+        BucketLedger {
+            group_id: group.id,
+            bucket: bucket_index,
+            processed,
+            delivered,
+            queued,
+            drops,
+        }
+    };
+    let groups = snapshot.groups.iter().filter(is_wanted);
+    let buckets = groups.flat_map(|group| {
+        let buckets = group.buckets.iter().enumerate();
+        buckets.map(move |(index, bucket)| ledger(group, index, bucket))
+    });
+    buckets.collect()
+}
+
+fn bucket_counter(counters: &Counters) -> BucketCounter {
+    let totals = counters.totals();
+    BucketCounter { packet_count: totals.frames, byte_count: totals.bytes }
 }
 
 /// Rules and groups that send to the group.

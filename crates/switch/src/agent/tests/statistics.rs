@@ -7,7 +7,8 @@ use tapswitch_openflow::multipart::{
     TableFeaturesProperty as Property,
 };
 use tapswitch_openflow::{
-    Experimenter, METER_ALL, Masked, MultipartReply, Oxm, OxmField, QUEUE_ALL,
+    BucketLedger, EXPERIMENTER, Experimenter, LedgerRequest, METER_ALL, Masked, MultipartReply,
+    Oxm, OxmField, QUEUE_ALL, Text,
 };
 use tapswitch_wire::EtherType;
 
@@ -114,6 +115,10 @@ fn requests_for_what_cannot_be_are_refused() {
     let queue =
         |port, queue_id| Request::Queue(QueueStatsRequest { port_no: PortNo(port), queue_id });
     let experimenter = Experimenter { experimenter: 1, exp_type: 1, data: vec![] };
+    let ours = |exp_type, len| {
+        let data = vec![0; len];
+        Request::Experimenter(Experimenter { experimenter: EXPERIMENTER, exp_type, data })
+    };
     let tables = super::super::table_features::all();
     for (request, kind) in [
         (flow(|r| r.table_id = TableId(254)), ErrorKind::OFPBRC_BAD_TABLE_ID),
@@ -129,6 +134,8 @@ fn requests_for_what_cannot_be_are_refused() {
         (Request::MeterConfig(1), ErrorKind::OFPMMFC_UNKNOWN_METER),
         (Request::TableFeatures(tables), ErrorKind::OFPTFFC_EPERM),
         (Request::Experimenter(experimenter), ErrorKind::OFPBRC_BAD_EXPERIMENTER),
+        (ours(2, 8), ErrorKind::OFPBRC_BAD_EXP_TYPE),
+        (ours(1, 7), ErrorKind::OFPBRC_BAD_LEN),
     ] {
         assert_eq!(refusal(&mut agent, asks(request.clone())), kind, "{request:?}");
     }
@@ -180,6 +187,42 @@ fn a_group_counts_its_buckets_and_who_refers_to_it() {
     assert_eq!(counts, [1, 1]);
     assert_eq!(all[1].ref_count, 0);
     assert!(groups(&mut agent, GroupId(99)).is_empty(), "no such group is no error");
+}
+
+#[test]
+fn the_ledger_tells_what_became_of_each_buckets_copies() {
+    let mut agent = busy_agent();
+    let waiting = agent.pipeline().snapshot().groups.find(GroupId(7)).unwrap().clone();
+    let two = tapswitch_datapath::Traffic { frames: 2, packets: 2, bytes: 120 };
+    waiting.buckets[1].queued.add(WorkerIndex(0), two);
+    let mut ask = |group_id| {
+        let request = LedgerRequest { group_id }.experimenter();
+        match statistics(&mut agent, Request::Experimenter(request), START) {
+            Reply::Experimenter(body) => BucketLedger::all_of(&body).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let ledgers = ask(GroupId::ALL);
+    assert_eq!(ask(GroupId(7)), ledgers);
+    assert_eq!(ask(GroupId(8)), [], "no such group is no error");
+    // The frame came in by port 2.
+    let told: Vec<_> = ledgers
+        .iter()
+        .map(|ledger| {
+            let drops = ledger.drops.iter().map(|drops| (drops.reason.to_string(), drops.count));
+            let counts = (ledger.processed.packet_count, ledger.delivered.packet_count);
+            (ledger.bucket, counts, ledger.queued, drops.collect::<Vec<_>>())
+        })
+        .collect();
+    let own = vec![("input_port".to_owned(), 1)];
+    assert_eq!(told, [(0, (1, 0), 0, own), (1, (1, 1), 2, vec![])]);
+}
+
+#[test]
+fn names_of_reasons_fit_the_ledger() {
+    for reason in DropReason::ALL {
+        assert_eq!(Text::<24>::new(reason.name()).to_string(), reason.name());
+    }
 }
 
 #[test]
