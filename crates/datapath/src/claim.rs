@@ -84,26 +84,26 @@ pub struct Receipt {
 impl Receipt {
     /// The frame has left at `now`. Only the worker that made the receipt may call this.
     pub fn delivered(self, now: Millis) {
+        self.settle();
         self.port.counters.add_tx(self.worker, self.traffic);
         if let Some(bucket) = self.bucket() {
             bucket.delivered.add_all(self.worker, self.traffic, now);
         }
-        self.settle();
     }
 
     /// The frame never leaves. Only the worker that made the receipt may call this.
     pub fn dropped(self, reason: DropReason) {
+        self.settle();
         let port = if reason.is_egress() { Some(&self.port) } else { self.arrival.as_ref() };
         // A packet of the controller's came in nowhere: it counts where it was to go.
         port.unwrap_or(&self.port).counters.add_drop(self.worker, reason);
         if let Some(bucket) = self.bucket() {
             bucket.drops.add(self.worker, reason);
         }
-        self.settle();
     }
 
-    /// Last of all: whoever reads in between sees a frame twice, and not one that is nowhere.
-    fn settle(self) {
+    /// First of all: whoever reads what is queued after what came out sees no frame twice.
+    fn settle(&self) {
         self.port.counters.queued().sub(self.worker, self.traffic);
         if let Some(bucket) = self.bucket() {
             bucket.queued.sub(self.worker, self.traffic);

@@ -143,6 +143,7 @@ pub struct PortCounters {
     slots: Box<[Slot]>,
     drops: DropCounters,
     queued: Gauge,
+    ahead: Gauge,
     oversize: Oversize<AtomicUsize>,
 }
 
@@ -153,6 +154,7 @@ impl PortCounters {
             slots: (0..workers).map(|_| Slot::default()).collect(),
             drops: DropCounters::new(workers),
             queued: Gauge::new(workers),
+            ahead: Gauge::new(workers),
             oversize: Oversize::default(),
         }
     }
@@ -244,6 +246,12 @@ impl PortCounters {
     pub fn consumed(&self) -> u64 {
         let of = |slot: &Slot| slot.consumed.load(Ordering::Relaxed);
         self.slots.iter().map(of).fold(0, u64::wrapping_add)
+    }
+
+    /// Frames that came in here, were read before their time and are not handled yet. They have not
+    /// been received.
+    pub fn ahead(&self) -> &Gauge {
+        &self.ahead
     }
 
     /// Frames that wait to go out here.

@@ -392,19 +392,19 @@ fn tap(snapshot: &Snapshot, group: &Group, workers: usize) -> TapReport {
 
 /// Whether a bucket's copies are all accounted for. Counters run on while they are read: what came
 /// out or waits cannot be more than what had gone in by the end of reading, nor less than what had
-/// gone in at its start but for the burst that each worker has under way and counts at its end, or
-/// settles meanwhile.
+/// gone in at its start but for the burst that each worker has under way and counts at its end. A
+/// copy that leaves the queue meanwhile must count on one side only, so that is read twice.
 fn adds_up(bucket: &GroupBucket, workers: usize) -> bool {
     if outputs(&bucket.spec.actions) != Some(1) {
         // One that floods makes as many copies as there are ports.
         return true;
     }
     let before = bucket.counters.totals().frames;
-    let waiting = bucket.queued.frames();
-    let out = bucket.delivered.totals().frames + bucket.drops.total() + waiting;
+    let waited = bucket.queued.frames();
+    let out = bucket.delivered.totals().frames + bucket.drops.total();
+    let waits = bucket.queued.frames();
     let after = bucket.counters.totals().frames;
-    // What leaves the queue meanwhile counts twice or not at all.
-    before <= out + waiting + (workers * BURST_COUNT) as u64 && out <= after + waiting
+    before <= out + waited + (workers * BURST_COUNT) as u64 && out + waits <= after
 }
 
 /// Number of ports that a list of actions sends to, if it is known beforehand.

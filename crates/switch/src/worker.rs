@@ -132,6 +132,8 @@ struct Worker {
     trials: Vec<GroTrial>,
     /// Queues that wait for a port that is full, or for their turn after that, in order.
     paused: VecDeque<usize>,
+    /// Room to put them in order.
+    waiting: VecDeque<usize>,
     coalescer: Coalescer,
     frames: u64,
     coalesced: u64,
@@ -161,6 +163,7 @@ impl Worker {
             patience: Patience::default(),
             trials: Vec::new(),
             paused: VecDeque::new(),
+            waiting: VecDeque::new(),
             coalescer: Coalescer::new(gro::BATCH_COUNT),
             frames: 0,
             coalesced: 0,

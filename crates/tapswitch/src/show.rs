@@ -214,6 +214,7 @@ fn groups(reports: &[GroupReport]) {
         "FRAMES ",
         "BYTES ",
         "DELIVERED ",
+        "QUEUED ",
         "DROPPED",
     ]);
     for group in reports {
@@ -234,6 +235,7 @@ fn groups(reports: &[GroupReport]) {
                 grouped(bucket.count.frames),
                 grouped(bucket.count.bytes),
                 grouped(bucket.delivered.frames),
+                grouped(bucket.queued.frames),
                 drops_text(&bucket.drops),
             ]);
         }
@@ -295,6 +297,7 @@ fn taps(reports: &[TapReport]) {
         "ACTIONS",
         "MATCHED ",
         "DELIVERED ",
+        "QUEUED ",
         "DROPPED",
         "LEDGER",
     ]);
@@ -307,6 +310,7 @@ fn taps(reports: &[TapReport]) {
                 bucket.actions.clone(),
                 grouped(bucket.count.frames),
                 grouped(bucket.delivered.frames),
+                grouped(bucket.queued.frames),
                 drops_text(&bucket.drops),
                 ledger.to_owned(),
             ]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tapswitch_datapath::PortCounters;
+use tapswitch_datapath::{Gauge, PortCounters};
 use tapswitch_openflow::PortNo;
 
 use super::CountReport;
@@ -14,6 +14,8 @@ use crate::pauses::{Account, Accounts};
 pub struct PressureReport {
     /// What waits to go out here.
     pub queued: CountReport,
+    /// What came in here and was read ahead, while it waits for another port: not received yet.
+    pub ahead: CountReport,
     /// Those that had to wait for this port.
     pub holds_up: Vec<PauseReport>,
     /// Those that this port had to wait for.
@@ -39,15 +41,19 @@ pub struct PauseReport {
 
 impl PressureReport {
     pub(crate) fn of(port: PortNo, counters: &PortCounters, accounts: &Accounts) -> Self {
-        let queued = counters.queued();
         Self {
-            queued: CountReport { frames: queued.frames(), bytes: queued.bytes() },
+            queued: count(counters.queued()),
+            ahead: count(counters.ahead()),
             holds_up: accounts.waiters(port).map(PauseReport::from).collect(),
             waits_for: accounts.culprits(port).map(PauseReport::from).collect(),
             stalls: accounts.stalls(port),
             marked: accounts.marks(port),
         }
     }
+}
+
+fn count(gauge: &Gauge) -> CountReport {
+    CountReport { frames: gauge.frames(), bytes: gauge.bytes() }
 }
 
 impl From<(PortNo, Account)> for PauseReport {

@@ -37,13 +37,21 @@ fn leads_to_group(cookie: u64, priority: u16) -> FlowMod {
 /// Whether the ledger adds up when the copy's bucket processed `processed` frames, of which
 /// `delivered` and `dropped` came out.
 fn judged(processed: u64, delivered: u64, dropped: u64, workers: usize) -> bool {
+    judged_with(processed, [delivered, dropped, 0], workers)
+}
+
+/// The same with copies that wait.
+fn judged_with(processed: u64, [delivered, dropped, queued]: [u64; 3], workers: usize) -> bool {
     let copies = vec![vec![output(PortNo(2))], vec![output(PortNo(3))]];
     let pipeline = pipeline(GroupType::All, copies);
     let bucket = &pipeline.snapshot().groups.find(GroupId(7)).unwrap().buckets[1];
     (0..processed).for_each(|_| bucket.counters.add(WORKER, 100, NOW));
     (0..delivered).for_each(|_| bucket.delivered.add(WORKER, 100, NOW));
     (0..dropped).for_each(|_| bucket.drops.add(WORKER, DropReason::EgressFull));
+    let waiting = Traffic { frames: queued, packets: queued, bytes: queued * 100 };
+    bucket.queued.add(WORKER, waiting);
     let taps = taps(pipeline.snapshot(), workers);
+    assert_eq!(taps[0].copies[0].queued.frames, queued);
     assert_eq!(taps[0].copies[0].count.frames, processed);
     taps[0].adds_up
 }
@@ -57,6 +65,8 @@ fn a_ledger_adds_up_but_for_what_is_under_way() {
     assert!(!judged(1000, 700, 171, 1), "a frame is missing");
     assert!(!judged(10, 8, 3, 1), "a frame came from nowhere");
     assert!(!judged(1000, 0, 0, 4));
+    assert!(judged_with(1000, [100, 200, 700], 1), "some wait");
+    assert!(!judged_with(1000, [100, 200, 701], 1), "one that waits came from nowhere");
 }
 
 #[test]

@@ -10,10 +10,11 @@
 //! ```
 //! None of this costs a frame anything while no port is full, but for one test a batch.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use tapswitch_datapath::{Arrival, DropReason, Traffic, View};
+use tapswitch_datapath::{Arrival, DropReason, Port, Traffic, View};
 
 use super::{BURST_COUNT, Worker};
 use crate::clock;
@@ -70,17 +71,25 @@ impl Worker {
         }
         self.ports.end_burst();
         self.ports.cut_off_faulty();
+        self.give_turns();
+    }
+
+    /// Lets go on who waits for nobody any more. Who still waits stays in front of those whose turn
+    /// makes them wait again.
+    fn give_turns(&mut self) {
         for _ in 0..self.paused.len() {
-            let Some(index) = self.paused.pop_front() else { return };
+            let Some(index) = self.paused.pop_front() else { break };
             match self.queues[index].intake.pause.take() {
                 Some(pause) if self.ports.holds(pause.place) => {
                     self.queues[index].intake.pause = Some(pause);
-                    self.line_up(index);
+                    self.waiting.push_back(index);
                 }
                 Some(pause) => self.go_on(index, pause),
                 None => self.burst(index),
             }
         }
+        self.waiting.append(&mut self.paused);
+        std::mem::swap(&mut self.waiting, &mut self.paused);
     }
 
     /// Reads a queue again, and gives it its turn.
@@ -123,7 +132,7 @@ impl Worker {
     fn read_ahead(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         let Some(mut ahead) = queue.intake.ahead.take() else { return };
-        let mut is_open = true;
+        let (mut is_open, mut count, mut bytes) = (true, 0, 0);
         for _ in 0..BURST_COUNT {
             if ahead.is_full() {
                 is_open = false;
@@ -132,6 +141,8 @@ impl Worker {
             match queue.recv(&mut self.buf) {
                 Received::Frame { meta, start, end } => {
                     ahead.push(self.ports.pool(), meta, &self.buf[..end], start);
+                    count += 1;
+                    bytes += (end - start) as u64;
                 }
                 Received::Empty => break,
                 Received::Gone => {
@@ -142,15 +153,24 @@ impl Worker {
                 Received::Lost => {
                     let snapshot = self.shared.snapshot.load();
                     if let Some(port) = snapshot.ports.find(queue.port()) {
-                        port.counters.refuse(self.index, LOST, DropReason::IngressLost);
+                        let lost = traffic(1, 0);
+                        port.counters.refuse(self.index, lost, DropReason::IngressLost);
                     }
                 }
             }
         }
         queue.intake.ahead = Some(ahead);
+        if let Some(gauge) = self.gauge(index) {
+            gauge.counters.ahead().add(self.index, traffic(count, bytes));
+        }
         if !is_open {
             self.unwatch(index);
         }
+    }
+
+    /// The port of a queue, to count there.
+    fn gauge(&self, index: usize) -> Option<Arc<Port>> {
+        self.shared.snapshot.load().ports.find(self.queues[index].port()).cloned()
     }
 
     /// Handles what was read ahead, at most a burst. Returns `true` when nothing of it is left and
@@ -158,10 +178,13 @@ impl Worker {
     fn replay(&mut self, index: usize, view: View<'_>) -> bool {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return true };
         let (now, marked, mut place) = (Instant::now(), ahead.marked(), None);
+        let (mut count, mut bytes) = (0, 0);
         for _ in 0..BURST_COUNT {
             let queue = &self.queues[index];
             let Some((meta, buf, start)) = ahead.front(now) else { break };
             self.frames += 1;
+            count += 1;
+            bytes += (buf.len() - start) as u64;
             let arrival = Arrival { in_port: queue.port(), meta, buf, start, beyond_len: 0 };
             let inner = match queue.mode() {
                 None => Some(arrival),
@@ -179,6 +202,9 @@ impl Worker {
         }
         let (is_done, marked) = (ahead.is_empty() && place.is_none(), ahead.marked() - marked);
         self.queues[index].intake.ahead = Some(ahead);
+        if let Some(port) = view.snapshot.ports.find(self.queues[index].port()) {
+            port.counters.ahead().sub(self.index, traffic(count, bytes));
+        }
         if marked > 0 {
             self.shared.pauses.marked(self.queues[index].port(), marked);
         }
@@ -223,14 +249,7 @@ impl Worker {
             self.end_pause(index, pause);
         }
         if let Some(mut ahead) = self.queues[index].intake.ahead.take() {
-            let snapshot = self.shared.snapshot.load();
-            let port = snapshot.ports.find(self.queues[index].port());
-            while let Some((_, buf, start)) = ahead.front(Instant::now()) {
-                let bytes = (buf.len() - start) as u64;
-                let traffic = Traffic { frames: 1, packets: 1, bytes };
-                if let Some(port) = port {
-                    port.counters.refuse(self.index, traffic, DropReason::PortRemoved);
-                }
+            while ahead.front(Instant::now()).is_some() {
                 ahead.pop(self.ports.pool());
             }
         }
@@ -240,5 +259,6 @@ impl Worker {
     }
 }
 
-/// What is known of a frame that the kernel took and lost.
-const LOST: Traffic = Traffic { frames: 1, packets: 1, bytes: 0 };
+fn traffic(frames: u64, bytes: u64) -> Traffic {
+    Traffic { frames, packets: frames, bytes }
+}

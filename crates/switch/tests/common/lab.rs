@@ -97,6 +97,9 @@ impl Running {
 
     /// Stops it and waits until it has.
     pub(crate) fn stop(&mut self) {
+        if self.shutdown.is_some() && !thread::panicking() {
+            self.check_books();
+        }
         if let Some(shutdown) = self.shutdown.take() {
             // It may have stopped by itself, by a panic that the join below passes on.
             let _ = shutdown.send(());
@@ -105,6 +108,20 @@ impl Running {
             let outcome = thread.join();
             assert!(thread::panicking() || outcome.is_ok(), "the switch panicked");
         }
+    }
+}
+
+impl Running {
+    /// Every frame is somewhere: whatever a test did, in the end the books of its switch add up.
+    pub(crate) fn check_books(&self) {
+        let handle = self.handle();
+        super::eventually("books that add up", || match ask(&handle) {
+            Ok(report) if report.books.unaccounted() != 0 => {
+                println!("{:?}: {} are nowhere", report.books, report.books.unaccounted());
+                None
+            }
+            _ => Some(()),
+        });
     }
 }
 

@@ -338,7 +338,7 @@ fn healthy() -> Inspected {
 
 #[test]
 fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
-    use tapswitch_switch::report::{OversizeReport, PortReport, TrafficReport};
+    use tapswitch_switch::report::{OversizeReport, PortReport, PressureReport, TrafficReport};
     let port = |payload, tags, count: u64| PortReport {
         port: "2".to_owned(),
         name: "tap0".to_owned(),
@@ -357,6 +357,8 @@ fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
         rx: TrafficReport::default(),
         tx: TrafficReport::default(),
         drops: [("oversize".to_owned(), count)].into(),
+        consumed: 0,
+        pressure: PressureReport::default(),
     };
     let text = |payload, tags| oversize("br0", &port(payload, tags, 17)).unwrap().text;
     assert!(text(1500, 12).contains("dropped 17 frames"), "{}", text(1500, 12));

@@ -1,0 +1,332 @@
+//! Ports that are full: who waits, who does not, and that nothing is lost without a name.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a panic fails a test; test data"
+)]
+
+mod common;
+mod vm;
+
+use std::net::{IpAddr, UdpSocket};
+
+use common::*;
+use tapswitch_openflow::{Body, Delivery, GroupModCommand, PortNo};
+use tapswitch_switch::RemovePortError;
+use tapswitch_switch::report::PressureReport;
+// What the module of a guest looks for in its crate.
+use tapswitch_vhost::{Features, GuestMemory, RegionSpec, RingFeatures, RingPlace};
+use tapswitch_wire::MacAddr;
+use vm::*;
+
+/// The frame with this number.
+fn numbered(number: u32) -> Vec<u8> {
+    let len = if number.is_multiple_of(3) { 1514 } else { 60 };
+    let mut bytes = frame(MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([2, 0, 0, 0, 0, 1]), &[], len);
+    bytes[20..24].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn number_of(frame: &[u8]) -> u32 {
+    u32::from_be_bytes(frame[20..24].try_into().unwrap())
+}
+
+/// Sends the frames that are left, as far as the switch takes them.
+fn send_more(guest: &mut Vm, next: &mut u32, count: u32) {
+    while *next < count && guest.try_send(&numbered(*next)) {
+        *next += 1;
+    }
+}
+
+/// Sends until the switch takes no more.
+fn send_until_it_waits(room: &Room, guest: &mut Vm, number: u32) -> u32 {
+    let mut next = 0;
+    until("the sender waits", || {
+        send_more(guest, &mut next, u32::MAX);
+        waits(room, number) > 0
+    });
+    send_more(guest, &mut next, u32::MAX);
+    next
+}
+
+/// Queues of a port that wait for another one.
+fn waits(room: &Room, port: u32) -> u32 {
+    pressure(room, port).waits_for.iter().map(|pause| pause.now).sum()
+}
+
+fn pressure(room: &Room, port: u32) -> PressureReport {
+    room.switch.port(port).pressure
+}
+
+/// A room whose ports make others wait for as long as a test may take.
+fn patient(count: u32) -> Room {
+    Room::new(count, ",stall=10000")
+}
+
+#[test]
+fn a_slow_guest_gets_every_frame_and_its_sender_waits() {
+    for features in [split(), split() | Features::RING_PACKED] {
+        let room = patient(2);
+        let (mut sender, mut receiver) = (room.guest(1, features), room.guest(2, features));
+        room.switch.controller().apply(join(1, 2));
+        let (mut sent, mut received) = (0, 0);
+        while received < 2000 {
+            send_more(&mut sender, &mut sent, 2000);
+            if received < 500 {
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+            for frame in receiver.try_receive() {
+                assert!(frame == numbered(received), "{} for {received}", number_of(&frame));
+                received += 1;
+            }
+        }
+        room.switch.controller().barrier();
+        let ports = [1, 2].map(|number| room.switch.port(number));
+        assert!(!has_dropped(&ports), "{ports:?}");
+        let [sender, receiver] = ports.map(|port| port.pressure);
+        assert!(sender.waits_for[0].port == "2" && sender.waits_for[0].count > 0, "{sender:?}");
+        assert!(receiver.holds_up[0].port == "1" && receiver.stalls == 0, "{receiver:?}");
+    }
+}
+
+#[test]
+fn others_go_on_while_one_waits() {
+    let room = patient(4);
+    let mut guests: Vec<_> = (1..=4).map(|number| room.guest(number, split())).collect();
+    room.switch.controller().apply([join(1, 2), join(3, 4)].concat());
+    let [sender, receiver, third, fourth] = &mut guests[..] else { panic!() };
+    let sent = send_until_it_waits(&room, sender, 1);
+    for number in 0..500 {
+        third.send(&numbered(number));
+        assert!(fourth.receive() == numbered(number));
+    }
+    assert!(waits(&room, 1) == 1 && waits(&room, 3) == 0);
+    assert!(sender.taken() < u64::from(sent), "its ring is left full");
+    (0..sent).for_each(|number| assert!(receiver.receive() == numbered(number)));
+}
+
+#[test]
+fn who_takes_nothing_for_long_is_named_and_holds_nobody_up() {
+    let room = Room::new(3, ",stall=20");
+    let mut guests: Vec<_> = (1..=3).map(|number| room.guest(number, split())).collect();
+    let [sender, stopped, other] = &mut guests[..] else { panic!() };
+    // Every frame to both.
+    let both = Body::FlowMod(rule(1, in_port(1), vec![output(2), output(3)]));
+    room.switch.controller().apply(vec![both]);
+    for number in 0..2000 {
+        until("room in the ring", || sender.try_send(&numbered(number)));
+        assert!(other.receive() == numbered(number));
+    }
+    let port = room.switch.port(2);
+    assert_eq!(port.pressure.stalls, 1, "{port:?}");
+    let dropped = room.switch.drops(2, "egress_stalled");
+    assert_eq!(dropped + port.tx.frames + port.pressure.queued.frames, 2000, "{port:?}");
+    assert!(!has_dropped(&[room.switch.port(3)]));
+    // What waits it gets, then what comes then.
+    let waiting = 2000 - dropped;
+    (0..waiting as u32).for_each(|number| assert!(stopped.receive() == numbered(number)));
+    until("it is empty", || pressure(&room, 2).queued.frames == 0);
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    sender.send(&numbered(7));
+    assert!(stopped.receive() == numbered(7) && other.receive() == numbered(7));
+}
+
+#[test]
+fn two_that_are_full_of_each_other_do_not_wait_for_ever() {
+    let room = patient(2);
+    let mut guests = [1, 2].map(|number| room.guest(number, split()));
+    room.switch.controller().apply(join(1, 2));
+    let sent =
+        [1, 2].map(|number| send_until_it_waits(&room, &mut guests[number - 1], number as u32));
+    assert!(waits(&room, 1) == 1 && waits(&room, 2) == 1);
+    for (guest, sent) in guests.iter_mut().rev().zip(sent) {
+        (0..sent).for_each(|number| assert!(guest.receive() == numbered(number)));
+    }
+    until("nobody waits", || waits(&room, 1) + waits(&room, 2) == 0);
+    assert!(!has_dropped(&room.switch.ports()));
+}
+
+#[test]
+fn those_who_wait_get_their_turns() {
+    let room = patient(4);
+    let mut guests: Vec<_> = (1..=4).map(|number| room.guest(number, split())).collect();
+    let wires = (1..=3).map(|number| wire(number, 4)).collect();
+    room.switch.controller().apply(wires);
+    let (senders, receiver) = guests.split_at_mut(3);
+    let (mut next, mut seen) = ([0; 3], [0; 3]);
+    while seen.iter().sum::<u32>() < 3000 {
+        for (index, sender) in senders.iter_mut().enumerate() {
+            while sender.try_send(&[&[0; 20][..], &[index as u8; 40]].concat()) {
+                next[index] += 1;
+            }
+        }
+        for frame in receiver[0].try_receive() {
+            seen[usize::from(frame[30])] += 1;
+        }
+    }
+    assert!(seen.iter().all(|&count| count > 500), "{seen:?} of {next:?}");
+    (0..3).for_each(|number| assert_eq!(pressure(&room, number + 1).stalls, 0));
+    until("the rest", || {
+        receiver[0].try_receive();
+        pressure(&room, 4).queued.frames == 0 && (1..=3).all(|number| waits(&room, number) == 0)
+    });
+}
+
+/// Sends all that comes in by port 1 out of port 2, and copies to port 3.
+fn tapped(delivery: Delivery) -> Vec<Body> {
+    let buckets = vec![vec![output(2)], vec![delivery.action(), output(3)]];
+    let group = group_all(GroupModCommand::Add, 1, buckets);
+    vec![group, Body::FlowMod(rule(1, in_port(1), vec![to_group(1)]))]
+}
+
+#[test]
+fn nobody_waits_for_a_monitor_that_has_stopped() {
+    for (delivery, reason) in
+        [(Delivery::BestEffort, "egress_full"), (Delivery::SampleOnPressure, "sampled_out")]
+    {
+        let room = patient(3);
+        let mut guests: Vec<_> = (1..=3).map(|number| room.guest(number, split())).collect();
+        let [sender, receiver, monitor] = &mut guests[..] else { panic!() };
+        room.switch.controller().apply(tapped(delivery));
+        for number in 0..5000 {
+            until("room in the ring", || sender.try_send(&numbered(number)));
+            assert!(receiver.receive() == numbered(number));
+        }
+        room.switch.controller().barrier();
+        assert!(pressure(&room, 1).waits_for.is_empty(), "{delivery:?}");
+        let tap = room.switch.taps().remove(0);
+        let copies = &tap.copies[0];
+        assert!(tap.adds_up && tap.matched.frames == 5000 && copies.drops[reason] > 0, "{tap:?}");
+        let dropped: u64 = copies.drops.values().sum();
+        let (delivered, queued) = (copies.delivered.frames, copies.queued.frames);
+        assert_eq!(delivered + dropped + queued, 5000, "{tap:?}");
+        (0..delivered + queued).for_each(|_| drop(monitor.receive()));
+    }
+}
+
+#[test]
+fn whoever_sends_what_is_copied_without_loss_waits_for_the_monitor() {
+    let room = patient(3);
+    let mut guests: Vec<_> = (1..=3).map(|number| room.guest(number, split())).collect();
+    let [sender, receiver, monitor] = &mut guests[..] else { panic!() };
+    room.switch.controller().apply(tapped(Delivery::Lossless { stall_ms: 0 }));
+    let (mut sent, mut received, mut copied) = (0, 0, 0);
+    for turn in 0.. {
+        if copied == 2000 {
+            break;
+        }
+        send_more(sender, &mut sent, 2000);
+        for frame in receiver.try_receive() {
+            assert!(frame == numbered(received));
+            received += 1;
+        }
+        if turn % 8 == 0 {
+            for frame in monitor.try_receive() {
+                assert!(frame == numbered(copied), "{} for {copied}", number_of(&frame));
+                copied += 1;
+            }
+        }
+    }
+    room.switch.controller().barrier();
+    let tap = room.switch.taps().remove(0);
+    assert!(tap.adds_up && tap.copies[0].delivered.frames == 2000, "{tap:?}");
+    assert!(pressure(&room, 1).waits_for.iter().any(|pause| pause.port == "3"));
+}
+
+#[test]
+fn a_contract_may_have_less_patience_than_the_port() {
+    let room = patient(3);
+    let mut guests: Vec<_> = (1..=3).map(|number| room.guest(number, split())).collect();
+    let [sender, receiver, _monitor] = &mut guests[..] else { panic!() };
+    room.switch.controller().apply(tapped(Delivery::Lossless { stall_ms: 5 }));
+    for number in 0..1000 {
+        until("room in the ring", || sender.try_send(&numbered(number)));
+        assert!(receiver.receive() == numbered(number));
+    }
+    assert_eq!(pressure(&room, 3).stalls, 1);
+    assert!(room.switch.taps()[0].copies[0].drops["egress_stalled"] > 0);
+}
+
+#[test]
+fn a_port_goes_with_what_waits_for_it() {
+    let room = patient(3);
+    let (mut sender, _full) = (room.guest(1, split()), room.guest(2, split()));
+    room.switch.controller().apply(vec![wire(1, 2)]);
+    let sent = send_until_it_waits(&room, &mut sender, 1);
+    let handle = room.switch.handle();
+    let removed = runtime().block_on(handle.remove_port(PortNo(2)));
+    assert_eq!(removed, Ok::<_, RemovePortError>(()));
+    until("its sender goes on", || waits(&room, 1) == 0);
+    until("all is taken", || sender.taken() == u64::from(sent));
+    let mut third = room.guest(3, split());
+    room.switch.controller().apply(vec![wire(1, 3)]);
+    sender.send(&numbered(1));
+    assert!(third.receive() == numbered(1));
+    room.switch.check_books();
+    let books = room.switch.report().books;
+    assert!(books.queued == 0 && books.received == u64::from(sent) + 1, "{books:?}");
+}
+
+#[test]
+fn a_sender_goes_while_it_waits() {
+    let room = patient(3);
+    let (mut sender, mut full) = (room.guest(1, split()), room.guest(2, split()));
+    let mut third = room.guest(3, split());
+    room.switch.controller().apply(vec![wire(1, 2), wire(3, 2)]);
+    send_until_it_waits(&room, &mut sender, 1);
+    runtime().block_on(room.switch.handle().remove_port(PortNo(1))).unwrap();
+    until("what waits is there", || {
+        full.try_receive();
+        pressure(&room, 2).queued.frames == 0
+    });
+    third.send(&numbered(9));
+    until("its frame", || full.try_receive().contains(&numbered(9)));
+}
+
+#[test]
+fn a_kernel_that_would_drop_is_read_ahead() {
+    if !can_run() {
+        return;
+    }
+    // Two hundred datagrams for a guest that takes sixteen frames, and a device that holds few.
+    let mut lab = Lab::new(1);
+    let directory = std::env::temp_dir().join(unique("tapswitch-ahead"));
+    std::fs::create_dir(&directory).unwrap();
+    let socket = directory.join("guest");
+    let spec = format!("2=vhost:{},stall=10000", socket.display());
+    runtime().block_on(lab.switch.handle().add_port(spec.parse().unwrap())).unwrap();
+    let mut guest = Vm::start(&socket, split());
+    until("the port is up", || lab.switch.port(2).state == "up");
+    lab.switch.controller().apply(vec![wire(1, 2)]);
+    let to = IpAddr::from([10, 0, 0, 99]);
+    lab.host_mut(1).knows(to, MacAddr([2, 0, 0, 0, 0, 99]));
+    let host = lab.host(1);
+    let sender = host.namespace.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+    for number in 0..COUNT {
+        sender.send_to(&number.to_be_bytes(), (to, 9)).unwrap();
+        // No more at once than the ring holds: it is read when the worker gets a processor.
+        if number % 500 == 499 {
+            until("it is read", || {
+                let port = lab.switch.port(1);
+                port.rx.packets + port.pressure.ahead.frames > u64::from(number)
+            });
+        }
+    }
+    let mut numbers = Vec::new();
+    until("all of them", || {
+        let datagrams = guest.try_receive().into_iter().filter(|frame| frame[36..38] == [0, 9]);
+        numbers.extend(datagrams.map(|f| u32::from_be_bytes(f[42..46].try_into().unwrap())));
+        numbers.len() == COUNT as usize
+    });
+    assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>());
+    assert!(!lab.switch.port(1).drops.contains_key("ring_full"));
+    drop(guest);
+    runtime().block_on(lab.switch.handle().remove_port(PortNo(2))).unwrap();
+    std::fs::remove_dir(&directory).unwrap();
+}
+
+/// More than a tap device's ring holds (`txqueuelen` 1000).
+const COUNT: u32 = 3000;

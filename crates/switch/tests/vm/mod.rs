@@ -1,0 +1,216 @@
+//! Guests for tests: a VMM and a driver, and a room of them behind a switch.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+#[path = "../../../vhost/src/test_guest.rs"]
+mod test_guest;
+
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use tapswitch_switch::report::GuestReport;
+use tapswitch_vhost::{Features, RingFeatures, RingPlace};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::common::*;
+use test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
+
+/// Two megabytes of memory: one with the ring by which the guest sends, and one with the ring by
+/// which it receives, [`APART`] from the first.
+pub(crate) struct Vm {
+    frontend: Frontend,
+    sends: Guest,
+    receives: Guest,
+    send_ring: Driver,
+    receive_ring: Driver,
+    kick: EventFd,
+    call: EventFd,
+    /// Buffers that were offered to receive, in order.
+    offered: u64,
+    sent: u64,
+    taken: u64,
+    /// Frames that arrived behind those that were asked for.
+    inbox: VecDeque<Vec<u8>>,
+}
+
+impl Vm {
+    /// A guest at a socket, with buffers to receive.
+    pub(crate) fn start(path: &PathBuf, features: Features) -> Self {
+        let mut vm = Self::connect(path, features);
+        vm.start_rings();
+        (0..RING_SIZE).for_each(|_| vm.offer(APART + BASE + BUFFERS));
+        vm
+    }
+
+    pub(crate) fn connect(path: &PathBuf, features: Features) -> Self {
+        let stream = eventually("a socket", || UnixStream::connect(path).ok());
+        let mut frontend = Frontend::from_stream(stream, 2);
+        frontend.set_owner().unwrap();
+        frontend.get_features().unwrap();
+        let protocol = frontend.get_protocol_features().unwrap();
+        frontend.set_protocol_features(protocol).unwrap();
+        frontend.set_features(features.bits()).unwrap();
+        let ring = || {
+            let packed = features.contains(Features::RING_PACKED);
+            let features = RingFeatures { packed, event_index: true, indirect: true };
+            Driver::new(RING_SIZE, features)
+        };
+        Self {
+            frontend,
+            sends: Guest::new(),
+            receives: Guest::new(),
+            send_ring: ring(),
+            receive_ring: ring(),
+            kick: EventFd::new(0).unwrap(),
+            call: EventFd::new(libc::EFD_NONBLOCK).unwrap(),
+            offered: 0,
+            sent: 0,
+            taken: 0,
+            inbox: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn start_rings(&mut self) {
+        let region = |guest: &Guest, apart| VhostUserMemoryRegionInfo {
+            guest_phys_addr: BASE + apart,
+            memory_size: LEN,
+            userspace_addr: 2 * BASE + apart,
+            mmap_offset: 0,
+            mmap_handle: guest.file().as_raw_fd(),
+        };
+        let regions = [region(&self.sends, 0), region(&self.receives, APART)];
+        self.frontend.set_mem_table(&regions).unwrap();
+        for (index, apart) in [(0, APART), (1, 0)] {
+            let RingPlace { size, descriptors, driver, device } = self.send_ring.place();
+            let place = VringConfigData {
+                queue_max_size: size,
+                queue_size: size,
+                flags: 0,
+                desc_table_addr: descriptors + apart,
+                avail_ring_addr: driver + apart,
+                used_ring_addr: device + apart,
+                log_addr: None,
+            };
+            self.frontend.set_vring_num(index, size).unwrap();
+            self.frontend.set_vring_addr(index, &place).unwrap();
+            self.frontend.set_vring_base(index, self.send_ring.base() as u16).unwrap();
+            self.frontend.set_vring_call(index, &self.call).unwrap();
+            self.frontend.set_vring_kick(index, &self.kick).unwrap();
+            self.frontend.set_vring_enable(index, true).unwrap();
+        }
+    }
+
+    /// Offers a buffer to receive at `address` and behind, one for each that was offered before.
+    pub(crate) fn offer(&mut self, address: u64) {
+        let slot = self.offered % u64::from(RING_SIZE) * BUFFER_LEN;
+        let pieces = vec![(address + slot, BUFFER_LEN as u32)];
+        let buffer = Buffer { pieces, writable: true, indirect: false };
+        self.receive_ring.offer(&self.receives, &buffer).expect("room in the ring");
+        self.offered += 1;
+    }
+
+    /// Sends a frame with nothing left undone.
+    pub(crate) fn send(&mut self, frame: &[u8]) {
+        assert!(self.try_send(frame), "no room in the ring");
+    }
+
+    /// Sends a frame with nothing left undone, if there is room in the ring.
+    pub(crate) fn try_send(&mut self, frame: &[u8]) -> bool {
+        self.taken += self.send_ring.reap(&self.sends).len() as u64;
+        if self.sent - self.taken == u64::from(RING_SIZE) {
+            return false;
+        }
+        let at = BUFFERS + self.sent % u64::from(RING_SIZE) * BUFFER_LEN;
+        self.sends.write(at, &[&[0; 12], frame].concat());
+        let buffer = Buffer::to_read(BASE + at, 12 + frame.len() as u32);
+        self.send_ring.offer(&self.sends, &buffer).expect("room in the ring");
+        self.sent += 1;
+        self.kick.write(1).unwrap();
+        true
+    }
+
+    /// Frames that were sent, and that the switch has taken.
+    pub(crate) fn taken(&mut self) -> u64 {
+        self.taken += self.send_ring.reap(&self.sends).len() as u64;
+        self.taken
+    }
+
+    /// The next frame that arrives.
+    pub(crate) fn receive(&mut self) -> Vec<u8> {
+        eventually("a frame in the guest", || {
+            let arrived = self.try_receive();
+            self.inbox.extend(arrived);
+            self.inbox.pop_front()
+        })
+    }
+
+    /// What has arrived: frames that fit one buffer each.
+    pub(crate) fn try_receive(&mut self) -> Vec<Vec<u8>> {
+        let first = self.offered - u64::from(RING_SIZE);
+        let used = self.receive_ring.reap(&self.receives);
+        let frame = |(slot, (_, len)): (u64, &(u16, u32))| {
+            let at = BUFFERS + slot % u64::from(RING_SIZE) * BUFFER_LEN;
+            let bytes = self.receives.read::<{ BUFFER_LEN as usize }>(at);
+            bytes[12..*len as usize].to_vec()
+        };
+        let frames = (first..).zip(&used).map(frame).collect();
+        used.iter().for_each(|_| self.offer(APART + BASE + BUFFERS));
+        frames
+    }
+}
+
+/// A switch with guests behind ports 1 to `count`, none there yet.
+pub(crate) struct Room {
+    pub(crate) switch: Running,
+    directory: PathBuf,
+}
+
+impl Room {
+    pub(crate) fn new(count: u32, options: &str) -> Self {
+        let directory = std::env::temp_dir().join(unique("tapswitch-guests"));
+        std::fs::create_dir(&directory).unwrap();
+        let spec = |number| format!("{number}=vhost:{}/{number}{options}", directory.display());
+        let switch = Running::start(config(&(1..=count).map(spec).collect::<Vec<_>>()));
+        Self { switch, directory }
+    }
+
+    pub(crate) fn socket(&self, number: u32) -> PathBuf {
+        self.directory.join(number.to_string())
+    }
+
+    /// A guest behind this port, and the port is up.
+    pub(crate) fn guest(&self, number: u32, features: Features) -> Vm {
+        let vm = Vm::start(&self.socket(number), features);
+        until("the port is up", || self.switch.port(number).state == "up");
+        vm
+    }
+
+    pub(crate) fn report(&self, number: u32) -> GuestReport {
+        self.switch.port(number).guest.unwrap()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.switch.stop();
+        // Empty, or something was left behind.
+        let removed = std::fs::remove_dir(&self.directory);
+        assert!(std::thread::panicking() || removed.is_ok(), "a socket was left behind");
+    }
+}
+
+pub(crate) fn split() -> Features {
+    Features::VERSION_1
+        | Features::MRG_RXBUF
+        | Features::INDIRECT_DESC
+        | Features::EVENT_IDX
+        | Features::PROTOCOL_FEATURES
+}
+
+/// Distance of the two memories of a guest.
+pub(crate) const APART: u64 = 16 << 20;
+pub(crate) const RING_SIZE: u16 = 16;
+const BUFFER_LEN: u64 = 2048;
