@@ -151,7 +151,7 @@ impl Server {
         }
     }
 
-    fn books(&self) -> BooksReport {
+    pub(crate) fn books(&self) -> BooksReport {
         let mut books = self.ports.retired();
         let ports = self.agent.pipeline().snapshot().ports.iter();
         ports.for_each(|port| books.add(&port.counters));

@@ -301,7 +301,8 @@ enum Fault {
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
         "{port} has no option '{key}'; there are mtu, envelope, mode, offload, stall and \
-         drain-ahead, netns and gro for tap and netdev, queues for tap and vhost, and server or client for vhost"
+         drain-ahead, netns and gro for tap and netdev, queues for tap and vhost, and server or \
+         client for vhost"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]

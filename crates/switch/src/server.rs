@@ -111,7 +111,7 @@ impl Server {
         loop {
             let input = self.next(shutdown.as_mut()).await;
             if matches!(input, Input::End) {
-                return;
+                return self.end();
             }
             self.handle(input);
             // What waits already is taken before the workers are given a new version.
@@ -126,6 +126,15 @@ impl Server {
             self.follow_gone();
             // The connections get their turn, however much there is to do here.
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Stops the workers, and closes the books: nothing is under way then.
+    fn end(mut self) {
+        self.workers.clear();
+        let books = self.books();
+        if books.unaccounted() != 0 {
+            tracing::error!("{} frames are nowhere: {books:?}", books.unaccounted());
         }
     }
 

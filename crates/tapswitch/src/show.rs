@@ -1,11 +1,13 @@
 //! `tapswitch show`: what a running switch or controller knows, as a table or as JSON.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tapswitch_control::{HostReport, SwitchReport as ConnectedSwitch};
 use tapswitch_switch::report::{
-    BucketReport, DropReport, DropsReport, FlowReport, GroupReport, GuestReport, PortReport,
-    SwitchReport, TapReport, WorkerReport,
+    BooksReport, BucketReport, DropReport, DropsReport, FlowReport, GroupReport, GuestReport,
+    PortReport, SwitchReport, TapReport, WorkerReport,
 };
 
 use crate::cli::{AskArgs, ShowArgs, ShowWhat};
@@ -65,12 +67,32 @@ fn switch(report: &SwitchReport) {
         report.stations.to_string(),
     ]);
     print(&rows, "");
+    books(&report.books);
     let mut rows = table(&["CONTROLLER", "STATE"]);
     for controller in &report.controllers {
         let state = if controller.connected { "connected" } else { "not connected" };
         rows.add_row([controller.endpoint.as_str(), state]);
     }
     print(&rows, "no controllers");
+}
+
+/// What became of all frames: each end of one is somewhere.
+fn books(books: &BooksReport) {
+    let mut rows = table(&[
+        "RECEIVED ",
+        "+ COPIED ",
+        "+ INJECTED ",
+        "= SENT ",
+        "+ CONSUMED ",
+        "+ DROPPED ",
+        "+ QUEUED ",
+        "+ UNDER WAY ",
+    ]);
+    let BooksReport { received, copied, injected, sent, consumed, dropped, queued } = *books;
+    let counts = [received, copied, injected, sent, consumed, dropped, queued].map(grouped);
+    let under_way = books.unaccounted().to_string();
+    rows.add_row(counts.into_iter().chain([under_way]).collect::<Vec<_>>());
+    print(&rows, "");
 }
 
 fn ports(reports: &[PortReport]) {
@@ -90,6 +112,7 @@ fn ports(reports: &[PortReport]) {
         "TX FRAMES ",
         "TX PACKETS ",
         "TX BYTES ",
+        "QUEUED ",
         "DROPS",
         "OFFLOADS",
     ]);
@@ -110,16 +133,45 @@ fn ports(reports: &[PortReport]) {
             grouped(port.tx.frames),
             grouped(port.tx.packets),
             grouped(port.tx.bytes),
+            grouped(port.pressure.queued.frames),
             drops_text(&port.drops),
             port.offloads.clone(),
         ]);
     }
     print(&rows, "no ports");
     guests(reports);
+    pauses(reports);
     for port in reports {
         if let Some(oversize) = port.oversize {
             say!("port {}: {}", port.port, oversize.remedy(port.mtu, port.envelope));
         }
+    }
+}
+
+/// Who has waited for whom, if anybody has.
+fn pauses(reports: &[PortReport]) {
+    let columns =
+        ["PORT ", "WAITED FOR ", "TIMES ", "IN ALL ", "QUEUES NOW ", "STALLED ", "MARKED "];
+    let mut rows = table(&columns);
+    let mut is_empty = true;
+    for port in reports {
+        for pause in &port.pressure.waits_for {
+            is_empty = false;
+            let culprit = reports.iter().find(|other| other.port == pause.port);
+            rows.add_row([
+                port.port.clone(),
+                pause.port.clone(),
+                grouped(pause.count),
+                format!("{:?}", Duration::from_micros(pause.total_us)),
+                pause.now.to_string(),
+                culprit.map_or(0, |port| port.pressure.stalls).to_string(),
+                grouped(port.pressure.marked),
+            ]);
+        }
+    }
+    if !is_empty {
+        println!();
+        print(&rows, "");
     }
 }
 

@@ -111,7 +111,8 @@ impl EgressQueue {
         if has_room { Ok(Admission::Kept) } else { Err(DropReason::EgressFull) }
     }
 
-    /// Puts a frame, the end of which is `beyond`, behind all others. `done` packets of it went out.
+    /// Puts a frame, the end of which is `beyond`, behind all others. `done` packets of it have
+    /// left.
     pub(super) fn push(
         &mut self,
         pool: &mut Pool,
