@@ -11,8 +11,6 @@
 mod common;
 mod vm;
 
-use std::net::{IpAddr, UdpSocket};
-
 use common::*;
 use tapswitch_openflow::{Body, Delivery, GroupModCommand, PortNo};
 use tapswitch_switch::RemovePortError;
@@ -285,48 +283,3 @@ fn a_sender_goes_while_it_waits() {
     third.send(&numbered(9));
     until("its frame", || full.try_receive().contains(&numbered(9)));
 }
-
-#[test]
-fn a_kernel_that_would_drop_is_read_ahead() {
-    if !can_run() {
-        return;
-    }
-    // Two hundred datagrams for a guest that takes sixteen frames, and a device that holds few.
-    let mut lab = Lab::new(1);
-    let directory = std::env::temp_dir().join(unique("tapswitch-ahead"));
-    std::fs::create_dir(&directory).unwrap();
-    let socket = directory.join("guest");
-    let spec = format!("2=vhost:{},stall=10000", socket.display());
-    runtime().block_on(lab.switch.handle().add_port(spec.parse().unwrap())).unwrap();
-    let mut guest = Vm::start(&socket, split());
-    until("the port is up", || lab.switch.port(2).state == "up");
-    lab.switch.controller().apply(vec![wire(1, 2)]);
-    let to = IpAddr::from([10, 0, 0, 99]);
-    lab.host_mut(1).knows(to, MacAddr([2, 0, 0, 0, 0, 99]));
-    let host = lab.host(1);
-    let sender = host.namespace.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
-    for number in 0..COUNT {
-        sender.send_to(&number.to_be_bytes(), (to, 9)).unwrap();
-        // No more at once than the ring holds: it is read when the worker gets a processor.
-        if number % 500 == 499 {
-            until("it is read", || {
-                let port = lab.switch.port(1);
-                port.rx.packets + port.pressure.ahead.frames > u64::from(number)
-            });
-        }
-    }
-    let mut numbers = Vec::new();
-    until("all of them", || {
-        let datagrams = guest.try_receive().into_iter().filter(|frame| frame[36..38] == [0, 9]);
-        numbers.extend(datagrams.map(|f| u32::from_be_bytes(f[42..46].try_into().unwrap())));
-        numbers.len() == COUNT as usize
-    });
-    assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>());
-    assert!(!lab.switch.port(1).drops.contains_key("ring_full"));
-    drop(guest);
-    runtime().block_on(lab.switch.handle().remove_port(PortNo(2))).unwrap();
-    std::fs::remove_dir(&directory).unwrap();
-}
-
-/// More than a tap device's ring holds (`txqueuelen` 1000).
-const COUNT: u32 = 3000;

@@ -1,0 +1,246 @@
+//! Faults under traffic: afterwards frames flow again, and all that came is accounted for.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a panic fails a test; test data"
+)]
+
+mod common;
+mod vm;
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::*;
+use tapswitch_netlink::QdiscSpec;
+use tapswitch_openflow::{Body, Delivery, GroupModCommand};
+use tapswitch_tap as tap;
+// What the module of a guest looks for in its crate.
+use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
+use tapswitch_wire::MacAddr;
+use vm::*;
+
+/// A host behind port 1, and a guest behind port 2 to which it sends.
+struct Scene {
+    lab: Lab,
+    guest: Vm,
+    sender: UdpSocket,
+    directory: PathBuf,
+}
+
+impl Scene {
+    /// Where the first port has these options, and the guest makes others wait for long.
+    fn new(options: &str) -> Self {
+        let mut lab = lab(options);
+        let directory = std::env::temp_dir().join(unique("tapswitch-faults"));
+        std::fs::create_dir(&directory).unwrap();
+        let socket = directory.join("guest");
+        let spec = format!("2=vhost:{},stall=10000", socket.display());
+        runtime().block_on(lab.switch.handle().add_port(spec.parse().unwrap())).unwrap();
+        let guest = Vm::start(&socket, split());
+        until("the port is up", || lab.switch.port(2).state == "up");
+        lab.switch.controller().apply(vec![wire(1, 2)]);
+        lab.host_mut(1).knows(NOBODY, MacAddr([2, 0, 0, 0, 0, 99]));
+        let bind = || UdpSocket::bind("0.0.0.0:0");
+        let sender = lab.host(1).namespace.enter(bind).unwrap().unwrap();
+        Self { lab, guest, sender, directory }
+    }
+
+    fn send(&self, number: u32) {
+        self.sender.send_to(&number.to_be_bytes(), (NOBODY, 9)).unwrap();
+    }
+
+    /// Numbers of the datagrams that have arrived.
+    fn receive(&mut self) -> Vec<u32> {
+        let frames = self.guest.try_receive().into_iter();
+        let datagrams = frames.filter(|frame| frame[36..38] == [0, 9]);
+        datagrams.map(|frame| u32::from_be_bytes(frame[42..46].try_into().unwrap())).collect()
+    }
+
+    /// Frames that the switch has read of the host's.
+    fn read(&self) -> u64 {
+        let port = self.lab.switch.port(1);
+        port.rx.packets + port.pressure.ahead.frames
+    }
+
+    fn ring_full(&self) -> u64 {
+        self.lab.switch.drops(1, "ring_full")
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.lab.switch.stop();
+        let removed = std::fs::remove_dir(&self.directory);
+        assert!(thread::panicking() || removed.is_ok(), "a socket was left behind");
+    }
+}
+
+/// A host behind port 1, which has these options.
+fn lab(options: &str) -> Lab {
+    Lab::with(1, |config| {
+        let text = format!("{}{options}", config.ports[0]);
+        config.ports[0] = text.parse().unwrap();
+    })
+}
+
+#[test]
+fn a_kernel_that_would_drop_is_read_ahead() {
+    if !can_run() {
+        return;
+    }
+    // For a guest that takes sixteen frames, three times what the device's ring holds.
+    let mut scene = Scene::new("");
+    for number in 0..3000 {
+        scene.send(number);
+        // No more at once than the ring holds: it is read when the worker gets a processor.
+        if number % 500 == 499 {
+            until("it is read", || scene.read() > u64::from(number));
+        }
+    }
+    let mut numbers = Vec::new();
+    until("all of them", || {
+        numbers.extend(scene.receive());
+        numbers.len() == 3000
+    });
+    assert!(numbers.into_iter().eq(0..3000));
+    assert_eq!(scene.ring_full(), 0);
+}
+
+#[test]
+fn what_does_not_fit_the_budget_is_told_by_the_kernel() {
+    if !can_run() {
+        return;
+    }
+    let mut scene = Scene::new(",drain-ahead=64");
+    (0..5000).for_each(|number| scene.send(number));
+    until("a full ring", || scene.ring_full() > 0);
+    let mut numbers = Vec::new();
+    until("all that were not lost", || {
+        numbers.extend(scene.receive());
+        numbers.len() as u64 + scene.ring_full() == 5000
+    });
+    assert!(numbers.is_sorted(), "in order");
+    scene.send(5000);
+    until("what comes then", || scene.receive() == [5000]);
+    assert_eq!(scene.lab.switch.port(1).pressure.ahead.frames, 0, "memory is given back");
+}
+
+#[test]
+fn without_reading_ahead_the_ring_is_all_there_is() {
+    if !can_run() {
+        return;
+    }
+    let mut scene = Scene::new(",drain-ahead=off");
+    (0..3000).for_each(|number| scene.send(number));
+    until("a full ring", || scene.ring_full() > 0);
+    let mut count = 0;
+    until("all that were not lost", || {
+        count += scene.receive().len() as u64;
+        count + scene.ring_full() == 3000
+    });
+}
+
+#[test]
+fn a_device_that_takes_nothing_for_a_while_gets_every_frame() {
+    if !can_run() {
+        return;
+    }
+    // A tap device of somebody else's, with room for 20 frames and nothing in front of it: the
+    // kernel answers ENOBUFS when it is full.
+    let mut lab = lab(",gro=off");
+    let config = tap::Config::new("slow".parse().unwrap()).net_header(tap::HeaderLen::None);
+    let slow = lab.host(1).namespace.enter(|| tap::Device::create(&config)).unwrap().unwrap();
+    let netlink = &mut lab.host_mut(1).netlink;
+    netlink.set_txqueuelen("slow", 20).unwrap();
+    netlink.set_qdisc("slow", &QdiscSpec::new("noqueue")).unwrap();
+    netlink.set_up("slow").unwrap();
+    let spec = format!("2=netdev:slow,netns={},stall=10000", lab.host(1).name());
+    runtime().block_on(lab.switch.handle().add_port(spec.parse().unwrap())).unwrap();
+    until("the port is up", || lab.switch.port(2).state == "up");
+    lab.switch.controller().apply(vec![wire(1, 2)]);
+    lab.host_mut(1).knows(NOBODY, MacAddr([2, 0, 0, 0, 0, 99]));
+    let bind = || UdpSocket::bind("0.0.0.0:0");
+    let sender = lab.host(1).namespace.enter(bind).unwrap().unwrap();
+    for number in 0..500_u32 {
+        sender.send_to(&number.to_be_bytes(), (NOBODY, 9)).unwrap();
+    }
+    until("the host waits", || !lab.switch.port(1).pressure.waits_for.is_empty());
+    let queue = slow.into_queues().remove(0);
+    let (mut numbers, mut buf) = (Vec::new(), vec![0; tap::RECV_BUF_LEN]);
+    until("all of them", || {
+        while let Some(len) = queue.recv(&mut buf).unwrap() {
+            if len >= 46 && buf[36..38] == [0, 9] {
+                numbers.push(u32::from_be_bytes(buf[42..46].try_into().unwrap()));
+            }
+        }
+        numbers.len() == 500
+    });
+    assert!(numbers.into_iter().eq(0..500));
+    assert!(!has_dropped(&lab.switch.ports()));
+}
+
+#[test]
+fn a_hundred_taps_come_and_go_under_load() {
+    let directory = std::env::temp_dir().join(unique("tapswitch-churn"));
+    std::fs::create_dir(&directory).unwrap();
+    let spec = |number: u32| format!("{number}=vhost:{}/{number}", directory.display());
+    let mut switch = Running::start(config(&(1..=3).map(spec).collect::<Vec<_>>()));
+    let mut guests: Vec<_> =
+        (1..=3).map(|n| Vm::start(&directory.join(n.to_string()), split())).collect();
+    until("the ports are up", || switch.ports().iter().all(|port| port.state == "up"));
+    let mut controller = switch.controller();
+    controller.apply(vec![wire(1, 2)]);
+    let [sender, receiver, _stopped] = &mut guests[..] else { panic!() };
+    let done = AtomicBool::new(false);
+    let (mut sent, mut received) = (0, 0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..100).for_each(|_| change(&mut controller));
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) || received < sent {
+            if !done.load(Ordering::Relaxed) && sender.try_send(&numbered(sent)) {
+                sent += 1;
+            }
+            for frame in receiver.try_receive() {
+                assert!(frame == numbered(received), "{received}");
+                received += 1;
+            }
+        }
+    });
+    switch.check_books();
+    let ports = switch.ports();
+    assert!(!has_dropped(&ports[..2]) && received > 100, "{ports:?}");
+    let waited = &ports[0].pressure.waits_for;
+    assert!(waited.iter().all(|pause| pause.port != "3"), "for the monitor: {waited:?}");
+    assert_eq!(switch.taps(), []);
+    drop(guests);
+    switch.stop();
+    std::fs::remove_dir(&directory).unwrap();
+}
+
+/// A TAP whose monitor takes nothing comes and goes.
+fn change(controller: &mut Controller) {
+    let buckets = vec![vec![output(2)], vec![Delivery::BestEffort.action(), output(3)]];
+    let group = group_all(GroupModCommand::Add, 1, buckets);
+    let tapped = Body::FlowMod(rule(100, in_port(1), vec![to_group(1)]));
+    controller.apply(vec![group, tapped]);
+    let gone = group_all(GroupModCommand::Delete, 1, Vec::new());
+    controller.apply(vec![wire(1, 2), gone]);
+}
+
+/// The frame with this number.
+fn numbered(number: u32) -> Vec<u8> {
+    let mut bytes = frame(MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([2, 0, 0, 0, 0, 1]), &[], 60);
+    bytes[20..24].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// An address at which nobody listens.
+const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 99));
