@@ -169,7 +169,7 @@ mod tests {
     use tapswitch_openflow::{Match, PortNo};
 
     fn group(port: u32) -> Arc<GroupKey> {
-        let member = Member { policy: PolicyId(1), monitor: PortNo(3) };
+        let member = Member { policy: PolicyId(1), monitor: PortNo(3), delivery: None };
         Arc::new(GroupKey { members: [member].into(), path: Path::Port(PortNo(port)) })
     }
 

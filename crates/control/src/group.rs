@@ -7,11 +7,18 @@
 //! reach anyway. Flooding reaches every port, so the group of what is flooded has one bucket only;
 //! the same holds for the port of the destination. (Open vSwitch can be told, beyond OpenFlow 1.3,
 //! to leave a port out of flooding: such a port gets no copies of what is flooded.)
+//!
+//! **Contracts.** On a switch of ours each copy's bucket says what the copy is owed, also when that
+//! is best effort: without a word it would be a path for which senders wait. Two policies with one
+//! monitor share its bucket, and the stronger contract counts. What reaches the monitor along the
+//! original path is the original, and has no contract.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::{Action, Bucket, GroupId, GroupMod, GroupModCommand, GroupType, PortNo};
+use tapswitch_openflow::{
+    Action, Bucket, Delivery, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
+};
 
 use crate::overlap::Member;
 
@@ -39,8 +46,11 @@ impl GroupKey {
             Path::Port(port) => port,
             Path::Flood => PortNo::FLOOD,
         };
-        let ports = [path].into_iter().chain(self.own_buckets());
-        ports.map(|port| vec![Action::output(port)]).collect()
+        let copies = self.own_buckets().into_iter().map(|monitor| {
+            let contract = self.contract(monitor).map(Delivery::action);
+            contract.into_iter().chain([Action::output(monitor)]).collect()
+        });
+        [vec![Action::output(path)]].into_iter().chain(copies).collect()
     }
 
     /// Each policy's monitor, and the bucket that counts the copies to it.
@@ -58,6 +68,12 @@ impl GroupKey {
             group_id,
             buckets: self.buckets().into_iter().map(Bucket::new).collect(),
         }
+    }
+
+    /// What copies to this monitor are owed: the most that one of their policies asks for.
+    fn contract(&self, monitor: PortNo) -> Option<Delivery> {
+        let members = self.members.iter().filter(|member| member.monitor == monitor);
+        members.filter_map(|member| member.delivery).reduce(Delivery::or_stronger)
     }
 
     /// The monitors that the path does not reach, each once, in order.
@@ -154,6 +170,7 @@ mod tests {
         let member = |(policy, monitor): (u64, &u32)| Member {
             policy: PolicyId(policy),
             monitor: PortNo(*monitor),
+            delivery: None,
         };
         GroupKey { members: (1..).zip(monitors).map(member).collect(), path }
     }
@@ -179,6 +196,39 @@ mod tests {
         let flooded = key(Path::Flood, &[3, 4]);
         assert_eq!(ports(&flooded), ["FLOOD"]);
         assert_eq!(buckets(&flooded), [0, 0]);
+    }
+
+    #[test]
+    fn a_shared_bucket_has_the_strongest_contract_and_the_path_has_none() {
+        let member = |policy, monitor, delivery| Member {
+            policy: PolicyId(policy),
+            monitor: PortNo(monitor),
+            delivery: Some(delivery),
+        };
+        let lossless = |stall_ms| Delivery::Lossless { stall_ms };
+        let members = [
+            member(1, 3, Delivery::BestEffort),
+            member(2, 3, lossless(20)),
+            member(3, 3, lossless(10)),
+            member(4, 4, Delivery::SampleOnPressure),
+            member(5, 2, lossless(9)),
+            member(6, 5, Delivery::BestEffort),
+        ];
+        let to_2 = GroupKey { members: members.into(), path: Path::Port(PortNo(2)) };
+        let texts: Vec<_> =
+            to_2.buckets().into_iter().map(|actions| Bucket::new(actions).to_string()).collect();
+        assert_eq!(
+            texts,
+            [
+                "actions=output:2",
+                "actions=deliver:lossless(20 ms),output:3",
+                "actions=deliver:sample-on-pressure,output:4",
+                "actions=deliver:best-effort,output:5",
+            ]
+        );
+        let flooded = GroupKey { path: Path::Flood, ..to_2.clone() };
+        assert_eq!(flooded.buckets(), [vec![Action::output(PortNo::FLOOD)]]);
+        assert_eq!(to_2.add(GroupId(RANGE_START)).check(), Ok(()));
     }
 
     #[test]

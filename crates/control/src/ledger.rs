@@ -6,23 +6,33 @@
 //! both are the same number. (A frame that the monitor itself sent counts in both, and goes
 //! nowhere: OpenFlow sends nothing back out of the port of arrival.)
 //!
+//! A switch of ours also tells what became of copies: delivered, waiting, or dropped for a reason.
+//! What is flooded is told apart: it reaches the monitor with everybody else, as the original, and
+//! what becomes of it at one port is in that port's counters. Of other switches it is known that
+//! they handed a copy to the monitor's port, no more.
+//!
 //! **Nothing is lost when rules go.** The switch says the last counters of a deleted rule
-//! (flow-removed); a group is deleted after its counters were read. Until then they are *closing*.
-//! What gave its last counters is *settled*: added to its policies' tallies and forgotten.
+//! (flow-removed); a group is deleted after its counters were read, and no copy of it waits. Until
+//! then they are *closing*. What gave its last counters is *settled*: added to its policies'
+//! tallies and forgotten. Copies that still wait when their group, or the switch, is gone are
+//! dropped with an outcome that is unknown.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use tapswitch_openflow::multipart::{FlowStats, GroupStats};
+use tapswitch_openflow::multipart::FlowStats;
 use tapswitch_openflow::{FlowRemoved, GroupId, PortNo};
 
+mod bucket;
 mod reading;
 
-use crate::group::GroupKey;
+use crate::group::{GroupKey, Path};
 use crate::overlap::{Member, PolicyId};
 use crate::report::Counts;
 use crate::rule::FlowId;
 use crate::{Millis, Ticket};
+use bucket::BucketMeter;
+pub(crate) use bucket::{BucketValue, Copies};
 use reading::Reading;
 
 /// What one policy matched and copied on one switch.
@@ -30,7 +40,7 @@ use reading::Reading;
 pub(crate) struct Tally {
     pub(crate) matched: Counts,
     /// By monitor.
-    pub(crate) copied: BTreeMap<PortNo, Counts>,
+    pub(crate) copies: BTreeMap<PortNo, Copies>,
 }
 
 /// The counters of one switch.
@@ -66,8 +76,7 @@ struct Closing {
 #[derive(Debug)]
 struct GroupMeter {
     key: Arc<GroupKey>,
-    /// By bucket.
-    readings: Vec<Reading>,
+    buckets: Vec<BucketMeter>,
     born: Ticket,
     /// Since when its last counters are awaited.
     closing_since: Option<Millis>,
@@ -155,33 +164,24 @@ impl Ledger {
 
     /// A group is being added.
     pub(crate) fn open_group(&mut self, id: GroupId, key: &Arc<GroupKey>, born: Ticket) {
-        let readings = vec![Reading::default(); key.buckets().len()];
-        let meter = GroupMeter { key: key.clone(), readings, born, closing_since: None };
+        let buckets = vec![BucketMeter::default(); key.buckets().len()];
+        let meter = GroupMeter { key: key.clone(), buckets, born, closing_since: None };
         self.count_in(&key.members);
         if let Some(old) = self.groups.insert(id, meter) {
-            self.settle_group(&old);
+            self.settle_group(old);
         }
     }
 
     /// The switch had this group before we came, or came back.
-    pub(crate) fn adopt_group(
-        &mut self,
-        id: GroupId,
-        key: &Arc<GroupKey>,
-        stats: Option<&GroupStats>,
-    ) {
+    pub(crate) fn adopt_group(&mut self, id: GroupId, key: &Arc<GroupKey>, values: &[BucketValue]) {
         let is_known = self.groups.get(&id).is_some_and(|meter| meter.key == *key);
         if is_known {
-            if let Some(stats) = stats {
-                self.handle_group_stats(stats, Ticket::LAST);
-            }
-            return;
+            return self.handle_group_values(id, values, Ticket::LAST);
         }
         self.open_group(id, key, Ticket::default());
-        let bases = stats.map(bucket_counts).unwrap_or_default();
         if let Some(meter) = self.groups.get_mut(&id) {
-            for (reading, base) in meter.readings.iter_mut().zip(bases) {
-                *reading = Reading::from_base(base);
+            for (bucket, base) in meter.buckets.iter_mut().zip(values) {
+                *bucket = BucketMeter::from_base(base);
             }
         }
     }
@@ -201,19 +201,29 @@ impl Ledger {
     }
 
     /// The counters of a group, in answer to a question that was asked as `asked`.
-    pub(crate) fn handle_group_stats(&mut self, stats: &GroupStats, asked: Ticket) {
-        let meter = self.groups.get_mut(&stats.group_id);
-        if let Some(meter) = meter.filter(|meter| meter.born < asked) {
-            for (reading, value) in meter.readings.iter_mut().zip(bucket_counts(stats)) {
-                reading.handle_value(value);
+    pub(crate) fn handle_group_values(
+        &mut self,
+        id: GroupId,
+        values: &[BucketValue],
+        asked: Ticket,
+    ) {
+        if let Some(meter) = self.groups.get_mut(&id).filter(|meter| meter.born < asked) {
+            for (bucket, value) in meter.buckets.iter_mut().zip(values) {
+                bucket.handle_value(value);
             }
         }
+    }
+
+    /// Whether copies of the group wait for a port to take them.
+    pub(crate) fn has_waiting(&self, id: GroupId) -> bool {
+        let mut buckets = self.groups.get(&id).into_iter().flat_map(|meter| &meter.buckets);
+        buckets.any(|bucket| bucket.queued() > 0)
     }
 
     /// The last counters of a group were read, or will never be.
     pub(crate) fn finish_group(&mut self, id: GroupId) {
         if let Some(meter) = self.groups.remove(&id) {
-            self.settle_group(&meter);
+            self.settle_group(meter);
         }
     }
 
@@ -236,7 +246,7 @@ impl Ledger {
         }
         let lost: Vec<_> = self.groups.extract_if(|id, _| !has_group(*id)).collect();
         for (_, meter) in lost {
-            self.give_up_group(&meter);
+            self.give_up_group(meter);
         }
     }
 
@@ -333,8 +343,10 @@ impl Ledger {
         self.count_out(members);
     }
 
-    fn settle_group(&mut self, meter: &GroupMeter) {
-        add_copied(&mut self.settled, meter);
+    /// What still waits there will not be heard of again.
+    fn settle_group(&mut self, mut meter: GroupMeter) {
+        meter.buckets.iter_mut().for_each(BucketMeter::lose_track);
+        add_copied(&mut self.settled, &meter);
         self.count_out(&meter.key.members);
     }
 
@@ -343,7 +355,7 @@ impl Ledger {
         self.settle_rule(members, reading);
     }
 
-    fn give_up_group(&mut self, meter: &GroupMeter) {
+    fn give_up_group(&mut self, meter: GroupMeter) {
         self.incomplete.extend(meter.key.members.iter().map(|member| member.policy));
         self.settle_group(meter);
     }
@@ -377,14 +389,11 @@ fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], readi
 }
 
 fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
-    for (member, bucket) in meter.key.bucket_of_each() {
-        let Some(reading) = meter.readings.get(bucket) else { continue };
-        let copied = &mut tallies.entry(member.policy).or_default().copied;
-        *copied.entry(member.monitor).or_default() += reading.total();
+    for (member, index) in meter.key.bucket_of_each() {
+        let Some(bucket) = meter.buckets.get(index) else { continue };
+        let is_flooded = index == 0 && meter.key.path == Path::Flood;
+        let copies = if is_flooded { bucket.copies().flooded() } else { bucket.copies() };
+        let sums = &mut tallies.entry(member.policy).or_default().copies;
+        *sums.entry(member.monitor).or_default() += &copies;
     }
-}
-
-fn bucket_counts(stats: &GroupStats) -> Vec<Counts> {
-    let buckets = stats.bucket_stats.iter();
-    buckets.map(|bucket| Counts::known(bucket.packet_count, bucket.byte_count)).collect()
 }

@@ -2,8 +2,9 @@
 //!
 //! [`Control`] is told what switches say and hands out what to send them. It learns where hosts
 //! are, connects them, and turns [`TapPolicy`]s into groups of type ALL, whose first bucket is the
-//! original path and whose others lead to monitors, plus the rules that point there. Only OpenFlow
-//! 1.3 is used, without extensions: the same messages drive our switch and Open vSwitch.
+//! original path and whose others lead to monitors, plus the rules that point there. The same
+//! messages drive our switch and Open vSwitch; to a switch that says it is ours, two extensions
+//! (`docs/openflow.md`) also say what copies are owed and ask what became of them.
 //!
 //! ```text
 //!  packet-in, port-status ─▶ hosts, ports ─┐

@@ -28,6 +28,8 @@ pub struct Limits {
     pub read_back_wait: Millis,
     /// How long the last counters of deleted rules are waited for.
     pub final_counts_wait: Millis,
+    /// How often a group that no rule uses is asked whether its last copies still wait.
+    pub waiting_interval: Millis,
     /// How long after a rule was deleted by somebody else the switch is read again.
     pub repair_delay: Millis,
 }
@@ -46,6 +48,7 @@ impl Default for Limits {
             stats_interval: Some(Millis(5000)),
             read_back_wait: Millis(30_000),
             final_counts_wait: Millis(2000),
+            waiting_interval: Millis(50),
             repair_delay: Millis(1000),
         }
     }

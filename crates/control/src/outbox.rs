@@ -32,6 +32,8 @@ pub(crate) enum Request {
     Deletion,
     /// Say when all before is done.
     Barrier,
+    /// Tell what kind of switch it is.
+    Description,
     /// Tell the ports.
     Ports,
     /// Tell the rules that are ours.
@@ -40,15 +42,33 @@ pub(crate) enum Request {
     Groups,
     /// Tell the counters of all groups, when reading what the switch holds.
     GroupCounters,
+    /// Tell what became of copies, when reading what the switch holds.
+    GroupLedgers,
     /// Tell the counters of the rules that make copies.
     RuleStats(Option<StatsToken>),
     /// Tell the counters of all groups.
     GroupStats(Option<StatsToken>),
+    /// Tell the counters of all ports.
+    PortStats(Option<StatsToken>),
     /// Tell the last counters of a group.
     LastGroupStats(GroupId),
 }
 
 impl Request {
+    /// Who waits for the counters that it asks for.
+    pub(crate) const fn token(&self) -> Option<StatsToken> {
+        match self {
+            Self::RuleStats(token) | Self::GroupStats(token) | Self::PortStats(token) => *token,
+            _ => None,
+        }
+    }
+
+    /// Whether it asks for counters of what the switch is known to hold.
+    pub(crate) const fn asks_counters(&self) -> bool {
+        let asks_last = matches!(self, Self::LastGroupStats(_));
+        asks_last || matches!(self, Self::RuleStats(_) | Self::GroupStats(_) | Self::PortStats(_))
+    }
+
     /// Whether it is answered only when it fails.
     const fn is_change(&self) -> bool {
         matches!(self, Self::Rule(..) | Self::Group(..) | Self::Deletion)

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::PortNo;
+use tapswitch_openflow::{Delivery, PortNo};
 
 use crate::BudgetError;
 use crate::region::Region;
@@ -27,6 +27,8 @@ pub(crate) struct PolicyId(pub(crate) u64);
 pub(crate) struct Member {
     pub(crate) policy: PolicyId,
     pub(crate) monitor: PortNo,
+    /// As in [`Tap`].
+    pub(crate) delivery: Option<Delivery>,
 }
 
 /// A policy where it is applied: on the switch where its monitor is.
@@ -36,7 +38,15 @@ pub(crate) struct Tap {
     pub(crate) name: Arc<str>,
     /// The monitor's port.
     pub(crate) monitor: PortNo,
+    /// What its copies are owed; none where the switch has no word for it.
+    pub(crate) delivery: Option<Delivery>,
     pub(crate) regions: Arc<[Region]>,
+}
+
+impl Tap {
+    fn member(&self) -> Member {
+        Member { policy: self.id, monitor: self.monitor, delivery: self.delivery }
+    }
 }
 
 /// One region of the closure.
@@ -85,7 +95,7 @@ impl Closure {
             let new = self.overlap_of_all(region);
             self.set(region, Some(new));
         }
-        let member = Member { policy: tap.id, monitor: tap.monitor };
+        let member = tap.member();
         self.taps.insert(tap.id, tap);
         for mut inner in self.inside(member.policy) {
             let mut members = inner.members.to_vec();
@@ -178,8 +188,7 @@ impl Closure {
     /// A region with those of the policies that its frames match.
     fn overlap_of_all(&self, region: Region) -> TapRegion {
         let around = self.taps.values().filter(|tap| depth_in(tap, &region) > 0);
-        let members = around.map(|tap| Member { policy: tap.id, monitor: tap.monitor });
-        TapRegion { region, depth: 0, members: members.collect(), mark: 0 }
+        TapRegion { region, depth: 0, members: around.map(Tap::member).collect(), mark: 0 }
     }
 
     /// Counts anew how deep a region lies, and in what.
@@ -240,7 +249,8 @@ mod tests {
 
     fn tap(id: u64, monitor: u32, regions: &[Region]) -> Tap {
         let name = format!("p{id}").into();
-        Tap { id: PolicyId(id), name, monitor: PortNo(monitor), regions: regions.into() }
+        let (id, monitor) = (PolicyId(id), PortNo(monitor));
+        Tap { id, name, monitor, delivery: None, regions: regions.into() }
     }
 
     fn tcp() -> Region {

@@ -5,6 +5,7 @@
 //! may be several regions: OpenFlow cannot say "TCP or UDP", "IPv4 or IPv6", "this way or back".
 
 use serde::{Deserialize, Serialize};
+use tapswitch_openflow::Delivery;
 use tapswitch_wire::MacAddr;
 
 mod word;
@@ -12,7 +13,7 @@ mod word;
 pub use word::{Direction, IpProto, Vlan};
 
 use crate::region::{Family, Region};
-use crate::text::as_optional_text;
+use crate::text::{as_optional_text, as_text};
 use crate::{IpPrefix, MonitorSpec, PolicyError};
 
 /// One TAP: copies of the traffic that has all of these fields go to the monitor. A field that is
@@ -49,6 +50,11 @@ pub struct TapPolicy {
     /// Which way.
     #[serde(default, skip_serializing_if = "Direction::is_forward")]
     pub direction: Direction,
+    /// What the copies are owed while the monitor cannot take them. Where another policy copies the
+    /// same frames to the same monitor, there is one copy of each, and the stronger contract counts
+    /// ([`Delivery::or_stronger`]).
+    #[serde(default, with = "as_text", skip_serializing_if = "is_best_effort")]
+    pub delivery: Delivery,
     /// Where the copies go.
     pub monitor: MonitorSpec,
 }
@@ -67,6 +73,7 @@ impl TapPolicy {
             src_port: None,
             dst_port: None,
             direction: Direction::Forward,
+            delivery: Delivery::BestEffort,
             monitor,
         }
     }
@@ -203,6 +210,10 @@ impl TapPolicy {
     }
 }
 
+fn is_best_effort(delivery: &Delivery) -> bool {
+    *delivery == Delivery::BestEffort
+}
+
 /// Characters of a policy's name; what still fits a table on a terminal.
 pub(crate) const MAX_NAME_LEN: usize = 64;
 /// Highest VLAN identifier (IEEE 802.1Q-2022 §9.6: 4095 is reserved).
@@ -238,11 +249,13 @@ mod tests {
             src-port = 40000
             dst-port = 80
             direction = "both"
+            delivery = "lossless:20"
             monitor = "0x1/3"
         "#;
         let from_toml: TapPolicy = toml::from_str(toml).unwrap();
         assert_eq!(from_toml.check(), Ok(()));
         assert_eq!(from_toml.vlan, Vlan::Id(100));
+        assert_eq!(from_toml.delivery, Delivery::Lossless { stall_ms: 20 });
         let json = serde_json::to_string(&from_toml).unwrap();
         assert_eq!(serde_json::from_str::<TapPolicy>(&json).unwrap(), from_toml);
         assert!(json.contains(r#""src-ip":"10.0.0.0/24""#), "{json}");
@@ -268,6 +281,7 @@ mod tests {
             ("vlan = 'one'", "a VLAN id"),
             ("vlan = -1", "a VLAN id"),
             ("direction = 'back'", "unknown variant"),
+            ("delivery = 'lossless:0'", "expected a contract"),
         ] {
             let text = format!("name = 'p'\nmonitor = 3\n{line}\n");
             let error = toml::from_str::<TapPolicy>(&text).unwrap_err().to_string();

@@ -1,5 +1,6 @@
 //! What is told to people and scripts: plain data.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::{Add, AddAssign, Sub};
 
@@ -72,9 +73,16 @@ pub struct PolicyReport {
     pub matched: Counts,
     /// What was copied, by monitor: one, unless the monitor moved.
     pub copied: Vec<Copied>,
+    /// Whether each frame that matched is accounted for, over all monitors: as delivered, flooded,
+    /// in flight or dropped. Exact at rest; under traffic the counters of rules and groups are read
+    /// one after the other, and differ by what passed between.
+    pub adds_up: bool,
     /// Whether the counts are all there are. `false` when a switch was lost, or a rule's last
     /// counters did not come, so that something may be missing.
     pub is_complete: bool,
+    /// What is not as the policy asks, or not known: nothing that keeps it from working.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// How a policy is doing.
@@ -112,14 +120,32 @@ pub struct MonitorPort {
     pub name: String,
 }
 
-/// Copies that went to one monitor.
+/// Copies to one monitor, and what became of them there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
     /// Where they went.
     pub monitor: MonitorPort,
-    /// How many.
+    /// How many were made, or should have been.
     #[serde(flatten)]
     pub counts: Counts,
+    /// What the port took. From a switch that is not ours: what it was handed.
+    pub delivered: Counts,
+    /// Frames that went everywhere, this port included, since their destination was not known: as
+    /// the original, which is in the counters of the port.
+    pub flooded: u64,
+    /// Copies that wait for the port to take them.
+    pub in_flight: u64,
+    /// Copies that were dropped at this port, by reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+impl Copied {
+    /// Frames that are accounted for.
+    pub fn accounted(&self) -> u64 {
+        let dropped = self.dropped.values().sum();
+        let parts = [self.delivered.packets, self.flooded, self.in_flight, dropped];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
 }
 
 /// A switch.

@@ -11,8 +11,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
-    Body, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId, MultipartReply,
-    MultipartReplyBody, MultipartRequest, MultipartRequestBody, PacketIn, PortNo, PortStatus,
+    Body, BucketLedger, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId,
+    LedgerRequest, MultipartReply, MultipartReplyBody, MultipartRequest, MultipartRequestBody,
+    PacketIn, PortNo, PortStatus,
 };
 use tapswitch_wire::MacAddr;
 
@@ -24,7 +25,7 @@ use crate::desired::Desired;
 use crate::held::Held;
 use crate::hosts::{HostKey, Hosts, Seen};
 use crate::learn;
-use crate::ledger::Ledger;
+use crate::ledger::{BucketValue, Ledger};
 use crate::outbox::{Failure, Outbox, Request};
 use crate::overlap::{Closure, PolicyId, Tap};
 use crate::ports::Ports;
@@ -38,6 +39,10 @@ use read_back::ReadBack;
 pub(crate) struct Switch {
     id: DatapathId,
     link: Link,
+    /// Whether it is a switch of ours, which knows contracts and tells what became of copies.
+    is_ours: bool,
+    /// Whether it told what kind of switch it is.
+    is_described: bool,
     pub(crate) ports: Ports,
     pub(crate) hosts: Hosts,
     /// MAC addresses of hosts to which copies go.
@@ -54,6 +59,12 @@ pub(crate) struct Switch {
     failed: HashMap<PolicyId, String>,
     /// Policies that are in force when this barrier is reached.
     installing: HashMap<PolicyId, Ticket>,
+    /// Groups that no rule uses, and copies of which wait for a port to take them.
+    waiting_groups: Vec<GroupId>,
+    /// When to ask for those again.
+    ask_again_at: Option<Millis>,
+    /// Frames that ports dropped on their way out, from a switch that is not ours.
+    tx_dropped: HashMap<PortNo, u64>,
     /// Groups whose last counters can be asked for when this barrier is reached.
     idle_groups: Vec<(Ticket, GroupId)>,
     /// What the switch refused since the last barrier.
@@ -99,6 +110,8 @@ impl Switch {
         Self {
             id,
             link: Link::Down,
+            is_ours: false,
+            is_described: false,
             ports: Ports::default(),
             hosts: Hosts::default(),
             monitors: BTreeSet::new(),
@@ -108,6 +121,9 @@ impl Switch {
             is_stale: false,
             failed: HashMap::new(),
             installing: HashMap::new(),
+            waiting_groups: Vec::new(),
+            ask_again_at: None,
+            tx_dropped: HashMap::new(),
             idle_groups: Vec::new(),
             failures: Vec::new(),
             desired: Desired::default(),
@@ -146,7 +162,10 @@ impl Switch {
         match (self.outbox.take(ticket), body) {
             (Some(Request::Barrier), Body::BarrierReply) => self.handle_barrier(ticket, now),
             (Some(request), Body::MultipartReply(reply)) => {
-                self.handle_multipart(ticket, &request, reply, limits);
+                match self.handle_counters(ticket, &request, reply, (limits, now)) {
+                    true => {}
+                    false => self.handle_read(&request, reply, limits),
+                }
             }
             _ => {}
         }
@@ -159,10 +178,7 @@ impl Switch {
             Some(request @ (Request::Rule(..) | Request::Group(..) | Request::Deletion)) => {
                 self.failures.push(Failure { ticket, request, kind });
             }
-            Some(Request::RuleStats(token) | Request::GroupStats(token)) => {
-                self.signals.answered.extend(token);
-            }
-            Some(Request::LastGroupStats(group)) => self.delete_group(group),
+            Some(request) if request.asks_counters() => self.handle_no_counters(&request),
             Some(request) => self.handle_unreadable(&request, kind, limits),
         }
     }
@@ -232,6 +248,12 @@ impl Switch {
                 self.ask_stats(None);
             }
         }
+        if self.ask_again_at.is_some_and(|at| at <= now) {
+            self.ask_again_at = None;
+            for group in std::mem::take(&mut self.waiting_groups) {
+                self.ask_last(group);
+            }
+        }
         if self.give_up_at.is_some_and(|at| at <= now) {
             self.give_up(limits.final_counts_wait, now);
         }
@@ -242,7 +264,8 @@ impl Switch {
         let has_taps = !self.closure.taps().is_empty() && self.is_up();
         let stats_at = self.stats_at.filter(|_| has_taps);
         let repair_at = self.repair_at.filter(|_| self.is_up());
-        [self.reading_deadline(), stats_at, repair_at, self.give_up_at].into_iter().flatten().min()
+        let others = [self.reading_deadline(), self.ask_again_at, self.give_up_at];
+        others.into_iter().chain([stats_at, repair_at]).flatten().min()
     }
 
     /// What the switch is sent next.
@@ -258,12 +281,21 @@ impl Switch {
         let (cookie, cookie_mask) = OUR_TAPS;
         let rules = FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() };
         self.ask(MultipartRequestBody::Flow(rules), Request::RuleStats(token));
+        if self.is_ours {
+            self.ask_ledgers(GroupId::ALL, Request::GroupStats(token));
+            return 2;
+        }
         self.ask(MultipartRequestBody::Group(GroupId::ALL), Request::GroupStats(token));
-        2
+        self.ask(MultipartRequestBody::PortStats(PortNo::ANY), Request::PortStats(token));
+        3
     }
 
-    /// The policies that shall be applied here, in the order in which they were added.
-    pub(crate) fn set_wanted(&mut self, wanted: Vec<Tap>) {
+    /// The policies that shall be applied here, in the order in which they were added. Contracts
+    /// are for switches that know them.
+    pub(crate) fn set_wanted(&mut self, mut wanted: Vec<Tap>) {
+        if !self.is_ours {
+            wanted.iter_mut().for_each(|tap| tap.delivery = None);
+        }
         self.is_stale |= self.wanted != wanted;
         self.wanted = wanted;
     }
@@ -291,6 +323,11 @@ impl Switch {
         }
     }
 
+    /// Whether it said that it is not ours.
+    pub(crate) const fn is_other(&self) -> bool {
+        self.is_described && !self.is_ours
+    }
+
     /// Whether the switch is not connected.
     pub(crate) const fn is_down(&self) -> bool {
         matches!(self.link, Link::Down)
@@ -298,11 +335,10 @@ impl Switch {
 
     fn handle_lost(&mut self) {
         self.link = Link::Down;
-        let lost = self.outbox.clear().into_iter().filter_map(|request| match request {
-            Request::RuleStats(token) | Request::GroupStats(token) => token,
-            _ => None,
-        });
+        let lost = self.outbox.clear().into_iter().filter_map(|request| request.token());
         self.signals.answered.extend(lost);
+        self.waiting_groups.clear();
+        self.ask_again_at = None;
         self.ledger.handle_disconnected();
         self.installing.clear();
         self.idle_groups.clear();
@@ -317,37 +353,79 @@ impl Switch {
         let since = Millis(now.0.saturating_sub(wait.0) + 1);
         self.ledger.give_up_before(since);
         for group in self.ledger.give_up_groups_before(since) {
+            self.waiting_groups.retain(|waiting| *waiting != group);
             self.delete_group(group);
         }
         self.give_up_at = self.ledger.closing_since().map(|since| since.plus(wait));
     }
 
-    fn handle_multipart(
+    /// Takes counters that were asked for. Returns whether that was the question.
+    fn handle_counters(
         &mut self,
         ticket: Ticket,
         request: &Request,
         reply: &MultipartReply,
-        limits: &Limits,
-    ) {
+        (limits, now): (&Limits, Millis),
+    ) -> bool {
         match (request, &reply.body) {
-            (Request::RuleStats(token), MultipartReplyBody::Flow(rules)) => {
+            (Request::RuleStats(_), MultipartReplyBody::Flow(rules)) => {
                 for stats in rules.iter().filter(|stats| Cookie(stats.cookie).is_ours()) {
                     let matching = stats.match_fields.clone();
                     let id = FlowId::new(stats.table_id, stats.priority, matching);
                     self.ledger.handle_rule_stats(&id, stats, ticket);
                 }
-                self.signals.answered.extend(*token);
             }
-            (Request::GroupStats(token), MultipartReplyBody::Group(groups)) => {
-                groups.iter().for_each(|stats| self.ledger.handle_group_stats(stats, ticket));
-                self.signals.answered.extend(*token);
+            (Request::GroupStats(_) | Request::LastGroupStats(_), body) => {
+                self.handle_group_counters(ticket, body);
             }
-            (Request::LastGroupStats(group), MultipartReplyBody::Group(groups)) => {
-                let own = groups.iter().filter(|stats| stats.group_id == *group);
-                own.for_each(|stats| self.ledger.handle_group_stats(stats, ticket));
-                self.delete_group(*group);
+            (Request::PortStats(_), MultipartReplyBody::PortStats(ports)) => {
+                let known = ports.iter().filter(|port| self.ports.find(port.port_no).is_some());
+                let known = known.filter(|port| port.tx_dropped != u64::MAX);
+                self.tx_dropped = known.map(|port| (port.port_no, port.tx_dropped)).collect();
             }
-            _ => self.handle_read(request, reply, limits),
+            _ => return false,
+        }
+        self.signals.answered.extend(request.token());
+        if let Request::LastGroupStats(group) = request {
+            self.handle_last_counters(*group, limits, now);
+        }
+        true
+    }
+
+    /// Counters of groups, in the words of OpenFlow or in our own.
+    fn handle_group_counters(&mut self, ticket: Ticket, body: &MultipartReplyBody) {
+        match body {
+            MultipartReplyBody::Group(groups) => {
+                for stats in groups {
+                    let values = BucketValue::of_stats(stats);
+                    self.ledger.handle_group_values(stats.group_id, &values, ticket);
+                }
+            }
+            MultipartReplyBody::Experimenter(body) => {
+                // One that cannot be read tells nothing; what came last counts on.
+                let ledgers = BucketLedger::all_of(body).unwrap_or_default();
+                for (group, values) in BucketValue::of_ledgers(&ledgers) {
+                    self.ledger.handle_group_values(group, &values, ticket);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A group that no rule uses told its counters: they are the last ones if no copy waits.
+    fn handle_last_counters(&mut self, group: GroupId, limits: &Limits, now: Millis) {
+        if !self.ledger.has_waiting(group) {
+            return self.delete_group(group);
+        }
+        self.waiting_groups.push(group);
+        self.ask_again_at.get_or_insert(now.plus(limits.waiting_interval));
+    }
+
+    /// The switch does not tell counters that were asked for.
+    fn handle_no_counters(&mut self, request: &Request) {
+        self.signals.answered.extend(request.token());
+        if let Request::LastGroupStats(group) = request {
+            self.delete_group(*group);
         }
     }
 
@@ -389,6 +467,26 @@ impl Switch {
 
     fn station(&self, key: HostKey, port: PortNo) -> Station {
         Station { key, port, is_monitor: self.monitors.contains(&key.mac) }
+    }
+
+    /// Asks for the last counters of a group that no rule uses.
+    fn ask_last(&mut self, group: GroupId) {
+        let request = Request::LastGroupStats(group);
+        match self.is_ours {
+            true => self.ask_ledgers(group, request),
+            false => self.ask(MultipartRequestBody::Group(group), request),
+        }
+    }
+
+    /// Frames that a port dropped on its way out, where the switch tells no more than that.
+    pub(crate) fn tx_dropped(&self, port: PortNo) -> Option<u64> {
+        self.tx_dropped.get(&port).copied().filter(|_| !self.is_ours)
+    }
+
+    /// Asks a switch of ours what became of copies.
+    fn ask_ledgers(&mut self, group_id: GroupId, request: Request) {
+        let body = LedgerRequest { group_id }.experimenter();
+        self.ask(MultipartRequestBody::Experimenter(body), request);
     }
 
     fn ask(&mut self, body: MultipartRequestBody, request: Request) {

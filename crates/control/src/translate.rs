@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn tap(region: Region, depth: u16) -> TapRegion {
-        let member = Member { policy: PolicyId(1), monitor: PortNo(3) };
+        let member = Member { policy: PolicyId(1), monitor: PortNo(3), delivery: None };
         TapRegion { region, depth, members: [member].into(), mark: 5 }
     }
 

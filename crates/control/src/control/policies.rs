@@ -1,15 +1,17 @@
 //! The policies: adding, deleting, telling how they are doing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use tapswitch_openflow::PortNo;
+use tapswitch_openflow::{Delivery, PortNo};
 
 use super::Control;
-use crate::ledger::Tally;
+use crate::ledger::{Copies, Tally};
 use crate::overlap::{PolicyId, Tap};
 use crate::region::Region;
 use crate::resolve::{Place, Switches, list, resolve};
+use crate::switch::Switch;
+use crate::text::switch_name;
 use crate::{
     Copied, Counts, Event, MonitorError, MonitorPort, MonitorSpec, PolicyError, PolicyReport,
     PolicyState, TapPolicy,
@@ -165,7 +167,8 @@ impl PolicyEntry {
     /// The policy with its monitor at this port.
     pub(super) fn tap(&self, monitor: PortNo) -> Tap {
         let (name, regions) = (self.name.clone(), self.regions.clone());
-        Tap { id: self.id, name, monitor, regions }
+        let delivery = Some(self.policy.delivery);
+        Tap { id: self.id, name, monitor, delivery, regions }
     }
 
     /// How it is doing now.
@@ -210,18 +213,18 @@ struct Tallies {
 #[derive(Default)]
 struct Sums {
     matched: Counts,
-    copied: BTreeMap<Place, Counts>,
+    copies: BTreeMap<Place, Copies>,
 }
 
 impl Tallies {
     fn new(switches: &Switches) -> Self {
         let mut by_policy: HashMap<_, Sums> = HashMap::new();
         for (id, switch) in switches {
-            for (policy, Tally { matched, copied }) in switch.ledger.tallies() {
+            for (policy, Tally { matched, copies }) in switch.ledger.tallies() {
                 let sums = by_policy.entry(policy).or_default();
                 sums.matched += matched;
-                for (port, counts) in copied {
-                    *sums.copied.entry(Place { switch: *id, port }).or_default() += counts;
+                for (port, copies) in copies {
+                    *sums.copies.entry(Place { switch: *id, port }).or_default() += &copies;
                 }
             }
         }
@@ -237,20 +240,66 @@ impl Tallies {
     ) -> PolicyReport {
         let none = Sums::default();
         let sums = self.by_policy.get(&id).unwrap_or(&none);
-        let copied = sums.copied.iter().filter_map(|(place, counts)| {
-            Some(Copied { monitor: monitor_port(switches, *place)?, counts: *counts })
+        let copied = sums.copies.iter().filter_map(|(place, copies)| {
+            Some(report_copies(monitor_port(switches, *place)?, copies))
         });
-        let is_lost = |switch: &crate::switch::Switch| {
+        let copied: Vec<_> = copied.collect();
+        let accounted = copied.iter().map(Copied::accounted).fold(0, u64::saturating_add);
+        let is_lost = |switch: &Switch| {
             switch.ledger.is_incomplete(id) || switch.is_down() && switch.ledger.is_open(id)
         };
         PolicyReport {
+            matched: sums.matched,
+            adds_up: sums.matched.packets == accounted,
+            notes: notes(&policy, (monitor.as_ref(), &copied), switches),
+            copied,
+            is_complete: !switches.values().any(is_lost),
             policy,
             state,
             monitor,
-            matched: sums.matched,
-            copied: copied.collect(),
-            is_complete: !switches.values().any(is_lost),
         }
+    }
+}
+
+fn report_copies(monitor: MonitorPort, copies: &Copies) -> Copied {
+    let Copies { copied, delivered, flooded, in_flight, dropped } = copies.clone();
+    Copied { monitor, counts: copied, delivered, flooded, in_flight, dropped }
+}
+
+/// What is not as the policy asks, or not known, on switches that are not ours.
+fn notes(
+    policy: &TapPolicy,
+    (monitor, copied): (Option<&MonitorPort>, &[Copied]),
+    switches: &Switches,
+) -> Vec<String> {
+    let is_other = |port: &&MonitorPort| switches.get(&port.switch).is_some_and(Switch::is_other);
+    let mut notes = Vec::new();
+    if let Some(port) = monitor.filter(is_other)
+        && policy.delivery != Delivery::BestEffort
+    {
+        let name = switch_name(port.switch);
+        notes.push(format!(
+            "switch {name} is no tapswitch and knows no contracts: copies are best-effort, not {}",
+            policy.delivery
+        ));
+    }
+    let ports: BTreeSet<_> =
+        monitor.into_iter().chain(copied.iter().map(|to| &to.monitor)).collect();
+    notes.extend(ports.into_iter().filter(is_other).map(|port| note_on_drops(port, switches)));
+    notes
+}
+
+fn note_on_drops(port: &MonitorPort, switches: &Switches) -> String {
+    let switch = switches.get(&port.switch);
+    let dropped = switch.and_then(|switch| switch.tx_dropped(PortNo(port.port)));
+    let (name, number) = (switch_name(port.switch), port.port);
+    let known = format!(
+        "switch {name} tells of copies only that they were handed to port {number}, not what the \
+         port did with them"
+    );
+    match dropped {
+        Some(count) => format!("{known}; it dropped {count} frames of all that left there"),
+        None => known,
     }
 }
 

@@ -27,11 +27,20 @@ impl Reading {
 
     /// The counter shows this now.
     pub(crate) fn handle_value(&mut self, value: Counts) {
-        if value.packets < self.last.packets {
-            self.before = self.total();
-            self.base = Counts::ZERO;
+        if self.is_beyond(value) {
+            self.restart();
         }
         self.last = value;
+    }
+
+    /// The counter counts from zero again.
+    pub(crate) fn restart(&mut self) {
+        *self = Self { base: Counts::ZERO, last: Counts::ZERO, before: self.total() };
+    }
+
+    /// Whether it showed more than `value` already: then it has started again.
+    pub(crate) const fn is_beyond(&self, value: Counts) -> bool {
+        value.packets < self.last.packets
     }
 
     /// What it counted for us.

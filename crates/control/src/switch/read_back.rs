@@ -1,21 +1,24 @@
 //! Reading what a switch holds, and taking it over.
 //!
 //! A switch that connects may be new, or have lost its tables; it may hold everything from before,
-//! from this life of the controller or an earlier one. All of that is one procedure: ask for ports,
+//! from this life of the controller or an earlier one. All of that is one procedure: ask what kind
+//! of switch it is, for ports,
 //! rules, groups and counters, believe what is there, and send the difference. Hosts are read from
 //! the rules that know them, so that a controller that starts again disturbs nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tapswitch_openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, GroupStats};
+use tapswitch_openflow::multipart::{Desc, FlowStats, FlowStatsRequest, GroupDesc, GroupStats};
 use tapswitch_openflow::{
-    Body, ErrorKind, GroupId, MultipartReply, MultipartReplyBody, MultipartRequestBody,
+    Body, BucketLedger, ErrorKind, GroupId, MANUFACTURER, MultipartReply, MultipartReplyBody,
+    MultipartRequestBody,
 };
 
 use super::{Link, Switch};
 use crate::group::is_in_range;
 use crate::held::group_of;
 use crate::hosts::Sighting;
+use crate::ledger::BucketValue;
 use crate::outbox::Request;
 use crate::rule::{Cookie, FlowId, Kind, OURS};
 use crate::translate::{base_rules, read_source};
@@ -28,15 +31,24 @@ pub(super) struct ReadBack {
     pub(super) is_first: bool,
     since: Millis,
     deadline: Millis,
+    /// Whether it is a switch of ours.
+    is_ours: Option<bool>,
     has_ports: bool,
     rules: Option<Vec<FlowStats>>,
     groups: Option<Vec<GroupDesc>>,
     counters: Option<Vec<GroupStats>>,
+    /// From a switch of ours.
+    ledgers: Option<Vec<BucketLedger>>,
 }
 
 impl ReadBack {
     const fn is_whole(&self) -> bool {
-        self.has_ports && self.rules.is_some() && self.groups.is_some() && self.counters.is_some()
+        let has_ledgers = match self.is_ours {
+            Some(is_ours) => !is_ours || self.ledgers.is_some(),
+            None => false,
+        };
+        let has_groups = self.groups.is_some() && self.counters.is_some();
+        has_ledgers && has_groups && self.has_ports && self.rules.is_some()
     }
 }
 
@@ -49,6 +61,7 @@ impl Switch {
         let (cookie, cookie_mask) = OURS;
         let rules = FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() };
         self.outbox.send(Body::BarrierRequest, Request::Barrier);
+        self.ask(MultipartRequestBody::Desc, Request::Description);
         self.ask(MultipartRequestBody::PortDesc, Request::Ports);
         self.ask(MultipartRequestBody::Flow(rules), Request::Rules);
         self.ask(MultipartRequestBody::GroupDesc, Request::Groups);
@@ -71,6 +84,15 @@ impl Switch {
             return;
         };
         match (request, &reply.body) {
+            (Request::Description, MultipartReplyBody::Desc(desc)) => {
+                return self.handle_description(desc, limits);
+            }
+            (Request::GroupLedgers, MultipartReplyBody::Experimenter(body)) => {
+                match BucketLedger::all_of(body) {
+                    Ok(ledgers) => read.ledgers = Some(ledgers),
+                    Err(error) => return self.handle_unreadable(request, error.kind, limits),
+                }
+            }
             (Request::Ports, MultipartReplyBody::PortDesc(_)) => read.has_ports = true,
             (Request::Rules, MultipartReplyBody::Flow(rules)) => {
                 let ours = rules.iter().filter(|rule| Cookie(rule.cookie).is_ours());
@@ -89,6 +111,18 @@ impl Switch {
         self.finish_reading(limits);
     }
 
+    /// What kind of switch it is: nobody else is sent what only ours understand.
+    fn handle_description(&mut self, desc: &Desc, limits: &Limits) {
+        let is_ours = desc.mfr_desc.content() == MANUFACTURER.as_bytes();
+        if let Link::Reading(read) = &mut self.link {
+            read.is_ours = Some(is_ours);
+        }
+        match is_ours {
+            true => self.ask_ledgers(GroupId::ALL, Request::GroupLedgers),
+            false => self.finish_reading(limits),
+        }
+    }
+
     /// The switch does not tell some of what it holds: then that counts as nothing. A switch
     /// without groups still forwards.
     pub(super) fn handle_unreadable(
@@ -101,6 +135,8 @@ impl Switch {
             return;
         };
         match request {
+            // A switch of ours that tells no ledgers is too old for contracts, too.
+            Request::Description | Request::GroupLedgers => read.is_ours = Some(false),
             Request::Ports => read.has_ports = true,
             Request::Rules => read.rules = Some(Vec::new()),
             Request::Groups => read.groups = Some(Vec::new()),
@@ -143,7 +179,13 @@ impl Switch {
         self.start_over(limits);
         let own = self.own_groups(&counters);
         let unused = self.held.adopt(&rules, &groups, &own, &self.desired);
-        self.adopt_counters(&rules, &groups, &counters);
+        let values = match read.ledgers {
+            Some(ledgers) => BucketValue::of_ledgers(&ledgers),
+            None => {
+                counters.iter().map(|(id, stats)| (*id, BucketValue::of_stats(stats))).collect()
+            }
+        };
+        self.adopt_counters(&rules, &groups, &values);
         self.touch_all();
         self.link = Link::Up;
         self.stats_at = limits.stats_interval.map(|interval| now.plus(interval));
@@ -162,6 +204,7 @@ impl Switch {
             && read.is_whole()
         {
             let read = std::mem::take(read);
+            (self.is_ours, self.is_described) = (read.is_ours == Some(true), true);
             self.adopt_hosts(read.rules.as_deref().unwrap_or_default(), read.since, limits);
             self.link = Link::Read(read);
             self.signals.ports_moved = true;
@@ -210,7 +253,7 @@ impl Switch {
         &mut self,
         rules: &[FlowStats],
         groups: &[GroupDesc],
-        counters: &HashMap<GroupId, &GroupStats>,
+        values: &BTreeMap<GroupId, Vec<BucketValue>>,
     ) {
         let there: HashSet<_> = groups.iter().map(|group| group.group_id).collect();
         self.ledger.retain(|id| self.held.has_rule(id), |id| there.contains(&id));
@@ -222,7 +265,7 @@ impl Switch {
             }
         }
         for (key, id) in self.held.groups() {
-            self.ledger.adopt_group(id, key, counters.get(&id).copied());
+            self.ledger.adopt_group(id, key, values.get(&id).map_or(&[], Vec::as_slice));
         }
     }
 

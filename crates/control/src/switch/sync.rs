@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tapswitch_openflow::{Body, ErrorKind, GroupId, MultipartRequestBody};
+use tapswitch_openflow::{Body, ErrorKind, GroupId};
 
 use super::{Link, Switch};
 use crate::desired::Desired;
@@ -73,7 +73,7 @@ impl Switch {
         let reached: Vec<(Ticket, GroupId)> = reached;
         for (_, group) in reached {
             self.ledger.close_group(group, now);
-            self.ask(MultipartRequestBody::Group(group), Request::LastGroupStats(group));
+            self.ask_last(group);
         }
     }
 

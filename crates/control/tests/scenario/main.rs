@@ -11,9 +11,11 @@ mod frames;
 mod model;
 mod world;
 
+mod contracts;
 mod counters;
 mod errors;
 mod learning;
+mod ledger;
 mod property;
 mod reconnect;
 mod taps;

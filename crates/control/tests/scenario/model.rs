@@ -1,19 +1,23 @@
 //! A switch without I/O: our datapath, and as much of an OpenFlow agent as the control plane meets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tapswitch_datapath::{
     Arrival, Claim, Counters, DropReason, Egress, FlowEntry, Forwarder, Frame, HEADROOM,
     MacLearning, Millis, PacketInOrigin, Pipeline, Port, Removal, Sent, Sighting, View,
     WorkerIndex,
 };
-use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats};
+use tapswitch_openflow::multipart::{
+    BucketCounter, Desc, FlowStats, GroupDesc, GroupStats, PortStats,
+};
 use tapswitch_openflow::*;
 use tapswitch_wire::{MacAddr, NetHeader};
 
 /// What left the switch.
 #[derive(Debug, Default)]
 struct Recorder {
+    /// The port that takes nothing.
+    full: Option<u32>,
     sent: Vec<(u32, Vec<u8>)>,
     packet_ins: Vec<(PacketInOrigin, Vec<u8>)>,
 }
@@ -25,6 +29,9 @@ impl Egress for Recorder {
         frame: &mut Frame<'_>,
         _: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
+        if self.full == Some(port.0) {
+            return Err(DropReason::EgressFull);
+        }
         self.sent.push((port.0, bytes(frame)));
         Ok(Sent::Now)
     }
@@ -55,6 +62,14 @@ pub(crate) struct Model {
     pub(crate) refuse: Option<fn(&Body) -> Option<ErrorKind>>,
     /// Says nothing of rules that go.
     pub(crate) is_mute_on_removal: bool,
+    /// Says that it is somebody else's, and knows nothing of our extensions.
+    pub(crate) is_foreign: bool,
+    /// The port that takes nothing, if there is one.
+    pub(crate) full: Option<u32>,
+    /// While copies wait: how many of each bucket do not.
+    out: Option<HashMap<(GroupId, u32), u64>>,
+    /// What each port dropped on its way out, as it is told.
+    pub(crate) tx_dropped: u64,
 }
 
 impl Model {
@@ -70,6 +85,10 @@ impl Model {
             changes: Vec::new(),
             refuse: None,
             is_mute_on_removal: false,
+            is_foreign: false,
+            full: None,
+            out: None,
+            tx_dropped: 0,
         };
         (1..=ports).for_each(|port| model.add_port(port));
         model.said.clear();
@@ -111,8 +130,17 @@ impl Model {
         for port in self.pipeline.snapshot().ports.iter() {
             pipeline.set_port(Port::clone(port));
         }
+        self.out = self.out.take().map(|_| HashMap::new());
         self.pipeline = pipeline;
         self.forwarder = Forwarder::new(WorkerIndex(0));
+    }
+
+    /// From here on copies wait for their ports, as far as is told; or none does any more.
+    pub(crate) fn let_copies_wait(&mut self, wait: bool) {
+        self.out = None;
+        let told = self.ledgers(GroupId::ALL).into_iter();
+        let out = told.map(|told| ((told.group_id, told.bucket), told.delivered.packet_count));
+        self.out = wait.then(|| out.collect());
     }
 
     /// A frame comes in. Returns what leaves, by port.
@@ -127,7 +155,7 @@ impl Model {
         };
         let snapshot = self.pipeline.snapshot().clone();
         let view = View { snapshot: &snapshot, macs: self.macs.table(), now: self.now };
-        let mut out = Recorder::default();
+        let mut out = Recorder { full: self.full, ..Recorder::default() };
         self.forwarder.handle(view, arrival, &mut out);
         self.forwarder.end_burst(self.now);
         for (origin, frame) in out.packet_ins {
@@ -160,12 +188,22 @@ impl Model {
         if matches!(body, Body::FlowMod(_) | Body::GroupMod(_)) {
             self.changes.push(body.clone());
         }
+        if let (Body::GroupMod(change), true) = (body, self.is_foreign) {
+            let mut actions = change.buckets.iter().flat_map(|bucket| &bucket.actions);
+            assert!(!actions.any(|action| Delivery::of(action).is_some()), "{change}");
+        }
         if let Some(kind) = self.refuse.and_then(|refuse| refuse(body)) {
             return Err(kind);
         }
         let removals = match body {
             Body::FlowMod(change) => self.pipeline.handle_flow_mod(change, self.now)?,
-            Body::GroupMod(change) => self.pipeline.handle_group_mod(change, self.now)?,
+            Body::GroupMod(change) => {
+                if let Some(out) = &mut self.out {
+                    // Its number may be given to another one.
+                    out.retain(|(group, _), _| *group != change.group_id);
+                }
+                self.pipeline.handle_group_mod(change, self.now)?
+            }
             Body::BarrierRequest => {
                 self.said.push(Message { xid, body: Body::BarrierReply });
                 return Ok(());
@@ -184,6 +222,20 @@ impl Model {
     fn describe(&self, request: &MultipartRequestBody) -> MultipartReplyBody {
         let snapshot = self.pipeline.snapshot();
         match request {
+            MultipartRequestBody::Desc => {
+                let maker = if self.is_foreign { "Nicira, Inc." } else { MANUFACTURER };
+                let desc = Desc { mfr_desc: maker.into(), ..Desc::default() };
+                MultipartReplyBody::Desc(Box::new(desc))
+            }
+            MultipartRequestBody::Experimenter(body) => {
+                assert!(!self.is_foreign, "others are not asked what only ours understand");
+                let wanted = LedgerRequest::of(body).unwrap().group_id;
+                MultipartReplyBody::Experimenter(BucketLedger::experimenter(&self.ledgers(wanted)))
+            }
+            MultipartRequestBody::PortStats(PortNo::ANY) => {
+                let stats = snapshot.ports.iter().map(|port| self.port_stats(port));
+                MultipartReplyBody::PortStats(stats.collect())
+            }
             MultipartRequestBody::PortDesc => {
                 MultipartReplyBody::PortDesc(snapshot.ports.iter().map(|port| desc(port)).collect())
             }
@@ -213,6 +265,50 @@ impl Model {
             }
             other => panic!("not asked by the control plane: {other:?}"),
         }
+    }
+
+    fn port_stats(&self, port: &Port) -> PortStats {
+        PortStats {
+            port_no: port.number,
+            rx_packets: 0,
+            tx_packets: 0,
+            rx_bytes: 0,
+            tx_bytes: 0,
+            rx_dropped: 0,
+            tx_dropped: self.tx_dropped,
+            rx_errors: 0,
+            tx_errors: 0,
+            rx_frame_err: 0,
+            rx_over_err: 0,
+            rx_crc_err: 0,
+            collisions: 0,
+            duration_sec: 0,
+            duration_nsec: 0,
+        }
+    }
+
+    /// What became of the copies of each bucket.
+    fn ledgers(&self, wanted: GroupId) -> Vec<BucketLedger> {
+        let groups = self.pipeline.snapshot().groups.iter();
+        let groups = groups.filter(|group| wanted == GroupId::ALL || wanted == group.id);
+        let buckets = groups.flat_map(|group| (0..).zip(&group.buckets).map(|at| (group.id, at)));
+        let ledgers = buckets.map(|(group_id, (bucket, of))| {
+            let (delivered, queued) = self.taken(group_id, bucket, bucket_counter(&of.delivered));
+            let drops = of.drops.by_reason();
+            let drops = drops.map(|(reason, count)| (reason.name().into(), count));
+            let drops = drops.map(|(reason, count)| BucketDrops { reason, count }).collect();
+            let processed = bucket_counter(&of.counters);
+            BucketLedger { group_id, bucket, processed, delivered, queued, drops }
+        });
+        ledgers.collect()
+    }
+
+    /// Of the copies of a bucket that left: which are told as delivered, and how many as waiting.
+    fn taken(&self, group: GroupId, bucket: u32, left: BucketCounter) -> (BucketCounter, u64) {
+        let Some(out) = &self.out else { return (left, 0) };
+        let packet_count = out.get(&(group, bucket)).copied().unwrap_or_default();
+        let byte_count = left.byte_count * packet_count / left.packet_count.max(1);
+        (BucketCounter { packet_count, byte_count }, left.packet_count - packet_count)
     }
 
     /// All rules with their counters.

@@ -47,7 +47,7 @@ fn the_rules_are_a_group_with_the_original_path_first() {
     let group = &world.switch().groups()[0];
     let actions: Vec<_> = group.buckets.iter().map(ToString::to_string).collect();
     assert_eq!(group.group_type, GroupType::All);
-    assert_eq!(actions, ["actions=output:1", "actions=output:3"]);
+    assert_eq!(actions, ["actions=output:1", "actions=deliver:best-effort,output:3"]);
 }
 
 #[test]

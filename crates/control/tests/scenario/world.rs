@@ -40,6 +40,15 @@ impl World {
         world
     }
 
+    /// The same with a switch that is not ours.
+    pub(crate) fn foreign(ports: u32) -> Self {
+        let mut world = Self::new(ports);
+        world.disconnect(1);
+        world.switch().is_foreign = true;
+        world.connect(1);
+        world
+    }
+
     pub(crate) fn add_switch(&mut self, id: u64, ports: u32) {
         self.switches.insert(DatapathId(id), Model::new(id, ports));
         self.connect(id);

@@ -176,6 +176,8 @@ fn change_rule(channel: &mut SwitchConnection, change: &FlowMod, state: &mut Sta
 
 fn describe(request: &MultipartRequestBody, state: &State) -> MultipartReplyBody {
     match request {
+        MultipartRequestBody::Desc => MultipartReplyBody::Desc(Box::default()),
+        MultipartRequestBody::PortStats(_) => MultipartReplyBody::PortStats(Vec::new()),
         MultipartRequestBody::PortDesc => {
             MultipartReplyBody::PortDesc((1..=4).map(|number| port(number, true)).collect())
         }

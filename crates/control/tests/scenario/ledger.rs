@@ -1,0 +1,252 @@
+//! What became of copies: each frame that matched is accounted for, whatever happens.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tapswitch_control::*;
+use tapswitch_openflow::Delivery;
+
+use crate::frames::tcp;
+use crate::world::{World, policy};
+
+/// A world with hosts 1 and 2, and a policy that copies to port 3.
+fn tapped() -> World {
+    let mut world = World::new(4);
+    world.learn(2);
+    world.tap(policy("all", "3"));
+    world
+}
+
+fn flow(world: &mut World, count: u64) {
+    for _ in 0..count {
+        world.send(1, &tcp(1, 2).bytes());
+    }
+}
+
+/// Delivered, flooded, in flight, and dropped by reason.
+fn outcome(report: &PolicyReport) -> (u64, u64, u64, BTreeMap<String, u64>) {
+    let [to] = &report.copied[..] else { panic!("{report:?}") };
+    (to.delivered.packets, to.flooded, to.in_flight, to.dropped.clone())
+}
+
+fn dropped<const N: usize>(drops: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    drops.map(|(reason, count)| (reason.to_owned(), count)).into()
+}
+
+#[test]
+fn copies_are_delivered_wait_or_are_dropped_for_a_reason() {
+    let mut world = tapped();
+    flow(&mut world, 5);
+    world.switch().full = Some(3);
+    flow(&mut world, 2);
+    world.switch().full = None;
+    world.switch().let_copies_wait(true);
+    flow(&mut world, 4);
+    let report = world.ledger("all");
+    assert_eq!(outcome(&report), (5, 0, 4, dropped([("egress_full", 2)])));
+    assert_eq!((report.matched.packets, report.adds_up), (11, true));
+    world.switch().let_copies_wait(false);
+    let report = world.ledger("all");
+    assert_eq!(outcome(&report), (9, 0, 0, dropped([("egress_full", 2)])));
+    assert!(report.adds_up && report.is_complete);
+}
+
+#[test]
+fn what_is_flooded_reaches_the_monitor_with_everybody_else() {
+    let mut world = tapped();
+    flow(&mut world, 3);
+    world.send(1, &tcp(1, 9).bytes());
+    world.send(3, &tcp(3, 2).bytes());
+    let report = world.ledger("all");
+    // What the monitor sent itself does not come back to it.
+    assert_eq!(outcome(&report), (3, 1, 0, dropped([("input_port", 1)])));
+    assert_eq!((report.matched.packets, report.adds_up), (5, true));
+}
+
+#[test]
+fn a_policy_is_not_gone_before_its_last_copies_are_out() {
+    let mut world = tapped();
+    world.switch().let_copies_wait(true);
+    flow(&mut world, 4);
+    world.control.delete_policy("all").unwrap();
+    world.run();
+    world.pass(50);
+    assert_eq!(world.events, [], "copies wait");
+    world.switch().let_copies_wait(false);
+    world.pass(50);
+    let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+    assert_eq!(outcome(&report), (4, 0, 0, dropped([])));
+    assert!(report.adds_up && report.is_complete);
+    assert_eq!(world.switch().groups().len(), 0);
+}
+
+#[test]
+fn copies_that_wait_for_ever_are_not_waited_for() {
+    let mut world = tapped();
+    world.switch().let_copies_wait(true);
+    flow(&mut world, 4);
+    world.control.delete_policy("all").unwrap();
+    world.run();
+    (0..50).for_each(|_| world.pass(50));
+    let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+    assert_eq!(outcome(&report), (0, 0, 0, dropped([("outcome_unknown", 4)])));
+    assert!(report.adds_up && !report.is_complete);
+    assert_eq!(world.switch().groups().len(), 0);
+}
+
+#[test]
+fn a_switch_that_is_lost_leaves_an_account_of_what_it_told() {
+    let mut world = tapped();
+    flow(&mut world, 3);
+    world.switch().let_copies_wait(true);
+    flow(&mut world, 2);
+    world.ledger("all");
+    world.disconnect(1);
+    world.switch().lose_tables();
+    world.switch().let_copies_wait(false);
+    world.connect(1);
+    flow(&mut world, 1);
+    let report = world.ledger("all");
+    assert_eq!(outcome(&report), (4, 0, 0, dropped([("outcome_unknown", 2)])));
+    assert!(report.adds_up && !report.is_complete);
+}
+
+#[test]
+fn a_new_controller_does_not_count_what_waited_before_it_came() {
+    let mut world = tapped();
+    world.switch().let_copies_wait(true);
+    flow(&mut world, 3);
+    world.restart_controller(&[policy("all", "3")]);
+    flow(&mut world, 2);
+    assert_eq!(outcome(&world.ledger("all")), (0, 0, 2, dropped([])));
+    world.switch().let_copies_wait(false);
+    let report = world.ledger("all");
+    assert_eq!(outcome(&report), (2, 0, 0, dropped([])));
+    assert!(report.adds_up && report.is_complete);
+}
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u32, Delivery),
+    Delete(usize),
+    Send(u8, u8, u64),
+    /// Copies wait, or do not any more.
+    Wait(bool),
+    /// A port takes nothing, or all ports take everything.
+    Full(Option<u32>),
+    Ask,
+    Pass(u64),
+    Reconnect,
+    RestartController,
+    /// The switch starts again, without rules.
+    RestartSwitch,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let delivery = prop_oneof![
+        Just(Delivery::BestEffort),
+        (0..3u16).prop_map(|stall_ms| Delivery::Lossless { stall_ms }),
+        Just(Delivery::SampleOnPressure),
+    ];
+    let full = prop::option::of(1..6u32);
+    prop_oneof![
+        3 => (3..6u32, delivery).prop_map(|(monitor, delivery)| Step::Add(monitor, delivery)),
+        2 => (0..3usize).prop_map(Step::Delete),
+        10 => (1..4u8, 1..6u8, 1..5u64).prop_map(|(src, dst, count)| Step::Send(src, dst, count)),
+        3 => any::<bool>().prop_map(Step::Wait),
+        2 => full.prop_map(Step::Full),
+        2 => Just(Step::Ask),
+        1 => (1..3000u64).prop_map(Step::Pass),
+        1 => Just(Step::Reconnect),
+        1 => Just(Step::RestartController),
+        1 => Just(Step::RestartSwitch),
+    ]
+}
+
+struct Trial {
+    world: World,
+    policies: Vec<TapPolicy>,
+    added: usize,
+}
+
+impl Trial {
+    fn take(&mut self, step: Step) {
+        let world = &mut self.world;
+        match step {
+            Step::Add(monitor, delivery) if self.policies.len() < 3 => {
+                self.added += 1;
+                let name = format!("p{}", self.added);
+                let policy = TapPolicy { delivery, ..policy(&name, &monitor.to_string()) };
+                world.tap(policy.clone());
+                self.policies.push(policy);
+            }
+            Step::Delete(index) if index < self.policies.len() => {
+                let policy = self.policies.remove(index);
+                self.delete(&policy.name);
+            }
+            Step::Send(src, dst, count) => {
+                (0..count).for_each(|_| _ = world.send(src.into(), &tcp(src, dst).bytes()));
+            }
+            Step::Wait(wait) => world.switch().let_copies_wait(wait),
+            Step::Full(port) => world.switch().full = port,
+            Step::Ask => self.check(),
+            Step::Pass(ms) => world.pass(ms),
+            Step::Reconnect => {
+                world.disconnect(1);
+                world.connect(1);
+            }
+            Step::RestartController => world.restart_controller(&self.policies),
+            Step::RestartSwitch => {
+                world.disconnect(1);
+                world.switch().lose_tables();
+                world.connect(1);
+            }
+            Step::Add(..) | Step::Delete(_) => {}
+        }
+    }
+
+    /// Deletes a policy, however long that takes while its copies wait.
+    fn delete(&mut self, name: &str) {
+        self.world.events.clear();
+        self.world.control.delete_policy(name).unwrap();
+        self.world.run();
+        let is_gone = |event: &Event| matches!(event, Event::PolicyDeleted(_));
+        while !self.world.events.iter().any(is_gone) {
+            self.world.pass(50);
+        }
+        let gone = self.world.events.drain(..).find_map(|event| match event {
+            Event::PolicyDeleted(report) => Some(*report),
+            _ => None,
+        });
+        check(&gone.unwrap());
+    }
+
+    fn check(&mut self) {
+        for policy in &self.policies {
+            check(&self.world.ledger(&policy.name));
+        }
+    }
+}
+
+/// What is complete adds up, to the frame.
+fn check(report: &PolicyReport) {
+    assert!(report.adds_up || !report.is_complete, "{report:#?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
+
+    #[test]
+    fn the_ledger_adds_up_whatever_happens(steps in vec(step(), 1..60), is_foreign: bool) {
+        let world = if is_foreign { World::foreign(5) } else { World::new(5) };
+        let mut trial = Trial { world, policies: Vec::new(), added: 0 };
+        steps.into_iter().for_each(|step| trial.take(step));
+        trial.world.switch().let_copies_wait(false);
+        trial.check();
+        for policy in std::mem::take(&mut trial.policies) {
+            trial.delete(&policy.name);
+        }
+    }
+}
