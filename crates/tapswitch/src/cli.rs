@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use tapswitch_control::{IpPrefix, IpProto, MonitorSpec, Vlan};
+use tapswitch_openflow::Delivery;
 use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
@@ -203,6 +204,11 @@ pub(crate) struct PolicyAddArgs {
     /// Copy the answers too: the same with source and destination exchanged.
     #[arg(long)]
     pub(crate) both: bool,
+    /// What copies are owed while the monitor cannot take them: best-effort, lossless (senders wait
+    /// as long as the monitor's port allows), lossless:MS (at most so many milliseconds at a time)
+    /// or sample-on-pressure.
+    #[arg(long, value_name = "CONTRACT", default_value = "best-effort")]
+    pub(crate) delivery: Delivery,
     #[command(flatten)]
     pub(crate) ask: AskArgs,
 }

@@ -1,6 +1,8 @@
 //! `tapswitch policy`: TAP policies of a running controller.
 
-use tapswitch_control::{Direction, PolicyReport, PolicyState, TapPolicy, Vlan};
+use comfy_table::Table;
+use tapswitch_control::{Copied, Direction, PolicyReport, PolicyState, TapPolicy, Vlan};
+use tapswitch_openflow::Delivery;
 
 use crate::cli::{AskArgs, PolicyAddArgs, PolicyArgs, PolicyCommand, PolicyNameArgs};
 use crate::management::{AskError, Request, ask};
@@ -29,6 +31,7 @@ fn add(args: PolicyAddArgs) -> Result<(), AskError> {
         src_port: args.src_port,
         dst_port: args.dst_port,
         direction,
+        delivery: args.delivery,
         ..TapPolicy::new(args.name, args.monitor)
     };
     let report = ask(args.ask.socket.as_deref(), &Request::AddPolicy(Box::new(policy)))?;
@@ -42,15 +45,31 @@ fn list(args: &AskArgs) -> Result<(), AskError> {
         print_json(&reports);
         return Ok(());
     }
-    let mut rows = table(&["POLICY", "STATE", "TRAFFIC", "MONITOR", "MATCHED ", "COPIED "]);
+    let mut rows = table(&[
+        "POLICY",
+        "STATE",
+        "TRAFFIC",
+        "MONITOR",
+        "DELIVERY",
+        "MATCHED ",
+        "DELIVERED ",
+        "IN FLIGHT ",
+        "DROPPED ",
+        "LEDGER",
+    ]);
     for report in &reports {
+        let sum = |part: fn(&Copied) -> u64| grouped(report.copied.iter().map(part).sum());
         rows.add_row([
             report.policy.name.clone(),
             state(&report.state).0.to_owned(),
             traffic(&report.policy),
             monitor(report),
+            report.policy.delivery.to_string(),
             grouped(report.matched.packets),
-            grouped(copied(report)),
+            sum(|copies| copies.delivered.packets.saturating_add(copies.flooded)),
+            sum(|copies| copies.in_flight),
+            sum(|copies| copies.dropped.values().sum()),
+            mark(report).to_owned(),
         ]);
     }
     print(&rows, "no policies");
@@ -76,32 +95,77 @@ fn show(args: &AskArgs, report: &PolicyReport) {
     row("state", if reason.is_empty() { word.to_owned() } else { format!("{word}: {reason}") });
     row("traffic", traffic(&report.policy));
     row("monitor", monitor(report));
-    let bytes = |count: u64| format!("{} bytes", grouped(count));
-    row(
-        "matched",
-        format!("{} frames, {}", grouped(report.matched.packets), bytes(report.matched.bytes)),
-    );
-    for copies in &report.copied {
-        let to = format!("{} port {}", copies.monitor.switch, copies.monitor.port);
-        let (frames, bytes) = (grouped(copies.counts.packets), bytes(copies.counts.bytes));
-        row("copied", format!("{frames} frames, {bytes} to {to}"));
+    row("delivery", report.policy.delivery.to_string());
+    let (frames, bytes) = (grouped(report.matched.packets), grouped(report.matched.bytes));
+    row("matched", format!("{frames} frames, {bytes} bytes"));
+    if report.policy.delivery == Delivery::SampleOnPressure {
+        row("sampled", ratio(report));
     }
     row("ledger", ledger(report).to_owned());
+    report.notes.iter().for_each(|note| row("note", note.clone()));
     say!("{}", rows.trim_fmt().trim_start());
-}
-
-/// Whether what matched is what was copied. Under traffic the counters of rules and groups are read
-/// one after the other and may differ by what passed between.
-fn ledger(report: &PolicyReport) -> &'static str {
-    match (report.is_complete, report.matched.packets == copied(report)) {
-        (true, true) => "adds up",
-        (true, false) => "frames are under way: look again when the traffic rests",
-        (false, _) => "incomplete: a switch was lost before it told its last counters",
+    if !report.copied.is_empty() {
+        say!("\n{}", outcomes(report).trim_fmt());
     }
 }
 
-fn copied(report: &PolicyReport) -> u64 {
-    report.copied.iter().map(|copies| copies.counts.packets).sum()
+/// What became of the copies at each monitor: one line for each way that a copy can go.
+fn outcomes(report: &PolicyReport) -> Table {
+    let mut rows = table(&["SWITCH", "PORT ", "NAME", "COPIES", "FRAMES ", "BYTES "]);
+    for copies in &report.copied {
+        let port = &copies.monitor;
+        let mut row = |what: String, frames: u64, bytes: Option<u64>| {
+            rows.add_row([
+                port.switch.to_string(),
+                port.port.to_string(),
+                port.name.clone(),
+                what,
+                grouped(frames),
+                bytes.map_or_else(|| "-".to_owned(), grouped),
+            ]);
+        };
+        row("delivered".to_owned(), copies.delivered.packets, Some(copies.delivered.bytes));
+        if copies.flooded > 0 {
+            row("with a flood".to_owned(), copies.flooded, None);
+        }
+        row("in flight".to_owned(), copies.in_flight, None);
+        for (reason, count) in &copies.dropped {
+            row(format!("dropped: {reason}"), *count, None);
+        }
+    }
+    rows
+}
+
+/// The share of copies that were delivered, of those whose end is known.
+fn ratio(report: &PolicyReport) -> String {
+    let copied = report.copied.iter();
+    let delivered: u64 = copied.clone().map(|copies| copies.delivered.packets).sum();
+    let dropped: u64 = copied.flat_map(|copies| copies.dropped.values()).sum();
+    let known = u128::from(delivered) + u128::from(dropped);
+    match (u128::from(delivered) * 10_000).checked_div(known) {
+        None => "nothing yet".to_owned(),
+        Some(share) => format!("{}.{:02} % of the copies delivered", share / 100, share % 100),
+    }
+}
+
+/// Whether each frame that matched is accounted for. Under traffic the counters of rules and groups
+/// are read one after the other and may differ by what passed between.
+fn ledger(report: &PolicyReport) -> &'static str {
+    match (report.is_complete, report.adds_up) {
+        (true, true) => "adds up",
+        (true, false) => "does not add up: frames pass, or are missing; look again at rest",
+        (false, true) => "incomplete: a switch was lost before its last counters; the rest adds up",
+        (false, false) => "incomplete: a switch was lost before it told its last counters",
+    }
+}
+
+/// The same in a word, for a list.
+fn mark(report: &PolicyReport) -> &'static str {
+    match (report.is_complete, report.adds_up) {
+        (true, true) => "ok",
+        (true, false) => "! does not add up",
+        (false, _) => "! incomplete",
+    }
 }
 
 fn state(state: &PolicyState) -> (&'static str, &str) {
@@ -140,4 +204,63 @@ fn traffic(policy: &TapPolicy) -> String {
         fields.push("both directions".to_owned());
     }
     if fields.is_empty() { "everything".to_owned() } else { fields.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_control::{Counts, MonitorPort};
+
+    use super::*;
+
+    fn report(delivered: u64, in_flight: u64, dropped: u64) -> PolicyReport {
+        let frames = |packets| Counts { packets, bytes: packets * 100 };
+        let monitor =
+            MonitorPort { switch: tapswitch_switch::DatapathId(1), port: 3, name: "mon0".into() };
+        let matched = frames(delivered + in_flight + dropped);
+        let copied = Copied {
+            monitor: monitor.clone(),
+            counts: matched,
+            delivered: frames(delivered),
+            flooded: 0,
+            in_flight,
+            dropped: [("egress_full".to_owned(), dropped)].into(),
+        };
+        PolicyReport {
+            policy: TapPolicy::new("p", "3".parse().unwrap()),
+            state: PolicyState::Active,
+            monitor: Some(monitor),
+            matched,
+            copied: vec![copied],
+            adds_up: true,
+            is_complete: true,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_became_of_copies_is_a_line_each() {
+        let text = outcomes(&report(1200, 5, 3)).trim_fmt();
+        let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let lines: Vec<_> = text.lines().map(cells).collect();
+        let port = ["0000000000000001", "3", "mon0"];
+        assert_eq!(lines[1], [&port[..], &["delivered", "1_200", "120_000"]].concat());
+        assert_eq!(lines[2], [&port[..], &["in", "flight", "5", "-"]].concat());
+        assert_eq!(lines[3], [&port[..], &["dropped:", "egress_full", "3", "-"]].concat());
+        assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn the_ratio_is_of_what_is_not_under_way() {
+        assert_eq!(ratio(&report(1, 9, 2)), "33.33 % of the copies delivered");
+        assert_eq!(ratio(&report(0, 9, 0)), "nothing yet");
+        assert_eq!(ratio(&report(u64::MAX / 200, 0, 0)), "100.00 % of the copies delivered");
+    }
+
+    #[test]
+    fn a_ledger_that_does_not_add_up_is_marked() {
+        assert_eq!(mark(&report(1, 0, 0)), "ok");
+        let off = PolicyReport { adds_up: false, ..report(1, 0, 0) };
+        assert_eq!(mark(&off), "! does not add up");
+        assert_eq!(mark(&PolicyReport { is_complete: false, ..off }), "! incomplete");
+    }
 }
