@@ -127,7 +127,7 @@ fn a_new_controller_does_not_count_what_waited_before_it_came() {
 }
 
 /// Something that happens.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Add(u32, Delivery),
     Delete(usize),
