@@ -123,6 +123,8 @@ fn assert_returns(peer: Peer) {
     lab.start_switch();
     until("the policy is in force again", || lab.policy("all")["state"]["is"] == "active");
     assert_copied_once(&lab);
+    lab.settle();
+    conservation::policies_after_a_loss(|command| lab.ask_controller(command));
 }
 
 /// A controller is killed: the switch goes on. The next one removes what nobody ordered from it.
@@ -142,6 +144,7 @@ fn assert_taken_over(peer: Peer) {
 
     lab.add("all", ALL);
     assert_copied_once(&lab);
+    lab.assert_conserved();
 }
 
 /// The whole stream arrives at the monitor, each frame once.

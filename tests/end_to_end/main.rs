@@ -14,6 +14,7 @@ mod controller;
 mod demo;
 mod device;
 mod errors;
+mod ledger;
 mod run;
 mod taps;
 mod testpmd;

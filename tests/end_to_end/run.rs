@@ -30,6 +30,7 @@ fn the_example_runs_and_stops_cleanly() {
         let udp = Stream::new(web, db);
         Flow::start(&udp, web, db).finish_after(20);
         assert_eq!(monitor.numbers(&udp), [0_u32; 0], "the policy is about TCP");
+        conservation::policies(|command| example.say(command));
 
         example.daemon.signal(signal);
         assert_eq!(example.daemon.wait().code(), Some(0), "{}", example.daemon.log());

@@ -26,6 +26,7 @@ macro_rules! on_peer {
             fn $scenario() {
                 if let Some(lab) = Lab::new(Peer::$peer, Ends::$ends, 4) {
                     super::$scenario(&lab);
+                    lab.assert_conserved();
                 }
             })*
         }

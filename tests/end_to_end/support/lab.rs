@@ -7,7 +7,9 @@ use tapswitch_netlink::{Namespace, OwnedNamespace};
 use tempfile::TempDir;
 
 use super::ovs::Ovs;
-use super::{Daemon, Host, Said, can_run, directory, join, room, skip, tapswitch, until};
+use super::{
+    Daemon, Host, Said, can_run, conservation, directory, join, room, skip, tapswitch, until,
+};
 
 /// Who the controller's peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +115,18 @@ impl Lab {
         self.ask(command, CONTROLLER_SOCKET)
     }
 
+    /// The same for people; it must succeed.
+    pub(crate) fn controller_says(&self, command: &[&str]) -> String {
+        let socket = self.directory.path().join(CONTROLLER_SOCKET).display().to_string();
+        tapswitch(&[command, &["--socket", &socket]].concat()).well()
+    }
+
+    /// Every policy's ledger adds up.
+    pub(crate) fn assert_conserved(&self) {
+        self.settle();
+        conservation::policies(|command| self.ask_controller(command));
+    }
+
     /// The same with the switch's, which must be ours.
     pub(crate) fn ask_switch(&self, command: &[&str]) -> Said {
         self.ask(command, SWITCH_SOCKET)
@@ -180,6 +194,12 @@ impl Lab {
             }
             Switch::Theirs(ovs) => ovs.stop_switch(),
         }
+    }
+
+    /// Ends our switch without a chance to say anything.
+    pub(crate) fn kill_switch(&mut self) {
+        let Switch::Ours(switch) = &mut self.switch else { panic!("that is not ours") };
+        switch.take().unwrap().kill();
     }
 
     /// Starts another controller in the place of the one that has ended.

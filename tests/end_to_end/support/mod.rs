@@ -1,6 +1,7 @@
 //! What the tests share: rooms, hosts, programs, peers, streams of frames and what is seen of them.
 
 mod capture;
+pub(crate) mod conservation;
 mod host;
 mod lab;
 mod leftovers;

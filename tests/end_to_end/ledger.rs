@@ -1,0 +1,166 @@
+//! What copies are owed, and what became of them: contracts and ledgers on our switch and on Open
+//! vSwitch.
+
+use serde_json::Value;
+
+use crate::support::*;
+use crate::taps::{assert_whole, copied, matched};
+
+const CONTRACTS: [&str; 4] = ["best-effort", "lossless", "lossless:20", "sample-on-pressure"];
+
+#[test]
+fn our_switch_is_told_each_contract_and_tells_what_became_of_the_copies() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2]);
+    let said = ["best-effort", "lossless", "lossless(20 ms)", "sample-on-pressure"];
+    for (contract, said) in CONTRACTS.into_iter().zip(said) {
+        let report = copy_a_stream(&lab, contract);
+        assert_eq!(contracts(&lab), [format!("deliver:{said},output:3")]);
+        assert_eq!(report.get("notes"), None, "{report}");
+        let [to] = &report["copied"].as_array().unwrap()[..] else { panic!("{report}") };
+        assert_eq!(number(&to["delivered"]["packets"]), matched(&report), "{report}");
+        assert_eq!(to["delivered"]["bytes"], report["matched"]["bytes"]);
+        assert_settled(&lab.delete("owed"));
+    }
+}
+
+#[test]
+fn open_vswitch_is_told_no_contracts_and_its_reports_say_so() {
+    let Some(lab) = Lab::new(Peer::OpenVswitch, Ends::Veths, 3) else { return };
+    lab.introduce(&[1, 2]);
+    for contract in CONTRACTS {
+        let report = copy_a_stream(&lab, contract);
+        let groups = lab.groups().join("\n");
+        assert!(groups.contains("bucket=actions=output:3"), "{groups}");
+        assert!(!groups.contains("experimenter") && !groups.contains("deliver"), "{groups}");
+        let notes: Vec<_> =
+            report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
+        let is_about_contracts = |note: &&str| note.contains("knows no contracts");
+        assert_eq!(notes.iter().any(is_about_contracts), contract != "best-effort", "{notes:?}");
+        let is_about_ledgers =
+            |note: &&str| note.contains("handed to port 3") && note.contains("it dropped ");
+        assert!(notes.iter().any(is_about_ledgers), "{notes:?}");
+        lab.delete("owed");
+    }
+}
+
+#[test]
+fn the_ledger_is_told_as_a_table_with_a_mark_in_the_list() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2]);
+    copy_a_stream(&lab, "sample-on-pressure");
+    let text = lab.controller_says(&["policy", "show", "owed"]);
+    for words in ["delivery  sample-on-pressure", "delivered", "in flight", "adds up", "100.00 %"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let list = lab.controller_says(&["policy", "list"]);
+    let line = list.lines().find(|line| line.contains("owed")).unwrap();
+    assert!(line.trim_end().ends_with("ok"), "{list}");
+    let refused =
+        lab.ask_controller(&["policy", "add", "x", "--monitor", "3", "--delivery", "now"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("expected a contract"), "{}", refused.err);
+}
+
+#[test]
+fn of_overlapping_policies_the_stronger_contract_counts() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2]);
+    let fields = ["--dst-port", "2000", "--monitor", "3", "--delivery"];
+    lab.add("weak", &[&fields[..], &["best-effort"]].concat());
+    lab.add("strong", &[&fields[..], &["lossless:20"]].concat());
+    let shared = "deliver:lossless(20 ms),output:3";
+    assert!(contracts(&lab).iter().all(|actions| actions == shared), "{:?}", contracts(&lab));
+    let count = stream(&lab).len() as u64;
+    for report in conservation::policies(|args| lab.ask_controller(args)) {
+        assert_eq!((matched(&report), copied(&report)), (count, count), "{report}");
+    }
+    lab.delete("strong");
+    let alone = "deliver:best-effort,output:3";
+    assert!(contracts(&lab).iter().all(|actions| actions == alone), "{:?}", contracts(&lab));
+}
+
+#[test]
+fn what_goes_nowhere_is_told_with_its_reason() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2, 3]);
+    lab.add("own", &["--dst-port", "2000", "--monitor", "3"]);
+    let count = stream(&lab).len() as u64;
+    // What the monitor itself sends matches, and does not come back to it.
+    let own = Stream::new(lab.host(3), lab.host(2));
+    let sent = u64::from(Flow::start(&own, lab.host(3), lab.host(2)).finish_after(30));
+    let report = conservation::policies(|args| lab.ask_controller(args)).remove(0);
+    let [to] = &report["copied"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(number(&to["delivered"]["packets"]), count, "{report}");
+    assert_eq!(to["dropped"], serde_json::json!({ "input_port": sent }), "{report}");
+}
+
+#[test]
+fn the_ledger_survives_a_killed_switch_and_says_what_is_missing() {
+    let Some(mut lab) = Lab::new(Peer::Tapswitch, Ends::Veths, 3) else { return };
+    lab.introduce(&[1, 2]);
+    let before = matched(&copy_a_stream(&lab, "lossless"));
+    lab.kill_switch();
+    until("the policy waits", || lab.policy("owed")["state"]["is"] == "pending");
+    lab.start_switch();
+    until("the policy is in force again", || lab.policy("owed")["state"]["is"] == "active");
+    lab.introduce(&[1, 2]);
+    let more = stream(&lab).len() as u64;
+    let report = conservation::policies_after_a_loss(|args| lab.ask_controller(args)).remove(0);
+    assert!(matched(&report) >= before + more, "{before} + {more}: {report}");
+    assert_eq!(report["is_complete"], false, "{report}");
+    assert_eq!(contracts(&lab).first().map(String::as_str), Some("deliver:lossless,output:3"));
+}
+
+#[test]
+fn a_killed_controller_leaves_copies_alone_and_the_next_one_counts_anew() {
+    let Some(mut lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2]);
+    copy_a_stream(&lab, "best-effort");
+    lab.controller.kill();
+    assert!(!stream(&lab).is_empty(), "copies go on");
+    lab.start_controller();
+    lab.wait_for_switch();
+    until("the TAP that nobody ordered is gone", || lab.groups().is_empty());
+    let report = copy_a_stream(&lab, "best-effort");
+    assert_settled(&report);
+}
+
+/// Adds a policy "owed" with a contract and copies a stream. Answers its report when all is told.
+fn copy_a_stream(lab: &Lab, contract: &str) -> Value {
+    let fields = ["--dst-port", "2000", "--monitor", "3", "--delivery", contract];
+    let added = lab.add("owed", &fields);
+    assert_eq!(added["state"]["is"], "active", "{added}");
+    let count = stream(lab).len() as u64;
+    lab.settle();
+    until("the copies are counted", || matched(&lab.policy("owed")) >= count);
+    let report = conservation::policies(|args| lab.ask_controller(args)).remove(0);
+    assert_eq!((matched(&report), copied(&report)), (count, count), "{report}");
+    report
+}
+
+/// Sends a stream; answers the numbers of its copies.
+fn stream(lab: &Lab) -> Vec<u32> {
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(60);
+    let copies = monitor.numbers(&stream);
+    assert_whole(&copies, 60);
+    copies
+}
+
+fn assert_settled(report: &Value) {
+    assert!(conservation::is_settled(report) && report["is_complete"] == true, "{report}");
+}
+
+/// What the buckets of copies to port 3 do, each once.
+fn contracts(lab: &Lab) -> Vec<String> {
+    let groups = lab.ask_switch(&["show", "groups"]).json();
+    let buckets = groups.as_array().unwrap().iter().flat_map(|group| {
+        group["buckets"].as_array().unwrap().iter().skip(1).map(|bucket| &bucket["actions"])
+    });
+    let mut texts: Vec<_> = buckets.map(|actions| actions.as_str().unwrap().to_owned()).collect();
+    texts.sort();
+    texts.dedup();
+    texts
+}
