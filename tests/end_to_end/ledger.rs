@@ -1,6 +1,8 @@
 //! What copies are owed, and what became of them: contracts and ledgers on our switch and on Open
 //! vSwitch.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use crate::support::*;
@@ -60,6 +62,68 @@ fn the_ledger_is_told_as_a_table_with_a_mark_in_the_list() {
         lab.ask_controller(&["policy", "add", "x", "--monitor", "3", "--delivery", "now"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.err.contains("expected a contract"), "{}", refused.err);
+}
+
+#[test]
+fn metrics_say_what_the_reports_say() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2, 3]);
+    let report = copy_a_stream(&lab, "lossless");
+    let own = Stream::new(lab.host(3), lab.host(2));
+    let sent = Flow::start(&own, lab.host(3), lab.host(2)).finish_after(5);
+    lab.assert_conserved();
+    let of_controller = samples(&lab.controller_says(&["show", "metrics"]));
+    let count = matched(&report);
+    let port = r#"policy="owed",switch="0000000000000001",port="3",interface="t3""#;
+    let told = |name: &str| of_controller[&format!("tapswitch_policy_{name}")].clone();
+    assert_eq!(
+        told(r#"matched_frames_total{policy="owed"}"#),
+        (count + u64::from(sent)).to_string()
+    );
+    assert_eq!(told(&format!("delivered_frames_total{{{port}}}")), count.to_string());
+    let dropped = format!("dropped_frames_total{{{port},reason=\"input_port\"}}");
+    assert_eq!(told(&dropped), sent.to_string());
+    assert_eq!(told(r#"adds_up{policy="owed"}"#), "1");
+
+    let ports = lab.ask_switch(&["show", "ports"]).json();
+    let of_switch = samples(&lab.switch_says(&["show", "metrics"]));
+    let again = lab.ask_switch(&["show", "ports"]).json();
+    for (before, after) in ports.as_array().unwrap().iter().zip(again.as_array().unwrap()) {
+        let (port, name) = (before["port"].as_str().unwrap(), before["name"].as_str().unwrap());
+        let labels = format!("bridge=\"br0\",port=\"{port}\",interface=\"{name}\"");
+        let told = |name: &str| of_switch[&format!("tapswitch_port_{name}{{{labels}}}")].clone();
+        assert_eq!((told("up"), told("queued_frames")), ("1".to_owned(), "0".to_owned()));
+        for (name, way, unit) in [("receive", "rx", "packets"), ("transmit", "tx", "bytes")] {
+            let [low, high] = [before, after].map(|report| number(&report[way][unit]));
+            let told: u64 = told(&format!("{name}_{unit}_total")).parse().unwrap();
+            assert!((low..=high).contains(&told), "{name}: {low} {told} {high}");
+        }
+    }
+}
+
+/// Samples by name and labels. Each line is as Prometheus reads it, each family has its help and
+/// its type in front and comes once, each sample comes once.
+fn samples(text: &str) -> BTreeMap<String, String> {
+    let (mut family, mut families, mut samples) = ("", BTreeSet::new(), BTreeMap::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            family = help.split_once(' ').unwrap().0;
+            let of = lines.next().and_then(|line| line.strip_prefix("# TYPE ")).unwrap();
+            let (name, kind) = of.split_once(' ').unwrap();
+            assert!(name == family && families.insert(name), "{line}");
+            assert_eq!(kind == "counter", family.ends_with("_total"), "{of}");
+            continue;
+        }
+        let (sample, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = sample.split_once('{').unwrap();
+        assert!(
+            name == family && labels.ends_with("\"}") && value.parse::<f64>().is_ok(),
+            "{line}"
+        );
+        assert_eq!(samples.insert(sample.to_owned(), value.to_owned()), None, "{line}");
+    }
+    samples
 }
 
 #[test]

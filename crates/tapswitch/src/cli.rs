@@ -249,6 +249,8 @@ pub(crate) enum ShowWhat {
     Hosts,
     /// Switches that are connected to the controller.
     Switches,
+    /// Counters of ports and TAPs in the text format of Prometheus.
+    Metrics,
 }
 
 #[derive(Args, Clone, Debug)]

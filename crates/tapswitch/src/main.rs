@@ -27,6 +27,7 @@ mod device;
 mod hosts;
 mod iperf;
 mod management;
+mod metrics;
 mod policy;
 mod port;
 mod process;

@@ -28,6 +28,7 @@ pub(crate) fn main(args: &ShowArgs) -> Result<(), AskError> {
         ShowWhat::Drops => show(ask, Topic::Drops, |report: &Vec<DropReport>| drops(report)),
         ShowWhat::Taps => show(ask, Topic::Taps, |report: &Vec<TapReport>| taps(report)),
         ShowWhat::Hosts => show(ask, Topic::Hosts, |report: &Vec<HostReport>| hosts(report)),
+        ShowWhat::Metrics => crate::metrics::main(ask),
         ShowWhat::Switches => {
             show(ask, Topic::Switches, |report: &Vec<ConnectedSwitch>| switches(report))
         }

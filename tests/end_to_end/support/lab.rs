@@ -117,8 +117,12 @@ impl Lab {
 
     /// The same for people; it must succeed.
     pub(crate) fn controller_says(&self, command: &[&str]) -> String {
-        let socket = self.directory.path().join(CONTROLLER_SOCKET).display().to_string();
-        tapswitch(&[command, &["--socket", &socket]].concat()).well()
+        self.says(command, CONTROLLER_SOCKET)
+    }
+
+    /// What our switch says to people.
+    pub(crate) fn switch_says(&self, command: &[&str]) -> String {
+        self.says(command, SWITCH_SOCKET)
     }
 
     /// Every policy's ledger adds up.
@@ -219,6 +223,11 @@ impl Lab {
             };
             switches.as_array().unwrap().iter().any(is_whole)
         });
+    }
+
+    fn says(&self, command: &[&str], socket: &str) -> String {
+        let socket = self.directory.path().join(socket).display().to_string();
+        tapswitch(&[command, &["--socket", &socket]].concat()).well()
     }
 
     fn ask(&self, command: &[&str], socket: &str) -> Said {

@@ -1,0 +1,279 @@
+//! `tapswitch show metrics`: counters for Prometheus, in its text format 0.0.4.
+//!
+//! What a process has is asked over its management socket, as by the other `show` commands: ports
+//! and books of a switch, ledgers of a controller's policies. The output is whole each time, for
+//! the textfile collector of the node exporter or a few lines of a script that serves it:
+//!
+//! `tapswitch show metrics > /var/lib/node-exporter/tapswitch.prom.new && mv ...`
+//!
+//! Counters start from zero when the process does, as Prometheus expects of counters.
+
+mod exposition;
+
+use serde::Serialize;
+use tapswitch_control::{Copied, PolicyReport, PolicyState};
+use tapswitch_switch::report::{PauseReport, PortReport, SwitchReport, TrafficReport};
+
+use crate::cli::AskArgs;
+use crate::management::{AskError, Part, Request, Topic, ask};
+use crate::show::print_json;
+use exposition::{Exposition, Kind, Labels};
+
+/// What is told.
+#[derive(Debug, Default, Serialize)]
+struct Metrics {
+    switch: Option<SwitchReport>,
+    ports: Vec<PortReport>,
+    policies: Vec<PolicyReport>,
+}
+
+/// Asks and prints.
+pub(crate) fn main(args: &AskArgs) -> Result<(), AskError> {
+    let socket = args.socket.as_deref();
+    let mut metrics = Metrics::default();
+    let parts: Vec<Part> = ask(socket, &Request::Parts)?;
+    if parts.contains(&Part::Switch) {
+        metrics.switch = Some(ask(socket, &Request::Show(Topic::Switch))?);
+        metrics.ports = ask(socket, &Request::Show(Topic::Ports))?;
+    }
+    if parts.contains(&Part::Controller) {
+        metrics.policies = ask(socket, &Request::Policies)?;
+    }
+    match args.json {
+        true => print_json(&metrics),
+        false => say!("{}", metrics.text().trim_end()),
+    }
+    Ok(())
+}
+
+impl Metrics {
+    fn text(&self) -> String {
+        let mut out = Exposition::default();
+        self.put_ports(&mut out);
+        self.put_pressure(&mut out);
+        self.put_books(&mut out);
+        self.put_policies(&mut out);
+        self.put_copies(&mut out);
+        out.into_text()
+    }
+
+    fn put_ports(&self, out: &mut Exposition) {
+        let is_up = |port: &PortReport| u64::from(port.state == "up");
+        self.put_of_ports(out, ("port_up", Kind::Gauge, "Whether the port carries frames."), is_up);
+        self.put_traffic(out, "receive", |port| port.rx);
+        self.put_traffic(out, "transmit", |port| port.tx);
+        let help = "Frames that came in here and that the switch took for its controllers.";
+        let consumed = ("port_consumed_frames_total", Kind::Counter, help);
+        self.put_of_ports(out, consumed, |port| port.consumed);
+        let drops = self.ports.iter().flat_map(|port| {
+            let labels = move || self.port_labels(port);
+            port.drops.iter().map(move |(reason, count)| (labels().with("reason", reason), *count))
+        });
+        let help = "Frames that were dropped at the port, by reason.";
+        out.put("port_dropped_frames_total", Kind::Counter, help, drops);
+    }
+
+    fn put_traffic(
+        &self,
+        out: &mut Exposition,
+        way: &str,
+        traffic: impl Fn(&PortReport) -> TrafficReport,
+    ) {
+        let units: [Told<TrafficReport, u64>; 3] = [
+            (("frames", Kind::Counter, "Frames; a train is one."), |traffic| traffic.frames),
+            (("packets", Kind::Counter, "Packets on the wire; a train is many."), |traffic| {
+                traffic.packets
+            }),
+            (("bytes", Kind::Counter, "Bytes of the frames."), |traffic| traffic.bytes),
+        ];
+        for ((unit, kind, help), value) in units {
+            let name = format!("port_{way}_{unit}_total");
+            self.put_of_ports(out, (&name, kind, help), |port| value(&traffic(port)));
+        }
+    }
+
+    /// What waits for ports, and who has to wait for whom.
+    fn put_pressure(&self, out: &mut Exposition) {
+        let (gauge, counter) = (Kind::Gauge, Kind::Counter);
+        let families: [Told<PortReport, u64>; 4] = [
+            (("port_queued_frames", gauge, "Frames that wait to go out here."), |port| {
+                port.pressure.queued.frames
+            }),
+            (("port_queued_bytes", gauge, "Bytes of the frames that wait."), |port| {
+                port.pressure.queued.bytes
+            }),
+            (("port_stalls_total", counter, STALLS), |port| port.pressure.stalls),
+            (("port_marked_frames_total", counter, MARKED), |port| port.pressure.marked),
+        ];
+        families.into_iter().for_each(|(family, value)| self.put_of_ports(out, family, value));
+        let families: [Told<PauseReport, f64>; 3] = [
+            (("port_pauses_total", counter, PAUSES), |pause| exact(pause.count)),
+            (("port_pause_seconds_total", counter, PAUSED), |pause| exact(pause.total_us) / 1e6),
+            (("port_paused_queues", gauge, PAUSED_NOW), |pause| pause.now.into()),
+        ];
+        families.into_iter().for_each(|(family, value)| self.put_pauses(out, family, value));
+    }
+
+    fn put_of_ports(
+        &self,
+        out: &mut Exposition,
+        (name, kind, help): Family<'_>,
+        value: impl Fn(&PortReport) -> u64,
+    ) {
+        let samples = self.ports.iter().map(|port| (self.port_labels(port), value(port)));
+        out.put(name, kind, help, samples);
+    }
+
+    /// By those that wait for the port.
+    fn put_pauses(
+        &self,
+        out: &mut Exposition,
+        (name, kind, help): Family<'_>,
+        value: fn(&PauseReport) -> f64,
+    ) {
+        let samples = self.ports.iter().flat_map(|port| {
+            let labels = |other: &str| self.port_labels(port).with("waiting_port", other);
+            let pauses = port.pressure.holds_up.iter();
+            pauses.map(move |pause| (labels(&pause.port), value(pause)))
+        });
+        out.put(name, kind, help, samples);
+    }
+
+    /// Whether each frame that came in is somewhere.
+    fn put_books(&self, out: &mut Exposition) {
+        let samples = self
+            .switch
+            .iter()
+            .map(|switch| (Labels::new("bridge", &switch.name), switch.books.unaccounted()));
+        let help = "Frames that came in and are nowhere; zero while no frames pass.";
+        out.put("switch_unaccounted_frames", Kind::Gauge, help, samples);
+    }
+
+    fn put_policies(&self, out: &mut Exposition) {
+        let mut put = |name, kind, help, value: fn(&PolicyReport) -> u64| {
+            let samples = self.policies.iter().map(|report| (policy_labels(report), value(report)));
+            out.put(name, kind, help, samples);
+        };
+        put("policy_active", Kind::Gauge, "Whether the policy's copies are made.", |report| {
+            u64::from(report.state == PolicyState::Active)
+        });
+        put("policy_matched_frames_total", Kind::Counter, "Frames that matched.", |report| {
+            report.matched.packets
+        });
+        put("policy_matched_bytes_total", Kind::Counter, "Their bytes.", |report| {
+            report.matched.bytes
+        });
+        let help = "Whether each frame that matched is accounted for; exact while none pass.";
+        put("policy_adds_up", Kind::Gauge, help, |report| u64::from(report.adds_up));
+        let help = "Whether no switch was lost before it told its last counters.";
+        put("policy_complete", Kind::Gauge, help, |report| u64::from(report.is_complete));
+    }
+
+    /// What became of copies, by monitor.
+    fn put_copies(&self, out: &mut Exposition) {
+        let copies = || {
+            let all = self.policies.iter();
+            all.flat_map(|report| report.copied.iter().map(move |copied| (report, copied)))
+        };
+        let mut put = |name, kind, help, value: fn(&Copied) -> u64| {
+            let samples =
+                copies().map(|(report, copied)| (copy_labels(report, copied), value(copied)));
+            out.put(name, kind, help, samples);
+        };
+        let help = "Copies that the monitor's port took.";
+        put("policy_delivered_frames_total", Kind::Counter, help, |to| to.delivered.packets);
+        let help = "Their bytes.";
+        put("policy_delivered_bytes_total", Kind::Counter, help, |to| to.delivered.bytes);
+        let help = "Frames that reached the monitor's port among others, by flooding.";
+        put("policy_flooded_frames_total", Kind::Counter, help, |to| to.flooded);
+        let help = "Copies that wait for the monitor's port.";
+        put("policy_in_flight_frames", Kind::Gauge, help, |to| to.in_flight);
+        let drops = copies().flat_map(|(report, copied)| {
+            let labels = move |reason| copy_labels(report, copied).with("reason", reason);
+            copied.dropped.iter().map(move |(reason, count)| (labels(reason), *count))
+        });
+        let help = "Copies that were dropped, by reason.";
+        out.put("policy_dropped_frames_total", Kind::Counter, help, drops);
+    }
+
+    fn port_labels(&self, port: &PortReport) -> Labels {
+        let bridge = self.switch.as_ref().map_or("", |switch| &switch.name);
+        Labels::new("bridge", bridge).with("port", &port.port).with("interface", &port.name)
+    }
+}
+
+fn policy_labels(report: &PolicyReport) -> Labels {
+    Labels::new("policy", &report.policy.name)
+}
+
+fn copy_labels(report: &PolicyReport, copied: &Copied) -> Labels {
+    let port = &copied.monitor;
+    let labels = policy_labels(report).with("switch", &port.switch.to_string());
+    labels.with("port", &port.port.to_string()).with("interface", &port.name)
+}
+
+/// Name, kind and help of a family.
+type Family<'a> = (&'a str, Kind, &'a str);
+
+/// A family, and what it tells of each.
+type Told<T, V> = (Family<'static>, fn(&T) -> V);
+
+const STALLS: &str = "Times that the port took nothing for longer than others wait for it.";
+const MARKED: &str = "Frames that came in here and were marked (ECN), having stood for too long.";
+const PAUSES: &str = "Times that another port had to wait for this one.";
+const PAUSED: &str = "Seconds that another port had to wait for this one, in all.";
+const PAUSED_NOW: &str = "Queues of another port that wait for this one now.";
+
+/// A count as Prometheus keeps it: exact up to 2^53.
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows no other numbers")]
+fn exact(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_control::{Counts, MonitorPort, TapPolicy};
+    use tapswitch_switch::DatapathId;
+
+    use super::*;
+
+    #[test]
+    fn a_policys_ledger_is_told_by_monitor_and_reason() {
+        let frames = |packets| Counts { packets, bytes: packets * 100 };
+        let copied = Copied {
+            monitor: MonitorPort { switch: DatapathId(1), port: 3, name: "mon0".into() },
+            counts: frames(10),
+            delivered: frames(7),
+            flooded: 0,
+            in_flight: 1,
+            dropped: [("egress_full".to_owned(), 2)].into(),
+        };
+        let report = PolicyReport {
+            policy: TapPolicy::new("a \"quoted\" one", "3".parse().unwrap()),
+            state: PolicyState::Active,
+            monitor: None,
+            matched: frames(10),
+            copied: vec![copied],
+            adds_up: true,
+            is_complete: true,
+            notes: Vec::new(),
+        };
+        let text = Metrics { policies: vec![report], ..Metrics::default() }.text();
+        let policy = r#"policy="a \"quoted\" one""#;
+        let port = r#"switch="0000000000000001",port="3",interface="mon0""#;
+        for line in [
+            "# TYPE tapswitch_policy_matched_frames_total counter".to_owned(),
+            format!("tapswitch_policy_matched_frames_total{{{policy}}} 10"),
+            format!("tapswitch_policy_adds_up{{{policy}}} 1"),
+            format!("tapswitch_policy_delivered_bytes_total{{{policy},{port}}} 700"),
+            "# TYPE tapswitch_policy_in_flight_frames gauge".to_owned(),
+            format!("tapswitch_policy_in_flight_frames{{{policy},{port}}} 1"),
+            format!(
+                "tapswitch_policy_dropped_frames_total{{{policy},{port},reason=\"egress_full\"}} 2"
+            ),
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("tapswitch_port"), "this process has no switch");
+    }
+}
