@@ -74,7 +74,7 @@ fn metrics_say_what_the_reports_say() {
     lab.assert_conserved();
     let of_controller = samples(&lab.controller_says(&["show", "metrics"]));
     let count = matched(&report);
-    let port = r#"policy="owed",switch="0000000000000001",port="3",interface="t3""#;
+    let port = r#"policy="owed",switch="0x1",port="3",interface="t3""#;
     let told = |name: &str| of_controller[&format!("tapswitch_policy_{name}")].clone();
     assert_eq!(
         told(r#"matched_frames_total{policy="owed"}"#),

@@ -208,7 +208,7 @@ fn policy_labels(report: &PolicyReport) -> Labels {
 
 fn copy_labels(report: &PolicyReport, copied: &Copied) -> Labels {
     let port = &copied.monitor;
-    let labels = policy_labels(report).with("switch", &port.switch.to_string());
+    let labels = policy_labels(report).with("switch", &format!("{:#x}", port.switch.0));
     labels.with("port", &port.port.to_string()).with("interface", &port.name)
 }
 
@@ -260,7 +260,7 @@ mod tests {
         };
         let text = Metrics { policies: vec![report], ..Metrics::default() }.text();
         let policy = r#"policy="a \"quoted\" one""#;
-        let port = r#"switch="0000000000000001",port="3",interface="mon0""#;
+        let port = r#"switch="0x1",port="3",interface="mon0""#;
         for line in [
             "# TYPE tapswitch_policy_matched_frames_total counter".to_owned(),
             format!("tapswitch_policy_matched_frames_total{{{policy}}} 10"),
