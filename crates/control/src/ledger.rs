@@ -98,8 +98,15 @@ impl Ledger {
         }
     }
 
-    /// The switch had this rule before we came, or came back.
-    pub(crate) fn adopt_rule(&mut self, id: &Arc<FlowId>, key: &GroupKey, stats: &FlowStats) {
+    /// The switch had this rule before we came, or came back. If it was not at rest while its
+    /// group's counters were read, nobody knows where both begin.
+    pub(crate) fn adopt_rule(
+        &mut self,
+        id: &Arc<FlowId>,
+        key: &GroupKey,
+        stats: &FlowStats,
+        is_at_rest: bool,
+    ) {
         let counts = Counts::known(stats.packet_count, stats.byte_count);
         let members = key.members.clone();
         match self.rules.get_mut(id) {
@@ -108,6 +115,9 @@ impl Ledger {
                 self.hand_over(id, members);
             }
             None => {
+                if !is_at_rest {
+                    self.incomplete.extend(members.iter().map(|member| member.policy));
+                }
                 let (reading, born) = (Reading::from_base(counts), Ticket::default());
                 self.insert_rule(id, RuleMeter { members, reading, born });
             }

@@ -44,6 +44,8 @@ pub(crate) enum Request {
     GroupCounters,
     /// Tell what became of copies, when reading what the switch holds.
     GroupLedgers,
+    /// Tell the rules that make copies once more, when reading what the switch holds.
+    RulesAgain,
     /// Tell the counters of the rules that make copies.
     RuleStats(Option<StatsToken>),
     /// Tell the counters of all groups.

@@ -78,7 +78,8 @@ pub struct PolicyReport {
     /// one after the other, and differ by what passed between.
     pub adds_up: bool,
     /// Whether the counts are all there are. `false` when a switch was lost, or a rule's last
-    /// counters did not come, so that something may be missing.
+    /// counters did not come, so that something may be missing; and when frames passed while a new
+    /// controller read where the counters of rules and groups stand.
     pub is_complete: bool,
     /// What is not as the policy asks, or not known: nothing that keeps it from working.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -154,7 +155,7 @@ pub struct SwitchReport {
     /// Which one.
     #[serde(with = "as_switch_name")]
     pub switch: DatapathId,
-    /// Whether it is connected.
+    /// Whether it is connected and has told what it holds, so that policies can be added there.
     pub is_connected: bool,
     /// Its ports.
     pub ports: Vec<PortReport>,

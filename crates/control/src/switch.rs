@@ -278,9 +278,7 @@ impl Switch {
         if !self.is_up() {
             return 0;
         }
-        let (cookie, cookie_mask) = OUR_TAPS;
-        let rules = FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() };
-        self.ask(MultipartRequestBody::Flow(rules), Request::RuleStats(token));
+        self.ask(MultipartRequestBody::Flow(our_taps()), Request::RuleStats(token));
         if self.is_ours {
             self.ask_ledgers(GroupId::ALL, Request::GroupStats(token));
             return 2;
@@ -492,4 +490,10 @@ impl Switch {
     fn ask(&mut self, body: MultipartRequestBody, request: Request) {
         self.outbox.send(Body::MultipartRequest(MultipartRequest::new(body)), request);
     }
+}
+
+/// Asks for our rules that make copies.
+fn our_taps() -> FlowStatsRequest {
+    let (cookie, cookie_mask) = OUR_TAPS;
+    FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() }
 }

@@ -165,7 +165,7 @@ impl Metrics {
         });
         let help = "Whether each frame that matched is accounted for; exact while none pass.";
         put("policy_adds_up", Kind::Gauge, help, |report| u64::from(report.adds_up));
-        let help = "Whether no switch was lost before it told its last counters.";
+        let help = "Whether no counters were lost with a switch or began unknown.";
         put("policy_complete", Kind::Gauge, help, |report| u64::from(report.is_complete));
     }
 

@@ -154,8 +154,10 @@ fn ledger(report: &PolicyReport) -> &'static str {
     match (report.is_complete, report.adds_up) {
         (true, true) => "adds up",
         (true, false) => "does not add up: frames pass, or are missing; look again at rest",
-        (false, true) => "incomplete: a switch was lost before its last counters; the rest adds up",
-        (false, false) => "incomplete: a switch was lost before it told its last counters",
+        (false, true) => {
+            "incomplete: counters were lost with a switch, or began unknown; the rest adds up"
+        }
+        (false, false) => "incomplete: counters were lost with a switch, or began unknown",
     }
 }
 

@@ -14,7 +14,7 @@ use tapswitch_openflow::{
     MultipartRequestBody,
 };
 
-use super::{Link, Switch};
+use super::{Link, Switch, our_taps};
 use crate::group::is_in_range;
 use crate::held::group_of;
 use crate::hosts::Sighting;
@@ -37,6 +37,10 @@ pub(super) struct ReadBack {
     rules: Option<Vec<FlowStats>>,
     groups: Option<Vec<GroupDesc>>,
     counters: Option<Vec<GroupStats>>,
+    /// The rules that make copies, after the counters.
+    again: Vec<FlowStats>,
+    /// How many times those are still to be told.
+    agains_left: u8,
     /// From a switch of ours.
     ledgers: Option<Vec<BucketLedger>>,
 }
@@ -48,7 +52,8 @@ impl ReadBack {
             None => false,
         };
         let has_groups = self.groups.is_some() && self.counters.is_some();
-        has_ledgers && has_groups && self.has_ports && self.rules.is_some()
+        let has_rules = self.rules.is_some() && self.agains_left == 0;
+        has_ledgers && has_groups && has_rules && self.has_ports
     }
 }
 
@@ -56,7 +61,8 @@ impl Switch {
     /// Asks for what the switch holds.
     pub(super) fn start_reading(&mut self, is_first: bool, limits: &Limits, now: Millis) {
         let deadline = now.plus(limits.read_back_wait);
-        let read = ReadBack { is_first, since: now, deadline, ..ReadBack::default() };
+        let read =
+            ReadBack { is_first, since: now, deadline, agains_left: 1, ..ReadBack::default() };
         self.link = Link::Reading(Box::new(read));
         let (cookie, cookie_mask) = OURS;
         let rules = FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() };
@@ -66,6 +72,7 @@ impl Switch {
         self.ask(MultipartRequestBody::Flow(rules), Request::Rules);
         self.ask(MultipartRequestBody::GroupDesc, Request::Groups);
         self.ask(MultipartRequestBody::Group(GroupId::ALL), Request::GroupCounters);
+        self.ask(MultipartRequestBody::Flow(our_taps()), Request::RulesAgain);
     }
 
     /// The switch told some of what it holds.
@@ -98,6 +105,10 @@ impl Switch {
                 let ours = rules.iter().filter(|rule| Cookie(rule.cookie).is_ours());
                 read.rules = Some(ours.cloned().collect());
             }
+            (Request::RulesAgain, MultipartReplyBody::Flow(rules)) => {
+                read.again.clone_from(rules);
+                read.agains_left = read.agains_left.saturating_sub(1);
+            }
             (Request::Groups, MultipartReplyBody::GroupDesc(groups)) => {
                 let ours = groups.iter().filter(|group| is_in_range(group.group_id));
                 read.groups = Some(ours.cloned().collect());
@@ -113,14 +124,17 @@ impl Switch {
 
     /// What kind of switch it is: nobody else is sent what only ours understand.
     fn handle_description(&mut self, desc: &Desc, limits: &Limits) {
+        let Link::Reading(read) = &mut self.link else {
+            return;
+        };
         let is_ours = desc.mfr_desc.content() == MANUFACTURER.as_bytes();
-        if let Link::Reading(read) = &mut self.link {
-            read.is_ours = Some(is_ours);
+        read.is_ours = Some(is_ours);
+        if is_ours {
+            read.agains_left += 1;
+            self.ask_ledgers(GroupId::ALL, Request::GroupLedgers);
+            self.ask(MultipartRequestBody::Flow(our_taps()), Request::RulesAgain);
         }
-        match is_ours {
-            true => self.ask_ledgers(GroupId::ALL, Request::GroupLedgers),
-            false => self.finish_reading(limits),
-        }
+        self.finish_reading(limits);
     }
 
     /// The switch does not tell some of what it holds: then that counts as nothing. A switch
@@ -137,6 +151,10 @@ impl Switch {
         match request {
             // A switch of ours that tells no ledgers is too old for contracts, too.
             Request::Description | Request::GroupLedgers => read.is_ours = Some(false),
+            Request::RulesAgain => {
+                read.again.clear();
+                read.agains_left = read.agains_left.saturating_sub(1);
+            }
             Request::Ports => read.has_ports = true,
             Request::Rules => read.rules = Some(Vec::new()),
             Request::Groups => read.groups = Some(Vec::new()),
@@ -185,7 +203,7 @@ impl Switch {
                 counters.iter().map(|(id, stats)| (*id, BucketValue::of_stats(stats))).collect()
             }
         };
-        self.adopt_counters(&rules, &groups, &values);
+        self.adopt_counters((&rules, &read.again), &groups, &values);
         self.touch_all();
         self.link = Link::Up;
         self.stats_at = limits.stats_interval.map(|interval| now.plus(interval));
@@ -249,19 +267,28 @@ impl Switch {
         left.map(|stats| stats.group_id).chain(known).collect()
     }
 
+    /// Counters of a switch that counted before we came count from here on. Those of rules and of
+    /// groups are read one after the other; what passed between would be matched and not copied, or
+    /// the other way round, and is found out by reading the rules twice.
     fn adopt_counters(
         &mut self,
-        rules: &[FlowStats],
+        (rules, again): (&[FlowStats], &[FlowStats]),
         groups: &[GroupDesc],
         values: &BTreeMap<GroupId, Vec<BucketValue>>,
     ) {
         let there: HashSet<_> = groups.iter().map(|group| group.group_id).collect();
         self.ledger.retain(|id| self.held.has_rule(id), |id| there.contains(&id));
+        let id_of = |stats: &FlowStats| {
+            FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone())
+        };
+        let last: HashMap<_, _> =
+            again.iter().map(|stats| (id_of(stats), stats.packet_count)).collect();
         for stats in rules {
-            let id = FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone());
+            let id = id_of(stats);
             let goal = self.desired.find(&id).and_then(|rule| group_of(&rule.outcome));
             if let Some(key) = goal {
-                self.ledger.adopt_rule(&id.into(), key, stats);
+                let is_at_rest = last.get(&id) == Some(&stats.packet_count);
+                self.ledger.adopt_rule(&id.into(), key, stats, is_at_rest);
             }
         }
         for (key, id) in self.held.groups() {

@@ -15,7 +15,7 @@ impl Switch {
         });
         SwitchReport {
             switch: self.id,
-            is_connected: !self.is_down(),
+            is_connected: self.is_up(),
             ports: ports.collect(),
             hosts: self.hosts.count(),
             hosts_refused: self.hosts.refused(),

@@ -126,6 +126,21 @@ fn a_new_controller_does_not_count_what_waited_before_it_came() {
     assert!(report.adds_up && report.is_complete);
 }
 
+#[test]
+fn a_new_controller_says_when_it_does_not_know_where_counters_began() {
+    let policies = [policy("all", "3")];
+    let mut world = tapped();
+    world
+        .restart_controller_under(&policies, &mut |model| _ = model.receive(1, &tcp(1, 2).bytes()));
+    let report = world.ledger("all");
+    assert!(!report.is_complete, "{report:?}");
+    world.restart_controller_under(&policies, &mut |_| {});
+    flow(&mut world, 3);
+    let report = world.ledger("all");
+    assert!(report.is_complete && report.adds_up, "{report:?}");
+    assert_eq!(report.matched.packets, 3);
+}
+
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
 enum Step {

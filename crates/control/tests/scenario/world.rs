@@ -69,6 +69,21 @@ impl World {
         self.run();
     }
 
+    /// The same while `traffic` goes on: it is called after each message to the switch.
+    pub(crate) fn restart_controller_under(
+        &mut self,
+        policies: &[TapPolicy],
+        traffic: &mut dyn FnMut(&mut Model),
+    ) {
+        self.control = Control::new(Limits::default());
+        self.tickets.clear();
+        for policy in policies {
+            self.control.add_policy(policy.clone(), WhenMissing::Wait).unwrap();
+        }
+        self.control.handle_connected(&self.switches[&DatapathId(1)].features(), self.now);
+        self.run_and_watch(traffic);
+    }
+
     /// A controller that knows nothing of the one before, but for its configured policies.
     pub(crate) fn restart_controller(&mut self, policies: &[TapPolicy]) {
         self.control = Control::new(Limits::default());
