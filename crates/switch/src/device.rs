@@ -13,7 +13,7 @@ use tapswitch_wire::MacAddr;
 use crate::envelope::{MtuError, envelope};
 use crate::guest::{Guest, OpenGuestError};
 use crate::interface::Interface;
-use crate::report::GuestReport;
+use crate::report::{GuestReport, RingReport};
 use crate::rx::RxQueue;
 use crate::tx::TxPort;
 use crate::{PortKind, PortSpec, Pressure};
@@ -93,7 +93,7 @@ pub enum OpenPortError {
         /// What is wrong with it.
         source: OpenGuestError,
     },
-    /// Its MAC address cannot be read.
+    /// Its MAC address or its flags cannot be read.
     #[error("port {port}: {source}")]
     Mac {
         /// The port as it was described.
@@ -230,7 +230,13 @@ impl Device {
         port.with_stall(self.spec.pressure.stall)
     }
 
-    /// Frames that the kernel dropped because the switch did not read them in time.
+    /// The rings of a tap device; `None` for all others.
+    pub(crate) fn ring(&self) -> Option<RingReport> {
+        self.interface()?.ring()
+    }
+
+    /// Frames that the kernel dropped because the switch did not read them in time, where
+    /// [`Self::ring`] does not tell.
     pub(crate) fn ring_drops(&self) -> u64 {
         self.interface().map_or(0, Interface::ring_drops)
     }

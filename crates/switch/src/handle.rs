@@ -165,6 +165,9 @@ impl Server {
         let snapshot = self.agent.pipeline().snapshot();
         let report = |device: &crate::device::Device| {
             let port = snapshot.ports.find(device.spec.number)?;
+            let ring = device.ring();
+            let ring_full =
+                ring.as_ref().map_or_else(|| device.ring_drops(), |ring| ring.ring_full);
             Some(PortReport {
                 port: port.number.to_string(),
                 name: port.name.clone(),
@@ -182,9 +185,10 @@ impl Server {
                 guest: device.guest_report(),
                 rx: port.counters.rx().into(),
                 tx: port.counters.tx().into(),
-                drops: with_ring(report::drops(port.counters.drops()), device.ring_drops()),
+                drops: with_ring(report::drops(port.counters.drops()), ring_full),
                 consumed: port.counters.consumed(),
                 pressure: PressureReport::of(port.number, &port.counters, &accounts),
+                ring,
             })
         };
         self.ports.devices.iter().filter_map(report).collect()

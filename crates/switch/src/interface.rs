@@ -10,6 +10,7 @@ use tapswitch_wire::MacAddr;
 
 use crate::device::OpenPortError;
 use crate::envelope::{ChangedMtu, port_mtu};
+use crate::ring::{self, Ring, RingReport};
 use crate::rx::RxDevice;
 use crate::steering::Steered;
 use crate::tx::{Takes, TxDevice, TxPort};
@@ -37,7 +38,7 @@ pub(crate) struct Interface {
 /// The handles of an interface, one for each queue.
 #[derive(Debug)]
 enum Io {
-    Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, steered: Option<Steered> },
+    Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, steered: Option<Steered>, ring: Ring },
     Netdev { port: Arc<netdev::PacketPort>, takes: Takes },
 }
 
@@ -52,14 +53,14 @@ impl Interface {
         }
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?;
         let is_tap = matches!(spec.kind, PortKind::Tap { .. });
-        let (io, mac, offloads) = match is_tap {
+        let (mut io, mac, offloads) = match is_tap {
             true => open_tap(spec, &namespace)?,
             false => open_netdev(spec, &namespace)?,
         };
         let changed_mtu = if is_tap { Ok(None) } else { ChangedMtu::make(spec, &namespace) };
         let changed_mtu = changed_mtu
             .map_err(|error| OpenPortError::Mtu { port: port(), source: error.into() })?;
-        let link = set_link(spec, &namespace)
+        let link = set_link(spec, &namespace, &mut io)
             .map_err(|source| OpenPortError::Link { port: port(), source })?;
         let (spec, index, namespace_index) = (spec.clone(), link.index, 0);
         Ok(Self { spec, namespace, namespace_index, index, mac, link, offloads, changed_mtu, io })
@@ -112,15 +113,20 @@ impl Interface {
         }
     }
 
-    /// Frames that the kernel dropped because the switch did not read them in time.
+    /// The rings of a tap device; `None` for another interface.
+    pub(crate) fn ring(&self) -> Option<RingReport> {
+        match &self.io {
+            Io::Tap { ring, .. } => ring.report(&self.namespace, self.index),
+            Io::Netdev { .. } => None,
+        }
+    }
+
+    /// Frames that the kernel dropped because the switch did not read them in time, where
+    /// [`Self::ring`] does not tell.
     pub(crate) fn ring_drops(&self) -> u64 {
         match &self.io {
             Io::Netdev { port, .. } => port.statistics().map_or(0, |counters| counters.dropped),
-            Io::Tap { .. } => {
-                let link = Netlink::open(&self.namespace)
-                    .and_then(|mut netlink| netlink.link_by_index(self.index));
-                link.map_or(0, |link| link.stats.tx_dropped)
-            }
+            Io::Tap { .. } => 0,
         }
     }
 }
@@ -145,17 +151,20 @@ fn open_tap(
     // With several queues, it must have been made for that.
     let header = if spec.offload { tap::HeaderLen::V1 } else { tap::HeaderLen::None };
     let config = tap::Config::new(name).queues(spec.queues()).multi_queue(true).net_header(header);
-    let config = config.follow_existing(is_prepared(namespace, spec.name()));
+    let is_prepared = is_prepared(namespace, spec.name());
+    let config = config.follow_existing(is_prepared).backpressure(ring::wish(spec));
     let tap = namespace
         .enter(|| tap::Device::create(&config))
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?
         .map_err(|source| OpenPortError::Tap { port: port(), source })?;
-    let mac = tap.mac().map_err(|source| OpenPortError::Mac { port: port(), source })?;
+    let unknown = |source| OpenPortError::Mac { port: port(), source };
+    let mac = tap.mac().map_err(unknown)?;
+    let ring = Ring::of(&tap, !is_prepared).map_err(unknown)?;
     let tap::Capabilities { receive, send, .. } = tap.capabilities();
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
     let steered = Steered::start(spec, &queues);
     let takes = if spec.offload { send.into() } else { Takes::NOTHING };
-    Ok((Io::Tap { queues, takes, steered }, mac, words(receive)))
+    Ok((Io::Tap { queues, takes, steered, ring }, mac, words(receive)))
 }
 
 fn open_netdev(
@@ -177,14 +186,16 @@ fn open_netdev(
     Ok((io, mac, offloads.to_owned()))
 }
 
-fn set_link(spec: &PortSpec, namespace: &Namespace) -> Result<Link, LinkError> {
+fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link, LinkError> {
     let mut netlink = Netlink::open(namespace)?;
-    if matches!(spec.kind, PortKind::Tap { .. }) {
-        // Room for tags needs nothing here: a tap device takes frames of any length.
-        spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(spec.name(), mtu))?;
-        netlink.set_up(spec.name())?;
-    }
-    netlink.link(spec.name())
+    let Io::Tap { ring, .. } = io else { return netlink.link(spec.name()) };
+    // Room for tags needs nothing here: a tap device takes frames of any length.
+    spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(spec.name(), mtu))?;
+    ring.set(spec, &mut netlink)?;
+    netlink.set_up(spec.name())?;
+    let link = netlink.link(spec.name())?;
+    ring.check(spec, &mut netlink, &link)?;
+    Ok(link)
 }
 
 /// Offloads in words: `csum,tso4,tso6,tso_ecn,uso4,uso6`.

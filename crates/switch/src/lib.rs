@@ -32,6 +32,7 @@ mod peer;
 mod port_spec;
 mod ports;
 pub mod report;
+mod ring;
 mod rx;
 mod server;
 mod shared;
@@ -54,7 +55,8 @@ pub use guest::OpenGuestError;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{
-    GuestSocket, ParsePortError, PortKind, PortSpec, Pressure, SocketSide, parse_port_number,
+    Backpressure, GuestSocket, ParsePortError, PortKind, PortSpec, Pressure, RingSpec, SocketSide,
+    parse_port_number,
 };
 pub use ports::{AddPortError, RemovePortError};
 pub use switch::{StartError, Switch};

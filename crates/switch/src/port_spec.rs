@@ -4,6 +4,7 @@
 mod guest;
 mod mode;
 mod pressure;
+mod ring;
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -18,6 +19,7 @@ use guest::PATH_LEN_MAX;
 pub use guest::{GuestSocket, SocketSide};
 use mode::{ModeOptions, ModeText};
 pub use pressure::Pressure;
+pub use ring::{Backpressure, RingSpec};
 
 use crate::Gro;
 
@@ -47,6 +49,8 @@ pub struct PortSpec {
     /// (`PACKET_VNET_HDR`), trains and partial checksums that come in would not be told from
     /// packets that are too long or broken.
     pub offload: bool,
+    /// The kernel's rings of a tap device.
+    pub ring: RingSpec,
 }
 
 /// What is behind a port.
@@ -133,6 +137,7 @@ impl PortSpec {
             mode: None,
             pressure: Pressure::default(),
             offload: true,
+            ring: RingSpec::default(),
         };
         let mut mode = ModeOptions::default();
         for option in parts {
@@ -173,6 +178,7 @@ impl PortSpec {
             ("queues", PortKind::Tap { queues, .. } | PortKind::Guest { queues, .. }) => {
                 *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
             }
+            (_, PortKind::Tap { .. }) if self.ring.set(key, value)? => {}
             _ => return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() }),
         }
         Ok(())
@@ -249,7 +255,7 @@ impl fmt::Display for PortSpec {
         if !self.offload {
             f.write_str(",offload=off")?;
         }
-        write!(f, "{}", self.pressure)
+        write!(f, "{}{}", self.pressure, self.ring)
     }
 }
 
@@ -301,8 +307,8 @@ enum Fault {
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
         "{port} has no option '{key}'; there are mtu, envelope, mode, offload, stall and \
-         drain-ahead, netns and gro for tap and netdev, queues for tap and vhost, and server or \
-         client for vhost"
+         drain-ahead, netns and gro for tap and netdev, queues for tap and vhost, backpressure and \
+         txqueuelen for tap, and server or client for vhost"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -347,6 +353,8 @@ mod tests {
             "1=netdev:eth0,mtu=1500,offload=off",
             "1=tap:a,netns=blue,gro=off,mtu=1500",
             "2=tap:b,gro=on",
+            "2=tap:b,backpressure=on,txqueuelen=10",
+            "2=tap:b,offload=off,backpressure=off",
             "1=vhost:/run/vm0.sock",
             "1=vhost:vm0.sock,client,queues=2,mtu=9000,offload=off",
             "1=vhost:/run/vm0.sock,mode=access,vlan=10",
@@ -382,6 +390,11 @@ mod tests {
         assert!(error("1=tap:a,mtu=12").contains("mtu=12: expected a number of bytes"));
         assert!(error("1=tap:a,queues=0").contains("queues=0: expected a number of queues"));
         assert!(error("1=tap:a,gro=yes").contains("gro=yes: expected on, off or auto"));
+        assert!(
+            error("1=tap:a,txqueuelen=0").contains("txqueuelen=0: expected a number of frames")
+        );
+        assert!(error("1=tap:a,backpressure=yes").contains("expected on, off or auto"));
+        assert!(error("1=netdev:a,txqueuelen=9").contains("no option 'txqueuelen'"));
         assert!(error("1=netdev:a,queues=2").contains("no option 'queues'"));
         assert!(error("1=tap:a,colour").contains("option 'colour' has no value"));
         assert!(error("1=tap:a,offload=no").contains("offload=no: expected on or off"));

@@ -13,9 +13,9 @@ use tapswitch_datapath::{
 };
 use tapswitch_openflow::{GroupType, PortConfig, PortNo, PortState, TableId};
 
-pub use pressure::{BooksReport, PauseReport, PressureReport};
-
+pub use crate::ring::{RingBackpressure, RingReport};
 use crate::worker::BURST_COUNT;
+pub use pressure::{BooksReport, PauseReport, PressureReport};
 
 /// Frames, packets and bytes in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +112,8 @@ pub struct PortReport {
     pub offloads: String,
     /// What is known of the guest; none when an interface is behind the port.
     pub guest: Option<GuestReport>,
+    /// Where frames wait for the switch; none when no tap device is behind the port.
+    pub ring: Option<RingReport>,
     /// What came in.
     pub rx: TrafficReport,
     /// What went out.

@@ -103,11 +103,11 @@ impl Inspected {
         Some(on.fold(Offloads::empty(), |all, (offload, _)| all | *offload))
     }
 
-    /// True for a device whose root is a real queueing discipline, in which packets may wait.
-    /// `None` for one that gets its discipline when it is switched on.
+    /// True for a device with a real queueing discipline, in which packets may wait, in front of
+    /// each of its queues. `None` for one that gets its discipline when it is switched on.
     pub fn has_queueing(&self) -> Option<bool> {
         let kind = self.link.qdisc.as_deref().filter(|kind| *kind != "noop")?;
-        Some(kind != "noqueue")
+        Some(kind != "noqueue" && self.qdiscs.iter().all(|below| below.kind != "noqueue"))
     }
 
     /// Number of queues that programs hold attached. Of a device with one queue, rtnetlink tells

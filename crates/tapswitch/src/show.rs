@@ -1,5 +1,7 @@
 //! `tapswitch show`: what a running switch or controller knows, as a table or as JSON.
 
+mod rings;
+
 use std::time::Duration;
 
 use serde::Serialize;
@@ -140,6 +142,7 @@ fn ports(reports: &[PortReport]) {
         ]);
     }
     print(&rows, "no ports");
+    rings::rings(reports);
     guests(reports);
     pauses(reports);
     for port in reports {

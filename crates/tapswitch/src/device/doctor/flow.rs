@@ -12,6 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     one_queue,
     default_steering,
     no_qdisc,
+    qdisc_sheds,
     backpressure_unused,
     no_backpressure,
 ];
@@ -100,6 +101,21 @@ fn no_qdisc(it: &Subject<'_>) -> Option<Finding> {
     }
     let text = "IFF_BACKPRESSURE has no effect: there is no qdisc in which packets could wait";
     Some(it.finding(Severity::Warning, "no-qdisc", text, it.set("--qdisc pfifo_fast")))
+}
+
+/// With back-pressure it is the discipline that drops, and not by chance.
+fn qdisc_sheds(it: &Subject<'_>) -> Option<Finding> {
+    let root = it.device.qdiscs.iter().find(|qdisc| qdisc.is_root())?;
+    if root.drops == 0 || backpressure(it.device, it.machine) != Backpressure::InForce {
+        return None;
+    }
+    let (kind, drops) = (&root.kind, grouped(root.drops));
+    let text = format!(
+        "{drops} packets were dropped by the qdisc ({kind}) in front of the ring: more is sent for \
+         long than the program reads, and those are told who send too much; a longer ring or qdisc \
+         would make packets wait longer, not arrive"
+    );
+    Some(it.finding(Severity::Hint, "qdisc-sheds", text, None))
 }
 
 /// The kernel has it, the device does not use it.

@@ -131,6 +131,33 @@ fn a_ring_without_room_is_an_error() {
 }
 
 #[test]
+fn with_back_pressure_it_is_the_qdisc_that_drops() {
+    let mut device = healthy();
+    device.qdiscs.iter_mut().for_each(|qdisc| qdisc.drops = 1234);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity, &found.mend), ("qdisc-sheds", Severity::Hint, &None));
+    assert!(found.text.contains("1_234 packets"), "{found}");
+    let mut off = without_backpressure();
+    off.qdiscs.clone_from(&device.qdiscs);
+    assert_eq!(only(&off, &machine()).rule, "no-backpressure");
+}
+
+#[test]
+fn a_queue_without_a_qdisc_below_mq_is_found() {
+    let mut device = healthy();
+    device.link.qdisc = Some("mq".to_owned());
+    let below = |kind: &str, queue| {
+        let mut qdisc = Qdisc::default();
+        (qdisc.kind, qdisc.parent) = (kind.to_owned(), Some((0, queue)));
+        qdisc
+    };
+    device.qdiscs = vec![below("fq_codel", 1), below("fq_codel", 2)];
+    assert_eq!(findings(&device, &machine()), []);
+    device.qdiscs.push(below("noqueue", 3));
+    assert_eq!(only(&device, &machine()).rule, "no-qdisc");
+}
+
+#[test]
 fn drops_are_held_against_the_length_of_the_queue() {
     let mut device = without_backpressure();
     device.link.stats.tx_dropped = 1234;
@@ -353,6 +380,7 @@ fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
         steered: Vec::new(),
         queues: 1,
         guest: None,
+        ring: None,
         offloads: String::new(),
         rx: TrafficReport::default(),
         tx: TrafficReport::default(),

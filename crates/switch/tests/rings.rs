@@ -1,0 +1,161 @@
+//! The kernel's rings of tap ports: their length, back-pressure, and what is told of them.
+//!
+//! Back-pressure itself is tested in a guest with Linux 7.3, where the kernel has it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
+
+mod common;
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use common::*;
+use tapswitch_guest::{Rig, Series};
+use tapswitch_netlink::QdiscSpec;
+use tapswitch_switch::report::{PortReport, RingBackpressure, RingReport};
+use tapswitch_switch::{Backpressure, PortKind};
+use tapswitch_tap as tap;
+
+#[test]
+fn a_ring_is_as_long_as_it_is_told_and_an_interface_has_none() {
+    if !can_run() {
+        return;
+    }
+    let (lab, _room) = Lab::netdevs_with(3, &[1, 2], |config| {
+        config.ports[1].ring.length = NonZeroU32::new(7);
+    });
+    let lengths = [1, 2, 3].map(|number| lab.switch.port(number).ring.map(|ring| ring.length));
+    assert_eq!(lengths, [Some(1000), Some(7), None]);
+}
+
+#[test]
+fn what_was_lost_before_the_switch_came_is_not_its_loss() {
+    if !can_run() {
+        return;
+    }
+    let mut host = Host::new(1);
+    let device = prepare(&mut host);
+    host.netlink.set_txqueuelen("eth0", 5).unwrap();
+    host.netlink.set_up("eth0").unwrap();
+    host.add_address();
+    host.knows("10.0.0.2".parse().unwrap(), tap::MacAddr([2, 0, 0, 0, 0, 2]));
+    flood(&host, 30);
+    assert_eq!(host.link().stats.tx_dropped, 25);
+    drop(device);
+
+    let switch = Running::start(config(&[format!("1=tap:eth0,netns={}", host.name())]));
+    let port = switch.port(1);
+    assert_eq!(ring(&port).ring_full, 0);
+    assert!(port.drops.is_empty(), "{port:?}");
+    assert_eq!(ring(&port).length, 5, "a device that was there keeps its length");
+}
+
+#[test]
+fn back_pressure_that_the_kernel_has_not_is_an_error_that_says_since_when() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new(1);
+    let start = || Running::try_start(config(&[spec(&host, "backpressure=on")]));
+    if tap::Capabilities::probe().unwrap().has_backpressure() {
+        assert_eq!(ring(&start().ok().unwrap().port(1)).backpressure, RingBackpressure::InForce);
+        return;
+    }
+    let error = start().err().unwrap().to_string();
+    assert!(error.contains("IFF_BACKPRESSURE") && error.contains("Linux 7.3"), "{error}");
+    let auto = Running::start(config(&[spec(&host, "backpressure=auto")]));
+    assert_eq!(ring(&auto.port(1)).backpressure, RingBackpressure::Unavailable);
+}
+
+#[test]
+fn a_device_gets_back_pressure_unless_told_otherwise() {
+    LINUX_7_3.test(|| {
+        let _alone = alone();
+        let lab = Lab::with(2, |config| config.ports[1].ring.backpressure = Backpressure::Off);
+        let [first, second] = [1, 2].map(|number| ring(&lab.switch.port(number)));
+        assert_eq!(first.backpressure, RingBackpressure::InForce);
+        assert_eq!(second.backpressure, RingBackpressure::Off);
+        assert_eq!(first.qdisc, "mq fq_codel");
+    });
+}
+
+#[test]
+fn a_device_of_ours_gets_a_qdisc_and_that_of_others_keeps_what_it_has() {
+    LINUX_7_3.test(|| {
+        let _alone = alone();
+        fs::write(DEFAULT_QDISC, "noqueue").unwrap();
+        let mut theirs = Host::new(2);
+        drop(prepare(&mut theirs));
+        theirs.netlink.set_qdisc("eth0", &QdiscSpec::new("noqueue")).unwrap();
+        let ours = Host::new(1);
+        let ports = [&ours, &theirs].map(|host| spec(host, "backpressure=on"));
+        let switch = Running::start(config(&ports));
+        fs::write(DEFAULT_QDISC, "fq_codel").unwrap();
+        let [ours, theirs] = [1, 2].map(|number| ring(&switch.port(number)));
+        assert_eq!((ours.backpressure, &*ours.qdisc), (RingBackpressure::InForce, "fq_codel"));
+        assert_eq!(
+            (theirs.backpressure, &*theirs.qdisc),
+            (RingBackpressure::NoQueueing, "noqueue")
+        );
+    });
+}
+
+/// The goal: with a ring of one frame, and more sent than is read, not one is lost in it, and it is
+/// known of each where it went.
+#[test]
+fn with_back_pressure_no_frame_is_lost_in_the_ring_of_a_single_one() {
+    LINUX_7_3.test(|| {
+        let _alone = alone();
+        let lab = Lab::with(2, |config| {
+            config.ports.iter_mut().for_each(|port| port.ring.length = NonZeroU32::new(1));
+        });
+        lab.switch.controller().apply(join(1, 2));
+        flood(lab.host(1), 5000);
+        until("every datagram was read or shed", || {
+            let port = lab.switch.port(1);
+            port.rx.packets + ring(&port).shed == 5000
+        });
+        let port = lab.switch.port(1);
+        assert_eq!((ring(&port).ring_full, ring(&port).waiting), (0, 0), "{port:?}");
+        assert!(!port.drops.contains_key("ring_full"), "{port:?}");
+    });
+}
+
+#[test]
+fn only_taps_take_these_options() {
+    let spec: tapswitch_switch::PortSpec = "1=tap:a,txqueuelen=10".parse().unwrap();
+    assert!(matches!(spec.kind, PortKind::Tap { .. }));
+    for other in ["1=netdev:a", "1=vhost:a"] {
+        let error = format!("{other},txqueuelen=10").parse::<tapswitch_switch::PortSpec>();
+        assert!(error.unwrap_err().to_string().contains("no option 'txqueuelen'"));
+    }
+}
+
+fn spec(host: &Host, options: &str) -> String {
+    format!("{}=tap:eth0,netns={},{options}", host.number, host.name())
+}
+
+fn ring(port: &PortReport) -> RingReport {
+    port.ring.clone().unwrap()
+}
+
+/// A tap device called `eth0` that stays, as an administrator makes it.
+fn prepare(host: &mut Host) -> tap::Device {
+    let config = tap::Config::new("eth0".parse().unwrap()).multi_queue(true).persistent(true);
+    host.namespace.enter(|| tap::Device::create(&config).unwrap()).unwrap()
+}
+
+/// Sends datagrams to the second host as fast as the socket takes them.
+fn flood(host: &Host, count: usize) {
+    let socket = udp(host, host.ip(), 0);
+    (0..count).for_each(|_| assert_eq!(socket.send_to(&[0; 100], "10.0.0.2:9").unwrap(), 100));
+}
+
+/// One test at a time has the guest: the default qdisc is everybody's.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun", "veth"]);
+const DEFAULT_QDISC: &str = "/proc/sys/net/core/default_qdisc";

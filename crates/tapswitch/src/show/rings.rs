@@ -1,0 +1,53 @@
+//! What `tapswitch show ports` tells of the kernel's rings of tap devices.
+
+use tapswitch_switch::report::{PortReport, RingReport};
+
+use crate::table::{grouped, print, table};
+
+/// The rings of those ports that have some.
+pub(super) fn rings(reports: &[PortReport]) {
+    let rings: Vec<_> =
+        reports.iter().filter_map(|port| Some((&port.port, port.ring.as_ref()?))).collect();
+    if rings.is_empty() {
+        return;
+    }
+    let mut rows =
+        table(&["PORT ", "RING ", "BACK-PRESSURE", "QDISC", "WAITING ", "SHED ", "RING FULL "]);
+    for (port, ring) in rings {
+        rows.add_row(row(port, ring));
+    }
+    println!();
+    print(&rows, "");
+}
+
+fn row(port: &str, ring: &RingReport) -> [String; 7] {
+    [
+        port.to_owned(),
+        grouped(ring.length.into()),
+        ring.backpressure.as_str().to_owned(),
+        ring.qdisc.clone(),
+        grouped(ring.waiting.into()),
+        grouped(ring.shed),
+        grouped(ring.ring_full),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapswitch_switch::report::RingBackpressure;
+
+    #[test]
+    fn a_ring_is_told_with_what_it_lost() {
+        let ring = RingReport {
+            length: 1000,
+            backpressure: RingBackpressure::InForce,
+            qdisc: "mq fq_codel".to_owned(),
+            waiting: 7,
+            shed: 12,
+            ring_full: 3456,
+        };
+        let cells = ["2", "1_000", "in force", "mq fq_codel", "7", "12", "3_456"];
+        assert_eq!(row("2", &ring), cells);
+    }
+}
