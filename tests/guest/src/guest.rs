@@ -77,6 +77,18 @@ impl Guest {
         self
     }
 
+    /// Copies the program called `name` of the host to `/bin`, in place of busybox's.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the host has none.
+    pub fn bin(self, name: &str) -> Result<Self, Error> {
+        let missing = || {
+            Error::unavailable(format!("{name} is not installed"), "install the package it is in")
+        };
+        let path = root::find(name).ok_or_else(missing)?;
+        Ok(self.file(path, format!("/bin/{name}")))
+    }
+
     /// Arguments for the program.
     #[must_use]
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {

@@ -20,6 +20,10 @@ struct Args {
     /// times.
     #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
+    /// A program of the host to put into /bin, in place of busybox's of that name; may be given
+    /// several times.
+    #[arg(long, value_name = "NAME")]
+    bin: Vec<String>,
     /// Memory in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 512)]
     memory: u32,
@@ -71,6 +75,9 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     for path in &args.file {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         guest = guest.file(path, format!("/root/{name}"));
+    }
+    for name in &args.bin {
+        guest = guest.bin(name)?;
     }
     if args.program.is_empty() {
         eprintln!("Linux {}; leave the shell by `exit`, QEMU by Ctrl-A X", kernel.release());
