@@ -6,13 +6,15 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help demo test bench build install tidy format clean
+.PHONY: help demo test bench bench-guest build install tidy format clean
 
 help:
 	@echo 'make demo     build the release binary and show it at work (as root)'
 	@echo 'make test     run all checks and tests (as root: all of them; else those that can)'
 	@echo 'make bench    measure beside bare loops, Open vSwitch and tun-rs (as root; minutes);'
-	@echo '              BENCH=NAME measures only that (tap-forward, echo, vlan, vhost, offload); ARGS=... go to it'
+	@echo '              BENCH=NAME measures only that (tap-forward, echo, vlan, vhost, offload,'
+	@echo '              lossless); ARGS=... go to it'
+	@echo 'make bench-guest  the part of lossless that needs Linux 7.3, in a guest (minutes; no root)'
 	@echo 'make build    build the release binary, target/release/tapswitch'
 	@echo 'make install  install the binary to $(PREFIX)/bin'
 	@echo 'make format   format the code'
@@ -27,9 +29,9 @@ test: cargo
 	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk
 	$(CARGO) xtask check
 
-BENCH ?= tap-forward echo vlan vhost offload
+BENCH ?= tap-forward echo vlan vhost offload lossless
 bench: cargo
-	@scripts/install-packages iperf3 ping
+	@scripts/install-packages iperf3 ping tc
 	@scripts/install-packages --optional ovs-vswitchd dpdk-testpmd ovs-vswitchd-dpdk
 	$(CARGO) build --release --locked --package tapswitch --features peers
 	@for bench in $(BENCH); do \
@@ -43,6 +45,15 @@ bench: cargo
 # The pictures in docs/benchmarks.md: a file, and a directory for several.
 ECHO_SVG ?= docs/echo.svg
 VHOST_SVG ?= docs
+
+# The tables about long ways, on a kernel with IFF_BACKPRESSURE. The processor is emulated: ratios
+# count, rates do not.
+GUEST_MODULES := tun veth bridge vxlan sch_netem sch_tbf
+bench-guest: cargo
+	@scripts/install-packages tc ip qemu-system-x86_64 busybox
+	$(CARGO) build --release --locked --package tapswitch --package tapswitch-guest
+	$(TARGET)/release/tapswitch-guest $(GUEST_MODULES:%=--module %) --bin tc --memory 1024 \
+	  --limit 7200 $(TARGET)/release/tapswitch bench lossless --part paper --rounds 1 $(ARGS)
 
 build: cargo
 	$(CARGO) build --release --locked --package tapswitch

@@ -1,6 +1,8 @@
 //! `tapswitch bench`: it measures all that it says, and leaves nothing behind. How fast anything
 //! is, is not decided here.
 
+mod lossless;
+
 use std::fs;
 use std::process::Command;
 

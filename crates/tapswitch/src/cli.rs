@@ -13,7 +13,7 @@ use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
-use crate::bench::{EchoArgs, OffloadArgs, PartArgs, ProbeArgs, VhostArgs, VlanArgs};
+use crate::bench::{EchoArgs, LosslessArgs, OffloadArgs, PartArgs, ProbeArgs, VhostArgs, VlanArgs};
 
 pub(crate) mod device;
 pub(crate) mod port;
@@ -296,6 +296,9 @@ pub(crate) enum BenchCommand {
     /// Late work on frames, without any device: checksums, cutting trains, making trains of
     /// packets, tags.
     Offload(OffloadArgs),
+    /// What is lost where a queue is full: rings of every length, slow links, slow monitors, long
+    /// ways, with back-pressure and without.
+    Lossless(LosslessArgs),
     /// Who asks for round trips in vhost.
     #[command(hide = true)]
     VhostProbe(ProbeArgs),

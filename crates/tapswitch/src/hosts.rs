@@ -42,8 +42,7 @@ impl Host {
     /// Datagrams that the host's kernel has taken in, whether or not a socket had room for them.
     /// Unlike frames, they count one by one when they came as a train.
     pub(crate) fn received_datagrams(&self) -> Result<u64, Failure> {
-        let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
-        datagrams(&self.namespace.enter(read)??).ok_or_else(|| "no counters of UDP".into())
+        datagrams_in(&self.namespace)
     }
 
     /// True while one of the host's TCP connections may still send of its own accord.
@@ -84,6 +83,12 @@ pub(crate) fn quiet_namespace(role: &str) -> Result<OwnedNamespace, Failure> {
     })??;
     Netlink::open(&namespace)?.set_up("lo")?;
     Ok(namespace)
+}
+
+/// Datagrams that the kernel has taken in there: see [`Host::received_datagrams`].
+pub(crate) fn datagrams_in(namespace: &Namespace) -> Result<u64, Failure> {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
+    datagrams(&namespace.enter(read)??).ok_or_else(|| "no counters of UDP".into())
 }
 
 /// `InDatagrams` and `InErrors` of `/proc/net/snmp`: what went to a socket, and what found it full.

@@ -153,6 +153,7 @@ fn package_of(program: &str) -> &'static str {
         "ping" => "iputils-ping",
         "tshark" => "tshark",
         "iperf3" => "iperf3",
+        "tc" => "iproute2",
         _ => "openvswitch-switch",
     }
 }

@@ -201,7 +201,7 @@ fn start_tapswitch(
 }
 
 /// A free port on loopback.
-fn free_endpoint() -> Result<String, Failure> {
+pub(super) fn free_endpoint() -> Result<String, Failure> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
     Ok(format!("tcp:{}", listener.local_addr()?))
 }

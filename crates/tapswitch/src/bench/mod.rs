@@ -10,6 +10,7 @@ mod candidate;
 mod cores;
 mod echo;
 mod flood;
+mod lossless;
 mod machine;
 mod offload;
 mod openflow;
@@ -30,6 +31,7 @@ use crate::daemon::{StopSignals, block_on};
 use crate::process;
 
 pub(crate) use echo::{EchoArgs, PartArgs};
+pub(crate) use lossless::LosslessArgs;
 pub(crate) use offload::OffloadArgs;
 pub(crate) use vhost::{ProbeArgs, VhostArgs};
 pub(crate) use vlan::VlanArgs;
@@ -44,6 +46,7 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
         BenchCommand::Vlan(args) => vlan::main(&args),
         BenchCommand::Vhost(args) => vhost::main(&args),
         BenchCommand::Offload(args) => offload::main(&args),
+        BenchCommand::Lossless(args) => lossless::main(&args),
         BenchCommand::VhostProbe(args) => vhost::probe(&args),
         BenchCommand::EchoPart(args) => echo::part(&args),
         BenchCommand::BareForwarder(args) => bare::main(&args),

@@ -1,0 +1,319 @@
+//! What a slow monitor costs those who are watched, by the contract of their TAP.
+//!
+//! The monitor is behind a link that takes a part of what is copied to it: one tenth, one half, or
+//! nothing that counts. That is a link and not a program that reads slowly, because a link has a
+//! rate that can be set, and because its queue fills where every monitor's does: in front of the
+//! switch's socket.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use tapswitch_switch::report::TapReport;
+
+use crate::bench::candidate::free_endpoint;
+use crate::hosts;
+use crate::show::drops_text;
+use crate::table::{grouped, print, table};
+
+use super::results::{Judged, Results, Sample, Summary, ms};
+use super::stage::{Switch, link_host, tap_host};
+use super::traffic::{self, Load};
+use super::{Failure, LosslessArgs};
+
+/// What copies are owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Contract {
+    BestEffort,
+    Lossless,
+    SampleOnPressure,
+}
+
+/// What the monitor takes of the rate that the flow has without a TAP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Pace {
+    Stopped,
+    Tenth,
+    Half,
+}
+
+/// `None` is the flow without a TAP.
+type Case = Option<(Contract, Pace)>;
+
+/// One case, measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// None without a TAP.
+    contract: Option<Contract>,
+    pace: Option<Pace>,
+    #[serde(flatten)]
+    summary: Summary,
+    /// Of the probes.
+    loss_percent: f64,
+    /// To the same flow without a TAP.
+    to_untapped: Option<Judged>,
+    ledger: Ledger,
+}
+
+/// What became of the copies of all rounds.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Ledger {
+    /// Frames that the TAP matched.
+    matched: u64,
+    /// Those that the monitor's port took.
+    delivered: u64,
+    /// Those that it did not, by reason.
+    drops: BTreeMap<String, u64>,
+    /// In every round each was one or the other; true without a TAP.
+    adds_up: bool,
+}
+
+pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
+    let untapped = take(args, None, 0.0).await?.0.passed.mbps;
+    eprintln!("without a TAP: {untapped:.0} Mb/s");
+    let cases = cases(args);
+    let mut results = Results::new(cases.len());
+    let mut ledgers = vec![Ledger { adds_up: true, ..Ledger::default() }; cases.len()];
+    for round in 1..=args.rounds {
+        let take = async |index: usize| {
+            let (sample, ledger) = take(args, cases[index], untapped).await?;
+            eprintln!("round {round}: {}: {:.0} Mb/s", title(cases[index]), sample.passed.mbps);
+            ledgers[index].add(&ledger);
+            Ok(sample)
+        };
+        results.round(take).await?;
+    }
+    let row = |((index, &case), ledger): ((usize, &Case), Ledger)| {
+        let summary = results.summary(index);
+        let to_untapped = || Judged::new(results.ratio(index, 0), case.and_then(goal));
+        Row {
+            contract: case.map(|(contract, _)| contract),
+            pace: case.map(|(_, pace)| pace),
+            loss_percent: summary.loss_percent(),
+            summary,
+            to_untapped: case.map(|_| to_untapped()),
+            ledger,
+        }
+    };
+    Ok(cases.iter().enumerate().zip(ledgers).map(row).collect())
+}
+
+/// The flow without a TAP comes first.
+fn cases(args: &LosslessArgs) -> Vec<Case> {
+    let contracts = args.contract.iter();
+    let tapped = contracts
+        .flat_map(|&contract| Pace::ALL.into_iter().map(move |pace| Some((contract, pace))));
+    std::iter::once(None).chain(tapped).collect()
+}
+
+/// What a monitor that nobody waits for may cost.
+fn goal((contract, _): (Contract, Pace)) -> Option<f64> {
+    (contract != Contract::Lossless).then_some(0.98)
+}
+
+/// Measures one case, for which the monitor takes its part of `untapped` Mb/s.
+async fn take(args: &LosslessArgs, case: Case, untapped: f64) -> Result<(Sample, Ledger), Failure> {
+    let room = hosts::quiet_namespace("room")?;
+    let (sender, first) = tap_host(1, "sender", "")?;
+    let (receiver, second) = tap_host(2, "receiver", "")?;
+    let pace = case.map_or(Pace::Half, |(_, pace)| pace);
+    let (monitor, third) = link_host(3, "monitor", &room, pace.mbps(untapped)).await?;
+    let endpoint = free_endpoint()?;
+    let mut config =
+        format!("switch.fail-mode = 'secure'\n[controller]\nlisten = ['{endpoint}']\n");
+    if let Some((contract, _)) = case {
+        let (from, to) = (sender.ipv4(), receiver.ipv4());
+        let delivery = contract.text();
+        config += &format!(
+            "[[policy]]\nname = 'all'\nsrc-ip = '{from}'\ndst-ip = '{to}'\ndirection = 'both'\n\
+             monitor = '3'\n{delivery}"
+        );
+    }
+    let switch = Switch::start(&[first, second, third], &config).await?;
+    sender.configure()?;
+    receiver.configure()?;
+    traffic::wait_for_path(&sender, &receiver)?;
+    if case.is_some() {
+        wait_for_taps(&switch).await?;
+    }
+    let before = switch.losses()?;
+    let passed = traffic::pass(&sender, &receiver, Load::Tcp, args.window()).await?;
+    let ledger = Ledger::settle(&switch).await?;
+    let losses = switch.losses()?.since(&before);
+    drop(monitor);
+    Ok((Sample { passed, losses }, ledger))
+}
+
+/// Waits until copies are made.
+async fn wait_for_taps(switch: &Switch) -> Result<(), Failure> {
+    let deadline = Instant::now() + LIMIT;
+    while switch.taps()?.iter().all(|tap| tap.cookies.is_empty()) {
+        if Instant::now() > deadline {
+            return Err(format!("no TAP was there within {LIMIT:?}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+impl Pace {
+    const ALL: [Self; 3] = [Self::Stopped, Self::Tenth, Self::Half];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Tenth => "10 %",
+            Self::Half => "50 %",
+        }
+    }
+
+    /// Mb/s that the monitor takes.
+    fn mbps(self, untapped: f64) -> f64 {
+        match self {
+            Self::Stopped => 0.008,
+            Self::Tenth => (untapped / 10.0).max(1.0),
+            Self::Half => (untapped / 2.0).max(1.0),
+        }
+    }
+}
+
+impl Contract {
+    fn name(self) -> &'static str {
+        match self {
+            Self::BestEffort => "best-effort",
+            Self::Lossless => "lossless",
+            Self::SampleOnPressure => "sample-on-pressure",
+        }
+    }
+
+    /// As a policy of the configuration says it. Best effort is what it has unless told.
+    fn text(self) -> String {
+        match self {
+            Self::BestEffort => String::new(),
+            other => format!("delivery = '{}'\n", other.name()),
+        }
+    }
+}
+
+fn title(case: Case) -> String {
+    case.map_or_else(
+        || "without a TAP".to_owned(),
+        |(contract, pace)| format!("{}, monitor {}", contract.name(), pace.name()),
+    )
+}
+
+impl Ledger {
+    /// What the switch says of its copies when all are accounted for, or after a while.
+    async fn settle(switch: &Switch) -> Result<Self, Failure> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let taps = switch.taps()?;
+            if taps.iter().all(|tap| tap.adds_up) || Instant::now() > deadline {
+                return Ok(Self::of(&taps));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn of(taps: &[TapReport]) -> Self {
+        let mut ledger = Self { adds_up: true, ..Self::default() };
+        for tap in taps {
+            ledger.matched += tap.matched.frames;
+            ledger.adds_up &= tap.adds_up;
+            for copy in &tap.copies {
+                ledger.delivered += copy.delivered.frames;
+                add_drops(&mut ledger.drops, &copy.drops);
+            }
+        }
+        ledger
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.matched += more.matched;
+        self.delivered += more.delivered;
+        self.adds_up &= more.adds_up;
+        add_drops(&mut self.drops, &more.drops);
+    }
+}
+
+fn add_drops(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    for (reason, count) in more {
+        *sum.entry(reason.clone()).or_default() += count;
+    }
+}
+
+pub(super) fn print_rows(rows: &[Row]) {
+    if rows.is_empty() {
+        return;
+    }
+    say!("\nA TCP flow that is copied to a monitor behind a slow link");
+    let mut shown = table(&[
+        "CONTRACT",
+        "MONITOR",
+        "MB/S ",
+        "TO NO TAP ",
+        "GOAL ",
+        "",
+        "SENT AGAIN ",
+        "PROBES LOST % ",
+        "99 %, ms ",
+        "MATCHED ",
+        "DELIVERED ",
+        "DROPPED",
+        "LEDGER",
+    ]);
+    for row in rows {
+        let [ratio, goal, verdict] = Judged::cells(row.to_untapped.as_ref());
+        shown.add_row([
+            row.contract.map_or("no TAP", Contract::name).to_owned(),
+            row.pace.map_or("-", Pace::name).to_owned(),
+            format!("{:.0}", row.summary.mbps),
+            ratio,
+            goal,
+            verdict,
+            grouped(row.summary.retransmits),
+            format!("{:.3}", row.loss_percent),
+            ms(row.summary.p99_ms),
+            grouped(row.ledger.matched),
+            grouped(row.ledger.delivered),
+            drops_text(&row.ledger.drops),
+            if row.ledger.adds_up { "adds up" } else { "does not add up" }.to_owned(),
+        ]);
+    }
+    print(&shown, "");
+}
+
+/// How long a TAP may take to be there, and copies to arrive.
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contract_meets_every_monitor_and_the_untapped_flow_is_first() {
+        let args = LosslessArgs::for_tests();
+        let cases = cases(&args);
+        assert_eq!((cases[0], cases.len()), (None, 10));
+        assert_eq!(goal((Contract::Lossless, Pace::Half)), None);
+    }
+
+    #[test]
+    fn ledgers_of_rounds_are_added_and_one_that_does_not_add_up_spoils_the_sum() {
+        let ledger = |delivered, adds_up| Ledger {
+            matched: 10,
+            delivered,
+            drops: [("egress_full".to_owned(), 10 - delivered)].into(),
+            adds_up,
+        };
+        let mut sum = ledger(4, true);
+        sum.add(&ledger(3, true));
+        assert_eq!((sum.matched, sum.delivered, sum.drops["egress_full"]), (20, 7, 13));
+        assert!(sum.adds_up);
+        sum.add(&ledger(3, false));
+        assert!(!sum.adds_up);
+    }
+}

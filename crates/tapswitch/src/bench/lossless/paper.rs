@@ -1,0 +1,347 @@
+//! The tables of the paper about `IFF_BACKPRESSURE`: TCP between two hosts that a tunnel joins over
+//! a link that is long and slower than they are, by the time of a round trip and by the length of
+//! the ring between the sender's kernel and the program that reads it.
+//!
+//! ```text
+//!  host ── tap ── switch ── tunnel ── rate ─┐ bridge ┌─ delay ── tunnel ── switch ── tap ── host
+//! ```
+//! The paper's programs read packets. So the hosts' offloads are off in one half of each table, and
+//! a place in the ring is a packet; in the other half it is a train of up to 64 KiB.
+//!
+//! Each way has its rate (tc-tbf(8)) where the tunnel's end sends, so that its socket fills, and
+//! its delay (tc-netem(8)) behind that. Back-pressure is the kernel's: Linux 7.3 has it. Elsewhere
+//! the tables have one half only.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+use tapswitch_tap::Capabilities;
+
+use crate::hosts::{self, Host};
+use crate::table::{grouped, print, table};
+
+use super::results::{Judged, Results, Sample, Summary, ms};
+use super::stage::{Switch, delay, has_netem, join, limit_rate, tap_host};
+use super::traffic::{self, Load, Window};
+use super::{Failure, LosslessArgs};
+
+/// What joins the two switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Middle {
+    /// A VXLAN tunnel between them.
+    Vxlan,
+    /// The link itself, by packet sockets.
+    Wire,
+}
+
+/// Which table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Table {
+    /// By round trip, with a ring of 500.
+    RoundTrip,
+    /// By length of the ring, with a round trip of 120 ms.
+    Ring,
+    /// By length of the ring, on a short link.
+    Tap,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Case {
+    table: Table,
+    round_trip_ms: u64,
+    queue: u32,
+    trains: bool,
+    backpressure: bool,
+}
+
+/// One case, measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    table: Table,
+    middle: Middle,
+    round_trip_ms: u64,
+    queue: u32,
+    /// The hosts send trains.
+    trains: bool,
+    backpressure: bool,
+    #[serde(flatten)]
+    summary: Summary,
+    /// To the same without back-pressure.
+    to_without: Option<Judged>,
+    /// To the longest ring of this table, with or without back-pressure alike.
+    to_longest: Option<Judged>,
+}
+
+pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
+    if !has_netem().await? {
+        eprintln!("SKIP: this kernel cannot make a link long (no netem): {IN_A_GUEST}");
+        return Ok(Vec::new());
+    }
+    let has_backpressure = Capabilities::probe()?.has_backpressure();
+    if !has_backpressure {
+        eprintln!("SKIP: this kernel has no IFF_BACKPRESSURE, so half of the tables: {IN_A_GUEST}");
+    }
+    let cases = cases(args, has_backpressure);
+    let mut results = Results::new(cases.len());
+    for round in 1..=args.rounds {
+        results.round(async |index| take(args, cases[index], round).await).await?;
+    }
+    let find = |wanted: Case| cases.iter().position(|case| *case == wanted);
+    let row = |(index, &case): (usize, &Case)| {
+        let judged = |other: Option<usize>, goal| {
+            let other = other.filter(|other| *other != index)?;
+            Some(Judged::new(results.ratio(index, other), goal))
+        };
+        let without = find(Case { backpressure: false, ..case });
+        let longest = find(Case { queue: case.longest(&cases), ..case });
+        let Case { table, round_trip_ms, queue, trains, backpressure } = case;
+        let [to_without, to_longest] = case.goals();
+        Row {
+            table,
+            middle: args.middle,
+            round_trip_ms,
+            queue,
+            trains,
+            backpressure,
+            summary: results.summary(index),
+            to_without: judged(without, to_without),
+            to_longest: judged(longest, to_longest),
+        }
+    };
+    Ok(cases.iter().enumerate().map(row).collect())
+}
+
+fn cases(args: &LosslessArgs, has_backpressure: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |table, round_trip_ms, queue| {
+        for trains in args.trains.iter().map(|switch| switch.is_on()) {
+            for backpressure in [false, true] {
+                cases.push(Case { table, round_trip_ms, queue, trains, backpressure });
+            }
+        }
+    };
+    for &ms in &ROUND_TRIPS_MS {
+        add(Table::RoundTrip, ms, USUAL_QUEUE);
+    }
+    for &queue in args.queues(&QUEUES) {
+        add(Table::Ring, LONGEST_MS, queue);
+    }
+    for &queue in args.queues(&TAP_QUEUES) {
+        add(Table::Tap, 0, queue);
+    }
+    let is_wanted = |case: &Case| args.table.is_empty() || args.table.contains(&case.table);
+    cases.retain(|case| is_wanted(case) && (has_backpressure || !case.backpressure));
+    cases
+}
+
+impl Case {
+    fn longest(self, cases: &[Self]) -> u32 {
+        let same = cases.iter().filter(|case| case.table == self.table);
+        same.map(|case| case.queue).max().unwrap_or(self.queue)
+    }
+
+    /// What is wanted to the same without back-pressure, and to the longest ring.
+    fn goals(self) -> [Option<f64>; 2] {
+        let Self { table, round_trip_ms, queue, trains, backpressure } = self;
+        let is_usual = round_trip_ms == LONGEST_MS && queue == USUAL_QUEUE && !trains;
+        let is_shortest = table == Table::Tap && queue == 1;
+        [(backpressure && is_usual).then_some(2.5), (backpressure && is_shortest).then_some(0.95)]
+    }
+
+    /// Nothing is measured before a flow has found its rate.
+    fn window(self, args: &LosslessArgs) -> Window {
+        let Window { warm_up, length } = args.window();
+        Window { warm_up: warm_up + Duration::from_millis(self.round_trip_ms) * 20, length }
+    }
+
+    fn options(self) -> String {
+        let [trains, backpressure] = [self.trains, self.backpressure].map(word);
+        let queue = self.queue;
+        format!("mtu={MTU},txqueuelen={queue},offload={trains},backpressure={backpressure}")
+    }
+}
+
+async fn take(args: &LosslessArgs, case: Case, round: u64) -> Result<Sample, Failure> {
+    let mbps = args.rate.unwrap_or(RATE_MBPS);
+    let scene = Scene::set_up(args.middle, case, mbps).await?;
+    let Scene { sender, receiver, switches, .. } = &scene;
+    traffic::wait_for_path(sender, receiver)?;
+    let before = [switches[0].losses()?, switches[1].losses()?];
+    let passed = traffic::pass(sender, receiver, Load::Tcp, case.window(args)).await?;
+    let mut losses = switches[0].losses()?.since(&before[0]);
+    losses.add(&switches[1].losses()?.since(&before[1]));
+    eprintln!(
+        "round {round}: {} ms, ring of {}, trains {}, back-pressure {}: {:.2} Mb/s",
+        case.round_trip_ms,
+        case.queue,
+        word(case.trains),
+        word(case.backpressure),
+        passed.mbps
+    );
+    Ok(Sample { passed, losses })
+}
+
+/// All that stands between two hosts, and they. What is dropped first is named first.
+struct Scene {
+    switches: [Switch; 2],
+    sender: Host,
+    receiver: Host,
+    _rooms: [OwnedNamespace; 3],
+}
+
+impl Scene {
+    async fn set_up(middle: Middle, case: Case, mbps: f64) -> Result<Self, Failure> {
+        let rooms = [
+            hosts::quiet_namespace("west")?,
+            hosts::quiet_namespace("east")?,
+            hosts::quiet_namespace("bridge")?,
+        ];
+        let one_way = Duration::from_millis(case.round_trip_ms) / 2;
+        link(&rooms, one_way, mbps).await?;
+        let (sender, first) = tap_host(1, "sender", &case.options())?;
+        let (receiver, second) = tap_host(2, "receiver", &case.options())?;
+        let west = Switch::start(&[first, middle.port(2, &rooms[0])], "").await?;
+        let east = Switch::start(&[second, middle.port(1, &rooms[1])], "").await?;
+        sender.configure()?;
+        receiver.configure()?;
+        Ok(Self { switches: [west, east], sender, receiver, _rooms: rooms })
+    }
+}
+
+/// A link from `up` in the first room to `up` in the second, through the third.
+async fn link(rooms: &[OwnedNamespace; 3], one_way: Duration, mbps: f64) -> Result<(), Failure> {
+    let [west, east, bridge] = rooms;
+    let mut netlink = Netlink::open(bridge)?;
+    netlink.create_bridge("bridge")?;
+    netlink.set_up("bridge")?;
+    for (room, port, address) in [(west, "west", WEST), (east, "east", EAST)] {
+        join(room, "up", bridge, port)?;
+        netlink.set_bridge(port, "bridge")?;
+        Netlink::open(room)?.add_address("up", IpAddr::V4(address), 24)?;
+        limit_rate(room, "up", mbps).await?;
+        if !one_way.is_zero() {
+            delay(bridge, port, one_way).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Middle {
+    /// The port of this number, which leads to the other switch.
+    fn port(self, number: u8, room: &Namespace) -> String {
+        let (name, remote) = (room.label(), if number == 2 { EAST } else { WEST });
+        match self {
+            Self::Wire => format!("{number}=netdev:up,netns={name}"),
+            Self::Vxlan => format!("{number}=vxlan:remote={remote},vni=7,netns={name}"),
+        }
+    }
+}
+
+impl Table {
+    fn title(self) -> &'static str {
+        match self {
+            Self::RoundTrip => "By round trip",
+            Self::Ring => "By ring, over a long way",
+            Self::Tap => "By ring, over a short way",
+        }
+    }
+}
+
+pub(super) fn print_rows(rows: &[Row]) {
+    for same in rows.chunk_by(|a, b| a.table == b.table) {
+        let Some(first) = same.first() else { continue };
+        say!("\n{}: one TCP flow through two switches and their tunnel", first.table.title());
+        let mut shown = table(&[
+            "ROUND TRIP, ms ",
+            "RING ",
+            "TRAINS",
+            "BACK-PRESSURE",
+            "MB/S ",
+            "TO WITHOUT ",
+            "GOAL ",
+            "",
+            "TO LONGEST ",
+            "GOAL ",
+            "",
+            "SENT AGAIN ",
+            "RING FULL ",
+            "QDISC ",
+            "IN SWITCH ",
+            "99 %, ms ",
+        ]);
+        for row in same {
+            shown.add_row(row.cells());
+        }
+        print(&shown, "");
+    }
+}
+
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let Summary { losses, .. } = &self.summary;
+        let mut cells = vec![
+            self.round_trip_ms.to_string(),
+            self.queue.to_string(),
+            word(self.trains).to_owned(),
+            word(self.backpressure).to_owned(),
+            format!("{:.2}", self.summary.mbps),
+        ];
+        cells.extend(Judged::cells(self.to_without.as_ref()));
+        cells.extend(Judged::cells(self.to_longest.as_ref()));
+        let counts =
+            [self.summary.retransmits, losses.ring_full(), losses.shed, losses.in_switch()];
+        cells.extend(counts.map(grouped));
+        cells.push(ms(self.summary.p99_ms));
+        cells
+    }
+}
+
+fn word(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
+}
+
+/// How to get what this kernel has not.
+const IN_A_GUEST: &str = "`make bench-guest` measures this in a guest with Linux 7.3";
+const ROUND_TRIPS_MS: [u64; 5] = [10, 20, 40, 80, 120];
+const LONGEST_MS: u64 = 120;
+const QUEUES: [u32; 6] = [5000, 1000, 500, 100, 50, 10];
+const TAP_QUEUES: [u32; 4] = [1000, 100, 10, 1];
+/// What a tun device has unless told otherwise.
+const USUAL_QUEUE: u32 = 500;
+/// What fits into a tunnel over a link of 1500 bytes.
+const MTU: u32 = 1400;
+/// What the link takes unless told otherwise: an emulated machine must be faster.
+const RATE_MBPS: f64 = 20.0;
+const WEST: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);
+const EAST: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_those_of_the_paper_with_and_without() {
+        let args = LosslessArgs::for_tests();
+        let all = cases(&args, true);
+        let count = |table| all.iter().filter(|case| case.table == table).count();
+        assert_eq!([Table::RoundTrip, Table::Ring, Table::Tap].map(count), [20, 24, 16]);
+        assert_eq!(cases(&args, false).len(), 30);
+    }
+
+    #[test]
+    fn goals_are_set_where_the_paper_found_the_most() {
+        let goals = |table, queue, trains, backpressure| {
+            let round_trip_ms = if table == Table::Tap { 0 } else { 120 };
+            Case { table, round_trip_ms, queue, trains, backpressure }.goals()
+        };
+        assert_eq!(goals(Table::Ring, 500, false, true), [Some(2.5), None]);
+        assert_eq!(goals(Table::Ring, 500, true, true), [None, None]);
+        assert_eq!(goals(Table::Ring, 500, false, false), [None, None]);
+        assert_eq!(goals(Table::Tap, 1, true, true), [None, Some(0.95)]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Hosts, links that are slow or long, and switches between them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+use tapswitch_switch::report::{PortReport, TapReport};
+use tempfile::TempDir;
+use tokio::process::Child;
+
+use crate::hosts::{self, Host, INTERFACE};
+use crate::management::{Request, Topic, ask};
+use crate::process;
+
+use super::Failure;
+
+/// A running switch. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Switch {
+    _child: Child,
+    socket: PathBuf,
+    _directory: TempDir,
+}
+
+impl Switch {
+    /// Starts a switch with `ports`; `more` is added to its configuration.
+    pub(super) async fn start(ports: &[String], more: &str) -> Result<Self, Failure> {
+        let directory = hosts::directory()?;
+        let [file, socket] = ["lossless.toml", "lossless.sock"].map(|it| directory.path().join(it));
+        let ports: Vec<_> = ports.iter().map(|port| format!("'{port}'")).collect();
+        std::fs::write(&file, format!("switch.port = [{}]\n{more}", ports.join(", ")))?;
+        let (config, path) = (file.display().to_string(), socket.display().to_string());
+        let args = ["run", "--log", "error", "-c", &config, "--socket", &path];
+        let program = std::env::current_exe()?;
+        let namespace = Namespace::current()?;
+        let mut child = process::command(&namespace, &program.to_string_lossy(), &args).spawn()?;
+        let deadline = Instant::now() + START_LIMIT;
+        while !socket.exists() {
+            if let Some(status) = child.try_wait()? {
+                return Err(format!("the switch has ended ({status})").into());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the switch did not start within {START_LIMIT:?}").into());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(Self { _child: child, socket, _directory: directory })
+    }
+
+    pub(super) fn ports(&self) -> Result<Vec<PortReport>, Failure> {
+        Ok(ask(Some(&self.socket), &Request::Show(Topic::Ports))?)
+    }
+
+    pub(super) fn taps(&self) -> Result<Vec<TapReport>, Failure> {
+        Ok(ask(Some(&self.socket), &Request::Show(Topic::Taps))?)
+    }
+
+    /// What it has lost so far, and what was lost in front of it.
+    pub(super) fn losses(&self) -> Result<Losses, Failure> {
+        let mut losses = Losses::default();
+        for port in self.ports()? {
+            losses.shed += port.ring.map_or(0, |ring| ring.shed);
+            for (reason, count) in port.drops {
+                *losses.drops.entry(reason).or_default() += count;
+            }
+        }
+        Ok(losses)
+    }
+}
+
+/// Frames that were lost, by who says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Losses {
+    /// By reason, as the switch has them; `ring_full` among them.
+    pub(super) drops: BTreeMap<String, u64>,
+    /// By queueing disciplines in front of the switch's rings.
+    pub(super) shed: u64,
+}
+
+impl Losses {
+    /// What has come since `before`.
+    pub(super) fn since(mut self, before: &Self) -> Self {
+        self.shed = self.shed.saturating_sub(before.shed);
+        for (reason, count) in &mut self.drops {
+            *count = count.saturating_sub(before.drops.get(reason).copied().unwrap_or(0));
+        }
+        self.drops.retain(|_, count| *count > 0);
+        self
+    }
+
+    pub(super) fn add(&mut self, more: &Self) {
+        self.shed += more.shed;
+        for (reason, count) in &more.drops {
+            *self.drops.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    /// Frames that found the kernel's ring towards the switch full.
+    pub(super) fn ring_full(&self) -> u64 {
+        self.drops.get("ring_full").copied().unwrap_or(0)
+    }
+
+    /// Frames that the switch itself dropped.
+    pub(super) fn in_switch(&self) -> u64 {
+        self.drops.values().sum::<u64>() - self.ring_full()
+    }
+}
+
+/// A host on a tap port, with these options. Its interface comes with the switch.
+pub(super) fn tap_host(number: u8, role: &str, options: &str) -> Result<(Host, String), Failure> {
+    let host = Host::create(number, role)?;
+    let comma = if options.is_empty() { "" } else { "," };
+    let port = format!("{}{comma}{options}", host.port_spec());
+    Ok((host, port))
+}
+
+/// A host on a link: a veth pair whose other end, `pN` in `room`, is a port of the switch. What the
+/// switch sends goes at `mbps` and no faster, behind a queue of the size that token buckets have.
+pub(super) async fn link_host(
+    number: u8,
+    role: &str,
+    room: &Namespace,
+    mbps: f64,
+) -> Result<(Host, String), Failure> {
+    let host = Host::create(number, role)?;
+    let name = format!("p{number}");
+    join(&host.namespace, INTERFACE, room, &name)?;
+    limit_rate(room, &name, mbps).await?;
+    let port = format!("{number}=netdev:{name},netns={}", room.label());
+    Ok((host, port))
+}
+
+/// A pair of interfaces, both up.
+pub(super) fn join(
+    here: &Namespace,
+    name: &str,
+    there: &Namespace,
+    peer: &str,
+) -> Result<(), Failure> {
+    Netlink::open(here)?.create_veth(name, peer, there)?;
+    Netlink::open(here)?.set_up(name)?;
+    Ok(Netlink::open(there)?.set_up(peer)?)
+}
+
+/// Lets `name` send at `mbps` (tc-tbf(8)). The bucket holds what goes within ten milliseconds, the
+/// queue in front of it twenty times as much as a socket: it is the socket that fills first.
+pub(super) async fn limit_rate(room: &Namespace, name: &str, mbps: f64) -> Result<(), Failure> {
+    let rate = format!("{:.0}bit", mbps * 1e6);
+    let bucket = format!("{:.0}", (mbps * 1e6 / 8.0 / 100.0).max(BUCKET_LEN_MIN));
+    let shape = ["rate", &rate, "burst", &bucket, "limit", "4000000"];
+    tc(room, &[&["qdisc", "replace", "dev", name, "root", "tbf"], &shape[..]].concat()).await
+}
+
+/// Lets what `name` sends arrive later (tc-netem(8)), with room for all that is under way.
+pub(super) async fn delay(room: &Namespace, name: &str, by: Duration) -> Result<(), Failure> {
+    let delay = format!("{}us", by.as_micros());
+    let shape = ["delay", &delay, "limit", "100000"];
+    tc(room, &[&["qdisc", "replace", "dev", name, "root", "netem"], &shape[..]].concat()).await
+}
+
+/// Whether this kernel can make links late.
+pub(super) async fn has_netem() -> Result<bool, Failure> {
+    let room = OwnedNamespace::create(&format!("tapswitch-lab-{}-ask", std::process::id()))?;
+    Ok(delay(&room, "lo", Duration::from_millis(1)).await.is_ok())
+}
+
+async fn tc(room: &Namespace, args: &[&str]) -> Result<(), Failure> {
+    process::run(room, "tc", args, Duration::from_secs(10)).await?;
+    Ok(())
+}
+
+/// Room for a frame of the longest train, with which a bucket that is shorter would never part.
+const BUCKET_LEN_MIN: f64 = 70_000.0;
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn losses(shed: u64, drops: &[(&str, u64)]) -> Losses {
+        Losses {
+            shed,
+            drops: drops.iter().map(|&(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+
+    #[test]
+    fn losses_are_told_apart_by_who_has_them() {
+        let all = losses(3, &[("ring_full", 5), ("egress_full", 7), ("table_miss", 1)]);
+        let since = all.clone().since(&losses(1, &[("ring_full", 4), ("table_miss", 1)]));
+        assert_eq!(since, losses(2, &[("ring_full", 1), ("egress_full", 7)]));
+        assert_eq!((all.ring_full(), all.in_switch()), (5, 8));
+        let mut sum = since;
+        sum.add(&losses(1, &[("ring_full", 1)]));
+        assert_eq!(sum, losses(3, &[("ring_full", 2), ("egress_full", 7)]));
+    }
+}
