@@ -12,6 +12,7 @@ mod queue;
 mod results;
 mod stage;
 mod traffic;
+mod wireguard;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,6 +68,10 @@ pub(crate) struct LosslessArgs {
     /// Part paper: what joins the two switches.
     #[arg(long, value_name = "WHAT", default_value = "vxlan")]
     middle: Middle,
+    /// Part paper: wireguard-go's program, to be measured beside the switches; without it, the one
+    /// that is installed, if there is one.
+    #[arg(long, value_name = "FILE")]
+    wireguard: Option<PathBuf>,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

@@ -13,6 +13,7 @@
 //! the tables have one half only.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -21,11 +22,13 @@ use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
 use tapswitch_tap::Capabilities;
 
 use crate::hosts::{self, Host};
+use crate::process;
 use crate::table::{grouped, print, table};
 
 use super::results::{Judged, Results, Sample, Summary, ms};
-use super::stage::{Switch, delay, has_netem, join, limit_rate, tap_host};
+use super::stage::{Losses, Switch, delay, has_netem, join, limit_rate, tap_host};
 use super::traffic::{self, Load, Window};
+use super::wireguard::{End, WireGuard};
 use super::{Failure, LosslessArgs};
 
 /// What joins the two switches.
@@ -50,8 +53,17 @@ pub(super) enum Table {
     Tap,
 }
 
+/// Who joins the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum By {
+    Tapswitch,
+    WireguardGo,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
+    by: By,
     table: Table,
     round_trip_ms: u64,
     queue: u32,
@@ -63,6 +75,7 @@ struct Case {
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     table: Table,
+    by: By,
     middle: Middle,
     round_trip_ms: u64,
     queue: u32,
@@ -86,10 +99,15 @@ pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
     if !has_backpressure {
         eprintln!("SKIP: this kernel has no IFF_BACKPRESSURE, so half of the tables: {IN_A_GUEST}");
     }
-    let cases = cases(args, has_backpressure);
+    let wireguard = wireguard(args);
+    if wireguard.is_none() {
+        eprintln!("SKIP: wireguard-go is not there: {WIREGUARD_REMEDY}");
+    }
+    let cases = cases(args, has_backpressure, wireguard.is_some());
     let mut results = Results::new(cases.len());
     for round in 1..=args.rounds {
-        results.round(async |index| take(args, cases[index], round).await).await?;
+        let program = wireguard.as_deref();
+        results.round(async |index| take(args, cases[index], program, round).await).await?;
     }
     let find = |wanted: Case| cases.iter().position(|case| *case == wanted);
     let row = |(index, &case): (usize, &Case)| {
@@ -99,10 +117,11 @@ pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
         };
         let without = find(Case { backpressure: false, ..case });
         let longest = find(Case { queue: case.longest(&cases), ..case });
-        let Case { table, round_trip_ms, queue, trains, backpressure } = case;
+        let Case { by, table, round_trip_ms, queue, trains, backpressure } = case;
         let [to_without, to_longest] = case.goals();
         Row {
             table,
+            by,
             middle: args.middle,
             round_trip_ms,
             queue,
@@ -116,14 +135,18 @@ pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
     Ok(cases.iter().enumerate().map(row).collect())
 }
 
-fn cases(args: &LosslessArgs, has_backpressure: bool) -> Vec<Case> {
+fn cases(args: &LosslessArgs, has_backpressure: bool, has_wireguard: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |table, round_trip_ms, queue| {
         for trains in args.trains.iter().map(|switch| switch.is_on()) {
             for backpressure in [false, true] {
-                cases.push(Case { table, round_trip_ms, queue, trains, backpressure });
+                let by = By::Tapswitch;
+                cases.push(Case { by, table, round_trip_ms, queue, trains, backpressure });
             }
         }
+        // It has trains of its own accord, and no back-pressure.
+        let (by, trains, backpressure) = (By::WireguardGo, true, false);
+        cases.push(Case { by, table, round_trip_ms, queue, trains, backpressure });
     };
     for &ms in &ROUND_TRIPS_MS {
         add(Table::RoundTrip, ms, USUAL_QUEUE);
@@ -135,8 +158,17 @@ fn cases(args: &LosslessArgs, has_backpressure: bool) -> Vec<Case> {
         add(Table::Tap, 0, queue);
     }
     let is_wanted = |case: &Case| args.table.is_empty() || args.table.contains(&case.table);
-    cases.retain(|case| is_wanted(case) && (has_backpressure || !case.backpressure));
+    cases.retain(|case| {
+        let is_there = has_wireguard || case.by != By::WireguardGo;
+        is_wanted(case) && is_there && (has_backpressure || !case.backpressure)
+    });
     cases
+}
+
+/// The program that is named, or the one that is installed.
+fn wireguard(args: &LosslessArgs) -> Option<PathBuf> {
+    let installed = || process::is_installed(WIREGUARD).then(|| WIREGUARD.into());
+    args.wireguard.clone().or_else(installed)
 }
 
 impl Case {
@@ -147,7 +179,7 @@ impl Case {
 
     /// What is wanted to the same without back-pressure, and to the longest ring.
     fn goals(self) -> [Option<f64>; 2] {
-        let Self { table, round_trip_ms, queue, trains, backpressure } = self;
+        let Self { table, round_trip_ms, queue, trains, backpressure, .. } = self;
         let is_usual = round_trip_ms == LONGEST_MS && queue == USUAL_QUEUE && !trains;
         let is_shortest = table == Table::Tap && queue == 1;
         [(backpressure && is_usual).then_some(2.5), (backpressure && is_shortest).then_some(0.95)]
@@ -159,6 +191,12 @@ impl Case {
         Window { warm_up: warm_up + Duration::from_millis(self.round_trip_ms) * 20, length }
     }
 
+    fn title(self) -> String {
+        let [trains, backpressure] = [self.trains, self.backpressure].map(word);
+        let (by, ms, queue) = (self.by.name(), self.round_trip_ms, self.queue);
+        format!("{by}, {ms} ms, ring of {queue}, trains {trains}, back-pressure {backpressure}")
+    }
+
     fn options(self) -> String {
         let [trains, backpressure] = [self.trains, self.backpressure].map(word);
         let queue = self.queue;
@@ -166,36 +204,44 @@ impl Case {
     }
 }
 
-async fn take(args: &LosslessArgs, case: Case, round: u64) -> Result<Sample, Failure> {
+async fn take(
+    args: &LosslessArgs,
+    case: Case,
+    wireguard: Option<&Path>,
+    round: u64,
+) -> Result<Sample, Failure> {
     let mbps = args.rate.unwrap_or(RATE_MBPS);
-    let scene = Scene::set_up(args.middle, case, mbps).await?;
-    let Scene { sender, receiver, switches, .. } = &scene;
+    let scene = Scene::set_up(args.middle, wireguard, case, mbps).await?;
+    let Scene { sender, receiver, .. } = &scene;
     traffic::wait_for_path(sender, receiver)?;
-    let before = [switches[0].losses()?, switches[1].losses()?];
+    let before = scene.losses()?;
     let passed = traffic::pass(sender, receiver, Load::Tcp, case.window(args)).await?;
-    let mut losses = switches[0].losses()?.since(&before[0]);
-    losses.add(&switches[1].losses()?.since(&before[1]));
-    eprintln!(
-        "round {round}: {} ms, ring of {}, trains {}, back-pressure {}: {:.2} Mb/s",
-        case.round_trip_ms,
-        case.queue,
-        word(case.trains),
-        word(case.backpressure),
-        passed.mbps
-    );
+    let losses = scene.losses()?.since(&before);
+    eprintln!("round {round}: {}: {:.2} Mb/s", case.title(), passed.mbps);
     Ok(Sample { passed, losses })
 }
 
 /// All that stands between two hosts, and they. What is dropped first is named first.
 struct Scene {
-    switches: [Switch; 2],
+    between: Between,
     sender: Host,
     receiver: Host,
     _rooms: [OwnedNamespace; 3],
 }
 
+/// The ends of the tunnel.
+enum Between {
+    Switches([Switch; 2]),
+    WireGuard([WireGuard; 2]),
+}
+
 impl Scene {
-    async fn set_up(middle: Middle, case: Case, mbps: f64) -> Result<Self, Failure> {
+    async fn set_up(
+        middle: Middle,
+        wireguard: Option<&Path>,
+        case: Case,
+        mbps: f64,
+    ) -> Result<Self, Failure> {
         let rooms = [
             hosts::quiet_namespace("west")?,
             hosts::quiet_namespace("east")?,
@@ -205,11 +251,38 @@ impl Scene {
         link(&rooms, one_way, mbps).await?;
         let (sender, first) = tap_host(1, "sender", &case.options())?;
         let (receiver, second) = tap_host(2, "receiver", &case.options())?;
-        let west = Switch::start(&[first, middle.port(2, &rooms[0])], "").await?;
-        let east = Switch::start(&[second, middle.port(1, &rooms[1])], "").await?;
-        sender.configure()?;
-        receiver.configure()?;
-        Ok(Self { switches: [west, east], sender, receiver, _rooms: rooms })
+        let between = match wireguard.filter(|_| case.by == By::WireguardGo) {
+            Some(program) => {
+                let end = |room, host, remote| End {
+                    program,
+                    room,
+                    host,
+                    remote,
+                    queue: case.queue,
+                    mtu: MTU,
+                };
+                let west = end(&rooms[0], &sender, EAST).start().await?;
+                Between::WireGuard([west, end(&rooms[1], &receiver, WEST).start().await?])
+            }
+            None => {
+                let west = Switch::start(&[first, middle.port(2, &rooms[0])], "").await?;
+                let east = Switch::start(&[second, middle.port(1, &rooms[1])], "").await?;
+                sender.configure()?;
+                receiver.configure()?;
+                Between::Switches([west, east])
+            }
+        };
+        Ok(Self { between, sender, receiver, _rooms: rooms })
+    }
+
+    /// What was lost on both sides.
+    fn losses(&self) -> Result<Losses, Failure> {
+        let [mut sum, other] = match &self.between {
+            Between::Switches([west, east]) => [west.losses()?, east.losses()?],
+            Between::WireGuard([west, east]) => [west.losses()?, east.losses()?],
+        };
+        sum.add(&other);
+        Ok(sum)
     }
 }
 
@@ -229,6 +302,15 @@ async fn link(rooms: &[OwnedNamespace; 3], one_way: Duration, mbps: f64) -> Resu
         }
     }
     Ok(())
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tapswitch => "tapswitch",
+            Self::WireguardGo => "wireguard-go",
+        }
+    }
 }
 
 impl Middle {
@@ -255,10 +337,11 @@ impl Table {
 pub(super) fn print_rows(rows: &[Row]) {
     for same in rows.chunk_by(|a, b| a.table == b.table) {
         let Some(first) = same.first() else { continue };
-        say!("\n{}: one TCP flow through two switches and their tunnel", first.table.title());
+        say!("\n{}: one TCP flow between two hosts that a tunnel joins", first.table.title());
         let mut shown = table(&[
             "ROUND TRIP, ms ",
             "RING ",
+            "BY",
             "TRAINS",
             "BACK-PRESSURE",
             "MB/S ",
@@ -287,6 +370,7 @@ impl Row {
         let mut cells = vec![
             self.round_trip_ms.to_string(),
             self.queue.to_string(),
+            self.by.name().to_owned(),
             word(self.trains).to_owned(),
             word(self.backpressure).to_owned(),
             format!("{:.2}", self.summary.mbps),
@@ -307,6 +391,9 @@ fn word(is_on: bool) -> &'static str {
 
 /// How to get what this kernel has not.
 const IN_A_GUEST: &str = "`make bench-guest` measures this in a guest with Linux 7.3";
+const WIREGUARD: &str = "wireguard-go";
+const WIREGUARD_REMEDY: &str =
+    "`go install golang.zx2c4.com/wireguard@latest`, then --wireguard FILE";
 const ROUND_TRIPS_MS: [u64; 5] = [10, 20, 40, 80, 120];
 const LONGEST_MS: u64 = 120;
 const QUEUES: [u32; 6] = [5000, 1000, 500, 100, 50, 10];
@@ -327,17 +414,18 @@ mod tests {
     #[test]
     fn the_tables_are_those_of_the_paper_with_and_without() {
         let args = LosslessArgs::for_tests();
-        let all = cases(&args, true);
+        let all = cases(&args, true, false);
         let count = |table| all.iter().filter(|case| case.table == table).count();
         assert_eq!([Table::RoundTrip, Table::Ring, Table::Tap].map(count), [20, 24, 16]);
-        assert_eq!(cases(&args, false).len(), 30);
+        assert_eq!(cases(&args, false, false).len(), 30);
+        assert_eq!(cases(&args, false, true).len(), 45, "one more by wireguard-go");
     }
 
     #[test]
     fn goals_are_set_where_the_paper_found_the_most() {
         let goals = |table, queue, trains, backpressure| {
             let round_trip_ms = if table == Table::Tap { 0 } else { 120 };
-            Case { table, round_trip_ms, queue, trains, backpressure }.goals()
+            Case { by: By::Tapswitch, table, round_trip_ms, queue, trains, backpressure }.goals()
         };
         assert_eq!(goals(Table::Ring, 500, false, true), [Some(2.5), None]);
         assert_eq!(goals(Table::Ring, 500, true, true), [None, None]);
