@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use tapswitch_datapath::{
     Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, MacLearning, Millis,
-    PacketInOrigin, Pipeline, Port, Removal, Sent, Sighting, View, WorkerIndex,
+    PacketInOrigin, Pipeline, Port, Receipt, Removal, Sent, Sighting, View, WorkerIndex,
 };
 use tapswitch_openflow::{
     Action, Bucket, ErrorKind, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand,
@@ -21,6 +21,9 @@ pub struct Recorder {
     pub packet_ins: Vec<(PacketInOrigin, Vec<u8>)>,
     pub sightings: Vec<Sighting>,
     pub refuse: Option<(u32, DropReason)>,
+    /// A port that is full, and what waits for it.
+    pub full: Option<u32>,
+    pub receipts: Vec<Receipt>,
 }
 
 impl Egress for Recorder {
@@ -28,10 +31,14 @@ impl Egress for Recorder {
         &mut self,
         port: PortNo,
         frame: &mut Frame<'_>,
-        _: &Claim<'_>,
+        claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
         match self.refuse {
             Some((refused, reason)) if refused == port.0 => Err(reason),
+            _ if self.full == Some(port.0) => {
+                self.receipts.push(claim.wait(frame));
+                Ok(Sent::Later)
+            }
             _ => {
                 self.sent.push((port.0, bytes(frame), frame.meta));
                 Ok(Sent::Now)
