@@ -37,7 +37,7 @@ impl Layer {
 const LAYERS: [(Layer, &[&str]); 4] = [
     (Layer::Words, &["wire", "openflow"]),
     (Layer::Logic, &["offload", "datapath", "control", "channel"]),
-    (Layer::Edges, &["tap", "netdev", "netlink", "vhost"]),
+    (Layer::Edges, &["tap", "netdev", "netlink", "tunnel", "vhost"]),
     (Layer::Shells, &["switch", "controller", "tapswitch"]),
 ];
 

@@ -1,0 +1,96 @@
+//! What a port did, and what it refused.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Refusal;
+
+/// Counters of a port since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// System calls that brought datagrams.
+    pub receive_calls: u64,
+    /// Datagrams that they brought.
+    pub received: u64,
+    /// System calls that sent datagrams.
+    pub send_calls: u64,
+    /// Datagrams that they sent.
+    pub sent: u64,
+    /// Datagrams without a VXLAN header and an Ethernet header.
+    pub runt: u64,
+    /// Datagrams whose I flag was not set.
+    pub no_vni: u64,
+    /// Datagrams of another VNI.
+    pub wrong_vni: u64,
+    /// Errors that the path told by ICMP, or the host's own neighbour table: nobody listens there
+    /// (`ECONNREFUSED`), or nobody is there (`EHOSTUNREACH`, `ENETUNREACH`).
+    pub unreachable: u64,
+    /// Datagrams that the kernel dropped: the socket's buffer was full, or the checksum wrong.
+    pub dropped: u64,
+}
+
+/// The same, as they are counted.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    receive_calls: AtomicU64,
+    received: AtomicU64,
+    send_calls: AtomicU64,
+    sent: AtomicU64,
+    runt: AtomicU64,
+    no_vni: AtomicU64,
+    wrong_vni: AtomicU64,
+    unreachable: AtomicU64,
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn note_received(&self, datagrams: usize) {
+        add(&self.receive_calls, 1);
+        add(&self.received, datagrams as u64);
+    }
+
+    #[inline]
+    pub(crate) fn note_sent(&self, datagrams: usize) {
+        add(&self.send_calls, 1);
+        add(&self.sent, datagrams as u64);
+    }
+
+    #[cold]
+    pub(crate) fn note_refused(&self, refusal: Refusal) {
+        add(
+            match refusal {
+                Refusal::Runt => &self.runt,
+                Refusal::NoVni => &self.no_vni,
+                Refusal::WrongVni(_) => &self.wrong_vni,
+            },
+            1,
+        );
+    }
+
+    #[cold]
+    pub(crate) fn note_unreachable(&self) {
+        add(&self.unreachable, 1);
+    }
+
+    /// All of them, and `dropped`, which the kernel counts.
+    pub(crate) fn counters(&self, dropped: u64) -> Counters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            receive_calls: read(&self.receive_calls),
+            received: read(&self.received),
+            send_calls: read(&self.send_calls),
+            sent: read(&self.sent),
+            runt: read(&self.runt),
+            no_vni: read(&self.no_vni),
+            wrong_vni: read(&self.wrong_vni),
+            unreachable: read(&self.unreachable),
+            dropped,
+        }
+    }
+}
+
+/// Several threads send. Relaxed: numbers that nothing else depends on.
+#[inline]
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}

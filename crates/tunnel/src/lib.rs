@@ -1,0 +1,63 @@
+//! Tunnels as ports: Ethernet frames in UDP datagrams by ordinary sockets, so that no device, route
+//! or module has to be made for them.
+//!
+//! ```no_run
+//! use std::io::IoSlice;
+//! use std::sync::Arc;
+//! use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, Vni, VxlanPort};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::new("192.0.2.2".parse()?, Vni::new(42).ok_or("too large")?);
+//! let port = Arc::new(VxlanPort::open(&config)?);
+//! let mut receiver = Receiver::new(port.clone());
+//! let mut buf = vec![0; 64 + RECV_BUF_LEN];
+//! while let Some(frame) = receiver.recv(&mut buf, 64, Room::ONE)? {
+//!     port.send(0, &[IoSlice::new(&buf[frame])])?; // back to where it came from
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **How it works.** A port is one socket to receive by, bound to the tunnel's UDP port and
+//! connected to the remote address with port 0, so that the kernel tells ports with different
+//! remotes apart and any source port of the remote's is welcome; and [`SENDERS`] sockets to send
+//! by, each with a source port of its own, one of which a hash of the inner flow chooses (RFC 7348
+//! §5: the routers between see several flows). One frame is one datagram. The packets of a train
+//! go out by one sendmsg(2) (`UDP_SEGMENT`, Linux 4.18), and one recvmsg(2) may bring many
+//! datagrams (`UDP_GRO`, Linux 5.0): between two ends of ours a train crosses both stacks whole.
+//!
+//! **Checksums.** RFC 7348 §5 says that the outer UDP checksum SHOULD be zero over IPv4. It is
+//! computed here all the same unless [`Config::checksum`] says otherwise: Linux refuses
+//! `UDP_SEGMENT` without (`EINVAL`; `udp_send_skb` in `net/ipv4/udp.c`, 6.18) and joins no datagrams
+//! without (`udp_gro_receive_segment`), and its own vxlan devices compute it too. Where the NIC does
+//! the sum it costs nothing. Datagrams with a checksum of zero are taken either way over IPv4 (RFC
+//! 7348 §5); over IPv6 the kernel drops them.
+//!
+//! **Fragments.** None are made (RFC 7348 §4.3: "VTEPs MUST NOT fragment"): `IP_PMTUDISC_DO`. What
+//! is longer than the path takes is [`SendError::Oversize`].
+//!
+//! **Errors from afar.** An ICMP error belongs to an earlier datagram, and the kernel tells it in
+//! place of sending the next. It is counted ([`Counters::unreachable`]), and that one is sent again.
+//!
+//! **Read first:** RFC 7348, udp(7), ip(7), Linux `include/uapi/linux/udp.h`.
+//!
+//! **Not done here:** multicast and learning of remotes (one port, one remote); ECN between inner
+//! and outer header (RFC 6040: the outer one says Not-ECT); GPE, GBP and other uses of the reserved
+//! bits; scope identifiers of link-local addresses.
+
+mod config;
+mod counters;
+mod error;
+mod port;
+mod receiver;
+mod runs;
+mod socket;
+mod vxlan;
+
+pub use config::{Config, VXLAN_PORT};
+pub use counters::Counters;
+pub use error::{OpenError, RecvError, SendError};
+pub use port::{MAX_PARTS, SENDERS, VxlanPort};
+pub use receiver::{RECV_BUF_LEN, Receiver, Room, SLOT_ALIGN};
+pub use runs::{DATAGRAMS_LEN_MAX, MAX_PACKETS};
+pub use vxlan::{HEADER_LEN, Refusal, Vni, frame_of, header, overhead};

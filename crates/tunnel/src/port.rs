@@ -1,0 +1,314 @@
+//! A port: its sockets, and how frames are sent by them.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::counters::Tally;
+use crate::error::is_unreachable;
+use crate::runs::{MAX_PACKETS, first_run};
+use crate::vxlan::{self, HEADER_LEN};
+use crate::{Config, Counters, OpenError, SendError, Vni, socket};
+
+/// One end of a VXLAN tunnel. Several threads may send by it at once; each frame stays whole. One
+/// [`crate::Receiver`] receives by it.
+#[derive(Debug)]
+pub struct VxlanPort {
+    receive: OwnedFd,
+    senders: [OwnedFd; SENDERS],
+    remote: IpAddr,
+    local: SocketAddr,
+    vni: Vni,
+    header: [u8; HEADER_LEN],
+    /// Trains go out by one call; until the kernel refuses that.
+    segments: AtomicBool,
+    pub(crate) tally: Tally,
+}
+
+impl VxlanPort {
+    /// Opens the sockets in the network namespace of the calling thread. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`OpenError`], which names the cause and a remedy.
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let remote = config.remote;
+        check(config)?;
+        let receive = open_receiver(config)?;
+        let failed = |call| move |errno| OpenError::new(remote, call, errno);
+        let local = socket::local_address(&receive).map_err(failed("getsockname"))?;
+        let mut senders = Vec::with_capacity(SENDERS);
+        for _ in 0..SENDERS {
+            senders.push(open_sender(config, local.ip())?);
+        }
+        let senders = senders.try_into().map_err(|_| failed("socket")(Errno::MFILE))?;
+        let (vni, header) = (config.vni, vxlan::header(config.vni));
+        let segments = AtomicBool::new(config.checksum || remote.is_ipv6());
+        let tally = Tally::default();
+        Ok(Self { receive, senders, remote, local, vni, header, segments, tally })
+    }
+
+    /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other, at
+    /// most [`MAX_PARTS`]. `flow` chooses the source port: equal numbers stay in order. Never
+    /// blocks, never allocates: one writev(2).
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame was not sent.
+    #[inline]
+    pub fn send(&self, flow: u32, parts: &[IoSlice<'_>]) -> Result<(), SendError> {
+        let mut pieces = [IoSlice::new(&[]); MAX_PARTS + 1];
+        pieces[0] = IoSlice::new(&self.header);
+        let count = 1 + parts.len();
+        pieces.get_mut(1..count).ok_or(SendError::TooManyParts)?.copy_from_slice(parts);
+        self.send_by(flow, |fd, _| rustix::io::writev(fd, &pieces[..count]))
+    }
+
+    /// Sends one frame by a call of the caller's own, such as a writev(2) of memory that nobody can
+    /// borrow. It is given the socket and what to write in front of the frame, in one datagram, and
+    /// may be called twice.
+    ///
+    /// # Errors
+    /// As [`Self::send`], from what the call answers.
+    #[inline]
+    pub fn send_by(
+        &self,
+        flow: u32,
+        write: impl Fn(BorrowedFd<'_>, &[u8; HEADER_LEN]) -> rustix::io::Result<usize>,
+    ) -> Result<(), SendError> {
+        let fd = self.sender(flow);
+        self.again(fd, || write(fd, &self.header).map(drop)).map_err(SendError::new)?;
+        self.tally.note_sent(1);
+        Ok(())
+    }
+
+    /// Sends packets with nothing left undone, at most [`MAX_PACKETS`], each of which lies in its
+    /// three parts one after the other; empty ones are nothing. Those of one length, and a shorter
+    /// one behind them, go out by one call. Never blocks, never allocates.
+    ///
+    /// # Errors
+    /// How many packets were sent, and why the next one was not; nor were those behind it.
+    pub fn send_packets(
+        &self,
+        flow: u32,
+        packets: &[[IoSlice<'_>; 3]],
+    ) -> Result<(), (usize, SendError)> {
+        let header = IoSlice::new(&self.header);
+        let mut pieces = [[header; 4]; MAX_PACKETS];
+        let places = pieces.get_mut(..packets.len()).ok_or((0, SendError::TooManyParts))?;
+        for (pieces, packet) in places.iter_mut().zip(packets) {
+            pieces[1..].copy_from_slice(packet);
+        }
+        let mut at = 0;
+        while at < packets.len() {
+            let count = first_run(pieces[at..packets.len()].iter().map(datagram_len));
+            let run = &pieces[at..at + count];
+            self.send_run(self.sender(flow), run)
+                .map_err(|(sent, errno)| (at + sent, SendError::new(errno)))?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// Sends a run of packets: by one call when there are several, and the kernel does that.
+    fn send_run(&self, fd: BorrowedFd<'_>, run: &[[IoSlice<'_>; 4]]) -> Result<(), (usize, Errno)> {
+        if run.len() < 2 || !self.sends_segments() {
+            return self.send_singly(fd, run);
+        }
+        let stride = run.first().map_or(0, datagram_len);
+        let stride = u16::try_from(stride).map_err(|_| (0, Errno::MSGSIZE))?;
+        match self.again(fd, || socket::send_segments(fd, run.as_flattened(), stride)) {
+            Ok(()) => {
+                self.tally.note_sent(run.len());
+                Ok(())
+            }
+            Err(Errno::IO | Errno::INVAL) => self.send_refused(fd, run),
+            Err(errno) => Err((0, errno)),
+        }
+    }
+
+    /// What the kernel does not cut: for want of a checksum by the device underneath or because of
+    /// IPsec (`EIO`), or because a packet does not fit the path (`EINVAL`, before Linux 6.13). One
+    /// that goes out singly says that it will be so with the next one, too.
+    #[cold]
+    fn send_refused(
+        &self,
+        fd: BorrowedFd<'_>,
+        run: &[[IoSlice<'_>; 4]],
+    ) -> Result<(), (usize, Errno)> {
+        self.send_singly(fd, run)?;
+        self.segments.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn send_singly(
+        &self,
+        fd: BorrowedFd<'_>,
+        run: &[[IoSlice<'_>; 4]],
+    ) -> Result<(), (usize, Errno)> {
+        let mut sent = 0;
+        let outcome = self.again(fd, || {
+            let (count, outcome) = socket::send_each(fd, &run[sent..]);
+            sent += count;
+            outcome
+        });
+        if sent > 0 {
+            self.tally.note_sent(sent);
+        }
+        outcome.map_err(|errno| (sent, errno))
+    }
+
+    /// Calls `send`, and once more when the answer may belong to an earlier datagram.
+    #[inline]
+    fn again(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut send: impl FnMut() -> rustix::io::Result<()>,
+    ) -> rustix::io::Result<()> {
+        match send() {
+            Err(errno) if errno == Errno::MSGSIZE || is_unreachable(errno) => {
+                if errno != Errno::MSGSIZE {
+                    self.tally.note_unreachable();
+                }
+                socket::drain_errors(fd);
+                let second = send();
+                if second.is_err() {
+                    socket::drain_errors(fd);
+                }
+                second
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// What was counted since the port was opened.
+    pub fn counters(&self) -> Counters {
+        // The kernel has no reason not to answer.
+        let dropped = socket::dropped(&self.receive).unwrap_or(0);
+        self.tally.counters(dropped.into())
+    }
+
+    /// MTU of the path to the remote now, in bytes, as far as the kernel knows: that of the route's
+    /// interface, or less when a router said so.
+    ///
+    /// # Errors
+    /// When there is no route any more.
+    pub fn path_mtu(&self) -> io::Result<u32> {
+        Ok(socket::path_mtu(&self.senders[0], self.remote)?)
+    }
+
+    /// Bytes of datagrams that may wait to be received, as the kernel granted it: twice what was
+    /// asked for, or the system's maximum.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, which it has no reason for.
+    pub fn receive_buffer_len(&self) -> io::Result<usize> {
+        Ok(sockopt::socket_recv_buffer_size(&self.receive)?)
+    }
+
+    /// Where the other end is.
+    pub fn remote(&self) -> IpAddr {
+        self.remote
+    }
+
+    /// Where datagrams of the remote are taken.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The network that the port belongs to.
+    pub fn vni(&self) -> Vni {
+        self.vni
+    }
+
+    /// True while the packets of a train go out by one call (`UDP_SEGMENT`).
+    pub fn sends_segments(&self) -> bool {
+        self.segments.load(Ordering::Relaxed)
+    }
+
+    /// The socket by which frames of `flow` go: what to wait for after [`SendError::Full`].
+    #[inline]
+    pub fn sender(&self, flow: u32) -> BorrowedFd<'_> {
+        self.senders[flow as usize % SENDERS].as_fd()
+    }
+}
+
+/// The socket that datagrams come in by.
+impl AsFd for VxlanPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receive.as_fd()
+    }
+}
+
+fn datagram_len<const PIECES: usize>(pieces: &[IoSlice<'_>; PIECES]) -> usize {
+    pieces.iter().map(|piece| piece.len()).sum()
+}
+
+fn check(config: &Config) -> Result<(), OpenError> {
+    let remote = config.remote;
+    let wrong = |what| Err(OpenError::Address { remote, what });
+    if remote.is_unspecified() || remote.is_multicast() {
+        return wrong("is no address of a host; a port has one remote, give its address");
+    }
+    if config.local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
+        return wrong("is of another IP version than local=; give both ends of one");
+    }
+    Ok(())
+}
+
+/// Bound before it is connected, it may have got datagrams of others in between: those are dropped.
+fn open_receiver(config: &Config) -> Result<OwnedFd, OpenError> {
+    let remote = config.remote;
+    let failed = |call| move |errno| OpenError::new(remote, call, errno);
+    let fd = socket::open(remote).map_err(failed("socket"))?;
+    sockopt::set_socket_reuseport(&fd, true).map_err(failed("SO_REUSEPORT"))?;
+    set_buffer(&fd, config.receive_buffer_len).map_err(failed("SO_RCVBUF"))?;
+    // A kernel before 5.0 goes without.
+    let _ = socket::set_gro(&fd);
+    let address = SocketAddr::new(config.local_or_any(), config.port);
+    rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
+    let anywhere = SocketAddr::new(remote, 0);
+    rustix::net::connect(&fd, &anywhere).map_err(failed("connect"))?;
+    while rustix::net::recv(&fd, &mut [0u8; 1], rustix::net::RecvFlags::TRUNC).is_ok() {}
+    Ok(fd)
+}
+
+/// The kernel chooses the source port.
+fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
+    let remote = config.remote;
+    let failed = |call| move |errno| OpenError::new(remote, call, errno);
+    let fd = socket::open(remote).map_err(failed("socket"))?;
+    socket::set_no_fragments(&fd, remote).map_err(failed("IP_MTU_DISCOVER"))?;
+    socket::set_errors_told(&fd, remote).map_err(failed("IP_RECVERR"))?;
+    if !config.checksum && remote.is_ipv4() {
+        socket::set_no_checksum(&fd).map_err(failed("SO_NO_CHECK"))?;
+    }
+    sockopt::set_socket_send_buffer_size_force(&fd, config.send_buffer_len)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(&fd, config.send_buffer_len))
+        .map_err(failed("SO_SNDBUF"))?;
+    let address = SocketAddr::new(local, 0);
+    rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
+    rustix::net::connect(&fd, &SocketAddr::new(remote, config.port)).map_err(failed("connect"))?;
+    Ok(fd)
+}
+
+/// The system's maximum is for those who may not exceed it.
+fn set_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
+    sockopt::set_socket_recv_buffer_size_force(fd, len)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, len))
+}
+
+/// Sockets that a port sends by, each with a source port of its own.
+pub const SENDERS: usize = 4;
+/// Most parts of a frame that is sent by [`VxlanPort::send`].
+pub const MAX_PARTS: usize = 16;
+
+#[cfg(test)]
+impl VxlanPort {
+    /// All sockets that it sends by.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.senders.iter().map(AsFd::as_fd)
+    }
+}

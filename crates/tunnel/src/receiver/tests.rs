@@ -1,0 +1,258 @@
+//! Frames over the loopback interface, by the kernel's own segmentation and coalescing.
+
+use std::io::IoSlice;
+use std::net::UdpSocket;
+
+use proptest::prelude::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+use crate::{Config, SendError, Vni, header};
+
+/// Two ends on 127/8, which need no privilege.
+struct Pair {
+    port: u16,
+    near: Arc<VxlanPort>,
+    far: Receiver,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self::with(|config| config)
+    }
+
+    fn with(options: impl Fn(Config) -> Config) -> Self {
+        let port = free_port();
+        let open = |local: u8, remote: u8| {
+            let config = Config::new([127, 0, 0, remote].into(), vni(7)).port(port);
+            let config = options(config.local(Some([127, 0, 0, local].into())));
+            Arc::new(VxlanPort::open(&config).unwrap())
+        };
+        Self { port, near: open(2, 3), far: Receiver::new(open(3, 2)) }
+    }
+
+    /// The next `count` frames, taken as a worker does: `limit` behind one another, of which each
+    /// begins within `reach` bytes. Each batch is overwritten before the next one.
+    fn take(&mut self, count: usize, limit: usize, reach: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut buf = vec![0; reach + HEADROOM + RECV_BUF_LEN];
+        while frames.len() < count {
+            let mut fds = [PollFd::new(self.far.port(), PollFlags::IN)];
+            let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
+            let is_pending = !self.far.batch.is_empty();
+            assert!(is_pending || poll(&mut fds, Some(&patience)).unwrap() > 0, "nothing comes");
+            frames.extend(self.batch(&mut buf, limit, reach));
+            buf.fill(0xee);
+        }
+        assert_eq!(frames.len(), count);
+        frames
+    }
+
+    fn batch(&mut self, buf: &mut [u8], limit: usize, reach: usize) -> Vec<Vec<u8>> {
+        let (mut places, mut begin) = (Vec::new(), 0);
+        while places.len() < limit && (begin < reach || begin == 0) {
+            let room = Room { count: limit - places.len(), reach: reach - begin };
+            let Some(frame) = self.far.recv(&mut buf[begin..], HEADROOM, room).unwrap() else {
+                break;
+            };
+            assert!(frame.start >= HEADROOM);
+            places.push(begin + frame.start..begin + frame.end);
+            begin += frame.end.next_multiple_of(SLOT_ALIGN);
+        }
+        places.into_iter().map(|place| buf[place].to_vec()).collect()
+    }
+}
+
+const HEADROOM: usize = 64;
+
+fn vni(number: u32) -> Vni {
+    Vni::new(number).unwrap()
+}
+
+fn free_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn frame(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(7) ^ number) as u8).collect()
+}
+
+fn send_all(port: &VxlanPort, frames: &[Vec<u8>]) -> Result<(), (usize, SendError)> {
+    let cut = |frame: &'_ Vec<u8>| -> [(usize, usize); 3] {
+        let a = frame.len().min(20);
+        let b = (a + frame.len()) / 2;
+        [(0, a), (a, b), (b, frame.len())]
+    };
+    let packets: Vec<_> = frames
+        .iter()
+        .map(|frame| cut(frame).map(|(from, to)| IoSlice::new(&frame[from..to])))
+        .collect();
+    port.send_packets(1, &packets)
+}
+
+#[test]
+fn a_train_crosses_in_one_call_at_each_end_and_nothing_is_copied() {
+    let mut pair = Pair::new();
+    let train: Vec<_> = (0..44).map(|at| frame(at, if at < 43 { 1450 } else { 99 })).collect();
+    send_all(&pair.near, &train).unwrap();
+    assert!(pair.take(44, 64, 72_000) == train);
+    // The length is known now, so all lie where they shall.
+    pair.far.spill.fill(0);
+    send_all(&pair.near, &train).unwrap();
+    assert!(pair.take(44, 64, 72_000) == train);
+    assert!(pair.far.spill.iter().all(|byte| *byte == 0));
+    let (near, far) = (pair.near.counters(), pair.far.port().counters());
+    assert_eq!((near.send_calls, near.sent), (2, 88));
+    assert_eq!((far.receive_calls, far.received), (2, 88));
+}
+
+#[test]
+fn without_checksum_datagrams_go_singly() {
+    let mut pair = Pair::with(|config| config.checksum(false));
+    let train: Vec<_> = (0..40).map(|at| frame(at, 500)).collect();
+    send_all(&pair.near, &train).unwrap();
+    assert!(pair.take(40, 16, 8192) == train);
+    assert!(!pair.near.sends_segments());
+    assert_eq!(pair.far.port().counters().receive_calls, 40);
+}
+
+#[test]
+fn a_kernel_that_refuses_segments_is_asked_once() {
+    let mut pair = Pair::new();
+    // As if the port did not know that the kernel refuses these.
+    pair.near.senders().for_each(|fd| socket::set_no_checksum(fd).unwrap());
+    let train: Vec<_> = (0..40).map(|at| frame(at, 500)).collect();
+    send_all(&pair.near, &train).unwrap();
+    assert!(pair.take(40, 64, 72_000) == train);
+    assert!(!pair.near.sends_segments());
+}
+
+#[test]
+fn what_is_not_ours_is_counted_and_left_out() {
+    let mut pair = Pair::new();
+    let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
+    let to = ("127.0.0.3", pair.port);
+    let good = frame(1, 60);
+    let datagram = |vni| [&header(vni)[..], &good].concat();
+    let mut flagless = datagram(vni(7));
+    flagless[0] = 0;
+    for bytes in [&[][..], &[8; 21], &flagless, &datagram(vni(8)), &datagram(vni(7))] {
+        stranger.send_to(bytes, to).unwrap();
+    }
+    // From elsewhere: the socket is for one remote.
+    UdpSocket::bind("127.0.0.9:0").unwrap().send_to(&datagram(vni(7)), to).unwrap_or(0);
+    assert!(pair.take(1, 4, 4096) == [good]);
+    let mut buf = vec![0; HEADROOM + RECV_BUF_LEN];
+    assert_eq!(pair.far.recv(&mut buf, HEADROOM, Room::ONE), Ok(None));
+    let counters = pair.far.port().counters();
+    assert_eq!((counters.runt, counters.no_vni, counters.wrong_vni), (2, 1, 1));
+    assert_eq!(counters.received, 5);
+}
+
+#[test]
+fn ports_with_one_udp_port_are_told_apart_by_their_remotes() {
+    let port = free_port();
+    let open = |local: u8, remote: u8| {
+        let config = Config::new([127, 0, 0, remote].into(), vni(7)).port(port);
+        Arc::new(VxlanPort::open(&config.local(Some([127, 0, 0, local].into()))).unwrap())
+    };
+    let mut hub: Vec<_> = (2..6).map(|remote| Receiver::new(open(1, remote))).collect();
+    let spokes: Vec<_> = (2..6).map(|local| open(local, 1)).collect();
+    let mut buf = vec![0; HEADROOM + RECV_BUF_LEN];
+    for (number, spoke) in spokes.iter().enumerate() {
+        spoke.send(0, &[IoSlice::new(&frame(number, 100))]).unwrap();
+    }
+    for (number, receiver) in hub.iter_mut().enumerate() {
+        let mut fds = [PollFd::new(receiver.port(), PollFlags::IN)];
+        assert!(poll(&mut fds, Some(&Timespec { tv_sec: 30, tv_nsec: 0 })).unwrap() > 0);
+        let place = receiver.recv(&mut buf, HEADROOM, Room::ONE).unwrap().unwrap();
+        assert!(buf[place] == frame(number, 100), "remote {number}");
+        assert_eq!(receiver.recv(&mut buf, HEADROOM, Room::ONE), Ok(None));
+    }
+}
+
+#[test]
+fn a_remote_where_nobody_listens_is_counted_and_stops_nothing() {
+    let mut pair = Pair::new();
+    let far = pair.far.port().clone();
+    let config = Config::new([127, 0, 0, 2].into(), vni(7)).port(pair.port);
+    drop(std::mem::replace(&mut pair.far, Receiver::new(pair.near.clone())));
+    drop(far);
+    // Each answer comes before the next datagram goes: the loopback interface is that fast, and a
+    // number of them is enough even if it is not.
+    let one = frame(1, 100);
+    for _ in 0..100 {
+        match pair.near.send(0, &[IoSlice::new(&one)]) {
+            Ok(()) | Err(SendError::Unreachable { .. }) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(pair.near.counters().unreachable > 0);
+    let far = VxlanPort::open(&config.local(Some([127, 0, 0, 3].into()))).unwrap();
+    pair.far = Receiver::new(Arc::new(far));
+    pair.near.send(0, &[IoSlice::new(&one)]).unwrap();
+    assert!(pair.take(1, 1, 0) == [one]);
+}
+
+#[test]
+fn a_caller_that_goes_elsewhere_is_told() {
+    let mut pair = Pair::new();
+    let train: Vec<_> = (0..4).map(|at| frame(at, 1000)).collect();
+    send_all(&pair.near, &train).unwrap();
+    pair.take(4, 64, 72_000);
+    send_all(&pair.near, &train).unwrap();
+    let mut buf = vec![0; 72_000 + HEADROOM + RECV_BUF_LEN];
+    let room = Room { count: 64, reach: 72_000 };
+    assert!(pair.far.recv(&mut buf, HEADROOM, room).unwrap().is_some());
+    assert_eq!(pair.far.recv(&mut buf, HEADROOM, room), Err(RecvError::Misplaced));
+    send_all(&pair.near, &train).unwrap();
+    assert!(pair.take(4, 64, 72_000) == train, "and it goes on");
+    assert_eq!(pair.far.recv(&mut buf[..100], HEADROOM, room), Err(RecvError::Misplaced));
+}
+
+#[test]
+fn errors_of_opening_name_the_remedy() {
+    let open = |remote: &str, local: Option<&str>, port| {
+        let config = Config::new(remote.parse().unwrap(), vni(1)).port(port);
+        let config = config.local(local.map(|local| local.parse().unwrap()));
+        VxlanPort::open(&config).unwrap_err().to_string()
+    };
+    let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port();
+    assert!(open("127.0.0.2", Some("127.0.0.1"), port).contains("port= chooses another"));
+    assert!(open("127.0.0.2", Some("192.0.2.1"), 4789).contains("`ip address` lists"));
+    assert!(open("127.0.0.2", Some("::1"), 4789).contains("another IP version"));
+    assert!(open("224.0.0.1", None, 4789).contains("one remote"));
+}
+
+#[test]
+fn buffers_are_as_large_as_asked_for_where_that_is_allowed() {
+    let pair = Pair::new();
+    let len = pair.near.receive_buffer_len().unwrap();
+    let cap: usize =
+        std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+    assert!(len >= (2 * cap).min(8 << 20), "{len}");
+    assert_eq!(pair.near.path_mtu().unwrap(), 65_535);
+    assert_eq!(pair.near.local().to_string(), format!("127.0.0.2:{}", pair.port));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever the lengths, and however many frames the caller takes together.
+    #[test]
+    fn frames_arrive_as_they_were_sent(
+        trains in prop::collection::vec((1..50usize, 14..1500usize, 14..1500usize), 1..6),
+        limit in 1..70usize,
+        reach in 0..80_000usize,
+    ) {
+        let mut pair = Pair::new();
+        let mut number = 0;
+        for (count, len, last) in trains {
+            let lens = (1..count).map(|_| len).chain([last.min(len)]);
+            let train: Vec<_> = lens.map(|len| { number += 1; frame(number, len) }).collect();
+            send_all(&pair.near, &train).unwrap();
+            prop_assert!(pair.take(train.len(), limit, reach) == train);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The system calls of a tunnel's sockets as safe functions, and nothing else (udp(7), ip(7),
+//! ipv6(7), socket(7)).
+//!
+//! rustix has no `UDP_SEGMENT`, `UDP_GRO` and their control messages, hence the unsafe blocks.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use libc::{c_int, c_void, socklen_t};
+use rustix::io::{self, Errno};
+use rustix::net::{
+    AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmmsg,
+};
+
+/// Opens a UDP socket of the IP version of `remote`, and of no other.
+pub(crate) fn open(remote: IpAddr) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let family = if remote.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    if remote.is_ipv6() {
+        rustix::net::sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
+}
+
+/// The address that the socket is bound to.
+pub(crate) fn local_address(fd: impl AsFd) -> io::Result<SocketAddr> {
+    SocketAddr::try_from(rustix::net::getsockname(fd)?)
+}
+
+/// Never fragments, on this host or behind it (`IP_PMTUDISC_DO`).
+pub(crate) fn set_no_fragments(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
+    match remote {
+        IpAddr::V4(_) => set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+        IpAddr::V6(_) => {
+            set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)
+        }
+    }
+}
+
+/// Tells when the queue of the interface underneath drops a datagram (`ENOBUFS`), which Linux keeps
+/// to itself otherwise (`udp_send_skb`). Errors queue up then: see [`drain_errors`].
+pub(crate) fn set_errors_told(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
+    match remote {
+        IpAddr::V4(_) => set(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1),
+        IpAddr::V6(_) => set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+    }
+}
+
+/// Sends with a checksum of zero over IPv4 (`SO_NO_CHECK`).
+pub(crate) fn set_no_checksum(fd: impl AsFd) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
+}
+
+/// Receives datagrams of one flow together (Linux 5.0). A kernel without hands them over singly.
+pub(crate) fn set_gro(fd: impl AsFd) -> io::Result<()> {
+    set(fd, libc::SOL_UDP, UDP_GRO, 1)
+}
+
+/// MTU of the path to where the socket is connected, in bytes.
+pub(crate) fn path_mtu(fd: impl AsFd, remote: IpAddr) -> io::Result<u32> {
+    let (level, option) = match remote {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let [mtu] = ask::<1>(fd, level, option)?;
+    Ok(mtu)
+}
+
+/// Datagrams that the kernel dropped at this socket (`SO_MEMINFO`, Linux 4.12).
+pub(crate) fn dropped(fd: impl AsFd) -> io::Result<u32> {
+    let info = ask::<MEMINFO_COUNT>(fd, libc::SOL_SOCKET, SO_MEMINFO)?;
+    Ok(info[MEMINFO_DROPS])
+}
+
+/// What one recvmsg(2) brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    /// Bytes of all datagrams.
+    pub(crate) len: usize,
+    /// Length of each but the last one, when there may be several.
+    pub(crate) stride: Option<usize>,
+    pub(crate) is_cut: bool,
+}
+
+/// Receives datagrams, one after the other, into `parts`.
+#[inline]
+pub(crate) fn recv(fd: impl AsFd, parts: &mut [IoSliceMut<'_>]) -> io::Result<Message> {
+    let mut control = Control::default();
+    // SAFETY: (some C libraries pad the struct with private fields, so it cannot be written out.)
+    // It holds integers and pointers, for which zeros are valid.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr().cast();
+    message.msg_iovlen = parts.len() as _;
+    message.msg_control = (&raw mut control).cast::<c_void>();
+    message.msg_controllen = size_of::<Control>() as _;
+    // SAFETY: IoSliceMut is laid out as struct iovec (its documentation). Each pointer in `message`
+    // goes with the length of the memory that it points to; all of that outlives the call, is
+    // borrowed by nobody else, and any bytes are valid in it.
+    let len = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut message, 0) };
+    let len = usize::try_from(len).map_err(|_| last_error())?;
+    let is_cut = message.msg_flags & libc::MSG_TRUNC != 0;
+    Ok(Message { len, stride: control.value(libc::SOL_UDP, UDP_GRO), is_cut })
+}
+
+/// Sends the datagrams that lie in `parts`, one after the other, each of `stride` bytes but for the
+/// last one.
+#[inline]
+pub(crate) fn send_segments(fd: impl AsFd, parts: &[IoSlice<'_>], stride: u16) -> io::Result<()> {
+    let mut control = Control::segment(stride);
+    // SAFETY: as in `recv`.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len() as _;
+    message.msg_control = (&raw mut control).cast::<c_void>();
+    message.msg_controllen = size_of::<Control>() as _;
+    // SAFETY: IoSlice is laid out as struct iovec (its documentation). Each pointer in `message`
+    // goes with the length of the memory that it points to, which outlives the call; the kernel
+    // only reads it.
+    let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const message, 0) };
+    if sent < 0 { Err(last_error()) } else { Ok(()) }
+}
+
+/// Sends each of `messages`, in order, until one fails; answers how many went out, and why no more.
+pub(crate) fn send_each<const PIECES: usize>(
+    fd: impl AsFd,
+    messages: &[[IoSlice<'_>; PIECES]],
+) -> (usize, io::Result<()>) {
+    let mut count = 0;
+    while count < messages.len() {
+        match send_some(&fd, &messages[count..]) {
+            Ok(sent) => count += sent,
+            Err(errno) => return (count, Err(errno)),
+        }
+    }
+    (count, Ok(()))
+}
+
+/// One sendmmsg(2). It tells an error only of the first message.
+fn send_some<const PIECES: usize>(
+    fd: impl AsFd,
+    messages: &[[IoSlice<'_>; PIECES]],
+) -> io::Result<usize> {
+    let mut controls: [_; SEND_COUNT] = std::array::from_fn(|_| SendAncillaryBuffer::default());
+    let mut pieces = messages.iter();
+    let mut headers = controls
+        .each_mut()
+        .map(|control| MMsgHdr::new(pieces.next().map_or(&[][..], |pieces| pieces), control));
+    sendmmsg(fd, &mut headers[..messages.len().min(SEND_COUNT)], SendFlags::empty())
+}
+
+/// Reads off what is in the socket's queue of errors, so that it does not fill up, and that the
+/// next call tells nothing old.
+#[cold]
+pub(crate) fn drain_errors(fd: impl AsFd) {
+    let raw = fd.as_fd().as_raw_fd();
+    for _ in 0..ERRORS_MAX {
+        // SAFETY: as in `recv`; a message without memory is only taken off the queue.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        // SAFETY: no pointer in `message` is set.
+        let len = unsafe { libc::recvmsg(raw, &raw mut message, libc::MSG_ERRQUEUE) };
+        if len < 0 {
+            return;
+        }
+    }
+}
+
+/// Room for one control message of an `int` or less, laid out as the kernel writes and reads it:
+/// `struct cmsghdr` and its data, padded.
+#[derive(Default)]
+#[repr(C)]
+struct Control {
+    len: usize,
+    level: c_int,
+    kind: c_int,
+    value: [u8; 8],
+}
+
+impl Control {
+    /// `UDP_SEGMENT`, which takes 16 bits.
+    fn segment(stride: u16) -> Self {
+        let [a, b] = stride.to_ne_bytes();
+        let value = [a, b, 0, 0, 0, 0, 0, 0];
+        Self { len: size_of::<libc::cmsghdr>() + 2, level: libc::SOL_UDP, kind: UDP_SEGMENT, value }
+    }
+
+    /// The number in the message of this kind, if the kernel wrote one.
+    #[inline]
+    fn value(&self, level: c_int, kind: c_int) -> Option<usize> {
+        let [a, b, c, d, ..] = self.value;
+        let is_it = (self.level, self.kind) == (level, kind);
+        is_it.then(|| usize::try_from(c_int::from_ne_bytes([a, b, c, d])).ok()).flatten()
+    }
+}
+
+fn set(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+    let raw = fd.as_fd().as_raw_fd();
+    let len = len_of::<c_int>();
+    // SAFETY: the pointer and the length are those of `value`, which outlives the call; the kernel
+    // only reads it.
+    let outcome = unsafe { libc::setsockopt(raw, level, option, (&raw const value).cast(), len) };
+    if outcome == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+fn ask<const COUNT: usize>(fd: impl AsFd, level: c_int, option: c_int) -> io::Result<[u32; COUNT]> {
+    let mut values = [0; COUNT];
+    let mut len = len_of::<[u32; COUNT]>();
+    let raw = fd.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes at most `len` bytes to `values`, in which any bytes are valid, and
+    // the length to `len`; both outlive the call.
+    let outcome =
+        unsafe { libc::getsockopt(raw, level, option, (&raw mut values).cast(), &raw mut len) };
+    if outcome == 0 { Ok(values) } else { Err(last_error()) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "used for types of a few bytes")]
+const fn len_of<T>() -> socklen_t {
+    size_of::<T>() as socklen_t
+}
+
+#[cold]
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+// `include/uapi/linux/udp.h`, `include/uapi/asm-generic/socket.h`, `include/uapi/linux/sock_diag.h`.
+const UDP_SEGMENT: c_int = 103;
+const UDP_GRO: c_int = 104;
+const SO_MEMINFO: c_int = 55;
+const MEMINFO_COUNT: usize = 9;
+const MEMINFO_DROPS: usize = 8;
+/// Messages of one sendmmsg(2).
+const SEND_COUNT: usize = 16;
+/// Errors that are read off at once; more can wait.
+const ERRORS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_messages_are_laid_out_as_the_kernels() {
+        assert_eq!(mem::offset_of!(Control, value), size_of::<libc::cmsghdr>());
+        // SAFETY: (not a pointer in sight: the macro of C computes a length.)
+        let space = unsafe { libc::CMSG_SPACE(4) };
+        assert_eq!(size_of::<Control>(), space as usize);
+        assert_eq!(Control::default().value(libc::SOL_UDP, UDP_GRO), None);
+        assert_eq!(Control::segment(1458).value(libc::SOL_UDP, UDP_SEGMENT), Some(1458));
+    }
+}
