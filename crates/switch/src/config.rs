@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tapswitch_openflow::DatapathId;
 
-use crate::PortSpec;
+use crate::{PortKind, PortSpec};
 
 /// What a switch is to be.
 #[derive(Clone, Debug)]
@@ -189,6 +189,9 @@ impl PortSpec {
         }
         if other.is_same_place(self) {
             let (port, other) = texts();
+            if matches!(self.kind, PortKind::Vxlan(_)) {
+                return Err(ConfigError::TunnelTwice { port, other });
+            }
             return Err(ConfigError::InterfaceTwice { port, other });
         }
         Ok(())
@@ -202,6 +205,18 @@ pub enum ConfigError {
     /// Two ports have the same number.
     #[error("ports {other} and {port} have the same number; give each its own")]
     NumberTwice {
+        /// The second.
+        port: String,
+        /// The first.
+        other: String,
+    },
+    /// Two tunnels lead to the same remote from the same UDP port.
+    #[error(
+        "ports {other} and {port} are tunnels to one remote by one UDP port, which the kernel does \
+         not tell apart, whatever their VNI: give one of them another port= (at both ends), or \
+         each its own local="
+    )]
+    TunnelTwice {
         /// The second.
         port: String,
         /// The first.

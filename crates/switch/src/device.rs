@@ -1,4 +1,4 @@
-//! Opening what is behind the ports: an interface, or a guest.
+//! Opening what is behind the ports: an interface, a guest, or a tunnel.
 
 use std::sync::Arc;
 
@@ -8,13 +8,15 @@ use tapswitch_netdev as netdev;
 use tapswitch_netlink::{LinkError, NamespaceError};
 use tapswitch_openflow::PortState;
 use tapswitch_tap as tap;
+use tapswitch_tunnel as tunnel;
 use tapswitch_wire::MacAddr;
 
 use crate::envelope::{MtuError, envelope};
 use crate::guest::{Guest, OpenGuestError};
 use crate::interface::Interface;
-use crate::report::{GuestReport, RingReport};
+use crate::report::{GuestReport, RingReport, TunnelReport};
 use crate::rx::RxQueue;
+use crate::tunnel::Tunnel;
 use crate::tx::TxPort;
 use crate::{PortKind, PortSpec, Pressure};
 
@@ -31,6 +33,7 @@ pub(crate) struct Device {
 enum Behind {
     Interface(Box<Interface>),
     Guest(Box<Guest>),
+    Tunnel(Tunnel),
 }
 
 /// Why a port could not be opened.
@@ -93,6 +96,14 @@ pub enum OpenPortError {
         /// What is wrong with it.
         source: OpenGuestError,
     },
+    /// The sockets of a tunnel.
+    #[error("port {port}: {source}")]
+    Tunnel {
+        /// The port as it was described.
+        port: String,
+        /// What is wrong with it.
+        source: tunnel::OpenError,
+    },
     /// Its MAC address or its flags cannot be read.
     #[error("port {port}: {source}")]
     Mac {
@@ -117,6 +128,7 @@ impl Device {
                     opened.map_err(|source| OpenPortError::Guest { port: port(), source })?,
                 ))
             }
+            PortKind::Vxlan(vxlan) => Behind::Tunnel(Tunnel::open(spec, vxlan)?),
         };
         Ok(Self { spec: spec.clone(), mode: spec.mode.clone().map(Arc::new), behind })
     }
@@ -125,7 +137,7 @@ impl Device {
     pub(crate) fn interface(&self) -> Option<&Interface> {
         match &self.behind {
             Behind::Interface(interface) => Some(interface),
-            Behind::Guest(_) => None,
+            Behind::Guest(_) | Behind::Tunnel(_) => None,
         }
     }
 
@@ -133,15 +145,15 @@ impl Device {
     pub(crate) fn interface_mut(&mut self) -> Option<&mut Interface> {
         match &mut self.behind {
             Behind::Interface(interface) => Some(interface),
-            Behind::Guest(_) => None,
+            Behind::Guest(_) | Behind::Tunnel(_) => None,
         }
     }
 
     /// The guest behind the port, if it is one.
     pub(crate) fn guest_mut(&mut self) -> Option<&mut Guest> {
         match &mut self.behind {
-            Behind::Interface(_) => None,
             Behind::Guest(guest) => Some(guest),
+            Behind::Interface(_) | Behind::Tunnel(_) => None,
         }
     }
 
@@ -159,6 +171,7 @@ impl Device {
         match &self.behind {
             Behind::Interface(interface) => interface.mac,
             Behind::Guest(guest) => guest.mac(),
+            Behind::Tunnel(tunnel) => tunnel.mac(),
         }
     }
 
@@ -167,6 +180,8 @@ impl Device {
         match &self.behind {
             Behind::Interface(interface) => interface.state(),
             Behind::Guest(guest) => guest.state(),
+            // It knows of no link: whether the other end is there, nobody tells.
+            Behind::Tunnel(_) => PortState::LIVE,
         }
     }
 
@@ -175,6 +190,7 @@ impl Device {
         match &self.behind {
             Behind::Interface(interface) => interface.mtu(),
             Behind::Guest(_) => self.spec.mtu.unwrap_or(DEFAULT_MTU),
+            Behind::Tunnel(tunnel) => tunnel.mtu(),
         }
     }
 
@@ -183,6 +199,7 @@ impl Device {
         match &self.behind {
             Behind::Interface(interface) => interface.offloads.clone(),
             Behind::Guest(guest) => guest.offloads(),
+            Behind::Tunnel(tunnel) => tunnel.offloads(),
         }
     }
 
@@ -194,8 +211,16 @@ impl Device {
     /// What is known of the guest, if there is one.
     pub(crate) fn guest_report(&self) -> Option<GuestReport> {
         match &self.behind {
-            Behind::Interface(_) => None,
             Behind::Guest(guest) => Some(guest.report()),
+            Behind::Interface(_) | Behind::Tunnel(_) => None,
+        }
+    }
+
+    /// What is known of the tunnel, if there is one.
+    pub(crate) fn tunnel_report(&self) -> Option<TunnelReport> {
+        match &self.behind {
+            Behind::Tunnel(tunnel) => Some(tunnel.report()),
+            Behind::Interface(_) | Behind::Guest(_) => None,
         }
     }
 
@@ -205,6 +230,7 @@ impl Device {
             PortKind::Tap { .. } => "tap",
             PortKind::Netdev { .. } => "netdev",
             PortKind::Guest { .. } => "vhost",
+            PortKind::Vxlan(_) => "vxlan",
         }
     }
 
@@ -214,6 +240,7 @@ impl Device {
         let devices = match &self.behind {
             Behind::Interface(interface) => interface.rx_devices(),
             Behind::Guest(guest) => guest.rx_devices(),
+            Behind::Tunnel(tunnel) => vec![tunnel.rx_device()],
         };
         let queue = |(index, device)| {
             RxQueue::new(number, self.mode.clone(), index, device).with_gro(gro).with_ahead(ahead)
@@ -226,6 +253,7 @@ impl Device {
         let port = match &self.behind {
             Behind::Interface(interface) => interface.tx_port(worker),
             Behind::Guest(guest) => guest.tx_port(worker),
+            Behind::Tunnel(tunnel) => tunnel.tx_port(),
         };
         port.with_stall(self.spec.pressure.stall)
     }
@@ -238,7 +266,11 @@ impl Device {
     /// Frames that the kernel dropped because the switch did not read them in time, where
     /// [`Self::ring`] does not tell.
     pub(crate) fn ring_drops(&self) -> u64 {
-        self.interface().map_or(0, Interface::ring_drops)
+        match &self.behind {
+            Behind::Interface(interface) => interface.ring_drops(),
+            Behind::Guest(_) => 0,
+            Behind::Tunnel(tunnel) => tunnel.ring_drops(),
+        }
     }
 }
 

@@ -183,6 +183,7 @@ impl Server {
                 queues: device.spec.queues().get(),
                 offloads: device.offloads(),
                 guest: device.guest_report(),
+                tunnel: device.tunnel_report(),
                 rx: port.counters.rx().into(),
                 tx: port.counters.tx().into(),
                 drops: with_ring(report::drops(port.counters.drops()), ring_full),

@@ -41,6 +41,7 @@ mod store;
 mod switch;
 #[cfg(test)]
 mod test_frames;
+mod tunnel;
 mod tx;
 mod worker;
 
@@ -56,7 +57,7 @@ pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{
     Backpressure, GuestSocket, ParsePortError, PortKind, PortSpec, Pressure, RingSpec, SocketSide,
-    parse_port_number,
+    VxlanSpec, parse_port_number,
 };
 pub use ports::{AddPortError, RemovePortError};
 pub use switch::{StartError, Switch};

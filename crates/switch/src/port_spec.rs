@@ -1,10 +1,12 @@
 //! What a port is to be: `1=tap:vm0,netns=blue,queues=2,mtu=1500`, `2=netdev:eth1`,
-//! `3=tap:vm1,mode=access,vlan=10` or `4=vhost:/run/vm2.sock,client`.
+//! `3=tap:vm1,mode=access,vlan=10`, `4=vhost:/run/vm2.sock,client` or
+//! `5=vxlan:remote=192.0.2.2,vni=42`.
 
 mod guest;
 mod mode;
 mod pressure;
 mod ring;
+mod tunnel;
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -20,6 +22,7 @@ pub use guest::{GuestSocket, SocketSide};
 use mode::{ModeOptions, ModeText};
 pub use pressure::Pressure;
 pub use ring::{Backpressure, RingSpec};
+pub use tunnel::VxlanSpec;
 
 use crate::Gro;
 
@@ -75,24 +78,44 @@ pub enum PortKind {
         /// Pairs of queues that it may use.
         queues: NonZeroU16,
     },
+    /// A tunnel to another switch, or whatever speaks VXLAN.
+    Vxlan(VxlanSpec),
+}
+
+impl PortKind {
+    /// Whether received packets become trains unless the user says otherwise. What comes by a
+    /// tunnel has been cut into packets for it, whoever sent it.
+    fn default_gro(&self) -> Gro {
+        match self {
+            Self::Vxlan(_) => Gro::On,
+            _ => Gro::default(),
+        }
+    }
 }
 
 impl PortSpec {
-    /// Name of the interface; of a guest, what its socket is called.
+    /// Name of the interface; of a guest, what its socket is called; of a tunnel, its kind and
+    /// number.
     pub fn name(&self) -> &str {
         match &self.kind {
             PortKind::Tap { name, .. } | PortKind::Netdev { name } => name,
             PortKind::Guest { socket, .. } => socket.name(),
+            PortKind::Vxlan(vxlan) => &vxlan.name,
         }
     }
 
-    /// True when both are the same interface or the same socket.
+    /// True when both are the same interface or the same socket, or tunnels that cannot be told
+    /// apart.
     pub fn is_same_place(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (PortKind::Guest { socket, .. }, PortKind::Guest { socket: other, .. }) => {
                 socket.path == other.path
             }
-            (PortKind::Guest { .. }, _) | (_, PortKind::Guest { .. }) => false,
+            (PortKind::Vxlan(vxlan), PortKind::Vxlan(theirs)) => {
+                self.netns == other.netns && vxlan.is_same_place(theirs)
+            }
+            (PortKind::Guest { .. } | PortKind::Vxlan(_), _)
+            | (_, PortKind::Guest { .. } | PortKind::Vxlan(_)) => false,
             _ => (self.name(), &self.netns) == (other.name(), &other.netns),
         }
     }
@@ -101,7 +124,7 @@ impl PortSpec {
     pub fn queues(&self) -> NonZeroU16 {
         match self.kind {
             PortKind::Tap { queues, .. } | PortKind::Guest { queues, .. } => queues,
-            PortKind::Netdev { .. } => NonZeroU16::MIN,
+            PortKind::Netdev { .. } | PortKind::Vxlan(_) => NonZeroU16::MIN,
         }
     }
 
@@ -117,6 +140,10 @@ impl PortSpec {
         if name.is_empty() {
             return Err(Fault::NoName);
         }
+        let number = parse_number(number)?;
+        // A tunnel has no name of its own: its options begin at once.
+        let first = (kind == "vxlan").then_some(name);
+        let options = first.into_iter().chain(parts);
         let kind = match kind {
             "tap" => PortKind::Tap { name: name.into(), queues: NonZeroU16::MIN },
             "netdev" => PortKind::Netdev { name: name.into() },
@@ -124,14 +151,15 @@ impl PortSpec {
                 let socket = GuestSocket::parse(name)?;
                 PortKind::Guest { socket, queues: NonZeroU16::MIN }
             }
+            "vxlan" => PortKind::Vxlan(VxlanSpec::parse(number, options.clone())?),
             other => return Err(Fault::UnknownKind(other.into())),
         };
-        let number = parse_number(number)?;
+        let gro = kind.default_gro();
         let mut spec = Self {
             number,
             kind,
             netns: None,
-            gro: Gro::default(),
+            gro,
             mtu: None,
             envelope: None,
             mode: None,
@@ -140,7 +168,7 @@ impl PortSpec {
             ring: RingSpec::default(),
         };
         let mut mode = ModeOptions::default();
-        for option in parts {
+        for option in options {
             if let (PortKind::Guest { socket, .. }, Ok(side)) = (&mut spec.kind, option.parse()) {
                 socket.side = side;
                 continue;
@@ -162,6 +190,10 @@ impl PortSpec {
         }
         match (key, &mut self.kind) {
             ("netns" | "gro", PortKind::Guest { .. }) => {
+                return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
+            }
+            (_, PortKind::Vxlan(_)) if tunnel::is_option(key) => {}
+            ("offload", PortKind::Vxlan(_)) => {
                 return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
             }
             ("netns", _) if !value.is_empty() => self.netns = Some(value.into()),
@@ -233,6 +265,7 @@ impl fmt::Display for PortSpec {
             PortKind::Tap { name, .. } => write!(f, "=tap:{name}")?,
             PortKind::Netdev { name } => write!(f, "=netdev:{name}")?,
             PortKind::Guest { socket, .. } => write!(f, "=vhost:{socket}")?,
+            PortKind::Vxlan(vxlan) => write!(f, "=vxlan:{vxlan}")?,
         }
         if self.queues().get() > 1 {
             write!(f, ",queues={}", self.queues())?;
@@ -240,7 +273,7 @@ impl fmt::Display for PortSpec {
         if let Some(netns) = &self.netns {
             write!(f, ",netns={netns}")?;
         }
-        if self.gro != Gro::default() {
+        if self.gro != self.kind.default_gro() {
             write!(f, ",gro={}", self.gro)?;
         }
         if let Some(mtu) = self.mtu {
@@ -289,13 +322,16 @@ pub struct ParsePortError {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Fault {
-    #[error("expected NUMBER=tap:NAME, NUMBER=netdev:IFNAME or NUMBER=vhost:PATH, as in 1=tap:vm0")]
+    #[error(
+        "expected NUMBER=tap:NAME, NUMBER=netdev:IFNAME, NUMBER=vhost:PATH or \
+         NUMBER=vxlan:remote=IP,vni=V, as in 1=tap:vm0"
+    )]
     NoNumber,
     #[error("'{0}' is not a port number; expected 1 to {MAX_PORT}, or local")]
     BadNumber(String),
-    #[error("expected tap:NAME, netdev:IFNAME or vhost:PATH behind the number")]
+    #[error("expected tap:NAME, netdev:IFNAME, vhost:PATH or vxlan:... behind the number")]
     NoKind,
-    #[error("'{0}' is no kind of port; expected tap, netdev or vhost")]
+    #[error("'{0}' is no kind of port; expected tap, netdev, vhost or vxlan")]
     UnknownKind(String),
     #[error("the name of the interface, or the path of the socket, is missing")]
     NoName,
@@ -306,9 +342,10 @@ enum Fault {
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
-        "{port} has no option '{key}'; there are mtu, envelope, mode, offload, stall and \
-         drain-ahead, netns and gro for tap and netdev, queues for tap and vhost, backpressure and \
-         txqueuelen for tap, and server or client for vhost"
+        "{port} has no option '{key}'; there are mtu, envelope, mode, stall and drain-ahead, \
+         offload but for vxlan, netns and gro but for vhost, queues for tap and vhost, \
+         backpressure and txqueuelen for tap, server or client for vhost, and remote, vni, local, \
+         port and csum for vxlan"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -317,6 +354,8 @@ enum Fault {
     NoMode { key: &'static str },
     #[error("mode={mode} has no option '{key}'; it has {known}")]
     NotOfMode { mode: &'static str, key: &'static str, known: String },
+    #[error("vxlan: needs {key}=...: {expected}")]
+    NoTunnelOption { key: &'static str, expected: &'static str },
     #[error("mode={mode} needs {key}=...: {expected}")]
     Missing { mode: &'static str, key: &'static str, expected: &'static str },
     #[error("{key}={value}: {what}")]

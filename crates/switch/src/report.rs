@@ -88,7 +88,7 @@ pub struct PortReport {
     pub port: String,
     /// Name of the interface.
     pub name: String,
-    /// What is behind it: `tap`, `netdev` or `vhost`.
+    /// What is behind it: `tap`, `netdev`, `vhost` or `vxlan`.
     pub kind: String,
     /// Namespace of the interface, when it is not the switch's own.
     pub netns: Option<String>,
@@ -114,6 +114,8 @@ pub struct PortReport {
     pub guest: Option<GuestReport>,
     /// Where frames wait for the switch; none when no tap device is behind the port.
     pub ring: Option<RingReport>,
+    /// What is known of the tunnel; none when something else is behind the port.
+    pub tunnel: Option<TunnelReport>,
     /// What came in.
     pub rx: TrafficReport,
     /// What went out.
@@ -150,6 +152,37 @@ pub struct GuestReport {
     pub resets: u64,
     /// Why the last of those was ended.
     pub last_reset: Option<String>,
+}
+
+/// A tunnel behind a port. Counters are datagrams, each a frame without its VXLAN header.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelReport {
+    /// Address of the other end.
+    pub remote: String,
+    /// Where its datagrams are taken: address and UDP port.
+    pub local: String,
+    /// The network.
+    pub vni: u32,
+    /// MTU of the path in bytes, as far as the kernel knows; zero while there is no route.
+    pub path_mtu: u32,
+    /// Length of the socket's receive buffer in bytes, as the kernel granted it.
+    pub receive_buffer: usize,
+    /// System calls that sent datagrams.
+    pub send_calls: u64,
+    /// Datagrams that they sent.
+    pub sent: u64,
+    /// System calls that brought datagrams.
+    pub receive_calls: u64,
+    /// Datagrams that they brought, those refused included.
+    pub received: u64,
+    /// Refused: too short for a VXLAN and an Ethernet header.
+    pub runt: u64,
+    /// Refused: the I flag was not set.
+    pub no_vni: u64,
+    /// Refused: of another VNI.
+    pub wrong_vni: u64,
+    /// Errors that the path told: nobody listens there, or nobody is there.
+    pub unreachable: u64,
 }
 
 /// How large the frames were that did not fit a port.

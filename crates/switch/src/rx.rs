@@ -10,6 +10,7 @@ use tapswitch_datapath::vlan::PortMode;
 use tapswitch_netdev as netdev;
 use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
+use tapswitch_tunnel as tunnel;
 use tapswitch_vhost as vhost;
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
@@ -64,6 +65,7 @@ pub(crate) enum RxDevice {
     BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
     Guest(GuestRx),
+    Vxlan(Box<tunnel::Receiver>),
 }
 
 /// A queue by which a guest sends.
@@ -139,15 +141,17 @@ impl RxQueue {
         format!("{}/{}", self.port, self.index)
     }
 
-    /// Receives one frame behind [`HEADROOM`] bytes of `buf`.
+    /// Receives one frame behind [`HEADROOM`] bytes of `buf`. A tunnel may put those that follow
+    /// behind it, as far as there is `room`: see [`tunnel::Receiver::recv`].
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
-    pub(crate) fn recv(&self, buf: &mut [u8]) -> Received {
-        match &self.device {
+    pub(crate) fn recv(&mut self, buf: &mut [u8], room: tunnel::Room) -> Received {
+        match &mut self.device {
             RxDevice::Tap(queue) => recv_tap(queue, buf),
             RxDevice::BareTap(queue) => recv_bare(queue, buf),
             RxDevice::Netdev(port) => recv_netdev(port, buf),
             RxDevice::Guest(_) => Received::Empty,
+            RxDevice::Vxlan(receiver) => recv_vxlan(receiver, buf, room),
         }
     }
 }
@@ -197,12 +201,24 @@ fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
     }
 }
 
+/// The outer checksum says nothing of the inner ones: the frame is as any that a wire brings.
+fn recv_vxlan(receiver: &mut tunnel::Receiver, buf: &mut [u8], room: tunnel::Room) -> Received {
+    match receiver.recv(buf, HEADROOM, room) {
+        Ok(Some(frame)) => {
+            Received::Frame { meta: NetHeader::PLAIN, start: frame.start, end: frame.end }
+        }
+        Ok(None) => Received::Empty,
+        Err(_) => Received::Lost,
+    }
+}
+
 impl AsFd for RxQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.device {
             RxDevice::Tap(queue) | RxDevice::BareTap(queue) => queue.as_fd(),
             RxDevice::Netdev(port) => port.as_fd(),
             RxDevice::Guest(guest) => guest.queue.as_fd(),
+            RxDevice::Vxlan(receiver) => receiver.port().as_fd(),
         }
     }
 }

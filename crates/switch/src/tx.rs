@@ -31,8 +31,9 @@ use tapswitch_datapath::{DropReason, Frame, HEADROOM};
 use tapswitch_netdev as netdev;
 use tapswitch_offload::{Segments, SplitOptions, complete_checksum};
 use tapswitch_tap as tap;
+use tapswitch_tunnel as tunnel;
 use tapswitch_vhost::{self as vhost, Part};
-use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader};
+use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader, parse};
 
 use crate::Pressure;
 use crate::beyond::Beyond;
@@ -68,6 +69,7 @@ pub(crate) enum TxDevice {
     BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
     Guest(GuestTx),
+    Vxlan(Arc<tunnel::VxlanPort>),
 }
 
 /// What a port lets be undone in frames that are sent to it.
@@ -260,6 +262,19 @@ impl TxPort {
         beyond: Beyond<'_>,
         done: usize,
     ) -> Result<(), DropReason> {
+        match self.device {
+            TxDevice::Vxlan(_) => self.cut::<{ tunnel::MAX_PACKETS }>(frame, beyond, done),
+            _ => self.cut::<CUT_COUNT>(frame, beyond, done),
+        }
+    }
+
+    /// The same, `COUNT` packets at a time.
+    fn cut<const COUNT: usize>(
+        &mut self,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        done: usize,
+    ) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
         let count = if beyond.is_empty() {
             gather(&mut parts, frame.parts()).ok_or(DropReason::CannotSegment)?
@@ -271,17 +286,17 @@ impl TxPort {
         let mut packets = Segments::with(&meta, &options, frame.head(), &parts[..count])
             .map_err(|_| DropReason::CannotSegment)?;
         let place_len = NET_HEADER_LEN + packets.headers_len();
-        if self.headers.len() < CUT_COUNT * place_len {
-            self.headers.resize(CUT_COUNT * place_len, 0);
+        if self.headers.len() < COUNT * place_len {
+            self.headers.resize(COUNT * place_len, 0);
         }
         for _ in 0..done {
             packets.next(&mut self.headers[NET_HEADER_LEN..place_len]);
         }
         let mut done = done;
         loop {
-            let mut batch = [CutPacket::default(); CUT_COUNT];
+            let mut batch = [CutPacket::default(); COUNT];
             let mut count = 0;
-            for place in self.headers.chunks_exact_mut(place_len).take(CUT_COUNT) {
+            for place in self.headers.chunks_exact_mut(place_len).take(COUNT) {
                 let (header, headers) = place.split_at_mut(NET_HEADER_LEN);
                 let Some(packet) = packets.next(headers) else { break };
                 header.copy_from_slice(&NetHeader::PLAIN.encode());
@@ -366,6 +381,9 @@ impl TxDevice {
                 Ok(port.send(&frame.meta, &[frame.head(), frame.rest()].map(IoSlice::new))?)
             }
             Self::Guest(guest) => guest.send(frame, beyond),
+            Self::Vxlan(port) => {
+                Ok(port.send(flow(frame.head()), &[frame.head(), frame.rest()].map(IoSlice::new))?)
+            }
         }
     }
 
@@ -374,12 +392,16 @@ impl TxDevice {
     #[inline(never)]
     fn send_gathered(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
         let meta = frame.meta.encode();
-        let write = |fd: BorrowedFd<'_>, header_len| {
-            let head = [&meta[..header_len], frame.head()].into_iter();
+        let write_behind = |fd: BorrowedFd<'_>, header: &[u8]| {
+            let head = [header, frame.head()].into_iter();
             let parts = head.chain(frame.parts()).map(Part::Ours).chain(beyond.parts());
             vhost::write_parts(fd, parts)
         };
+        let write = |fd: BorrowedFd<'_>, header_len| write_behind(fd, &meta[..header_len]);
         match self {
+            Self::Vxlan(port) => {
+                Ok(port.send_by(flow(frame.head()), |fd, header| write_behind(fd, header))?)
+            }
             Self::Tap(queue) => Ok(queue.send_by(|fd| write(fd, NET_HEADER_LEN))?),
             Self::BareTap(queue) => Ok(queue.send_by(|fd| write(fd, 0))?),
             Self::Netdev(port) => Ok(port.send_by(|fd| write(fd, netdev::SEND_HEADER_LEN))?),
@@ -392,6 +414,17 @@ impl TxDevice {
     fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
         match self {
             Self::Guest(guest) => until_one_fails(packets, |packet| guest.send_packet(packet)),
+            Self::Vxlan(port) => {
+                let mut pieces = [[IoSlice::new(&[]); 3]; tunnel::MAX_PACKETS];
+                for (pieces, packet) in pieces.iter_mut().zip(packets) {
+                    *pieces = packet.bare();
+                }
+                let flow = packets.first().map_or(0, |first| flow(first.bare_pieces()[0]));
+                match port.send_packets(flow, &pieces[..packets.len()]) {
+                    Ok(()) => (packets.len(), Ok(())),
+                    Err((sent, error)) => (sent, Err(error.into())),
+                }
+            }
             Self::Tap(queue) => until_one_fails(packets, |packet| {
                 Ok(queue.send_vectored(&packet.with_header()[..packet.count()])?)
             }),
@@ -456,6 +489,11 @@ fn send_tap_scattered(
     Ok(queue.send_vectored(&[&meta[..], frame.head(), frame.rest()].map(IoSlice::new))?)
 }
 
+/// The flow that a frame belongs to, alike for all that are to stay in order.
+fn flow(headers: &[u8]) -> u32 {
+    parse(headers).map_or(0, |parsed| parsed.key.symmetric_hash())
+}
+
 /// Most pieces that a frame is sent in: metadata, headers, what is shared of its first packet, and
 /// the payloads of the others of a batch.
 const PIECES_MAX: usize = 3 + crate::gro::BATCH_COUNT;
@@ -490,6 +528,19 @@ impl From<netdev::SendError> for SendFault {
             netdev::SendError::Oversize => Self::Oversize,
             netdev::SendError::Full | netdev::SendError::Congested => Self::Full,
             netdev::SendError::Rejected => Self::Rejected,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl From<tunnel::SendError> for SendFault {
+    #[cold]
+    fn from(error: tunnel::SendError) -> Self {
+        match error {
+            tunnel::SendError::Down => Self::Down,
+            tunnel::SendError::Oversize => Self::Oversize,
+            tunnel::SendError::Full | tunnel::SendError::Congested => Self::Full,
+            tunnel::SendError::Unreachable { .. } | tunnel::SendError::Forbidden => Self::Rejected,
             _ => Self::Failed,
         }
     }

@@ -32,6 +32,7 @@ use tapswitch_datapath::{
 };
 use tapswitch_offload::{Coalescer, coalesce};
 use tapswitch_openflow::{Action, PortNo};
+use tapswitch_tunnel::{Room, SLOT_ALIGN};
 use tapswitch_wire::NetHeader;
 
 use crate::clock;
@@ -282,7 +283,8 @@ impl Worker {
     ) -> (usize, BatchEnd) {
         let (mut count, mut begin) = (0, 0);
         while count < limit && begin < len {
-            match self.queues[index].recv(&mut self.buf[begin..]) {
+            let room = Room { count: limit - count, reach: len - begin };
+            match self.queues[index].recv(&mut self.buf[begin..], room) {
                 Received::Frame { meta, start, end } => {
                     self.batch[count] = Place { meta, begin, start, len: end };
                     count += 1;
@@ -538,8 +540,8 @@ const BATCH_COUNT: usize = 16;
 /// Bytes behind which no further frame of a batch is read: what is read shall still be in the
 /// first-level cache when it is sent.
 const BATCH_LEN: usize = 8 * 1024;
-/// Frames of a batch share no line.
-const CACHE_LINE: usize = 64;
+/// Frames of a batch share no line. Tunnels receive to such places.
+const CACHE_LINE: usize = SLOT_ALIGN;
 /// Room for a batch, and behind it for the longest frame of a tap device behind its headroom.
 const BUF_LEN: usize = gro::BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
 const _: () = assert!(BATCH_LEN <= gro::BATCH_LEN && BATCH_COUNT <= gro::BATCH_COUNT);

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tapswitch_control::{HostReport, SwitchReport as ConnectedSwitch};
 use tapswitch_switch::report::{
     BooksReport, BucketReport, DropReport, DropsReport, FlowReport, GroupReport, GuestReport,
-    PortReport, SwitchReport, TapReport, WorkerReport,
+    PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
 };
 
 use crate::cli::{AskArgs, ShowArgs, ShowWhat};
@@ -145,6 +145,7 @@ fn ports(reports: &[PortReport]) {
     rings::rings(reports);
     guests(reports);
     pauses(reports);
+    tunnels(reports);
     for port in reports {
         if let Some(oversize) = port.oversize {
             say!("port {}: {}", port.port, oversize.remedy(port.mtu, port.envelope));
@@ -225,6 +226,56 @@ fn guest_row(port: &str, guest: &GuestReport) -> [String; 8] {
 fn guest_troubles(guest: &GuestReport) -> impl Iterator<Item = String> {
     let reset = guest.last_reset.as_ref().map(|why| format!("last reset: {why}"));
     guest.warning.clone().into_iter().chain(reset)
+}
+
+/// What is known of the tunnels behind ports, if there are such ports.
+fn tunnels(reports: &[PortReport]) {
+    let tunnels: Vec<_> = reports
+        .iter()
+        .filter_map(|port| Some((port.port.as_str(), port.tunnel.as_ref()?)))
+        .collect();
+    if tunnels.is_empty() {
+        return;
+    }
+    let mut rows = table(&[
+        "PORT ",
+        "REMOTE",
+        "LOCAL",
+        "VNI ",
+        "PATH MTU ",
+        "RECEIVE BUFFER ",
+        "SENT ",
+        "BY CALLS ",
+        "RECEIVED ",
+        "BY CALLS ",
+        "REFUSED",
+        "UNREACHABLE ",
+    ]);
+    for (port, tunnel) in tunnels {
+        rows.add_row(tunnel_row(port, tunnel));
+    }
+    println!();
+    print(&rows, "");
+}
+
+fn tunnel_row(port: &str, tunnel: &TunnelReport) -> [String; 12] {
+    let TunnelReport { runt, no_vni, wrong_vni, .. } = *tunnel;
+    let refused = [("runt", runt), ("no_vni", no_vni), ("wrong_vni", wrong_vni)];
+    let refused = refused.map(|(reason, count)| (reason.to_owned(), count));
+    [
+        port.to_owned(),
+        tunnel.remote.clone(),
+        tunnel.local.clone(),
+        tunnel.vni.to_string(),
+        tunnel.path_mtu.to_string(),
+        grouped(tunnel.receive_buffer as u64),
+        grouped(tunnel.sent),
+        grouped(tunnel.send_calls),
+        grouped(tunnel.received),
+        grouped(tunnel.receive_calls),
+        drops_text(&refused.into_iter().filter(|(_, count)| *count > 0).collect()),
+        grouped(tunnel.unreachable),
+    ]
 }
 
 /// Frames that were led to each queue, or a dash.
@@ -423,6 +474,17 @@ pub(crate) fn drops_text(drops: &DropsReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tunnel_is_shown_with_what_it_refused() {
+        let mut tunnel = TunnelReport { remote: "192.0.2.2".into(), ..TunnelReport::default() };
+        assert_eq!(tunnel_row("5", &tunnel)[10], "-");
+        (tunnel.vni, tunnel.sent, tunnel.send_calls) = (42, 1234, 30);
+        (tunnel.runt, tunnel.wrong_vni) = (1, 2);
+        let row = tunnel_row("5", &tunnel);
+        assert_eq!([&row[1], &row[3], &row[6], &row[7]], ["192.0.2.2", "42", "1_234", "30"]);
+        assert_eq!(row[10], "runt=1 wrong_vni=2");
+    }
 
     #[test]
     fn a_guest_is_shown_with_what_it_runs_and_what_went_wrong() {

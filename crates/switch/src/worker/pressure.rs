@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use tapswitch_datapath::{Arrival, DropReason, Port, Traffic, View};
+use tapswitch_tunnel::Room;
 
 use super::{BURST_COUNT, Worker};
 use crate::clock;
@@ -138,7 +139,7 @@ impl Worker {
                 is_open = false;
                 break;
             }
-            match queue.recv(&mut self.buf) {
+            match queue.recv(&mut self.buf, Room::ONE) {
                 Received::Frame { meta, start, end } => {
                     ahead.push(self.ports.pool(), meta, &self.buf[..end], start);
                     count += 1;

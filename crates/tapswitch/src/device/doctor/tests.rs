@@ -381,6 +381,7 @@ fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
         queues: 1,
         guest: None,
         ring: None,
+        tunnel: None,
         offloads: String::new(),
         rx: TrafficReport::default(),
         tx: TrafficReport::default(),

@@ -1,0 +1,227 @@
+//! Switches that are joined by tunnels, and a switch and the kernel's own vxlan device.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
+
+mod common;
+
+use std::net::IpAddr;
+use std::process::Command;
+
+use common::*;
+use tapswitch_switch::report::{PortReport, TunnelReport};
+
+/// Port of the tunnel.
+const TUNNEL: u32 = 9;
+
+/// Two sites that are joined by a wire.
+struct Underlay {
+    sites: [Host; 2],
+    is_ipv6: bool,
+}
+
+impl Underlay {
+    fn new(is_ipv6: bool) -> Self {
+        let mut sites = [11, 12].map(Host::new);
+        let [near, far] = &mut sites;
+        near.join(far, "eth0");
+        for site in &mut sites {
+            if is_ipv6 { site.add_address6() } else { site.add_address() }
+        }
+        let underlay = Self { sites, is_ipv6 };
+        until("the sites can talk", || {
+            let local = underlay.ip(0);
+            let bind = || std::net::UdpSocket::bind((local, 0)).is_ok();
+            underlay.sites[0].namespace.enter(bind).unwrap()
+        });
+        underlay
+    }
+
+    fn ip(&self, site: usize) -> IpAddr {
+        let site = &self.sites[site];
+        if self.is_ipv6 { site.ip6() } else { site.ip() }
+    }
+
+    /// The port of the tunnel at one site to the other.
+    fn tunnel(&self, at: usize, options: &str) -> String {
+        let (local, remote, netns) = (self.ip(at), self.ip(1 - at), self.sites[at].name());
+        format!("{TUNNEL}=vxlan:remote={remote},vni=42,local={local},netns={netns}{options}")
+    }
+}
+
+/// A switch at each site, with a host of its own behind port 1.
+struct Fabric {
+    switches: [Running; 2],
+    hosts: Vec<Host>,
+    _underlay: Underlay,
+}
+
+impl Fabric {
+    fn new(is_ipv6: bool, options: &str, mtu: u32) -> Self {
+        let underlay = Underlay::new(is_ipv6);
+        let mut hosts: Vec<_> = (1..=2).map(Host::new).collect();
+        let switches = [0, 1].map(|at| {
+            let tap = format!("1=tap:eth0,netns={},mtu={mtu}", hosts[at].name());
+            Running::start(config(&[tap, underlay.tunnel(at, options)]))
+        });
+        hosts.iter_mut().for_each(Host::add_address);
+        introduce(&mut hosts);
+        for switch in &switches {
+            switch.controller().apply(join(1, TUNNEL));
+        }
+        Self { switches, hosts, _underlay: underlay }
+    }
+
+    fn tunnel(&self, at: usize) -> (PortReport, TunnelReport) {
+        let port = self.switches[at].port(TUNNEL);
+        let tunnel = port.tunnel.clone().unwrap();
+        (port, tunnel)
+    }
+
+    fn check_nothing_dropped(&self) {
+        for switch in &self.switches {
+            assert!(!has_dropped(&switch.ports()), "{:?}", switch.ports());
+        }
+    }
+}
+
+#[test]
+fn trains_are_trains_at_the_other_end() {
+    if !can_run() {
+        return;
+    }
+    for (is_ipv6, mtu) in [(false, 1450), (true, 1430)] {
+        let fabric = Fabric::new(is_ipv6, "", mtu);
+        let [a, b] = &fabric.hosts[..] else { unreachable!() };
+        ping(a, b);
+        tcp(a, b, 20_000_000);
+        tcp(b, a, 20_000_000);
+        fabric.check_nothing_dropped();
+        for at in [0, 1] {
+            let (port, tunnel) = fabric.tunnel(at);
+            assert_eq!((port.kind.as_str(), port.mtu), ("vxlan", mtu));
+            assert_eq!((tunnel.path_mtu, tunnel.vni), (1500, 42));
+            assert!(tunnel.receive_buffer >= 4 << 20, "{tunnel:?}");
+            assert!(tunnel.sent > 13_000, "{tunnel:?}");
+            assert!(tunnel.sent > 5 * tunnel.send_calls, "one call, many packets: {tunnel:?}");
+            assert!(tunnel.received > 4 * tunnel.receive_calls, "and back: {tunnel:?}");
+            assert!(port.rx.packets > 4 * port.rx.frames, "trains again: {port:?}");
+            let host = fabric.switches[at].port(1);
+            assert!(host.tx.packets > 4 * host.tx.frames, "to the host: {host:?}");
+        }
+    }
+}
+
+#[test]
+fn one_train_of_64_kib_arrives_in_few_frames() {
+    if !can_run() {
+        return;
+    }
+    let fabric = Fabric::new(false, "", 1450);
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    ping(a, b);
+    let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
+    let before = fabric.switches[1].port(TUNNEL).rx;
+    set_udp_segment(&from, 1400);
+    let sent = noise(44 * 1400 + 700);
+    from.send_to(&sent, to.local_addr().unwrap()).unwrap();
+    let (mut received, mut buf) = (Vec::new(), [0; 2000]);
+    while received.len() < sent.len() {
+        let (len, _) = to.recv_from(&mut buf).unwrap();
+        assert!(len == 1400 || len == 700, "{len}");
+        received.extend_from_slice(&buf[..len]);
+    }
+    assert!(received == sent);
+    until("the worker has counted", || {
+        fabric.switches[1].port(TUNNEL).rx.packets - before.packets == 45
+    });
+    let after = fabric.switches[1].port(TUNNEL).rx;
+    assert!(after.frames - before.frames <= 3, "45 packets: {before:?} {after:?}");
+    fabric.check_nothing_dropped();
+}
+
+#[test]
+fn without_outer_checksums_and_trains_all_arrives_too() {
+    if !can_run() {
+        return;
+    }
+    let fabric = Fabric::new(false, ",csum=off,gro=off", 1450);
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    ping(a, b);
+    tcp(a, b, 2_000_000);
+    tcp(b, a, 2_000_000);
+    fabric.check_nothing_dropped();
+    let (port, _) = fabric.tunnel(0);
+    assert_eq!((port.rx.packets, port.offloads.as_str()), (port.rx.frames, "udp_gro"));
+}
+
+#[test]
+fn what_does_not_fit_the_path_is_dropped_by_name() {
+    if !can_run() {
+        return;
+    }
+    // The port knows better than to try; one that was told otherwise hears it from the kernel.
+    for options in ["", ",mtu=1500"] {
+        let fabric = Fabric::new(false, options, 1500);
+        let [a, b] = &fabric.hosts[..] else { unreachable!() };
+        ping(a, b);
+        let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
+        from.send_to(&[0; 1472], to.local_addr().unwrap()).unwrap();
+        until("a drop", || fabric.switches[0].drops(TUNNEL, "oversize") == 1);
+        from.send_to(&[0; 1422], to.local_addr().unwrap()).unwrap();
+        assert_eq!(to.recv_from(&mut [0; 2000]).unwrap().0, 1422, "the next one passes");
+    }
+}
+
+/// The kernel's own end makes and takes the same datagrams.
+#[test]
+fn a_host_behind_the_kernels_vxlan_device_is_reached() {
+    if !can_run() {
+        return;
+    }
+    for (is_ipv6, csum) in [(false, "udpcsum"), (false, "noudpcsum"), (true, "udpcsum")] {
+        let mut underlay = Underlay::new(is_ipv6);
+        let mtu = if is_ipv6 { 1430 } else { 1450 };
+        let mut host = Host::new(1);
+        let tap = format!("1=tap:eth0,netns={},mtu={mtu}", host.name());
+        let switch = Running::start(config(&[tap, underlay.tunnel(0, "")]));
+        switch.controller().apply(join(1, TUNNEL));
+        host.add_address();
+        let [local, remote] = [1, 0].map(|site| underlay.ip(site).to_string());
+        let device = ["link", "add", "vx0", "type", "vxlan", "id", "42", "dstport", "4789"];
+        let ends = ["local", &local, "remote", &remote, csum];
+        let far = &mut underlay.sites[1];
+        let made = far.namespace.command("ip").args(device).args(ends).output();
+        if !made.as_ref().is_ok_and(|output| output.status.success()) {
+            skip(&format!("no vxlan device: {made:?}"));
+            return;
+        }
+        far.netlink.set_mtu("vx0", mtu).unwrap();
+        far.netlink.set_up("vx0").unwrap();
+        let ip: IpAddr = [10, 0, 0, 2].into();
+        // The host has a network of its own there, and the underlay's would answer for it.
+        run(far.namespace.command("ip").args(["addr", "flush", "dev", "vx0"]));
+        far.netlink.add_address("vx0", ip, 32).unwrap();
+        run(far.namespace.command("ip").args(["route", "add", "10.0.0.1/32", "dev", "vx0"]));
+        ping_between(&host, host.ip(), &underlay.sites[1], ip);
+        tcp_between(&host, &underlay.sites[1], ip, 10_000_000);
+        tcp_between(&underlay.sites[1], &host, host.ip(), 10_000_000);
+        let port = switch.port(TUNNEL);
+        assert!(!has_dropped(&switch.ports()), "{:?}", switch.ports());
+        assert!(port.rx.packets > 2 * port.rx.frames, "trains are made of it: {port:?}");
+        assert_eq!(switch.port(TUNNEL).tunnel.unwrap().wrong_vni, 0);
+    }
+}
+
+#[test]
+fn a_switch_with_two_tunnels_that_the_kernel_cannot_tell_apart_does_not_start() {
+    let ports = ["1=vxlan:remote=127.0.0.2,vni=1", "2=vxlan:remote=127.0.0.2,vni=2"];
+    let error = start_here(config(&ports.map(str::to_owned))).unwrap_err().to_string();
+    assert!(error.contains("give one of them another port="), "{error}");
+    let nowhere = ["1=vxlan:remote=127.0.0.2,vni=1,local=192.0.2.9".to_owned()];
+    let error = start_here(config(&nowhere)).unwrap_err().to_string();
+    assert!(error.contains("192.0.2.9") && error.contains("`ip address`"), "{error}");
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
