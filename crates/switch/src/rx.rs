@@ -65,7 +65,7 @@ pub(crate) enum RxDevice {
     BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
     Guest(GuestRx),
-    Vxlan(Box<tunnel::Receiver>),
+    Vxlan(VxlanRx),
 }
 
 /// A queue by which a guest sends.
@@ -73,6 +73,14 @@ pub(crate) enum RxDevice {
 pub(crate) struct GuestRx {
     pub(crate) device: Arc<vhost::Device>,
     pub(crate) queue: Arc<vhost::Queue>,
+}
+
+/// A tunnel, as its frames come in.
+#[derive(Debug)]
+pub(crate) struct VxlanRx {
+    pub(crate) receiver: Box<tunnel::Receiver>,
+    /// Largest payload of a frame in bytes.
+    pub(crate) mtu: u32,
 }
 
 /// What came of an attempt to receive.
@@ -151,7 +159,7 @@ impl RxQueue {
             RxDevice::BareTap(queue) => recv_bare(queue, buf),
             RxDevice::Netdev(port) => recv_netdev(port, buf),
             RxDevice::Guest(_) => Received::Empty,
-            RxDevice::Vxlan(receiver) => recv_vxlan(receiver, buf, room),
+            RxDevice::Vxlan(vxlan) => recv_vxlan(vxlan, buf, room),
         }
     }
 }
@@ -201,11 +209,13 @@ fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
     }
 }
 
-/// The outer checksum says nothing of the inner ones: the frame is as any that a wire brings.
-fn recv_vxlan(receiver: &mut tunnel::Receiver, buf: &mut [u8], room: tunnel::Room) -> Received {
-    match receiver.recv(buf, HEADROOM, room) {
+/// The outer checksum says nothing of the inner ones: the frame is as any that a wire brings, but
+/// for what a sender on this host has left undone.
+fn recv_vxlan(vxlan: &mut VxlanRx, buf: &mut [u8], room: tunnel::Room) -> Received {
+    match vxlan.receiver.recv(buf, HEADROOM, room) {
         Ok(Some(frame)) => {
-            Received::Frame { meta: NetHeader::PLAIN, start: frame.start, end: frame.end }
+            let meta = tunnel::left_undone(&buf[frame.clone()], vxlan.mtu);
+            Received::Frame { meta, start: frame.start, end: frame.end }
         }
         Ok(None) => Received::Empty,
         Err(_) => Received::Lost,
@@ -218,7 +228,7 @@ impl AsFd for RxQueue {
             RxDevice::Tap(queue) | RxDevice::BareTap(queue) => queue.as_fd(),
             RxDevice::Netdev(port) => port.as_fd(),
             RxDevice::Guest(guest) => guest.queue.as_fd(),
-            RxDevice::Vxlan(receiver) => receiver.port().as_fd(),
+            RxDevice::Vxlan(vxlan) => vxlan.receiver.port().as_fd(),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::PortSpec;
 use crate::device::OpenPortError;
 use crate::port_spec::VxlanSpec;
 use crate::report::TunnelReport;
-use crate::rx::RxDevice;
+use crate::rx::{RxDevice, VxlanRx};
 use crate::tx::{Takes, TxDevice, TxPort};
 
 /// A tunnel that is open.
@@ -62,7 +62,8 @@ impl Tunnel {
     }
 
     pub(crate) fn rx_device(&self) -> RxDevice {
-        RxDevice::Vxlan(Box::new(Receiver::new(self.port.clone())))
+        let receiver = Box::new(Receiver::new(self.port.clone()));
+        RxDevice::Vxlan(VxlanRx { receiver, mtu: self.mtu })
     }
 
     pub(crate) fn tx_port(&self) -> TxPort {

@@ -28,16 +28,18 @@
 //!
 //! **Checksums.** RFC 7348 §5 says that the outer UDP checksum SHOULD be zero over IPv4. It is
 //! computed here all the same unless [`Config::checksum`] says otherwise: Linux refuses
-//! `UDP_SEGMENT` without (`EINVAL`; `udp_send_skb` in `net/ipv4/udp.c`, 6.18) and joins no datagrams
-//! without (`udp_gro_receive_segment`), and its own vxlan devices compute it too. Where the NIC does
-//! the sum it costs nothing. Datagrams with a checksum of zero are taken either way over IPv4 (RFC
-//! 7348 §5); over IPv6 the kernel drops them.
+//! `UDP_SEGMENT` without (`EINVAL`; `udp_send_skb` in `net/ipv4/udp.c`, 6.18) and joins no
+//! datagrams without (`udp_gro_receive_segment`), and its own vxlan devices compute it too. Where
+//! the NIC does the sum it costs nothing. Datagrams with a checksum of zero are taken either way
+//! over IPv4 (RFC 7348 §5); over IPv6 the kernel drops them. The outer checksum says nothing of the
+//! inner ones, which a sender on this host may even have left undone: [`left_undone`].
 //!
 //! **Fragments.** None are made (RFC 7348 §4.3: "VTEPs MUST NOT fragment"): `IP_PMTUDISC_DO`. What
 //! is longer than the path takes is [`SendError::Oversize`].
 //!
 //! **Errors from afar.** An ICMP error belongs to an earlier datagram, and the kernel tells it in
-//! place of sending the next. It is counted ([`Counters::unreachable`]), and that one is sent again.
+//! place of sending the next. It is counted ([`Counters::unreachable`]), and that one is sent
+//! again.
 //!
 //! **Read first:** RFC 7348, udp(7), ip(7), Linux `include/uapi/linux/udp.h`.
 //!
@@ -48,6 +50,7 @@
 mod config;
 mod counters;
 mod error;
+mod partial;
 mod port;
 mod receiver;
 mod runs;
@@ -57,6 +60,7 @@ mod vxlan;
 pub use config::{Config, VXLAN_PORT};
 pub use counters::Counters;
 pub use error::{OpenError, RecvError, SendError};
+pub use partial::left_undone;
 pub use port::{MAX_PARTS, SENDERS, VxlanPort};
 pub use receiver::{RECV_BUF_LEN, Receiver, Room, SLOT_ALIGN};
 pub use runs::{DATAGRAMS_LEN_MAX, MAX_PACKETS};

@@ -51,8 +51,8 @@ impl VxlanPort {
         Ok(Self { receive, senders, remote, local, vni, header, segments, tally })
     }
 
-    /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other, at
-    /// most [`MAX_PARTS`]. `flow` chooses the source port: equal numbers stay in order. Never
+    /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other,
+    /// at most [`MAX_PARTS`]. `flow` chooses the source port: equal numbers stay in order. Never
     /// blocks, never allocates: one writev(2).
     ///
     /// # Errors

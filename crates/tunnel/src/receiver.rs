@@ -4,8 +4,9 @@
 //! each, though the kernel delivers the datagrams without gaps. So the call is given one piece of
 //! memory per slot, as long as the datagrams of the last call were: as long as their length stays
 //! the same, which it does in a bulk transfer, each frame is received to where it shall lie, its
-//! VXLAN header in the headroom, and nothing is copied. What does not fit the slots goes to a buffer
-//! of the receiver's own and is copied when it is asked for, as is what came in another length.
+//! VXLAN header in the headroom, and nothing is copied. What does not fit the slots goes to a
+//! buffer of the receiver's own and is copied when it is asked for, as is what came in another
+//! length.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -79,8 +80,8 @@ impl Receiver {
     /// `None` when there is none now. Nothing is known of its checksums. Never blocks.
     ///
     /// With a `room` of several frames, those that follow may lie in `buf` already. The caller is
-    /// then to ask for them, as often as `room` says, with the same buffer from the next multiple of
-    /// [`SLOT_ALIGN`] behind the last frame on.
+    /// then to ask for them, as often as `room` says, with the same buffer from the next multiple
+    /// of [`SLOT_ALIGN`] behind the last frame on.
     ///
     /// What is no frame of the port's VNI is counted ([`crate::Counters`]) and left out.
     ///
@@ -247,8 +248,8 @@ impl Slots {
     }
 }
 
-/// Longest sum of datagrams that one system call brings: an IPv6 packet's payload. With the headroom
-/// it is the least length of a buffer to receive into.
+/// Longest sum of datagrams that one system call brings: an IPv6 packet's payload. With the
+/// headroom it is the least length of a buffer to receive into.
 pub const RECV_BUF_LEN: usize = 65_535;
 /// Slots begin at multiples of so many bytes.
 pub const SLOT_ALIGN: usize = 64;

@@ -225,7 +225,8 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-// `include/uapi/linux/udp.h`, `include/uapi/asm-generic/socket.h`, `include/uapi/linux/sock_diag.h`.
+// `include/uapi/linux/udp.h`, `include/uapi/asm-generic/socket.h`,
+// `include/uapi/linux/sock_diag.h`.
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
 const SO_MEMINFO: c_int = 55;

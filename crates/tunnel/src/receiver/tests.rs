@@ -74,7 +74,7 @@ fn free_port() -> u16 {
 }
 
 fn frame(number: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| ((at.wrapping_mul(7) ^ number) & 0xff) as u8).collect()
+    (0..len).map(|at| (at.wrapping_mul(7) ^ number).to_le_bytes()[0]).collect()
 }
 
 fn send_all(port: &VxlanPort, frames: &[Vec<u8>]) -> Result<(), (usize, SendError)> {

@@ -1,0 +1,221 @@
+//! What a sender on the same host has left undone in inner packets: checksums, and cutting.
+//!
+//! A sender that leaves the TCP or UDP checksum to its NIC puts the sum of the pseudo header into
+//! the field (`CHECKSUM_PARTIAL`). A vxlan device of Linux hands such a packet on with a note to
+//! finish it (local checksum offload, Linux `Documentation/networking/checksum-offloads.rst`), and
+//! a veth carries packet and note along. A socket behind it gets the bytes, but not the note. So,
+//! where both ends are on one host, packets come in with the pseudo header's sum in the field,
+//! which is told here by comparing. A complete checksum that happens to be equal (1 of 65,536) is
+//! the same after it was computed again.
+//!
+//! A TCP train comes in the same way: whole, in one datagram that is longer than any path takes
+//! (`udp_unexpected_gso` in Linux `include/linux/udp.h` lets it pass), and nobody says how long its
+//! packets were to be. TCP does not mind where it is cut, so it becomes a train of packets that
+//! fill the tunnel's MTU. With datagrams it matters: a train of those stays what it looks like, one
+//! that is too long. Where that is in the way, have the vxlan device's lower interface take no
+//! trains in tunnels: `ethtool -K veth0 tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation
+//! off`.
+
+use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use tapswitch_wire::{
+    EtherType, GsoType, NetHeader, NetHeaderFlags, ethernet, ip_proto, ipv4, ipv6, read_u16, tcp,
+    udp,
+};
+
+/// What is left undone in a frame that came out of a tunnel: nothing, its TCP or UDP checksum, or
+/// that and the cutting of a TCP packet that is longer than `mtu`, the largest payload of a frame.
+/// Frames with up to two tags, without IPv6 extension headers, and no fragments are looked into.
+#[inline]
+pub fn left_undone(frame: &[u8], mtu: u32) -> NetHeader {
+    match pending(frame) {
+        None => NetHeader::PLAIN,
+        Some((meta, network)) if frame.len() <= network + mtu as usize => meta,
+        Some((meta, network)) => train(frame, meta, network, mtu).unwrap_or(meta),
+    }
+}
+
+/// The packet as a train, if it is TCP. `network` is where its IP header starts.
+#[cold]
+fn train(frame: &[u8], meta: NetHeader, network: usize, mtu: u32) -> Option<NetHeader> {
+    let transport = usize::from(meta.csum_start);
+    if usize::from(meta.csum_offset) != tcp::field::CHECKSUM {
+        return None;
+    }
+    let header_len = tcp::header_len(frame.get(transport..)?)?;
+    let flags = *frame.get(transport + tcp::field::FLAGS)?;
+    let ecn = if flags & tcp::CWR != 0 { GsoType::ECN } else { 0 };
+    let kind = if frame.get(network)? >> 4 == 4 { GsoType::TCPV4 } else { GsoType::TCPV6 };
+    let headers_len = transport + header_len;
+    let gso_size = (mtu as usize).checked_sub(headers_len - network).filter(|size| *size > 0)?;
+    Some(NetHeader {
+        gso_type: GsoType(kind.0 | ecn),
+        gso_size: u16::try_from(gso_size).ok()?,
+        hdr_len: u16::try_from(headers_len).ok()?,
+        ..meta
+    })
+}
+
+/// The partial checksum, if there is one, and where the IP header starts.
+#[inline]
+fn pending(frame: &[u8]) -> Option<(NetHeader, usize)> {
+    let mut network = ethernet::HEADER_LEN;
+    let mut kind = EtherType(word(frame, network - 2)?);
+    for _ in 0..TAGS_MAX {
+        if !kind.is_tag() {
+            break;
+        }
+        network += ethernet::TAG_LEN;
+        kind = EtherType(word(frame, network - 2)?);
+    }
+    let packet = frame.get(network..)?;
+    let (protocol, header_len, sum) = match kind {
+        EtherType::IPV4 => upper_v4(packet)?,
+        EtherType::IPV6 => upper_v6(packet)?,
+        _ => return None,
+    };
+    let field = match protocol {
+        ip_proto::TCP => tcp::field::CHECKSUM,
+        ip_proto::UDP => udp::field::CHECKSUM,
+        _ => return None,
+    };
+    let (start, offset) = (network + header_len, u16::try_from(field).ok()?);
+    if word(frame, start + field)? != sum.partial() {
+        return None;
+    }
+    let csum_start = u16::try_from(start).ok()?;
+    let flags = NetHeaderFlags::NEEDS_CSUM;
+    Some((NetHeader { flags, csum_start, csum_offset: offset, ..NetHeader::PLAIN }, network))
+}
+
+/// Protocol, length of the header and sum of the pseudo header.
+fn upper_v4(packet: &[u8]) -> Option<(u8, usize, Sum)> {
+    let header_len = ipv4::header_len(packet)?;
+    let fragment = word(packet, ipv4::field::FRAGMENT)?;
+    if fragment & (ipv4::MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0 {
+        return None;
+    }
+    let total_len = word(packet, ipv4::field::TOTAL_LENGTH)?;
+    let upper_len = total_len.checked_sub(u16::try_from(header_len).ok()?)?;
+    let (src, dst) = (packet.get(ipv4::field::SRC)?, packet.get(ipv4::field::DST)?);
+    let protocol = *packet.get(ipv4::field::PROTOCOL)?;
+    Some((protocol, header_len, pseudo_header_v4(src, dst, protocol, upper_len)))
+}
+
+fn upper_v6(packet: &[u8]) -> Option<(u8, usize, Sum)> {
+    let upper_len = word(packet, ipv6::field::PAYLOAD_LENGTH)?;
+    let (src, dst) = (packet.get(ipv6::field::SRC)?, packet.get(ipv6::field::DST)?);
+    let protocol = *packet.get(ipv6::field::NEXT_HEADER)?;
+    let sum = pseudo_header_v6(src, dst, protocol, upper_len.into());
+    Some((protocol, ipv6::HEADER_LEN, sum))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|bytes| read_u16(bytes, 0))
+}
+
+/// Tags that are looked behind.
+const TAGS_MAX: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ETHERNET: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+
+    /// A UDP packet of 12 bytes over IPv4 with `checksum`, behind `tags` tags.
+    fn v4(tags: usize, checksum: u16) -> Vec<u8> {
+        let ip = [0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let udp = [0, 7, 0, 9, 0, 20, 0, 0];
+        let tag = [0x81, 0, 0, 5];
+        let mut frame = [&ETHERNET[..], &tag.repeat(tags), &[8, 0], &ip, &udp, &[3; 12]].concat();
+        let field = 14 + 4 * tags + 26;
+        frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+        frame
+    }
+
+    fn v6(checksum: u16) -> Vec<u8> {
+        let mut ip = [0; 40];
+        (ip[0], ip[5], ip[6], ip[8], ip[23], ip[24], ip[39]) = (0x60, 20, 6, 0xfd, 1, 0xfd, 2);
+        let mut frame = [&ETHERNET[..], &[0x86, 0xdd], &ip, &[0; 20]].concat();
+        frame[70..72].copy_from_slice(&checksum.to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn the_sum_of_the_pseudo_header_is_a_checksum_left_undone() {
+        let sum = pseudo_header_v4(&[10, 0, 0, 1], &[10, 0, 0, 2], 17, 20).partial();
+        for tags in 0..=2 {
+            let start = u16::try_from(34 + 4 * tags).unwrap();
+            let meta = left_undone(&v4(tags, sum), 1500);
+            assert!(meta.needs_checksum(), "{tags} tags");
+            assert_eq!((meta.csum_start, meta.csum_offset), (start, 6));
+            assert_eq!(meta.check(v4(tags, sum).len()), Ok(()));
+            // Complete: with the whole packet's sum, or none at all.
+            for other in [!sum, sum ^ 1, 0] {
+                assert_eq!(left_undone(&v4(tags, other), 1500), NetHeader::PLAIN);
+            }
+        }
+        assert_eq!(left_undone(&v4(3, sum), 1500), NetHeader::PLAIN);
+        let mut fragment = v4(0, sum);
+        fragment[20] = 0x20;
+        assert_eq!(left_undone(&fragment, 1500), NetHeader::PLAIN);
+    }
+
+    #[test]
+    fn a_tcp_packet_that_fits_no_path_is_a_train() {
+        let address = |last| {
+            let mut address = [0; 16];
+            (address[0], address[15]) = (0xfd, last);
+            address
+        };
+        let frame_of = |payload: u16| {
+            let sum = pseudo_header_v6(&address(1), &address(2), 6, (20 + payload).into());
+            let mut frame = [v6(sum.partial()), vec![1; payload.into()]].concat();
+            frame[18..20].copy_from_slice(&(20 + payload).to_be_bytes());
+            (frame[66], frame[67]) = (5 << 4, 0x10);
+            frame
+        };
+        let packet = left_undone(&frame_of(1370), 1430);
+        assert!(packet.needs_checksum() && !packet.is_train());
+        let mut frame = frame_of(4000);
+        let train = left_undone(&frame, 1430);
+        assert_eq!((train.gso_type, train.gso_size), (GsoType::TCPV6, 1370));
+        assert_eq!((train.csum_start, train.csum_offset, train.hdr_len), (54, 16, 74));
+        assert_eq!(train.check(frame.len()), Ok(()));
+        frame[67] |= tcp::CWR;
+        assert!(left_undone(&frame, 1430).gso_type.has_ecn());
+        frame[70] ^= 1;
+        assert_eq!(left_undone(&frame, 1430), NetHeader::PLAIN, "what is complete is no train");
+        assert!(!left_undone(&frame_of(4000), 30).is_train(), "no room for headers");
+    }
+
+    #[test]
+    fn so_it_is_over_ipv6() {
+        let address = |last| {
+            let mut address = [0; 16];
+            (address[0], address[15]) = (0xfd, last);
+            address
+        };
+        let sum = pseudo_header_v6(&address(1), &address(2), 6, 20).partial();
+        let meta = left_undone(&v6(sum), 1500);
+        assert_eq!((meta.needs_checksum(), meta.csum_start, meta.csum_offset), (true, 54, 16));
+        assert_eq!(left_undone(&v6(sum ^ 0x100), 1500), NetHeader::PLAIN);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_make_metadata_that_fits(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..100),
+            mtu in 0..80u32,
+            kind in prop::sample::select(vec![[8, 0], [0x86, 0xdd], [0x81, 0]]),
+        ) {
+            if let Some(place) = bytes.get_mut(12..14) {
+                place.copy_from_slice(&kind);
+            }
+            let meta = left_undone(&bytes, mtu);
+            prop_assert!(meta == NetHeader::PLAIN || meta.check(bytes.len()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a port says when the way out is full: real queueing disciplines in namespaces of their own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
+
+use std::io::{self, IoSlice, Write};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tapswitch_netlink::{Netlink, OwnedNamespace};
+use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, SendError, Vni, VxlanPort};
+
+/// Two namespaces and a wire that takes as much as `qdisc` lets it.
+struct Wire {
+    near: Arc<VxlanPort>,
+    far: Receiver,
+    _namespaces: [OwnedNamespace; 2],
+}
+
+impl Wire {
+    /// `None`, said loudly, when it cannot be made here.
+    fn new(name: &str, qdisc: &[&str], send_buffer_len: usize) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return skip("needs root to make network namespaces");
+        }
+        let make = |end| OwnedNamespace::create(&format!("tun-{}-{name}{end}", std::process::id()));
+        let namespaces = [0, 1].map(|end| make(end).unwrap());
+        let mut links = namespaces.each_ref().map(|namespace| Netlink::open(namespace).unwrap());
+        links[0].create_veth("eth0", "eth0", &namespaces[1]).unwrap();
+        for (link, last) in links.iter_mut().zip(1..) {
+            link.add_address("eth0", [192, 0, 2, last].into(), 24).unwrap();
+            link.set_up("eth0").unwrap();
+        }
+        // So that nothing waits for an address outside of the queue.
+        let macs = links.each_mut().map(|link| link.link("eth0").unwrap().mac.unwrap());
+        for (at, link) in links.iter_mut().enumerate() {
+            let (last, mac) = ([2, 1][at], macs[1 - at]);
+            link.set_neighbour("eth0", [192, 0, 2, last].into(), mac).unwrap();
+        }
+        let mut tc = namespaces[0].command("tc");
+        tc.args(["qdisc", "add", "dev", "eth0", "root"]).args(qdisc);
+        let made = tc.output();
+        if !made.as_ref().is_ok_and(|output| output.status.success()) {
+            return skip(&format!("no such queueing discipline: {made:?}"));
+        }
+        let open = |namespace: &OwnedNamespace, remote: u8| {
+            let config = Config::new([192, 0, 2, remote].into(), Vni::new(1).unwrap());
+            let config = config.send_buffer_len(send_buffer_len);
+            Arc::new(namespace.enter(|| VxlanPort::open(&config).unwrap()).unwrap())
+        };
+        let near = open(&namespaces[0], 2);
+        let far = Receiver::new(open(&namespaces[1], 1));
+        Some(Self { near, far, _namespaces: namespaces })
+    }
+
+    /// The number in each of the frames that come until none does for a second.
+    fn numbers(&mut self) -> Vec<u32> {
+        let (mut numbers, mut buf) = (Vec::new(), vec![0; 64 + RECV_BUF_LEN]);
+        loop {
+            while let Some(place) = self.far.recv(&mut buf, 64, Room::ONE).unwrap() {
+                numbers.push(u32::from_be_bytes(*buf[place].first_chunk().unwrap()));
+            }
+            let mut fds = [PollFd::new(self.far.port(), PollFlags::IN)];
+            if poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).unwrap() == 0 {
+                return numbers;
+            }
+        }
+    }
+}
+
+fn skip<T>(reason: &str) -> Option<T> {
+    // Past the harness, which would swallow `eprintln!`.
+    let _ = io::stdout().write_all(format!("\nSKIP: {reason}\n").as_bytes());
+    None
+}
+
+/// One that waits for the socket loses nothing.
+#[test]
+fn a_full_socket_says_so_and_when_it_is_no_more() {
+    let tbf = ["tbf", "rate", "40mbit", "burst", "20000", "limit", "10000000"];
+    let Some(mut wire) = Wire::new("a", &tbf, 64 << 10) else { return };
+    let mut waits = 0;
+    for number in 0..1000u32 {
+        let frame = [&number.to_be_bytes()[..], &[0; 1400]].concat();
+        loop {
+            match wire.near.send(3, &[IoSlice::new(&frame)]) {
+                Ok(()) => break,
+                Err(SendError::Full) => waits += 1,
+                Err(other) => panic!("{other:?}"),
+            }
+            let mut fds = [PollFd::from_borrowed_fd(wire.near.sender(3), PollFlags::OUT)];
+            let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "never writable again");
+        }
+    }
+    assert!(waits > 0, "1.4 megabytes at 5 a second do not fit 64 KiB");
+    assert_eq!(wire.numbers(), (0..1000).collect::<Vec<_>>());
+}
+
+/// Linux keeps that to itself unless it is asked to tell.
+#[test]
+fn what_the_interface_drops_is_told() {
+    let tbf = ["tbf", "rate", "1mbit", "burst", "2000", "limit", "8000"];
+    let Some(mut wire) = Wire::new("b", &tbf, 4 << 20) else { return };
+    let (mut taken, mut congested) = (0, 0);
+    for number in 0..200u32 {
+        let frame = [&number.to_be_bytes()[..], &[0; 1000]].concat();
+        match wire.near.send(0, &[IoSlice::new(&frame)]) {
+            Ok(()) => taken += 1,
+            Err(SendError::Congested) => congested += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(congested > 0 && taken > 0, "{taken} taken, {congested} not");
+    assert_eq!(wire.numbers().len(), taken, "what was taken arrives");
+}
