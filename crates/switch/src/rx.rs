@@ -144,6 +144,15 @@ impl RxQueue {
         }
     }
 
+    /// Frames that the kernel has handed over and that are to be received yet.
+    #[inline]
+    pub(crate) fn pending(&self) -> usize {
+        match &self.device {
+            RxDevice::Vxlan(vxlan) => vxlan.receiver.pending(),
+            _ => 0,
+        }
+    }
+
     /// How the queue is called in reports.
     pub(crate) fn label(&self) -> String {
         format!("{}/{}", self.port, self.index)

@@ -253,6 +253,8 @@ impl Worker {
             match end {
                 BatchEnd::Full => {
                     left -= count.max(1).min(left);
+                    // The kernel does not wake anybody for what it has handed over.
+                    left = left.max(self.queues[index].pending());
                     if !is_coalesced {
                         self.trials[index].note_plain(count);
                     }

@@ -138,6 +138,32 @@ fn one_train_of_64_kib_arrives_in_few_frames() {
     fabric.check_nothing_dropped();
 }
 
+/// More than a worker reads at once: what is left of it in the switch's own memory, no event tells.
+#[test]
+fn the_last_of_many_trains_arrives_though_nothing_follows() {
+    if !can_run() {
+        return;
+    }
+    let fabric = Fabric::new(false, "", 1450);
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    ping(a, b);
+    let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, 64 << 20).unwrap();
+    set_udp_segment(&from, 1000);
+    for round in 0..50 {
+        let lens: Vec<usize> = (0..7).map(|at| 37 + (round + at * 5) % 9).collect();
+        for len in &lens {
+            from.send_to(&vec![0; len * 1000], to.local_addr().unwrap()).unwrap();
+        }
+        let mut buf = [0; 2000];
+        for at in 0..lens.iter().sum() {
+            let received = to.recv_from(&mut buf);
+            assert_eq!(received.unwrap_or_else(|e| panic!("{at} of {lens:?}: {e}")).0, 1000);
+        }
+    }
+    fabric.check_nothing_dropped();
+}
+
 #[test]
 fn without_outer_checksums_and_trains_all_arrives_too() {
     if !can_run() {

@@ -76,6 +76,14 @@ impl Receiver {
         &self.port
     }
 
+    /// Datagrams that a system call has brought and that [`Self::recv`] has not looked at yet. The
+    /// port need not be readable for these.
+    #[inline]
+    pub fn pending(&self) -> usize {
+        let Batch { len, at, stride, .. } = self.batch;
+        if at >= len { 0 } else { (len - at).div_ceil(stride) }
+    }
+
     /// Receives one frame into `buf` behind at least `headroom` bytes, and answers where it lies;
     /// `None` when there is none now. Nothing is known of its checksums. Never blocks.
     ///

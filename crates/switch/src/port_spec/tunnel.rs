@@ -153,7 +153,7 @@ mod tests {
             ("remote=192.0.2.2,vni=1,vni=2", "option 'vni' is there twice"),
             ("remote=192.0.2.2,vni=1,queues=2", "has no option 'queues'"),
             ("remote=192.0.2.2,vni=1,offload=off", "has no option 'offload'"),
-            ("192.0.2.2", "option '192.0.2.2' has no value"),
+            ("remote=192.0.2.2,vni=1,192.0.2.1", "option '192.0.2.1' has no value"),
         ] {
             let text = format!("1=vxlan:{options}");
             let error = text.parse::<PortSpec>().unwrap_err().to_string();

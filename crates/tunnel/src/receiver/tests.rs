@@ -39,8 +39,10 @@ impl Pair {
         while frames.len() < count {
             let mut fds = [PollFd::new(self.far.port(), PollFlags::IN)];
             let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
-            let is_pending = !self.far.batch.is_empty();
-            assert!(is_pending || poll(&mut fds, Some(&patience)).unwrap() > 0, "nothing comes");
+            assert!(
+                self.far.pending() > 0 || poll(&mut fds, Some(&patience)).unwrap() > 0,
+                "nothing comes"
+            );
             frames.extend(self.batch(&mut buf, limit, reach));
             buf.fill(0xee);
         }
