@@ -65,6 +65,12 @@ pub enum DropReason {
     SampledOut,
     /// It waited for a port that was taken away.
     PortRemoved,
+    /// The egress port takes IP packets without Ethernet, and this is another protocol, or an IP
+    /// packet in a VLAN.
+    NotIp,
+    /// The egress port takes IP packets without Ethernet, and the frame is addressed to another
+    /// station.
+    NotAddressed,
     /// The kernel refused the frame on the egress port.
     EgressRejected,
     /// The egress port's device is gone or failed.
@@ -73,7 +79,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::Truncated,
         Self::IngressLost,
         Self::BadMetadata,
@@ -100,6 +106,8 @@ impl DropReason {
         Self::EgressStalled,
         Self::SampledOut,
         Self::PortRemoved,
+        Self::NotIp,
+        Self::NotAddressed,
         Self::EgressRejected,
         Self::EgressFailed,
     ];
@@ -135,6 +143,8 @@ impl DropReason {
             Self::EgressStalled => "egress_stalled",
             Self::SampledOut => "sampled_out",
             Self::PortRemoved => "port_removed",
+            Self::NotIp => "not_ip",
+            Self::NotAddressed => "not_addressed",
             Self::EgressRejected => "egress_rejected",
             Self::EgressFailed => "egress_failed",
         }
@@ -154,6 +164,8 @@ impl DropReason {
                 | Self::EgressStalled
                 | Self::SampledOut
                 | Self::PortRemoved
+                | Self::NotIp
+                | Self::NotAddressed
                 | Self::EgressRejected
                 | Self::EgressFailed
         )

@@ -104,6 +104,14 @@ pub enum OpenPortError {
         /// What is wrong with it.
         source: tunnel::OpenError,
     },
+    /// The kernel gives no eventfd.
+    #[error("port {port}: eventfd: {source}")]
+    Eventfd {
+        /// The port as it was described.
+        port: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// Its MAC address or its flags cannot be read.
     #[error("port {port}: {source}")]
     Mac {
@@ -118,7 +126,7 @@ impl Device {
     /// Opens what `spec` describes.
     pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {
         let behind = match &spec.kind {
-            PortKind::Tap { .. } | PortKind::Netdev { .. } => {
+            PortKind::Tap { .. } | PortKind::Tun { .. } | PortKind::Netdev { .. } => {
                 Behind::Interface(Interface::open(spec)?.into())
             }
             PortKind::Guest { socket, .. } => {
@@ -228,6 +236,7 @@ impl Device {
     pub(crate) fn kind(&self) -> &'static str {
         match self.spec.kind {
             PortKind::Tap { .. } => "tap",
+            PortKind::Tun { .. } => "tun",
             PortKind::Netdev { .. } => "netdev",
             PortKind::Guest { .. } => "vhost",
             PortKind::Vxlan(_) => "vxlan",

@@ -14,7 +14,7 @@
 use tapswitch_datapath::DEFAULT_ENVELOPE;
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
 
-use crate::PortSpec;
+use crate::{PortKind, PortSpec};
 
 /// An interface whose MTU was changed. It is put back when this is dropped.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Drop for ChangedMtu {
 
 /// The port's MTU, when its interface is as `link` says.
 pub(crate) fn port_mtu(spec: &PortSpec, link: &Link, changed: Option<&ChangedMtu>) -> u32 {
-    let is_tap = matches!(spec.kind, crate::PortKind::Tap { .. });
+    let is_tap = matches!(spec.kind, PortKind::Tap { .. } | PortKind::Tun { .. });
     match (spec.mtu, changed) {
         (Some(mtu), _) if is_tap => mtu,
         // Somebody may have made the interface smaller since.

@@ -13,6 +13,7 @@ use crate::envelope::{ChangedMtu, port_mtu};
 use crate::ring::{self, Ring, RingReport};
 use crate::rx::RxDevice;
 use crate::steering::Steered;
+use crate::tun::{TunLink, TunQueue};
 use crate::tx::{Takes, TxDevice, TxPort};
 use crate::{PortKind, PortSpec};
 
@@ -39,6 +40,7 @@ pub(crate) struct Interface {
 #[derive(Debug)]
 enum Io {
     Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, steered: Option<Steered>, ring: Ring },
+    Tun { queues: Vec<TunQueue>, takes: Takes, steered: Option<Steered>, ring: Ring },
     Netdev { port: Arc<netdev::PacketPort>, takes: Takes },
 }
 
@@ -52,10 +54,11 @@ impl Interface {
             None => Namespace::current(),
         }
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?;
-        let is_tap = matches!(spec.kind, PortKind::Tap { .. });
-        let (mut io, mac, offloads) = match is_tap {
-            true => open_tap(spec, &namespace)?,
-            false => open_netdev(spec, &namespace)?,
+        let is_tap = is_ours(spec);
+        let (mut io, mac, offloads) = match spec.kind {
+            PortKind::Tap { .. } => open_tap(spec, &namespace)?,
+            PortKind::Tun { peer, .. } => open_tun(spec, &namespace, peer)?,
+            _ => open_netdev(spec, &namespace)?,
         };
         let changed_mtu = if is_tap { Ok(None) } else { ChangedMtu::make(spec, &namespace) };
         let changed_mtu = changed_mtu
@@ -81,7 +84,9 @@ impl Interface {
     /// Frames that a steering program led to each queue; none without one.
     pub(crate) fn steered(&self) -> Vec<u64> {
         match &self.io {
-            Io::Tap { steered: Some(steered), .. } => steered.frames(self.spec.queues()),
+            Io::Tap { steered: Some(steered), .. } | Io::Tun { steered: Some(steered), .. } => {
+                steered.frames(self.spec.queues())
+            }
             _ => Vec::new(),
         }
     }
@@ -93,6 +98,10 @@ impl Interface {
                 queues.iter().cloned().map(RxDevice::Tap).collect()
             }
             Io::Tap { queues, .. } => queues.iter().cloned().map(RxDevice::BareTap).collect(),
+            Io::Tun { queues, .. } => {
+                let answers = queues.first().map(|tun| RxDevice::TunAnswers(tun.link.clone()));
+                queues.iter().cloned().map(RxDevice::Tun).chain(answers).collect()
+            }
             Io::Netdev { port, .. } => vec![RxDevice::Netdev(port.clone())],
         }
     }
@@ -109,6 +118,9 @@ impl Interface {
                 };
                 TxPort::new(device, *takes)
             }
+            Io::Tun { queues, takes, .. } => {
+                TxPort::new(TxDevice::Tun(queues[worker % queues.len()].clone()), *takes)
+            }
             Io::Netdev { port, takes } => TxPort::new(TxDevice::Netdev(port.clone()), *takes),
         }
     }
@@ -116,7 +128,7 @@ impl Interface {
     /// The rings of a tap device; `None` for another interface.
     pub(crate) fn ring(&self) -> Option<RingReport> {
         match &self.io {
-            Io::Tap { ring, .. } => ring.report(&self.namespace, self.index),
+            Io::Tap { ring, .. } | Io::Tun { ring, .. } => ring.report(&self.namespace, self.index),
             Io::Netdev { .. } => None,
         }
     }
@@ -126,7 +138,7 @@ impl Interface {
     pub(crate) fn ring_drops(&self) -> u64 {
         match &self.io {
             Io::Netdev { port, .. } => port.statistics().map_or(0, |counters| counters.dropped),
-            Io::Tap { .. } => 0,
+            Io::Tap { .. } | Io::Tun { .. } => 0,
         }
     }
 }
@@ -145,26 +157,62 @@ fn open_tap(
     spec: &PortSpec,
     namespace: &Namespace,
 ) -> Result<(Io, MacAddr, String), OpenPortError> {
-    let port = || spec.to_string();
-    let name = spec.name().parse();
-    let name = name.map_err(|source| OpenPortError::Name { port: port(), source })?;
-    // With several queues, it must have been made for that.
-    let header = if spec.offload { tap::HeaderLen::V1 } else { tap::HeaderLen::None };
-    let config = tap::Config::new(name).queues(spec.queues()).multi_queue(true).net_header(header);
-    let is_prepared = is_prepared(namespace, spec.name());
-    let config = config.follow_existing(is_prepared).backpressure(ring::wish(spec));
-    let tap = namespace
-        .enter(|| tap::Device::create(&config))
-        .map_err(|source| OpenPortError::Namespace { port: port(), source })?
-        .map_err(|source| OpenPortError::Tap { port: port(), source })?;
-    let unknown = |source| OpenPortError::Mac { port: port(), source };
-    let mac = tap.mac().map_err(unknown)?;
-    let ring = Ring::of(&tap, !is_prepared).map_err(unknown)?;
+    let (tap, ring) = create(spec, namespace, tap::Kind::Tap)?;
+    let mac = tap.mac().map_err(|source| OpenPortError::Mac { port: spec.to_string(), source })?;
     let tap::Capabilities { receive, send, .. } = tap.capabilities();
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
     let steered = Steered::start(spec, &queues);
     let takes = if spec.offload { send.into() } else { Takes::NOTHING };
     Ok((Io::Tap { queues, takes, steered, ring }, mac, words(receive)))
+}
+
+fn open_tun(
+    spec: &PortSpec,
+    namespace: &Namespace,
+    peer: Option<MacAddr>,
+) -> Result<(Io, MacAddr, String), OpenPortError> {
+    let (tun, ring) = create(spec, namespace, tap::Kind::Tun)?;
+    let link = TunLink::new(spec, namespace, peer)
+        .map_err(|source| OpenPortError::Eventfd { port: spec.to_string(), source })?;
+    let (mac, link, is_bare) = (link.mac(), Arc::new(link), !spec.offload);
+    let tap::Capabilities { receive, send, .. } = tun.capabilities();
+    let queues: Vec<_> = tun.into_queues().into_iter().map(Arc::new).collect();
+    let steered = Steered::start(spec, &queues);
+    let takes = if spec.offload { send.into() } else { Takes::NOTHING };
+    let queues = queues.into_iter().map(|queue| TunQueue { queue, link: link.clone(), is_bare });
+    Ok((Io::Tun { queues: queues.collect(), takes, steered, ring }, mac, words(receive)))
+}
+
+/// Makes the device of `spec`.
+fn create(
+    spec: &PortSpec,
+    namespace: &Namespace,
+    kind: tap::Kind,
+) -> Result<(tap::Device, Ring), OpenPortError> {
+    let port = || spec.to_string();
+    let name = spec.name().parse();
+    let name = name.map_err(|source| OpenPortError::Name { port: port(), source })?;
+    // With several queues, it must have been made for that.
+    let header = if spec.offload { tap::HeaderLen::V1 } else { tap::HeaderLen::None };
+    let config = tap::Config::new(name)
+        .queues(spec.queues())
+        .multi_queue(true)
+        .net_header(header)
+        .kind(kind);
+    let is_prepared = is_prepared(namespace, spec.name());
+    let config = config.follow_existing(is_prepared).backpressure(ring::wish(spec));
+    let device = namespace
+        .enter(|| tap::Device::create(&config))
+        .map_err(|source| OpenPortError::Namespace { port: port(), source })?
+        .map_err(|source| OpenPortError::Tap { port: port(), source })?;
+    let ring = Ring::of(&device, !is_prepared)
+        .map_err(|source| OpenPortError::Mac { port: port(), source })?;
+    Ok((device, ring))
+}
+
+/// True for a device that the switch makes.
+fn is_ours(spec: &PortSpec) -> bool {
+    matches!(spec.kind, PortKind::Tap { .. } | PortKind::Tun { .. })
 }
 
 fn open_netdev(
@@ -188,7 +236,9 @@ fn open_netdev(
 
 fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link, LinkError> {
     let mut netlink = Netlink::open(namespace)?;
-    let Io::Tap { ring, .. } = io else { return netlink.link(spec.name()) };
+    let (Io::Tap { ring, .. } | Io::Tun { ring, .. }) = io else {
+        return netlink.link(spec.name());
+    };
     // Room for tags needs nothing here: a tap device takes frames of any length.
     spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(spec.name(), mtu))?;
     ring.set(spec, &mut netlink)?;

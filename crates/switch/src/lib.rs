@@ -41,6 +41,7 @@ mod store;
 mod switch;
 #[cfg(test)]
 mod test_frames;
+mod tun;
 mod tunnel;
 mod tx;
 mod worker;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tapswitch_datapath::MAX_PORT;
 use tapswitch_datapath::vlan::PortMode;
 use tapswitch_openflow::PortNo;
+use tapswitch_wire::MacAddr;
 
 use guest::PATH_LEN_MAX;
 pub use guest::{GuestSocket, SocketSide};
@@ -66,6 +67,15 @@ pub enum PortKind {
         /// Queues, each with its own file descriptor.
         queues: NonZeroU16,
     },
+    /// A tun device that the switch creates and owns: IP packets without Ethernet.
+    Tun {
+        /// Name of the device.
+        name: String,
+        /// Queues, each with its own file descriptor.
+        queues: NonZeroU16,
+        /// Station that packets go to when nobody knows theirs, such as a router; all when `None`.
+        peer: Option<MacAddr>,
+    },
     /// An interface that is there already, attached by `AF_PACKET`.
     Netdev {
         /// Name of the interface.
@@ -98,7 +108,9 @@ impl PortSpec {
     /// number.
     pub fn name(&self) -> &str {
         match &self.kind {
-            PortKind::Tap { name, .. } | PortKind::Netdev { name } => name,
+            PortKind::Tap { name, .. } | PortKind::Tun { name, .. } | PortKind::Netdev { name } => {
+                name
+            }
             PortKind::Guest { socket, .. } => socket.name(),
             PortKind::Vxlan(vxlan) => &vxlan.name,
         }
@@ -123,7 +135,9 @@ impl PortSpec {
     /// Number of queues.
     pub fn queues(&self) -> NonZeroU16 {
         match self.kind {
-            PortKind::Tap { queues, .. } | PortKind::Guest { queues, .. } => queues,
+            PortKind::Tap { queues, .. }
+            | PortKind::Tun { queues, .. }
+            | PortKind::Guest { queues, .. } => queues,
             PortKind::Netdev { .. } | PortKind::Vxlan(_) => NonZeroU16::MIN,
         }
     }
@@ -146,6 +160,7 @@ impl PortSpec {
         let options = first.into_iter().chain(parts);
         let kind = match kind {
             "tap" => PortKind::Tap { name: name.into(), queues: NonZeroU16::MIN },
+            "tun" => PortKind::Tun { name: name.into(), queues: NonZeroU16::MIN, peer: None },
             "netdev" => PortKind::Netdev { name: name.into() },
             "vhost" => {
                 let socket = GuestSocket::parse(name)?;
@@ -207,10 +222,19 @@ impl PortSpec {
                 self.offload = parse_switch(value).ok_or_else(|| bad("on or off"))?;
             }
             ("gro", _) => self.gro = value.parse().map_err(|_| bad(Gro::EXPECTED))?,
-            ("queues", PortKind::Tap { queues, .. } | PortKind::Guest { queues, .. }) => {
+            ("peer", PortKind::Tun { peer, .. }) => {
+                let mac = value.parse().ok().filter(|mac: &MacAddr| mac.is_unicast());
+                *peer = Some(mac.ok_or_else(|| bad(PEER_EXPECTED))?);
+            }
+            (
+                "queues",
+                PortKind::Tap { queues, .. }
+                | PortKind::Tun { queues, .. }
+                | PortKind::Guest { queues, .. },
+            ) => {
                 *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
             }
-            (_, PortKind::Tap { .. }) if self.ring.set(key, value)? => {}
+            (_, PortKind::Tap { .. } | PortKind::Tun { .. }) if self.ring.set(key, value)? => {}
             _ => return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() }),
         }
         Ok(())
@@ -263,6 +287,10 @@ impl fmt::Display for PortSpec {
         }
         match &self.kind {
             PortKind::Tap { name, .. } => write!(f, "=tap:{name}")?,
+            PortKind::Tun { name, peer, .. } => {
+                write!(f, "=tun:{name}")?;
+                peer.map_or(Ok(()), |peer| write!(f, ",peer={peer}"))?;
+            }
             PortKind::Netdev { name } => write!(f, "=netdev:{name}")?,
             PortKind::Guest { socket, .. } => write!(f, "=vhost:{socket}")?,
             PortKind::Vxlan(vxlan) => write!(f, "=vxlan:{vxlan}")?,
@@ -323,15 +351,17 @@ pub struct ParsePortError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Fault {
     #[error(
-        "expected NUMBER=tap:NAME, NUMBER=netdev:IFNAME, NUMBER=vhost:PATH or \
-         NUMBER=vxlan:remote=IP,vni=V, as in 1=tap:vm0"
+        "expected NUMBER=tap:NAME, NUMBER=tun:NAME, NUMBER=netdev:IFNAME, NUMBER=vhost:PATH \
+         or NUMBER=vxlan:remote=IP,vni=V, as in 1=tap:vm0"
     )]
     NoNumber,
     #[error("'{0}' is not a port number; expected 1 to {MAX_PORT}, or local")]
     BadNumber(String),
-    #[error("expected tap:NAME, netdev:IFNAME, vhost:PATH or vxlan:... behind the number")]
+    #[error(
+        "expected tap:NAME, tun:NAME, netdev:IFNAME, vhost:PATH or vxlan:... behind the number"
+    )]
     NoKind,
-    #[error("'{0}' is no kind of port; expected tap, netdev, vhost or vxlan")]
+    #[error("'{0}' is no kind of port; expected tap, tun, netdev, vhost or vxlan")]
     UnknownKind(String),
     #[error("the name of the interface, or the path of the socket, is missing")]
     NoName,
@@ -343,9 +373,9 @@ enum Fault {
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
         "{port} has no option '{key}'; there are mtu, envelope, mode, stall and drain-ahead, \
-         offload but for vxlan, netns and gro but for vhost, queues for tap and vhost, \
-         backpressure and txqueuelen for tap, server or client for vhost, and remote, vni, local, \
-         port and csum for vxlan"
+         offload but for vxlan, netns and gro but for vhost, queues for tap, tun and vhost, \
+         backpressure and txqueuelen for tap and tun, server or client for vhost, peer for tun, \
+         and remote, vni, local, port and csum for vxlan"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -364,6 +394,7 @@ enum Fault {
 
 const MTU_EXPECTED: &str = "a number of bytes from 68 to 65521";
 const ENVELOPE_EXPECTED: &str = "a number of bytes from 0 to 500";
+const PEER_EXPECTED: &str = "the MAC address of one station, as in 02:00:00:00:00:01";
 const QUEUES_EXPECTED: &str = "a number of queues from 1 to 256";
 /// Largest MTU of a tap device (Linux `tun_net_init`).
 const MAX_MTU: u32 = 65_521;
@@ -394,6 +425,8 @@ mod tests {
             "2=tap:b,gro=on",
             "2=tap:b,backpressure=on,txqueuelen=10",
             "2=tap:b,offload=off,backpressure=off",
+            "1=tun:vpn0",
+            "1=tun:vpn0,peer=02:00:00:00:00:01,queues=2,netns=blue,mtu=1400,backpressure=off",
             "1=vhost:/run/vm0.sock",
             "1=vhost:vm0.sock,client,queues=2,mtu=9000,offload=off",
             "1=vhost:/run/vm0.sock,mode=access,vlan=10",
@@ -425,6 +458,11 @@ mod tests {
         assert!(error(&long).contains("at most 107 bytes"));
         assert!(error("1=vhost:a,netns=b").contains("1=vhost:a has no option 'netns'"));
         assert!(error("1=vhost:a,gro=on").contains("1=vhost:a has no option 'gro'"));
+        assert!(error("1=tun:a,peer=me").contains("peer=me: expected the MAC address of one"));
+        assert!(
+            error("1=tun:a,peer=ff:ff:ff:ff:ff:ff").contains("expected the MAC address of one")
+        );
+        assert!(error("1=tap:a,peer=02:00:00:00:00:01").contains("has no option 'peer'"));
         assert!(error("1=tap:a,client").contains("option 'client' has no value"));
         assert!(error("1=tap:a,mtu=12").contains("mtu=12: expected a number of bytes"));
         assert!(error("1=tap:a,queues=0").contains("queues=0: expected a number of queues"));

@@ -88,7 +88,7 @@ pub struct PortReport {
     pub port: String,
     /// Name of the interface.
     pub name: String,
-    /// What is behind it: `tap`, `netdev`, `vhost` or `vxlan`.
+    /// What is behind it: `tap`, `tun`, `netdev`, `vhost` or `vxlan`.
     pub kind: String,
     /// Namespace of the interface, when it is not the switch's own.
     pub netns: Option<String>,

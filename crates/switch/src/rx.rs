@@ -16,6 +16,7 @@ use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
 use crate::Gro;
 use crate::ahead::Ahead;
+use crate::tun::{TunLink, TunQueue};
 
 /// One queue of a port, read by one worker.
 #[derive(Debug)]
@@ -64,6 +65,9 @@ pub(crate) enum RxDevice {
     /// Without a network header in front of each frame.
     BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
+    Tun(TunQueue),
+    /// What a tun port says itself.
+    TunAnswers(Arc<TunLink>),
     Guest(GuestRx),
     Vxlan(VxlanRx),
 }
@@ -168,6 +172,8 @@ impl RxQueue {
             RxDevice::BareTap(queue) => recv_bare(queue, buf),
             RxDevice::Netdev(port) => recv_netdev(port, buf),
             RxDevice::Guest(_) => Received::Empty,
+            RxDevice::Tun(tun) => tun.recv(buf),
+            RxDevice::TunAnswers(link) => link.recv_answer(buf),
             RxDevice::Vxlan(vxlan) => recv_vxlan(vxlan, buf, room),
         }
     }
@@ -236,6 +242,8 @@ impl AsFd for RxQueue {
         match &self.device {
             RxDevice::Tap(queue) | RxDevice::BareTap(queue) => queue.as_fd(),
             RxDevice::Netdev(port) => port.as_fd(),
+            RxDevice::Tun(tun) => tun.queue.as_fd(),
+            RxDevice::TunAnswers(link) => link.as_fd(),
             RxDevice::Guest(guest) => guest.queue.as_fd(),
             RxDevice::Vxlan(vxlan) => vxlan.receiver.port().as_fd(),
         }

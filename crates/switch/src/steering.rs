@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tapswitch_tap::{FlowHash, Queue, Steering};
 
-use crate::PortSpec;
+use crate::{PortKind, PortSpec};
 
 /// A steering program at work. It is taken off when this is dropped: the device may stay.
 #[derive(Debug)]
@@ -25,10 +25,12 @@ impl Steered {
     /// kernel takes no such program: it picks queues by itself then.
     pub(crate) fn start(spec: &PortSpec, queues: &[Arc<Queue>]) -> Option<Self> {
         let count = NonZeroU16::new(u16::try_from(queues.len()).ok()?)?;
+        let hash = match spec.kind {
+            PortKind::Tun { .. } => FlowHash::IP,
+            _ => FlowHash::ETHERNET,
+        };
         let queue = queues.first().filter(|_| count.get() > 1)?.clone();
-        let steering = Steering::load(FlowHash::ETHERNET, count)
-            .inspect_err(|error| warn(spec, error))
-            .ok()?;
+        let steering = Steering::load(hash, count).inspect_err(|error| warn(spec, error)).ok()?;
         steering.attach(&*queue).inspect_err(|error| warn(spec, error)).ok()?;
         Some(Self { steering, queue })
     }

@@ -33,10 +33,12 @@ use tapswitch_offload::{Segments, SplitOptions, complete_checksum};
 use tapswitch_tap as tap;
 use tapswitch_tunnel as tunnel;
 use tapswitch_vhost::{self as vhost, Part};
+use tapswitch_wire::ethernet::HEADER_LEN;
 use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader, parse};
 
 use crate::Pressure;
 use crate::beyond::Beyond;
+use crate::tun::TunQueue;
 
 pub(crate) use guest::GuestTx;
 pub(crate) use ports::{Stalled, TxPorts, number as port_number};
@@ -68,6 +70,7 @@ pub(crate) enum TxDevice {
     /// Without a network header in front of each frame.
     BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
+    Tun(TunQueue),
     Guest(GuestTx),
     Vxlan(Arc<tunnel::VxlanPort>),
 }
@@ -178,6 +181,11 @@ impl TxPort {
     fn send(&mut self, frame: &mut Frame<'_>, beyond: Beyond<'_>) -> Result<(), DropReason> {
         if matches!(self.device, TxDevice::Guest(_)) {
             return self.send_to_guest(frame, beyond);
+        }
+        if let TxDevice::Tun(tun) = &self.device
+            && !tun.link.admit(frame)?
+        {
+            return Ok(());
         }
         if !self.takes.takes(&frame.meta) {
             return self.send_finished(frame, beyond);
@@ -380,6 +388,7 @@ impl TxDevice {
             Self::Netdev(port) => {
                 Ok(port.send(&frame.meta, &[frame.head(), frame.rest()].map(IoSlice::new))?)
             }
+            Self::Tun(tun) => send_tun(tun, frame),
             Self::Guest(guest) => guest.send(frame, beyond),
             Self::Vxlan(port) => {
                 Ok(port.send(flow(frame.head()), &[frame.head(), frame.rest()].map(IoSlice::new))?)
@@ -401,6 +410,13 @@ impl TxDevice {
         match self {
             Self::Vxlan(port) => {
                 Ok(port.send_by(flow(frame.head()), |fd, header| write_behind(fd, header))?)
+            }
+            Self::Tun(tun) => {
+                let meta = tun.net_header(frame.meta).encode();
+                let packet = frame.head().get(HEADER_LEN..).unwrap_or_default();
+                let head = [&meta[..tun.net_header_len()], packet].into_iter();
+                let parts = head.chain(frame.parts()).map(Part::Ours).chain(beyond.parts());
+                Ok(tun.queue.send_by(|fd| vhost::write_parts(fd, parts))?)
             }
             Self::Tap(queue) => Ok(queue.send_by(|fd| write(fd, NET_HEADER_LEN))?),
             Self::BareTap(queue) => Ok(queue.send_by(|fd| write(fd, 0))?),
@@ -425,6 +441,7 @@ impl TxDevice {
                     Err((sent, error)) => (sent, Err(error.into())),
                 }
             }
+            Self::Tun(tun) => until_one_fails(packets, |packet| send_tun_packet(tun, packet)),
             Self::Tap(queue) => until_one_fails(packets, |packet| {
                 Ok(queue.send_vectored(&packet.with_header()[..packet.count()])?)
             }),
@@ -477,6 +494,22 @@ fn send_bare(queue: &tap::Queue, frame: &Frame<'_>) -> Result<(), SendFault> {
         return Ok(queue.send(frame.head())?);
     }
     Ok(queue.send_vectored(&[frame.head(), frame.rest()].map(IoSlice::new))?)
+}
+
+/// The Ethernet header stays where it is: other ports may want it.
+fn send_tun(tun: &TunQueue, frame: &Frame<'_>) -> Result<(), SendFault> {
+    let meta = tun.net_header(frame.meta).encode();
+    let packet = frame.head().get(HEADER_LEN..).unwrap_or_default();
+    let parts = [&meta[..tun.net_header_len()], packet, frame.rest()];
+    Ok(tun.queue.send_vectored(&parts.map(IoSlice::new))?)
+}
+
+fn send_tun_packet(tun: &TunQueue, packet: &CutPacket<'_>) -> Result<(), SendFault> {
+    let meta = NetHeader::PLAIN.encode();
+    let [headers, first, second] = packet.bare_pieces();
+    let headers = headers.get(HEADER_LEN..).unwrap_or_default();
+    let parts = [&meta[..tun.net_header_len()], headers, first, second];
+    Ok(tun.queue.send_vectored(&parts.map(IoSlice::new))?)
 }
 
 /// For a frame whose tags have used up the headroom.

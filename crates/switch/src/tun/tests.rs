@@ -1,0 +1,154 @@
+//! Packets that come in, frames that go out, and who asks for whom.
+
+use tapswitch_wire::parse;
+
+use super::*;
+
+const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+fn link(options: &str) -> TunLink {
+    let spec: PortSpec = format!("1=tun:t0{options}").parse().unwrap();
+    let crate::PortKind::Tun { peer, .. } = spec.kind else { panic!("{spec}") };
+    TunLink::new(&spec, &Namespace::current().unwrap(), peer).unwrap()
+}
+
+fn v4(src: [u8; 4], dst: [u8; 4]) -> Vec<u8> {
+    let start = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59, 0, 0];
+    [&start[..], &src, &dst].concat()
+}
+
+fn framed(dst: MacAddr, src: MacAddr, kind: u16, payload: &[u8]) -> Vec<u8> {
+    [&dst.0[..], &src.0, &kind.to_be_bytes(), payload].concat()
+}
+
+/// What `link` makes of a frame that goes out.
+fn admit(link: &TunLink, frame: &[u8]) -> Result<bool, DropReason> {
+    let layout = parse(frame).unwrap().layout;
+    let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
+    link.admit(&Frame::new(NetHeader::PLAIN, layout, &mut buf, HEADROOM, 0))
+}
+
+fn next_answer(link: &TunLink) -> Option<Vec<u8>> {
+    let mut buf = vec![0; 2000];
+    match link.recv_answer(&mut buf) {
+        Received::Frame { start, end, .. } => Some(buf[start..end].to_vec()),
+        _ => None,
+    }
+}
+
+fn arp(from: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let start = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &STATION.0, &from, &[0; 6], &target].concat();
+    framed(MacAddr::BROADCAST, STATION, 0x0806, &start)
+}
+
+#[test]
+fn a_packet_is_addressed_to_where_its_destination_was_seen() {
+    let there = v4([10, 0, 0, 9], [10, 0, 0, 1]);
+    let back = v4([10, 0, 0, 1], [10, 0, 0, 9]);
+    for (options, unknown) in
+        [("", MacAddr::BROADCAST), (",peer=02:00:00:00:00:77", MacAddr([2, 0, 0, 0, 0, 0x77]))]
+    {
+        let link = link(options);
+        let mac = link.mac();
+        assert!(mac.is_unicast());
+        assert_eq!(
+            link.header(&back),
+            Some(*framed(unknown, mac, 0x0800, &[]).first_chunk().unwrap())
+        );
+        assert_eq!(admit(&link, &framed(mac, STATION, 0x0800, &there)), Ok(true));
+        let header = link.header(&back).unwrap();
+        assert_eq!(header[..6], STATION.0);
+        // It has moved.
+        let moved = MacAddr([2, 0, 0, 0, 0, 10]);
+        assert_eq!(admit(&link, &framed(mac, moved, 0x0800, &there)), Ok(true));
+        assert_eq!(link.header(&back).unwrap()[..6], moved.0);
+    }
+}
+
+#[test]
+fn groups_have_addresses_of_their_own() {
+    let link = link("");
+    let to = |dst| link.header(&v4([10, 0, 0, 1], dst)).unwrap()[..6].to_vec();
+    assert_eq!(to([224, 128, 0, 251]), [1, 0, 0x5e, 0, 0, 251]);
+    assert_eq!(to([255; 4]), [0xff; 6]);
+    let mut packet = vec![0; 40];
+    (packet[0], packet[24], packet[39]) = (0x60, 0xff, 2);
+    let header = link.header(&packet).unwrap();
+    assert_eq!((&header[..6], &header[12..]), (&[0x33, 0x33, 0, 0, 0, 2][..], &[0x86, 0xdd][..]));
+    assert_eq!(link.header(&[0x80; 40]), None);
+    assert_eq!(link.header(&[0x45; 19]), None);
+    assert_eq!(link.header(&[]), None);
+}
+
+#[test]
+fn what_goes_out_is_ip_and_for_the_port_or_it_is_dropped_by_name() {
+    let link = link("");
+    let packet = v4([10, 0, 0, 9], [10, 0, 0, 1]);
+    let mac = link.mac();
+    assert_eq!(admit(&link, &framed(MacAddr::BROADCAST, STATION, 0x0800, &packet)), Ok(true));
+    let other = framed(MacAddr([2; 6]), STATION, 0x0800, &packet);
+    assert_eq!(admit(&link, &other), Err(DropReason::NotAddressed));
+    let tagged = framed(mac, STATION, 0x8100, &[&[0, 5, 8, 0][..], &packet].concat());
+    assert_eq!(admit(&link, &tagged), Err(DropReason::NotIp));
+    let lldp = framed(MacAddr([1, 0x80, 0xc2, 0, 0, 0xe]), STATION, 0x88cc, &packet);
+    assert_eq!(admit(&link, &lldp), Err(DropReason::NotIp));
+    assert_eq!(admit(&link, &framed(mac, STATION, 0x0800, &[0; 20])), Err(DropReason::NotIp));
+}
+
+#[test]
+fn who_is_behind_the_device_is_found() {
+    let link = link("");
+    let (station, host) = ([10, 0, 0, 9], [10, 0, 0, 1]);
+    assert_eq!(admit(&link, &arp(station, host)), Err(DropReason::NotIp), "not seen yet");
+    assert_eq!(next_answer(&link), None);
+    link.header(&v4(host, station)).unwrap();
+    assert_eq!(admit(&link, &arp(station, host)), Ok(false));
+    let answer = next_answer(&link).unwrap();
+    let body = [&[0, 1, 8, 0, 6, 4, 0, 2][..], &link.mac().0, &host, &STATION.0, &station].concat();
+    assert_eq!(answer, framed(STATION, link.mac(), 0x0806, &body));
+    assert_eq!(next_answer(&link), None);
+    // Who asked is known, and who asks whether an address is taken gets no answer.
+    assert_eq!(link.header(&v4(host, station)).unwrap()[..6], STATION.0);
+    assert_eq!(admit(&link, &arp(host, host)), Err(DropReason::NotIp));
+}
+
+#[test]
+fn so_it_is_found_over_ipv6() {
+    let link = link("");
+    let address = |last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last).octets();
+    let (station, host) = (address(9), address(1));
+    let ipv6 = |src: [u8; 16], dst: [u8; 16], body: &[u8]| {
+        let len = u16::try_from(body.len()).unwrap().to_be_bytes();
+        [&[0x60, 0, 0, 0, len[0], len[1], 58, 255][..], &src, &dst, body].concat()
+    };
+    link.header(&ipv6(host, station, &[])).unwrap();
+    let group = MacAddr([0x33, 0x33, 0xff, 0, 0, 1]);
+    let solicited = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 1).octets();
+    let body = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &host, &[1, 1], &STATION.0].concat();
+    let question = framed(group, STATION, 0x86dd, &ipv6(station, solicited, &body));
+    assert_eq!(admit(&link, &question), Ok(false));
+    let answer = next_answer(&link).unwrap();
+    assert_eq!((&answer[..6], &answer[6..12]), (&STATION.0[..], &link.mac().0[..]));
+    assert_eq!((&answer[22..38], &answer[38..54]), (&host[..], &station[..]));
+    assert_eq!(answer[54..56], [136, 0]);
+    assert_eq!(answer[58..], [&[0x60, 0, 0, 0][..], &host, &[2, 1], &link.mac().0].concat());
+    let sum = tapswitch_wire::checksum::pseudo_header_v6(&host, &station, 58, 32);
+    assert!(sum.add_bytes(&answer[54..]).is_valid());
+    // One that a router has passed on is no neighbour's.
+    let mut far = question;
+    far[21] = 254;
+    assert_eq!(admit(&link, &far), Ok(true));
+}
+
+#[test]
+fn tables_and_answers_are_bounded() {
+    let link = link("");
+    for number in 0..3000u32 {
+        let [_, _, c, d] = number.to_be_bytes();
+        link.header(&v4([10, 1, c, d], [10, 0, 0, 9])).unwrap();
+        admit(&link, &arp([10, 0, c, d], [10, 1, c, d])).unwrap();
+    }
+    assert!(link.behind.map.load().len() <= STATIONS_MAX);
+    assert!(link.stations.map.load().len() <= STATIONS_MAX);
+    assert_eq!(std::iter::from_fn(|| next_answer(&link)).count(), ANSWERS_MAX);
+}

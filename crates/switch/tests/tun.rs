@@ -1,0 +1,100 @@
+//! A tun device as a port beside tap devices: IP without Ethernet on one side of the switch.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
+
+mod common;
+
+use common::*;
+use tapswitch_openflow::PortNo;
+
+/// A host behind a tap port and one behind a tun port, who know nothing of each other.
+fn lab(options: &str) -> (Running, [Host; 2]) {
+    let mut hosts = [1, 2].map(Host::new);
+    let ports = [
+        format!("1=tap:eth0,netns={}", hosts[0].name()),
+        format!("2=tun:eth0,netns={}{options}", hosts[1].name()),
+    ];
+    let switch = Running::start(config(&ports));
+    switch.controller().apply(join(1, 2));
+    for host in &mut hosts {
+        host.add_address();
+        host.add_address6();
+    }
+    (switch, hosts)
+}
+
+#[test]
+fn hosts_find_each_other_and_talk() {
+    if !can_run() {
+        return;
+    }
+    for options in ["", ",queues=2", ",offload=off"] {
+        // Whoever speaks first: nobody has heard of the host behind the tun device then.
+        for first in [0, 1] {
+            let (switch, hosts) = lab(options);
+            let (a, b) = (&hosts[first], &hosts[1 - first]);
+            ping(a, b);
+            ping(b, a);
+            until("duplicate address detection is over", || {
+                let bind = || std::net::UdpSocket::bind((hosts[0].ip6(), 0)).is_ok();
+                hosts[0].namespace.enter(bind).unwrap()
+            });
+            ping_between(a, a.ip6(), b, b.ip6());
+            ping_between(b, b.ip6(), a, a.ip6());
+            tcp(a, b, 5_000_000);
+            tcp_between(b, a, a.ip6(), 5_000_000);
+            tcp_between(a, b, b.ip6(), 5_000_000);
+            let [tap, tun] = [1, 2].map(|number| switch.port(number));
+            assert_eq!(tun.kind, "tun");
+            assert!(tap.drops.keys().all(|reason| reason == "ring_full"), "{tap:?}");
+            // What IPv6 says to all routers on its own is IP; only ARP for others is not.
+            let known = ["ring_full", "not_ip", "not_addressed"];
+            assert!(tun.drops.keys().all(|it| known.contains(&it.as_str())), "{tun:?}");
+            if options.is_empty() {
+                assert!(tun.tx.packets > 3 * tun.tx.frames, "trains go out: {tun:?}");
+                assert!(tun.rx.packets > 3 * tun.rx.frames, "and come in: {tun:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_for_it_is_dropped_by_name() {
+    if !can_run() {
+        return;
+    }
+    let (switch, mut hosts) = lab("");
+    let tap = hosts[0].mac();
+    let capture = Capture::open(&hosts[0]);
+    let port = tapswitch_wire::MacAddr::BROADCAST;
+    let tag = tapswitch_wire::Tag::new(tapswitch_wire::EtherType::VLAN, 5);
+    let before = switch.drops(2, "not_ip");
+    capture.send(&tapswitch_wire::NetHeader::PLAIN, &frame(port, tap, &[tag], 200));
+    until("a tagged frame is dropped", || switch.drops(2, "not_ip") > before);
+    let stranger = tapswitch_wire::MacAddr([2, 9, 9, 9, 9, 9]);
+    capture.send(&tapswitch_wire::NetHeader::PLAIN, &frame(stranger, tap, &[], 200));
+    until("one for another station is dropped", || switch.drops(2, "not_addressed") == 1);
+}
+
+/// Under NORMAL the port is a station like any other.
+#[test]
+fn a_learning_switch_learns_the_port() {
+    if !can_run() {
+        return;
+    }
+    let mut hosts = [1, 2, 3].map(Host::new);
+    let ports: Vec<_> = hosts
+        .iter()
+        .map(|host| {
+            let kind = if host.number == 2 { "tun" } else { "tap" };
+            format!("{}={kind}:eth0,netns={}", host.number, host.name())
+        })
+        .collect();
+    let switch = Running::start(config(&ports));
+    switch.controller().apply(vec![tapswitch_openflow::Body::FlowMod(all_to(PortNo::NORMAL))]);
+    hosts.iter_mut().for_each(Host::add_address);
+    for (a, b) in [(0, 1), (1, 2), (2, 0), (2, 1)] {
+        ping(&hosts[a], &hosts[b]);
+    }
+    tcp(&hosts[1], &hosts[2], 2_000_000);
+    assert_eq!(switch.report().stations, 3);
+}
