@@ -51,7 +51,7 @@ impl Underlay {
 struct Fabric {
     switches: [Running; 2],
     hosts: Vec<Host>,
-    _underlay: Underlay,
+    underlay: Underlay,
 }
 
 impl Fabric {
@@ -67,7 +67,7 @@ impl Fabric {
         for switch in &switches {
             switch.controller().apply(join(1, TUNNEL));
         }
-        Self { switches, hosts, _underlay: underlay }
+        Self { switches, hosts, underlay }
     }
 
     fn tunnel(&self, at: usize) -> (PortReport, TunnelReport) {
@@ -162,6 +162,39 @@ fn the_last_of_many_trains_arrives_though_nothing_follows() {
         }
     }
     fabric.check_nothing_dropped();
+}
+
+/// The path takes less than the host sends: the host's port waits, and nothing is lost.
+#[test]
+fn a_slow_path_makes_the_ingress_wait() {
+    if !can_run() {
+        return;
+    }
+    let fabric = Fabric::new(false, "", 1450);
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    ping(a, b);
+    let qdisc = ["tbf", "rate", "200mbit", "burst", "100000", "limit", "20000000"];
+    let mut tc = fabric.underlay.sites[0].namespace.command("tc");
+    let made = tc.args(["qdisc", "add", "dev", "eth0", "root"]).args(qdisc).output();
+    if !made.as_ref().is_ok_and(|output| output.status.success()) {
+        skip(&format!("no tbf: {made:?}"));
+        return;
+    }
+    let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, 64 << 20).unwrap();
+    set_udp_segment(&from, 1400);
+    for _ in 0..80 {
+        from.send_to(&[7; 44 * 1400], to.local_addr().unwrap()).unwrap();
+    }
+    let mut buf = [0; 2000];
+    for at in 0..80 * 44 {
+        let received = to.recv_from(&mut buf);
+        assert_eq!(received.unwrap_or_else(|error| panic!("{at}: {error}")).0, 1400);
+    }
+    let (tunnel, tap) = (fabric.tunnel(0).0, fabric.switches[0].port(1));
+    assert!(tunnel.drops.is_empty() && tap.drops.is_empty(), "{tunnel:?} {tap:?}");
+    let waits: Vec<_> = tunnel.pressure.holds_up.iter().filter(|it| it.port == "1").collect();
+    assert!(waits.iter().any(|wait| wait.count > 0), "{:?}", tunnel.pressure);
 }
 
 #[test]
