@@ -246,6 +246,8 @@ impl Device {
     /// The queues to be read, in order.
     pub(crate) fn rx_queues(&self) -> Vec<RxQueue> {
         let PortSpec { number, gro, pressure: Pressure { ahead, .. }, .. } = self.spec;
+        let waits = self.interface().is_some_and(Interface::waits);
+        let ahead = if waits { 0 } else { ahead };
         let devices = match &self.behind {
             Behind::Interface(interface) => interface.rx_devices(),
             Behind::Guest(guest) => guest.rx_devices(),

@@ -125,6 +125,11 @@ impl Interface {
         }
     }
 
+    /// True when the kernel keeps what the switch does not read.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.io, Io::Tap { ring, .. } | Io::Tun { ring, .. } if ring.waits())
+    }
+
     /// The rings of a tap device; `None` for another interface.
     pub(crate) fn ring(&self) -> Option<RingReport> {
         match &self.io {

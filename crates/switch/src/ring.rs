@@ -24,6 +24,8 @@ pub(crate) struct Ring {
     is_ours: bool,
     /// The device has `IFF_BACKPRESSURE`; `None` when the kernel has it not.
     backpressure: Option<bool>,
+    /// And packets can wait in front of the rings.
+    waits: bool,
     /// What others lost before the switch came.
     dropped_before: u64,
 }
@@ -80,7 +82,7 @@ impl Ring {
     pub(crate) fn of(device: &tap::Device, is_ours: bool) -> Result<Self, tap::SettingError> {
         let is_set = device.flags()?.contains(tap::Flags::BACKPRESSURE);
         let backpressure = device.capabilities().has_backpressure().then_some(is_set);
-        Ok(Self { is_ours, backpressure, dropped_before: 0 })
+        Ok(Self { is_ours, backpressure, waits: false, dropped_before: 0 })
     }
 
     /// Lets the rings be as `spec` wants them, before anything is sent to them.
@@ -98,10 +100,15 @@ impl Ring {
         link: &Link,
     ) -> Result<(), LinkError> {
         self.dropped_before = link.stats.tx_dropped;
-        if self.backpressure != Some(true) || can_wait(&netlink.qdiscs(spec.name())?) {
+        if self.backpressure != Some(true) {
+            return Ok(());
+        }
+        self.waits = can_wait(&netlink.qdiscs(spec.name())?);
+        if self.waits {
             return Ok(());
         }
         if self.is_ours {
+            self.waits = true;
             return set_queueing(spec, netlink);
         }
         let (name, place) = (spec.name(), netlink.namespace().label());
@@ -111,6 +118,11 @@ impl Ring {
              not the switch's own; mend: tapswitch device set {name} --qdisc fq_codel (in {place})"
         );
         Ok(())
+    }
+
+    /// True when what finds a ring full waits: there is nothing to be gained by reading ahead.
+    pub(crate) fn waits(self) -> bool {
+        self.waits
     }
 
     /// How the rings of the interface with `index` are now; `None` when it is gone.
