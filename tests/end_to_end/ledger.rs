@@ -159,6 +159,41 @@ fn what_goes_nowhere_is_told_with_its_reason() {
     assert_eq!(to["dropped"], serde_json::json!({ "input_port": sent }), "{report}");
 }
 
+/// The monitor's interface lets next to nothing through until it is opened again.
+#[test]
+fn what_a_stopped_monitor_does_not_take_is_accounted_for_under_each_contract() {
+    if !can_run(&["tc"]) {
+        return;
+    }
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Veths, 3) else { return };
+    lab.introduce(&[1, 2]);
+    for contract in CONTRACTS {
+        let fields = ["--dst-ip", "10.0.0.2", "--ip-proto", "tcp", "--monitor", "3"];
+        lab.add("owed", &[&fields[..], &["--delivery", contract]].concat());
+        let slow = ["add", "dev", "p3", "root", "tbf", "rate", "8kbit", "burst", "1600"];
+        tc(&lab, &[&slow[..], &["limit", "100000000"]].concat());
+        send_by_tcp(lab.host(1), lab.host(2), 24 << 20);
+        let report = eventually("the ledger adds up while copies wait", || {
+            let report = lab.policy("owed");
+            (report["adds_up"] == true).then_some(report)
+        });
+        let [to] = &report["copied"].as_array().unwrap()[..] else { panic!("{report}") };
+        let lost: u64 = to["dropped"].as_object().unwrap().values().map(number).sum();
+        assert!(lost + number(&to["in_flight"]) > 0, "the monitor was not slow: {report}");
+        let is_sampled = to["dropped"].get("sampled_out").is_some();
+        assert_eq!(is_sampled, contract == "sample-on-pressure", "{report}");
+
+        tc(&lab, &["del", "dev", "p3", "root"]);
+        let reports = conservation::policies(|args| lab.ask_controller(args));
+        assert!(matched(&reports[0]) >= matched(&report), "{:#}", reports[0]);
+        assert_settled(&lab.delete("owed"));
+    }
+}
+
+fn tc(lab: &Lab, args: &[&str]) {
+    Said::by(lab.room.command("tc").arg("qdisc").args(args)).well();
+}
+
 #[test]
 fn the_ledger_survives_a_killed_switch_and_says_what_is_missing() {
     let Some(mut lab) = Lab::new(Peer::Tapswitch, Ends::Veths, 3) else { return };
