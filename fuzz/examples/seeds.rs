@@ -37,6 +37,23 @@ fn main() -> io::Result<()> {
         let fixed = [&meta.encode()[..], &[3, 0xff], &frame].concat();
         write("split_long", &format!("{name}_fixed"), &fixed)?;
     }
+    for (name, frame) in in_tunnels() {
+        let datagram = [&[8, 0, 0, 0, 0, 0, 42, 0][..], &frame].concat();
+        write("vxlan", name, &[&[0, 0, 42, 0x05, 0xaa][..], &datagram].concat())?;
+        let narrow = [&[0, 0, 42, 0, 200][..], &datagram].concat();
+        write("vxlan", &format!("{name}_narrow"), &narrow)?;
+    }
+    write(
+        "vxlan",
+        "wrong_vni",
+        &[&[0, 0, 42, 0, 200, 8, 0, 0, 0, 0, 0, 43, 0][..], &[0; 20]].concat(),
+    )?;
+    write(
+        "vxlan",
+        "no_flag",
+        &[&[0, 0, 42, 0, 200, 0, 0, 0, 0, 0, 0, 42, 0][..], &[0; 20]].concat(),
+    )?;
+    write("vxlan", "runt", &[&[0, 0, 42, 0, 200, 8, 0, 0, 0, 0, 0, 42, 0][..], &[0; 13]].concat())?;
     for (name, steps, frame) in stacks() {
         let count = steps.len() as u8;
         write("tags", name, &[&[20, count], steps.concat().as_slice(), &frame].concat())?;
@@ -95,6 +112,17 @@ fn batches() -> Vec<(&'static str, Vec<packets::Frame>)> {
         ("trains", trains),
         ("interleaved", interleaved.collect()),
         ("odd", odd),
+    ]
+}
+
+/// Frames with partial checksums, as a sender on the same host leaves them.
+fn in_tunnels() -> Vec<(&'static str, Vec<u8>)> {
+    let frame = |train: Train| small(train).frame();
+    vec![
+        ("tcp_v4", frame(Train::tcp_v4())),
+        ("tcp_v6", frame(Train::tcp_v6())),
+        ("udp_v4", frame(Train::udp_v4())),
+        ("tagged", frame(Train::tcp_v4().tagged(&[C_TAG]))),
     ]
 }
 

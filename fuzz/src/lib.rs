@@ -16,6 +16,7 @@ mod tags;
 mod verify;
 mod vhost_user;
 mod virtqueue;
+mod vxlan;
 
 pub use coalesce::coalesce;
 pub use complete_checksum::complete_checksum;
@@ -27,6 +28,7 @@ pub use tags::tags;
 pub use verify::verify;
 pub use vhost_user::vhost_user;
 pub use virtqueue::virtqueue;
+pub use vxlan::vxlan;
 
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
@@ -34,7 +36,7 @@ use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("coalesce", coalesce),
     ("complete_checksum", complete_checksum),
     ("frame_parser", frame_parser),
@@ -46,6 +48,7 @@ pub const TARGETS: [Target; 11] = [
     ("verify", verify),
     ("vhost_user", vhost_user),
     ("virtqueue", virtqueue),
+    ("vxlan", vxlan),
 ];
 
 /// Reads an input of `split` and `complete_checksum`: the metadata as a device writes it, where to
