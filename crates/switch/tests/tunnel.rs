@@ -8,6 +8,7 @@ use std::process::Command;
 
 use common::*;
 use tapswitch_switch::report::{PortReport, TunnelReport};
+use tapswitch_wire::{EtherType, NetHeader, Tag};
 
 /// Port of the tunnel.
 const TUNNEL: u32 = 9;
@@ -228,6 +229,44 @@ fn what_does_not_fit_the_path_is_dropped_by_name() {
         from.send_to(&[0; 1422], to.local_addr().unwrap()).unwrap();
         assert_eq!(to.recv_from(&mut [0; 2000]).unwrap().0, 1422, "the next one passes");
     }
+}
+
+#[test]
+fn tags_pass_as_they_are() {
+    if !can_run() {
+        return;
+    }
+    let mut fabric = Fabric::new(false, "", 1450);
+    let (from, to) = (fabric.hosts[0].mac(), fabric.hosts[1].mac());
+    let captures = [0, 1].map(|at| Capture::open(&fabric.hosts[at]));
+    let tag = Tag::new(EtherType::VLAN, 0xe064);
+    let service = Tag::new(EtherType::SERVICE_VLAN, 0x00c8);
+    for tags in [&[][..], &[tag], &[service, tag]] {
+        let sent = frame(to, from, tags, 300);
+        captures[0].send(&NetHeader::PLAIN, &sent);
+        let (header, received) = captures[1].receive(|frame| frame.starts_with(&to.0));
+        assert_eq!((header, received), (NetHeader::PLAIN, sent), "{tags:?}");
+    }
+}
+
+#[test]
+fn a_tunnel_outlives_its_path() {
+    if !can_run() {
+        return;
+    }
+    let mut fabric = Fabric::new(false, "", 1450);
+    ping(&fabric.hosts[0], &fabric.hosts[1]);
+    fabric.underlay.sites[0].netlink.set_down("eth0").unwrap();
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
+    until("a frame is dropped by name", || {
+        from.send_to(&[1; 100], to.local_addr().unwrap()).unwrap();
+        let switch = &fabric.switches[0];
+        switch.drops(TUNNEL, "egress_rejected") + switch.drops(TUNNEL, "port_down") > 0
+    });
+    fabric.underlay.sites[0].netlink.set_up("eth0").unwrap();
+    ping(&fabric.hosts[0], &fabric.hosts[1]);
+    tcp(&fabric.hosts[1], &fabric.hosts[0], 1_000_000);
 }
 
 /// The kernel's own end makes and takes the same datagrams.
