@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use std::num::NonZeroU16;
 use tapswitch_datapath::PortCounters;
+
 use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
 use tokio::sync::{mpsc, oneshot};
@@ -89,11 +91,11 @@ impl Ports {
 
     /// Which worker reads what: queue *i* of a port with several goes to worker *i*, so that both
     /// directions of a flow, which keep to one queue number, meet on one worker; ports with one
-    /// queue take turns.
+    /// queue take turns, whatever a tun port has beside it for its own answers.
     fn share(&mut self, device: &Device) -> Vec<Vec<RxQueue>> {
         let queues = device.rx_queues();
         let workers = self.worker_queues.len();
-        let first = if queues.len() == 1 { self.count } else { 0 };
+        let first = if device.spec.queues() == NonZeroU16::MIN { self.count } else { 0 };
         self.count += 1;
         let mut shares: Vec<Vec<RxQueue>> = (0..workers).map(|_| Vec::new()).collect();
         for (index, queue) in queues.into_iter().enumerate() {
