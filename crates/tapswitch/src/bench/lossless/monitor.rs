@@ -144,7 +144,7 @@ async fn take(args: &LosslessArgs, case: Case, untapped: f64) -> Result<(Sample,
     let ledger = Ledger::settle(&switch).await?;
     let losses = switch.losses()?.since(&before);
     drop(monitor);
-    Ok((Sample { passed, losses }, ledger))
+    Ok((Sample { passed, losses, ..Sample::default() }, ledger))
 }
 
 /// Waits until copies are made.

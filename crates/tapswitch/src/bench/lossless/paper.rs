@@ -218,7 +218,7 @@ async fn take(
     let passed = traffic::pass(sender, receiver, Load::Tcp, case.window(args)).await?;
     let losses = scene.losses()?.since(&before);
     eprintln!("round {round}: {}: {:.2} Mb/s", case.title(), passed.mbps);
-    Ok(Sample { passed, losses })
+    Ok(Sample { passed, losses, ..Sample::default() })
 }
 
 /// All that stands between two hosts, and they. What is dropped first is named first.

@@ -8,7 +8,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::hosts;
+use crate::hosts::{self, Host};
 use crate::table::{grouped, print, table};
 
 use super::results::{Judged, Results, Sample, Summary, ms};
@@ -32,6 +32,8 @@ pub(super) enum DrainAhead {
 pub(super) enum Sends {
     /// One TCP flow.
     Tcp,
+    /// The same by hosts that use ECN (RFC 3168), which can be told of a full queue without a loss.
+    TcpEcn,
     /// Datagrams, at nine tenths of what the link takes.
     UdpPaced,
     /// Datagrams, as many as it can.
@@ -104,13 +106,16 @@ async fn take(args: &LosslessArgs, case: Case, round: u64) -> Result<Sample, Fai
     let switch = Switch::start(&[tap, link], "").await?;
     sender.configure()?;
     receiver.configure()?;
+    if case.sends == Sends::TcpEcn {
+        use_ecn(&sender)?;
+    }
     traffic::wait_for_path(&sender, &receiver)?;
     let load = match case.sends {
-        Sends::Tcp => Load::Tcp,
+        Sends::Tcp | Sends::TcpEcn => Load::Tcp,
         Sends::UdpPaced => Load::Paced(mbps * 0.9),
         Sends::UdpFlood => Load::Flood,
     };
-    let before = switch.losses()?;
+    let (before, marked) = (switch.losses()?, switch.marked()?);
     let passed = traffic::pass(&sender, &receiver, load, args.window()).await?;
     let losses = switch.losses()?.since(&before);
     eprintln!(
@@ -120,7 +125,12 @@ async fn take(args: &LosslessArgs, case: Case, round: u64) -> Result<Sample, Fai
         passed.mbps,
         ms(passed.percentile_ms(0.99))
     );
-    Ok(Sample { passed, losses })
+    Ok(Sample { passed, losses, marked: switch.marked()? - marked })
+}
+
+/// Lets the host ask for ECN where it connects; who accepts agrees unless told otherwise.
+fn use_ecn(host: &Host) -> Result<(), Failure> {
+    Ok(host.namespace.enter(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1"))??)
 }
 
 impl Case {
@@ -139,6 +149,7 @@ impl Sends {
     fn name(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
+            Self::TcpEcn => "TCP with ECN",
             Self::UdpPaced => "UDP at 90 %",
             Self::UdpFlood => "UDP flood",
         }
@@ -187,6 +198,7 @@ pub(super) fn print_rows(rows: &[Row]) {
             grouped(losses.ring_full()),
             grouped(losses.shed),
             grouped(losses.in_switch()),
+            grouped(row.summary.marked),
             grouped(row.summary.retransmits),
             ms(row.summary.p50_ms),
             ms(row.summary.p99_ms),

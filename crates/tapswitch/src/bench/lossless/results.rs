@@ -14,6 +14,8 @@ use super::traffic::Passed;
 pub(super) struct Sample {
     pub(super) passed: Passed,
     pub(super) losses: Losses,
+    /// Frames that the switch has marked.
+    pub(super) marked: u64,
 }
 
 /// All measurements of a number of cases.
@@ -34,6 +36,8 @@ pub(super) struct Summary {
     pub(super) received: u64,
     /// Segments that TCP has sent again.
     pub(super) retransmits: u64,
+    /// Frames that the switch has marked (ECN); counted in part queue.
+    pub(super) marked: u64,
     /// One-way time of probes, in ms; none when half of them were lost.
     pub(super) p50_ms: Option<f64>,
     /// The same of the slowest in a hundred; none when more of them were lost.
@@ -87,6 +91,7 @@ impl Results {
             sent: sum(|sample| sample.passed.sent),
             received: sum(|sample| sample.passed.received),
             retransmits: sum(|sample| sample.passed.retransmits),
+            marked: sum(|sample| sample.marked),
             p50_ms: percentile(samples, 0.5),
             p99_ms: percentile(samples, 0.99),
             losses,

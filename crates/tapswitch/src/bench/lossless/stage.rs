@@ -56,6 +56,11 @@ impl Switch {
         Ok(ask(Some(&self.socket), &Request::Show(Topic::Taps))?)
     }
 
+    /// Frames that it has marked so far (ECN), because they stood in it for too long.
+    pub(super) fn marked(&self) -> Result<u64, Failure> {
+        Ok(self.ports()?.iter().map(|port| port.pressure.marked).sum())
+    }
+
     /// What it has lost so far, and what was lost in front of it.
     pub(super) fn losses(&self) -> Result<Losses, Failure> {
         let mut losses = Losses::default();
