@@ -67,7 +67,9 @@ struct Ledger {
     delivered: u64,
     /// Those that it did not, by reason.
     drops: BTreeMap<String, u64>,
-    /// In every round each was one or the other; true without a TAP.
+    /// Those that still waited for it at the end.
+    waiting: u64,
+    /// In every round each was one of these; true without a TAP.
     adds_up: bool,
 }
 
@@ -225,6 +227,7 @@ impl Ledger {
             ledger.adds_up &= tap.adds_up;
             for copy in &tap.copies {
                 ledger.delivered += copy.delivered.frames;
+                ledger.waiting += copy.queued.frames;
                 add_drops(&mut ledger.drops, &copy.drops);
             }
         }
@@ -234,6 +237,7 @@ impl Ledger {
     fn add(&mut self, more: &Self) {
         self.matched += more.matched;
         self.delivered += more.delivered;
+        self.waiting += more.waiting;
         self.adds_up &= more.adds_up;
         add_drops(&mut self.drops, &more.drops);
     }
@@ -262,6 +266,7 @@ pub(super) fn print_rows(rows: &[Row]) {
         "99 %, ms ",
         "MATCHED ",
         "DELIVERED ",
+        "WAITING ",
         "DROPPED",
         "LEDGER",
     ]);
@@ -279,6 +284,7 @@ pub(super) fn print_rows(rows: &[Row]) {
             ms(row.summary.p99_ms),
             grouped(row.ledger.matched),
             grouped(row.ledger.delivered),
+            grouped(row.ledger.waiting),
             drops_text(&row.ledger.drops),
             if row.ledger.adds_up { "adds up" } else { "does not add up" }.to_owned(),
         ]);
@@ -306,12 +312,14 @@ mod tests {
         let ledger = |delivered, adds_up| Ledger {
             matched: 10,
             delivered,
-            drops: [("egress_full".to_owned(), 10 - delivered)].into(),
+            drops: [("egress_full".to_owned(), 8 - delivered)].into(),
+            waiting: 2,
             adds_up,
         };
         let mut sum = ledger(4, true);
         sum.add(&ledger(3, true));
-        assert_eq!((sum.matched, sum.delivered, sum.drops["egress_full"]), (20, 7, 13));
+        assert_eq!((sum.matched, sum.delivered, sum.waiting), (20, 7, 4));
+        assert_eq!(sum.drops["egress_full"], 9);
         assert!(sum.adds_up);
         sum.add(&ledger(3, false));
         assert!(!sum.adds_up);
