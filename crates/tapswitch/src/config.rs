@@ -386,12 +386,12 @@ dst-port = 80
         let error_text = error(&text);
         assert!(error_text.starts_with("lab.toml:6:1: unknown field `fail-mood`"), "{error_text}");
         assert!(error_text.contains("`fail-mode`"), "names the keys that there are: {error_text}");
-        let error_text = error(&GOOD.replace("1=tap:web0", "1=tun:web0"));
+        let error_text = error(&GOOD.replace("1=tap:web0", "1=veth:web0"));
         assert!(
-            error_text.starts_with("lab.toml:9:9: switch.port: port '1=tun:web0"),
+            error_text.starts_with("lab.toml:9:9: switch.port: port '1=veth:web0"),
             "{error_text}"
         );
-        assert!(error_text.contains("expected tap, netdev or vhost"), "{error_text}");
+        assert!(error_text.contains("expected tap, tun, netdev, vhost or vxlan"), "{error_text}");
         let error_text = error(&GOOD.replace("2=netdev:eth1", "2=netdev:eth1,mode=acess"));
         assert!(error_text.starts_with("lab.toml:9:33: switch.port: port '2="), "{error_text}");
         assert!(error_text.contains("mode=acess: expected access, trunk"), "{error_text}");
