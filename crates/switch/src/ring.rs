@@ -10,6 +10,8 @@
 //! is laid out when a file is attached, and anew when the length changes, so it does not matter
 //! which comes first, as long as nobody sends.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Qdisc, QdiscSpec};
 use tapswitch_tap as tap;
@@ -87,8 +89,16 @@ impl Ring {
 
     /// Lets the rings be as `spec` wants them, before anything is sent to them.
     pub(crate) fn set(self, spec: &PortSpec, netlink: &mut Netlink) -> Result<(), LinkError> {
-        let length = spec.ring.length;
-        length.map_or(Ok(()), |length| netlink.set_txqueuelen(spec.name(), length.get()))
+        let length = spec.ring.length.map(NonZeroU32::get).or_else(|| self.fitting(spec));
+        length.map_or(Ok(()), |length| netlink.set_txqueuelen(spec.name(), length))
+    }
+
+    /// How long rings must be that hold, until the switch gets a processor, what is read ahead
+    /// then. None where it makes no difference.
+    fn fitting(self, spec: &PortSpec) -> Option<u32> {
+        let count = u32::try_from(spec.pressure.ahead / PACKET_LEN).unwrap_or(u32::MAX);
+        let drops = self.is_ours && self.backpressure != Some(true);
+        (drops && count > USUAL_LENGTH).then(|| count.min(LENGTH_MAX))
     }
 
     /// Sees to it that packets can wait, as far as that is the switch's to decide, and remembers
@@ -150,6 +160,13 @@ impl Ring {
         }
     }
 }
+
+/// About the length of the packets of a mixture, in bytes.
+const PACKET_LEN: usize = 1024;
+/// Frames in the ring of a new device (Linux `TUN_READQ_SIZE` and Ethernet's default).
+const USUAL_LENGTH: u32 = 1000;
+/// A ring costs eight bytes a frame, for each queue.
+const LENGTH_MAX: u32 = 65_536;
 
 /// What is wanted of the kernel.
 pub(crate) const fn wish(spec: &PortSpec) -> tap::Wish {
