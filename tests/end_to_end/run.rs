@@ -69,7 +69,7 @@ const BROKEN: [(&str, &str, &str, &[&str]); 14] = [
         "\"udp:1",
         &["switch.listen: 'udp:1' is no endpoint", "tcp:ADDRESS"],
     ),
-    ("1=tap:web0", "1=tun:web0", "\"1=tun:web0", &["expected tap, netdev or vhost"]),
+    ("1=tap:web0", "1=tub:web0", "\"1=tub:web0", &["expected tap, "]),
     ("2=tap:db0", "1=tap:db0", "\"1=tap:db0", &["switch.port: number 1 is that of 1=tap:web0"]),
     ("[[policy]]", "[policy]", "[policy]", &["double brackets, as [[policy]]"]),
     ("\"tcp\"", "\"tpc\"", "\"tpc\"", &["tpc", "an IP protocol"]),
