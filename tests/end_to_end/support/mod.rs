@@ -89,3 +89,9 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// How long a test waits for what must come at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Whether a port, as `show ports --json` tells of it, has dropped nothing but what a flood found
+/// nobody for, such as what a host says to all before others are there.
+pub(crate) fn has_lost_nothing(port: &serde_json::Value) -> bool {
+    port["drops"].as_object().unwrap().keys().all(|reason| reason == "no_output")
+}

@@ -241,7 +241,11 @@ impl Switch {
         let pid = self.child.id().ok_or("a switch has ended")?;
         let mut nanoseconds = 0;
         for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-            let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            let text = match std::fs::read_to_string(thread?.path().join("schedstat")) {
+                // A thread that has ended meanwhile, as those do that wait for work in vain.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                text => text?,
+            };
             nanoseconds += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
         }
         Ok(Duration::from_nanos(nanoseconds))
