@@ -47,6 +47,11 @@ impl<'a> Claim<'a> {
         self.bucket.and_then(|bucket| bucket.bucket().delivery)
     }
 
+    /// Bytes of each packet that the copy keeps; none for all.
+    pub fn snaplen(&self) -> Option<usize> {
+        self.bucket.and_then(BucketRef::snaplen)
+    }
+
     /// Where the frame came in; none for a packet of the controller's.
     pub fn in_port(&self) -> Option<PortNo> {
         self.arrival.map(|port| port.number)
@@ -54,7 +59,8 @@ impl<'a> Claim<'a> {
 
     /// Lets `frame` wait: it is queued until the receipt is settled.
     pub fn wait(&self, frame: &Frame<'_>) -> Receipt {
-        let (frames, packets, bytes) = (1, u64::from(frame.wire_packets()), frame.len() as u64);
+        let bytes = self.snaplen().map_or_else(|| frame.len(), |len| frame.part_len(len));
+        let (frames, packets, bytes) = (1, u64::from(frame.wire_packets()), bytes as u64);
         let receipt = Receipt {
             worker: self.worker,
             port: self.port.clone(),

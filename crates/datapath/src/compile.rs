@@ -22,7 +22,7 @@ use tapswitch_wire::{EtherType, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag}
 
 use crate::action_set::ActionSet;
 use crate::field::MatchKey;
-use crate::group::{Group, MAX_DEPTH};
+use crate::group::{Group, GroupBucket, MAX_DEPTH};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
@@ -77,6 +77,8 @@ struct Walk<'a, 'b> {
     action_set: ActionSet,
     /// On whose behalf actions are carried out, for packet-in.
     source: Source,
+    /// Bytes of each packet that the buckets around keep; none for all.
+    snaplen: Option<u16>,
     ops: Vec<Op>,
     arrival: Option<Arc<Port>>,
     rules: Vec<Arc<FlowEntry>>,
@@ -112,6 +114,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             cacheable: true,
             action_set: ActionSet::default(),
             source,
+            snaplen: None,
             ops: Vec::new(),
             arrival: None,
             rules: Vec::new(),
@@ -219,7 +222,7 @@ impl<'a, 'b> Walk<'a, 'b> {
                     let Source { table_id, cookie, .. } = self.source;
                     self.ops.push(Op::DecrementTtl { table_id, cookie });
                 }
-                // A contract: nothing is done to the frame.
+                // A contract or a shape, which the bucket has: nothing is done to the frame here.
                 Action::Experimenter { .. } => {}
                 // Refused when the rule was added.
                 _ => self.ops.push(Op::Drop(DropReason::BadAction)),
@@ -232,6 +235,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         let op = match port {
             PortNo::CONTROLLER => {
                 let Source { reason, table_id, cookie } = self.source;
+                let max_len = self.snaplen.map_or(max_len, |snaplen| snaplen.min(max_len));
                 Op::Controller { max_len, reason, table_id, cookie }
             }
             PortNo::FLOOD | PortNo::ALL => Op::Flood(self.outlets.clone()),
@@ -248,6 +252,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         match self.snapshot.ports.find(number) {
             None => Op::Drop(DropReason::NoSuchPort),
             // The port itself refuses when it is down, so that the drop counts there.
+            Some(port) if self.snaplen.is_some() => Op::OutputPart(Outlet::new(port)),
             Some(port) => Op::Output(Outlet::new(port)),
         }
     }
@@ -264,9 +269,9 @@ impl<'a, 'b> Walk<'a, 'b> {
         let Some(group) = snapshot.groups.find(id) else {
             return self.ops.push(Op::Drop(DropReason::NoSuchGroup));
         };
-        let live = group.buckets.iter().enumerate();
+        let live = (0..).zip(&group.buckets);
         let live = live.filter(|(_, b)| snapshot.groups.is_live(&b.spec, &snapshot.ports));
-        let mut live: Vec<(usize, &Bucket)> = live.map(|(index, b)| (index, &b.spec)).collect();
+        let mut live: Vec<(u32, &Bucket)> = live.map(|(index, b)| (index, &b.spec)).collect();
         if matches!(group.kind, GroupType::FastFailover | GroupType::Indirect) {
             live.truncate(1);
         }
@@ -286,30 +291,26 @@ impl<'a, 'b> Walk<'a, 'b> {
     fn buckets(
         &mut self,
         group: &Arc<Group>,
-        buckets: &[(usize, &Bucket)],
+        buckets: &[(u32, &Bucket)],
         depth: usize,
         is_last: bool,
     ) {
-        for (position, &(index, bucket)) in buckets.iter().enumerate() {
+        for (position, &(index, _)) in buckets.iter().enumerate() {
             let is_last = is_last && position + 1 == buckets.len();
-            self.bucket(group, index, bucket, depth, is_last);
+            self.bucket(group, index, depth, is_last);
         }
     }
 
-    fn bucket(
-        &mut self,
-        group: &Arc<Group>,
-        index: usize,
-        bucket: &Bucket,
-        depth: usize,
-        is_last: bool,
-    ) {
+    fn bucket(&mut self, group: &Arc<Group>, index: u32, depth: usize, is_last: bool) {
         let saved = (self.current, self.written, self.tags_moved, self.popped);
-        let place = self.ops.len();
-        self.apply(&bucket.actions, depth + 1, is_last);
-        let bucket = BucketRef { group: group.clone(), index };
+        let (place, around) = (self.ops.len(), self.snaplen);
+        let GroupBucket { spec, snaplen, sampler, .. } = &group.buckets[index as usize];
+        self.snaplen = snaplen.iter().chain(&around).min().copied();
+        self.apply(&spec.actions, depth + 1, is_last);
+        let snaplen = self.snaplen.map_or(0, u32::from);
+        let bucket = BucketRef { group: group.clone(), index, snaplen };
         let mut body = self.ops.split_off(place);
-        match (body.pop(), body.is_empty()) {
+        match (body.pop(), body.is_empty() && sampler.is_none()) {
             (Some(Op::Output(outlet)), true) => self.ops.push(Op::BucketOutput { bucket, outlet }),
             (last, _) => {
                 body.extend(last);
@@ -322,9 +323,10 @@ impl<'a, 'b> Walk<'a, 'b> {
             }
         }
         (self.current, self.written, self.tags_moved, self.popped) = saved;
+        self.snaplen = around;
     }
 
-    fn select(&mut self, group: &Arc<Group>, live: &[(usize, &Bucket)], depth: usize) {
+    fn select(&mut self, group: &Arc<Group>, live: &[(u32, &Bucket)], depth: usize) {
         let place = self.ops.len();
         self.ops.push(Op::Select { arms: Box::default(), weight: 0, len: 0 });
         let mut up_to = 0u32;
@@ -335,7 +337,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             let all_zero = live.iter().all(|(_, bucket)| bucket.weight == 0);
             up_to += if all_zero { 1 } else { u32::from(bucket.weight) };
             let start = self.ops.len() - place - 1;
-            self.bucket(group, index, bucket, depth, false);
+            self.bucket(group, index, depth, false);
             placed.push(Arm { up_to, start, end: self.ops.len() - place - 1 });
         }
         let end = self.ops.len();
@@ -425,6 +427,7 @@ impl Op {
             self,
             Self::Output(_)
                 | Self::BucketOutput { .. }
+                | Self::OutputPart(_)
                 | Self::Flood(_)
                 | Self::Normal { .. }
                 | Self::Controller { .. }

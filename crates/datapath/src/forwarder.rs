@@ -54,6 +54,20 @@ pub trait Egress {
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason>;
 
+    /// As [`Self::transmit`], but of each packet that the frame makes on the wire the first
+    /// `snaplen` bytes, as they would be there; what fits is judged by these. The claim's bucket
+    /// says so ([`Claim::snaplen`]), to be asked again for a frame that was kept.
+    ///
+    /// # Errors
+    /// As for [`Self::transmit`].
+    fn transmit_part(
+        &mut self,
+        port: PortNo,
+        frame: &mut Frame<'_>,
+        claim: &Claim<'_>,
+        snaplen: usize,
+    ) -> Result<Sent, DropReason>;
+
     /// Hands a frame to the controller.
     ///
     /// # Errors
@@ -460,6 +474,7 @@ impl<'a, E: Egress> Run<'a, E> {
                 self.bucket(bucket, *isolated, body, frame);
                 return Some(behind);
             }
+            Op::OutputPart(outlet) => self.output_part(outlet, frame),
             Op::Select { arms, weight, len } => {
                 let pick = self.flow_hash % (*weight).max(1);
                 if let Some(arm) = arms.iter().find(|arm| pick < arm.up_to) {
@@ -503,7 +518,10 @@ impl<'a, E: Egress> Run<'a, E> {
     ) {
         bucket.bucket().counters.add(self.worker, frame.len(), self.view.now);
         let outer = self.bucket.replace(bucket);
-        if isolated {
+        let sampler = bucket.bucket().sampler.as_ref();
+        if sampler.is_some_and(|sampler| !sampler.takes(self.worker)) {
+            self.leave_out(body);
+        } else if isolated {
             let mut headers = self.scratch.pop().unwrap_or_default();
             self.nested(body, &mut frame.fork(&mut headers));
             self.scratch.push(headers);
@@ -511,6 +529,15 @@ impl<'a, E: Egress> Run<'a, E> {
             self.nested(body, frame);
         }
         self.bucket = outer;
+    }
+
+    /// Counts a copy that is not made, where it was to go. One that was to go to no port in
+    /// particular counts where its frame came in.
+    #[cold]
+    fn leave_out(&mut self, body: &[Op]) {
+        self.ends += 1;
+        let port = body.iter().find_map(Op::port).or(self.arrival);
+        self.drop_at(port.map(|port| &**port), DropReason::SampledOut);
     }
 
     #[expect(clippy::inline_always, reason = "as for the steps")]
@@ -552,6 +579,44 @@ impl<'a, E: Egress> Run<'a, E> {
         sent
     }
 
+    /// Sends what the bucket keeps of each packet, by the tally.
+    #[cold]
+    fn output_part(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
+        let Some(snaplen) = self.snaplen() else { return self.send_at_once(outlet, frame) };
+        if let Err(reason) = self.send_part(outlet, frame, snaplen) {
+            self.drop_at(Some(&outlet.port), reason);
+        }
+    }
+
+    /// Bytes of each packet that the bucket keeps; none for all.
+    fn snaplen(&self) -> Option<usize> {
+        self.bucket.and_then(BucketRef::snaplen)
+    }
+
+    /// As [`Self::send`], of each packet the first bytes.
+    fn send_part(
+        &mut self,
+        outlet: &Outlet,
+        frame: &mut Frame<'_>,
+        snaplen: usize,
+    ) -> Result<Sent, DropReason> {
+        self.ends += 1;
+        let undo = outlet.dress(frame)?;
+        let (worker, bucket, arrival) = (self.worker, self.bucket, self.arrival);
+        let claim = Claim { worker, port: &outlet.port, bucket, arrival };
+        let sent = match outlet.fits_part(frame, snaplen) {
+            true => self.egress.transmit_part(outlet.number, frame, &claim, snaplen),
+            false => Err(DropReason::Oversize),
+        };
+        match sent {
+            Ok(Sent::Now) => outlet.sent.add(frame.part_len(snaplen), frame.wire_packets()),
+            Ok(Sent::Later) => {}
+            Err(reason) => outlet.note(frame, reason),
+        }
+        Outlet::undress(undo, frame);
+        sent
+    }
+
     /// Counts what the bucket processed, if `bucket` only sends: the tally does not, for a frame
     /// that waits.
     #[cold]
@@ -582,9 +647,13 @@ impl<'a, E: Egress> Run<'a, E> {
     /// Sends where the tally does not tell on whose behalf.
     #[inline(never)]
     fn send_at_once(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
-        match (self.send(self.bucket, outlet, frame), self.bucket) {
+        let (sent, len) = match self.snaplen() {
+            Some(snaplen) => (self.send_part(outlet, frame, snaplen), frame.part_len(snaplen)),
+            None => (self.send(self.bucket, outlet, frame), frame.len()),
+        };
+        match (sent, self.bucket) {
             (Ok(Sent::Now), Some(bucket)) => {
-                bucket.bucket().delivered.add(self.worker, frame.len(), self.view.now);
+                bucket.bucket().delivered.add(self.worker, len, self.view.now);
             }
             (Ok(_), _) => {}
             (Err(reason), _) => self.drop_at(Some(&outlet.port), reason),

@@ -266,6 +266,25 @@ impl<'a> Frame<'a> {
         self.meta.wire_packets(self.len() - usize::from(self.layout.end))
     }
 
+    /// Bytes of the longest packet that the frame makes on the wire, Ethernet header included.
+    pub fn packet_len(&self) -> usize {
+        usize::from(self.layout.network) + self.network_len()
+    }
+
+    /// Bytes that the first `snaplen` bytes of each packet make, in all. For a train more than it
+    /// has itself, when they are many: each packet has its own headers.
+    pub fn part_len(&self, snaplen: usize) -> usize {
+        let longest = self.packet_len();
+        let count = self.wire_packets() as usize;
+        if count <= 1 || longest >= self.len() {
+            return self.len().min(snaplen);
+        }
+        let headers = longest - usize::from(self.meta.gso_size);
+        let payload = self.len() - headers;
+        let last = headers + payload.saturating_sub((count - 1) * usize::from(self.meta.gso_size));
+        (count - 1) * longest.min(snaplen) + last.min(snaplen)
+    }
+
     /// Length in bytes of what the MTU limits: everything behind the link-layer header, of the
     /// longest packet when the frame is a train (IEEE 802.3as counts tags apart).
     #[inline]

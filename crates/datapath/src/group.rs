@@ -7,10 +7,12 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use tapswitch_openflow::{
     Action, Bucket, Delivery, ErrorKind, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
+    Shape,
 };
 
 use crate::counters::{Counters, DropCounters, Gauge, Millis};
 use crate::port::Ports;
+use crate::sampler::Sampler;
 use crate::validate;
 
 /// One group.
@@ -35,6 +37,10 @@ pub struct GroupBucket {
     pub spec: Bucket,
     /// What its copies are owed; none when it is a path of its own.
     pub delivery: Option<Delivery>,
+    /// Bytes of each packet that its copies keep; none for all.
+    pub(crate) snaplen: Option<u16>,
+    /// Picks the copies that it makes; none for all.
+    pub(crate) sampler: Option<Sampler>,
     /// Frames that it processed.
     pub counters: Counters,
     /// Copies that it handed to a port which took them.
@@ -48,18 +54,24 @@ pub struct GroupBucket {
 
 impl Group {
     fn new(spec: &GroupMod, counters: Arc<Counters>, created: Millis, workers: usize) -> Self {
-        let bucket = |spec: &Bucket| GroupBucket {
+        let id = spec.group_id;
+        let bucket = |(index, spec): (u32, &Bucket)| GroupBucket {
             spec: spec.clone(),
             delivery: spec.actions.iter().find_map(Delivery::of),
+            snaplen: shapes(spec).find_map(snaplen),
+            sampler: shapes(spec).find_map(every).map(|every| {
+                let seed = (u64::from(id.0) << 32) | u64::from(index);
+                Sampler::new(every, seed, workers)
+            }),
             counters: Counters::new(workers),
             delivered: Counters::new(workers),
             drops: DropCounters::new(workers),
             queued: Gauge::new(workers),
         };
         Self {
-            id: spec.group_id,
+            id,
             kind: spec.group_type,
-            buckets: spec.buckets.iter().map(bucket).collect(),
+            buckets: (0..).zip(&spec.buckets).map(bucket).collect(),
             counters,
             created,
         }
@@ -215,6 +227,25 @@ impl GroupTable {
             }
         }
         Ok(())
+    }
+}
+
+/// How the copies of a bucket are shaped.
+fn shapes(bucket: &Bucket) -> impl Iterator<Item = Shape> + '_ {
+    bucket.actions.iter().filter_map(Shape::of)
+}
+
+fn snaplen(shape: Shape) -> Option<u16> {
+    match shape {
+        Shape::Truncate { len } => Some(len),
+        Shape::Sample { .. } => None,
+    }
+}
+
+fn every(shape: Shape) -> Option<u32> {
+    match shape {
+        Shape::Sample { every } => Some(every),
+        Shape::Truncate { .. } => None,
     }
 }
 

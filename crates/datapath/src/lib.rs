@@ -36,6 +36,7 @@ mod pipeline;
 mod port;
 mod program;
 mod rewrite;
+mod sampler;
 mod table;
 mod tally;
 #[cfg(test)]

@@ -96,6 +96,12 @@ impl Outlet {
         frame.network_len() <= self.mtu as usize && frame.layout().tags <= self.max_tags
     }
 
+    /// As [`Self::fits`], of the first `snaplen` bytes of each packet.
+    pub(crate) fn fits_part(&self, frame: &Frame<'_>, snaplen: usize) -> bool {
+        let room = snaplen.saturating_sub(usize::from(frame.layout().network));
+        frame.network_len().min(room) <= self.mtu as usize && frame.layout().tags <= self.max_tags
+    }
+
     /// Notes how large `frame` is, if it was too large for the port or for what is behind it.
     #[cold]
     pub(crate) fn note(&self, frame: &Frame<'_>, reason: DropReason) {

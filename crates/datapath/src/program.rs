@@ -74,6 +74,8 @@ pub(crate) enum Op {
     Output(Outlet),
     /// Send out of a port on behalf of a bucket that does nothing else.
     BucketOutput { bucket: BucketRef, outlet: Outlet },
+    /// Send the first bytes of each packet out of a port: those that the bucket keeps.
+    OutputPart(Outlet),
     /// Send out of every port but the one of arrival.
     Flood(Rc<Outlets>),
     /// Forward as a learning switch, which learns stations if they are behind a port.
@@ -111,16 +113,36 @@ pub(crate) struct Arm {
     pub(crate) end: usize,
 }
 
+impl Op {
+    /// The port that it sends to, if there is one in particular.
+    pub(crate) fn port(&self) -> Option<&Arc<Port>> {
+        match self {
+            Self::Output(outlet) | Self::OutputPart(outlet) => Some(&outlet.port),
+            Self::BucketOutput { outlet, .. } => Some(&outlet.port),
+            _ => None,
+        }
+    }
+}
+
 /// A bucket of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketRef {
     pub(crate) group: Arc<Group>,
-    pub(crate) index: usize,
+    pub(crate) index: u32,
+    /// Bytes of each packet that it keeps, by its own wish or that of a bucket around it; zero for
+    /// all.
+    pub(crate) snaplen: u32,
 }
 
 impl BucketRef {
     pub(crate) fn bucket(&self) -> &GroupBucket {
-        &self.group.buckets[self.index]
+        &self.group.buckets[self.index as usize]
+    }
+
+    /// Bytes of each packet that it keeps; none for all.
+    #[inline]
+    pub(crate) fn snaplen(&self) -> Option<usize> {
+        (self.snaplen > 0).then_some(self.snaplen as usize)
     }
 }
 
@@ -133,7 +155,7 @@ fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBuck
     while let [op, tail @ ..] = rest {
         rest = tail;
         match op {
-            Op::Output(outlet) => outlet.flush(worker, now, bucket),
+            Op::Output(outlet) | Op::OutputPart(outlet) => outlet.flush(worker, now, bucket),
             Op::BucketOutput { bucket, outlet } if !outlet.sent.is_empty() => {
                 let bucket = bucket.bucket();
                 bucket.counters.add_all(worker, outlet.sent.sum(), now);

@@ -3,8 +3,8 @@
 //! Whatever passes here is done for every frame that has the fields; nothing is ignored silently.
 
 use tapswitch_openflow::{
-    Action, Delivery, EXPERIMENTER, ErrorKind, GroupType, Instruction, Match, Oxm, PortNo, TableId,
-    VID_PRESENT,
+    Action, Delivery, EXPERIMENTER, ErrorKind, GroupType, Instruction, Match, Oxm, PortNo, Shape,
+    TableId, VID_PRESENT,
 };
 use tapswitch_wire::{EtherType, ip_proto};
 
@@ -40,7 +40,7 @@ pub(crate) fn packet_out_actions(list: &[Action], groups: &GroupTable) -> Result
 }
 
 /// Checks the actions of a bucket, whose frames may be anything. One of a group that copies may say
-/// what its copies are owed, once.
+/// what its copies are owed and how they are shaped, each once.
 pub(crate) fn bucket_actions(
     list: &[Action],
     kind: GroupType,
@@ -48,14 +48,20 @@ pub(crate) fn bucket_actions(
 ) -> Result<(), ErrorKind> {
     let place = if kind == GroupType::All { Where::Copy } else { Where::Rule };
     actions(list, Fields::Unknown, groups, place)?;
-    match list.iter().filter_map(Delivery::of).count() {
-        0 | 1 => Ok(()),
-        _ => Err(ErrorKind::OFPBAC_TOO_MANY),
+    let shapes = || list.iter().filter_map(Shape::of);
+    let counts = [
+        list.iter().filter_map(Delivery::of).count(),
+        shapes().filter(|shape| matches!(shape, Shape::Truncate { .. })).count(),
+        shapes().filter(|shape| matches!(shape, Shape::Sample { .. })).count(),
+    ];
+    match counts.into_iter().all(|count| count <= 1) {
+        true => Ok(()),
+        false => Err(ErrorKind::OFPBAC_TOO_MANY),
     }
 }
 
-/// Where actions stand: the reserved port TABLE makes sense in a packet-out only, a contract in a
-/// bucket of a group that copies.
+/// Where actions stand: the reserved port TABLE makes sense in a packet-out only, a contract or a
+/// shape in a bucket of a group that copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
     Rule,
@@ -133,8 +139,9 @@ fn actions(
         Action::SetField(field) => set_field(field, &fields),
         Action::SetQueue(_) => Err(ErrorKind::OFPBAC_BAD_QUEUE),
         Action::Experimenter { experimenter: EXPERIMENTER, .. } => {
-            let is_contract = place == Where::Copy && Delivery::of(action).is_some();
-            is_contract.then_some(()).ok_or(ErrorKind::OFPBAC_BAD_EXP_TYPE)
+            let is_ours = Delivery::of(action).is_some() || Shape::of(action).is_some();
+            let is_fine = place == Where::Copy && is_ours;
+            is_fine.then_some(()).ok_or(ErrorKind::OFPBAC_BAD_EXP_TYPE)
         }
         Action::Experimenter { .. } => Err(ErrorKind::OFPBAC_BAD_EXPERIMENTER),
         _ => Err(ErrorKind::OFPBAC_BAD_TYPE),

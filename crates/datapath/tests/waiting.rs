@@ -10,9 +10,10 @@ mod common;
 
 use common::{Switch, apply, ip, mac, out, tcp};
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use tapswitch_datapath::{DropReason, GroupBucket, Port};
-use tapswitch_openflow::{Action, Bucket, Delivery, GroupId, GroupType, Oxm, PortNo};
+use tapswitch_openflow::{Action, Bucket, Delivery, GroupId, GroupType, Oxm, PortNo, Shape};
 use tapswitch_wire::NetHeader;
 
 const PORTS: u32 = 4;
@@ -111,6 +112,15 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
+fn bucket() -> impl Strategy<Value = Vec<Action>> {
+    let sample = option::of((1..4_u32).prop_map(|every| Shape::Sample { every }));
+    let truncate = option::of((14..200_u16).prop_map(|len| Shape::Truncate { len }));
+    (sample, truncate, vec(action(), 0..3)).prop_map(|(sample, truncate, actions)| {
+        let shapes = sample.into_iter().chain(truncate).map(Shape::action);
+        shapes.chain(actions).collect()
+    })
+}
+
 /// A bucket does not know that its frames are IP.
 fn without_ttl(mut buckets: Vec<Vec<Action>>) -> Vec<Vec<Action>> {
     buckets.iter_mut().for_each(|actions| actions.retain(|it| *it != Action::DecNwTtl));
@@ -121,7 +131,7 @@ proptest! {
     #[test]
     fn nothing_is_nowhere(
         actions in vec(prop_oneof![3 => action(), 1 => Just(TO_GROUP)], 0..4),
-        buckets in vec(vec(action(), 0..3), 0..4).prop_map(without_ttl),
+        buckets in vec(bucket(), 0..4).prop_map(without_ttl),
         frames in vec((1..=PORTS, 0..3_u8), 1..20),
         delivered in vec(any::<bool>(), 1..8),
     ) {

@@ -7,7 +7,7 @@ use tapswitch_wire::EtherType;
 use crate::codec::{Codec, Reader, Writer, padding};
 use crate::fault::Fault;
 use crate::oxm::OxmValue;
-use crate::{Delivery, EncodeError, ErrorKind, GroupId, Oxm, PortNo};
+use crate::{Delivery, EncodeError, ErrorKind, GroupId, Oxm, PortNo, Shape};
 
 mod check;
 
@@ -222,6 +222,9 @@ impl fmt::Display for Action {
             Self::Experimenter { experimenter, data } => {
                 if let Some(delivery) = Delivery::of(self) {
                     return write_delivery(f, delivery);
+                }
+                if let Some(shape) = Shape::of(self) {
+                    return shape.fmt(f);
                 }
                 write!(f, "experimenter({experimenter:#010x},{} bytes)", data.len())
             }

@@ -62,6 +62,7 @@ mod packet;
 mod port;
 mod queue;
 mod role;
+mod shape;
 mod table;
 
 pub use action::{Action, CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER};
@@ -95,4 +96,5 @@ pub use queue::{
     PacketQueue, QUEUE_ALL, QueueGetConfigReply, QueueGetConfigRequest, QueueProperty,
 };
 pub use role::{AsyncConfig, AsyncMask, ControllerRole, RoleMessage};
+pub use shape::{ParseShapeError, Shape};
 pub use table::{TABLE_CONFIG_DEPRECATED, TableMod};

@@ -19,6 +19,8 @@ use tapswitch_wire::{EtherType, MacAddr, NetHeader, ip_proto};
 pub struct Recorder {
     pub sent: Vec<(u32, Vec<u8>, NetHeader)>,
     pub packet_ins: Vec<(PacketInOrigin, Vec<u8>)>,
+    /// Ports to which the first bytes of each packet went, and how many.
+    pub snaplens: Vec<(u32, usize)>,
     pub sightings: Vec<Sighting>,
     pub refuse: Option<(u32, DropReason)>,
     /// A port that is full, and what waits for it.
@@ -44,6 +46,18 @@ impl Egress for Recorder {
                 Ok(Sent::Now)
             }
         }
+    }
+
+    fn transmit_part(
+        &mut self,
+        port: PortNo,
+        frame: &mut Frame<'_>,
+        claim: &Claim<'_>,
+        snaplen: usize,
+    ) -> Result<Sent, DropReason> {
+        assert_eq!(claim.snaplen(), Some(snaplen));
+        self.snaplens.push((port.0, snaplen));
+        self.transmit(port, frame, claim)
     }
 
     fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {

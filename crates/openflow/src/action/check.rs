@@ -7,14 +7,15 @@ use tapswitch_wire::EtherType;
 
 use super::{Action, CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER};
 use crate::oxm::{Context, MPLS, MPLS_MULTICAST, PBB, VID_PRESENT, check_bits};
-use crate::{CheckError, Delivery, EXPERIMENTER, ErrorKind, GroupId, Oxm, OxmField, PortNo};
+use crate::{CheckError, Delivery, EXPERIMENTER, ErrorKind, GroupId, Oxm, OxmField, PortNo, Shape};
 
 /// Where a list of actions stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a flow entry.
     Entry,
-    /// In a bucket of a group, which alone may say what its copies are owed ([`Delivery`]).
+    /// In a bucket of a group, which alone may say what its copies are owed ([`Delivery`]) and how
+    /// they are shaped ([`Shape`]).
     Bucket,
     /// In a packet-out, which alone may send to [`PortNo::TABLE`].
     PacketOut,
@@ -55,8 +56,8 @@ impl Action {
                 let text = "only a packet_out may send to the tables";
                 return Err(refuse(action, ErrorKind::OFPBAC_BAD_OUT_PORT, text));
             }
-            if place != Place::Bucket && Delivery::of(action).is_some() {
-                let text = "only the copies of a bucket have a contract";
+            if place != Place::Bucket && is_of_copies(action) {
+                let text = "only the copies of a bucket have a contract or a shape";
                 return Err(refuse(action, ErrorKind::OFPBAC_BAD_EXP_TYPE, text));
             }
         }
@@ -98,14 +99,19 @@ fn check_output(action: &Action, port: PortNo, max_len: u16) -> Result<(), Check
     Ok(())
 }
 
-/// Of our own actions there is one; what others mean by theirs is not known.
+/// True for our own actions, which are about copies.
+fn is_of_copies(action: &Action) -> bool {
+    Delivery::of(action).is_some() || Shape::of(action).is_some()
+}
+
+/// What others mean by their actions is not known.
 fn check_experimenter(action: &Action, experimenter: u32) -> Result<(), CheckError> {
-    match Delivery::of(action) {
-        Some(_) => Ok(()),
-        None if experimenter == EXPERIMENTER => {
+    match is_of_copies(action) {
+        true => Ok(()),
+        false if experimenter == EXPERIMENTER => {
             Err(refuse(action, ErrorKind::OFPBAC_BAD_EXP_TYPE, "no such action"))
         }
-        None => Err(refuse(action, ErrorKind::OFPBAC_BAD_EXPERIMENTER, "unknown experimenter")),
+        false => Err(refuse(action, ErrorKind::OFPBAC_BAD_EXPERIMENTER, "unknown experimenter")),
     }
 }
 
@@ -187,9 +193,12 @@ mod tests {
             assert_eq!(error.kind, ErrorKind::OFPBAC_BAD_EXP_TYPE);
             assert_eq!(
                 error.text,
-                "deliver:best-effort: only the copies of a bucket have a contract"
+                "deliver:best-effort: only the copies of a bucket have a contract or a shape"
             );
         }
+        let sample = Shape::Sample { every: 10 }.action();
+        assert_eq!(Action::check_all(std::slice::from_ref(&sample), Place::Bucket), Ok(()));
+        assert!(Action::check_all(std::slice::from_ref(&sample), Place::Entry).is_err());
         assert_eq!(kind(&ours(&[0, 1, 0, 9, 0, 0, 0, 0])), Some(ErrorKind::OFPBAC_BAD_EXP_TYPE));
         let theirs = Action::Experimenter { experimenter: 1, data: vec![0, 1, 0, 1, 0, 0, 0, 0] };
         assert_eq!(kind(&theirs), Some(ErrorKind::OFPBAC_BAD_EXPERIMENTER));
