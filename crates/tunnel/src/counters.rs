@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Refusal;
+use crate::{GreRefusal, Refusal};
 
 /// Counters of a port since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,12 +16,13 @@ pub struct Counters {
     pub send_calls: u64,
     /// Datagrams that they sent.
     pub sent: u64,
-    /// Datagrams without a VXLAN header and an Ethernet header.
+    /// Datagrams without the tunnel's headers and an Ethernet header.
     pub runt: u64,
-    /// Datagrams whose I flag was not set.
-    pub no_vni: u64,
-    /// Datagrams of another VNI.
-    pub wrong_vni: u64,
+    /// Datagrams whose headers are not the tunnel's: of VXLAN without the I flag, of GRE another
+    /// protocol, or a wrong checksum.
+    pub malformed: u64,
+    /// Datagrams of another VNI, key or session.
+    pub foreign: u64,
     /// Errors that the path told by ICMP, or the host's own neighbour table: nobody listens there
     /// (`ECONNREFUSED`), or nobody is there (`EHOSTUNREACH`, `ENETUNREACH`).
     pub unreachable: u64,
@@ -37,8 +38,8 @@ pub(crate) struct Tally {
     send_calls: AtomicU64,
     sent: AtomicU64,
     runt: AtomicU64,
-    no_vni: AtomicU64,
-    wrong_vni: AtomicU64,
+    malformed: AtomicU64,
+    foreign: AtomicU64,
     unreachable: AtomicU64,
 }
 
@@ -60,8 +61,20 @@ impl Tally {
         add(
             match refusal {
                 Refusal::Runt => &self.runt,
-                Refusal::NoVni => &self.no_vni,
-                Refusal::WrongVni(_) => &self.wrong_vni,
+                Refusal::NoVni => &self.malformed,
+                Refusal::WrongVni(_) => &self.foreign,
+            },
+            1,
+        );
+    }
+
+    #[cold]
+    pub(crate) fn note_gre_refused(&self, refusal: GreRefusal) {
+        add(
+            match refusal {
+                GreRefusal::Runt => &self.runt,
+                GreRefusal::Malformed => &self.malformed,
+                GreRefusal::Other => &self.foreign,
             },
             1,
         );
@@ -81,8 +94,8 @@ impl Tally {
             send_calls: read(&self.send_calls),
             sent: read(&self.sent),
             runt: read(&self.runt),
-            no_vni: read(&self.no_vni),
-            wrong_vni: read(&self.wrong_vni),
+            malformed: read(&self.malformed),
+            foreign: read(&self.foreign),
             unreachable: read(&self.unreachable),
             dropped,
         }

@@ -40,6 +40,12 @@ pub enum OpenError {
         /// What is wrong.
         what: &'static str,
     },
+    /// Raw sockets are not for everybody (`EPERM`).
+    #[error("{remote}: GRE needs raw sockets: run as root, or with CAP_NET_RAW")]
+    Permission {
+        /// The other end.
+        remote: IpAddr,
+    },
     /// Any other refusal.
     #[error("tunnel to {remote}: {call}: {source}")]
     Io {
@@ -58,6 +64,13 @@ impl OpenError {
             Errno::ADDRINUSE => Self::InUse { address },
             Errno::ADDRNOTAVAIL => Self::NotLocal { address },
             _ => Self::new(remote, "bind", errno),
+        }
+    }
+
+    pub(crate) fn raw(remote: IpAddr, errno: Errno) -> Self {
+        match errno {
+            Errno::PERM | Errno::ACCESS => Self::Permission { remote },
+            _ => Self::new(remote, "socket", errno),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Tunnels as ports: Ethernet frames in UDP datagrams by ordinary sockets, so that no device, route
-//! or module has to be made for them.
+//! Tunnels as ports: Ethernet frames in UDP datagrams (VXLAN) by ordinary sockets, or in GRE
+//! packets (GRE, ERSPAN) by raw ones, so that no device, route or module has to be made for them.
 //!
 //! ```no_run
 //! use std::io::IoSlice;
@@ -26,6 +26,11 @@
 //! go out by one sendmsg(2) (`UDP_SEGMENT`, Linux 4.18), and one recvmsg(2) may bring many
 //! datagrams (`UDP_GRO`, Linux 5.0): between two ends of ours a train crosses both stacks whole.
 //!
+//! **GRE and ERSPAN** ([`GrePort`]) have no ports that tell sockets apart: the port has one raw
+//! socket to receive by, connected to the remote, which gets all GRE packets of that remote, and
+//! takes those of its key or session; and one to send by, which a filter makes deaf. One frame is
+//! one packet and there are no trains; several packets go out by one sendmmsg(2).
+//!
 //! **Checksums.** RFC 7348 §5 says that the outer UDP checksum SHOULD be zero over IPv4. It is
 //! computed here all the same unless [`Config::checksum`] says otherwise: Linux refuses
 //! `UDP_SEGMENT` without (`EINVAL`; `udp_send_skb` in `net/ipv4/udp.c`, 6.18) and joins no
@@ -41,15 +46,19 @@
 //! place of sending the next. It is counted ([`Counters::unreachable`]), and that one is sent
 //! again.
 //!
-//! **Read first:** RFC 7348, udp(7), ip(7), Linux `include/uapi/linux/udp.h`.
+//! **Read first:** RFC 7348, RFC 2784, RFC 2890, draft-foschiano-erspan-03, udp(7), raw(7), ip(7),
+//! Linux `include/uapi/linux/udp.h`.
 //!
 //! **Not done here:** multicast and learning of remotes (one port, one remote); ECN between inner
 //! and outer header (RFC 6040: the outer one says Not-ECT); GPE, GBP and other uses of the reserved
 //! bits; scope identifiers of link-local addresses.
 
+mod again;
 mod config;
 mod counters;
 mod error;
+mod gre;
+mod gre_port;
 mod partial;
 mod port;
 mod receiver;
@@ -60,6 +69,8 @@ mod vxlan;
 pub use config::{Config, VXLAN_PORT};
 pub use counters::Counters;
 pub use error::{OpenError, RecvError, SendError};
+pub use gre::{About, Carrier, GreRefusal, PREFIX_MAX, Prefix, Session};
+pub use gre_port::{GRE_MAX_PACKETS, GreConfig, GrePort};
 pub use partial::left_undone;
 pub use port::{MAX_PARTS, SENDERS, VxlanPort};
 pub use receiver::{RECV_BUF_LEN, Receiver, Room, SLOT_ALIGN};

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use crate::again::send_again;
 use crate::counters::Tally;
-use crate::error::is_unreachable;
 use crate::runs::{MAX_PACKETS, first_run};
 use crate::vxlan::{self, HEADER_LEN};
 use crate::{Config, Counters, OpenError, SendError, Vni, socket};
@@ -36,7 +36,7 @@ impl VxlanPort {
     /// [`OpenError`], which names the cause and a remedy.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let remote = config.remote;
-        check(config)?;
+        check(remote, config.local)?;
         let receive = open_receiver(config)?;
         let failed = |call| move |errno| OpenError::new(remote, call, errno);
         let local = socket::local_address(&receive).map_err(failed("getsockname"))?;
@@ -165,22 +165,9 @@ impl VxlanPort {
     fn again(
         &self,
         fd: BorrowedFd<'_>,
-        mut send: impl FnMut() -> rustix::io::Result<()>,
+        send: impl FnMut() -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
-        match send() {
-            Err(errno) if errno == Errno::MSGSIZE || is_unreachable(errno) => {
-                if errno != Errno::MSGSIZE {
-                    self.tally.note_unreachable();
-                }
-                socket::drain_errors(fd);
-                let second = send();
-                if second.is_err() {
-                    socket::drain_errors(fd);
-                }
-                second
-            }
-            outcome => outcome,
-        }
+        send_again(fd, &self.tally, send)
     }
 
     /// What was counted since the port was opened.
@@ -246,13 +233,12 @@ fn datagram_len<const PIECES: usize>(pieces: &[IoSlice<'_>; PIECES]) -> usize {
     pieces.iter().map(|piece| piece.len()).sum()
 }
 
-fn check(config: &Config) -> Result<(), OpenError> {
-    let remote = config.remote;
+pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenError> {
     let wrong = |what| Err(OpenError::Address { remote, what });
     if remote.is_unspecified() || remote.is_multicast() {
         return wrong("is no address of a host; a port has one remote, give its address");
     }
-    if config.local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
+    if local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
         return wrong("is of another IP version than local=; give both ends of one");
     }
     Ok(())
@@ -295,7 +281,7 @@ fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
 }
 
 /// The system's maximum is for those who may not exceed it.
-fn set_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
+pub(crate) fn set_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
     sockopt::set_socket_recv_buffer_size_force(fd, len)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, len))
 }

@@ -25,6 +25,25 @@ pub(crate) fn open(remote: IpAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Opens a raw socket for GRE packets of the IP version of `remote` (`CAP_NET_RAW`).
+pub(crate) fn open_gre(remote: IpAddr) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let family = if remote.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::RAW, flags, Some(rustix::net::ipproto::GRE))
+}
+
+/// Receives nothing: a filter refuses each packet.
+pub(crate) fn set_deaf(fd: impl AsFd) -> io::Result<()> {
+    let mut refuse = libc::sock_filter { code: BPF_RET_K, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut refuse };
+    let (raw, level, option) = (fd.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    let (pointer, len) = ((&raw const program).cast(), len_of::<libc::sock_fprog>());
+    // SAFETY: the pointer and the length are those of `program`, the pointer in which is that of
+    // one instruction, as its length says; both outlive the call, which only reads them.
+    let outcome = unsafe { libc::setsockopt(raw, level, option, pointer, len) };
+    if outcome == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 /// The address that the socket is bound to.
 pub(crate) fn local_address(fd: impl AsFd) -> io::Result<SocketAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd)?)
@@ -230,6 +249,8 @@ fn last_error() -> Errno {
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
 const SO_MEMINFO: c_int = 55;
+/// Return a constant (`BPF_RET | BPF_K`).
+const BPF_RET_K: u16 = 0x06;
 const MEMINFO_COUNT: usize = 9;
 const MEMINFO_DROPS: usize = 8;
 /// Messages of one sendmmsg(2).

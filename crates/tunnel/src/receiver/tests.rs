@@ -147,7 +147,7 @@ fn what_is_not_ours_is_counted_and_left_out() {
     let mut buf = vec![0; HEADROOM + RECV_BUF_LEN];
     assert_eq!(pair.far.recv(&mut buf, HEADROOM, Room::ONE), Ok(None));
     let counters = pair.far.port().counters();
-    assert_eq!((counters.runt, counters.no_vni, counters.wrong_vni), (2, 1, 1));
+    assert_eq!((counters.runt, counters.malformed, counters.foreign), (2, 1, 1));
     assert_eq!(counters.received, 5);
 }
 

@@ -1,0 +1,33 @@
+//! Sending once more when the kernel's answer belongs to something sent before.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+
+use crate::counters::Tally;
+use crate::error::is_unreachable;
+use crate::socket;
+
+/// Calls `send`, which sends by `fd`, and once more when the answer may belong to something sent
+/// before.
+#[inline]
+pub(crate) fn send_again(
+    fd: impl AsFd,
+    tally: &Tally,
+    mut send: impl FnMut() -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    match send() {
+        Err(errno) if errno == Errno::MSGSIZE || is_unreachable(errno) => {
+            if errno != Errno::MSGSIZE {
+                tally.note_unreachable();
+            }
+            socket::drain_errors(&fd);
+            let second = send();
+            if second.is_err() {
+                socket::drain_errors(&fd);
+            }
+            second
+        }
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,339 @@
+//! A port by raw sockets: its sockets, and how frames are sent and received by them.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::again::send_again;
+use crate::counters::Tally;
+use crate::error::is_unreachable;
+use crate::gre::{About, Carrier, GreRefusal, Prefix, outer_tci};
+use crate::port::MAX_PARTS;
+use crate::{Counters, OpenError, RECV_BUF_LEN, RecvError, SendError, socket};
+
+/// What a [`GrePort`] is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GreConfig {
+    remote: IpAddr,
+    carrier: Carrier,
+    local: Option<IpAddr>,
+    receive_buffer_len: usize,
+    send_buffer_len: usize,
+}
+
+impl GreConfig {
+    /// A tunnel of this kind to `remote`.
+    pub const fn new(remote: IpAddr, carrier: Carrier) -> Self {
+        let (receive_buffer_len, send_buffer_len) = (8 << 20, 512 << 10);
+        Self { remote, carrier, local: None, receive_buffer_len, send_buffer_len }
+    }
+
+    /// The address of ours that the remote sends to, and that packets come from. By default the one
+    /// that the route to the remote prefers when the port is opened.
+    #[must_use]
+    pub const fn local(mut self, local: Option<IpAddr>) -> Self {
+        self.local = local;
+        self
+    }
+
+    fn local_or_any(&self) -> IpAddr {
+        self.local.unwrap_or(match self.remote {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        })
+    }
+}
+
+/// One end of a GRE or ERSPAN tunnel. Several threads may send by it at once; one receives.
+#[derive(Debug)]
+pub struct GrePort {
+    receive: OwnedFd,
+    sender: OwnedFd,
+    remote: IpAddr,
+    local: IpAddr,
+    carrier: Carrier,
+    /// Of the next frame.
+    sequence: AtomicU32,
+    tally: Tally,
+}
+
+impl GrePort {
+    /// Opens the sockets in the network namespace of the calling thread (`CAP_NET_RAW`). Nothing is
+    /// sent.
+    ///
+    /// # Errors
+    /// [`OpenError`], which names the cause and a remedy.
+    pub fn open(config: &GreConfig) -> Result<Self, OpenError> {
+        let GreConfig { remote, carrier, local, .. } = *config;
+        crate::port::check(remote, local)?;
+        let receive = open_receiver(config)?;
+        let failed = |call| move |errno| OpenError::new(remote, call, errno);
+        let local = socket::local_address(&receive).map_err(failed("getsockname"))?.ip();
+        let sender = open_sender(config, local)?;
+        let (sequence, tally) = (AtomicU32::new(0), Tally::default());
+        Ok(Self { receive, sender, remote, local, carrier, sequence, tally })
+    }
+
+    /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other,
+    /// at most [`MAX_PARTS`]. `cut` says how many bytes frames were cut to, if they were. Never
+    /// blocks, never allocates: one writev(2).
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame was not sent.
+    #[inline]
+    pub fn send(&self, parts: &[IoSlice<'_>], cut: Option<usize>) -> Result<(), SendError> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let head = parts.first().map_or(&[][..], |part| part);
+        let count = 1 + parts.len();
+        self.send_by(head, len, cut, |fd, prefix| {
+            let mut pieces = [IoSlice::new(&[]); MAX_PARTS + 1];
+            pieces[0] = IoSlice::new(prefix);
+            pieces.get_mut(1..count).ok_or(Errno::TOOBIG)?.copy_from_slice(parts);
+            rustix::io::writev(fd, &pieces[..count])
+        })
+    }
+
+    /// Sends one frame of `len` bytes, the start of which is `head`, by a call of the caller's own,
+    /// such as a writev(2) of memory that nobody can borrow. It is given the socket and what to
+    /// write in front of the frame, and may be called twice.
+    ///
+    /// # Errors
+    /// As [`Self::send`], from what the call answers.
+    #[inline]
+    pub fn send_by(
+        &self,
+        head: &[u8],
+        len: usize,
+        cut: Option<usize>,
+        write: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<usize>,
+    ) -> Result<(), SendError> {
+        let first = self.take_numbers(1);
+        let prefix = self.prefix(first, now(), head, len, cut);
+        let outcome = self.again(|| write(self.sender.as_fd(), prefix.bytes()).map(drop));
+        if outcome.is_err() {
+            self.give_back(first, 1, 0);
+        }
+        outcome.map_err(SendError::new)?;
+        self.tally.note_sent(1);
+        Ok(())
+    }
+
+    /// Sends packets with nothing left undone, at most [`GRE_MAX_PACKETS`], each of which lies in
+    /// its three parts one after the other; empty ones are nothing. Never blocks, never allocates.
+    ///
+    /// # Errors
+    /// How many packets were sent, and why the next one was not; nor were those behind it.
+    pub fn send_packets(
+        &self,
+        packets: &[[IoSlice<'_>; 3]],
+        cut: Option<usize>,
+    ) -> Result<(), (usize, SendError)> {
+        let mut prefixes = [Prefix::EMPTY; GRE_MAX_PACKETS];
+        let places = prefixes.get_mut(..packets.len()).ok_or((0, SendError::TooManyParts))?;
+        let (first, time) = (self.take_numbers(packets.len()), now());
+        for ((number, place), packet) in (first..).zip(places).zip(packets) {
+            let len = packet.iter().map(|part| part.len()).sum();
+            *place = self.prefix(number, time, &packet[0], len, cut);
+        }
+        let mut messages = [[IoSlice::new(&[]); 4]; GRE_MAX_PACKETS];
+        for ((message, prefix), packet) in messages.iter_mut().zip(&prefixes).zip(packets) {
+            message[0] = IoSlice::new(prefix.bytes());
+            message[1..].copy_from_slice(packet);
+        }
+        let (sent, outcome) = self.send_each(&messages[..packets.len()]);
+        self.give_back(first, packets.len(), sent);
+        if sent > 0 {
+            self.tally.note_sent(sent);
+        }
+        outcome.map_err(|errno| (sent, SendError::new(errno)))
+    }
+
+    fn send_each(&self, messages: &[[IoSlice<'_>; 4]]) -> (usize, rustix::io::Result<()>) {
+        let mut sent = 0;
+        let outcome = self.again(|| {
+            let (count, outcome) = socket::send_each(&self.sender, &messages[sent..]);
+            sent += count;
+            outcome
+        });
+        (sent, outcome)
+    }
+
+    fn prefix(
+        &self,
+        sequence: u32,
+        time: u32,
+        head: &[u8],
+        len: usize,
+        cut: Option<usize>,
+    ) -> Prefix {
+        let is_cut = cut.is_some_and(|cut| len >= cut);
+        self.carrier.prefix(&About { sequence, time, tci: outer_tci(head), is_cut })
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a few packets")]
+    fn take_numbers(&self, count: usize) -> u32 {
+        match self.carrier.counts() {
+            true => self.sequence.fetch_add(count as u32, Ordering::Relaxed),
+            false => 0,
+        }
+    }
+
+    /// Numbers of what was not sent are used again, unless somebody else has taken some since: the
+    /// other end takes a gap for a loss.
+    #[cold]
+    #[expect(clippy::cast_possible_truncation, reason = "a few packets")]
+    fn give_back(&self, first: u32, taken: usize, sent: usize) {
+        if self.carrier.counts() && sent < taken {
+            let (next, used) = (first.wrapping_add(taken as u32), first.wrapping_add(sent as u32));
+            let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+            // Taken or not: it is a number.
+            let _ = self.sequence.compare_exchange(next, used, set, fetch);
+        }
+    }
+
+    /// Calls `send`, and once more when the answer may belong to an earlier packet.
+    #[inline]
+    fn again(&self, send: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+        send_again(&self.sender, &self.tally, send)
+    }
+
+    /// Receives one frame into `buf` at about `headroom`, and answers where it lies; `None` when
+    /// there is none now. Nothing is known of its checksums. Never blocks.
+    ///
+    /// What is no frame of this tunnel is counted ([`Counters`]) and left out.
+    ///
+    /// # Errors
+    /// [`RecvError`]; the next call goes on behind what was lost.
+    #[inline]
+    pub fn recv(&self, buf: &mut [u8], headroom: usize) -> Result<Option<Range<usize>>, RecvError> {
+        let expected = self.ip_header_len() + self.carrier.prefix_len();
+        let at = headroom.checked_sub(expected).ok_or(RecvError::Misplaced)?;
+        let room = buf.get_mut(at..).ok_or(RecvError::Misplaced)?;
+        loop {
+            let message = match socket::recv(&self.receive, &mut [IoSliceMut::new(room)]) {
+                Ok(message) if message.is_cut => {
+                    return Err(RecvError::Lost { errno: Errno::MSGSIZE.raw_os_error() });
+                }
+                Ok(message) => message,
+                Err(Errno::AGAIN) => return Ok(None),
+                // An earlier packet found nobody there; said once.
+                Err(errno) if is_unreachable(errno) => return Ok(None),
+                Err(errno) => return Err(RecvError::Lost { errno: errno.raw_os_error() }),
+            };
+            self.tally.note_received(1);
+            match self.frame_of(&room[..message.len]) {
+                Ok(start) => return Ok(Some(at + start..at + message.len)),
+                Err(refusal) => self.tally.note_gre_refused(refusal),
+            }
+        }
+    }
+
+    /// An IPv4 packet comes with its header, an IPv6 packet without (raw(7), RFC 3542 §3).
+    fn frame_of(&self, packet: &[u8]) -> Result<usize, GreRefusal> {
+        let ip_len = match self.remote {
+            IpAddr::V4(_) => packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4),
+            IpAddr::V6(_) => 0,
+        };
+        let packet = packet.get(ip_len..).ok_or(GreRefusal::Runt)?;
+        self.carrier.frame_of(packet).map(|start| ip_len + start)
+    }
+
+    fn ip_header_len(&self) -> usize {
+        if self.remote.is_ipv4() { 20 } else { 0 }
+    }
+
+    /// What was counted since the port was opened.
+    pub fn counters(&self) -> Counters {
+        // The kernel has no reason not to answer.
+        let dropped = socket::dropped(&self.receive).unwrap_or(0);
+        self.tally.counters(dropped.into())
+    }
+
+    /// MTU of the path to the remote now, in bytes, as far as the kernel knows.
+    ///
+    /// # Errors
+    /// When there is no route any more.
+    pub fn path_mtu(&self) -> io::Result<u32> {
+        Ok(socket::path_mtu(&self.sender, self.remote)?)
+    }
+
+    /// Bytes of packets that may wait to be received, as the kernel granted it.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, which it has no reason for.
+    pub fn receive_buffer_len(&self) -> io::Result<usize> {
+        Ok(sockopt::socket_recv_buffer_size(&self.receive)?)
+    }
+
+    /// Where the other end is.
+    pub fn remote(&self) -> IpAddr {
+        self.remote
+    }
+
+    /// Where packets of the remote are taken.
+    pub fn local(&self) -> IpAddr {
+        self.local
+    }
+
+    /// What is in front of each frame.
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+}
+
+/// The socket that packets come in by.
+impl AsFd for GrePort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receive.as_fd()
+    }
+}
+
+/// Bound before it is connected, it may have got packets of others in between: those are dropped.
+fn open_receiver(config: &GreConfig) -> Result<OwnedFd, OpenError> {
+    let remote = config.remote;
+    let failed = |call| move |errno| OpenError::new(remote, call, errno);
+    let fd = socket::open_gre(remote).map_err(|errno| OpenError::raw(remote, errno))?;
+    crate::port::set_buffer(&fd, config.receive_buffer_len).map_err(failed("SO_RCVBUF"))?;
+    bind(&fd, remote, config.local_or_any())?;
+    rustix::net::connect(&fd, &SocketAddr::new(remote, 0)).map_err(failed("connect"))?;
+    while rustix::net::recv(&fd, &mut [0u8; 1], rustix::net::RecvFlags::TRUNC).is_ok() {}
+    Ok(fd)
+}
+
+/// It would get what the other one receives as well, if a filter did not refuse that.
+fn open_sender(config: &GreConfig, local: IpAddr) -> Result<OwnedFd, OpenError> {
+    let remote = config.remote;
+    let failed = |call| move |errno| OpenError::new(remote, call, errno);
+    let fd = socket::open_gre(remote).map_err(|errno| OpenError::raw(remote, errno))?;
+    socket::set_deaf(&fd).map_err(failed("SO_ATTACH_FILTER"))?;
+    socket::set_no_fragments(&fd, remote).map_err(failed("IP_MTU_DISCOVER"))?;
+    socket::set_errors_told(&fd, remote).map_err(failed("IP_RECVERR"))?;
+    sockopt::set_socket_send_buffer_size_force(&fd, config.send_buffer_len)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(&fd, config.send_buffer_len))
+        .map_err(failed("SO_SNDBUF"))?;
+    bind(&fd, remote, local)?;
+    rustix::net::connect(&fd, &SocketAddr::new(remote, 0)).map_err(failed("connect"))?;
+    Ok(fd)
+}
+
+fn bind(fd: &OwnedFd, remote: IpAddr, local: IpAddr) -> Result<(), OpenError> {
+    let address = SocketAddr::new(local, 0);
+    rustix::net::bind(fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))
+}
+
+/// In units of 100 ns, as ERSPAN III has it.
+#[expect(clippy::cast_possible_truncation, reason = "it wraps around")]
+fn now() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_nanos() / 100) as u32
+}
+
+/// Most packets of one call of [`GrePort::send_packets`].
+pub const GRE_MAX_PACKETS: usize = 32;
+const _: () = assert!(RECV_BUF_LEN >= 65_535, "an IP packet of any length");

@@ -1,0 +1,4 @@
+//! `gre` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tapswitch_fuzz::gre(data));
