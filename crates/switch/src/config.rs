@@ -192,6 +192,9 @@ impl PortSpec {
             if matches!(self.kind, PortKind::Vxlan(_)) {
                 return Err(ConfigError::TunnelTwice { port, other });
             }
+            if matches!(self.kind, PortKind::Gre(_)) {
+                return Err(ConfigError::GreTwice { port, other });
+            }
             return Err(ConfigError::InterfaceTwice { port, other });
         }
         Ok(())
@@ -217,6 +220,17 @@ pub enum ConfigError {
          each its own local="
     )]
     TunnelTwice {
+        /// The second.
+        port: String,
+        /// The first.
+        other: String,
+    },
+    /// Two tunnels lead to the same remote with the same key or session.
+    #[error(
+        "ports {other} and {port} are tunnels to one remote that nothing tells apart: give one of \
+         them another key or session (at both ends), or each its own local="
+    )]
+    GreTwice {
         /// The second.
         port: String,
         /// The first.

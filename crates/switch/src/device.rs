@@ -1,4 +1,4 @@
-//! Opening what is behind the ports: an interface, a guest, or a tunnel.
+//! Opening what is behind the ports: an interface, a guest, a tunnel, or a file.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use tapswitch_wire::MacAddr;
 use crate::envelope::{MtuError, envelope};
 use crate::guest::{Guest, OpenGuestError};
 use crate::interface::Interface;
-use crate::report::{GuestReport, RingReport, TunnelReport};
+use crate::recorder::{OpenFileError, Recorder};
+use crate::report::{FileReport, GuestReport, RingReport, TunnelReport};
 use crate::rx::RxQueue;
 use crate::tunnel::Tunnel;
 use crate::tx::TxPort;
@@ -34,6 +35,7 @@ enum Behind {
     Interface(Box<Interface>),
     Guest(Box<Guest>),
     Tunnel(Tunnel),
+    File(Box<Recorder>),
 }
 
 /// Why a port could not be opened.
@@ -104,6 +106,14 @@ pub enum OpenPortError {
         /// What is wrong with it.
         source: tunnel::OpenError,
     },
+    /// The file that is written to.
+    #[error("port {port}: {source}")]
+    File {
+        /// The port as it was described.
+        port: String,
+        /// What is wrong with it.
+        source: OpenFileError,
+    },
     /// The kernel gives no eventfd.
     #[error("port {port}: eventfd: {source}")]
     Eventfd {
@@ -136,7 +146,15 @@ impl Device {
                     opened.map_err(|source| OpenPortError::Guest { port: port(), source })?,
                 ))
             }
-            PortKind::Vxlan(vxlan) => Behind::Tunnel(Tunnel::open(spec, vxlan)?),
+            PortKind::Vxlan(vxlan) => Behind::Tunnel(Tunnel::open_vxlan(spec, vxlan)?),
+            PortKind::Gre(gre) => Behind::Tunnel(Tunnel::open_gre(spec, gre)?),
+            PortKind::Pcapng(file) => {
+                let opened = Recorder::open(spec, file);
+                let port = || spec.to_string();
+                Behind::File(Box::new(
+                    opened.map_err(|source| OpenPortError::File { port: port(), source })?,
+                ))
+            }
         };
         Ok(Self { spec: spec.clone(), mode: spec.mode.clone().map(Arc::new), behind })
     }
@@ -145,7 +163,7 @@ impl Device {
     pub(crate) fn interface(&self) -> Option<&Interface> {
         match &self.behind {
             Behind::Interface(interface) => Some(interface),
-            Behind::Guest(_) | Behind::Tunnel(_) => None,
+            _ => None,
         }
     }
 
@@ -153,7 +171,7 @@ impl Device {
     pub(crate) fn interface_mut(&mut self) -> Option<&mut Interface> {
         match &mut self.behind {
             Behind::Interface(interface) => Some(interface),
-            Behind::Guest(_) | Behind::Tunnel(_) => None,
+            _ => None,
         }
     }
 
@@ -161,7 +179,15 @@ impl Device {
     pub(crate) fn guest_mut(&mut self) -> Option<&mut Guest> {
         match &mut self.behind {
             Behind::Guest(guest) => Some(guest),
-            Behind::Interface(_) | Behind::Tunnel(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The file behind the port, if it is one.
+    pub(crate) fn recorder_mut(&mut self) -> Option<&mut Recorder> {
+        match &mut self.behind {
+            Behind::File(file) => Some(file),
+            _ => None,
         }
     }
 
@@ -180,6 +206,7 @@ impl Device {
             Behind::Interface(interface) => interface.mac,
             Behind::Guest(guest) => guest.mac(),
             Behind::Tunnel(tunnel) => tunnel.mac(),
+            Behind::File(file) => file.mac(),
         }
     }
 
@@ -190,6 +217,7 @@ impl Device {
             Behind::Guest(guest) => guest.state(),
             // It knows of no link: whether the other end is there, nobody tells.
             Behind::Tunnel(_) => PortState::LIVE,
+            Behind::File(file) => file.state(),
         }
     }
 
@@ -199,6 +227,7 @@ impl Device {
             Behind::Interface(interface) => interface.mtu(),
             Behind::Guest(_) => self.spec.mtu.unwrap_or(DEFAULT_MTU),
             Behind::Tunnel(tunnel) => tunnel.mtu(),
+            Behind::File(_) => FILE_MTU,
         }
     }
 
@@ -208,6 +237,7 @@ impl Device {
             Behind::Interface(interface) => interface.offloads.clone(),
             Behind::Guest(guest) => guest.offloads(),
             Behind::Tunnel(tunnel) => tunnel.offloads(),
+            Behind::File(file) => file.offloads(),
         }
     }
 
@@ -220,7 +250,7 @@ impl Device {
     pub(crate) fn guest_report(&self) -> Option<GuestReport> {
         match &self.behind {
             Behind::Guest(guest) => Some(guest.report()),
-            Behind::Interface(_) | Behind::Tunnel(_) => None,
+            _ => None,
         }
     }
 
@@ -228,18 +258,28 @@ impl Device {
     pub(crate) fn tunnel_report(&self) -> Option<TunnelReport> {
         match &self.behind {
             Behind::Tunnel(tunnel) => Some(tunnel.report()),
-            Behind::Interface(_) | Behind::Guest(_) => None,
+            _ => None,
+        }
+    }
+
+    /// What is known of the file, if there is one.
+    pub(crate) fn file_report(&self) -> Option<FileReport> {
+        match &self.behind {
+            Behind::File(file) => Some(file.report()),
+            _ => None,
         }
     }
 
     /// What is behind the port, in a word.
     pub(crate) fn kind(&self) -> &'static str {
-        match self.spec.kind {
+        match &self.spec.kind {
             PortKind::Tap { .. } => "tap",
             PortKind::Tun { .. } => "tun",
             PortKind::Netdev { .. } => "netdev",
             PortKind::Guest { .. } => "vhost",
             PortKind::Vxlan(_) => "vxlan",
+            PortKind::Gre(gre) => gre.kind(),
+            PortKind::Pcapng(_) => "pcapng",
         }
     }
 
@@ -252,6 +292,7 @@ impl Device {
             Behind::Interface(interface) => interface.rx_devices(),
             Behind::Guest(guest) => guest.rx_devices(),
             Behind::Tunnel(tunnel) => vec![tunnel.rx_device()],
+            Behind::File(_) => Vec::new(),
         };
         let queue = |(index, device)| {
             RxQueue::new(number, self.mode.clone(), index, device).with_gro(gro).with_ahead(ahead)
@@ -265,6 +306,7 @@ impl Device {
             Behind::Interface(interface) => interface.tx_port(worker),
             Behind::Guest(guest) => guest.tx_port(worker),
             Behind::Tunnel(tunnel) => tunnel.tx_port(),
+            Behind::File(file) => file.tx_port(worker),
         };
         port.with_stall(self.spec.pressure.stall)
     }
@@ -279,11 +321,13 @@ impl Device {
     pub(crate) fn ring_drops(&self) -> u64 {
         match &self.behind {
             Behind::Interface(interface) => interface.ring_drops(),
-            Behind::Guest(_) => 0,
+            Behind::Guest(_) | Behind::File(_) => 0,
             Behind::Tunnel(tunnel) => tunnel.ring_drops(),
         }
     }
 }
 
+/// A file takes packets of any length: as long as IP has them.
+const FILE_MTU: u32 = 65_535;
 /// What a guest's interface has unless it is told otherwise (virtio 1.2 §5.1.4.1).
 const DEFAULT_MTU: u32 = 1500;

@@ -87,6 +87,17 @@ impl Egress for WorkerEgress<'_> {
     }
 
     #[cold]
+    fn transmit_part(
+        &mut self,
+        port: PortNo,
+        frame: &mut Frame<'_>,
+        claim: &Claim<'_>,
+        snaplen: usize,
+    ) -> Result<Sent, DropReason> {
+        self.ports.send_part(port, frame, self.beyond, claim, snaplen)
+    }
+
+    #[cold]
     fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
         if !self.shared.has_controller.load(Ordering::Relaxed) {
             return Err(DropReason::NoController);

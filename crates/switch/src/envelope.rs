@@ -14,7 +14,7 @@
 use tapswitch_datapath::DEFAULT_ENVELOPE;
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
 
-use crate::{PortKind, PortSpec};
+use crate::PortSpec;
 
 /// An interface whose MTU was changed. It is put back when this is dropped.
 #[derive(Debug)]
@@ -106,9 +106,8 @@ impl Drop for ChangedMtu {
 
 /// The port's MTU, when its interface is as `link` says.
 pub(crate) fn port_mtu(spec: &PortSpec, link: &Link, changed: Option<&ChangedMtu>) -> u32 {
-    let is_tap = matches!(spec.kind, PortKind::Tap { .. } | PortKind::Tun { .. });
     match (spec.mtu, changed) {
-        (Some(mtu), _) if is_tap => mtu,
+        (Some(mtu), _) if spec.kind.is_device() => mtu,
         // Somebody may have made the interface smaller since.
         (Some(mtu), _) => mtu.min(link.mtu),
         (None, Some(_)) => link.mtu.saturating_sub(envelope(spec).into()),

@@ -161,7 +161,8 @@ impl Server {
     }
 
     fn port_reports(&self) -> Vec<PortReport> {
-        let accounts = self.shared.pauses.accounts();
+        // A copy: a worker that pauses a queue does not wait for what the kernel is asked below.
+        let accounts = self.shared.pauses.accounts().clone();
         let snapshot = self.agent.pipeline().snapshot();
         let report = |device: &crate::device::Device| {
             let port = snapshot.ports.find(device.spec.number)?;
@@ -184,6 +185,7 @@ impl Server {
                 offloads: device.offloads(),
                 guest: device.guest_report(),
                 tunnel: device.tunnel_report(),
+                file: device.file_report(),
                 rx: port.counters.rx().into(),
                 tx: port.counters.tx().into(),
                 drops: with_ring(report::drops(port.counters.drops()), ring_full),

@@ -54,13 +54,13 @@ impl Interface {
             None => Namespace::current(),
         }
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?;
-        let is_tap = is_ours(spec);
         let (mut io, mac, offloads) = match spec.kind {
             PortKind::Tap { .. } => open_tap(spec, &namespace)?,
             PortKind::Tun { peer, .. } => open_tun(spec, &namespace, peer)?,
             _ => open_netdev(spec, &namespace)?,
         };
-        let changed_mtu = if is_tap { Ok(None) } else { ChangedMtu::make(spec, &namespace) };
+        let is_made = spec.kind.is_device();
+        let changed_mtu = if is_made { Ok(None) } else { ChangedMtu::make(spec, &namespace) };
         let changed_mtu = changed_mtu
             .map_err(|error| OpenPortError::Mtu { port: port(), source: error.into() })?;
         let link = set_link(spec, &namespace, &mut io)
@@ -164,11 +164,8 @@ fn open_tap(
 ) -> Result<(Io, MacAddr, String), OpenPortError> {
     let (tap, ring) = create(spec, namespace, tap::Kind::Tap)?;
     let mac = tap.mac().map_err(|source| OpenPortError::Mac { port: spec.to_string(), source })?;
-    let tap::Capabilities { receive, send, .. } = tap.capabilities();
-    let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
-    let steered = Steered::start(spec, &queues);
-    let takes = if spec.offload { send.into() } else { Takes::NOTHING };
-    Ok((Io::Tap { queues, takes, steered, ring }, mac, words(receive)))
+    let Opened { queues, takes, steered, offloads } = Opened::of(spec, tap);
+    Ok((Io::Tap { queues, takes, steered, ring }, mac, offloads))
 }
 
 fn open_tun(
@@ -180,12 +177,28 @@ fn open_tun(
     let link = TunLink::new(spec, namespace, peer)
         .map_err(|source| OpenPortError::Eventfd { port: spec.to_string(), source })?;
     let (mac, link, is_bare) = (link.mac(), Arc::new(link), !spec.offload);
-    let tap::Capabilities { receive, send, .. } = tun.capabilities();
-    let queues: Vec<_> = tun.into_queues().into_iter().map(Arc::new).collect();
-    let steered = Steered::start(spec, &queues);
-    let takes = if spec.offload { send.into() } else { Takes::NOTHING };
+    let Opened { queues, takes, steered, offloads } = Opened::of(spec, tun);
     let queues = queues.into_iter().map(|queue| TunQueue { queue, link: link.clone(), is_bare });
-    Ok((Io::Tun { queues: queues.collect(), takes, steered, ring }, mac, words(receive)))
+    Ok((Io::Tun { queues: queues.collect(), takes, steered, ring }, mac, offloads))
+}
+
+/// What there is of a device that the switch has made.
+struct Opened {
+    queues: Vec<Arc<tap::Queue>>,
+    takes: Takes,
+    steered: Option<Steered>,
+    /// In words, for reports.
+    offloads: String,
+}
+
+impl Opened {
+    fn of(spec: &PortSpec, device: tap::Device) -> Self {
+        let tap::Capabilities { receive, send, .. } = device.capabilities();
+        let queues: Vec<_> = device.into_queues().into_iter().map(Arc::new).collect();
+        let steered = Steered::start(spec, &queues);
+        let takes = if spec.offload { send.into() } else { Takes::NOTHING };
+        Self { queues, takes, steered, offloads: words(receive) }
+    }
 }
 
 /// Makes the device of `spec`.
@@ -213,11 +226,6 @@ fn create(
     let ring = Ring::of(&device, !is_prepared)
         .map_err(|source| OpenPortError::Mac { port: port(), source })?;
     Ok((device, ring))
-}
-
-/// True for a device that the switch makes.
-fn is_ours(spec: &PortSpec) -> bool {
-    matches!(spec.kind, PortKind::Tap { .. } | PortKind::Tun { .. })
 }
 
 fn open_netdev(

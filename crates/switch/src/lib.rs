@@ -31,6 +31,7 @@ mod pauses;
 mod peer;
 mod port_spec;
 mod ports;
+mod recorder;
 pub mod report;
 mod ring;
 mod rx;
@@ -57,9 +58,10 @@ pub use guest::OpenGuestError;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{
-    Backpressure, GuestSocket, ParsePortError, PortKind, PortSpec, Pressure, RingSpec, SocketSide,
-    VxlanSpec, parse_port_number,
+    Backpressure, GreSpec, GuestSocket, ParsePortError, PcapngSpec, PortKind, PortSpec, Pressure,
+    RingSpec, SocketSide, VxlanSpec, parse_port_number,
 };
 pub use ports::{AddPortError, RemovePortError};
+pub use recorder::OpenFileError;
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;

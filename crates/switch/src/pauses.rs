@@ -10,7 +10,7 @@ use tapswitch_openflow::PortNo;
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(Mutex<Accounts>);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Accounts {
     /// By the port that was full, and the one whose queue was not read meanwhile.
     pauses: BTreeMap<(PortNo, PortNo), Account>,

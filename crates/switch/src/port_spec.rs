@@ -1,9 +1,11 @@
 //! What a port is to be: `1=tap:vm0,netns=blue,queues=2,mtu=1500`, `2=netdev:eth1`,
-//! `3=tap:vm1,mode=access,vlan=10`, `4=vhost:/run/vm2.sock,client` or
-//! `5=vxlan:remote=192.0.2.2,vni=42`.
+//! `3=tap:vm1,mode=access,vlan=10`, `4=vhost:/run/vm2.sock,client`,
+//! `5=vxlan:remote=192.0.2.2,vni=42` or `6=pcapng:/var/log/web.pcapng,rotate-size=100M`.
 
+mod gre;
 mod guest;
 mod mode;
+mod pcapng;
 mod pressure;
 mod ring;
 mod tunnel;
@@ -18,9 +20,11 @@ use tapswitch_datapath::vlan::PortMode;
 use tapswitch_openflow::PortNo;
 use tapswitch_wire::MacAddr;
 
+pub use gre::GreSpec;
 use guest::PATH_LEN_MAX;
 pub use guest::{GuestSocket, SocketSide};
 use mode::{ModeOptions, ModeText};
+pub use pcapng::PcapngSpec;
 pub use pressure::Pressure;
 pub use ring::{Backpressure, RingSpec};
 pub use tunnel::VxlanSpec;
@@ -90,14 +94,28 @@ pub enum PortKind {
     },
     /// A tunnel to another switch, or whatever speaks VXLAN.
     Vxlan(VxlanSpec),
+    /// A tunnel by GRE or ERSPAN.
+    Gre(Box<GreSpec>),
+    /// A file that what is sent there is written to.
+    Pcapng(Box<PcapngSpec>),
 }
 
 impl PortKind {
+    /// True for a tap or tun device, which the switch makes.
+    pub(crate) fn is_device(&self) -> bool {
+        matches!(self, Self::Tap { .. } | Self::Tun { .. })
+    }
+
+    /// True for an interface, which the switch makes or finds.
+    fn is_interface(&self) -> bool {
+        self.is_device() || matches!(self, Self::Netdev { .. })
+    }
+
     /// Whether received packets become trains unless the user says otherwise. What comes by a
     /// tunnel has been cut into packets for it, whoever sent it.
     fn default_gro(&self) -> Gro {
         match self {
-            Self::Vxlan(_) => Gro::On,
+            Self::Vxlan(_) | Self::Gre(_) => Gro::On,
             _ => Gro::default(),
         }
     }
@@ -105,7 +123,7 @@ impl PortKind {
 
 impl PortSpec {
     /// Name of the interface; of a guest, what its socket is called; of a tunnel, its kind and
-    /// number.
+    /// number; of a file, what it is called.
     pub fn name(&self) -> &str {
         match &self.kind {
             PortKind::Tap { name, .. } | PortKind::Tun { name, .. } | PortKind::Netdev { name } => {
@@ -113,11 +131,12 @@ impl PortSpec {
             }
             PortKind::Guest { socket, .. } => socket.name(),
             PortKind::Vxlan(vxlan) => &vxlan.name,
+            PortKind::Gre(gre) => &gre.name,
+            PortKind::Pcapng(file) => file.name(),
         }
     }
 
-    /// True when both are the same interface or the same socket, or tunnels that cannot be told
-    /// apart.
+    /// True when both are the same interface, socket or file, or tunnels that cannot be told apart.
     pub fn is_same_place(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (PortKind::Guest { socket, .. }, PortKind::Guest { socket: other, .. }) => {
@@ -126,8 +145,11 @@ impl PortSpec {
             (PortKind::Vxlan(vxlan), PortKind::Vxlan(theirs)) => {
                 self.netns == other.netns && vxlan.is_same_place(theirs)
             }
-            (PortKind::Guest { .. } | PortKind::Vxlan(_), _)
-            | (_, PortKind::Guest { .. } | PortKind::Vxlan(_)) => false,
+            (PortKind::Gre(gre), PortKind::Gre(other_gre)) => {
+                self.netns == other.netns && gre.is_same_place(other_gre)
+            }
+            (PortKind::Pcapng(file), PortKind::Pcapng(other)) => file.path == other.path,
+            (kind, other) if !kind.is_interface() || !other.is_interface() => false,
             _ => (self.name(), &self.netns) == (other.name(), &other.netns),
         }
     }
@@ -138,7 +160,7 @@ impl PortSpec {
             PortKind::Tap { queues, .. }
             | PortKind::Tun { queues, .. }
             | PortKind::Guest { queues, .. } => queues,
-            PortKind::Netdev { .. } | PortKind::Vxlan(_) => NonZeroU16::MIN,
+            _ => NonZeroU16::MIN,
         }
     }
 
@@ -156,7 +178,7 @@ impl PortSpec {
         }
         let number = parse_number(number)?;
         // A tunnel has no name of its own: its options begin at once.
-        let first = (kind == "vxlan").then_some(name);
+        let first = ["vxlan", "gre", "erspan"].contains(&kind).then_some(name);
         let options = first.into_iter().chain(parts);
         let kind = match kind {
             "tap" => PortKind::Tap { name: name.into(), queues: NonZeroU16::MIN },
@@ -166,6 +188,9 @@ impl PortSpec {
                 let socket = GuestSocket::parse(name)?;
                 PortKind::Guest { socket, queues: NonZeroU16::MIN }
             }
+            "pcapng" => PortKind::Pcapng(Box::new(PcapngSpec::parse(name, options.clone())?)),
+            "gre" => PortKind::Gre(Box::new(GreSpec::parse("gre", number, options.clone())?)),
+            "erspan" => PortKind::Gre(Box::new(GreSpec::parse("erspan", number, options.clone())?)),
             "vxlan" => PortKind::Vxlan(VxlanSpec::parse(number, options.clone())?),
             other => return Err(Fault::UnknownKind(other.into())),
         };
@@ -208,7 +233,12 @@ impl PortSpec {
                 return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
             }
             (_, PortKind::Vxlan(_)) if tunnel::is_option(key) => {}
-            ("offload", PortKind::Vxlan(_)) => {
+            (_, PortKind::Pcapng(_)) if pcapng::is_option(key) => {}
+            ("netns" | "gro" | "offload" | "mtu" | "envelope", PortKind::Pcapng(_)) => {
+                return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
+            }
+            (_, PortKind::Gre(spec)) if gre::is_option(spec.kind(), key) => {}
+            ("offload", PortKind::Vxlan(_) | PortKind::Gre(_)) => {
                 return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
             }
             ("netns", _) if !value.is_empty() => self.netns = Some(value.into()),
@@ -267,6 +297,21 @@ fn parse_envelope(text: &str) -> Option<u16> {
     text.parse().ok().filter(|envelope| *envelope <= MAX_ENVELOPE)
 }
 
+/// Notes the value of an option that is there once.
+fn set<T>(
+    place: &mut Option<T>,
+    key: &str,
+    value: &str,
+    parsed: Option<T>,
+    expected: &'static str,
+) -> Result<(), Fault> {
+    let bad = || Fault::BadValue { key: key.into(), value: value.into(), expected };
+    match place.replace(parsed.ok_or_else(bad)?) {
+        Some(_) => Err(Fault::Twice(key.into())),
+        None => Ok(()),
+    }
+}
+
 fn parse_switch(text: &str) -> Option<bool> {
     match text {
         "on" => Some(true),
@@ -294,6 +339,8 @@ impl fmt::Display for PortSpec {
             PortKind::Netdev { name } => write!(f, "=netdev:{name}")?,
             PortKind::Guest { socket, .. } => write!(f, "=vhost:{socket}")?,
             PortKind::Vxlan(vxlan) => write!(f, "=vxlan:{vxlan}")?,
+            PortKind::Gre(gre) => write!(f, "={gre}")?,
+            PortKind::Pcapng(file) => write!(f, "=pcapng:{file}")?,
         }
         if self.queues().get() > 1 {
             write!(f, ",queues={}", self.queues())?;
@@ -351,31 +398,40 @@ pub struct ParsePortError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Fault {
     #[error(
-        "expected NUMBER=tap:NAME, NUMBER=tun:NAME, NUMBER=netdev:IFNAME, NUMBER=vhost:PATH \
-         or NUMBER=vxlan:remote=IP,vni=V, as in 1=tap:vm0"
+        "expected NUMBER=tap:NAME, NUMBER=tun:NAME, NUMBER=netdev:IFNAME, NUMBER=vhost:PATH, \
+         NUMBER=vxlan:remote=IP,vni=V, NUMBER=gre:remote=IP, NUMBER=erspan:remote=IP,... or \
+         NUMBER=pcapng:PATH, as in 1=tap:vm0"
     )]
     NoNumber,
     #[error("'{0}' is not a port number; expected 1 to {MAX_PORT}, or local")]
     BadNumber(String),
     #[error(
-        "expected tap:NAME, tun:NAME, netdev:IFNAME, vhost:PATH or vxlan:... behind the number"
+        "expected tap:NAME, tun:NAME, netdev:IFNAME, vhost:PATH, vxlan:..., gre:..., erspan:... or \
+         pcapng:PATH behind the number"
     )]
     NoKind,
-    #[error("'{0}' is no kind of port; expected tap, tun, netdev, vhost or vxlan")]
+    #[error(
+        "'{0}' is no kind of port; expected tap, tun, netdev, vhost, vxlan, gre, erspan or \
+         pcapng"
+    )]
     UnknownKind(String),
-    #[error("the name of the interface, or the path of the socket, is missing")]
+    #[error("the name of the interface, or the path of the socket or file, is missing")]
     NoName,
     #[error("'{0}' cannot be the path of a socket; expected at most {PATH_LEN_MAX} bytes, not '/'")]
     BadPath(String),
+    #[error("'{0}' cannot be the path of a file")]
+    BadFile(String),
     #[error("option '{0}' has no value; expected KEY=VALUE")]
     NoValue(String),
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
     #[error(
         "{port} has no option '{key}'; there are mtu, envelope, mode, stall and drain-ahead, \
-         offload but for vxlan, netns and gro but for vhost, queues for tap, tun and vhost, \
+         offload but for tunnels, netns and gro but for vhost, queues for tap, tun and vhost, \
          backpressure and txqueuelen for tap and tun, server or client for vhost, peer for tun, \
-         and remote, vni, local, port and csum for vxlan"
+         remote and local for tunnels, vni, port and csum for vxlan, key for gre, session and \
+         version for erspan, and for pcapng no mtu and envelope, but \
+         rotate-size, rotate-time, keep, max-size, max-time, snaplen, wire-size and buffer"
     )]
     UnknownOption { key: String, port: String },
     #[error("option '{0}' is there twice")]
@@ -384,8 +440,8 @@ enum Fault {
     NoMode { key: &'static str },
     #[error("mode={mode} has no option '{key}'; it has {known}")]
     NotOfMode { mode: &'static str, key: &'static str, known: String },
-    #[error("vxlan: needs {key}=...: {expected}")]
-    NoTunnelOption { key: &'static str, expected: &'static str },
+    #[error("{kind}: needs {key}=...: {expected}")]
+    NoTunnelOption { kind: &'static str, key: &'static str, expected: &'static str },
     #[error("mode={mode} needs {key}=...: {expected}")]
     Missing { mode: &'static str, key: &'static str, expected: &'static str },
     #[error("{key}={value}: {what}")]

@@ -35,6 +35,7 @@ pub(crate) struct Ports {
     watches: Vec<LinkWatch>,
     link_news: mpsc::Sender<LinkNews>,
     guest_news: mpsc::Sender<GuestNews>,
+    file_news: mpsc::Sender<PortNo>,
     /// Ports that were added so far.
     count: usize,
     /// Counters of ports that are being taken away.
@@ -43,13 +44,21 @@ pub(crate) struct Ports {
     gone: BooksReport,
 }
 
+/// Where news of what is behind the ports comes.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub(crate) links: mpsc::Receiver<LinkNews>,
+    pub(crate) guests: mpsc::Receiver<GuestNews>,
+    /// Ports that a file opened or closed.
+    pub(crate) files: mpsc::Receiver<PortNo>,
+}
+
 impl Ports {
     /// None yet, for this many workers, one at least; and where news of them will come.
-    pub(crate) fn new(
-        workers: usize,
-    ) -> (Self, mpsc::Receiver<LinkNews>, mpsc::Receiver<GuestNews>) {
+    pub(crate) fn new(workers: usize) -> (Self, News) {
         let (link_news, links) = mpsc::channel(CHANNEL_LEN);
         let (guest_news, guests) = mpsc::channel(CHANNEL_LEN);
+        let (file_news, files) = mpsc::channel(CHANNEL_LEN);
         let ports = Self {
             devices: Vec::new(),
             worker_queues: vec![Vec::new(); workers.max(1)],
@@ -57,11 +66,12 @@ impl Ports {
             watches: Vec::new(),
             link_news,
             guest_news,
+            file_news,
             count: 0,
             leaving: Vec::new(),
             gone: BooksReport::default(),
         };
-        (ports, links, guests)
+        (ports, News { links, guests, files })
     }
 
     /// The device behind the port of this number.
@@ -147,8 +157,8 @@ pub enum AddPortError {
     /// Nobody would hear of changes of its interface.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// The kernel gives no thread for a guest.
-    #[error("cannot start a thread for a guest: {0}")]
+    /// The kernel gives no thread for a guest or a file.
+    #[error("cannot start a thread for a guest or a file: {0}")]
     Thread(#[from] std::io::Error),
     /// The switch has stopped.
     #[error(transparent)]
@@ -203,7 +213,11 @@ impl Server {
             guest.start(self.ports.guest_news.clone())?;
         }
         let shares = self.ports.share(&device);
-        let event = self.agent.handle_port(device.port(self.workers.len() + 1));
+        let port = device.port(self.workers.len() + 1);
+        if let Some(recorder) = device.recorder_mut() {
+            recorder.start(self.ports.file_news.clone(), port.counters.clone())?;
+        }
+        let event = self.agent.handle_port(port);
         self.publish();
         self.notify(&event);
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {

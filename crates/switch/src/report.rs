@@ -88,7 +88,8 @@ pub struct PortReport {
     pub port: String,
     /// Name of the interface.
     pub name: String,
-    /// What is behind it: `tap`, `tun`, `netdev`, `vhost` or `vxlan`.
+    /// What is behind it: `tap`, `tun`, `netdev`, `vhost`, `vxlan`, `gre`, `erspan` or
+    /// `pcapng`.
     pub kind: String,
     /// Namespace of the interface, when it is not the switch's own.
     pub netns: Option<String>,
@@ -116,6 +117,8 @@ pub struct PortReport {
     pub ring: Option<RingReport>,
     /// What is known of the tunnel; none when something else is behind the port.
     pub tunnel: Option<TunnelReport>,
+    /// What is known of the file; none when something else is behind the port.
+    pub file: Option<FileReport>,
     /// What came in.
     pub rx: TrafficReport,
     /// What went out.
@@ -154,15 +157,15 @@ pub struct GuestReport {
     pub last_reset: Option<String>,
 }
 
-/// A tunnel behind a port. Counters are datagrams, each a frame without its VXLAN header.
+/// A tunnel behind a port. Counters are datagrams, or GRE packets, each of which carries a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelReport {
     /// Address of the other end.
     pub remote: String,
-    /// Where its datagrams are taken: address and UDP port.
+    /// Where its datagrams are taken: address, and UDP port where there is one.
     pub local: String,
-    /// The network.
-    pub vni: u32,
+    /// The VNI of VXLAN, the key of GRE if it has one, the session of ERSPAN.
+    pub id: Option<u32>,
     /// MTU of the path in bytes, as far as the kernel knows; zero while there is no route.
     pub path_mtu: u32,
     /// Length of the socket's receive buffer in bytes, as the kernel granted it.
@@ -175,14 +178,35 @@ pub struct TunnelReport {
     pub receive_calls: u64,
     /// Datagrams that they brought, those refused included.
     pub received: u64,
-    /// Refused: too short for a VXLAN and an Ethernet header.
-    pub runt: u64,
-    /// Refused: the I flag was not set.
-    pub no_vni: u64,
-    /// Refused: of another VNI.
-    pub wrong_vni: u64,
+    /// Datagrams that were refused, by reason: `runt` (too short for the tunnel's headers and an
+    /// Ethernet header), `no_vni`, or `malformed` for GRE, and `wrong_vni`, `wrong_key` or
+    /// `wrong_session` (of another tunnel).
+    pub refused: DropsReport,
     /// Errors that the path told: nobody listens there, or nobody is there.
     pub unreachable: u64,
+}
+
+/// A file behind a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileReport {
+    /// The file that is written to.
+    pub path: String,
+    /// `writing`, `stopped` until the disk has room or works again, or `finished` by a limit.
+    pub state: String,
+    /// Why it is not written to.
+    pub reason: Option<String>,
+    /// Files that were finished since the port was opened.
+    pub files: u64,
+    /// Packets that were written since then.
+    pub packets: u64,
+    /// Bytes that were written since then.
+    pub bytes: u64,
+    /// Packets that the port took and that are in no file.
+    pub lost: u64,
+    /// Bytes of the buffer that are in use.
+    pub buffered: usize,
+    /// Bytes of the buffer.
+    pub buffer: usize,
 }
 
 /// How large the frames were that did not fit a port.

@@ -70,6 +70,7 @@ pub(crate) enum RxDevice {
     TunAnswers(Arc<TunLink>),
     Guest(GuestRx),
     Vxlan(VxlanRx),
+    Gre(GreRx),
 }
 
 /// A queue by which a guest sends.
@@ -83,6 +84,14 @@ pub(crate) struct GuestRx {
 #[derive(Debug)]
 pub(crate) struct VxlanRx {
     pub(crate) receiver: Box<tunnel::Receiver>,
+    /// Largest payload of a frame in bytes.
+    pub(crate) mtu: u32,
+}
+
+/// A GRE or ERSPAN tunnel, as its frames come in.
+#[derive(Debug)]
+pub(crate) struct GreRx {
+    pub(crate) port: Arc<tunnel::GrePort>,
     /// Largest payload of a frame in bytes.
     pub(crate) mtu: u32,
 }
@@ -175,6 +184,7 @@ impl RxQueue {
             RxDevice::Tun(tun) => tun.recv(buf),
             RxDevice::TunAnswers(link) => link.recv_answer(buf),
             RxDevice::Vxlan(vxlan) => recv_vxlan(vxlan, buf, room),
+            RxDevice::Gre(gre) => recv_gre(gre, buf),
         }
     }
 }
@@ -237,6 +247,18 @@ fn recv_vxlan(vxlan: &mut VxlanRx, buf: &mut [u8], room: tunnel::Room) -> Receiv
     }
 }
 
+/// As [`recv_vxlan`], one by one.
+fn recv_gre(gre: &GreRx, buf: &mut [u8]) -> Received {
+    match gre.port.recv(buf, HEADROOM) {
+        Ok(Some(frame)) => {
+            let meta = tunnel::left_undone(&buf[frame.clone()], gre.mtu);
+            Received::Frame { meta, start: frame.start, end: frame.end }
+        }
+        Ok(None) => Received::Empty,
+        Err(_) => Received::Lost,
+    }
+}
+
 impl AsFd for RxQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.device {
@@ -246,6 +268,7 @@ impl AsFd for RxQueue {
             RxDevice::TunAnswers(link) => link.as_fd(),
             RxDevice::Guest(guest) => guest.queue.as_fd(),
             RxDevice::Vxlan(vxlan) => vxlan.receiver.port().as_fd(),
+            RxDevice::Gre(gre) => gre.port.as_fd(),
         }
     }
 }

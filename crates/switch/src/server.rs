@@ -26,7 +26,7 @@ use crate::handle::Query;
 use crate::interface::Interface;
 use crate::links::LinkNews;
 use crate::peer::{FromPeer, Orders, ToPeer};
-use crate::ports::{Ports, RemovePortError};
+use crate::ports::{News, Ports, RemovePortError};
 use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
 use crate::{Endpoint, FailMode};
@@ -50,8 +50,7 @@ pub(crate) struct Server {
 pub(crate) struct Inputs {
     pub(crate) peers: mpsc::Receiver<(ConnectionId, FromPeer)>,
     pub(crate) reports: mpsc::Receiver<Report>,
-    pub(crate) links: mpsc::Receiver<LinkNews>,
-    pub(crate) guests: mpsc::Receiver<GuestNews>,
+    pub(crate) news: News,
     pub(crate) queries: mpsc::Receiver<Query>,
 }
 
@@ -96,6 +95,7 @@ enum Input {
     Report(Report),
     Link(Box<LinkNews>),
     Guest(GuestNews),
+    File(PortNo),
     Query(Query),
     Synced,
     Timeout,
@@ -144,8 +144,9 @@ impl Server {
         tokio::select! {
             biased;
             () = shutdown => Input::End,
-            Some(news) = inputs.links.recv() => Input::Link(Box::new(news)),
-            Some(news) = inputs.guests.recv() => Input::Guest(news),
+            Some(news) = inputs.news.links.recv() => Input::Link(Box::new(news)),
+            Some(news) = inputs.news.guests.recv() => Input::Guest(news),
+            Some(port) = inputs.news.files.recv() => Input::File(port),
             Some((id, news)) = inputs.peers.recv() => Input::Peer(id, news),
             Some(query) = inputs.queries.recv() => Input::Query(query),
             () = self.shared.synced.notified(), if !self.barriers.waiting.is_empty() => {
@@ -173,6 +174,7 @@ impl Server {
             }
             Input::Link(news) => self.handle_link(*news),
             Input::Guest(news) => self.handle_guest(news),
+            Input::File(port) => self.update_port(port),
             Input::Query(Query::Change(change)) => self.change_ports(change),
             Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
             Input::Synced => self.finish_barriers(),

@@ -45,11 +45,11 @@ impl Switch {
         let pipeline = agent.pipeline().snapshot().clone();
         let (shared, reports) = Shared::new(pipeline, agent.macs().table().clone(), worker_count);
         let workers = start_workers(&config, worker_count, &shared)?;
-        let (ports, links, guests) = Ports::new(worker_count);
+        let (ports, news) = Ports::new(worker_count);
 
         let (to_server, peers) = mpsc::channel(CHANNEL_LEN);
         let (queries, questions) = mpsc::channel(CHANNEL_LEN);
-        let inputs = Inputs { peers, reports, links, guests, queries: questions };
+        let inputs = Inputs { peers, reports, news, queries: questions };
         let mut server = Server {
             inputs,
             agent,

@@ -1,49 +1,63 @@
 //! Tunnels behind ports.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tapswitch_netlink::Namespace;
-use tapswitch_tunnel::{Receiver, VxlanPort, overhead};
+use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, VxlanPort, overhead};
 use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
 use crate::device::OpenPortError;
-use crate::port_spec::VxlanSpec;
+use crate::port_spec::{GreSpec, VxlanSpec};
 use crate::report::TunnelReport;
-use crate::rx::{RxDevice, VxlanRx};
-use crate::tx::{Takes, TxDevice, TxPort};
+use crate::rx::{GreRx, RxDevice, VxlanRx};
+use crate::tx::{GreTx, Takes, TxDevice, TxPort};
 
 /// A tunnel that is open.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    port: Arc<VxlanPort>,
+    port: Port,
     mtu: u32,
     mac: MacAddr,
 }
 
+/// What the frames are in.
+#[derive(Clone, Debug)]
+enum Port {
+    Vxlan(Arc<VxlanPort>),
+    Gre(Arc<GrePort>),
+}
+
 impl Tunnel {
-    /// Opens the tunnel that `spec` describes.
-    pub(crate) fn open(spec: &PortSpec, vxlan: &VxlanSpec) -> Result<Self, OpenPortError> {
-        let text = || spec.to_string();
-        let namespace = match &spec.netns {
-            Some(name) => Namespace::open(name),
-            None => Namespace::current(),
-        };
-        let port = namespace
-            .and_then(|namespace| namespace.enter(|| VxlanPort::open(&vxlan.config())))
-            .map_err(|source| OpenPortError::Namespace { port: text(), source })?
-            .map_err(|source| OpenPortError::Tunnel { port: text(), source })?;
-        let fitting = fitting_mtu(spec, &port);
+    /// Opens the VXLAN tunnel that `spec` describes.
+    pub(crate) fn open_vxlan(spec: &PortSpec, vxlan: &VxlanSpec) -> Result<Self, OpenPortError> {
+        let port = within(spec, || VxlanPort::open(&vxlan.config()))?;
+        let VxlanSpec { remote, local, udp_port, vni, .. } = vxlan;
+        let mac = mac((&spec.netns, remote, local, udp_port, vni.get()));
+        Ok(Self::new(spec, Port::Vxlan(Arc::new(port)), mac))
+    }
+
+    /// Opens the GRE or ERSPAN tunnel that `spec` describes.
+    pub(crate) fn open_gre(spec: &PortSpec, gre: &GreSpec) -> Result<Self, OpenPortError> {
+        let port = within(spec, || GrePort::open(&gre.config()))?;
+        let mac = mac((&spec.netns, gre.remote, gre.local, gre.carrier));
+        Ok(Self::new(spec, Port::Gre(Arc::new(port)), mac))
+    }
+
+    fn new(spec: &PortSpec, port: Port, mac: MacAddr) -> Self {
+        let fitting = port.fitting_mtu(spec);
         let mtu = spec.mtu.unwrap_or(fitting);
         if mtu > fitting {
             tracing::warn!(
                 "port {spec}: the path to {} takes frames with at most {fitting} bytes of payload; \
                  longer ones will be dropped as oversize: give mtu={fitting}",
-                vxlan.remote
+                port.remote()
             );
         }
-        Ok(Self { port: Arc::new(port), mtu, mac: mac(spec, vxlan) })
+        Self { port, mtu, mac }
     }
 
     /// Largest payload in bytes: what was asked for, or what the path takes.
@@ -57,17 +71,30 @@ impl Tunnel {
 
     /// Offloads in words, for reports.
     pub(crate) fn offloads(&self) -> String {
-        let words = if self.port.sends_segments() { "udp_segment,udp_gro" } else { "udp_gro" };
+        let words = match &self.port {
+            Port::Vxlan(port) if port.sends_segments() => "udp_segment,udp_gro",
+            Port::Vxlan(_) => "udp_gro",
+            Port::Gre(_) => "none",
+        };
         words.to_owned()
     }
 
     pub(crate) fn rx_device(&self) -> RxDevice {
-        let receiver = Box::new(Receiver::new(self.port.clone()));
-        RxDevice::Vxlan(VxlanRx { receiver, mtu: self.mtu })
+        let mtu = self.mtu;
+        match self.port.clone() {
+            Port::Vxlan(port) => {
+                RxDevice::Vxlan(VxlanRx { receiver: Box::new(Receiver::new(port)), mtu })
+            }
+            Port::Gre(port) => RxDevice::Gre(GreRx { port, mtu }),
+        }
     }
 
     pub(crate) fn tx_port(&self) -> TxPort {
-        TxPort::new(TxDevice::Vxlan(self.port.clone()), Takes::NOTHING)
+        let device = match self.port.clone() {
+            Port::Vxlan(port) => TxDevice::Vxlan(port),
+            Port::Gre(port) => TxDevice::Gre(GreTx { port, cut: None }),
+        };
+        TxPort::new(device, Takes::NOTHING)
     }
 
     /// Datagrams that the kernel dropped, most of them because the switch did not read them in
@@ -78,10 +105,13 @@ impl Tunnel {
 
     pub(crate) fn report(&self) -> TunnelReport {
         let counters = self.port.counters();
+        let Counters { runt, malformed, foreign, .. } = counters;
+        let names = self.port.refusals().map(str::to_owned);
+        let refused = names.into_iter().zip([runt, malformed, foreign]);
         TunnelReport {
             remote: self.port.remote().to_string(),
-            local: self.port.local().to_string(),
-            vni: self.port.vni().get(),
+            local: self.port.local(),
+            id: self.port.id(),
             // Without a route there is no path now.
             path_mtu: self.port.path_mtu().unwrap_or(0),
             receive_buffer: self.port.receive_buffer_len().unwrap_or(0),
@@ -89,25 +119,100 @@ impl Tunnel {
             sent: counters.sent,
             receive_calls: counters.receive_calls,
             received: counters.received,
-            runt: counters.runt,
-            no_vni: counters.no_vni,
-            wrong_vni: counters.wrong_vni,
+            refused: refused.filter(|(_, count)| *count > 0).collect(),
             unreachable: counters.unreachable,
         }
     }
 }
 
-/// The largest payload that fits the path, beside the tags that were asked for.
-fn fitting_mtu(spec: &PortSpec, port: &VxlanPort) -> u32 {
-    let path = port.path_mtu().unwrap_or(ETHERNET_MTU);
-    let tags = spec.envelope.map_or(0, u32::from);
-    path.saturating_sub(overhead(port.remote()) + tags)
+impl Port {
+    /// The largest payload that fits the path, beside the tags that were asked for.
+    fn fitting_mtu(&self, spec: &PortSpec) -> u32 {
+        let path = self.path_mtu().unwrap_or(ETHERNET_MTU);
+        let tags = spec.envelope.map_or(0, u32::from);
+        path.saturating_sub(self.overhead() + tags)
+    }
+
+    fn overhead(&self) -> u32 {
+        match self {
+            Self::Vxlan(port) => overhead(port.remote()),
+            Self::Gre(port) => port.carrier().overhead(port.remote()),
+        }
+    }
+
+    fn path_mtu(&self) -> io::Result<u32> {
+        match self {
+            Self::Vxlan(port) => port.path_mtu(),
+            Self::Gre(port) => port.path_mtu(),
+        }
+    }
+
+    fn receive_buffer_len(&self) -> io::Result<usize> {
+        match self {
+            Self::Vxlan(port) => port.receive_buffer_len(),
+            Self::Gre(port) => port.receive_buffer_len(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        match self {
+            Self::Vxlan(port) => port.counters(),
+            Self::Gre(port) => port.counters(),
+        }
+    }
+
+    fn remote(&self) -> IpAddr {
+        match self {
+            Self::Vxlan(port) => port.remote(),
+            Self::Gre(port) => port.remote(),
+        }
+    }
+
+    fn local(&self) -> String {
+        match self {
+            Self::Vxlan(port) => port.local().to_string(),
+            Self::Gre(port) => port.local().to_string(),
+        }
+    }
+
+    fn id(&self) -> Option<u32> {
+        match self {
+            Self::Vxlan(port) => Some(port.vni().get()),
+            Self::Gre(port) => port.carrier().id(),
+        }
+    }
+
+    /// What it is called when a datagram is too short, is none of the tunnel's kind, and is another
+    /// tunnel's.
+    fn refusals(&self) -> [&'static str; 3] {
+        match self {
+            Self::Vxlan(_) => ["runt", "no_vni", "wrong_vni"],
+            Self::Gre(port) if port.carrier().counts() => ["runt", "malformed", "wrong_session"],
+            Self::Gre(_) => ["runt", "malformed", "wrong_key"],
+        }
+    }
+}
+
+/// Opens something in the namespace of the port.
+fn within<T: Send>(
+    spec: &PortSpec,
+    open: impl FnOnce() -> Result<T, OpenError> + Send,
+) -> Result<T, OpenPortError> {
+    let text = || spec.to_string();
+    let namespace = match &spec.netns {
+        Some(name) => Namespace::open(name),
+        None => Namespace::current(),
+    };
+    namespace
+        .and_then(|namespace| namespace.enter(open))
+        .map_err(|source| OpenPortError::Namespace { port: text(), source })?
+        .map_err(|source| OpenPortError::Tunnel { port: text(), source })
 }
 
 /// The same for the same tunnel at each start.
-fn mac(spec: &PortSpec, vxlan: &VxlanSpec) -> MacAddr {
+fn mac(tunnel: impl Hash) -> MacAddr {
     let mut hasher = DefaultHasher::new();
-    (&spec.netns, vxlan.remote, vxlan.local, vxlan.udp_port, vxlan.vni.get()).hash(&mut hasher);
+    tunnel.hash(&mut hasher);
     let [a, b, c, d, e, ..] = hasher.finish().to_be_bytes();
     // Locally administered (IEEE 802-2014 §8.2.2).
     MacAddr([0x02, a, b, c, d, e])

@@ -13,10 +13,12 @@
 //!    headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap device has no such
 //!    call: there a cut train costs a write(2) for each packet, with the receiver's stack behind
 //!    it, which bounds it. The payload is read once, for the checksum, and never copied.
-//! 8. A frame for a port that is full, or for which others wait, is copied to a queue: see
+//! 8. A copy of which the first bytes are wanted: see [`part`].
+//! 9. A frame for a port that is full, or for which others wait, is copied to a queue: see
 //!    [`queue`].
 
 mod guest;
+mod part;
 mod ports;
 mod queue;
 mod sampler;
@@ -38,10 +40,11 @@ use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader, parse};
 
 use crate::Pressure;
 use crate::beyond::Beyond;
+use crate::recorder::{self, RecorderTx};
 use crate::tun::TunQueue;
 
 pub(crate) use guest::GuestTx;
-pub(crate) use ports::{Stalled, TxPorts, number as port_number};
+pub(crate) use ports::{TxPorts, number as port_number};
 use queue::{EgressQueue, Waiting};
 
 /// One port as one worker sends to it.
@@ -55,6 +58,8 @@ pub(crate) struct TxPort {
     headers: Vec<u8>,
     /// What a guest has sent, fetched as a whole.
     fetched: Vec<u8>,
+    /// A packet that was cut short, behind headroom.
+    part: Vec<u8>,
     /// Frames that wait, and what is remembered of them; none while the port takes what it gets.
     queue: Option<Box<EgressQueue>>,
     /// How long others wait for this port.
@@ -73,6 +78,16 @@ pub(crate) enum TxDevice {
     Tun(TunQueue),
     Guest(GuestTx),
     Vxlan(Arc<tunnel::VxlanPort>),
+    Gre(GreTx),
+    File(RecorderTx),
+}
+
+/// A GRE or ERSPAN tunnel as one worker sends to it.
+#[derive(Clone, Debug)]
+pub(crate) struct GreTx {
+    pub(crate) port: Arc<tunnel::GrePort>,
+    /// Bytes that the packets under way are cut to; none for all.
+    pub(crate) cut: Option<usize>,
 }
 
 /// What a port lets be undone in frames that are sent to it.
@@ -92,6 +107,10 @@ impl Takes {
     /// Only packets with nothing left undone.
     pub(crate) const NOTHING: Self =
         Self { checksum: false, tcp_v4: false, tcp_v6: false, tcp_ecn: false, udp: false };
+
+    /// Frames as they are, whatever is left undone.
+    pub(crate) const EVERYTHING: Self =
+        Self { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp: true };
 
     #[inline]
     fn takes(self, meta: &NetHeader) -> bool {
@@ -164,6 +183,7 @@ impl TxPort {
             takes,
             headers: Vec::new(),
             fetched: Vec::new(),
+            part: Vec::new(),
             queue: None,
             stall: Pressure::default().stall,
             cut_done: 0,
@@ -197,14 +217,20 @@ impl TxPort {
                 self.takes.remove_train(frame.meta.gso_type);
                 Ok(())
             }
+            // As long as an IP packet can be, and tags on top: more than a packet socket takes.
+            Err(SendFault::Oversize) if frame.meta.is_train() => self.send_cut(frame, beyond, 0),
             sent => sent.map_err(DropReason::from),
         }
     }
 
-    /// True when the port is a guest whose ring is not held.
+    /// True when the port is a guest whose ring is not held, or a file whose buffer is not.
     #[inline]
     fn wants_hold(&self) -> bool {
-        matches!(&self.device, TxDevice::Guest(guest) if !guest.is_held())
+        match &self.device {
+            TxDevice::Guest(guest) => !guest.is_held(),
+            TxDevice::File(file) => !file.is_held(),
+            _ => false,
+        }
     }
 
     /// What a guest takes is a matter of its session. A train for which its buffers are too small
@@ -270,9 +296,20 @@ impl TxPort {
         beyond: Beyond<'_>,
         done: usize,
     ) -> Result<(), DropReason> {
+        self.cut_to(frame, beyond, done, usize::MAX)
+    }
+
+    /// The same, of each packet the first `snaplen` bytes.
+    fn cut_to(
+        &mut self,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        done: usize,
+        snaplen: usize,
+    ) -> Result<(), DropReason> {
         match self.device {
-            TxDevice::Vxlan(_) => self.cut::<{ tunnel::MAX_PACKETS }>(frame, beyond, done),
-            _ => self.cut::<CUT_COUNT>(frame, beyond, done),
+            TxDevice::Vxlan(_) => self.cut::<{ tunnel::MAX_PACKETS }>(frame, beyond, done, snaplen),
+            _ => self.cut::<CUT_COUNT>(frame, beyond, done, snaplen),
         }
     }
 
@@ -282,6 +319,7 @@ impl TxPort {
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
         done: usize,
+        snaplen: usize,
     ) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
         let count = if beyond.is_empty() {
@@ -310,6 +348,7 @@ impl TxPort {
                 header.copy_from_slice(&NetHeader::PLAIN.encode());
                 batch[count].headers = &place[..NET_HEADER_LEN + packet.headers_len];
                 batch[count].payload = packet.payload;
+                batch[count].truncate(snaplen);
                 count += 1;
             }
             if count == 0 {
@@ -326,8 +365,11 @@ impl TxPort {
 
     /// Sends a frame that has waited.
     fn send_waiting(&mut self, bytes: &mut [u8], waiting: &Waiting) -> Result<(), DropReason> {
-        let Waiting { meta, layout, done, .. } = *waiting;
+        let Waiting { meta, layout, done, snaplen, .. } = *waiting;
         let mut frame = Frame::new(meta, layout, bytes, HEADROOM, 0);
+        if let Some(snaplen) = snaplen {
+            return self.send_part(&mut frame, Beyond::NONE, snaplen, done);
+        }
         match done {
             0 => self.send(&mut frame, Beyond::NONE),
             done => self.send_cut(&frame, Beyond::NONE, done),
@@ -354,6 +396,17 @@ struct CutPacket<'a> {
 }
 
 impl<'a> CutPacket<'a> {
+    /// Leaves the first `len` bytes of the packet.
+    fn truncate(&mut self, len: usize) {
+        let headers_len = self.headers.len().min(NET_HEADER_LEN.saturating_add(len));
+        let mut room = len - (headers_len - NET_HEADER_LEN);
+        self.headers = &self.headers[..headers_len];
+        for part in &mut self.payload {
+            *part = &part[..part.len().min(room)];
+            room -= part.len();
+        }
+    }
+
     /// Its pieces, behind the network header.
     fn bare(&self) -> [IoSlice<'a>; 3] {
         self.bare_pieces().map(IoSlice::new)
@@ -390,6 +443,10 @@ impl TxDevice {
             }
             Self::Tun(tun) => send_tun(tun, frame),
             Self::Guest(guest) => guest.send(frame, beyond),
+            Self::Gre(GreTx { port, cut }) => {
+                Ok(port.send(&[frame.head(), frame.rest()].map(IoSlice::new), *cut)?)
+            }
+            Self::File(file) => Ok(file.send(frame, beyond)?),
             Self::Vxlan(port) => {
                 Ok(port.send(flow(frame.head()), &[frame.head(), frame.rest()].map(IoSlice::new))?)
             }
@@ -411,6 +468,9 @@ impl TxDevice {
             Self::Vxlan(port) => {
                 Ok(port.send_by(flow(frame.head()), |fd, header| write_behind(fd, header))?)
             }
+            Self::Gre(GreTx { port, cut }) => {
+                Ok(port.send_by(frame.head(), frame.len(), *cut, write_behind)?)
+            }
             Self::Tun(tun) => {
                 let meta = tun.net_header(frame.meta).encode();
                 let packet = frame.head().get(HEADER_LEN..).unwrap_or_default();
@@ -422,6 +482,7 @@ impl TxDevice {
             Self::BareTap(queue) => Ok(queue.send_by(|fd| write(fd, 0))?),
             Self::Netdev(port) => Ok(port.send_by(|fd| write(fd, netdev::SEND_HEADER_LEN))?),
             Self::Guest(guest) => guest.send(frame, beyond),
+            Self::File(file) => Ok(file.send(frame, beyond)?),
         }
     }
 
@@ -430,11 +491,18 @@ impl TxDevice {
     fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
         match self {
             Self::Guest(guest) => until_one_fails(packets, |packet| guest.send_packet(packet)),
-            Self::Vxlan(port) => {
-                let mut pieces = [[IoSlice::new(&[]); 3]; tunnel::MAX_PACKETS];
-                for (pieces, packet) in pieces.iter_mut().zip(packets) {
-                    *pieces = packet.bare();
+            Self::Gre(GreTx { port, cut }) => {
+                let pieces: [_; tunnel::GRE_MAX_PACKETS] = bare_all(packets);
+                match port.send_packets(&pieces[..packets.len()], *cut) {
+                    Ok(()) => (packets.len(), Ok(())),
+                    Err((sent, error)) => (sent, Err(error.into())),
                 }
+            }
+            Self::File(file) => {
+                until_one_fails(packets, |packet| Ok(file.send_pieces(packet.bare_pieces())?))
+            }
+            Self::Vxlan(port) => {
+                let pieces: [_; tunnel::MAX_PACKETS] = bare_all(packets);
                 let flow = packets.first().map_or(0, |first| flow(first.bare_pieces()[0]));
                 match port.send_packets(flow, &pieces[..packets.len()]) {
                     Ok(()) => (packets.len(), Ok(())),
@@ -449,15 +517,21 @@ impl TxDevice {
                 Ok(queue.send_vectored(&packet.bare()[..packet.count()])?)
             }),
             Self::Netdev(port) => {
-                let mut pieces = [[IoSlice::new(&[]); 3]; CUT_COUNT];
-                for (pieces, packet) in pieces.iter_mut().zip(packets) {
-                    *pieces = packet.bare();
-                }
+                let pieces: [_; CUT_COUNT] = bare_all(packets);
                 let (sent, outcome) = port.send_packets(&pieces[..packets.len()]);
                 (sent, outcome.map_err(SendFault::from))
             }
         }
     }
+}
+
+/// The pieces of each packet, behind the network header; empty ones behind the last.
+fn bare_all<'a, const COUNT: usize>(packets: &[CutPacket<'a>]) -> [[IoSlice<'a>; 3]; COUNT] {
+    let mut pieces = [[IoSlice::new(&[]); 3]; COUNT];
+    for (pieces, packet) in pieces.iter_mut().zip(packets) {
+        *pieces = packet.bare();
+    }
+    pieces
 }
 
 /// Sends packets one by one. Returns how many were sent, and why no more.
@@ -579,6 +653,13 @@ impl From<tunnel::SendError> for SendFault {
     }
 }
 
+impl From<recorder::Full> for SendFault {
+    #[cold]
+    fn from(_: recorder::Full) -> Self {
+        Self::Full
+    }
+}
+
 impl From<SendFault> for DropReason {
     #[cold]
     fn from(fault: SendFault) -> Self {
@@ -595,6 +676,7 @@ impl From<SendFault> for DropReason {
 /// Packets whose headers are made before they are sent: a train of 64 KiB takes three rounds, and
 /// what a round touches of the stack and the headers stays within the first-level cache.
 const CUT_COUNT: usize = netdev::MAX_PACKETS;
+const _: () = assert!(CUT_COUNT <= tunnel::GRE_MAX_PACKETS);
 
 #[cfg(test)]
 mod tests;

@@ -219,16 +219,22 @@ impl Worker {
             Some(Some(_)) => return self.wake_for(index),
             None => return,
         }
-        if self.queues[index].intake.is_behind() {
-            return self.burst_behind(index);
+        let is_behind = self.queues[index].intake.is_behind();
+        if is_behind && self.queues[index].intake.pause.is_some() {
+            return self.read_ahead(index);
         }
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         self.bursts += 1;
-        self.read(index, view);
+        if !is_behind || self.replay(index, view) {
+            self.read(index, view);
+        }
         self.ports.end_burst();
         self.ports.cut_off_faulty();
         self.forwarder.end_burst(view.now);
+        if is_behind {
+            self.line_up_for_more(index);
+        }
     }
 
     /// Reads one queue until it is empty or a burst is full.
@@ -414,16 +420,10 @@ impl Worker {
 
     fn add_port(&mut self, number: PortNo, tx: TxPort, queues: Vec<RxQueue>) {
         self.ports.insert(number, tx);
-        for mut queue in queues {
-            let data = epoll::EventData::new_u64(self.queues.len() as u64);
-            match epoll::add(&self.poll, &queue, data, epoll::EventFlags::IN) {
-                Ok(()) => queue.intake.is_watched = true,
-                Err(error) => {
-                    tracing::error!("worker {}: cannot wait for a queue: {error}", self.index.0);
-                }
-            }
+        for queue in queues {
             self.trials.push(GroTrial::new(queue.gro()));
             self.queues.push(queue);
+            self.watch(self.queues.len() - 1);
         }
         self.note_guests();
     }

@@ -187,13 +187,9 @@ fn a_device_that_takes_nothing_for_a_while_gets_every_frame() {
 
 #[test]
 fn a_hundred_taps_come_and_go_under_load() {
-    let directory = std::env::temp_dir().join(unique("tapswitch-churn"));
-    std::fs::create_dir(&directory).unwrap();
-    let spec = |number: u32| format!("{number}=vhost:{}/{number}", directory.display());
-    let mut switch = Running::start(config(&(1..=3).map(spec).collect::<Vec<_>>()));
-    let mut guests: Vec<_> =
-        (1..=3).map(|n| Vm::start(&directory.join(n.to_string()), split())).collect();
-    until("the ports are up", || switch.ports().iter().all(|port| port.state == "up"));
+    let room = Room::new(3, "");
+    let mut guests = room.guests();
+    let switch = &room.switch;
     let mut controller = switch.controller();
     controller.apply(vec![wire(1, 2)]);
     let [sender, receiver, _stopped] = &mut guests[..] else { panic!() };
@@ -220,9 +216,6 @@ fn a_hundred_taps_come_and_go_under_load() {
     let waited = &ports[0].pressure.waits_for;
     assert!(waited.iter().all(|pause| pause.port != "3"), "for the monitor: {waited:?}");
     assert_eq!(switch.taps(), []);
-    drop(guests);
-    switch.stop();
-    std::fs::remove_dir(&directory).unwrap();
 }
 
 /// A TAP whose monitor takes nothing comes and goes.

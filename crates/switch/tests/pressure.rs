@@ -93,7 +93,7 @@ fn a_slow_guest_gets_every_frame_and_its_sender_waits() {
 #[test]
 fn others_go_on_while_one_waits() {
     let room = patient(4);
-    let mut guests: Vec<_> = (1..=4).map(|number| room.guest(number, split())).collect();
+    let mut guests = room.guests();
     room.switch.controller().apply([join(1, 2), join(3, 4)].concat());
     let [sender, receiver, third, fourth] = &mut guests[..] else { panic!() };
     let sent = send_until_it_waits(&room, sender, 1);
@@ -109,7 +109,7 @@ fn others_go_on_while_one_waits() {
 #[test]
 fn who_takes_nothing_for_long_is_named_and_holds_nobody_up() {
     let room = Room::new(3, ",stall=20");
-    let mut guests: Vec<_> = (1..=3).map(|number| room.guest(number, split())).collect();
+    let mut guests = room.guests();
     let [sender, stopped, other] = &mut guests[..] else { panic!() };
     // Every frame to both.
     let both = Body::FlowMod(rule(1, in_port(1), vec![output(2), output(3)]));
@@ -127,7 +127,6 @@ fn who_takes_nothing_for_long_is_named_and_holds_nobody_up() {
     let waiting = 2000 - dropped;
     (0..waiting as u32).for_each(|number| assert!(stopped.receive() == numbered(number)));
     until("it is empty", || pressure(&room, 2).queued.frames == 0);
-    std::thread::sleep(std::time::Duration::from_millis(30));
     sender.send(&numbered(7));
     assert!(stopped.receive() == numbered(7) && other.receive() == numbered(7));
 }
@@ -150,7 +149,7 @@ fn two_that_are_full_of_each_other_do_not_wait_for_ever() {
 #[test]
 fn those_who_wait_get_their_turns() {
     let room = patient(4);
-    let mut guests: Vec<_> = (1..=4).map(|number| room.guest(number, split())).collect();
+    let mut guests = room.guests();
     let wires = (1..=3).map(|number| wire(number, 4)).collect();
     room.switch.controller().apply(wires);
     let (senders, receiver) = guests.split_at_mut(3);
@@ -186,7 +185,7 @@ fn nobody_waits_for_a_monitor_that_has_stopped() {
         [(Delivery::BestEffort, "egress_full"), (Delivery::SampleOnPressure, "sampled_out")]
     {
         let room = patient(3);
-        let mut guests: Vec<_> = (1..=3).map(|number| room.guest(number, split())).collect();
+        let mut guests = room.guests();
         let [sender, receiver, monitor] = &mut guests[..] else { panic!() };
         room.switch.controller().apply(tapped(delivery));
         for number in 0..5000 {
@@ -208,7 +207,7 @@ fn nobody_waits_for_a_monitor_that_has_stopped() {
 #[test]
 fn whoever_sends_what_is_copied_without_loss_waits_for_the_monitor() {
     let room = patient(3);
-    let mut guests: Vec<_> = (1..=3).map(|number| room.guest(number, split())).collect();
+    let mut guests = room.guests();
     let [sender, receiver, monitor] = &mut guests[..] else { panic!() };
     room.switch.controller().apply(tapped(Delivery::Lossless { stall_ms: 0 }));
     let (mut sent, mut received, mut copied) = (0, 0, 0);
@@ -237,7 +236,7 @@ fn whoever_sends_what_is_copied_without_loss_waits_for_the_monitor() {
 #[test]
 fn a_contract_may_have_less_patience_than_the_port() {
     let room = patient(3);
-    let mut guests: Vec<_> = (1..=3).map(|number| room.guest(number, split())).collect();
+    let mut guests = room.guests();
     let [sender, receiver, _monitor] = &mut guests[..] else { panic!() };
     room.switch.controller().apply(tapped(Delivery::Lossless { stall_ms: 5 }));
     for number in 0..1000 {

@@ -39,11 +39,15 @@ impl GuestSocket {
     /// The last part of the path without its ending, as long as the name of an interface can be:
     /// `vm0` of `/run/vm0.sock`.
     pub fn name(&self) -> &str {
-        let stem = Path::new(&self.path).file_stem().and_then(|stem| stem.to_str());
-        let stem = stem.unwrap_or_default();
-        let end = (0..=stem.len().min(NAME_LEN_MAX)).rev().find(|at| stem.is_char_boundary(*at));
-        &stem[..end.unwrap_or(0)]
+        short_stem(&self.path)
     }
+}
+
+/// The last part of a path without its ending, as long as the name of an interface can be.
+pub(super) fn short_stem(path: &str) -> &str {
+    let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let end = (0..=stem.len().min(NAME_LEN_MAX)).rev().find(|at| stem.is_char_boundary(*at));
+    &stem[..end.unwrap_or(0)]
 }
 
 impl fmt::Display for GuestSocket {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use tapswitch_openflow::PortNo;
 use tapswitch_tunnel::{self as tunnel, VXLAN_PORT, Vni};
 
-use super::{Fault, parse_switch};
+use super::{Fault, parse_switch, set};
 
 /// A VXLAN tunnel to one remote (RFC 7348).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +33,7 @@ impl VxlanSpec {
         number: PortNo,
         options: impl Iterator<Item = &'a str>,
     ) -> Result<Self, Fault> {
-        let name = match number {
-            PortNo::LOCAL => "vxlan-local".to_owned(),
-            PortNo(number) => format!("vxlan{number}"),
-        };
+        let name = name("vxlan", number);
         let (mut remote, mut vni, mut local) = (None, None, None);
         let (mut udp_port, mut checksum) = (None, None);
         for (key, value) in options.filter_map(|option| option.split_once('=')) {
@@ -49,10 +46,11 @@ impl VxlanSpec {
                 _ => {}
             }
         }
+        let missing = |key, expected| Fault::NoTunnelOption { kind: "vxlan", key, expected };
         Ok(Self {
             name,
-            remote: remote.ok_or(Fault::NoTunnelOption { key: "remote", expected: ADDRESS })?,
-            vni: vni.ok_or(Fault::NoTunnelOption { key: "vni", expected: VNI })?,
+            remote: remote.ok_or(missing("remote", ADDRESS))?,
+            vni: vni.ok_or(missing("vni", VNI))?,
             local,
             udp_port: udp_port.unwrap_or(VXLAN_PORT),
             checksum: checksum.unwrap_or(true),
@@ -78,23 +76,17 @@ impl VxlanSpec {
     }
 }
 
+/// What a port of this kind is called.
+pub(super) fn name(kind: &str, number: PortNo) -> String {
+    match number {
+        PortNo::LOCAL => format!("{kind}-local"),
+        PortNo(number) => format!("{kind}{number}"),
+    }
+}
+
 /// True for the options that [`VxlanSpec::parse`] reads.
 pub(super) fn is_option(key: &str) -> bool {
     ["remote", "vni", "local", "port", "csum"].contains(&key)
-}
-
-fn set<T>(
-    place: &mut Option<T>,
-    key: &str,
-    value: &str,
-    parsed: Option<T>,
-    expected: &'static str,
-) -> Result<(), Fault> {
-    let bad = || Fault::BadValue { key: key.into(), value: value.into(), expected };
-    match place.replace(parsed.ok_or_else(bad)?) {
-        Some(_) => Err(Fault::Twice(key.into())),
-        None => Ok(()),
-    }
 }
 
 fn parse_udp_port(text: &str) -> Option<u16> {
@@ -114,7 +106,7 @@ impl fmt::Display for VxlanSpec {
     }
 }
 
-const ADDRESS: &str = "an IPv4 or IPv6 address";
+pub(super) const ADDRESS: &str = "an IPv4 or IPv6 address";
 const VNI: &str = "a number from 0 to 16777215";
 const UDP_PORT: &str = "a UDP port from 1 to 65535";
 

@@ -16,7 +16,7 @@ fn server(specs: &[String]) -> Server {
     let snapshot = agent.pipeline().snapshot().clone();
     let (shared, reports) = Shared::new(snapshot, agent.macs().table().clone(), 0);
     let ((_, peers), (_, queries)) = (mpsc::channel(1), mpsc::channel(1));
-    let (ports, links, guests) = Ports::new(1);
+    let (ports, news) = Ports::new(1);
     let mut server = Server {
         agent,
         shared,
@@ -27,7 +27,7 @@ fn server(specs: &[String]) -> Server {
         peers: HashMap::new(),
         roles: Roles::new(),
         barriers: Barriers::default(),
-        inputs: Inputs { peers, reports, links, guests, queries },
+        inputs: Inputs { peers, reports, news, queries },
     };
     specs.iter().for_each(|spec| server.add_port(&spec.parse().unwrap()).unwrap());
     server

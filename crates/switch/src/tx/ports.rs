@@ -17,7 +17,7 @@ use crate::store::Pool;
 pub(crate) struct TxPorts {
     /// By number; [`PortNo::LOCAL`] in the place of number 0.
     by_number: Vec<Option<TxPort>>,
-    /// Guests whose rings are held, by their places above.
+    /// Guests whose rings are held, and files whose buffers are, by their places above.
     held: Vec<usize>,
     /// What guests did that they must not, since they were last cut off.
     faults: Vec<Fault>,
@@ -35,10 +35,6 @@ struct Retry {
     due: Option<Instant>,
     interval: Duration,
 }
-
-/// A port that has taken nothing for longer than others wait for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stalled(pub(crate) PortNo);
 
 impl TxPorts {
     pub(crate) fn insert(&mut self, number: PortNo, port: TxPort) {
@@ -86,6 +82,32 @@ impl TxPorts {
             port = self.find(index)?;
         }
         match port.send(frame, beyond) {
+            Ok(()) => Ok(Sent::Now),
+            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// As [`Self::send`], of each packet the first `snaplen` bytes.
+    #[inline(never)]
+    pub(crate) fn send_part(
+        &mut self,
+        number: PortNo,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+        snaplen: usize,
+    ) -> Result<Sent, DropReason> {
+        let index = index(number);
+        let mut port = self.find(index)?;
+        if port.queue.is_some() {
+            return self.keep(index, frame, beyond, claim);
+        }
+        if port.wants_hold() {
+            self.hold(index);
+            port = self.find(index)?;
+        }
+        match port.send_part(frame, beyond, snaplen, 0) {
             Ok(()) => Ok(Sent::Now),
             Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
             Err(reason) => Err(reason),
@@ -157,7 +179,7 @@ impl TxPorts {
 
     /// Sends what waits as far as its ports take it, if it is time to. Returns the ports that have
     /// stalled by now. The caller ends the burst.
-    pub(crate) fn retry(&mut self, at: Millis) -> Vec<Stalled> {
+    pub(crate) fn retry(&mut self, at: Millis) -> Vec<PortNo> {
         let now = Instant::now();
         if self.retry.due.is_some_and(|due| now < due) {
             return Vec::new();
@@ -169,7 +191,7 @@ impl TxPorts {
             let Some(port) = self.by_number[index].as_mut() else { continue };
             let Some(queue) = port.queue.as_mut() else { continue };
             if queue.follow(now) {
-                stalled.push(Stalled(number(index)));
+                stalled.push(number(index));
             }
             is_held |= queue.is_held();
             if queue.is_over() {
@@ -217,8 +239,12 @@ impl TxPorts {
     #[inline]
     pub(crate) fn end_burst(&mut self) {
         while let Some(index) = self.held.pop() {
-            let fault = self.guest(index).and_then(GuestTx::end_burst);
-            self.faults.extend(fault);
+            let port = self.by_number.get_mut(index).and_then(Option::as_mut);
+            match port.map(|port| &mut port.device) {
+                Some(TxDevice::Guest(guest)) => self.faults.extend(guest.end_burst()),
+                Some(TxDevice::File(file)) => file.end_burst(),
+                _ => {}
+            }
         }
     }
 
@@ -234,9 +260,16 @@ impl TxPorts {
         port.ok_or(DropReason::NoSuchPort)
     }
 
-    /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it.
+    /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it. A
+    /// file's buffer is the worker's own.
     #[inline(never)]
     fn hold(&mut self, index: usize) {
+        if let Some(Some(TxPort { device: TxDevice::File(file), .. })) =
+            self.by_number.get_mut(index)
+        {
+            file.hold();
+            return self.held.push(index);
+        }
         if !self.guest(index).is_some_and(GuestTx::try_hold) {
             self.end_burst();
             if let Some(guest) = self.guest(index) {

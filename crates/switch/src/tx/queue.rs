@@ -44,6 +44,8 @@ pub(super) struct Waiting {
     pub(super) layout: Layout,
     /// Packets of a train that went out before the port was full.
     pub(super) done: usize,
+    /// Bytes of each packet that are to go out; none for all.
+    pub(super) snaplen: Option<usize>,
     pub(super) receipt: Receipt,
 }
 
@@ -122,7 +124,7 @@ impl EgressQueue {
         claim: &Claim<'_>,
     ) {
         let (meta, layout, receipt) = (frame.meta, *frame.layout(), claim.wait(frame));
-        let waiting = Waiting { meta, layout, done, receipt };
+        let waiting = Waiting { meta, layout, done, snaplen: claim.snaplen(), receipt };
         self.frames.push(pool, HEADROOM + frame.len(), waiting, |bytes| {
             let mut at = HEADROOM;
             let parts = frame.parts().map(Part::Ours);

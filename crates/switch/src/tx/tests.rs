@@ -13,12 +13,13 @@ use tapswitch_wire::{EtherType, Tag, parse};
 use super::*;
 use crate::test_frames::{HEADERS_LEN, checked_payload, tcp_train};
 
-const ALL: Takes = Takes { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp: true };
+pub(super) const ALL: Takes =
+    Takes { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp: true };
 /// Partial checksums, but no trains.
-const NONE: Takes = Takes { checksum: true, ..Takes::NOTHING };
+pub(super) const NONE: Takes = Takes { checksum: true, ..Takes::NOTHING };
 
 /// A device whose far end is watched.
-struct Wire {
+pub(super) struct Wire {
     device: TxDevice,
     far_end: PacketPort,
     netlink: Netlink,
@@ -27,7 +28,7 @@ struct Wire {
 
 impl Wire {
     /// A tap device. `None`, said loudly, when it cannot be made here.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let header = tap::HeaderLen::V1;
         Some(Self::over(namespace()?, |name| TxDevice::Tap(tap_queue(name, header))))
     }
@@ -72,12 +73,12 @@ impl Wire {
         Self { device, far_end, netlink, _namespace: namespace }
     }
 
-    fn port(&self, takes: Takes) -> TxPort {
+    pub(super) fn port(&self, takes: Takes) -> TxPort {
         TxPort::new(self.device.clone(), takes)
     }
 
     /// The frames that arrived: the next `count` of them.
-    fn received(&self, count: usize) -> Vec<(NetHeader, Vec<u8>)> {
+    pub(super) fn received(&self, count: usize) -> Vec<(NetHeader, Vec<u8>)> {
         let (mut frames, mut buf) = (Vec::new(), vec![0; RECV_BUF_LEN]);
         let deadline = Instant::now() + Duration::from_secs(30);
         while frames.len() < count {
@@ -110,7 +111,7 @@ fn tap_queue(name: &str, header: tap::HeaderLen) -> Arc<tap::Queue> {
 }
 
 /// Lets `action` have the frame behind some headroom.
-fn with_frame<R>(
+pub(super) fn with_frame<R>(
     (meta, bytes): &(NetHeader, Vec<u8>),
     action: impl FnOnce(&mut Frame<'_>) -> R,
 ) -> R {
@@ -157,7 +158,7 @@ fn a_train_that_the_port_does_not_take_is_cut() {
 }
 
 /// The ports that take nothing undone, each by its own way of sending.
-fn finished_ports() -> Vec<(Wire, TxPort)> {
+pub(super) fn finished_ports() -> Vec<(Wire, TxPort)> {
     let wires = [Wire::new(), Wire::bare(), Wire::netdev()];
     wires.into_iter().flatten().map(with_port).collect()
 }

@@ -10,18 +10,17 @@
 //! ```
 //! None of this costs a frame anything while no port is full, but for one test a batch.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use tapswitch_datapath::{Arrival, DropReason, Port, Traffic, View};
+use tapswitch_datapath::{Arrival, DropReason, Traffic, View};
 use tapswitch_tunnel::Room;
 
 use super::{BURST_COUNT, Worker};
 use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::rx::{Pause, Received};
-use crate::tx::{Stalled, port_number};
+use crate::tx::port_number;
 
 impl Worker {
     /// How long to sleep at most for the sake of what waits.
@@ -66,7 +65,7 @@ impl Worker {
 
     #[cold]
     fn follow_full_ports(&mut self) {
-        for Stalled(port) in self.ports.retry(clock::coarse()) {
+        for port in self.ports.retry(clock::coarse()) {
             tracing::debug!("port {port} takes nothing: frames for it are dropped until it does");
             self.shared.pauses.stalled(port);
         }
@@ -109,37 +108,18 @@ impl Worker {
         self.shared.pauses.end(port_number(place), self.queues[index].port(), since);
     }
 
-    /// A turn of a queue that is paused, or of which frames were read ahead.
-    #[cold]
-    pub(super) fn burst_behind(&mut self, index: usize) {
-        if self.queues[index].intake.pause.is_some() {
-            return self.read_ahead(index);
-        }
-        let (snapshot, macs) = (self.shared.snapshot.load_full(), self.shared.macs.load_full());
-        let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
-        self.bursts += 1;
-        if self.replay(index, view) {
-            self.read(index, view);
-        }
-        self.ports.end_burst();
-        self.ports.cut_off_faulty();
-        self.forwarder.end_burst(view.now);
-        if self.has_more_ahead(index) {
-            self.line_up(index);
-        }
-    }
-
     /// Keeps what a paused queue brings, as long as there is room.
-    fn read_ahead(&mut self, index: usize) {
-        let queue = &mut self.queues[index];
-        let Some(mut ahead) = queue.intake.ahead.take() else { return };
+    #[cold]
+    pub(super) fn read_ahead(&mut self, index: usize) {
+        let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return };
+        let snapshot = self.shared.snapshot.load();
         let (mut is_open, mut count, mut bytes) = (true, 0, 0);
         for _ in 0..BURST_COUNT {
             if ahead.is_full() {
                 is_open = false;
                 break;
             }
-            match queue.recv(&mut self.buf, Room::ONE) {
+            match self.queues[index].recv(&mut self.buf, Room::ONE) {
                 Received::Frame { meta, start, end } => {
                     ahead.push(self.ports.pool(), meta, &self.buf[..end], start);
                     count += 1;
@@ -147,36 +127,29 @@ impl Worker {
                 }
                 Received::Empty => break,
                 Received::Gone => {
-                    queue.intake.is_gone = true;
+                    self.queues[index].intake.is_gone = true;
                     is_open = false;
                     break;
                 }
                 Received::Lost => {
-                    let snapshot = self.shared.snapshot.load();
-                    if let Some(port) = snapshot.ports.find(queue.port()) {
-                        let lost = traffic(1, 0);
-                        port.counters.refuse(self.index, lost, DropReason::IngressLost);
-                    }
+                    self.count_drop(index, &snapshot, DropReason::IngressLost);
                 }
             }
         }
+        let queue = &mut self.queues[index];
         queue.intake.ahead = Some(ahead);
-        if let Some(gauge) = self.gauge(index) {
-            gauge.counters.ahead().add(self.index, traffic(count, bytes));
+        if let Some(port) = snapshot.ports.find(queue.port()) {
+            port.counters.ahead().add(self.index, traffic(count, bytes));
         }
         if !is_open {
             self.unwatch(index);
         }
     }
 
-    /// The port of a queue, to count there.
-    fn gauge(&self, index: usize) -> Option<Arc<Port>> {
-        self.shared.snapshot.load().ports.find(self.queues[index].port()).cloned()
-    }
-
     /// Handles what was read ahead, at most a burst. Returns `true` when nothing of it is left and
     /// nobody has to wait.
-    fn replay(&mut self, index: usize, view: View<'_>) -> bool {
+    #[cold]
+    pub(super) fn replay(&mut self, index: usize, view: View<'_>) -> bool {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return true };
         let (now, marked, mut place) = (Instant::now(), ahead.marked(), None);
         let (mut count, mut bytes) = (0, 0);
@@ -215,14 +188,16 @@ impl Worker {
         is_done
     }
 
-    /// True when a queue is not paused and has frames that were read ahead.
-    fn has_more_ahead(&self, index: usize) -> bool {
+    /// Another turn for a queue that is not paused and has frames that were read ahead.
+    pub(super) fn line_up_for_more(&mut self, index: usize) {
         let intake = &self.queues[index].intake;
-        intake.pause.is_none() && intake.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
+        if intake.pause.is_none() && intake.is_behind() {
+            self.line_up(index);
+        }
     }
 
-    /// Waits for a queue's device again.
-    fn watch(&mut self, index: usize) {
+    /// Waits for a queue's device, from now on or again.
+    pub(super) fn watch(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         if queue.intake.is_watched || queue.intake.is_gone {
             return;
@@ -250,7 +225,7 @@ impl Worker {
             self.end_pause(index, pause);
         }
         if let Some(mut ahead) = self.queues[index].intake.ahead.take() {
-            while ahead.front(Instant::now()).is_some() {
+            while !ahead.is_empty() {
                 ahead.pop(self.ports.pool());
             }
         }

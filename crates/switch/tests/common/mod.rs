@@ -10,6 +10,7 @@ mod lab;
 pub(crate) mod ofctl;
 mod rules;
 mod traffic;
+mod underlay;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,6 +23,7 @@ pub(crate) use host::{Host, introduce};
 pub(crate) use lab::{Lab, Running, ask, config, has_dropped, runtime, start_here};
 pub(crate) use rules::*;
 pub(crate) use traffic::*;
+pub(crate) use underlay::{Fabric, TUNNEL, Underlay, VXLAN};
 
 /// True when the test may make namespaces and tap devices; otherwise says that it is skipped.
 pub(crate) fn can_run() -> bool {

@@ -188,6 +188,12 @@ impl Room {
         vm
     }
 
+    /// A guest behind each port.
+    pub(crate) fn guests(&self) -> Vec<Vm> {
+        let count = self.switch.ports().len() as u32;
+        (1..=count).map(|number| self.guest(number, split())).collect()
+    }
+
     pub(crate) fn report(&self, number: u32) -> GuestReport {
         self.switch.port(number).guest.unwrap()
     }

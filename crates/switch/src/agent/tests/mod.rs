@@ -174,6 +174,16 @@ impl Egress for Void {
         Ok(Sent::Now)
     }
 
+    fn transmit_part(
+        &mut self,
+        _: PortNo,
+        _: &mut Frame<'_>,
+        _: &Claim<'_>,
+        _: usize,
+    ) -> Result<Sent, DropReason> {
+        Ok(Sent::Now)
+    }
+
     fn packet_in(&mut self, _: &PacketInOrigin, _: &Frame<'_>) -> Result<(), DropReason> {
         Err(DropReason::NoController)
     }

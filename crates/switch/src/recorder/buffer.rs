@@ -1,0 +1,280 @@
+//! What waits to be written: blocks in chunks of memory, between the workers and the writer.
+//!
+//! ```text
+//!            for a burst                     full, or the writer looks
+//!  free ───> a worker's own chunk ─── desk ──────────────────────────> writer ───> free
+//! ```
+//! A worker takes its chunk from its desk for a burst, so nobody waits for anybody while packets
+//! are put into it; the lock is held to take and to give back, twice a burst. When all chunks are
+//! in use, the port is full. The times of blocks are nanoseconds since the buffer was made, by the
+//! monotonic clock: so their order is the order in which things happened.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Blocks on their way to the writer, bounded.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    state: Mutex<State>,
+    wake: Condvar,
+    base: Instant,
+    /// Most chunks.
+    count_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    desks: Vec<Desk>,
+    free: Vec<Vec<u8>>,
+    /// Chunks that there are, wherever.
+    count: usize,
+    waits: Waits,
+    is_over: bool,
+}
+
+/// What one worker has to give.
+#[derive(Debug, Default)]
+struct Desk {
+    full: VecDeque<Vec<u8>>,
+    open: Option<Vec<u8>>,
+    /// When the burst began that the worker has its chunk for.
+    busy_since: Option<u64>,
+}
+
+/// What the writer waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Waits {
+    #[default]
+    No,
+    ForAny,
+    ForFull,
+}
+
+/// What the writer gets.
+#[derive(Debug)]
+pub(super) struct Collected {
+    /// Chunks, each with its worker, those of one in order.
+    pub(super) chunks: Vec<(usize, Vec<u8>)>,
+    /// Nothing older than this will come any more.
+    pub(super) complete_until: u64,
+    /// Nothing at all will come any more.
+    pub(super) is_over: bool,
+}
+
+impl Buffer {
+    /// Room for `len` bytes, about.
+    pub(super) fn new(len: usize) -> Self {
+        let count_max = (len / CHUNK_LEN).max(2);
+        let (state, wake, base) = (Mutex::default(), Condvar::new(), Instant::now());
+        Self { state, wake, base, count_max }
+    }
+
+    /// Nanoseconds since the buffer was made.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Begins a burst of `worker`: hands out its chunk, if there is one.
+    pub(super) fn begin(&self, worker: usize) -> Option<Vec<u8>> {
+        let now = self.now();
+        let mut state = self.lock();
+        let desk = state.desk(worker);
+        desk.busy_since = Some(now);
+        let open = desk.open.take();
+        open.or_else(|| state.take(self.count_max))
+    }
+
+    /// Takes a chunk that is full, and hands out an empty one, if there is one.
+    pub(super) fn exchange(&self, worker: usize, full: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        let desk = state.desk(worker);
+        desk.full.extend(full);
+        if state.waits != Waits::No {
+            self.wake.notify_one();
+        }
+        state.take(self.count_max)
+    }
+
+    /// Ends a burst of `worker`, which gives its chunk back.
+    pub(super) fn end(&self, worker: usize, open: Option<Vec<u8>>) {
+        let mut state = self.lock();
+        let desk = state.desk(worker);
+        (desk.open, desk.busy_since) = (open, None);
+        if state.waits == Waits::ForAny {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Waits until something is to be written, or for so long; then for [`GATHER_TIME`] more, that
+    /// small things be written together.
+    pub(super) fn wait(&self, longest: Duration) {
+        let state = self.wait_while(self.lock(), Waits::ForAny, longest, State::is_empty);
+        drop(self.wait_while(state, Waits::ForFull, GATHER_TIME, |state| !state.has_full()));
+    }
+
+    fn wait_while<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        what: Waits,
+        longest: Duration,
+        is_to_wait: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        state.waits = what;
+        let wait = |state: &mut State| !state.is_over && is_to_wait(state);
+        let outcome = self.wake.wait_timeout_while(state, longest, wait);
+        let (mut state, _) = outcome.unwrap_or_else(PoisonError::into_inner);
+        state.waits = Waits::No;
+        state
+    }
+
+    /// Waits for so long, or until the end.
+    pub(super) fn pause(&self, time: Duration) {
+        drop(self.wait_while(self.lock(), Waits::No, time, |_| true));
+    }
+
+    /// Takes everything that no worker has for a burst.
+    pub(super) fn collect(&self) -> Collected {
+        let mut state = self.lock();
+        let since = state.desks.iter().filter_map(|desk| desk.busy_since);
+        let complete_until = since.min().unwrap_or(u64::MAX);
+        let mut chunks = Vec::new();
+        for (worker, desk) in state.desks.iter_mut().enumerate() {
+            let open = desk.open.take_if(|open| !open.is_empty());
+            chunks.extend(desk.full.drain(..).chain(open).map(|chunk| (worker, chunk)));
+        }
+        Collected { chunks, complete_until, is_over: state.is_over }
+    }
+
+    /// Takes chunks back that have been written.
+    pub(super) fn give_back(&self, chunks: impl Iterator<Item = Vec<u8>>) {
+        let mut state = self.lock();
+        for mut chunk in chunks {
+            chunk.clear();
+            if state.free.len() < FREE_COUNT { state.free.push(chunk) } else { state.count -= 1 }
+        }
+    }
+
+    /// Says that nothing will come any more.
+    pub(super) fn close(&self) {
+        self.lock().is_over = true;
+        self.wake.notify_one();
+    }
+
+    /// True when nothing will come any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
+    /// Bytes of the chunks that are in use.
+    pub(super) fn len(&self) -> usize {
+        let state = self.lock();
+        (state.count - state.free.len()) * CHUNK_LEN
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn desk(&mut self, worker: usize) -> &mut Desk {
+        if self.desks.len() <= worker {
+            self.desks.resize_with(worker + 1, Desk::default);
+        }
+        &mut self.desks[worker]
+    }
+
+    fn take(&mut self, count_max: usize) -> Option<Vec<u8>> {
+        if let Some(chunk) = self.free.pop() {
+            return Some(chunk);
+        }
+        let is_new = self.count < count_max;
+        self.count += usize::from(is_new);
+        is_new.then(|| Vec::with_capacity(CHUNK_LEN))
+    }
+
+    fn has_full(&self) -> bool {
+        self.desks.iter().any(|desk| !desk.full.is_empty())
+    }
+
+    fn is_empty(&self) -> bool {
+        let has_open = |desk: &Desk| desk.open.as_ref().is_some_and(|open| !open.is_empty());
+        !self.has_full() && !self.desks.iter().any(has_open)
+    }
+}
+
+/// Bytes of a chunk: a few of the longest trains.
+pub(super) const CHUNK_LEN: usize = 256 * 1024;
+/// Chunks that wait for use, however many a flood has filled.
+const FREE_COUNT: usize = 8;
+/// So that a trickle of packets costs a hundred writes a second at most.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_has_for_a_burst_is_left_to_it() {
+        let buffer = Buffer::new(4 * CHUNK_LEN);
+        let mut chunk = buffer.begin(1).unwrap();
+        chunk.push(1);
+        let collected = buffer.collect();
+        assert!(collected.chunks.is_empty() && collected.complete_until < u64::MAX);
+        buffer.end(1, Some(chunk));
+        let collected = buffer.collect();
+        assert_eq!(collected.chunks, [(1, vec![1])]);
+        assert_eq!((collected.complete_until, collected.is_over), (u64::MAX, false));
+        assert_eq!(buffer.len(), CHUNK_LEN);
+        buffer.give_back(collected.chunks.into_iter().map(|(_, chunk)| chunk));
+        assert_eq!((buffer.len(), buffer.collect().chunks.len()), (0, 0));
+    }
+
+    #[test]
+    fn there_are_no_more_chunks_than_there_is_room_for() {
+        let buffer = Buffer::new(3 * CHUNK_LEN);
+        let mut chunk = buffer.begin(0);
+        for _ in 0..2 {
+            chunk = buffer.exchange(0, chunk);
+            assert!(chunk.is_some());
+        }
+        assert_eq!(buffer.exchange(0, chunk), None);
+        assert_eq!(buffer.begin(1), None);
+        let collected = buffer.collect();
+        assert_eq!(collected.chunks.len(), 3);
+        buffer.give_back(collected.chunks.into_iter().map(|(_, chunk)| chunk));
+        assert!(buffer.exchange(0, None).is_some());
+    }
+
+    #[test]
+    fn what_a_flood_has_filled_is_given_back() {
+        let buffer = Buffer::new(100 * CHUNK_LEN);
+        let mut chunk = buffer.begin(0);
+        (0..50).for_each(|_| chunk = buffer.exchange(0, chunk.take()));
+        buffer.end(0, chunk);
+        let collected = buffer.collect();
+        buffer.give_back(collected.chunks.into_iter().map(|(_, chunk)| chunk));
+        let state = buffer.lock();
+        assert_eq!((state.free.len(), state.count), (FREE_COUNT, FREE_COUNT + 1));
+    }
+
+    #[test]
+    fn the_writer_is_woken_by_what_comes_and_by_the_end() {
+        let buffer = std::sync::Arc::new(Buffer::new(CHUNK_LEN));
+        let writer = buffer.clone();
+        let thread = std::thread::spawn(move || {
+            let mut chunks = 0;
+            while !writer.is_over() {
+                writer.wait(Duration::from_secs(600));
+                chunks += writer.collect().chunks.len();
+            }
+            chunks + writer.collect().chunks.len()
+        });
+        let mut chunk = buffer.begin(0).unwrap();
+        chunk.push(1);
+        buffer.end(0, Some(chunk));
+        buffer.close();
+        assert_eq!(thread.join().unwrap(), 1);
+    }
+}

@@ -1,0 +1,276 @@
+//! The files of a file monitor: the one that is written to, and the finished ones beside it.
+//!
+//! ```text
+//! web.pcapng                        is written to
+//! web_00007_20261122101500.pcapng   finished: number, and when that was (UTC)
+//! ```
+//! What an earlier run has left under the first name counts as finished. Nothing is overwritten,
+//! and nothing but finished files of this very name is ever removed, also those of earlier runs.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The files of one monitor.
+#[derive(Debug)]
+pub(super) struct Files {
+    path: PathBuf,
+    folder: PathBuf,
+    stem: String,
+    /// With its dot; empty without one.
+    ending: String,
+    /// Finished files that are kept.
+    keep: Option<u32>,
+}
+
+/// Why a file could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenFileError {
+    /// Another port or program writes to it.
+    #[error(
+        "{}: another port or program writes to it; give each a file of its own",
+        path.display()
+    )]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else has its name.
+    #[error("{}: there is something that is no file; choose another name", path.display())]
+    NoFile {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("{}: {source}; the folder must be there, and be writable", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl Files {
+    /// Those of `path`.
+    pub(super) fn new(path: &str, keep: Option<u32>) -> Result<Self, OpenFileError> {
+        let failed = |source| OpenFileError::Io { path: path.into(), source };
+        let path = std::path::absolute(path).map_err(failed)?;
+        let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default().to_owned();
+        let ending = path.extension().and_then(OsStr::to_str);
+        let ending = ending.map_or_else(String::new, |ending| format!(".{ending}"));
+        let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Self { path, folder, stem, ending, keep })
+    }
+
+    /// The file that is written to.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the files are.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Makes an empty file that is ours alone, and puts aside what was there before.
+    pub(super) fn open(&self) -> Result<File, OpenFileError> {
+        let failed = |source| OpenFileError::Io { path: self.path.clone(), source };
+        self.put_aside()?;
+        let mut options = OpenOptions::new();
+        // Others shall not read what was said.
+        let options = options.write(true).create_new(true).mode(0o600);
+        let file = options.open(&self.path).map_err(failed)?;
+        self.lock(&file)?;
+        Ok(file)
+    }
+
+    /// What an earlier run has left is finished.
+    fn put_aside(&self) -> Result<(), OpenFileError> {
+        let failed = |source| OpenFileError::Io { path: self.path.clone(), source };
+        let found = match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found.map_err(failed)?,
+        };
+        if !found.is_file() {
+            return Err(OpenFileError::NoFile { path: self.path.clone() });
+        }
+        self.lock(&File::open(&self.path).map_err(failed)?)?;
+        if found.len() == 0 {
+            return fs::remove_file(&self.path).map_err(failed);
+        }
+        self.finish(found.modified().unwrap_or(UNIX_EPOCH)).map_err(failed)
+    }
+
+    fn lock(&self, file: &File) -> Result<(), OpenFileError> {
+        match file.try_lock() {
+            // Some file systems know no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(OpenFileError::Busy { path: self.path.clone() }),
+        }
+    }
+
+    /// Gives the file that was written to the name of a finished one, and removes the oldest of
+    /// those beyond the number to be kept.
+    pub(super) fn finish(&self, at: SystemTime) -> io::Result<()> {
+        let finished = self.finished()?;
+        let number = finished.last().map_or(0, |(number, _)| *number) + 1;
+        let name = format!("{}_{number:05}_{}{}", self.stem, time_text(at), self.ending);
+        fs::rename(&self.path, self.folder.join(name))?;
+        let excess = self.keep.map_or(0, |keep| (finished.len() + 1).saturating_sub(keep as usize));
+        finished.iter().take(excess).try_for_each(|(_, path)| fs::remove_file(path))
+    }
+
+    /// Removes the oldest finished file, if there is one and not all are to be kept.
+    pub(super) fn remove_oldest(&self) -> Option<PathBuf> {
+        self.keep?;
+        let (_, oldest) = self.finished().ok()?.into_iter().next()?;
+        fs::remove_file(&oldest).ok().map(|()| oldest)
+    }
+
+    /// Finished files with their numbers, oldest first.
+    fn finished(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if let Some(number) = entry.file_name().to_str().and_then(|name| self.number(name))
+                && entry.file_type()?.is_file()
+            {
+                found.push((number, entry.path()));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// The number in the name of a finished file.
+    fn number(&self, name: &str) -> Option<u64> {
+        let name = name.strip_prefix(&self.stem)?.strip_prefix('_')?;
+        let (number, time) = name.strip_suffix(&self.ending)?.split_once('_')?;
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_ours = number.len() >= 5 && time.len() == 14 && is_number(number) && is_number(time);
+        is_ours.then(|| number.parse().ok()).flatten()
+    }
+}
+
+/// As `20261122101500`, UTC.
+fn time_text(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (year, month, day) = date(seconds / 86_400);
+    let of_day = seconds % 86_400;
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
+}
+
+/// Year, month and day of a day since 1970, by the Gregorian calendar. Years begin in March here,
+/// so that the day that some lack is the last one.
+fn date(days: u64) -> (u64, u64, u64) {
+    // From 0000-03-01 on, in cycles of 400 years.
+    let days = days + 719_468;
+    let (cycle, of_cycle) = (days / 146_097, days % 146_097);
+    let year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let of_year = of_cycle - (365 * year + year / 4 - year / 100);
+    // Months from March on have 31, 30, 31, 30, 31 days, and that again.
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (cycle * 400 + year + carry, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        let mut names: Vec<_> = entries.map(|it| name(it).into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn files(folder: &Path, keep: Option<u32>) -> Files {
+        Files::new(folder.join("web.pcapng").to_str().unwrap(), keep).unwrap()
+    }
+
+    #[test]
+    fn times_are_told_as_dates() {
+        for (seconds, text) in [
+            (0, "19700101000000"),
+            (951_782_399, "20000228235959"),
+            (951_782_400, "20000229000000"),
+            (1_709_251_199, "20240229235959"),
+            (1_709_251_200, "20240301000000"),
+            (4_107_542_399, "21000228235959"),
+            (4_107_542_400, "21000301000000"),
+        ] {
+            assert_eq!(time_text(at(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn finished_files_are_numbered_and_the_oldest_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path(), Some(2));
+        for name in ["web_1_2.pcapng", "web_00001_20260101000000.txt", "other.pcapng"] {
+            fs::write(folder.path().join(name), "theirs").unwrap();
+        }
+        for time in [5, 6, 7] {
+            files.open().unwrap().write_all(b"x").unwrap();
+            files.finish(at(time)).unwrap();
+        }
+        drop(files.open().unwrap());
+        assert_eq!(
+            names(folder.path()),
+            [
+                "other.pcapng",
+                "web.pcapng",
+                "web_00001_20260101000000.txt",
+                "web_00002_19700101000006.pcapng",
+                "web_00003_19700101000007.pcapng",
+                "web_1_2.pcapng",
+            ]
+        );
+        let oldest = files.remove_oldest().unwrap();
+        assert!(oldest.ends_with("web_00002_19700101000006.pcapng"));
+    }
+
+    #[test]
+    fn what_was_left_is_put_aside_and_all_is_kept_unless_told_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path(), None);
+        fs::write(files.path(), "an earlier run").unwrap();
+        drop(files.open().unwrap());
+        assert_eq!(names(folder.path()).len(), 2);
+        drop(files.open().unwrap());
+        assert_eq!(names(folder.path()).len(), 2, "an empty one is nothing to keep");
+        assert_eq!(files.remove_oldest(), None);
+    }
+
+    #[test]
+    fn a_file_has_one_writer_and_is_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path(), None);
+        let held = files.open().unwrap();
+        let error = files.open().unwrap_err();
+        assert!(matches!(error, OpenFileError::Busy { .. }), "{error}");
+        drop(held);
+        fs::remove_file(files.path()).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", files.path()).unwrap();
+        let error = files.open().unwrap_err();
+        assert!(matches!(error, OpenFileError::NoFile { .. }), "{error}");
+        let nowhere = Files::new("/nowhere/at/all.pcapng", None).unwrap();
+        assert!(nowhere.open().unwrap_err().to_string().contains("the folder must be there"));
+    }
+}

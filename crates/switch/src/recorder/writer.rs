@@ -1,0 +1,398 @@
+//! The thread that writes: packets in order of time, files one after the other, and what is done
+//! when the disk is full.
+//!
+//! Whole blocks reach the file, or nothing: what was written of a block that did not fit is cut off
+//! again. So a file is good to read at any time, and a crash costs the end that the kernel had not
+//! got yet.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tapswitch_datapath::PortCounters;
+use tapswitch_openflow::PortNo;
+use tapswitch_pcapng::{self as pcapng, Statistics};
+use tokio::sync::mpsc;
+
+use super::buffer::Buffer;
+use super::files::{Files, OpenFileError};
+use super::merge::Merge;
+use super::{FINISHED, STOPPED, Status, WRITING};
+use crate::PortSpec;
+use crate::port_spec::PcapngSpec;
+use crate::report::FileReport;
+
+/// Writes the files of one port.
+#[derive(Debug)]
+pub(super) struct Writer {
+    spec: PortSpec,
+    limits: PcapngSpec,
+    buffer: Arc<Buffer>,
+    status: Status,
+    files: Files,
+    current: Option<Current>,
+    merge: Merge,
+    /// Blocks that are to be written next.
+    out: Vec<u8>,
+    /// Packets in these.
+    out_count: u64,
+    began: Instant,
+    /// What the port had counted when the file began.
+    base: Counts,
+    /// What it has counted by now.
+    counts: Counts,
+    report: FileReport,
+    /// The server is to be told that the port opened or closed.
+    has_news: bool,
+}
+
+/// The file that is written to.
+#[derive(Debug)]
+struct Current {
+    file: File,
+    /// Bytes in it, whole blocks.
+    len: u64,
+    packets: u64,
+    since: Instant,
+}
+
+/// Copies that the port took, and that it did not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    taken: u64,
+    dropped: u64,
+}
+
+impl Counts {
+    fn of(counters: &PortCounters) -> Self {
+        Self { taken: counters.tx().frames, dropped: counters.drops().total() }
+    }
+}
+
+impl Writer {
+    /// Opens the file. A disk that is full is no reason not to: there may be room later.
+    pub(super) fn open(
+        spec: &PortSpec,
+        limits: &PcapngSpec,
+        buffer: Arc<Buffer>,
+        status: Status,
+    ) -> Result<Self, OpenFileError> {
+        let files = Files::new(&limits.path, limits.keep)?;
+        let path = files.path().display().to_string();
+        let report = FileReport { path, state: WRITING.to_owned(), ..FileReport::default() };
+        let mut writer = Self {
+            spec: spec.clone(),
+            limits: limits.clone(),
+            buffer,
+            status,
+            files,
+            current: None,
+            merge: Merge::default(),
+            out: Vec::new(),
+            out_count: 0,
+            began: Instant::now(),
+            base: Counts::default(),
+            counts: Counts::default(),
+            report,
+            has_news: false,
+        };
+        match writer.begin_file() {
+            Ok(()) => {}
+            Err(OpenFileError::Io { source, .. }) if is_full(&source) => writer.stop(&source),
+            Err(error) => return Err(error),
+        }
+        writer.tell_status();
+        Ok(writer)
+    }
+
+    /// Writes until the port is gone.
+    pub(super) fn run(mut self, news: &mpsc::Sender<PortNo>, counters: &PortCounters) {
+        let mut is_over = false;
+        while !is_over {
+            match self.report.state.as_str() {
+                STOPPED => self.buffer.pause(RETRY_TIME),
+                _ => self.buffer.wait(TICK),
+            }
+            self.counts = Counts::of(counters);
+            is_over = self.turn();
+            self.tell_status();
+            // A server that does not listen now is told the next time.
+            self.has_news &= news.try_send(self.spec.number).is_err();
+        }
+        self.end();
+    }
+
+    /// Writes what is there. Returns whether that was all.
+    fn turn(&mut self) -> bool {
+        if self.report.state == STOPPED && !self.try_again() {
+            return self.buffer.is_over();
+        }
+        let collected = self.buffer.collect();
+        let is_over = collected.is_over;
+        self.merge.add(collected);
+        let outcome = if self.report.state == WRITING { self.write() } else { Ok(()) };
+        match outcome {
+            Err(error) => self.stop(&error),
+            Ok(()) if self.report.state == FINISHED => self.report.lost += self.merge.clear(),
+            Ok(()) => {}
+        }
+        self.buffer.give_back(self.merge.spent());
+        is_over
+    }
+
+    /// Writes the packets that are known to be the next ones.
+    fn write(&mut self) -> io::Result<()> {
+        let shift = wall_time().wrapping_sub(self.buffer.now());
+        self.look_after_file()?;
+        while let Some(next) = self.merge.next() {
+            if self.is_beyond_limits(next.len) {
+                return self.finish("the limit of max-size or max-time is reached");
+            }
+            if self.is_file_done(next.len) {
+                self.rotate()?;
+            }
+            let at = self.out.len();
+            self.merge.take(next, &mut self.out);
+            pcapng::set_packet_time(&mut self.out[at..], next.time.wrapping_add(shift));
+            self.out_count += 1;
+            if self.out.len() >= WRITE_LEN {
+                self.flush()?;
+            }
+        }
+        self.flush()
+    }
+
+    /// Does what time asks for, and begins another file when somebody has removed this one.
+    fn look_after_file(&mut self) -> io::Result<()> {
+        if self.is_beyond_limits(0) {
+            return self.finish("the limit of max-time is reached");
+        }
+        let Some(current) = &self.current else { return Ok(()) };
+        if current.file.metadata()?.nlink() == 0 {
+            tracing::warn!("port {}: the file was removed; another one begins", self.spec);
+            self.current = None;
+        } else if self.is_file_done(0) {
+            self.rotate()?;
+        }
+        Ok(())
+    }
+
+    fn is_beyond_limits(&self, len: usize) -> bool {
+        let size = self.report.bytes + (self.out.len() + len) as u64;
+        self.limits.max_size.is_some_and(|max| size > max)
+            || self.limits.max_time.is_some_and(|max| self.began.elapsed() >= max)
+    }
+
+    /// True when a file with packets in it is not to have `len` bytes more.
+    fn is_file_done(&self, len: usize) -> bool {
+        let Some(current) = &self.current else { return false };
+        let size = current.len + (self.out.len() + len) as u64 + STATISTICS_LEN;
+        let is_large = self.limits.rotate_size.is_some_and(|max| size > max);
+        let is_old = self.limits.rotate_time.is_some_and(|max| current.since.elapsed() >= max);
+        current.packets + self.out_count > 0 && (is_large || is_old)
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.end_file();
+        self.files.finish(SystemTime::now())?;
+        self.report.files += 1;
+        self.with_room(Self::try_begin)
+    }
+
+    /// Writes what has been gathered.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.out.is_empty() { Ok(()) } else { self.with_room(Self::try_flush) }
+    }
+
+    /// Tries again while the disk is full and there are finished files that may go.
+    fn with_room(&mut self, attempt: impl Fn(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        loop {
+            match attempt(self) {
+                Err(error) if is_full(&error) && self.make_room() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_begin(&mut self) -> io::Result<()> {
+        self.begin_file().map_err(|error| match error {
+            OpenFileError::Io { source, .. } => source,
+            error => io::Error::other(error),
+        })
+    }
+
+    fn try_flush(&mut self) -> io::Result<()> {
+        if self.current.is_none() {
+            self.try_begin()?;
+        }
+        if let Some(current) = &mut self.current {
+            current.append(&self.out)?;
+            current.packets += self.out_count;
+        }
+        self.report.bytes += self.out.len() as u64;
+        self.report.packets += self.out_count;
+        self.out_count = 0;
+        self.out.clear();
+        Ok(())
+    }
+
+    fn make_room(&mut self) -> bool {
+        let removed = self.files.remove_oldest();
+        if let Some(path) = &removed {
+            let path = path.display();
+            tracing::warn!("port {}: the disk is full; removed {path}", self.spec);
+        }
+        removed.is_some()
+    }
+
+    fn begin_file(&mut self) -> Result<(), OpenFileError> {
+        let mut current = Current::new(self.files.open()?);
+        let mut head = Vec::new();
+        let snaplen = self.limits.snaplen.unwrap_or(0);
+        pcapng::begin(&mut head, APPLICATION, self.spec.name(), snaplen);
+        if let Err(source) = current.append(&head) {
+            // Without its head it is nothing.
+            let _ = std::fs::remove_file(self.files.path());
+            return Err(OpenFileError::Io { path: self.files.path().to_owned(), source });
+        }
+        self.report.bytes += head.len() as u64;
+        (self.current, self.base) = (Some(current), self.counts);
+        Ok(())
+    }
+
+    /// Writes at the end of the file what became of the copies, if that fits.
+    fn end_file(&mut self) {
+        let Some(mut current) = self.current.take() else { return };
+        let dropped = self.counts.dropped.wrapping_sub(self.base.dropped);
+        let taken = self.counts.taken.wrapping_sub(self.base.taken);
+        let statistics = Statistics {
+            received: taken + dropped,
+            dropped,
+            written: current.packets,
+            comment: Some(COMMENT),
+        };
+        let mut block = Vec::new();
+        pcapng::statistics(&mut block, wall_time(), &statistics);
+        // A file without is good, too.
+        let _ = current.append(&block);
+        self.base = self.counts;
+    }
+
+    /// A limit is reached: nothing more is written.
+    fn finish(&mut self, reason: &str) -> io::Result<()> {
+        self.flush()?;
+        self.end_file();
+        tracing::info!("port {}: {reason}; nothing more is written", self.spec);
+        self.set_state(FINISHED, Some(reason.to_owned()));
+        Ok(())
+    }
+
+    /// Closes the port until there is room, or the disk works, again.
+    fn stop(&mut self, error: &io::Error) {
+        let reason = match is_full(error) {
+            true => "the disk is full; it goes on when there is room".to_owned(),
+            false => format!("{error}; it is tried again every second"),
+        };
+        if self.report.state != STOPPED {
+            tracing::error!("port {}: nothing is written: {reason}", self.spec);
+        }
+        self.set_state(STOPPED, Some(reason));
+    }
+
+    /// Goes on if that is possible.
+    fn try_again(&mut self) -> bool {
+        let is_over = self.buffer.is_over();
+        let has_room = has_room(&self.files, self.out.len() + RESUME_LEN);
+        let outcome = if has_room || is_over { self.resume() } else { return false };
+        match outcome {
+            Ok(()) => {
+                tracing::info!("port {}: it is written again", self.spec);
+                self.set_state(WRITING, None);
+            }
+            Err(error) => self.stop(&error),
+        }
+        self.report.state == WRITING
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        if self.current.is_none() && self.out.is_empty() {
+            return self.try_begin();
+        }
+        self.flush()
+    }
+
+    /// The port is gone: what was taken has been written, or cannot be.
+    fn end(mut self) {
+        let in_buffer = self.buffer.collect();
+        self.merge.add(in_buffer);
+        self.report.lost += self.out_count + self.merge.clear();
+        // Beyond a limit that is as it should be.
+        if self.report.lost > 0 && self.report.state != FINISHED {
+            let lost = self.report.lost;
+            tracing::error!("port {}: {lost} packets that were taken are not in a file", self.spec);
+        }
+        self.end_file();
+        self.set_state(FINISHED, None);
+        self.tell_status();
+    }
+
+    fn set_state(&mut self, state: &str, reason: Option<String>) {
+        self.has_news |= self.report.state != state;
+        (self.report.state, self.report.reason) = (state.to_owned(), reason);
+    }
+
+    fn tell_status(&self) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.clone_from(&self.report);
+    }
+}
+
+/// Nanoseconds since 1970.
+fn wall_time() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Current {
+    fn new(file: File) -> Self {
+        Self { file, len: 0, packets: 0, since: Instant::now() }
+    }
+
+    /// Writes all of `bytes`, or nothing.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all_at(bytes, self.len);
+        match written {
+            Ok(()) => self.len += bytes.len() as u64,
+            // What of it is there may end within a block.
+            Err(_) => self.file.set_len(self.len)?,
+        }
+        written
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// True unless the file system says otherwise.
+fn has_room(files: &Files, len: usize) -> bool {
+    rustix::fs::statvfs(files.folder())
+        .map_or(true, |found| found.f_bavail.saturating_mul(found.f_frsize) >= len as u64)
+}
+
+const APPLICATION: &str = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
+/// What the numbers at the end of a file mean.
+const COMMENT: &str = "received and dropped: copies, a train is one; delivered: packets";
+/// Bytes that are written at once.
+const WRITE_LEN: usize = 1 << 20;
+/// Room that there must be to go on: so that a port does not open and close with every block.
+const RESUME_LEN: usize = 256 << 10;
+/// More than the statistics at the end of a file take.
+const STATISTICS_LEN: u64 = 200;
+/// How often is looked at the time, while nothing comes.
+const TICK: Duration = Duration::from_secs(1);
+/// How often it is tried again.
+const RETRY_TIME: Duration = Duration::from_secs(1);

@@ -1,0 +1,134 @@
+//! Sending the first bytes of each packet, for a bucket that wants no more of its copies.
+//!
+//! A monitor is to see what the first bytes of a packet are on a wire. So a train is cut into
+//! packets first, and what its sender has left undone is done for the whole packet before it is cut
+//! short: that reads the payload once more, which is little beside a system call for each packet.
+//! (A port that was left to complete the checksum would take what is cut away for not there.)
+//!
+//! A frame whose packets are all short enough goes as any other, trains whole.
+
+use tapswitch_datapath::{DropReason, Frame, HEADROOM};
+use tapswitch_offload::complete_checksum;
+use tapswitch_vhost::Part;
+use tapswitch_wire::{Layout, NetHeader};
+
+use super::{TxDevice, TxPort};
+use crate::beyond::Beyond;
+
+impl TxPort {
+    /// Sends the first `snaplen` bytes of each packet of `frame`, the end of which is `beyond`, but
+    /// for the first `done` packets, which went out before.
+    pub(super) fn send_part(
+        &mut self,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        snaplen: usize,
+        done: usize,
+    ) -> Result<(), DropReason> {
+        if done == 0 && frame.packet_len() <= snaplen {
+            return self.send(frame, beyond);
+        }
+        if let TxDevice::Tun(tun) = &self.device
+            && !tun.link.admit(frame)?
+        {
+            return Ok(());
+        }
+        if let TxDevice::File(_) = self.device {
+            return self.record_part(frame, beyond, snaplen, done);
+        }
+        self.set_cut(Some(snaplen));
+        let sent = match frame.meta.is_train() {
+            true => self.cut_to(frame, beyond, done, snaplen),
+            false => self.send_truncated(frame, beyond, snaplen),
+        };
+        self.set_cut(None);
+        sent
+    }
+
+    /// A file notes how long the packets were.
+    fn record_part(
+        &mut self,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        snaplen: usize,
+        done: usize,
+    ) -> Result<(), DropReason> {
+        self.set_cut(Some(snaplen));
+        let sent = match done {
+            0 => self.send(frame, beyond),
+            done => self.send_cut(frame, beyond, done),
+        };
+        self.set_cut(None);
+        sent
+    }
+
+    /// For those who tell the other end.
+    fn set_cut(&mut self, cut: Option<usize>) {
+        match &mut self.device {
+            TxDevice::File(file) => file.set_cut(cut),
+            TxDevice::Gre(gre) => gre.cut = cut,
+            _ => {}
+        }
+    }
+
+    fn send_truncated(
+        &mut self,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        snaplen: usize,
+    ) -> Result<(), DropReason> {
+        let mut part = std::mem::take(&mut self.part);
+        let layout = truncated(frame.layout(), snaplen);
+        let sent = match self.fill_part(&mut part, frame, beyond, snaplen) {
+            Ok(()) => {
+                let mut packet = Frame::new(NetHeader::PLAIN, layout, &mut part, HEADROOM, 0);
+                self.device.send(&mut packet, Beyond::NONE).map_err(DropReason::from)
+            }
+            Err(reason) => Err(reason),
+        };
+        self.part = part;
+        sent
+    }
+
+    /// Writes the first bytes of a packet behind headroom to `part`, its checksum complete.
+    fn fill_part(
+        &mut self,
+        part: &mut Vec<u8>,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        snaplen: usize,
+    ) -> Result<(), DropReason> {
+        part.clear();
+        part.resize(HEADROOM, 0);
+        part.extend_from_slice(frame.head());
+        if frame.meta.needs_checksum() {
+            let rest = beyond.rest(frame, &mut self.fetched);
+            let mut meta = frame.meta;
+            complete_checksum(&mut meta, &mut part[HEADROOM..], rest)
+                .map_err(|_| DropReason::CannotSegment)?;
+        }
+        let end = HEADROOM + snaplen;
+        for piece in frame.parts().map(Part::Ours).chain(beyond.parts()) {
+            if part.len() >= end {
+                break;
+            }
+            piece.append_to(part);
+        }
+        part.truncate(end);
+        Ok(())
+    }
+}
+
+/// Where the layers lie in the first `snaplen` bytes, as far as they do.
+fn truncated(layout: &Layout, snaplen: usize) -> Layout {
+    let end = u16::try_from(snaplen).unwrap_or(u16::MAX);
+    Layout {
+        network: layout.network.min(end),
+        transport: layout.transport.filter(|at| *at <= end),
+        end: layout.end.min(end),
+        ..*layout
+    }
+}
+
+#[cfg(test)]
+mod tests;
