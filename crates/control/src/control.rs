@@ -4,16 +4,26 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
 
+mod accounts;
+mod lifetime;
+mod placing;
+mod plan;
 mod policies;
+mod wiring;
 
+pub use plan::{Plan, Proof, SwitchChange};
 pub use policies::WhenMissing;
 
+use crate::fabric::Fabric;
+use crate::hosts::HostKey;
 use crate::outbox::Ticket;
-use crate::overlap::{PolicyId, Tap};
-use crate::resolve::{Switches, hosts_of, resolve};
+use crate::resolve::Switches;
+use crate::routes::Routes;
 use crate::switch::{Signals, Switch};
+use crate::tags::Tags;
 use crate::{Event, HostReport, Limits, Millis, StatsToken, SwitchReport};
-use policies::{Deletion, Policies};
+use lifetime::Clock;
+use policies::Policies;
 
 /// The control plane: what is known of switches and hosts, and the TAP policies.
 ///
@@ -28,7 +38,7 @@ use policies::{Deletion, Policies};
 ///
 /// Numbers of transactions belong to connections. What is sent here has a [`Ticket`] instead, by
 /// which the caller tells what an answer or an error is about.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Control {
     limits: Limits,
     switches: Switches,
@@ -41,8 +51,22 @@ pub struct Control {
     /// Requests for counters, and how many answers are to come.
     stats: BTreeMap<StatsToken, usize>,
     last_token: StatsToken,
+    /// Links between switches, where they are looked for.
+    fabric: Option<Fabric>,
+    routes: Routes,
+    /// The switch that each host is at.
+    located: HashMap<HostKey, DatapathId>,
+    /// Hosts whose ways are to be found out.
+    unrouted: BTreeSet<HostKey>,
+    tags: Tags,
     /// The latest time that was told.
     now: Millis,
+    /// The same in nanoseconds, of an origin of its own.
+    now_ns: u64,
+    /// Links or edges changed.
+    has_rewired: bool,
+    /// The time of day, for policies that end or pause by it.
+    clock: Clock,
     /// Where monitors are must be looked up again.
     has_moved: bool,
     /// How policies are doing must be looked up again.
@@ -64,6 +88,13 @@ impl Control {
     /// No switches, no policies.
     pub fn new(limits: Limits) -> Self {
         Self {
+            fabric: limits.discovery.clone().map(Fabric::new),
+            routes: Routes::default(),
+            located: HashMap::new(),
+            unrouted: BTreeSet::new(),
+            tags: Tags::default(),
+            now_ns: 0,
+            has_rewired: false,
             limits,
             switches: Switches::new(),
             touched: BTreeSet::new(),
@@ -73,6 +104,7 @@ impl Control {
             stats: BTreeMap::new(),
             last_token: StatsToken(0),
             now: Millis(0),
+            clock: Clock::default(),
             has_moved: false,
             has_news: false,
         }
@@ -85,6 +117,9 @@ impl Control {
         self.make_room(id);
         let switch = self.switches.entry(id).or_insert_with(|| Switch::new(id));
         switch.handle_connected(&self.limits, now);
+        if self.fabric.is_some() {
+            switch.hold(now);
+        }
         self.touched.insert(id);
         let alive: HashSet<_> = self.policies.ids().collect();
         switch.ledger.retain_policies(|policy| alive.contains(&policy));
@@ -119,6 +154,11 @@ impl Control {
     /// A message that nobody asked for.
     pub fn handle_message(&mut self, switch: DatapathId, body: &Body, now: Millis) {
         self.now = now;
+        if let Body::PacketIn(packet_in) = body
+            && self.handle_lldp(switch, packet_in)
+        {
+            return;
+        }
         self.with_switch(switch, |switch, limits, now| match body {
             Body::PacketIn(packet_in) => switch.handle_packet_in(packet_in, limits, now),
             Body::FlowRemoved(removed) => switch.handle_flow_removed(removed, limits, now),
@@ -134,6 +174,8 @@ impl Control {
         for id in ids {
             self.with_switch(id, Switch::handle_timeout);
         }
+        self.probe();
+        self.handle_lifetimes();
     }
 
     /// Asks all switches for counters. [`Event::StatsReady`] says when they came.
@@ -171,12 +213,14 @@ impl Control {
 
     /// When [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Millis> {
-        self.switches.values().filter_map(Switch::poll_timeout).min()
+        let probe = self.fabric.as_ref().and_then(Fabric::poll_timeout);
+        let switches = self.switches.values().filter_map(Switch::poll_timeout);
+        switches.chain(probe).chain(self.clock.due()).min()
     }
 
     /// The switches, connected or remembered.
     pub fn switches(&self) -> Vec<SwitchReport> {
-        self.switches.values().map(Switch::report).collect()
+        self.switches.values().map(|switch| self.report_switch(switch)).collect()
     }
 
     /// The hosts of all switches.
@@ -208,8 +252,15 @@ impl Control {
             return;
         };
         let signals = std::mem::take(&mut switch.signals);
-        let Signals { ports_moved, hosts_moved, has_news, answered, events } = signals;
-        self.has_moved |= ports_moved || hosts_moved && self.policies.name_hosts();
+        let Signals { ports_moved, hosts_moved, moved, ways_opened, has_news, answered, events } =
+            signals;
+        if ports_moved {
+            self.update_ports(id);
+        }
+        for host in moved {
+            self.relocate(host, id);
+        }
+        self.has_moved |= ports_moved || ways_opened || hosts_moved && self.policies.name_hosts();
         self.has_news |= has_news;
         self.events.extend(events);
         for token in answered {
@@ -225,6 +276,11 @@ impl Control {
     /// Draws the conclusions of all that came in: where monitors are, what switches shall hold, how
     /// policies are doing.
     fn settle(&mut self) {
+        self.release_held();
+        if std::mem::take(&mut self.has_rewired) {
+            self.rewire();
+        }
+        self.route_hosts();
         if std::mem::take(&mut self.has_moved) {
             self.place_policies();
         }
@@ -239,57 +295,5 @@ impl Control {
             self.update_states();
         }
         self.finish_deletions();
-    }
-
-    /// Looks up where each policy's monitor is, and tells the switches what is wanted there.
-    fn place_policies(&mut self) {
-        let mut wanted: HashMap<DatapathId, Vec<Tap>> = HashMap::new();
-        let mut monitors: HashMap<DatapathId, BTreeSet<_>> = HashMap::new();
-        for entry in self.policies.iter_mut() {
-            entry.place = resolve(&entry.policy.monitor, &self.switches);
-            let Ok(place) = &entry.place else { continue };
-            wanted.entry(place.switch).or_default().push(entry.tap(place.port));
-            if let Some(switch) = self.switches.get(&place.switch) {
-                let hosts = hosts_of(&entry.policy.monitor, switch);
-                monitors.entry(place.switch).or_default().extend(hosts);
-            }
-        }
-        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| switch.is_up()) {
-            switch.set_wanted(wanted.remove(id).unwrap_or_default());
-            switch.set_monitors(monitors.remove(id).unwrap_or_default());
-            self.touched.insert(*id);
-        }
-        self.has_news = true;
-    }
-
-    /// Tells of policies that are doing otherwise than before.
-    fn update_states(&mut self) {
-        for entry in self.policies.iter_mut() {
-            let state = entry.current_state(&self.switches);
-            if entry.state.as_ref() != Some(&state) {
-                self.events.extend(entry.event(&state));
-                entry.state = Some(state);
-            }
-        }
-    }
-
-    /// Tells of deleted policies whose last counters came.
-    fn finish_deletions(&mut self) {
-        let is_open = |policy: PolicyId| {
-            let mut connected = self.switches.values().filter(|switch| !switch.is_down());
-            connected.any(|switch| switch.ledger.is_open(policy))
-        };
-        let finished = self.policies.take_finished(is_open);
-        if finished.is_empty() {
-            return;
-        }
-        for Deletion { id, policy } in finished {
-            let report = policies::report_deleted(id, policy, &self.switches);
-            self.events.push_back(Event::PolicyDeleted(Box::new(report)));
-        }
-        let alive: HashSet<_> = self.policies.ids().collect();
-        for switch in self.switches.values_mut() {
-            switch.ledger.retain_policies(|policy| alive.contains(&policy));
-        }
     }
 }

@@ -92,6 +92,11 @@ impl Desired {
         self.rules.keys()
     }
 
+    /// All of them.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (&Arc<FlowId>, &Goal)> {
+        self.rules.iter()
+    }
+
     /// How many of them make copies.
     pub(crate) const fn tap_count(&self) -> usize {
         self.tap_count
@@ -163,14 +168,17 @@ impl Desired {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
     use crate::group::Path;
-    use crate::overlap::{Member, PolicyId};
+    use crate::overlap::{Aim, Member, PolicyId};
+    use crate::policy::Part;
     use crate::rule::{Cookie, FORWARD, Kind, Rule};
     use tapswitch_openflow::{Match, PortNo};
 
     fn group(port: u32) -> Arc<GroupKey> {
-        let member = Member { policy: PolicyId(1), monitor: PortNo(3), delivery: None };
-        Arc::new(GroupKey { members: [member].into(), path: Path::Port(PortNo(port)) })
+        let aim = Aim { slot: 0, exit: Exit::here(PortNo(3)), tag: 0 };
+        let member = Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
+        Arc::new(GroupKey { members: [member].into(), path: Path::To(Exit::here(PortNo(port))) })
     }
 
     fn copy(priority: u16, port: u32) -> (FlowId, Goal) {

@@ -3,9 +3,10 @@
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 
-use crate::policy::{MAX_NAME_LEN, MAX_VLAN_ID};
+use crate::policy::{MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN};
+use crate::region::MAX_SIZE;
 use crate::text::switch_name;
-use crate::{IpPrefix, IpProto, MonitorSpec};
+use crate::{EthType, Expiry, FilterError, IpPrefix, IpProto, MonitorSpec, PortRange};
 
 /// Why a policy is refused, or not found. Whoever wrote it is to change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +32,23 @@ pub enum PolicyError {
     Duplicate {
         /// The name.
         name: String,
+    },
+    /// Copies would go nowhere.
+    #[error("monitor: the list is empty; name a port, or a host, to which copies go")]
+    NoMonitor,
+    /// There are too many monitors.
+    #[error(
+        "monitor: {count} monitors; at most {MAX_MONITORS} are allowed: make two policies of it"
+    )]
+    TooManyMonitors {
+        /// How many.
+        count: usize,
+    },
+    /// A monitor would get each copy once, however often it is named.
+    #[error("monitor {monitor}: it is named twice; name it once")]
+    MonitorTwice {
+        /// Which one.
+        monitor: MonitorSpec,
     },
     /// No frame is from there.
     #[error("src-mac {mac}: no frame has such a source address; leave src-mac out")]
@@ -75,12 +93,12 @@ pub enum PolicyError {
         prefix: IpPrefix,
     },
     /// The protocol has no ports.
-    #[error("{field} {port}: {proto} has no ports; use tcp, udp or sctp, or leave {field} out")]
+    #[error("{field} {ports}: {proto} has no ports; use tcp, udp or sctp, or leave {field} out")]
     NoPorts {
         /// The field.
         field: &'static str,
         /// Its value.
-        port: u16,
+        ports: PortRange,
         /// The protocol.
         proto: IpProto,
     },
@@ -89,6 +107,112 @@ pub enum PolicyError {
     VlanRange {
         /// The identifier.
         id: u16,
+    },
+    /// Each port is a rule.
+    #[error(
+        "{field} {ports}: OpenFlow 1.3 matches one port at a time, so this takes {rules} rules, of \
+         {MAX_SIZE} that one policy may have; narrow it, or give ip-proto and one direction"
+    )]
+    RangeTooWide {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        ports: PortRange,
+        /// How many.
+        rules: usize,
+    },
+    /// A field that these frames have not.
+    #[error("{field}: frames of type {eth_type} have none; leave {field} or eth-type out")]
+    NotOfType {
+        /// The field.
+        field: &'static str,
+        /// The type.
+        eth_type: EthType,
+    },
+    /// The addresses of these frames are others.
+    #[error("{field} {prefix}: frames of type {eth_type} have no such addresses; leave one out")]
+    WrongFamily {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        prefix: IpPrefix,
+        /// The type.
+        eth_type: EthType,
+    },
+    /// Each IP has an ICMP of its own.
+    #[error("ip-proto {proto}: not in frames of type {eth_type}, which have the other ICMP")]
+    WrongIcmp {
+        /// The protocol.
+        proto: IpProto,
+        /// The type.
+        eth_type: EthType,
+    },
+    /// The type of a tag is not that of what is behind it.
+    #[error("eth-type {eth_type}: this is a tag, and types are those behind all tags; use vlan")]
+    TagType {
+        /// The type.
+        eth_type: EthType,
+    },
+    /// The number is a length.
+    #[error("eth-type {eth_type}: types begin at 0x0600, below are lengths; give a type")]
+    NoType {
+        /// The type.
+        eth_type: EthType,
+    },
+    /// Less than a header.
+    #[error("snaplen {len}: packets keep {MIN_SNAPLEN} bytes at least, the Ethernet header")]
+    SnaplenRange {
+        /// The length.
+        len: u16,
+    },
+    /// A text says nothing.
+    #[error("{field}: it is empty; say something or leave {field} out")]
+    TextEmpty {
+        /// The field.
+        field: &'static str,
+    },
+    /// A text is too long.
+    #[error("{field}: {len} characters; at most {MAX_TEXT_LEN} are allowed")]
+    TextTooLong {
+        /// The field.
+        field: &'static str,
+        /// Its characters.
+        len: usize,
+    },
+    /// A text would garble a terminal.
+    #[error("{field}: it has a control character; leave that out")]
+    TextControl {
+        /// The field.
+        field: &'static str,
+    },
+    /// The filter cannot be.
+    #[error("filter: {0}")]
+    Filter(#[from] FilterError),
+    /// The filter and the other fields exclude each other.
+    #[error(
+        "filter: no frame matches it and the other fields as well; leave one of them out of the \
+         policy"
+    )]
+    NothingLeft,
+    /// What the policy matches is never answered.
+    #[error(
+        "direction both: frames to groups are never answered; leave `direction = \"both\"` out"
+    )]
+    NoAnswers,
+    /// Too many regions.
+    #[error(
+        "this takes {needed} rules or more, of {MAX_SIZE} that one policy may have: use narrower \
+         ranges and fewer exceptions, or make several policies of it"
+    )]
+    TooManyRegions {
+        /// At least so many.
+        needed: usize,
+    },
+    /// The time is over.
+    #[error("expires {at}: that is past; give a time to come, or a span as in 30m")]
+    Past {
+        /// The time.
+        at: Expiry,
     },
     /// The monitor is not there.
     #[error(transparent)]
@@ -110,6 +234,46 @@ pub enum PolicyError {
         /// Which there are.
         known: String,
     },
+}
+
+impl PolicyError {
+    /// The field of the policy that is to be changed, by its name in TOML and JSON; the first of
+    /// several. `None` when it is not about one.
+    pub const fn field(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::NameEmpty
+            | Self::NameTooLong { .. }
+            | Self::NameControl { .. }
+            | Self::Duplicate { .. } => "name",
+            Self::NeverSource { .. } => "src-mac",
+            Self::NeverAnswers { .. } | Self::NoDestination => "dst-mac",
+            Self::MixedFamilies { .. } => "src-ip",
+            Self::IcmpOverIpv6 { field, .. }
+            | Self::Icmpv6OverIpv4 { field, .. }
+            | Self::NoPorts { field, .. }
+            | Self::RangeTooWide { field, .. }
+            | Self::NotOfType { field, .. }
+            | Self::WrongFamily { field, .. }
+            | Self::TextEmpty { field }
+            | Self::TextTooLong { field, .. }
+            | Self::TextControl { field } => field,
+            Self::VlanRange { .. } => "vlan",
+            Self::WrongIcmp { .. } => "ip-proto",
+            Self::TagType { .. } | Self::NoType { .. } => "eth-type",
+            Self::SnaplenRange { .. } => "snaplen",
+            Self::Filter(_) | Self::NothingLeft => "filter",
+            Self::NoAnswers => "direction",
+            Self::Past { .. } => "expires",
+            Self::Monitor(_)
+            | Self::NoMonitor
+            | Self::TooManyMonitors { .. }
+            | Self::MonitorTwice { .. } => "monitor",
+            Self::TooManyRegions { .. }
+            | Self::Budget(_)
+            | Self::TooMany { .. }
+            | Self::Unknown { .. } => return None,
+        })
+    }
 }
 
 /// Why a policy's monitor cannot be used now.

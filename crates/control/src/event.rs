@@ -25,6 +25,8 @@ pub enum Event {
         /// What it did.
         reason: String,
     },
+    /// A copy for the controller itself.
+    Copy(Box<ShownCopy>),
     /// A switch refused a rule that has nothing to do with policies.
     RuleRefused {
         /// Which one.
@@ -51,6 +53,19 @@ pub enum Event {
         /// Why, and what to do.
         reason: String,
     },
+    /// A policy makes no copies now, by its schedule. If it was active before, its rules are gone.
+    PolicyResting {
+        /// Its name.
+        name: String,
+        /// Until when.
+        reason: String,
+    },
+    /// A policy has reached its end, and is being deleted: [`Self::PolicyDeleted`] tells its last
+    /// counts.
+    PolicyExpired {
+        /// Its name.
+        name: String,
+    },
     /// A policy is gone, and so are its rules.
     PolicyDeleted(Box<PolicyReport>),
     /// The counters that were asked for came, as far as switches answered.
@@ -60,3 +75,18 @@ pub enum Event {
 /// One request for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatsToken(pub(crate) u64);
+
+/// A copy that came to the controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownCopy {
+    /// The policies that want it there.
+    pub policies: Vec<String>,
+    /// The switch that made it.
+    pub switch: DatapathId,
+    /// The port where the frame came in.
+    pub port: u32,
+    /// Bytes of the whole frame.
+    pub len: u16,
+    /// Its first bytes.
+    pub start: Vec<u8>,
+}

@@ -17,24 +17,40 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tapswitch_openflow::{
-    Action, Bucket, Delivery, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
+    Action, Bucket, Delivery, GroupId, GroupMod, GroupModCommand, GroupType, Oxm, PortNo,
+    VID_PRESENT,
 };
+use tapswitch_wire::EtherType;
 
+use crate::exit::{Exit, Flood};
 use crate::overlap::Member;
+use crate::policy::Part;
 
 /// Where a frame goes without any TAP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Path {
-    /// To the port of its destination.
-    Port(PortNo),
+    /// To its destination.
+    To(Exit),
     /// Everywhere.
-    Flood,
+    Flood(Flood),
+    /// It is itself a copy, on its way to the monitor.
+    Carry(Carry),
+}
+
+/// What a switch does with copies that others send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Carry {
+    /// The identifier that they have.
+    pub(crate) tag: u16,
+    pub(crate) exit: Exit,
+    /// What they are owed; none where the switch has no word for it.
+    pub(crate) delivery: Option<Delivery>,
 }
 
 /// What a group does, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupKey {
-    /// The policies whose frames reach it: each has its own ledger.
+    /// The policies whose frames reach it: each has its own ledger. In the order of policies.
     pub(crate) members: Arc<[Member]>,
     pub(crate) path: Path,
 }
@@ -42,22 +58,40 @@ pub(crate) struct GroupKey {
 impl GroupKey {
     /// The actions of each bucket.
     pub(crate) fn buckets(&self) -> Vec<Vec<Action>> {
-        let path = match self.path {
-            Path::Port(port) => port,
-            Path::Flood => PortNo::FLOOD,
+        let path = match &self.path {
+            Path::To(exit) => vec![Action::output(exit.port)],
+            Path::Flood(flood) => flood.ports().iter().copied().map(Action::output).collect(),
+            Path::Carry(carry) => carry.actions(),
         };
-        let copies = self.own_buckets().into_iter().map(|monitor| {
-            let contract = self.contract(monitor).map(Delivery::action);
-            contract.into_iter().chain([Action::output(monitor)]).collect()
+        let copies = self.own_buckets().into_iter().map(|exit| self.copy_to(exit));
+        [path].into_iter().chain(copies).collect()
+    }
+
+    /// The actions of the bucket that copies to a monitor.
+    fn copy_to(&self, exit: Exit) -> Vec<Action> {
+        let contract = self.contract(exit).map(Delivery::action);
+        let tag = self.tag_of(exit).into_iter().flat_map(|tag| {
+            let vid = Oxm::VlanVid((VID_PRESENT | tag).into());
+            [Action::PushVlan(EtherType::SERVICE_VLAN), Action::SetField(vid)]
         });
-        [vec![Action::output(path)]].into_iter().chain(copies).collect()
+        let tag_len = if self.tag_of(exit).is_some() { TAG_LEN } else { 0 };
+        let shape = contract.into_iter().chain(self.part(exit).actions(tag_len));
+        shape.chain(tag).chain([output(exit.port)]).collect()
     }
 
     /// Each policy's monitor, and the bucket that counts the copies to it.
     pub(crate) fn bucket_of_each(&self) -> Vec<(Member, usize)> {
         let own = self.own_buckets();
-        let bucket = |monitor| own.binary_search(&monitor).map_or(0, |at| at + 1);
-        self.members.iter().map(|member| (*member, bucket(member.monitor))).collect()
+        let bucket = |exit| own.binary_search(&exit).map_or(0, |at| at + 1);
+        self.members.iter().map(|member| (*member, bucket(member.aim.exit))).collect()
+    }
+
+    /// The identifier of the copies of others that it carries, if it does.
+    pub(crate) const fn carried_tag(&self) -> Option<u16> {
+        match &self.path {
+            Path::Carry(carry) => Some(carry.tag),
+            Path::To(_) | Path::Flood(_) => None,
+        }
     }
 
     /// The group-mod that adds the group.
@@ -70,24 +104,52 @@ impl GroupKey {
         }
     }
 
+    /// The identifier of copies that leave this way: that of the first policy which wants them.
+    pub(crate) fn tag_of(&self, exit: Exit) -> Option<u16> {
+        let member = self.members.iter().find(|member| member.aim.exit == exit);
+        member.map(|member| member.aim.tag).filter(|tag| *tag != 0)
+    }
+
     /// What copies to this monitor are owed: the most that one of their policies asks for.
-    fn contract(&self, monitor: PortNo) -> Option<Delivery> {
-        let members = self.members.iter().filter(|member| member.monitor == monitor);
+    fn contract(&self, exit: Exit) -> Option<Delivery> {
+        let members = self.members.iter().filter(|member| member.aim.exit == exit);
         members.filter_map(|member| member.delivery).reduce(Delivery::or_stronger)
     }
 
+    /// How much a monitor gets of each frame: the most that one of their policies asks for.
+    fn part(&self, exit: Exit) -> Part {
+        let members = self.members.iter().filter(|member| member.aim.exit == exit);
+        members.map(|member| member.part).reduce(Part::or_more).unwrap_or_default()
+    }
+
     /// The monitors that the path does not reach, each once, in order.
-    fn own_buckets(&self) -> Vec<PortNo> {
-        let is_reached = |monitor: PortNo| match self.path {
-            Path::Port(port) => port == monitor,
-            Path::Flood => true,
+    fn own_buckets(&self) -> Vec<Exit> {
+        let is_reached = |monitor: Exit| match &self.path {
+            Path::To(exit) => *exit == monitor,
+            Path::Flood(_) | Path::Carry(_) => true,
         };
-        let monitors = self.members.iter().map(|member| member.monitor);
+        let monitors = self.members.iter().map(|member| member.aim.exit);
         let mut own: Vec<_> = monitors.filter(|monitor| !is_reached(*monitor)).collect();
         own.sort_unstable();
         own.dedup();
         own
     }
+}
+
+impl Carry {
+    /// On to the next switch as they are, or without the tag to the monitor.
+    fn actions(&self) -> Vec<Action> {
+        let contract = self.delivery.map(Delivery::action);
+        let is_end = self.exit.beyond.is_none();
+        let untag = is_end.then_some(Action::PopVlan);
+        contract.into_iter().chain(untag).chain([Action::output(self.exit.port)]).collect()
+    }
+}
+
+/// Sends it out of a port. The controller gets the start.
+const fn output(port: PortNo) -> Action {
+    let is_controller = port.0 == PortNo::CONTROLLER.0;
+    if is_controller { Action::Output { port, max_len: SHOWN_LEN } } else { Action::output(port) }
 }
 
 /// The group-mod that deletes a group.
@@ -155,6 +217,10 @@ pub(crate) const fn is_in_range(id: GroupId) -> bool {
     id.0 & !(RANGE_LEN - 1) == RANGE_START
 }
 
+/// Bytes of a copy that the controller gets, to show them: headers, and a glance at the rest.
+const SHOWN_LEN: u16 = 256;
+/// Bytes of the tag that copies have between switches.
+const TAG_LEN: u16 = 4;
 /// First of our numbers.
 const RANGE_START: u32 = 0x7470_0000;
 /// How many numbers are ours: more than rules that we make on a switch.
@@ -163,16 +229,56 @@ const _: () = assert!(RANGE_LEN.is_power_of_two() && RANGE_START & (RANGE_LEN - 
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_openflow::DatapathId;
+
     use super::*;
-    use crate::overlap::PolicyId;
+    use crate::overlap::{Aim, PolicyId};
+    use crate::resolve::Place;
+
+    fn aim(port: u32) -> Aim {
+        Aim { slot: 0, exit: Exit::here(PortNo(port)), tag: 0 }
+    }
 
     fn key(path: Path, monitors: &[u32]) -> GroupKey {
         let member = |(policy, monitor): (u64, &u32)| Member {
             policy: PolicyId(policy),
-            monitor: PortNo(*monitor),
+            aim: aim(*monitor),
             delivery: None,
+            part: Part::default(),
         };
         GroupKey { members: (1..).zip(monitors).map(member).collect(), path }
+    }
+
+    fn to(port: u32) -> Path {
+        Path::To(Exit::here(PortNo(port)))
+    }
+
+    fn texts(key: &GroupKey) -> Vec<String> {
+        let buckets = key.buckets().into_iter();
+        buckets.map(|actions| Bucket::new(actions).to_string()).collect()
+    }
+
+    #[test]
+    fn copies_for_elsewhere_are_tagged_and_lose_the_tag_there() {
+        let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
+        let far = Aim { slot: 1, exit: Exit { port: PortNo(7), beyond }, tag: 3072 };
+        let member =
+            |aim| Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
+        let ingress = GroupKey { members: [member(aim(4)), member(far)].into(), path: to(2) };
+        assert_eq!(
+            texts(&ingress),
+            [
+                "actions=output:2",
+                "actions=output:4",
+                "actions=push_vlan:0x88a8,set_field:0x1c00->vlan_vid,output:7",
+            ]
+        );
+        assert_eq!(buckets(&ingress), [1, 2]);
+        let to_monitor_itself = GroupKey { path: Path::To(far.exit), ..ingress };
+        assert_eq!(buckets(&to_monitor_itself), [1, 0], "the original goes there");
+        let carry = |exit| Path::Carry(Carry { tag: 3072, exit, delivery: None });
+        assert_eq!(texts(&key(carry(far.exit), &[])), ["actions=output:7"]);
+        assert_eq!(texts(&key(carry(aim(3).exit), &[])), ["actions=pop_vlan,output:3"]);
     }
 
     fn ports(key: &GroupKey) -> Vec<String> {
@@ -185,15 +291,15 @@ mod tests {
 
     #[test]
     fn each_monitor_gets_one_copy() {
-        let to_2 = key(Path::Port(PortNo(2)), &[4, 3, 4]);
+        let to_2 = key(to(2), &[4, 3, 4]);
         assert_eq!(ports(&to_2), ["output:2", "output:3", "output:4"]);
         assert_eq!(buckets(&to_2), [2, 1, 2]);
 
-        let to_monitor = key(Path::Port(PortNo(3)), &[3, 4]);
+        let to_monitor = key(to(3), &[3, 4]);
         assert_eq!(ports(&to_monitor), ["output:3", "output:4"]);
         assert_eq!(buckets(&to_monitor), [0, 1]);
 
-        let flooded = key(Path::Flood, &[3, 4]);
+        let flooded = key(Path::Flood(Flood::All), &[3, 4]);
         assert_eq!(ports(&flooded), ["FLOOD"]);
         assert_eq!(buckets(&flooded), [0, 0]);
     }
@@ -202,8 +308,9 @@ mod tests {
     fn a_shared_bucket_has_the_strongest_contract_and_the_path_has_none() {
         let member = |policy, monitor, delivery| Member {
             policy: PolicyId(policy),
-            monitor: PortNo(monitor),
+            aim: aim(monitor),
             delivery: Some(delivery),
+            part: Part::default(),
         };
         let lossless = |stall_ms| Delivery::Lossless { stall_ms };
         let members = [
@@ -214,11 +321,9 @@ mod tests {
             member(5, 2, lossless(9)),
             member(6, 5, Delivery::BestEffort),
         ];
-        let to_2 = GroupKey { members: members.into(), path: Path::Port(PortNo(2)) };
-        let texts: Vec<_> =
-            to_2.buckets().into_iter().map(|actions| Bucket::new(actions).to_string()).collect();
+        let to_2 = GroupKey { members: members.into(), path: to(2) };
         assert_eq!(
-            texts,
+            texts(&to_2),
             [
                 "actions=output:2",
                 "actions=deliver:lossless(20 ms),output:3",
@@ -226,14 +331,41 @@ mod tests {
                 "actions=deliver:best-effort,output:5",
             ]
         );
-        let flooded = GroupKey { path: Path::Flood, ..to_2.clone() };
+        let flooded = GroupKey { path: Path::Flood(Flood::All), ..to_2.clone() };
         assert_eq!(flooded.buckets(), [vec![Action::output(PortNo::FLOOD)]]);
         assert_eq!(to_2.add(GroupId(RANGE_START)).check(), Ok(()));
     }
 
     #[test]
+    fn a_shared_bucket_has_the_larger_part_and_room_for_the_tag() {
+        let member = |policy, aim, snaplen, every: &str| Member {
+            policy: PolicyId(policy),
+            aim,
+            delivery: None,
+            part: Part { snaplen: Some(snaplen), sample: every.parse().ok() },
+        };
+        let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
+        let far = Aim { slot: 0, exit: Exit { port: PortNo(7), beyond }, tag: 3072 };
+        let members = [
+            member(1, aim(3), 64, "1/10"),
+            member(2, aim(3), 128, "1/5"),
+            member(3, far, 64, "all"),
+        ];
+        let key = GroupKey { members: members.into(), path: to(2) };
+        assert_eq!(
+            texts(&key),
+            [
+                "actions=output:2",
+                "actions=truncate:128,sample:1/5,output:3",
+                "actions=truncate:68,push_vlan:0x88a8,set_field:0x1c00->vlan_vid,output:7",
+            ]
+        );
+        assert_eq!(key.add(GroupId(RANGE_START)).check(), Ok(()));
+    }
+
+    #[test]
     fn groups_are_ones_that_switches_take() {
-        assert_eq!(key(Path::Flood, &[3]).add(GroupId(RANGE_START)).check(), Ok(()));
+        assert_eq!(key(Path::Flood(Flood::All), &[3]).add(GroupId(RANGE_START)).check(), Ok(()));
         assert_eq!(delete(GroupId(RANGE_START)).check(), Ok(()));
     }
 
@@ -241,8 +373,8 @@ mod tests {
     fn numbers_in_use_are_avoided_and_others_not_used_again_soon() {
         let mut ids = GroupIds::default();
         ids.avoid(GroupId(RANGE_START));
-        let a = Arc::new(key(Path::Flood, &[3]));
-        let b = Arc::new(key(Path::Flood, &[4]));
+        let a = Arc::new(key(Path::Flood(Flood::All), &[3]));
+        let b = Arc::new(key(Path::Flood(Flood::All), &[4]));
         assert_eq!(ids.allocate(&a), GroupId(RANGE_START | 1));
         assert_eq!(ids.retire(&a), Some(GroupId(RANGE_START | 1)));
         ids.release(GroupId(RANGE_START | 1));

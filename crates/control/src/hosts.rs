@@ -16,7 +16,6 @@ use std::net::IpAddr;
 use tapswitch_openflow::{PortNo, VID_NONE, VID_PRESENT};
 use tapswitch_wire::MacAddr;
 
-use crate::region::Region;
 use crate::{Limits, Millis};
 
 /// A MAC address in a VLAN.
@@ -73,7 +72,6 @@ pub(crate) struct Hosts {
     /// Which host has an address, by VLAN.
     by_address: BTreeMap<(Option<u16>, IpAddr), HostKey>,
     port_counts: HashMap<PortNo, usize>,
-    vlan_counts: HashMap<Option<u16>, usize>,
     refused: u64,
     conflicts: u64,
 }
@@ -102,7 +100,6 @@ impl Hosts {
             self.by_address.remove(&(key.vlan, *address));
         }
         uncount(&mut self.port_counts, &host.port);
-        uncount(&mut self.vlan_counts, &key.vlan);
         Some(host)
     }
 
@@ -149,26 +146,6 @@ impl Hosts {
         holders.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
     }
 
-    /// The hosts that a region reaches, and their ports.
-    pub(crate) fn reached(&self, region: &Region) -> Vec<(HostKey, PortNo)> {
-        let place = |(key, host): (HostKey, &Host)| (key, host.port);
-        match region.dst_mac {
-            Some(mac) => {
-                self.with_mac(mac).map(place).filter(|(key, _)| region.reaches(*key)).collect()
-            }
-            None => self.iter().map(place).filter(|(key, _)| region.reaches(*key)).collect(),
-        }
-    }
-
-    /// How many hosts a region reaches.
-    pub(crate) fn count_reached(&self, region: &Region) -> usize {
-        if let Some(mac) = region.dst_mac {
-            return self.with_mac(mac).filter(|(key, _)| region.reaches(*key)).count();
-        }
-        let vlans = self.vlan_counts.iter();
-        vlans.filter(|(vlan, _)| region.vlan.contains(**vlan)).map(|(_, count)| count).sum()
-    }
-
     fn place(&mut self, key: HostKey, port: PortNo, limits: &Limits, now: Millis) -> Seen {
         let known_at = self.by_key.get(&key).map(|host| host.port);
         if known_at != Some(port) && !self.has_room(known_at.is_none(), port, limits) {
@@ -190,10 +167,7 @@ impl Hosts {
                 uncount(&mut self.port_counts, &from);
                 Seen::Moved { from }
             }
-            None => {
-                *self.vlan_counts.entry(key.vlan).or_default() += 1;
-                Seen::New
-            }
+            None => Seen::New,
         }
     }
 
@@ -237,7 +211,6 @@ fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Vlan;
 
     fn key(last: u8) -> HostKey {
         HostKey { mac: MacAddr([2, 0, 0, 0, 0, last]), vlan: None }
@@ -258,7 +231,7 @@ mod tests {
         assert_eq!(see(&mut hosts, 1, 2, None).0, Seen::Moved { from: PortNo(1) });
         assert_eq!((hosts.behind(PortNo(1)), hosts.behind(PortNo(2))), (vec![], vec![key(1)]));
         assert_eq!(hosts.remove(key(1)).unwrap().port, PortNo(2));
-        assert_eq!((hosts.count(), hosts.port_counts.len(), hosts.vlan_counts.len()), (0, 0, 0));
+        assert_eq!((hosts.count(), hosts.port_counts.len()), (0, 0));
     }
 
     #[test]
@@ -287,17 +260,5 @@ mod tests {
         hosts.remove(key(1));
         assert_eq!(holder(&hosts), None);
         assert!(see(&mut hosts, 2, 2, Some(address)).1, "free again");
-    }
-
-    #[test]
-    fn regions_count_the_hosts_that_they_reach() {
-        let mut hosts = Hosts::default();
-        see(&mut hosts, 1, 1, None);
-        see(&mut hosts, 2, 2, None);
-        let all = Region::default();
-        assert_eq!(hosts.count_reached(&all), 2);
-        assert_eq!(hosts.count_reached(&Region { vlan: Vlan::Id(5), ..all }), 0);
-        assert_eq!(hosts.count_reached(&Region { dst_mac: Some(key(2).mac), ..all }), 1);
-        assert_eq!(hosts.with_mac(key(1).mac).count(), 1);
     }
 }

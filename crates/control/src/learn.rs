@@ -17,7 +17,7 @@ pub(crate) fn sighting(packet_in: &PacketIn) -> Option<Sighting> {
     is_host.then(|| Sighting { key: host, port, address: claimed_address(&key) })
 }
 
-fn in_port(packet_in: &PacketIn) -> Option<PortNo> {
+pub(crate) fn in_port(packet_in: &PacketIn) -> Option<PortNo> {
     packet_in.match_fields.iter().find_map(|field| match field {
         Oxm::InPort(port) => Some(*port),
         _ => None,

@@ -21,13 +21,14 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tapswitch_openflow::multipart::FlowStats;
-use tapswitch_openflow::{FlowRemoved, GroupId, PortNo};
+use tapswitch_openflow::{FlowRemoved, GroupId};
 
 mod bucket;
 mod reading;
 
+use crate::exit::Exit;
 use crate::group::{GroupKey, Path};
-use crate::overlap::{Member, PolicyId};
+use crate::overlap::{Aim, Member, PolicyId};
 use crate::report::Counts;
 use crate::rule::FlowId;
 use crate::{Millis, Ticket};
@@ -39,12 +40,24 @@ use reading::Reading;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) matched: Counts,
-    /// By monitor.
-    pub(crate) copies: BTreeMap<PortNo, Copies>,
+    /// The same for each of its monitors: since that was one.
+    pub(crate) slots: BTreeMap<u8, Counts>,
+    pub(crate) copies: BTreeMap<Way, Copies>,
+}
+
+/// How copies went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Way {
+    /// For which of the policy's monitors.
+    pub(crate) slot: u8,
+    pub(crate) exit: Exit,
+    /// Their VLAN identifier on the way; none for those to a port of the switch itself, and for
+    /// originals that go to the monitor anyway.
+    pub(crate) tag: Option<u16>,
 }
 
 /// The counters of one switch.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     rules: HashMap<Arc<FlowId>, RuleMeter>,
     /// Deleted rules whose last counters are to come, oldest first: a rule may be added and deleted
@@ -52,13 +65,15 @@ pub(crate) struct Ledger {
     closing: HashMap<Arc<FlowId>, VecDeque<Closing>>,
     groups: HashMap<GroupId, GroupMeter>,
     settled: HashMap<PolicyId, Tally>,
+    /// Copies of others, by their identifier, of groups that are gone.
+    carried: HashMap<u16, Copies>,
     /// How many of the rules and groups above are for a policy.
     open_counts: HashMap<PolicyId, usize>,
     /// Policies of which some last counters never came.
     incomplete: HashSet<PolicyId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct RuleMeter {
     members: Arc<[Member]>,
     reading: Reading,
@@ -66,14 +81,14 @@ struct RuleMeter {
     born: Ticket,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Closing {
     members: Arc<[Member]>,
     reading: Reading,
     since: Millis,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct GroupMeter {
     key: Arc<GroupKey>,
     buckets: Vec<BucketMeter>,
@@ -83,10 +98,16 @@ struct GroupMeter {
 }
 
 impl Ledger {
-    /// Whether the rule counts for other policies than those of `key`: then it must be deleted
-    /// before it is added for these, so that its last counters are told.
-    pub(crate) fn counts_for_others(&self, id: &FlowId, key: &GroupKey) -> bool {
-        self.rules.get(id).is_some_and(|meter| !have_same_policies(&meter.members, &key.members))
+    /// Whether the rule counts for other policies than those of `key`, if any: then it must be
+    /// deleted before it is added for these, so that its last counters are told.
+    pub(crate) fn counts_for_others(&self, id: &FlowId, key: Option<&GroupKey>) -> bool {
+        let members = key.map_or(&[][..], |key| &key.members);
+        self.rules.get(id).is_some_and(|meter| !have_same_policies(&meter.members, members))
+    }
+
+    /// Whether the rule counts for somebody.
+    pub(crate) fn counts(&self, id: &FlowId) -> bool {
+        self.rules.contains_key(id)
     }
 
     /// A rule is being added, or replaced: the switch counts on then.
@@ -292,6 +313,12 @@ impl Ledger {
         self.incomplete.retain(|policy| is_alive(*policy));
     }
 
+    /// The policy is gone, and its last counts were told.
+    pub(crate) fn forget_policy(&mut self, policy: PolicyId) {
+        self.settled.remove(&policy);
+        self.incomplete.remove(&policy);
+    }
+
     /// Since when the longest wait for last counters lasts.
     pub(crate) fn closing_since(&self) -> Option<Millis> {
         let rules = self.closing.values().filter_map(VecDeque::front).map(|closing| closing.since);
@@ -313,19 +340,49 @@ impl Ledger {
         self.incomplete.contains(&policy)
     }
 
-    /// What every policy matched and copied here.
-    pub(crate) fn tallies(&self) -> HashMap<PolicyId, Tally> {
-        let mut tallies = self.settled.clone();
+    /// What every policy matched and copied here, or only this one.
+    pub(crate) fn tallies(&self, only: Option<PolicyId>) -> HashMap<PolicyId, Tally> {
+        let is_asked = |members: &[Member]| {
+            only.is_none_or(|only| members.iter().any(|member| member.policy == only))
+        };
+        let mut tallies = match only {
+            None => self.settled.clone(),
+            Some(only) => {
+                self.settled.get(&only).map(|tally| (only, tally.clone())).into_iter().collect()
+            }
+        };
         let closing = self.closing.values().flatten();
         let closing = closing.map(|closing| (&closing.members, &closing.reading));
         let rules = self.rules.values().map(|meter| (&meter.members, &meter.reading));
-        for (members, reading) in closing.chain(rules) {
+        for (members, reading) in closing.chain(rules).filter(|(members, _)| is_asked(members)) {
             add_matched(&mut tallies, members, reading);
         }
-        for meter in self.groups.values() {
+        for meter in self.groups.values().filter(|meter| is_asked(&meter.key.members)) {
             add_copied(&mut tallies, meter);
         }
+        tallies.retain(|policy, _| only.is_none_or(|only| *policy == only));
         tallies
+    }
+
+    /// What became of copies of others that were carried with this identifier.
+    pub(crate) fn carried(&self, tag: u16) -> Copies {
+        let mut sum = self.carried.get(&tag).cloned().unwrap_or_default();
+        self.carriers(tag).for_each(|meter| add_carried(&mut sum, meter));
+        sum
+    }
+
+    /// Whether copies with this identifier are carried, or their last counters are to come.
+    pub(crate) fn is_carrying(&self, tag: u16) -> bool {
+        self.carriers(tag).next().is_some()
+    }
+
+    /// The identifier is free for others.
+    pub(crate) fn forget_carried(&mut self, tag: u16) {
+        self.carried.remove(&tag);
+    }
+
+    fn carriers(&self, tag: u16) -> impl Iterator<Item = &GroupMeter> {
+        self.groups.values().filter(move |meter| meter.key.carried_tag() == Some(tag))
     }
 
     fn insert_rule(&mut self, id: &Arc<FlowId>, meter: RuleMeter) {
@@ -356,6 +413,9 @@ impl Ledger {
     /// What still waits there will not be heard of again.
     fn settle_group(&mut self, mut meter: GroupMeter) {
         meter.buckets.iter_mut().for_each(BucketMeter::lose_track);
+        if let Some(tag) = meter.key.carried_tag() {
+            add_carried(self.carried.entry(tag).or_default(), &meter);
+        }
         add_copied(&mut self.settled, &meter);
         self.count_out(&meter.key.members);
     }
@@ -388,22 +448,36 @@ impl Ledger {
     }
 }
 
+/// Whether the same policies have as many monitors.
 fn have_same_policies(a: &[Member], b: &[Member]) -> bool {
-    a.iter().map(|member| member.policy).eq(b.iter().map(|member| member.policy))
+    let slot = |member: &Member| (member.policy, member.aim.slot);
+    a.iter().map(slot).eq(b.iter().map(slot))
 }
 
 fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], reading: &Reading) {
-    for member in members {
-        tallies.entry(member.policy).or_default().matched += reading.total();
+    for aims in members.chunk_by(|a, b| a.policy == b.policy) {
+        let Some(first) = aims.first() else { continue };
+        let tally = tallies.entry(first.policy).or_default();
+        tally.matched += reading.total();
+        for member in aims {
+            *tally.slots.entry(member.aim.slot).or_default() += reading.total();
+        }
     }
 }
 
 fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
     for (member, index) in meter.key.bucket_of_each() {
         let Some(bucket) = meter.buckets.get(index) else { continue };
-        let is_flooded = index == 0 && meter.key.path == Path::Flood;
-        let copies = if is_flooded { bucket.copies().flooded() } else { bucket.copies() };
+        let Aim { slot, exit, tag } = member.aim;
+        // What becomes of originals on their way is not in any ledger.
+        let is_original = index == 0 && (tag != 0 || matches!(meter.key.path, Path::Flood(_)));
+        let copies = if is_original { bucket.copies().flooded() } else { bucket.copies() };
+        let tag = meter.key.tag_of(exit).filter(|_| !is_original);
         let sums = &mut tallies.entry(member.policy).or_default().copies;
-        *sums.entry(member.monitor).or_default() += &copies;
+        *sums.entry(Way { slot, exit, tag }).or_default() += &copies;
     }
+}
+
+fn add_carried(sum: &mut Copies, meter: &GroupMeter) {
+    meter.buckets.iter().for_each(|bucket| *sum += &bucket.copies());
 }

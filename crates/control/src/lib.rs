@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  packet-in, port-status ─▶ hosts, ports ─┐
-//!  policies ─▶ regions ─▶ overlap ─────────┴▶ translate ─▶ desired ─┐
+//!  policies, filters ─▶ regions ─▶ overlap ┴▶ translate ─▶ desired ─┐
 //!  what the switch told it holds ──────────────────────▶ held ──────┴▶ difference ─▶ messages
 //!  flow-removed, counters ─▶ ledger
 //! ```
@@ -20,21 +20,20 @@
 //! - A controller that starts again, or a switch that connects again, gets only the difference.
 //! - At rest, a policy's matched frames are its copied frames.
 //! - Everything that grows with what others send is bounded by [`Limits`].
+//! - Switches may be wired in any way: links are found by LLDP, floods go on a tree, and copies
+//!   travel to monitors of other switches with a tag of their own (`docs/adr/0019`).
 //!
 //! ```
 //! use tapswitch_control::{Control, Limits, TapPolicy, WhenMissing};
 //!
 //! let mut control = Control::new(Limits::default());
-//! let web = TapPolicy { dst_port: Some(80), ..TapPolicy::new("web", "0x1/3".parse()?) };
+//! let web = TapPolicy { dst_port: Some(80.into()), ..TapPolicy::new("web", "0x1/3".parse()?) };
 //! let refused = control.add_policy(web.clone(), WhenMissing::Refuse).unwrap_err();
 //! let text = "monitor 0x1/3: no switch is connected; point one at this controller";
 //! assert_eq!(refused.to_string(), text);
 //! control.add_policy(web, WhenMissing::Wait)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
-//! **What is not here yet.** Links between switches: each switch learns for itself, which works in
-//! networks without loops, and a policy is applied on the one switch where its monitor is.
 //!
 //! No I/O, no clock, no `unsafe`; `datapath` is known to the tests alone.
 #![forbid(unsafe_code)]
@@ -44,6 +43,9 @@ mod control;
 mod desired;
 mod error;
 mod event;
+mod exit;
+mod fabric;
+mod filter;
 mod group;
 mod held;
 mod hosts;
@@ -56,25 +58,33 @@ mod overlap;
 mod policy;
 mod ports;
 mod prefix;
+mod proof;
 mod region;
 mod report;
 mod resolve;
+mod routes;
 mod rule;
 mod switch;
+mod tags;
 mod text;
 mod time;
 mod translate;
+mod ways;
 
-pub use control::{Control, Transmit, WhenMissing};
+pub use control::{Control, Plan, Proof, SwitchChange, Transmit, WhenMissing};
 pub use error::{BudgetError, MonitorError, PolicyError};
-pub use event::{Event, StatsToken};
-pub use limits::Limits;
-pub use monitor::MonitorSpec;
+pub use event::{Event, ShownCopy, StatsToken};
+pub use filter::{Filter, FilterError};
+pub use limits::{Discovery, Limits, VidRange};
+pub use monitor::{MonitorSpec, Monitors};
 pub use outbox::Ticket;
-pub use policy::{Direction, IpProto, TapPolicy, Vlan};
+pub use policy::{
+    Direction, EthType, Expiry, IpProto, PortRange, Sample, Schedule, TapPolicy, Vlan,
+};
 pub use prefix::IpPrefix;
 pub use report::{
-    Copied, Counts, HostReport, MonitorPort, PolicyReport, PolicyState, PortReport, SwitchReport,
+    Copied, Counts, HopReport, HostReport, LinkReport, MonitorPort, PathReport, PolicyReport,
+    PolicyState, PortReport, PortRole, SwitchReport,
 };
 pub use text::ParseTextError;
-pub use time::Millis;
+pub use time::{Millis, UnixTime};

@@ -32,6 +32,114 @@ pub struct Limits {
     pub waiting_interval: Millis,
     /// How long after a rule was deleted by somebody else the switch is read again.
     pub repair_delay: Millis,
+    /// How links between switches are found; `None` where each switch stands alone: then a link
+    /// between two of them that closes a loop is a loop.
+    pub discovery: Option<Discovery>,
+    /// The VLAN identifiers that copies between switches have, which hosts may not use there.
+    pub copy_vids: VidRange,
+}
+
+/// How links between switches are found, by LLDP.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Discovery {
+    /// What the frames are signed with. Whoever knows it can make up links.
+    pub key: [u8; 32],
+    /// How often a port with a link is probed.
+    pub link_interval: Millis,
+    /// How often a port without one is.
+    pub edge_interval: Millis,
+    /// After what silence a link is gone, when the switch does not say so.
+    pub link_timeout: Millis,
+    /// How long a new port stays closed unless a link is found there.
+    pub probe_wait: Millis,
+}
+
+impl Discovery {
+    /// The usual times, with this key.
+    pub const fn new(key: [u8; 32]) -> Self {
+        Self {
+            key,
+            link_interval: Millis(250),
+            edge_interval: Millis(5000),
+            link_timeout: Millis(750),
+            probe_wait: Millis(300),
+        }
+    }
+}
+
+impl std::fmt::Debug for Discovery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { key: _, link_interval, edge_interval, link_timeout, probe_wait } = self;
+        f.debug_struct("Discovery")
+            .field("link_interval", link_interval)
+            .field("edge_interval", edge_interval)
+            .field("link_timeout", link_timeout)
+            .field("probe_wait", probe_wait)
+            .finish_non_exhaustive()
+    }
+}
+
+/// VLAN identifiers that one OpenFlow match can say: a power of two of them, from a multiple of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VidRange {
+    first: u16,
+    count: u16,
+}
+
+impl VidRange {
+    /// `count` identifiers from `first` on; `None` when no match can say that.
+    pub const fn new(first: u16, count: u16) -> Option<Self> {
+        let is_sound = count.is_power_of_two() && first.is_multiple_of(count);
+        let (last, is_small) = (first as u32 + count as u32, count <= 2048);
+        if is_sound && is_small && first > 0 && last <= 4096 {
+            Some(Self { first, count })
+        } else {
+            None
+        }
+    }
+
+    /// The value and the mask of a match on them.
+    pub(crate) const fn masked(self) -> (u16, u16) {
+        (self.first, 0xfff & !(self.count - 1))
+    }
+
+    /// All that may be used: 4095 is reserved (IEEE 802.1Q-2022 §9.6).
+    pub(crate) fn ids(self) -> impl Iterator<Item = u16> {
+        (self.first..self.first + self.count).filter(|id| *id < 4095)
+    }
+
+    /// Whether the identifier is one of them.
+    pub const fn contains(self, id: u16) -> bool {
+        id & self.masked().1 == self.first
+    }
+}
+
+impl Default for VidRange {
+    /// 3072 to 4094.
+    fn default() -> Self {
+        Self { first: 3072, count: 1024 }
+    }
+}
+
+impl std::fmt::Display for VidRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.first, (self.first + self.count - 1).min(4094))
+    }
+}
+
+impl std::str::FromStr for VidRange {
+    type Err = crate::ParseTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let expected = "a range of VLAN ids, as in 3072-4094: a power of two of them from a \
+                        multiple of it (4095 counts, and is left out)";
+        let ends = text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let range = ends.and_then(|(first, last): (u16, u16)| {
+            let last = if last == 4094 { 4095 } else { last };
+            Self::new(first, last.checked_sub(first)?.checked_add(1)?)
+        });
+        range.ok_or_else(|| crate::ParseTextError::new(text, expected))
+    }
 }
 
 impl Default for Limits {
@@ -50,6 +158,8 @@ impl Default for Limits {
             final_counts_wait: Millis(2000),
             waiting_interval: Millis(50),
             repair_delay: Millis(1000),
+            discovery: None,
+            copy_vids: VidRange::default(),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! How a policy names its monitor: by port, by the port's name, or by the host behind it.
 //!
 //! Written as text: `3`, `0x1/3`, `mon0`, `0x1/mon0`, `02:00:00:00:00:09`, `10.0.0.9`,
-//! `2001:db8::9`. A port is the surest: addresses are believed as hosts claim them.
+//! `2001:db8::9`, `controller`. A port is the surest: addresses are believed as hosts claim them.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
@@ -30,10 +31,104 @@ pub enum MonitorSpec {
         /// Its name.
         name: String,
     },
+    /// The controller itself, which shows the starts of the copies to people.
+    Controller,
     /// The port behind which the host with this MAC address is.
     Mac(MacAddr),
     /// The port behind which the host with this IP address is.
     Ip(IpAddr),
+}
+
+/// The monitors of a policy: one, or several that each get a copy. In TOML and JSON a single one
+/// is a text, and several are a list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Monitors(Vec<MonitorSpec>);
+
+impl Monitors {
+    /// These, in this order; the policy's check says whether there are too few or too many.
+    pub const fn new(monitors: Vec<MonitorSpec>) -> Self {
+        Self(monitors)
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, MonitorSpec> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    pub const fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<'a> IntoIterator for &'a Monitors {
+    type Item = &'a MonitorSpec;
+    type IntoIter = std::slice::Iter<'a, MonitorSpec>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl From<MonitorSpec> for Monitors {
+    fn from(monitor: MonitorSpec) -> Self {
+        Self(vec![monitor])
+    }
+}
+
+impl fmt::Display for Monitors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, monitor) in self.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{monitor}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Monitors {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &*self.0 {
+            [one] => one.serialize(serializer),
+            several => several.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Monitors {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(MonitorsVisitor)
+    }
+}
+
+struct MonitorsVisitor;
+
+impl<'de> Visitor<'de> for MonitorsVisitor {
+    type Value = Monitors;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a monitor, or a list of monitors")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Monitors, E> {
+        text.parse().map(|monitor: MonitorSpec| monitor.into()).map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Monitors, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Monitors, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Monitors, A::Error> {
+        let mut monitors = Vec::new();
+        while let Some(monitor) = seq.next_element()? {
+            monitors.push(monitor);
+        }
+        Ok(Monitors(monitors))
+    }
 }
 
 impl FromStr for MonitorSpec {
@@ -46,6 +141,9 @@ impl FromStr for MonitorSpec {
         if let Ok(mac) = text.parse::<MacAddr>() {
             let is_host = mac.is_unicast();
             return is_host.then_some(Self::Mac(mac)).ok_or(ParseTextError::new(text, HOST_MAC));
+        }
+        if text == CONTROLLER {
+            return Ok(Self::Controller);
         }
         let (switch, port) = match text.split_once('/') {
             Some((switch, port)) => (Some(parse_switch_name(switch)?), port),
@@ -72,6 +170,7 @@ impl fmt::Display for MonitorSpec {
         match self {
             Self::Port { switch, port } => behind(switch, port),
             Self::Name { switch, name } => behind(switch, name),
+            Self::Controller => f.write_str(CONTROLLER),
             Self::Mac(mac) => mac.fmt(f),
             Self::Ip(address) => address.fmt(f),
         }
@@ -96,6 +195,9 @@ const EXPECTED: &str = "a monitor: a port's number (3), a port with its switch (
      a port's name of at most 15 characters (mon0), a MAC or an IP address";
 const PORT_NUMBER: &str = "a port's number from 1 to 4294967040";
 const HOST_MAC: &str = "the MAC address of one host, not of a group";
+
+/// The word for [`MonitorSpec::Controller`].
+const CONTROLLER: &str = "controller";
 
 #[cfg(test)]
 mod tests {

@@ -86,7 +86,7 @@ pub(crate) struct Failure {
 }
 
 /// What one switch is sent.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outbox {
     queue: VecDeque<(Ticket, Body)>,
     waiting: BTreeMap<Ticket, Request>,
@@ -100,6 +100,12 @@ impl Outbox {
         self.queue.push_back((self.last, body));
         self.waiting.insert(self.last, request);
         self.last
+    }
+
+    /// Sends something that nothing is to be heard of.
+    pub(crate) fn send_unanswered(&mut self, body: Body) {
+        self.last = Ticket(self.last.0 + 1);
+        self.queue.push_back((self.last, body));
     }
 
     /// What goes out next.

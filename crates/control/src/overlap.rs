@@ -1,34 +1,55 @@
 //! Overlapping policies: which frames are copied to whom.
 //!
-//! A frame may match several policies, but only one rule of a table. So the regions of all policies
-//! are closed under intersection: each region of the closure says "these frames match exactly these
-//! policies, unless a region inside it says more". A region inside another lies in more of the
-//! policies' own regions (its *depth*), so rules prioritised by depth find the innermost one: a
-//! frame is copied once to each distinct monitor of the policies that it matches.
+//! A frame may match several policies, but only one rule of a table. Each policy is cells in layers
+//! ([`Cells`]): of those that a frame is in, the highest ones say whether it matches. The cells of
+//! different policies are closed under intersection: each region of the closure says "these frames
+//! match exactly these policies, unless a region that lies deeper says otherwise". Its *depth* is
+//! the sum of the levels that its policies have there, so rules prioritised by depth find one where
+//! each policy has the highest level that it has for the frame: what that rule says is true of all
+//! policies, and the frame is copied once to each distinct monitor of those that it matches.
+//!
+//! Two regions of one depth may overlap; then they say the same of the frames in both. Regions of
+//! one policy need not be intersected with each other. A region may have no members: its frames are
+//! excepted from what is around it, and forwarded as without policies.
 //!
 //! In the worst case `n` policies make `2^n` regions. The closure is bounded: a policy that would
-//! burst the bound is refused as a whole. Adding one costs a pass over the regions, and what is new
-//! a pass over the policies.
+//! burst the bound is refused as a whole. Adding one costs a pass over the regions for each of its
+//! cells, and what is new a pass over the policies.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::{Delivery, PortNo};
+use tapswitch_openflow::Delivery;
 
 use crate::BudgetError;
-use crate::region::Region;
+use crate::exit::Exit;
+use crate::policy::Part;
+use crate::region::{Cells, Region};
 
 /// A policy by its number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PolicyId(pub(crate) u64);
 
-/// A policy and where its copies go.
+/// A policy and where its copies go: one for each of its monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Member {
     pub(crate) policy: PolicyId,
-    pub(crate) monitor: PortNo,
+    pub(crate) aim: Aim,
     /// As in [`Tap`].
     pub(crate) delivery: Option<Delivery>,
+    /// As in [`Tap`].
+    pub(crate) part: Part,
+}
+
+/// One of the monitors of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Aim {
+    /// Which one, in the order of the policy.
+    pub(crate) slot: u8,
+    pub(crate) exit: Exit,
+    /// The VLAN identifier of the copies on their way to another switch; 0 for a port of this one.
+    pub(crate) tag: u16,
 }
 
 /// A policy where it is applied: on the switch where its monitor is.
@@ -36,16 +57,22 @@ pub(crate) struct Member {
 pub(crate) struct Tap {
     pub(crate) id: PolicyId,
     pub(crate) name: Arc<str>,
-    /// The monitor's port.
-    pub(crate) monitor: PortNo,
+    /// The monitors, in the order of their slots.
+    pub(crate) aims: Vec<Aim>,
+    /// Lower ones give way where there is no room for all.
+    pub(crate) priority: u8,
     /// What its copies are owed; none where the switch has no word for it.
     pub(crate) delivery: Option<Delivery>,
-    pub(crate) regions: Arc<[Region]>,
+    /// How much of the frames is copied; all where the switch has no word for it.
+    pub(crate) part: Part,
+    /// What it matches.
+    pub(crate) cells: Arc<Cells>,
 }
 
 impl Tap {
-    fn member(&self) -> Member {
-        Member { policy: self.id, monitor: self.monitor, delivery: self.delivery }
+    fn members(&self) -> impl Iterator<Item = Member> {
+        let Self { id: policy, delivery, part, .. } = *self;
+        self.aims.iter().map(move |aim| Member { policy, aim: *aim, delivery, part })
     }
 }
 
@@ -53,10 +80,12 @@ impl Tap {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TapRegion {
     pub(crate) region: Region,
-    /// In how many of the policies' own regions it lies, at least one.
+    /// The sum of the levels of the policies around it, at least one.
     pub(crate) depth: u16,
     /// The policies that its frames match, in order.
     pub(crate) members: Arc<[Member]>,
+    /// The policies around it that it is excepted from, in order.
+    pub(crate) excepted: Arc<[PolicyId]>,
     /// A number of the members' names, the same in each life of the controller.
     pub(crate) mark: u32,
 }
@@ -95,14 +124,11 @@ impl Closure {
             let new = self.overlap_of_all(region);
             self.set(region, Some(new));
         }
-        let member = tap.member();
-        self.taps.insert(tap.id, tap);
-        for mut inner in self.inside(member.policy) {
-            let mut members = inner.members.to_vec();
-            members.push(member);
-            members.sort_unstable();
-            inner.members = members.into();
-            self.refresh(inner);
+        let id = tap.id;
+        self.taps.insert(id, tap);
+        for inner in self.inside(id) {
+            let around = self.around(&inner).map(|tap| tap.id).chain([id]).collect();
+            self.refresh(inner.region, &around);
         }
         Ok(())
     }
@@ -115,11 +141,11 @@ impl Closure {
         host_count: impl Fn(&Region) -> usize,
     ) -> Result<Vec<Region>, BudgetError> {
         let (max, mut new) = (budget.max_regions, HashSet::new());
-        for own in &*tap.regions {
-            let others = self.regions.keys().chain(&new);
-            let overlaps: Vec<_> = others.filter_map(|other| own.intersect(other)).collect();
+        for own in tap.cells.regions() {
+            let overlaps: Vec<_> =
+                self.regions.keys().filter_map(|other| own.intersect(other)).collect();
             let unknown = |region: &Region| !self.regions.contains_key(region);
-            new.extend(overlaps.into_iter().chain([*own]).filter(unknown));
+            new.extend(overlaps.into_iter().chain([own]).filter(unknown));
             if self.regions.len() + new.len() > max {
                 return Err(BudgetError::Regions { max });
             }
@@ -135,29 +161,29 @@ impl Closure {
     pub(crate) fn remove(&mut self, policy: PolicyId) {
         let affected = self.inside(policy);
         self.taps.remove(&policy);
-        for mut region in affected {
-            let left = region.members.iter().filter(|member| member.policy != policy);
-            region.members = left.copied().collect();
-            match self.is_overlap(&region) {
-                true => self.refresh(region),
+        for region in affected {
+            let around: BTreeSet<_> = self.around(&region).map(|tap| tap.id).collect();
+            match self.is_overlap(&region.region, &around) {
+                true => self.refresh(region.region, &around),
                 false => self.set(region.region, None),
             }
         }
     }
 
-    /// A policy's monitor is at another port now.
-    pub(crate) fn move_monitor(&mut self, policy: PolicyId, monitor: PortNo) {
-        for mut region in self.inside(policy) {
-            let members = region.members.iter().map(|member| match member.policy == policy {
-                true => Member { monitor, ..*member },
-                false => *member,
-            });
-            region.members = members.collect();
-            self.set(region.region, Some(region));
+    /// A policy's monitors are elsewhere now.
+    pub(crate) fn move_monitors(&mut self, policy: PolicyId, aims: &[Aim]) {
+        let Some(tap) = self.taps.get_mut(&policy) else { return };
+        tap.aims = aims.to_vec();
+        for region in self.inside(policy) {
+            let around: BTreeSet<_> = self.around(&region).map(|tap| tap.id).collect();
+            self.refresh(region.region, &around);
         }
-        if let Some(tap) = self.taps.get_mut(&policy) {
-            tap.monitor = monitor;
-        }
+    }
+
+    /// Which of the policies gives way first: the newest of those of the lowest priority.
+    pub(crate) fn first_to_give_way(&self) -> Option<(u8, PolicyId)> {
+        let taps = self.taps.values().map(|tap| (tap.priority, Reverse(tap.id)));
+        taps.min().map(|(priority, Reverse(id))| (priority, id))
     }
 
     /// What came, went or changed since this was asked last.
@@ -177,41 +203,63 @@ impl Closure {
         self.regions.values()
     }
 
-    /// The regions whose frames match the policy.
+    /// The regions that a policy says something about.
     fn inside(&self, policy: PolicyId) -> Vec<TapRegion> {
         let Some(tap) = self.taps.get(&policy) else {
             return Vec::new();
         };
-        self.regions.values().filter(|inner| depth_in(tap, &inner.region) > 0).cloned().collect()
+        let regions = self.regions.values();
+        regions.filter(|inner| tap.cells.level_in(&inner.region) > 0).cloned().collect()
     }
 
     /// A region with those of the policies that its frames match.
     fn overlap_of_all(&self, region: Region) -> TapRegion {
-        let around = self.taps.values().filter(|tap| depth_in(tap, &region) > 0);
-        TapRegion { region, depth: 0, members: around.map(Tap::member).collect(), mark: 0 }
+        let around = self.taps.values().filter(|tap| tap.cells.level_in(&region) > 0);
+        self.region_of(region, around)
     }
 
-    /// Counts anew how deep a region lies, and in what.
-    fn refresh(&mut self, region: TapRegion) {
-        let around: Vec<_> = self.around(&region).collect();
-        let depth: usize = around.iter().map(|tap| depth_in(tap, &region.region)).sum();
-        let mut names: Vec<_> = around.iter().map(|tap| &*tap.name).collect();
+    /// Makes a region that of these policies, which are around it.
+    fn refresh(&mut self, region: Region, around: &BTreeSet<PolicyId>) {
+        let taps = around.iter().filter_map(|id| self.taps.get(id));
+        let new = self.region_of(region, taps);
+        self.set(region, Some(new));
+    }
+
+    /// What policies make of a region that they are around, given in order.
+    fn region_of<'a>(&self, region: Region, around: impl Iterator<Item = &'a Tap>) -> TapRegion {
+        let (mut depth, mut members, mut excepted, mut names) = (0u16, vec![], vec![], vec![]);
+        for tap in around {
+            depth = depth.saturating_add(tap.cells.level_in(&region));
+            match tap.cells.includes(&region) {
+                true => {
+                    members.extend(tap.members());
+                    names.push(&*tap.name);
+                }
+                false => excepted.push(tap.id),
+            }
+        }
         names.sort_unstable();
-        let (depth, mark) = (u16::try_from(depth).unwrap_or(u16::MAX), hash(&names));
-        self.set(region.region, Some(TapRegion { depth, mark, ..region }));
+        let mark = hash(&names);
+        TapRegion { region, depth, members: members.into(), excepted: excepted.into(), mark }
     }
 
-    /// Whether the region is one of the members' own, or what some of those have in common.
-    fn is_overlap(&self, region: &TapRegion) -> bool {
-        let own = self.around(region).flat_map(|tap| tap.regions.iter());
-        let around = own.filter(|own| own.covers(&region.region)).copied();
-        around.reduce(|a, b| a.intersect(&b).unwrap_or(a)) == Some(region.region)
+    /// Whether the region is what cells of these policies have in common, one of each.
+    fn is_overlap(&self, region: &Region, around: &BTreeSet<PolicyId>) -> bool {
+        let mut common = HashSet::from([Region::default()]);
+        for tap in around.iter().filter_map(|id| self.taps.get(id)) {
+            let own: Vec<_> = tap.cells.regions().filter(|own| own.covers(region)).collect();
+            let pairs = common.iter().flat_map(|a| own.iter().filter_map(|b| a.intersect(b)));
+            common = pairs.collect();
+        }
+        !around.is_empty() && common.contains(region)
     }
 
-    /// The policies of a region's members.
+    /// The policies around a region that are still there.
     fn around<'a>(&'a self, region: &'a TapRegion) -> impl Iterator<Item = &'a Tap> {
-        let members = region.members.iter();
-        members.filter_map(|member| self.taps.get(&member.policy))
+        let members = region.members.chunk_by(|a, b| a.policy == b.policy);
+        let members = members.filter_map(|members| Some(members.first()?.policy));
+        let ids = members.chain(region.excepted.iter().copied());
+        ids.filter_map(|id| self.taps.get(&id))
     }
 
     fn set(&mut self, region: Region, new: Option<TapRegion>) {
@@ -221,11 +269,6 @@ impl Closure {
         };
         self.before.entry(region).or_insert(old);
     }
-}
-
-/// In how many of a policy's own regions `region` lies.
-fn depth_in(tap: &Tap, region: &Region) -> usize {
-    tap.regions.iter().filter(|own| own.covers(region)).count()
 }
 
 /// 32 bits of the names (FNV-1a). Two sets of names may share a number: it is for people who read
@@ -238,19 +281,25 @@ fn hash(names: &[&str]) -> u32 {
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
-    use proptest::option;
     use proptest::prelude::*;
-    use proptest::sample::select;
+
+    use tapswitch_openflow::PortNo;
 
     use super::*;
-    use crate::region::Family;
+    use crate::region::frames_for_tests::{Expr, expr, keys};
+    use crate::region::{Family, Frames};
 
     const BUDGET: Budget = Budget { max_regions: 100, rules_left: 1000 };
 
     fn tap(id: u64, monitor: u32, regions: &[Region]) -> Tap {
         let name = format!("p{id}").into();
-        let (id, monitor) = (PolicyId(id), PortNo(monitor));
-        Tap { id, name, monitor, delivery: None, regions: regions.into() }
+        let (id, aims) = (PolicyId(id), vec![aim(monitor)]);
+        let cells = Cells::union(regions.iter().copied()).into();
+        Tap { id, name, priority: 0, aims, delivery: None, part: Part::default(), cells }
+    }
+
+    fn aim(monitor: u32) -> Aim {
+        Aim { slot: 0, exit: Exit::here(PortNo(monitor)), tag: 0 }
     }
 
     fn tcp() -> Region {
@@ -280,7 +329,8 @@ mod tests {
         assert_eq!(closure.regions.len(), 3);
         let both = &closure.regions[&tcp().intersect(&from("10.0.0.0/8")).unwrap()];
         assert_eq!((ids(both), both.depth), (vec![1, 2], 2));
-        assert_eq!(both.members.iter().map(|member| member.monitor.0).collect::<Vec<_>>(), [3, 4]);
+        let ports = both.members.iter().map(|member| member.aim.exit.port.0);
+        assert_eq!(ports.collect::<Vec<_>>(), [3, 4]);
         assert_eq!(ids(&closure.regions[&tcp()]), [1]);
     }
 
@@ -294,12 +344,22 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_of_one_policy_may_overlap() {
+    fn both_ways_of_one_policy_need_no_third_region() {
         let there = from("10.0.0.0/8");
-        let closure = close(&[tap(1, 3, &[there, there.reversed()])]);
-        assert_eq!(closure.regions.len(), 3);
-        let both = &closure.regions[&there.intersect(&there.reversed()).unwrap()];
-        assert_eq!((ids(both), both.depth), (vec![1], 2));
+        let closure = close(&[tap(1, 3, &[there, there.reversed()]), tap(2, 3, &[tcp()])]);
+        assert_eq!(closure.regions.len(), 5);
+        assert!(closure.regions().all(|region| region.depth < 3));
+    }
+
+    #[test]
+    fn an_exception_is_deeper_and_has_no_members() {
+        let some = tap(1, 3, &[]);
+        let frames = Frames::without(from("10.0.0.0/8"), [tcp()]).unwrap();
+        let some = Tap { cells: Cells::new(&frames).unwrap().into(), ..some };
+        let closure = close(&[some, tap(2, 4, &[tcp()])]);
+        let inner = &closure.regions[&tcp().intersect(&from("10.0.0.0/8")).unwrap()];
+        assert_eq!((ids(inner), &*inner.excepted, inner.depth), (vec![2], &[PolicyId(1)][..], 3));
+        assert_eq!((closure.regions.len(), ids(&closure.regions[&tcp()])), (3, vec![2]));
     }
 
     #[test]
@@ -322,9 +382,9 @@ mod tests {
         let [(None, Some(new))] = &closure.take_changes()[..] else { panic!() };
         assert_eq!((new.region, new.depth), (tcp(), 1));
         closure.add(tap(2, 4, &[tcp()]), BUDGET, |_| 0).unwrap();
-        closure.move_monitor(PolicyId(2), PortNo(5));
+        closure.move_monitors(PolicyId(2), &[aim(5)]);
         let [(Some(old), Some(new))] = &closure.take_changes()[..] else { panic!() };
-        assert_eq!((old.depth, new.depth, new.members[1].monitor), (1, 2, PortNo(5)));
+        assert_eq!((old.depth, new.depth, new.members[1].aim), (1, 2, aim(5)));
         closure.remove(PolicyId(2));
         closure.add(tap(2, 5, &[tcp()]), BUDGET, |_| 0).unwrap();
         assert_eq!(closure.take_changes(), []);
@@ -339,45 +399,48 @@ mod tests {
         assert_ne!(mark(&[p]), mark(&[q]));
     }
 
-    fn region() -> impl Strategy<Value = Region> {
-        let prefix = select(vec!["10.0.0.0/8", "10.0.0.0/9", "10.1.0.0/16", "10.1.2.3"]);
-        let prefix = move || option::of(prefix.clone().prop_map(|text| text.parse().unwrap()));
-        let port = || option::weighted(0.2, 1..3u16);
-        (prefix(), prefix(), port(), port()).prop_map(|(src_ip, dst_ip, src_port, dst_port)| {
-            Region { src_ip, dst_ip, src_port, dst_port, ..tcp() }
-        })
+    fn tap_of(id: u64, expr: &Expr) -> Option<Tap> {
+        let cells = Cells::new(&expr.frames().ok()?).ok()?;
+        Some(Tap { cells: cells.into(), ..tap(id, 3, &[]) })
     }
 
     proptest! {
         /// However policies came and went, the closure is that of those that are there: all
-        /// intersections of their regions, each with the policies around it, inner ones deeper.
+        /// intersections of one cell each of some of them. For each frame, all of the deepest
+        /// regions that it is in name exactly the policies that it matches.
         #[test]
         fn the_closure_is_that_of_what_is_there(
-            steps in vec((any::<bool>(), 0..6u64, vec(region(), 1..3)), 1..16),
+            steps in vec((any::<bool>(), 0..4u64, expr()), 1..10),
         ) {
             let mut closure = Closure::default();
-            for (adds, id, regions) in steps {
+            let mut there: BTreeMap<u64, Expr> = BTreeMap::new();
+            for (adds, id, expr) in steps {
                 closure.remove(PolicyId(id));
-                if adds {
-                    // Too many overlaps are refused as a whole.
-                    let _ = closure.add(tap(id, 3, &regions), BUDGET, |_| 0);
+                there.remove(&id);
+                // Too many overlaps are refused as a whole.
+                if let Some(tap) = tap_of(id, &expr).filter(|_| adds)
+                    && closure.add(tap, BUDGET, |_| 0).is_ok()
+                {
+                    there.insert(id, expr);
                 }
             }
-            let own: Vec<_> = closure.taps.values().flat_map(|tap| tap.regions.to_vec()).collect();
             let mut expected: HashSet<Region> = HashSet::new();
-            for own in own {
-                let overlaps: Vec<_> = expected.iter().filter_map(|a| a.intersect(&own)).collect();
-                expected.extend(overlaps.into_iter().chain([own]));
+            for tap in closure.taps.values() {
+                let own = || tap.cells.regions();
+                let pairs = own().flat_map(|own| expected.iter().map(move |other| (own, other)));
+                let overlaps: Vec<_> = pairs.filter_map(|(own, a)| a.intersect(&own)).collect();
+                expected.extend(overlaps.into_iter().chain(own()));
             }
             prop_assert_eq!(closure.regions.keys().copied().collect::<HashSet<_>>(), expected);
-            for a in closure.regions() {
-                let depths = closure.taps.values().map(|tap| (tap.id.0, depth_in(tap, &a.region)));
-                let around: BTreeMap<_, _> = depths.filter(|(_, depth)| *depth > 0).collect();
-                prop_assert_eq!(ids(a), around.keys().copied().collect::<Vec<_>>());
-                prop_assert_eq!(usize::from(a.depth), around.values().sum::<usize>());
-                for b in closure.regions() {
-                    let is_inside = a.region != b.region && a.region.covers(&b.region);
-                    prop_assert!(!is_inside || a.depth < b.depth, "{:?} {:?}", a, b);
+            for key in keys() {
+                let matching = there.iter().filter(|(_, expr)| expr.contains(&key));
+                let matched: Vec<_> = matching.map(|(id, _)| *id).collect();
+                let around = closure.regions().filter(|tap| tap.region.contains(&key));
+                let around: Vec<_> = around.collect();
+                let deepest = around.iter().map(|tap| tap.depth).max();
+                prop_assert!(deepest.is_some() || matched.is_empty());
+                for tap in around.iter().filter(|tap| Some(tap.depth) == deepest) {
+                    prop_assert_eq!(ids(tap), matched.clone(), "{:?}", tap);
                 }
             }
         }

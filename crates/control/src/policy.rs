@@ -1,20 +1,34 @@
 //! TAP policies: which traffic is copied, and to which monitor.
 //!
 //! A policy is what an operator writes, in TOML or JSON. [`TapPolicy::check`] refuses what no frame
-//! could ever match; [`TapPolicy::regions`] says in OpenFlow's terms what it matches. One policy
-//! may be several regions: OpenFlow cannot say "TCP or UDP", "IPv4 or IPv6", "this way or back".
+//! could ever match; [`TapPolicy::cells`] says in OpenFlow's terms what it matches. One policy may
+//! be many regions: OpenFlow cannot say "TCP or UDP", "IPv4 or IPv6", "this way or back", "ports
+//! 8000 to 8010", "not ARP".
 
 use serde::{Deserialize, Serialize};
 use tapswitch_openflow::Delivery;
 use tapswitch_wire::MacAddr;
 
+mod check;
+mod expiry;
+mod part;
+mod port_range;
+mod sample;
+mod schedule;
+mod summary;
 mod word;
 
-pub use word::{Direction, IpProto, Vlan};
+pub use expiry::Expiry;
+pub(crate) use part::Part;
+pub use port_range::PortRange;
+pub use sample::Sample;
+pub use schedule::Schedule;
+pub use word::{Direction, EthType, IpProto, Vlan};
 
-use crate::region::{Family, Region};
+use crate::filter::Filter;
+use crate::region::{Cells, Family, Frames, MacMask, Region, TooMany, ports_within};
 use crate::text::{as_optional_text, as_text};
-use crate::{IpPrefix, MonitorSpec, PolicyError};
+use crate::{IpPrefix, MonitorSpec, Monitors, PolicyError};
 
 /// One TAP: copies of the traffic that has all of these fields go to the monitor. A field that is
 /// left out matches anything.
@@ -23,16 +37,22 @@ use crate::{IpPrefix, MonitorSpec, PolicyError};
 pub struct TapPolicy {
     /// What people call it. No two policies share a name.
     pub name: String,
+    /// An expression in the syntax of tcpdump ([`Filter`]), beside the other fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     /// Source MAC address.
     #[serde(default, with = "as_optional_text", skip_serializing_if = "Option::is_none")]
     pub src_mac: Option<MacAddr>,
     /// Destination MAC address.
     #[serde(default, with = "as_optional_text", skip_serializing_if = "Option::is_none")]
     pub dst_mac: Option<MacAddr>,
-    /// Source IP addresses.
+    /// Type of what is behind all tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eth_type: Option<EthType>,
+    /// Source IP addresses; of ARP, the sender's, when `eth_type` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src_ip: Option<IpPrefix>,
-    /// Destination IP addresses.
+    /// Destination IP addresses; of ARP, the target's, when `eth_type` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_ip: Option<IpPrefix>,
     /// IP protocol.
@@ -41,12 +61,12 @@ pub struct TapPolicy {
     /// VLAN of the outermost tag.
     #[serde(default, skip_serializing_if = "Vlan::is_any")]
     pub vlan: Vlan,
-    /// TCP, UDP or SCTP source port; TCP and UDP when `ip_proto` is left out.
+    /// TCP, UDP or SCTP source ports; TCP and UDP when `ip_proto` is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub src_port: Option<u16>,
-    /// TCP, UDP or SCTP destination port; TCP and UDP when `ip_proto` is left out.
+    pub src_port: Option<PortRange>,
+    /// TCP, UDP or SCTP destination ports; TCP and UDP when `ip_proto` is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dst_port: Option<u16>,
+    pub dst_port: Option<PortRange>,
     /// Which way.
     #[serde(default, skip_serializing_if = "Direction::is_forward")]
     pub direction: Direction,
@@ -55,17 +75,47 @@ pub struct TapPolicy {
     /// ([`Delivery::or_stronger`]).
     #[serde(default, with = "as_text", skip_serializing_if = "is_best_effort")]
     pub delivery: Delivery,
+    /// Bytes of each packet that are kept, from its Ethernet header on; all when left out. Where
+    /// another policy copies the same frames to the same monitor, whoever wants more gets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snaplen: Option<u16>,
+    /// One copy of every so many frames; of each when left out. Shared copies as with `snaplen`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
+    /// Which of two policies gives way when a switch has no room for both: the lower one, and of
+    /// equals the newer one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: u8,
+    /// When the policy is deleted by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Expiry>,
+    /// When copies are made; always when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
+    /// Who answers for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Where the copies go.
-    pub monitor: MonitorSpec,
+    pub monitor: Monitors,
 }
 
 impl TapPolicy {
     /// A policy that copies all traffic to `monitor`.
     pub fn new(name: impl Into<String>, monitor: MonitorSpec) -> Self {
+        Self::to_several(name, monitor.into())
+    }
+
+    /// A policy that copies all traffic to each of `monitors`.
+    pub fn to_several(name: impl Into<String>, monitors: Monitors) -> Self {
         Self {
             name: name.into(),
+            filter: None,
             src_mac: None,
             dst_mac: None,
+            eth_type: None,
             src_ip: None,
             dst_ip: None,
             ip_proto: None,
@@ -74,113 +124,101 @@ impl TapPolicy {
             dst_port: None,
             direction: Direction::Forward,
             delivery: Delivery::BestEffort,
-            monitor,
+            snaplen: None,
+            sample: None,
+            priority: 0,
+            expires: None,
+            schedule: None,
+            owner: None,
+            reason: None,
+            monitor: monitors,
         }
     }
 
-    /// Whether some frame could match.
+    /// Whether some frame could match, and all else makes sense.
     ///
     /// # Errors
     /// The contradiction, the fields it lies in, and what to do.
     pub fn check(&self) -> Result<(), PolicyError> {
-        self.check_name()?;
-        self.check_macs()?;
-        self.check_addresses()?;
-        self.check_ports()?;
-        match self.vlan {
-            Vlan::Id(id) if !(1..=MAX_VLAN_ID).contains(&id) => Err(PolicyError::VlanRange { id }),
-            _ => Ok(()),
+        self.check_fields()?;
+        self.cells().map(|_| ())
+    }
+
+    /// Whether a frame, from its destination address on, is one of those that are copied. A policy
+    /// that is refused matches nothing.
+    pub fn matches(&self, frame: &[u8]) -> bool {
+        let cells = self.cells().unwrap_or_default();
+        tapswitch_wire::parse(frame).is_ok_and(|parsed| cells.contains(&parsed.key))
+    }
+
+    /// What part of what it matches is copied.
+    pub(crate) const fn part(&self) -> Part {
+        Part { snaplen: self.snaplen, sample: self.sample }
+    }
+
+    /// How many regions it is made of: where a switch knows none of the hosts, as many rules.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn region_count(&self) -> Result<usize, PolicyError> {
+        self.check_fields()?;
+        self.cells().map(|cells| cells.regions().count())
+    }
+
+    /// What it matches, in layers. The fields must have passed [`Self::check`].
+    pub(crate) fn cells(&self) -> Result<Cells, PolicyError> {
+        Ok(Cells::new(&self.frames()?)?)
+    }
+
+    fn frames(&self) -> Result<Frames, PolicyError> {
+        let fields = self.fields()?;
+        let there = match &self.filter {
+            None => fields,
+            Some(filter) => fields.intersect(&filter.parse::<Filter>()?.frames()?)?,
+        };
+        if there.is_empty() {
+            return Err(PolicyError::NothingLeft);
+        }
+        if self.direction == Direction::Forward {
+            return Ok(there);
+        }
+        let back = there.reversed()?;
+        match back.is_empty() {
+            true => Err(PolicyError::NoAnswers),
+            false => Ok(there.union(back)?),
         }
     }
 
-    /// The regions whose union it matches, each once. The policy must have passed [`Self::check`].
-    pub(crate) fn regions(&self) -> Vec<Region> {
-        let mut regions = Vec::new();
-        for family in self.families() {
-            for proto in self.protocols() {
-                let region = self.region(family, proto);
-                regions.push(region);
-                if self.direction == Direction::Both {
-                    regions.push(region.reversed());
-                }
+    /// The frames that have all fields but the filter, one way.
+    fn fields(&self) -> Result<Frames, PolicyError> {
+        let protocols = self.protocols();
+        let families = self.families().into_iter();
+        let bases = families
+            .flat_map(|family| protocols.iter().map(move |proto| self.region(family, *proto)));
+        let bases: Vec<_> = bases.collect();
+        let ends: [(Option<PortRange>, SetPort); 2] = [
+            (self.src_port, |region, port| Region { src_port: Some(port), ..region }),
+            (self.dst_port, |region, port| Region { dst_port: Some(port), ..region }),
+        ];
+        let mut frames = Frames::of(bases.iter().copied())?;
+        for (ports, set) in ends {
+            if let Some(ports) = ports {
+                frames = frames.intersect(&ports_within(&bases, ports, set)?)?;
             }
         }
-        regions.sort_unstable();
-        regions.dedup();
-        regions
+        Ok(frames)
     }
 
-    fn check_name(&self) -> Result<(), PolicyError> {
-        let len = self.name.chars().count();
-        if self.name.trim().is_empty() {
-            Err(PolicyError::NameEmpty)
-        } else if len > MAX_NAME_LEN {
-            Err(PolicyError::NameTooLong { len })
-        } else if self.name.chars().any(char::is_control) {
-            Err(PolicyError::NameControl { name: self.name.clone() })
-        } else {
-            Ok(())
-        }
-    }
-
-    fn check_macs(&self) -> Result<(), PolicyError> {
-        let never_source = |mac: &MacAddr| !mac.is_unicast();
-        if let Some(mac) = self.src_mac.filter(never_source) {
-            return Err(PolicyError::NeverSource { mac });
-        }
-        match self.dst_mac.filter(never_source) {
-            Some(mac) if self.direction == Direction::Both => {
-                Err(PolicyError::NeverAnswers { mac })
-            }
-            Some(MacAddr::ZERO) => Err(PolicyError::NoDestination),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_addresses(&self) -> Result<(), PolicyError> {
-        if let (Some(src), Some(dst)) = (self.src_ip, self.dst_ip)
-            && src.is_ipv4() != dst.is_ipv4()
-        {
-            return Err(PolicyError::MixedFamilies { src, dst });
-        }
-        let prefixes = [("src-ip", self.src_ip), ("dst-ip", self.dst_ip)];
-        for (field, prefix) in prefixes {
-            let Some(prefix) = prefix else { continue };
-            match (self.ip_proto, prefix.is_ipv4()) {
-                (Some(IpProto::ICMP), false) => {
-                    return Err(PolicyError::IcmpOverIpv6 { field, prefix });
-                }
-                (Some(IpProto::ICMPV6), true) => {
-                    return Err(PolicyError::Icmpv6OverIpv4 { field, prefix });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn check_ports(&self) -> Result<(), PolicyError> {
-        let ports = [("src-port", self.src_port), ("dst-port", self.dst_port)];
-        for (field, port) in ports {
-            match (port, self.ip_proto) {
-                (Some(port), Some(proto)) if !proto.has_ports() => {
-                    return Err(PolicyError::NoPorts { field, port, proto });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The IP families to match, or `None` for frames of any type.
+    /// What is in the frames to match, or `None` for anything.
     fn families(&self) -> Vec<Option<Family>> {
         let family = |is_ipv4| if is_ipv4 { Family::Ipv4 } else { Family::Ipv6 };
         let has_ports = self.src_port.is_some() || self.dst_port.is_some();
-        match (self.src_ip.or(self.dst_ip), self.ip_proto) {
-            (Some(prefix), _) => vec![Some(family(prefix.is_ipv4()))],
-            (None, Some(IpProto::ICMP)) => vec![Some(Family::Ipv4)],
-            (None, Some(IpProto::ICMPV6)) => vec![Some(Family::Ipv6)],
-            (None, None) if !has_ports => vec![None],
+        match (self.eth_type, self.src_ip.or(self.dst_ip), self.ip_proto) {
+            (Some(eth_type), ..) => vec![Some(eth_type.family())],
+            (None, Some(prefix), _) => vec![Some(family(prefix.is_ipv4()))],
+            (None, None, Some(IpProto::ICMP)) => vec![Some(Family::Ipv4)],
+            (None, None, Some(IpProto::ICMPV6)) => vec![Some(Family::Ipv6)],
+            (None, None, None) if !has_ports => vec![None],
             _ => vec![Some(Family::Ipv4), Some(Family::Ipv6)],
         }
     }
@@ -194,30 +232,50 @@ impl TapPolicy {
         }
     }
 
+    /// One of the regions, of all ports.
     fn region(&self, family: Option<Family>, proto: Option<u8>) -> Region {
         let counts = |prefix: &IpPrefix| !prefix.is_all();
         Region {
-            src_mac: self.src_mac,
-            dst_mac: self.dst_mac,
+            src_mac: self.src_mac.map(MacMask::one),
+            dst_mac: self.dst_mac.map(MacMask::one),
             vlan: self.vlan,
             family,
             src_ip: self.src_ip.filter(counts),
             dst_ip: self.dst_ip.filter(counts),
             proto,
-            src_port: self.src_port,
-            dst_port: self.dst_port,
+            src_port: None,
+            dst_port: None,
         }
     }
 }
+
+impl From<TooMany> for PolicyError {
+    fn from(TooMany { needed }: TooMany) -> Self {
+        Self::TooManyRegions { needed }
+    }
+}
+
+type SetPort = fn(Region, u16) -> Region;
 
 fn is_best_effort(delivery: &Delivery) -> bool {
     *delivery == Delivery::BestEffort
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+fn is_zero(priority: &u8) -> bool {
+    *priority == 0
+}
+
 /// Characters of a policy's name; what still fits a table on a terminal.
 pub(crate) const MAX_NAME_LEN: usize = 64;
+/// Monitors of one policy.
+pub(crate) const MAX_MONITORS: usize = 16;
+/// Characters of owner and reason.
+pub(crate) const MAX_TEXT_LEN: usize = 256;
 /// Highest VLAN identifier (IEEE 802.1Q-2022 §9.6: 4095 is reserved).
 pub(crate) const MAX_VLAN_ID: u16 = 4094;
+/// The least that a packet can be cut to: its Ethernet header.
+pub(crate) const MIN_SNAPLEN: u16 = 14;
 
 #[cfg(test)]
 mod tests {
@@ -232,8 +290,16 @@ mod tests {
         Some(text.parse().unwrap())
     }
 
-    fn refusal(policy: &TapPolicy) -> String {
-        policy.check().unwrap_err().to_string()
+    fn check_refusals<const N: usize>(cases: [(TapPolicy, &str, &str); N]) {
+        for (policy, field, told) in cases {
+            let error = policy.check().unwrap_err();
+            assert_eq!(error.field(), Some(field), "{error}");
+            assert!(error.to_string().contains(told), "{error}");
+        }
+    }
+
+    fn port(text: &str) -> Option<PortRange> {
+        Some(text.parse().unwrap())
     }
 
     #[test]
@@ -274,12 +340,20 @@ mod tests {
     fn unknown_keys_and_malformed_values_are_refused() {
         for (line, told) in [
             ("dst-prot = 80", "unknown field"),
-            ("dst-port = 65536", "65536"),
+            ("dst-port = 65536", "a port to 65535"),
             ("src-ip = '10.0.0.1/24'", "zeros behind the prefix"),
             ("src-mac = '1'", "six hexadecimal bytes"),
             ("ip-proto = 'tpc'", "an IP protocol"),
             ("vlan = 'one'", "a VLAN id"),
             ("vlan = -1", "a VLAN id"),
+            ("vlan = '100.7'", "OpenFlow 1.3 matches no other"),
+            ("src-port = '9-8'", "from low to high"),
+            ("eth-type = 'atm'", "a type of frames"),
+            ("sample = '0'", "one of how many"),
+            ("expires = 'soon'", "a span as in 30m"),
+            ("schedule = 'weekends'", "days and hours"),
+            ("snaplen = 70000", "70000"),
+            ("priority = 256", "256"),
             ("direction = 'back'", "unknown variant"),
             ("delivery = 'lossless:0'", "expected a contract"),
         ] {
@@ -291,55 +365,151 @@ mod tests {
 
     #[test]
     fn contradictions_name_fields_and_remedy() {
-        let group = Some(MacAddr([1, 0, 0x5e, 0, 0, 1]));
+        let text = |text: &str| Some(text.to_owned());
         let cases = [
-            (TapPolicy { name: " ".into(), ..policy() }, "name: it is empty"),
-            (TapPolicy { name: "x".repeat(65), ..policy() }, "name: 65 characters"),
-            (TapPolicy { name: "a\nb".into(), ..policy() }, "control character"),
+            (TapPolicy { name: " ".into(), ..policy() }, "name", "name: it is empty"),
+            (TapPolicy { name: "x".repeat(65), ..policy() }, "name", "name: 65 characters"),
+            (TapPolicy { name: "a\nb".into(), ..policy() }, "name", "control character"),
+            (TapPolicy { owner: text(" "), ..policy() }, "owner", "leave owner out"),
+            (TapPolicy { reason: text(&"x".repeat(257)), ..policy() }, "reason", "257 characters"),
+            (TapPolicy { reason: text("\u{1b}[2J"), ..policy() }, "reason", "control character"),
             (
                 TapPolicy { src_ip: ip("10.0.0.1"), dst_ip: ip("::1"), ..policy() },
+                "src-ip",
                 "src-ip 10.0.0.1",
             ),
             (
                 TapPolicy { src_ip: ip("::1"), ip_proto: Some(IpProto::ICMP), ..policy() },
+                "src-ip",
                 "use icmpv6",
             ),
             (
                 TapPolicy { dst_ip: ip("10.0.0.1"), ip_proto: Some(IpProto::ICMPV6), ..policy() },
+                "dst-ip",
                 "use icmp",
             ),
             (
-                TapPolicy { dst_port: Some(80), ip_proto: Some(IpProto::ICMP), ..policy() },
+                TapPolicy { dst_port: port("80"), ip_proto: Some(IpProto::ICMP), ..policy() },
+                "dst-port",
                 "dst-port 80: icmp has no ports",
             ),
-            (TapPolicy { vlan: Vlan::Id(4095), ..policy() }, "vlan 4095"),
-            (TapPolicy { vlan: Vlan::Id(0), ..policy() }, "vlan 0"),
-            (TapPolicy { src_mac: group, ..policy() }, "src-mac 01:00:5e:00:00:01"),
             (
-                TapPolicy { dst_mac: group, direction: Direction::Both, ..policy() },
-                "dst-mac 01:00:5e:00:00:01",
+                TapPolicy { src_port: port("1-60000"), dst_port: port("5-6"), ..policy() },
+                "src-port",
+                "src-port 1-60000: OpenFlow 1.3 matches one port at a time, so this takes 44296",
             ),
-            (TapPolicy { dst_mac: Some(MacAddr::ZERO), ..policy() }, "dst-mac"),
         ];
-        for (policy, told) in cases {
-            let text = refusal(&policy);
-            assert!(text.contains(told), "{text}");
-        }
+        check_refusals(cases);
+        let group = Some(MacAddr([1, 0, 0x5e, 0, 0, 1]));
         assert_eq!(TapPolicy { dst_mac: group, ..policy() }.check(), Ok(()));
     }
 
     #[test]
+    fn impossible_frames_name_field_and_remedy() {
+        let group = Some(MacAddr([1, 0, 0x5e, 0, 0, 1]));
+        let both = TapPolicy { direction: Direction::Both, ..policy() };
+        let text = |text: &str| Some(text.to_owned());
+        let cases = [
+            (TapPolicy { vlan: Vlan::Id(4095), ..policy() }, "vlan", "vlan 4095"),
+            (TapPolicy { vlan: Vlan::Id(0), ..policy() }, "vlan", "vlan 0"),
+            (TapPolicy { src_mac: group, ..policy() }, "src-mac", "src-mac 01:00:5e:00:00:01"),
+            (TapPolicy { dst_mac: group, ..both.clone() }, "dst-mac", "dst-mac 01:00:5e:00:00:01"),
+            (TapPolicy { dst_mac: Some(MacAddr::ZERO), ..policy() }, "dst-mac", "dst-mac"),
+            (TapPolicy { eth_type: Some(EthType(0x88a8)), ..policy() }, "eth-type", "use vlan"),
+            (TapPolicy { eth_type: Some(EthType(100)), ..policy() }, "eth-type", "begin at 0x0600"),
+            (
+                TapPolicy { eth_type: Some(EthType(0x88cc)), src_ip: ip("::1"), ..policy() },
+                "src-ip",
+                "leave src-ip or eth-type out",
+            ),
+            (
+                TapPolicy { eth_type: Some(EthType(0x806)), dst_port: port("80"), ..policy() },
+                "dst-port",
+                "frames of type arp have none",
+            ),
+            (
+                TapPolicy { eth_type: Some(EthType(0x806)), dst_ip: ip("::1"), ..policy() },
+                "dst-ip",
+                "no such addresses",
+            ),
+            (
+                TapPolicy {
+                    eth_type: Some(EthType(0x800)),
+                    ip_proto: Some(IpProto::ICMPV6),
+                    ..policy()
+                },
+                "ip-proto",
+                "the other ICMP",
+            ),
+            (TapPolicy { snaplen: Some(13), ..policy() }, "snaplen", "14 bytes at least"),
+            (TapPolicy { filter: text("tcp prot 80"), ..policy() }, "filter", "filter: at byte 4"),
+            (
+                TapPolicy { filter: text("arp"), dst_port: port("80"), ..policy() },
+                "filter",
+                "leave one of them out",
+            ),
+            (TapPolicy { filter: text("multicast"), ..both }, "direction", "never answered"),
+        ];
+        check_refusals(cases);
+    }
+
+    #[test]
+    fn together_there_may_be_too_much() {
+        let filter = Some("tcp and src portrange 1-500 and not dst port 22".to_owned());
+        let wide = TapPolicy { filter, dst_port: port("100-110"), ..policy() };
+        let error = wide.check().unwrap_err();
+        assert!(matches!(error, PolicyError::TooManyRegions { .. }), "{error}");
+        assert!(error.to_string().contains("4096"), "{error}");
+    }
+
+    #[test]
     fn what_openflow_cannot_say_at_once_becomes_several_regions() {
-        let count = |policy: &TapPolicy| policy.regions().len();
+        let count = |policy: &TapPolicy| policy.region_count().unwrap();
         assert_eq!(count(&policy()), 1);
         assert_eq!(count(&TapPolicy { direction: Direction::Both, ..policy() }), 1);
         assert_eq!(count(&TapPolicy { ip_proto: Some(IpProto::TCP), ..policy() }), 2);
         assert_eq!(count(&TapPolicy { ip_proto: Some(IpProto::ICMP), ..policy() }), 1);
-        let dns = TapPolicy { dst_port: Some(53), ..policy() };
+        let dns = TapPolicy { dst_port: port("53"), ..policy() };
         assert_eq!(count(&dns), 4, "TCP and UDP over IPv4 and IPv6");
         assert_eq!(count(&TapPolicy { direction: Direction::Both, ..dns.clone() }), 8);
-        assert_eq!(count(&TapPolicy { src_ip: ip("10.0.0.0/8"), ..dns }), 2);
-        let all_v4 = TapPolicy { src_ip: ip("0.0.0.0/0"), ..policy() }.regions();
-        assert_eq!((all_v4[0].family, all_v4[0].src_ip), (Some(Family::Ipv4), None));
+        assert_eq!(count(&TapPolicy { src_ip: ip("10.0.0.0/8"), ..dns.clone() }), 2);
+        assert_eq!(count(&TapPolicy { dst_port: port("8000-8010"), ..dns.clone() }), 44);
+        assert_eq!(count(&TapPolicy { src_port: port("1-3"), ..dns.clone() }), 12);
+        let high = TapPolicy { ip_proto: Some(IpProto::TCP), dst_port: port("1024-65535"), ..dns };
+        assert_eq!(count(&high), 2 * (1 + 1024), "all but the low ones");
+        let all_v4 = TapPolicy { src_ip: ip("0.0.0.0/0"), ..policy() }.cells().unwrap();
+        let region = all_v4.regions().next().unwrap();
+        assert_eq!((region.family, region.src_ip), (Some(Family::Ipv4), None));
+        let arp = TapPolicy { eth_type: Some(EthType(0x806)), src_ip: ip("10.0.0.1"), ..policy() };
+        let matching = arp.cells().unwrap().regions().next().unwrap().matching();
+        assert_eq!(matching.to_string(), "dl_type=0x0806,arp_spa=10.0.0.1");
+    }
+
+    #[test]
+    fn a_filter_and_fields_must_both_hold() {
+        let web = TapPolicy {
+            filter: Some("tcp port 80 or arp".into()),
+            vlan: Vlan::Id(100),
+            direction: Direction::Both,
+            ..policy()
+        };
+        let regions: Vec<_> =
+            web.cells().unwrap().regions().map(|region| region.matching().to_string()).collect();
+        assert_eq!(
+            regions,
+            [
+                "dl_type=0x0800,dl_vlan=100,nw_proto=6,tcp_dst=80",
+                "dl_type=0x0800,dl_vlan=100,nw_proto=6,tcp_src=80",
+                "dl_type=0x86dd,dl_vlan=100,nw_proto=6,tcp_dst=80",
+                "dl_type=0x86dd,dl_vlan=100,nw_proto=6,tcp_src=80",
+                "dl_type=0x0806,dl_vlan=100",
+            ]
+        );
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0, 100, 8, 6];
+        frame.extend([0, 1, 8, 0, 6, 4, 0, 1]);
+        frame.extend([0; 20]);
+        assert!(web.matches(&frame));
+        frame[15] = 101;
+        assert!(!web.matches(&frame));
     }
 }

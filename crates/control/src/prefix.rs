@@ -32,6 +32,17 @@ impl IpPrefix {
         Self { address, len: width(address) }
     }
 
+    /// The prefix of `len` bits that an address is in; `None` when the family has fewer bits.
+    pub(crate) fn around(address: IpAddr, len: u8) -> Option<Self> {
+        let mask = Self { address, len }.mask();
+        let kept = bits(address) & mask;
+        let first: IpAddr = match address {
+            IpAddr::V4(_) => Ipv4Addr::from_bits(u32::try_from(kept).ok()?).into(),
+            IpAddr::V6(_) => Ipv6Addr::from_bits(kept).into(),
+        };
+        Self::new(first, len)
+    }
+
     /// The first address.
     pub const fn address(self) -> IpAddr {
         self.address

@@ -4,61 +4,112 @@
 //! themselves, prefixes nest or are apart, anything is narrowed by something. The form is canonical
 //! (a field that matches anything is left out, addresses have zeros behind their prefix), so that
 //! equal regions are equal values, and `a` covers `b` exactly when `a ∩ b = b`.
+//!
+//! What one match cannot say, several do: [`Frames`] are unions of regions without others, and
+//! [`Cells`] are those in the layers that rules of different priorities make.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tapswitch_openflow::{Masked, Match, Oxm, VID_NONE, VID_PRESENT};
-use tapswitch_wire::{EtherType, MacAddr};
+use tapswitch_wire::{EtherType, FlowKey};
+
+mod cells;
+mod frames;
+mod mac_mask;
+
+pub(crate) use cells::Cells;
+#[cfg(test)]
+pub(crate) use frames::tests as frames_for_tests;
+pub(crate) use frames::{Frames, MAX_SIZE, TooMany, ports_within};
+pub(crate) use mac_mask::MacMask;
 
 use crate::hosts::HostKey;
 use crate::prefix::{mask_v4, mask_v6};
 use crate::{IpPrefix, IpProto, Vlan};
 
-/// IPv4 or IPv6.
+/// What is in a frame, behind all tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Family {
     Ipv4,
     Ipv6,
+    /// Its addresses are those of sender and target.
+    Arp,
+    /// None of those.
+    Other(u16),
+}
+
+impl Family {
+    /// What has this type.
+    pub(crate) const fn of(eth_type: EtherType) -> Self {
+        match eth_type {
+            EtherType::IPV4 => Self::Ipv4,
+            EtherType::IPV6 => Self::Ipv6,
+            EtherType::ARP => Self::Arp,
+            EtherType(other) => Self::Other(other),
+        }
+    }
+
+    /// Its type.
+    pub(crate) const fn eth_type(self) -> EtherType {
+        match self {
+            Self::Ipv4 => EtherType::IPV4,
+            Self::Ipv6 => EtherType::IPV6,
+            Self::Arp => EtherType::ARP,
+            Self::Other(other) => EtherType(other),
+        }
+    }
 }
 
 /// Frames that have all of these fields. Addresses and protocol need a family, ports a protocol
 /// that has ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Region {
-    pub(crate) src_mac: Option<MacAddr>,
-    pub(crate) dst_mac: Option<MacAddr>,
+    pub(crate) src_mac: Option<MacMask>,
+    pub(crate) dst_mac: Option<MacMask>,
     pub(crate) vlan: Vlan,
     pub(crate) family: Option<Family>,
     pub(crate) src_ip: Option<IpPrefix>,
     pub(crate) dst_ip: Option<IpPrefix>,
     pub(crate) proto: Option<u8>,
+    /// A port; the type of ICMP, which stays the same in answers.
     pub(crate) src_port: Option<u16>,
+    /// A port; the code of ICMP.
     pub(crate) dst_port: Option<u16>,
 }
 
 impl Region {
     /// The answers to these frames.
-    pub(crate) const fn reversed(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
+        let has_ports = self.proto.is_some_and(|proto| IpProto(proto).has_ports());
+        let (src_port, dst_port) = match has_ports {
+            true => (self.dst_port, self.src_port),
+            false => (self.src_port, self.dst_port),
+        };
         Self {
             src_mac: self.dst_mac,
             dst_mac: self.src_mac,
             src_ip: self.dst_ip,
             dst_ip: self.src_ip,
-            src_port: self.dst_port,
-            dst_port: self.src_port,
+            src_port,
+            dst_port,
             ..self
         }
+    }
+
+    /// Whether some host could send such a frame: none has the address of a group.
+    pub(crate) fn has_sender(&self) -> bool {
+        self.src_mac.is_none_or(|mac| !mac.is_of_groups())
     }
 
     /// The frames in both; `None` when there are none.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         Some(Self {
-            src_mac: same(self.src_mac, other.src_mac)?,
-            dst_mac: same(self.dst_mac, other.dst_mac)?,
+            src_mac: both(self.src_mac, other.src_mac, MacMask::intersect)?,
+            dst_mac: both(self.dst_mac, other.dst_mac, MacMask::intersect)?,
             vlan: self.vlan.intersect(other.vlan)?,
             family: same(self.family, other.family)?,
-            src_ip: nested(self.src_ip, other.src_ip)?,
-            dst_ip: nested(self.dst_ip, other.dst_ip)?,
+            src_ip: both(self.src_ip, other.src_ip, IpPrefix::intersect)?,
+            dst_ip: both(self.dst_ip, other.dst_ip, IpPrefix::intersect)?,
             proto: same(self.proto, other.proto)?,
             src_port: same(self.src_port, other.src_port)?,
             dst_port: same(self.dst_port, other.dst_port)?,
@@ -72,84 +123,124 @@ impl Region {
 
     /// True when some of its frames could go to this host.
     pub(crate) fn reaches(&self, host: HostKey) -> bool {
-        self.vlan.contains(host.vlan) && self.dst_mac.is_none_or(|mac| mac == host.mac)
+        self.vlan.contains(host.vlan) && self.dst_mac.is_none_or(|mac| mac.contains(host.mac))
+    }
+
+    /// Whether a frame with these headers is in it.
+    pub(crate) fn contains(&self, key: &FlowKey) -> bool {
+        let eth_type = EtherType(u16::from_be_bytes(key.eth_type));
+        let has = |wanted: Option<u16>, is: [u8; 2]| {
+            wanted.is_none_or(|wanted| wanted == u16::from_be_bytes(is))
+        };
+        self.src_mac.is_none_or(|mac| mac.contains(key.eth_src))
+            && self.dst_mac.is_none_or(|mac| mac.contains(key.eth_dst))
+            && self.vlan.contains(outer_vid(key))
+            && self.family.is_none_or(|family| family.eth_type() == eth_type)
+            && self.src_ip.is_none_or(|ip| ip.contains(address(&key.ip_src, eth_type)))
+            && self.dst_ip.is_none_or(|ip| ip.contains(address(&key.ip_dst, eth_type)))
+            && self.proto.is_none_or(|proto| proto == key.ip_proto)
+            && has(self.src_port, key.l4_src)
+            && has(self.dst_port, key.l4_dst)
     }
 
     /// The match of its frames.
     pub(crate) fn matching(&self) -> Match {
         let vid = match self.vlan {
             Vlan::Any => None,
-            Vlan::Untagged => Some(VID_NONE),
-            Vlan::Id(id) => Some(VID_PRESENT | id),
+            Vlan::Untagged => Some(VID_NONE.into()),
+            Vlan::Tagged => Some(Masked::with_mask(VID_PRESENT, VID_PRESENT)),
+            Vlan::Id(id) => Some((VID_PRESENT | id).into()),
         };
         self.fields(self.dst_mac, vid)
     }
 
     /// The match of those of its frames that go to this host, which it reaches.
     pub(crate) fn matching_to(&self, host: HostKey) -> Match {
-        self.fields(Some(host.mac), Some(host.vid()))
+        self.fields(Some(host.mac.into()), Some(host.vid().into()))
     }
 
     /// In the order of OpenFlow's numbers, so that what a field requires comes before it.
-    fn fields(&self, dst_mac: Option<MacAddr>, vid: Option<u16>) -> Match {
-        let eth_type = self.family.map(|family| match family {
-            Family::Ipv4 => EtherType::IPV4,
-            Family::Ipv6 => EtherType::IPV6,
-        });
+    fn fields(&self, dst_mac: Option<MacMask>, vid: Option<Masked<u16>>) -> Match {
+        let [src_port, dst_port] = self.port_fields();
+        let (src_ip, dst_ip) = match self.family {
+            Some(Family::Arp) => (
+                self.src_ip.map(|prefix| ip_field(prefix, Oxm::ArpSpa, Oxm::Ipv6Src)),
+                self.dst_ip.map(|prefix| ip_field(prefix, Oxm::ArpTpa, Oxm::Ipv6Dst)),
+            ),
+            _ => (
+                self.src_ip.map(|prefix| ip_field(prefix, Oxm::Ipv4Src, Oxm::Ipv6Src)),
+                self.dst_ip.map(|prefix| ip_field(prefix, Oxm::Ipv4Dst, Oxm::Ipv6Dst)),
+            ),
+        };
         [
             dst_mac.map(|mac| Oxm::EthDst(mac.into())),
             self.src_mac.map(|mac| Oxm::EthSrc(mac.into())),
-            eth_type.map(Oxm::EthType),
-            vid.map(|vid| Oxm::VlanVid(vid.into())),
+            self.family.map(|family| Oxm::EthType(family.eth_type())),
+            vid.map(Oxm::VlanVid),
             self.proto.map(Oxm::IpProto),
-            self.src_ip.map(|prefix| ip_field(prefix, Oxm::Ipv4Src, Oxm::Ipv6Src)),
-            self.dst_ip.map(|prefix| ip_field(prefix, Oxm::Ipv4Dst, Oxm::Ipv6Dst)),
-            self.port_field(self.src_port, Oxm::TcpSrc, Oxm::UdpSrc, Oxm::SctpSrc),
-            self.port_field(self.dst_port, Oxm::TcpDst, Oxm::UdpDst, Oxm::SctpDst),
+            src_ip,
+            dst_ip,
+            src_port,
+            dst_port,
         ]
         .into_iter()
         .flatten()
         .collect()
     }
 
-    fn port_field(
-        &self,
-        port: Option<u16>,
-        tcp: fn(u16) -> Oxm,
-        udp: fn(u16) -> Oxm,
-        sctp: fn(u16) -> Oxm,
-    ) -> Option<Oxm> {
-        let field = match self.proto.map(IpProto)? {
-            IpProto::TCP => tcp,
-            IpProto::UDP => udp,
-            IpProto::SCTP => sctp,
-            _ => return None,
-        };
-        port.map(field)
+    fn port_fields(&self) -> [Option<Oxm>; 2] {
+        let ports = [self.src_port, self.dst_port];
+        // Types and codes of ICMP are never made greater than a byte.
+        let [kind, code] = ports.map(|port| port.and_then(|port| u8::try_from(port).ok()));
+        let [src, dst] = ports;
+        match self.proto.map(IpProto) {
+            Some(IpProto::TCP) => [src.map(Oxm::TcpSrc), dst.map(Oxm::TcpDst)],
+            Some(IpProto::UDP) => [src.map(Oxm::UdpSrc), dst.map(Oxm::UdpDst)],
+            Some(IpProto::SCTP) => [src.map(Oxm::SctpSrc), dst.map(Oxm::SctpDst)],
+            Some(IpProto::ICMP) => [kind.map(Oxm::Icmpv4Type), code.map(Oxm::Icmpv4Code)],
+            Some(IpProto::ICMPV6) => [kind.map(Oxm::Icmpv6Type), code.map(Oxm::Icmpv6Code)],
+            _ => [None, None],
+        }
     }
 }
 
 /// What two fields have in common: `Some(None)` is anything, `None` is nothing.
 #[expect(clippy::option_option, reason = "the outer one is for `?`, the inner one is the field")]
-fn same<T: PartialEq>(a: Option<T>, b: Option<T>) -> Option<Option<T>> {
+fn both<T: Copy>(
+    a: Option<T>,
+    b: Option<T>,
+    intersect: impl FnOnce(T, T) -> Option<T>,
+) -> Option<Option<T>> {
     match (a, b) {
-        (Some(a), Some(b)) => (a == b).then_some(Some(a)),
+        (Some(a), Some(b)) => intersect(a, b).map(Some),
         (a, b) => Some(a.or(b)),
     }
 }
 
 #[expect(clippy::option_option, reason = "the outer one is for `?`, the inner one is the field")]
-fn nested(a: Option<IpPrefix>, b: Option<IpPrefix>) -> Option<Option<IpPrefix>> {
-    match (a, b) {
-        (Some(a), Some(b)) => a.intersect(b).map(Some),
-        (a, b) => Some(a.or(b)),
+fn same<T: Copy + PartialEq>(a: Option<T>, b: Option<T>) -> Option<Option<T>> {
+    both(a, b, |a, b| (a == b).then_some(a))
+}
+
+/// Identifier of the outermost tag, if there is one.
+fn outer_vid(key: &FlowKey) -> Option<u16> {
+    let [outer, ..] = key.tags;
+    (key.tags_present & 1 != 0).then(|| outer.vid())
+}
+
+/// An address as frames of this type have it.
+fn address(bytes: &[u8; 16], eth_type: EtherType) -> IpAddr {
+    let [a, b, c, d, ..] = *bytes;
+    match eth_type {
+        EtherType::IPV6 => Ipv6Addr::from(*bytes).into(),
+        _ => Ipv4Addr::new(a, b, c, d).into(),
     }
 }
 
 fn ip_field(
     prefix: IpPrefix,
-    v4: fn(Masked<std::net::Ipv4Addr>) -> Oxm,
-    v6: fn(Masked<std::net::Ipv6Addr>) -> Oxm,
+    v4: fn(Masked<Ipv4Addr>) -> Oxm,
+    v6: fn(Masked<Ipv6Addr>) -> Oxm,
 ) -> Oxm {
     match (prefix.address(), prefix.len()) {
         (IpAddr::V4(address), 32) => v4(address.into()),
@@ -162,9 +253,10 @@ fn ip_field(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tapswitch_wire::MacAddr;
 
-    const A: Option<MacAddr> = Some(MacAddr([2, 0, 0, 0, 0, 1]));
-    const B: Option<MacAddr> = Some(MacAddr([2, 0, 0, 0, 0, 2]));
+    const A: Option<MacMask> = Some(MacMask::one(MacAddr([2, 0, 0, 0, 0, 1])));
+    const B: Option<MacMask> = Some(MacMask::one(MacAddr([2, 0, 0, 0, 0, 2])));
 
     fn ip(text: &str) -> Option<IpPrefix> {
         Some(text.parse().unwrap())
@@ -198,6 +290,11 @@ mod tests {
                 Region { src_ip: ip("11.0.0.0/8"), ..v4() },
             ),
             (Region { proto: Some(6), ..v4() }, Region { proto: Some(17), ..v4() }),
+            (Region { dst_mac: A, ..v4() }, Region { dst_mac: Some(MacMask::GROUPS), ..v4() }),
+            (
+                Region { vlan: Vlan::Untagged, ..Region::default() },
+                Region { vlan: Vlan::Tagged, ..Region::default() },
+            ),
         ];
         for (a, b) in pairs {
             assert_eq!((a.intersect(&b), b.intersect(&a)), (None, None), "{a:?} {b:?}");
@@ -224,6 +321,26 @@ mod tests {
         let to_host = region.matching_to(host);
         assert_eq!(to_host.to_string(), format!("dl_dst=02:00:00:00:00:02,{text}"));
         assert_eq!(Region::default().matching(), Match::new());
+    }
+
+    #[test]
+    fn each_kind_of_frame_has_fields_of_its_own() {
+        let text = |region: Region| {
+            assert_eq!(region.matching().check(), Ok(()));
+            region.matching().to_string()
+        };
+        let arp = Region { family: Some(Family::Arp), src_ip: ip("10.0.0.0/8"), ..v4() };
+        assert_eq!(text(arp), "dl_type=0x0806,arp_spa=10.0.0.0/8");
+        let echo = Region { proto: Some(1), src_port: Some(8), dst_port: Some(0), ..v4() };
+        assert_eq!(text(echo), "dl_type=0x0800,nw_proto=1,icmp_type=8,icmp_code=0");
+        assert_eq!(echo.reversed(), echo, "answers are told by their type, which is not in it");
+        let groups = Region { dst_mac: Some(MacMask::GROUPS), ..Region::default() };
+        assert_eq!(text(groups), "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00");
+        assert!(groups.has_sender() && !groups.reversed().has_sender());
+        let tagged = Region { vlan: Vlan::Tagged, ..Region::default() };
+        assert_eq!(text(tagged), "vlan_vid=0x1000/0x1000");
+        let lldp = Region { family: Some(Family::of(EtherType(0x88cc))), ..Region::default() };
+        assert_eq!(text(lldp), "dl_type=0x88cc");
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
-use tapswitch_openflow::DatapathId;
+use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 
 use crate::TapPolicy;
+use crate::resolve::Place;
 use crate::text::{as_switch_name, as_text, as_texts};
 
 /// Packets and bytes, as a switch counts them: a train is one packet with all of its bytes.
@@ -67,8 +68,11 @@ pub struct PolicyReport {
     pub policy: TapPolicy,
     /// How it is doing.
     pub state: PolicyState,
-    /// Where its monitor is, if that is known.
+    /// Where its first monitor is, if that is known.
     pub monitor: Option<MonitorPort>,
+    /// Where its monitors are, as far as that is known.
+    #[serde(default)]
+    pub monitors: Vec<MonitorPort>,
     /// What matched: frames that were, or should have been, copied.
     pub matched: Counts,
     /// What was copied, by monitor: one, unless the monitor moved.
@@ -96,6 +100,11 @@ pub enum PolicyState {
         /// What is missing, and what to do.
         reason: String,
     },
+    /// Its schedule says that it makes no copies now.
+    Resting {
+        /// Until when.
+        reason: String,
+    },
     /// The switch is being told.
     Installing,
     /// The switch makes copies.
@@ -119,6 +128,52 @@ pub struct MonitorPort {
     pub port: u32,
     /// Name of the port; empty when the port is gone.
     pub name: String,
+}
+
+impl MonitorPort {
+    /// A port of a switch that is not known any more.
+    pub(crate) fn unnamed(place: Place) -> Self {
+        let is_controller = place.port == PortNo::CONTROLLER;
+        let name = if is_controller { "controller".to_owned() } else { String::new() };
+        Self { switch: place.switch, port: place.port.0, name }
+    }
+}
+
+/// A link between two switches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// One end.
+    pub a: MonitorPort,
+    /// The other end.
+    pub b: MonitorPort,
+    /// Nanoseconds from the controller through both switches and back to it: no less than the link
+    /// takes.
+    pub latency_ns: u64,
+    /// Whether it is on the spanning tree, by which frames are flooded.
+    pub is_tree: bool,
+    /// Whether both switches are connected, so that it is looked after.
+    pub is_sure: bool,
+}
+
+/// The way of a policy's copies from one switch to one monitor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Where it ends.
+    pub monitor: MonitorPort,
+    /// The switches on it, that of the monitor last.
+    pub hops: Vec<HopReport>,
+}
+
+/// One switch on the way of copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HopReport {
+    /// Which one.
+    #[serde(with = "as_switch_name")]
+    pub switch: DatapathId,
+    /// The port by which copies come in; none where they are made.
+    pub in_port: Option<u32>,
+    /// The port by which they leave.
+    pub out_port: u32,
 }
 
 /// Copies to one monitor, and what became of them there.
@@ -165,6 +220,12 @@ pub struct SwitchReport {
     pub hosts_refused: u64,
     /// Times that a host claimed an address which another one has.
     pub address_conflicts: u64,
+    /// Frames of LLDP with our mark that prove no link: with a wrong signature, or old.
+    #[serde(default)]
+    pub lldp_forged: u64,
+    /// Frames of LLDP of others, such as hosts.
+    #[serde(default)]
+    pub lldp_foreign: u64,
     /// Rules of ours that it has.
     pub rules: usize,
     /// Groups of ours that it has.
@@ -182,6 +243,23 @@ pub struct PortReport {
     pub name: String,
     /// Whether it carries frames.
     pub is_up: bool,
+    /// What is there.
+    #[serde(default)]
+    pub role: PortRole,
+}
+
+/// What is at a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum PortRole {
+    /// Hosts.
+    #[default]
+    Edge,
+    /// Another switch.
+    Link,
+    /// It is not known yet, or a link works in one direction only: nothing passes.
+    Closed,
 }
 
 /// A host.

@@ -17,10 +17,25 @@ pub(crate) struct Place {
     pub(crate) port: PortNo,
 }
 
+impl Place {
+    /// The controller, seen from any switch.
+    pub(crate) const CONTROLLER: Self =
+        Self { switch: DatapathId(u64::MAX), port: PortNo::CONTROLLER };
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", switch_name(self.switch), self.port)
+    }
+}
+
 pub(crate) type Switches = BTreeMap<DatapathId, Switch>;
 
 /// The port where copies for `monitor` go.
 pub(crate) fn resolve(monitor: &MonitorSpec, switches: &Switches) -> Result<Place, MonitorError> {
+    if *monitor == MonitorSpec::Controller {
+        return Ok(Place::CONTROLLER);
+    }
     let places = candidates(monitor, switches, Switch::is_up);
     let place = match places.as_slice() {
         [] => return Err(explain(monitor, switches)),
@@ -49,7 +64,9 @@ pub(crate) fn hosts_of(monitor: &MonitorSpec, switch: &Switch) -> BTreeSet<MacAd
         MonitorSpec::Ip(address) => {
             switch.hosts.with_address(*address).map(|(key, _)| key.mac).collect()
         }
-        MonitorSpec::Port { .. } | MonitorSpec::Name { .. } => BTreeSet::new(),
+        MonitorSpec::Port { .. } | MonitorSpec::Name { .. } | MonitorSpec::Controller => {
+            BTreeSet::new()
+        }
     }
 }
 
@@ -76,7 +93,9 @@ fn ports_of(monitor: &MonitorSpec, id: DatapathId, switch: &Switch) -> BTreeSet<
         MonitorSpec::Name { switch: named, name } if is_here(named) => {
             switch.ports.named(name).collect()
         }
-        MonitorSpec::Port { .. } | MonitorSpec::Name { .. } => BTreeSet::new(),
+        MonitorSpec::Port { .. } | MonitorSpec::Name { .. } | MonitorSpec::Controller => {
+            BTreeSet::new()
+        }
         MonitorSpec::Mac(mac) => switch.hosts.with_mac(*mac).map(|(_, host)| host.port).collect(),
         MonitorSpec::Ip(address) => {
             switch.hosts.with_address(*address).map(|(_, host)| host.port).collect()

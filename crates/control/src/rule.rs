@@ -15,6 +15,8 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::MacAddr;
 
+use crate::exit::Flood;
+
 /// What identifies a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FlowId {
@@ -64,6 +66,10 @@ pub(crate) enum Kind {
     Source = 2,
     /// The way to a host.
     Destination = 3,
+    /// A port that leads to another switch, or nowhere yet.
+    Port = 4,
+    /// Copies on their way through, or at their end.
+    Carry = 5,
     /// Copies of what goes to anywhere.
     TapAnywhere = TAP_BIT | 1,
     /// Copies of what goes to a host.
@@ -87,6 +93,12 @@ impl Cookie {
         Self(MARK << MARK_SHIFT | (kind as u64) << KIND_SHIFT | number as u64)
     }
 
+    /// The number by which rules are told apart.
+    #[expect(clippy::cast_possible_truncation, reason = "it is the lower half")]
+    pub(crate) const fn number(self) -> u32 {
+        self.0 as u32
+    }
+
     /// Whether the rule is ours.
     pub(crate) const fn is_ours(self) -> bool {
         self.0 & MARK_MASK == MARK << MARK_SHIFT
@@ -103,14 +115,18 @@ impl Cookie {
 pub(crate) enum Outcome<G> {
     /// Nothing more.
     Drop,
+    /// Goes on to the table that copies.
+    Admit,
     /// Goes on to the table that forwards.
     Forward,
-    /// Shows the controller the start of the frame, and goes on.
+    /// Shows the controller the start of the frame, and goes on to the table that copies.
     Report,
+    /// Shows the controller the start of the frame, and no more.
+    Show,
     /// Sends it out of a port.
     Output(PortNo),
-    /// Sends it everywhere.
-    Flood,
+    /// Sends it everywhere: out of all ports, or of several.
+    Flood(Flood),
     /// Lets a group handle it.
     Group(G),
 }
@@ -120,10 +136,12 @@ impl<G> Outcome<G> {
     pub(crate) fn map_group<H>(&self, name: impl FnOnce(&G) -> H) -> Outcome<H> {
         match self {
             Self::Drop => Outcome::Drop,
+            Self::Admit => Outcome::Admit,
             Self::Forward => Outcome::Forward,
             Self::Report => Outcome::Report,
+            Self::Show => Outcome::Show,
             Self::Output(port) => Outcome::Output(*port),
-            Self::Flood => Outcome::Flood,
+            Self::Flood(flood) => Outcome::Flood(flood.clone()),
             Self::Group(group) => Outcome::Group(name(group)),
         }
     }
@@ -133,13 +151,18 @@ impl Outcome<GroupId> {
     /// As OpenFlow says it.
     pub(crate) fn instructions(&self) -> Vec<Instruction> {
         let apply = |action| Instruction::ApplyActions(vec![action]);
-        let forward = Instruction::GotoTable(FORWARD);
+        let admit = Instruction::GotoTable(TAPS);
         match self {
             Self::Drop => vec![],
-            Self::Forward => vec![forward],
-            Self::Report => vec![apply(REPORT), forward],
+            Self::Admit => vec![admit],
+            Self::Forward => vec![Instruction::GotoTable(FORWARD)],
+            Self::Report => vec![apply(REPORT), admit],
+            Self::Show => vec![apply(REPORT)],
             Self::Output(port) => vec![apply(Action::output(*port))],
-            Self::Flood => vec![apply(Action::output(PortNo::FLOOD))],
+            Self::Flood(flood) => {
+                let outputs = flood.ports().iter().map(|port| Action::output(*port));
+                vec![Instruction::ApplyActions(outputs.collect())]
+            }
             Self::Group(group) => vec![apply(Action::Group(*group))],
         }
     }
@@ -148,19 +171,46 @@ impl Outcome<GroupId> {
     pub(crate) fn read(instructions: &[Instruction]) -> Option<Self> {
         match instructions {
             [] => Some(Self::Drop),
+            [Instruction::GotoTable(TAPS)] => Some(Self::Admit),
             [Instruction::GotoTable(FORWARD)] => Some(Self::Forward),
-            [Instruction::ApplyActions(actions), Instruction::GotoTable(FORWARD)] => {
+            [Instruction::ApplyActions(actions), Instruction::GotoTable(TAPS)] => {
                 (*actions == [REPORT]).then_some(Self::Report)
             }
             [Instruction::ApplyActions(actions)] => match actions.as_slice() {
-                [Action::Output { port: PortNo::FLOOD, .. }] => Some(Self::Flood),
+                [REPORT] => Some(Self::Show),
+                [Action::Output { port: PortNo::FLOOD, .. }] => Some(Self::Flood(Flood::All)),
                 [Action::Output { port, .. }] => Some(Self::Output(*port)),
                 [Action::Group(group)] => Some(Self::Group(*group)),
-                _ => None,
+                several => read_flood(several).map(Self::Flood),
             },
             _ => None,
         }
     }
+}
+
+impl<G> Outcome<G> {
+    /// Sends it out of all of these: said as plainly as OpenFlow can, so that what a switch tells
+    /// is the same.
+    pub(crate) fn flood(flood: &Flood) -> Self {
+        match flood {
+            Flood::Ports(ports) => match ports[..] {
+                [] => Self::Drop,
+                [port] => Self::Output(port),
+                _ => Self::Flood(flood.clone()),
+            },
+            Flood::All => Self::Flood(Flood::All),
+        }
+    }
+}
+
+/// Several outputs, and nothing else.
+fn read_flood(actions: &[Action]) -> Option<Flood> {
+    let ports = actions.iter().map(|action| match action {
+        Action::Output { port, .. } if port.is_real() || *port == PortNo::LOCAL => Some(*port),
+        _ => None,
+    });
+    let ports: Option<Vec<_>> = ports.collect();
+    ports.filter(|ports| ports.len() > 1).map(|ports| Flood::Ports(ports.into()))
 }
 
 /// A rule, but for what identifies it.
@@ -223,6 +273,8 @@ fn plain(field: Oxm) -> Oxm {
         Oxm::VlanVid(value) => Oxm::VlanVid(unmask(value, &VID_BITS)),
         Oxm::Ipv4Src(value) => Oxm::Ipv4Src(unmask(value, &[0xff; 4].into())),
         Oxm::Ipv4Dst(value) => Oxm::Ipv4Dst(unmask(value, &[0xff; 4].into())),
+        Oxm::ArpSpa(value) => Oxm::ArpSpa(unmask(value, &[0xff; 4].into())),
+        Oxm::ArpTpa(value) => Oxm::ArpTpa(unmask(value, &[0xff; 4].into())),
         Oxm::Ipv6Src(value) => Oxm::Ipv6Src(unmask(value, &[0xff; 16].into())),
         Oxm::Ipv6Dst(value) => Oxm::Ipv6Dst(unmask(value, &[0xff; 16].into())),
         other => other,
@@ -235,8 +287,10 @@ fn unmask<T: PartialEq>(value: Masked<T>, all: &T) -> Masked<T> {
 
 /// The table that knows hosts by their place.
 pub(crate) const SOURCE: TableId = TableId(0);
-/// The table that forwards, and copies.
-pub(crate) const FORWARD: TableId = TableId(1);
+/// The table that copies what hosts send.
+pub(crate) const TAPS: TableId = TableId(1);
+/// The table that forwards.
+pub(crate) const FORWARD: TableId = TableId(2);
 /// Our mark in the upper 16 bits of a cookie: "tp".
 const MARK: u64 = 0x7470;
 const MARK_SHIFT: u32 = 48;
@@ -290,10 +344,15 @@ mod tests {
     fn what_is_said_is_understood() {
         for outcome in [
             Outcome::Drop,
+            Outcome::Admit,
             Outcome::Forward,
             Outcome::Report,
+            Outcome::Show,
             Outcome::Output(PortNo(3)),
-            Outcome::Flood,
+            Outcome::Flood(Flood::All),
+            Outcome::flood(&Flood::Ports([PortNo(1), PortNo(2)].into())),
+            Outcome::flood(&Flood::Ports([PortNo(1)].into())),
+            Outcome::flood(&Flood::Ports([].into())),
             Outcome::Group(GroupId(9)),
         ] {
             assert_eq!(Outcome::read(&outcome.instructions()), Some(outcome));

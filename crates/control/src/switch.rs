@@ -7,7 +7,8 @@
 //! Hosts and ports change the desired rules at once, piece by piece; policies change them when the
 //! caller asks for what to send ([`Switch::flush`]), so that a burst costs one translation.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
@@ -20,22 +21,27 @@ use tapswitch_wire::MacAddr;
 mod read_back;
 mod report;
 mod sync;
+mod wiring;
 
 use crate::desired::Desired;
+use crate::exit::Exit;
 use crate::held::Held;
 use crate::hosts::{HostKey, Hosts, Seen};
 use crate::learn;
 use crate::ledger::{BucketValue, Ledger};
 use crate::outbox::{Failure, Outbox, Request};
 use crate::overlap::{Closure, PolicyId, Tap};
+use crate::policy::Part;
 use crate::ports::Ports;
 use crate::rule::{Cookie, FlowId, Kind, OUR_TAPS};
-use crate::translate::{Station, host_rules, read_source, source_rule};
+use crate::translate::{Station, Wiring, read_source, source_rule};
+use crate::ways::Ways;
 use crate::{BudgetError, Event, Limits, Millis, StatsToken, Ticket};
 use read_back::ReadBack;
+use wiring::Carried;
 
 /// One switch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Switch {
     id: DatapathId,
     link: Link,
@@ -45,6 +51,18 @@ pub(crate) struct Switch {
     is_described: bool,
     pub(crate) ports: Ports,
     pub(crate) hosts: Hosts,
+    /// The ways to its hosts and to those of others.
+    ways: Ways,
+    /// What its ports are for.
+    wiring: Wiring,
+    /// Copies of others that it carries, by their VLAN identifier.
+    carries: BTreeMap<u16, Carried>,
+    /// Since when it is not told anything new, for it is not known yet what its ports are for.
+    held_since: Option<Millis>,
+    /// Ports that led to other switches, by the rules that it had.
+    remembered_links: BTreeSet<PortNo>,
+    /// Copies of others that it carried already: out of which port, and whether untagged.
+    remembered_carries: BTreeMap<u16, (PortNo, bool)>,
     /// MAC addresses of hosts to which copies go.
     monitors: BTreeSet<MacAddr>,
     /// The policies that shall be applied here, in the order in which they were added.
@@ -81,7 +99,7 @@ pub(crate) struct Switch {
 }
 
 /// How far the connection is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Link {
     Down,
     Reading(Box<ReadBack>),
@@ -90,12 +108,16 @@ enum Link {
 }
 
 /// What whoever owns the switch should look at.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Signals {
     /// Ports, or the connection, changed: monitors may be elsewhere.
     pub(crate) ports_moved: bool,
     /// Hosts changed: monitors that are named by them may be elsewhere.
     pub(crate) hosts_moved: bool,
+    /// Hosts that came, went or moved.
+    pub(crate) moved: BTreeSet<HostKey>,
+    /// Copies of others can go their way now.
+    pub(crate) ways_opened: bool,
     /// Policies may be doing otherwise.
     pub(crate) has_news: bool,
     /// Requests for counters that were answered, or will not be.
@@ -114,6 +136,12 @@ impl Switch {
             is_described: false,
             ports: Ports::default(),
             hosts: Hosts::default(),
+            ways: Ways::default(),
+            wiring: Wiring::default(),
+            carries: BTreeMap::new(),
+            held_since: None,
+            remembered_links: BTreeSet::new(),
+            remembered_carries: BTreeMap::new(),
             monitors: BTreeSet::new(),
             wanted: Vec::new(),
             closure: Closure::default(),
@@ -185,19 +213,26 @@ impl Switch {
 
     /// The switch sent something up.
     pub(crate) fn handle_packet_in(&mut self, packet_in: &PacketIn, limits: &Limits, now: Millis) {
-        if self.is_down() || !Cookie(packet_in.cookie).is_ours() {
+        let cookie = Cookie(packet_in.cookie);
+        if self.is_down() || !cookie.is_ours() {
             return;
         }
+        if cookie.is(Kind::TapHost) || cookie.is(Kind::TapAnywhere) {
+            return self.handle_copy(packet_in, cookie);
+        }
         let sighting = learn::sighting(packet_in);
-        let Some(sighting) = sighting.filter(|sighting| self.ports.is_up(sighting.port)) else {
+        let is_host = |port| self.ports.is_up(port) && self.is_edge(port);
+        let Some(sighting) = sighting.filter(|sighting| is_host(sighting.port)) else {
             return;
         };
         let (seen, has_address) = self.hosts.handle_sighting(sighting, limits, now);
         if let Seen::Moved { from } = seen {
-            self.remove_host_rules(self.station(sighting.key, from));
+            self.desired.remove(&source_rule(self.station(sighting.key, from)));
         }
         if matches!(seen, Seen::New | Seen::Moved { .. }) {
-            self.insert_host_rules(self.station(sighting.key, sighting.port));
+            self.desired.insert(source_rule(self.station(sighting.key, sighting.port)));
+            self.set_way(sighting.key, Some(Exit::here(sighting.port)));
+            self.signals.moved.insert(sighting.key);
         }
         self.signals.hosts_moved |= has_address || !matches!(seen, Seen::Before | Seen::Refused);
     }
@@ -288,12 +323,15 @@ impl Switch {
         3
     }
 
-    /// The policies that shall be applied here, in the order in which they were added. Contracts
-    /// are for switches that know them.
+    /// The policies that shall be applied here, in the order in which they were added; those of
+    /// higher priorities go first. Contracts and parts of frames are for switches that know them.
     pub(crate) fn set_wanted(&mut self, mut wanted: Vec<Tap>) {
         if !self.is_ours {
-            wanted.iter_mut().for_each(|tap| tap.delivery = None);
+            for tap in &mut wanted {
+                (tap.delivery, tap.part) = (None, Part::default());
+            }
         }
+        wanted.sort_by_key(|tap| Reverse(tap.priority));
         self.is_stale |= self.wanted != wanted;
         self.wanted = wanted;
     }
@@ -321,6 +359,11 @@ impl Switch {
         }
     }
 
+    /// The rules that it shall have.
+    pub(crate) const fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
     /// Whether it said that it is not ours.
     pub(crate) const fn is_other(&self) -> bool {
         self.is_described && !self.is_ours
@@ -338,6 +381,8 @@ impl Switch {
         self.waiting_groups.clear();
         self.ask_again_at = None;
         self.ledger.handle_disconnected();
+        self.distrust_carries();
+        self.held_since = None;
         self.installing.clear();
         self.idle_groups.clear();
         self.failures.clear();
@@ -445,22 +490,15 @@ impl Switch {
         self.hosts.behind(port).into_iter().for_each(|key| self.forget_host(key));
     }
 
-    fn forget_host(&mut self, key: HostKey) {
+    /// The host is not behind any port of this switch.
+    pub(crate) fn forget_host(&mut self, key: HostKey) {
         let Some(host) = self.hosts.remove(key) else {
             return;
         };
-        self.remove_host_rules(self.station(key, host.port));
+        self.desired.remove(&source_rule(self.station(key, host.port)));
+        self.set_way(key, None);
         self.signals.hosts_moved = true;
-    }
-
-    fn insert_host_rules(&mut self, station: Station) {
-        let rules = host_rules(station, self.closure.regions());
-        rules.into_iter().for_each(|rule| self.desired.insert(rule));
-    }
-
-    fn remove_host_rules(&mut self, station: Station) {
-        let rules = host_rules(station, self.closure.regions());
-        rules.iter().for_each(|rule| self.desired.remove(rule));
+        self.signals.moved.insert(key);
     }
 
     fn station(&self, key: HostKey, port: PortNo) -> Station {

@@ -2,27 +2,41 @@
 //!
 //! | table | priority | frames | what happens |
 //! |---|---|---|---|
+//! | 0 | 1100 | LLDP, where links are looked for | shown to the controller |
 //! | 0 | 1000 | to 01:80:c2:00:00:0x, which bridges keep to a link | dropped |
+//! | 0 | 970 | from a port of which it is not known what is there | dropped |
+//! | 0 | 960 | from hosts, in a VLAN of copies, where there are links | dropped |
+//! | 0 | 950 | copies of one TAP, from a link | on to the next switch, or untagged to the monitor |
+//! | 0 | 940 | copies that nobody waits for any more | dropped |
+//! | 0 | 500 | from a link | on to table 2 |
 //! | 0 | 110 | ARP; ICMPv6 neighbour discovery | shown to the controller; on to table 1 |
 //! | 0 | 100 | from a known host, at its port, in its VLAN | on to table 1 |
 //! | 0 | 0 | others: a host that is new, or moved | shown to the controller; on to table 1 |
 //! | 1 | 1001 + 2 d | of a TAP's region of depth d, to a known host | to it and the monitors |
 //! | 1 | 1000 + 2 d | of a TAP's region of depth d | everywhere, the monitors included |
-//! | 1 | 100 | to a known host in its VLAN | to its port |
-//! | 1 | 0 | others | everywhere |
+//! | 1 | 0 | others | on to table 2 |
+//! | 2 | 100 | to a known host in its VLAN | to its port, or towards its switch |
+//! | 2 | 0 | others | everywhere: out of all ports, or those of edges and the spanning tree |
 //!
-//! Forwarding never waits for the controller. Regions inside others have the greater depth
-//! (`overlap.rs`), so each frame meets exactly one rule of its policies.
+//! Forwarding never waits for the controller. Of the regions that a frame is in, the deepest name
+//! the policies that it matches (`overlap.rs`), so the one rule that it meets copies for all of
+//! them; where a policy excepts those frames and no other wants them, it copies nothing. It meets
+//! it on the switch where it comes in from a host, and there alone: what comes over a link was
+//! looked at before.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tapswitch_openflow::{Masked, Match, Oxm, PortNo, VID_PRESENT};
 use tapswitch_wire::{EtherType, MacAddr, icmp, ip_proto};
 
-use crate::group::{GroupKey, Path};
+use crate::VidRange;
+use crate::exit::{Exit, Flood};
+use crate::fabric::NEAREST_BRIDGE;
+use crate::group::{Carry, GroupKey, Path};
 use crate::hosts::HostKey;
 use crate::overlap::TapRegion;
-use crate::rule::{FORWARD, FlowId, Kind, Outcome, Rule, SOURCE};
+use crate::rule::{FORWARD, FlowId, Kind, Outcome, Rule, SOURCE, TAPS};
 
 /// A rule that a switch shall have.
 pub(crate) type Goal = Rule<Arc<GroupKey>>;
@@ -36,8 +50,22 @@ pub(crate) struct Station {
     pub(crate) is_monitor: bool,
 }
 
+/// What the ports of one switch are for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wiring {
+    /// Whether links are looked for.
+    pub(crate) is_searched: bool,
+    pub(crate) flood: Flood,
+    pub(crate) edges: BTreeSet<PortNo>,
+    pub(crate) links: BTreeSet<PortNo>,
+    /// Ports of which it is not known what is there.
+    pub(crate) closed: BTreeSet<PortNo>,
+    /// The VLANs of copies, where there are links.
+    pub(crate) copy_vids: Option<VidRange>,
+}
+
 /// The rules that every switch has.
-pub(crate) fn base_rules() -> Vec<(FlowId, Goal)> {
+pub(crate) fn base_rules(wiring: &Wiring) -> Vec<(FlowId, Goal)> {
     let rule = |table, priority, fields: Match, outcome| {
         (FlowId::new(table, priority, fields), Rule::new(Kind::Base, 0, outcome))
     };
@@ -45,14 +73,56 @@ pub(crate) fn base_rules() -> Vec<(FlowId, Goal)> {
     let arp = Match::new().with(Oxm::EthType(EtherType::ARP));
     let solicitation = neighbor_discovery(icmp::NEIGHBOR_SOLICITATION);
     let advertisement = neighbor_discovery(icmp::NEIGHBOR_ADVERTISEMENT);
-    vec![
+    let always = [
         rule(SOURCE, DROP, Match::new().with(Oxm::EthDst(reserved)), Outcome::Drop),
         rule(SOURCE, ADDRESSES, arp, Outcome::Report),
         rule(SOURCE, ADDRESSES, solicitation, Outcome::Report),
         rule(SOURCE, ADDRESSES, advertisement, Outcome::Report),
         rule(SOURCE, MISS, Match::new(), Outcome::Report),
-        rule(FORWARD, MISS, Match::new(), Outcome::Flood),
-    ]
+        rule(TAPS, MISS, Match::new(), Outcome::Forward),
+        rule(FORWARD, MISS, Match::new(), Outcome::flood(&wiring.flood)),
+    ];
+    let search = wiring.is_searched.then(search_rule);
+    search.into_iter().chain(always).chain(port_rules(wiring)).collect()
+}
+
+/// The rule by which links are found.
+pub(crate) fn search_rule<G>() -> (FlowId, Rule<G>) {
+    let fields =
+        Match::new().with(Oxm::EthDst(NEAREST_BRIDGE.into())).with(Oxm::EthType(EtherType::LLDP));
+    (FlowId::new(SOURCE, SEARCH, fields), Rule::new(Kind::Base, 0, Outcome::Show))
+}
+
+/// The rules of ports that are not as those of a switch alone.
+fn port_rules(wiring: &Wiring) -> impl Iterator<Item = (FlowId, Goal)> {
+    let rule = |priority, fields, outcome| {
+        (FlowId::new(SOURCE, priority, fields), Rule::new(Kind::Port, 0, outcome))
+    };
+    let from = |port: &PortNo| Match::new().with(Oxm::InPort(*port));
+    let closed = wiring.closed.iter().map(move |port| rule(CLOSED, from(port), Outcome::Drop));
+    let links = wiring.links.iter().map(move |port| rule(LINK, from(port), Outcome::Forward));
+    let copies = wiring.copy_vids.into_iter().flat_map(move |vids| {
+        let forged = wiring
+            .edges
+            .iter()
+            .map(move |port| rule(FORGED, from(port).with(copy_field(vids)), Outcome::Drop));
+        let lost = rule(LOST, Match::new().with(copy_field(vids)), Outcome::Drop);
+        forged.chain([lost])
+    });
+    closed.chain(links).chain(copies)
+}
+
+/// The rule for copies that come over a link.
+pub(crate) fn carry_rule(carry: Carry) -> (FlowId, Goal) {
+    let fields = Match::new().with(Oxm::VlanVid((VID_PRESENT | carry.tag).into()));
+    let group = Arc::new(GroupKey { members: [].into(), path: Path::Carry(carry) });
+    let rule = Rule::new(Kind::Carry, u32::from(carry.tag), Outcome::Group(group));
+    (FlowId::new(SOURCE, COPY, fields), rule)
+}
+
+fn copy_field(vids: VidRange) -> Oxm {
+    let (first, mask) = vids.masked();
+    Oxm::VlanVid(Masked::with_mask(VID_PRESENT | first, VID_PRESENT | mask))
 }
 
 /// The rule that knows a host at its place.
@@ -62,37 +132,36 @@ pub(crate) fn source_rule(station: Station) -> (FlowId, Goal) {
         .with(Oxm::InPort(port))
         .with(Oxm::EthSrc(key.mac.into()))
         .with(Oxm::VlanVid(key.vid().into()));
-    let rule = Rule::new(Kind::Source, 0, Outcome::Forward);
+    let rule = Rule::new(Kind::Source, 0, Outcome::Admit);
     let idle_timeout = if is_monitor { 0 } else { IDLE_TIMEOUT };
     (FlowId::new(SOURCE, HOST, fields), Rule { idle_timeout, ..rule })
 }
 
-/// All rules of a host: its place, the way to it, and the copies of what goes there.
-pub(crate) fn host_rules<'a>(
-    station: Station,
+/// The rules of a way to a host: the way, and the copies of what goes there.
+pub(crate) fn way_rules<'a>(
+    (key, exit): (HostKey, Exit),
     regions: impl IntoIterator<Item = &'a TapRegion>,
 ) -> Vec<(FlowId, Goal)> {
-    let Station { key, port, .. } = station;
     let fields =
         Match::new().with(Oxm::EthDst(key.mac.into())).with(Oxm::VlanVid(key.vid().into()));
-    let way = Rule::new(Kind::Destination, 0, Outcome::Output(port));
+    let way = Rule::new(Kind::Destination, 0, Outcome::Output(exit.port));
     let copies = regions.into_iter().filter(|tap| tap.region.reaches(key));
-    [source_rule(station), (FlowId::new(FORWARD, HOST, fields), way)]
+    [(FlowId::new(FORWARD, HOST, fields), way)]
         .into_iter()
-        .chain(copies.map(|tap| copies_rule(tap, key, port)))
+        .chain(copies.map(|tap| copies_rule(tap, key, exit)))
         .collect()
 }
 
 /// The rule of a region for a host that it reaches.
-pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, port: PortNo) -> (FlowId, Goal) {
-    let id = FlowId::new(FORWARD, priority(tap) + 1, tap.region.matching_to(key));
-    (id, copy_rule(Kind::TapHost, tap, Path::Port(port)))
+pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, exit: Exit) -> (FlowId, Goal) {
+    let id = FlowId::new(TAPS, priority(tap) + 1, tap.region.matching_to(key));
+    (id, copy_rule(Kind::TapHost, tap, Path::To(exit)))
 }
 
 /// The rule of a region for destinations that are not known.
-pub(crate) fn region_rule(tap: &TapRegion) -> (FlowId, Goal) {
-    let id = FlowId::new(FORWARD, priority(tap), tap.region.matching());
-    (id, copy_rule(Kind::TapAnywhere, tap, Path::Flood))
+pub(crate) fn region_rule(tap: &TapRegion, flood: &Flood) -> (FlowId, Goal) {
+    let id = FlowId::new(TAPS, priority(tap), tap.region.matching());
+    (id, copy_rule(Kind::TapAnywhere, tap, Path::Flood(flood.clone())))
 }
 
 /// Where a rule that knows a host says that it is.
@@ -108,6 +177,14 @@ pub(crate) fn read_source(id: &FlowId) -> Option<(HostKey, PortNo)> {
     }
 }
 
+/// The port of which a rule says that it leads to another switch.
+pub(crate) fn read_link(id: &FlowId) -> Option<PortNo> {
+    match id.matching().fields.as_slice() {
+        [Oxm::InPort(port)] if id.priority == LINK => Some(*port),
+        _ => None,
+    }
+}
+
 fn neighbor_discovery(kind: u8) -> Match {
     Match::new()
         .with(Oxm::EthType(EtherType::IPV6))
@@ -116,6 +193,10 @@ fn neighbor_discovery(kind: u8) -> Match {
 }
 
 fn copy_rule(kind: Kind, tap: &TapRegion, path: Path) -> Goal {
+    if tap.members.is_empty() {
+        // Frames that no policy copies, inside what some would: this counts for nobody.
+        return Rule::new(Kind::Base, 0, Outcome::Forward);
+    }
     let group = Arc::new(GroupKey { members: tap.members.clone(), path });
     Rule::new(kind, tap.mark, Outcome::Group(group))
 }
@@ -129,7 +210,13 @@ pub(crate) const IDLE_TIMEOUT: u16 = 300;
 const MISS: u16 = 0;
 const HOST: u16 = 100;
 const ADDRESSES: u16 = 110;
+const LINK: u16 = 500;
+const LOST: u16 = 940;
+const COPY: u16 = 950;
+const FORGED: u16 = 960;
+const CLOSED: u16 = 970;
 const DROP: u16 = 1000;
+const SEARCH: u16 = 1100;
 const TAP: u16 = 1000;
 /// Depth that priorities can tell: more policies than [`crate::Limits`] allows would be needed.
 const MAX_DEPTH: u16 = (u16::MAX - TAP - 1) / 2;
@@ -140,7 +227,8 @@ const BRIDGE_GROUP_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0])
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlap::{Member, PolicyId};
+    use crate::overlap::{Aim, Member, PolicyId};
+    use crate::policy::Part;
     use crate::region::{Family, Region};
     use tapswitch_openflow::GroupId;
 
@@ -159,8 +247,9 @@ mod tests {
     }
 
     fn tap(region: Region, depth: u16) -> TapRegion {
-        let member = Member { policy: PolicyId(1), monitor: PortNo(3), delivery: None };
-        TapRegion { region, depth, members: [member].into(), mark: 5 }
+        let aim = Aim { slot: 0, exit: Exit::here(PortNo(3)), tag: 0 };
+        let member = Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
+        TapRegion { region, depth, members: [member].into(), excepted: [].into(), mark: 5 }
     }
 
     #[test]
@@ -170,34 +259,74 @@ mod tests {
         let nd = "dl_type=0x86dd,nw_proto=58";
         let goes_on = "actions=CONTROLLER:256,goto_table:1";
         assert_eq!(
-            texts(&base_rules()),
+            texts(&base_rules(&Wiring::default())),
             [
                 format!("add table=0,{base}=1000,dl_dst={reserved} actions=drop"),
                 format!("add table=0,{base}=110,dl_type=0x0806 {goes_on}"),
                 format!("add table=0,{base}=110,{nd},icmpv6_type=135 {goes_on}"),
                 format!("add table=0,{base}=110,{nd},icmpv6_type=136 {goes_on}"),
                 format!("add table=0,{base}=0 {goes_on}"),
-                format!("add table=1,{base}=0 actions=FLOOD"),
+                format!("add table=1,{base}=0 actions=goto_table:2"),
+                format!("add table=2,{base}=0 actions=FLOOD"),
             ]
+        );
+    }
+
+    #[test]
+    fn a_switch_with_links_has_these_too() {
+        let wiring = Wiring {
+            is_searched: true,
+            flood: Flood::Ports([PortNo(1), PortNo(3)].into()),
+            edges: [PortNo(1)].into(),
+            links: [PortNo(3), PortNo(4)].into(),
+            closed: [PortNo(5)].into(),
+            copy_vids: Some(VidRange::default()),
+        };
+        let alone = texts(&base_rules(&Wiring::default()));
+        let mut rules = texts(&base_rules(&wiring));
+        rules.retain(|rule| !alone.contains(rule));
+        let (base, port) = ("cookie=0x7470000100000000", "cookie=0x7470000400000000");
+        let copies = "vlan_vid=0x1c00/0x1c00";
+        assert_eq!(
+            rules,
+            [
+                format!(
+                    "add table=0,{base},priority=1100,dl_dst=01:80:c2:00:00:0e,dl_type=0x88cc \
+                     actions=CONTROLLER:256"
+                ),
+                format!("add table=2,{base},priority=0 actions=output:1,output:3"),
+                format!("add table=0,{port},priority=970,in_port=5 actions=drop"),
+                format!("add table=0,{port},priority=500,in_port=3 actions=goto_table:2"),
+                format!("add table=0,{port},priority=500,in_port=4 actions=goto_table:2"),
+                format!("add table=0,{port},priority=960,in_port=1,{copies} actions=drop"),
+                format!("add table=0,{port},priority=940,{copies} actions=drop"),
+            ]
+        );
+        let carry = Carry { tag: 3072, exit: Exit::here(PortNo(1)), delivery: None };
+        assert_eq!(
+            text(&carry_rule(carry)),
+            "add table=0,cookie=0x7470000500000c00,priority=950,dl_vlan=3072 actions=group:1"
         );
     }
 
     #[test]
     fn a_host_has_a_place_a_way_and_copies() {
         let tcp = Region { family: Some(Family::Ipv4), proto: Some(6), ..Region::default() };
-        let rules = host_rules(station(Some(100)), &[tap(tcp, 2)]);
+        let (key, exit) = (station(Some(100)).key, Exit::here(PortNo(7)));
+        let mut rules = vec![source_rule(station(Some(100)))];
+        rules.extend(way_rules((key, exit), &[tap(tcp, 2)]));
         assert_eq!(
             texts(&rules),
             [
                 "add table=0,cookie=0x7470000200000000,idle_timeout=300,send_flow_rem,priority=100,\
                  in_port=7,dl_src=02:00:00:00:00:01,dl_vlan=100 actions=goto_table:1",
-                "add table=1,cookie=0x7470000300000000,priority=100,\
+                "add table=2,cookie=0x7470000300000000,priority=100,\
                  dl_dst=02:00:00:00:00:01,dl_vlan=100 actions=output:7",
                 "add table=1,cookie=0x7470800200000005,send_flow_rem,priority=1005,\
                  dl_dst=02:00:00:00:00:01,dl_type=0x0800,dl_vlan=100,nw_proto=6 actions=group:1",
             ]
         );
-        assert_eq!(read_source(&rules[0].0), Some((station(Some(100)).key, PortNo(7))));
+        assert_eq!(read_source(&rules[0].0), Some((key, PortNo(7))));
         assert_eq!(read_source(&rules[1].0), None);
     }
 
@@ -210,11 +339,27 @@ mod tests {
 
     #[test]
     fn copies_are_made_for_hosts_that_the_region_reaches() {
-        let elsewhere = Region { dst_mac: Some(MacAddr([2, 0, 0, 0, 0, 9])), ..Region::default() };
-        assert_eq!(host_rules(station(None), &[tap(elsewhere, 1)]).len(), 2);
-        let anywhere = region_rule(&tap(elsewhere, 1));
+        let elsewhere =
+            Region { dst_mac: Some(MacAddr([2, 0, 0, 0, 0, 9]).into()), ..Region::default() };
+        let way = (station(None).key, Exit::here(PortNo(7)));
+        assert_eq!(way_rules(way, &[tap(elsewhere, 1)]).len(), 1);
+        let anywhere = region_rule(&tap(elsewhere, 1), &Flood::All);
         assert!(
             text(&anywhere).ends_with("priority=1002,dl_dst=02:00:00:00:00:09 actions=group:1")
+        );
+    }
+
+    #[test]
+    fn what_nobody_copies_is_forwarded_as_ever() {
+        let except = TapRegion { members: [].into(), ..tap(Region::default(), 2) };
+        let to = copies_rule(&except, station(None).key, Exit::here(PortNo(7)));
+        assert_eq!(
+            texts(&[to, region_rule(&except, &Flood::All)]),
+            [
+                "add table=1,cookie=0x7470000100000000,priority=1005,\
+                 dl_dst=02:00:00:00:00:01,vlan_vid=0x0 actions=goto_table:2",
+                "add table=1,cookie=0x7470000100000000,priority=1004 actions=goto_table:2",
+            ]
         );
     }
 }

@@ -1,19 +1,20 @@
 //! The policies: adding, deleting, telling how they are doing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::{Delivery, PortNo};
+use tapswitch_openflow::{DatapathId, Delivery, Match};
 
 use super::Control;
-use crate::ledger::{Copies, Tally};
-use crate::overlap::{PolicyId, Tap};
-use crate::region::Region;
+use super::accounts::Accounts;
+use super::lifetime::{Deadline, Rest};
+use crate::overlap::{Aim, PolicyId, Tap};
+use crate::proof::Sample;
+use crate::region::Cells;
 use crate::resolve::{Place, Switches, list, resolve};
-use crate::switch::Switch;
-use crate::text::switch_name;
+use crate::routes::Routes;
 use crate::{
-    Copied, Counts, Event, MonitorError, MonitorPort, MonitorSpec, PolicyError, PolicyReport,
+    Event, HopReport, MonitorError, MonitorSpec, PathReport, PolicyError, PolicyReport,
     PolicyState, TapPolicy,
 };
 
@@ -36,7 +37,7 @@ impl Control {
         policy: TapPolicy,
         missing: WhenMissing,
     ) -> Result<(), PolicyError> {
-        policy.check()?;
+        policy.check_fields()?;
         if self.policies.find(&policy.name).is_some() {
             return Err(PolicyError::Duplicate { name: policy.name });
         }
@@ -44,13 +45,13 @@ impl Control {
         if self.policies.entries.len() >= max {
             return Err(PolicyError::TooMany { max });
         }
-        let entry = self.policies.prepare(policy, &self.switches);
-        if missing == WhenMissing::Refuse {
-            let place = entry.place.clone()?;
-            if let Some(switch) = self.switches.get(&place.switch) {
-                switch.check_budget(&entry.tap(place.port), &self.limits)?;
-            }
+        let cells = policy.cells()?;
+        let mut entry = self.policies.prepare(policy, cells, &self.switches);
+        self.clock.start(&mut entry, self.now)?;
+        if missing == WhenMissing::Refuse && entry.rests_until.is_none() {
+            self.check_now(&entry)?;
         }
+        self.clock.watch(&entry, self.now);
         self.policies.entries.push(entry);
         self.has_moved = true;
         Ok(())
@@ -65,16 +66,16 @@ impl Control {
         let Some(index) = entries.iter().position(|entry| entry.policy.name == name) else {
             return Err(self.policies.unknown(name));
         };
-        let PolicyEntry { id, policy, .. } = entries.remove(index);
-        self.policies.deletions.push(Deletion { id, policy });
+        let PolicyEntry { id, policy, carried, .. } = entries.remove(index);
+        self.policies.deletions.push(Deletion { id, policy, carried, is_drained: false });
         self.has_moved = true;
         Ok(())
     }
 
     /// All policies in the order in which they were added, by the counters that came last.
     pub fn policies(&self) -> Vec<PolicyReport> {
-        let tallies = Tallies::new(&self.switches);
-        self.policies.entries.iter().map(|entry| entry.report(&self.switches, &tallies)).collect()
+        let accounts = Accounts::new(&self.switches, self.tags(), None);
+        self.policies.entries.iter().map(|entry| self.report_policy(entry, &accounts)).collect()
     }
 
     /// One policy, by the counters that came last.
@@ -83,12 +84,114 @@ impl Control {
     /// There is no such policy.
     pub fn policy(&self, name: &str) -> Result<PolicyReport, PolicyError> {
         let entry = self.policies.find(name).ok_or_else(|| self.policies.unknown(name))?;
-        Ok(entry.report(&self.switches, &Tallies::new(&self.switches)))
+        Ok(self.report_policy(entry, &Accounts::new(&self.switches, self.tags(), Some(entry.id))))
+    }
+
+    /// The ways that the copies of a policy take: from each switch that no other one sends them
+    /// through, as far as that is known and up to a number that people can look at.
+    ///
+    /// # Errors
+    /// There is no such policy.
+    pub fn policy_paths(&self, name: &str) -> Result<Vec<PathReport>, PolicyError> {
+        let entry = self.policies.find(name).ok_or_else(|| self.policies.unknown(name))?;
+        let places = entry.found_places().filter(|(_, place)| *place != Place::CONTROLLER);
+        let paths = places.flat_map(|(_, place)| {
+            let carriers = self.routes.carriers(place);
+            let outer = self.routes.sources(place).filter(move |id| !carriers.contains(id));
+            let mut starts: Vec<_> = outer.collect();
+            if starts.is_empty() {
+                starts.push(place.switch);
+            }
+            starts.into_iter().map(move |from| self.report_path(from, place))
+        });
+        Ok(paths.take(MAX_PATHS).collect())
+    }
+
+    fn report_path(&self, from: DatapathId, to: Place) -> PathReport {
+        // Out, in, out, in, and at last the monitor's port.
+        let places = self.routes.path(from, to);
+        let (first, rest) = places.split_first().map_or((None, &[][..]), |(a, b)| (Some(*a), b));
+        let hop = |in_port: Option<Place>, out: Place| HopReport {
+            switch: out.switch,
+            in_port: in_port.map(|place| place.port.0),
+            out_port: out.port.0,
+        };
+        let first = first.map(|out| hop(None, out));
+        let pairs = rest.chunks_exact(2).filter_map(|pair| match pair {
+            [entered, left] => Some(hop(Some(*entered), *left)),
+            _ => None,
+        });
+        let monitor = match self.switches.get(&to.switch) {
+            Some(switch) => switch.monitor_port(to.port),
+            None => crate::MonitorPort::unnamed(to),
+        };
+        PathReport { monitor, hops: first.into_iter().chain(pairs).collect() }
+    }
+
+    /// Whether a policy could be in force now.
+    fn check_now(&self, entry: &PolicyEntry) -> Result<(), PolicyError> {
+        for place in &entry.places {
+            place.clone()?;
+        }
+        for id in entry.switches(&self.routes, &self.switches) {
+            let Some(switch) = self.switches.get(&id) else { continue };
+            let exits = entry.found_places().filter_map(|(slot, place)| {
+                let exit = self.routes.exit(id, place)?;
+                Some(Aim { slot, exit, tag: 0 })
+            });
+            switch.check_budget(&entry.tap(exits.collect()), &self.limits)?;
+        }
+        Ok(())
+    }
+
+    fn report_policy(&self, entry: &PolicyEntry, accounts: &Accounts<'_>) -> PolicyReport {
+        let state = entry.current_state(&self.switches, &self.routes);
+        let places: Vec<_> = entry.found_places().map(|(_, place)| place).collect();
+        accounts.report((entry.id, &entry.policy), state, &places)
+    }
+
+    /// Draws the conclusions of how switches are doing. Tells of policies that are doing otherwise
+    /// than before.
+    pub(super) fn update_states(&mut self) {
+        for entry in &mut self.policies.entries {
+            let state = entry.current_state(&self.switches, &self.routes);
+            if entry.state.as_ref() != Some(&state) {
+                self.events.extend(entry.event(&state));
+                entry.state = Some(state);
+            }
+        }
+    }
+
+    /// Carries nothing any more for deleted policies that no switch makes copies for, and tells of
+    /// those whose last counters came.
+    pub(super) fn finish_deletions(&mut self) {
+        let connected = || self.switches.values().filter(|switch| !switch.is_down());
+        for deletion in self.policies.deletions.iter_mut().filter(|gone| !gone.is_drained) {
+            deletion.is_drained = !connected().any(|switch| switch.ledger.is_open(deletion.id));
+            self.has_moved |= deletion.is_drained && !deletion.carried.is_empty();
+        }
+        let (tags, moved) = (&self.tags, self.has_moved);
+        let is_carried = |(tag, _): &(u16, Place)| {
+            !tags.is_shared(*tag) && connected().any(|switch| switch.ledger.is_carrying(*tag))
+        };
+        let is_finished = |gone: &mut Deletion| {
+            gone.is_drained
+                && (gone.carried.is_empty() || !moved)
+                && !gone.carried.values().any(is_carried)
+        };
+        let finished: Vec<_> = self.policies.deletions.extract_if(.., is_finished).collect();
+        for Deletion { id, policy, .. } in finished {
+            let accounts = Accounts::new(&self.switches, &self.tags, Some(id));
+            let report = accounts.report((id, &policy), PolicyState::Deleted, &[]);
+            self.events.push_back(Event::PolicyDeleted(Box::new(report)));
+            self.release_tags(id);
+            self.switches.values_mut().for_each(|switch| switch.ledger.forget_policy(id));
+        }
     }
 }
 
 /// All policies.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Policies {
     entries: Vec<PolicyEntry>,
     /// Deleted ones whose last counters are to come.
@@ -97,26 +200,39 @@ pub(super) struct Policies {
 }
 
 /// A policy and how it is doing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PolicyEntry {
-    id: PolicyId,
+    pub(super) id: PolicyId,
     pub(super) policy: TapPolicy,
     name: Arc<str>,
-    regions: Arc<[Region]>,
-    /// Where its monitor is.
-    pub(super) place: Result<Place, MonitorError>,
+    cells: Arc<Cells>,
+    /// Where its monitors are, in their order.
+    pub(super) places: Vec<Result<Place, MonitorError>>,
+    /// By monitor: the identifier of copies for it between switches, and where they go.
+    pub(super) carried: BTreeMap<u8, (u16, Place)>,
+    /// When it ends.
+    pub(super) ends_at: Option<Deadline>,
+    /// What its schedule waits for.
+    pub(super) rests_until: Option<Rest>,
     /// As it was told last.
     pub(super) state: Option<PolicyState>,
 }
 
 /// A policy that is going.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Deletion {
-    pub(super) id: PolicyId,
-    pub(super) policy: TapPolicy,
+    id: PolicyId,
+    policy: TapPolicy,
+    carried: BTreeMap<u8, (u16, Place)>,
+    /// No switch makes copies for it any more.
+    is_drained: bool,
 }
 
 impl Policies {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PolicyEntry> {
+        self.entries.iter()
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PolicyEntry> {
         self.entries.iter_mut()
     }
@@ -129,22 +245,32 @@ impl Policies {
 
     /// Whether a monitor is named by the host behind its port.
     pub(super) fn name_hosts(&self) -> bool {
-        let mut monitors = self.entries.iter().map(|entry| &entry.policy.monitor);
+        let mut monitors = self.entries.iter().flat_map(|entry| entry.policy.monitor.iter());
         monitors.any(|monitor| matches!(monitor, MonitorSpec::Mac(_) | MonitorSpec::Ip(_)))
     }
 
-    /// The deletions for which nothing counts any more.
-    pub(super) fn take_finished(&mut self, is_open: impl Fn(PolicyId) -> bool) -> Vec<Deletion> {
-        self.deletions.extract_if(.., |deletion| !is_open(deletion.id)).collect()
+    /// The copies that must be carried between switches: their identifier, where they go, and what
+    /// they are owed.
+    pub(super) fn carried(&self) -> Vec<(u16, Place, Delivery)> {
+        let there = self.entries.iter().map(|entry| (&entry.carried, entry.policy.delivery));
+        let going = self.deletions.iter().filter(|deletion| !deletion.is_drained);
+        let going = going.map(|deletion| (&deletion.carried, deletion.policy.delivery));
+        let all = there.chain(going).flat_map(|(carried, delivery)| {
+            carried.values().map(move |(tag, place)| (*tag, *place, delivery))
+        });
+        all.collect()
     }
 
-    fn prepare(&mut self, policy: TapPolicy, switches: &Switches) -> PolicyEntry {
+    fn prepare(&mut self, policy: TapPolicy, cells: Cells, switches: &Switches) -> PolicyEntry {
         self.last_id += 1;
         PolicyEntry {
             id: PolicyId(self.last_id),
             name: policy.name.as_str().into(),
-            regions: policy.regions().into(),
-            place: resolve(&policy.monitor, switches),
+            cells: cells.into(),
+            places: policy.monitor.iter().map(|monitor| resolve(monitor, switches)).collect(),
+            carried: BTreeMap::new(),
+            ends_at: None,
+            rests_until: None,
             state: None,
             policy,
         }
@@ -164,145 +290,75 @@ impl Policies {
 }
 
 impl PolicyEntry {
-    /// The policy with its monitor at this port.
-    pub(super) fn tap(&self, monitor: PortNo) -> Tap {
-        let (name, regions) = (self.name.clone(), self.regions.clone());
-        let delivery = Some(self.policy.delivery);
-        Tap { id: self.id, name, monitor, delivery, regions }
+    /// The policy with its monitors there.
+    pub(super) fn tap(&self, aims: Vec<Aim>) -> Tap {
+        let (name, cells) = (self.name.clone(), self.cells.clone());
+        let (delivery, part) = (Some(self.policy.delivery), self.policy.part());
+        let priority = self.policy.priority;
+        Tap { id: self.id, name, priority, aims, delivery, part, cells }
     }
 
-    /// How it is doing now.
-    pub(super) fn current_state(&self, switches: &Switches) -> PolicyState {
-        match &self.place {
-            Err(error) => PolicyState::Pending { reason: error.to_string() },
-            Ok(place) => switches
-                .get(&place.switch)
-                .map_or(PolicyState::Installing, |switch| switch.tap_state(self.id)),
+    /// The monitors of which it is known where they are.
+    pub(super) fn found_places(&self) -> impl Iterator<Item = (u8, Place)> {
+        let places = (0..).zip(&self.places);
+        places.filter_map(|(slot, place)| Some((slot, *place.as_ref().ok()?)))
+    }
+
+    /// What its frames match: one match for each of its regions.
+    pub(super) fn matches(&self) -> impl Iterator<Item = Match> {
+        self.cells.regions().map(|region| region.matching())
+    }
+
+    /// Whether a frame that a host sends is to be copied.
+    pub(super) fn wants(&self, sample: &Sample) -> bool {
+        self.rests_until.is_none()
+            && self.cells.holds_where(|region| sample.has(&region.matching()))
+    }
+
+    /// The switches where it is applied: all from which one of its monitors can be reached.
+    pub(super) fn switches(&self, routes: &Routes, all: &Switches) -> BTreeSet<DatapathId> {
+        if self.found_places().any(|(_, place)| place == Place::CONTROLLER) {
+            return all.keys().copied().collect();
         }
+        let places = self.found_places().map(|(_, place)| place);
+        places.flat_map(|place| routes.sources(place).chain([place.switch])).collect()
+    }
+
+    /// How it is doing now: as the worst of the switches.
+    pub(super) fn current_state(&self, switches: &Switches, routes: &Routes) -> PolicyState {
+        if let Some(rest) = &self.rests_until {
+            return PolicyState::Resting { reason: rest.to_string() };
+        }
+        let applied = self.switches(routes, switches);
+        if applied.is_empty() {
+            let reason = self.places.iter().find_map(|place| place.as_ref().err());
+            let reason = reason.map(ToString::to_string).unwrap_or_default();
+            return PolicyState::Pending { reason };
+        }
+        let up = applied.iter().filter_map(|id| switches.get(id)).filter(|switch| switch.is_up());
+        let mut state = PolicyState::Active;
+        for switch in up {
+            match switch.tap_state(self.id) {
+                failed @ PolicyState::Failed { .. } => return failed,
+                PolicyState::Active => {}
+                other => state = other,
+            }
+        }
+        state
     }
 
     /// What to tell when it is doing so.
-    pub(super) fn event(&self, state: &PolicyState) -> Option<Event> {
+    fn event(&self, state: &PolicyState) -> Option<Event> {
         let name = self.policy.name.clone();
         Some(match state.clone() {
             PolicyState::Active => Event::PolicyActive { name },
             PolicyState::Pending { reason } => Event::PolicyPending { name, reason },
             PolicyState::Failed { reason } => Event::PolicyFailed { name, reason },
+            PolicyState::Resting { reason } => Event::PolicyResting { name, reason },
             PolicyState::Installing | PolicyState::Deleted => return None,
         })
     }
-
-    fn report(&self, switches: &Switches, tallies: &Tallies) -> PolicyReport {
-        let place = self.place.as_ref().ok();
-        let monitor = place.and_then(|place| monitor_port(switches, *place));
-        let state = self.current_state(switches);
-        tallies.report(self.id, self.policy.clone(), (state, monitor), switches)
-    }
 }
 
-/// The last report of a policy.
-pub(super) fn report_deleted(id: PolicyId, policy: TapPolicy, switches: &Switches) -> PolicyReport {
-    Tallies::new(switches).report(id, policy, (PolicyState::Deleted, None), switches)
-}
-
-/// What all policies matched and copied, on all switches.
-struct Tallies {
-    by_policy: HashMap<PolicyId, Sums>,
-}
-
-#[derive(Default)]
-struct Sums {
-    matched: Counts,
-    copies: BTreeMap<Place, Copies>,
-}
-
-impl Tallies {
-    fn new(switches: &Switches) -> Self {
-        let mut by_policy: HashMap<_, Sums> = HashMap::new();
-        for (id, switch) in switches {
-            for (policy, Tally { matched, copies }) in switch.ledger.tallies() {
-                let sums = by_policy.entry(policy).or_default();
-                sums.matched += matched;
-                for (port, copies) in copies {
-                    *sums.copies.entry(Place { switch: *id, port }).or_default() += &copies;
-                }
-            }
-        }
-        Self { by_policy }
-    }
-
-    fn report(
-        &self,
-        id: PolicyId,
-        policy: TapPolicy,
-        (state, monitor): (PolicyState, Option<MonitorPort>),
-        switches: &Switches,
-    ) -> PolicyReport {
-        let none = Sums::default();
-        let sums = self.by_policy.get(&id).unwrap_or(&none);
-        let copied = sums.copies.iter().filter_map(|(place, copies)| {
-            Some(report_copies(monitor_port(switches, *place)?, copies))
-        });
-        let copied: Vec<_> = copied.collect();
-        let accounted = copied.iter().map(Copied::accounted).fold(0, u64::saturating_add);
-        let is_lost = |switch: &Switch| {
-            switch.ledger.is_incomplete(id) || switch.is_down() && switch.ledger.is_open(id)
-        };
-        PolicyReport {
-            matched: sums.matched,
-            adds_up: sums.matched.packets == accounted,
-            notes: notes(&policy, (monitor.as_ref(), &copied), switches),
-            copied,
-            is_complete: !switches.values().any(is_lost),
-            policy,
-            state,
-            monitor,
-        }
-    }
-}
-
-fn report_copies(monitor: MonitorPort, copies: &Copies) -> Copied {
-    let Copies { copied, delivered, flooded, in_flight, dropped } = copies.clone();
-    Copied { monitor, counts: copied, delivered, flooded, in_flight, dropped }
-}
-
-/// What is not as the policy asks, or not known, on switches that are not ours.
-fn notes(
-    policy: &TapPolicy,
-    (monitor, copied): (Option<&MonitorPort>, &[Copied]),
-    switches: &Switches,
-) -> Vec<String> {
-    let is_other = |port: &&MonitorPort| switches.get(&port.switch).is_some_and(Switch::is_other);
-    let mut notes = Vec::new();
-    if let Some(port) = monitor.filter(is_other)
-        && policy.delivery != Delivery::BestEffort
-    {
-        let name = switch_name(port.switch);
-        notes.push(format!(
-            "switch {name} is no tapswitch and knows no contracts: copies are best-effort, not {}",
-            policy.delivery
-        ));
-    }
-    let ports: BTreeSet<_> =
-        monitor.into_iter().chain(copied.iter().map(|to| &to.monitor)).collect();
-    notes.extend(ports.into_iter().filter(is_other).map(|port| note_on_drops(port, switches)));
-    notes
-}
-
-fn note_on_drops(port: &MonitorPort, switches: &Switches) -> String {
-    let switch = switches.get(&port.switch);
-    let dropped = switch.and_then(|switch| switch.tx_dropped(PortNo(port.port)));
-    let (name, number) = (switch_name(port.switch), port.port);
-    let known = format!(
-        "switch {name} tells of copies only that they were handed to port {number}, not what the \
-         port did with them"
-    );
-    match dropped {
-        Some(count) => format!("{known}; it dropped {count} frames of all that left there"),
-        None => known,
-    }
-}
-
-fn monitor_port(switches: &Switches, place: Place) -> Option<MonitorPort> {
-    switches.get(&place.switch).map(|switch| switch.monitor_port(place.port))
-}
+/// Ways that are told of one policy.
+const MAX_PATHS: usize = 64;

@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tapswitch_wire::ip_proto;
+use tapswitch_wire::{EtherType, ip_proto};
 
+use crate::region::Family;
 use crate::text::{ParseTextError, as_text};
 
 /// An IP protocol number (IANA "Assigned Internet Protocol Numbers").
@@ -74,6 +75,64 @@ impl<'de> Deserialize<'de> for IpProto {
     }
 }
 
+/// A type of what is in frames, behind all tags (IEEE 802.3-2022 §3.2.6; IANA "IEEE 802 Numbers").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EthType(pub u16);
+
+impl EthType {
+    const NAMES: [(&'static str, EtherType); 4] = [
+        ("ipv4", EtherType::IPV4),
+        ("ipv6", EtherType::IPV6),
+        ("arp", EtherType::ARP),
+        ("lldp", EtherType::LLDP),
+    ];
+
+    /// What has this type.
+    pub(crate) const fn family(self) -> Family {
+        Family::of(EtherType(self.0))
+    }
+}
+
+impl fmt::Display for EthType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Self::NAMES.iter().find(|(_, eth_type)| eth_type.0 == self.0) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{:#06x}", self.0),
+        }
+    }
+}
+
+impl FromStr for EthType {
+    type Err = ParseTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut names = Self::NAMES.iter();
+        if let Some((_, eth_type)) = names.find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+            return Ok(Self(eth_type.0));
+        }
+        let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+        let is_hex = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match digits.filter(is_hex) {
+            Some(digits) => u16::from_str_radix(digits, 16)
+                .map(Self)
+                .map_err(|_| ParseTextError::new(text, TYPE_EXPECTED)),
+            None => parse_number(text, TYPE_EXPECTED).map(Self),
+        }
+    }
+}
+
+impl Serialize for EthType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        as_text::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for EthType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        as_text::deserialize(deserializer)
+    }
+}
+
 /// Which VLAN a frame is in, by its outermost tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Vlan {
@@ -82,6 +141,8 @@ pub enum Vlan {
     Any,
     /// No tag.
     Untagged,
+    /// Some tag.
+    Tagged,
     /// This one.
     Id(u16),
 }
@@ -96,6 +157,7 @@ impl Vlan {
     pub(crate) fn intersect(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Any, vlan) | (vlan, Self::Any) => Some(vlan),
+            (Self::Tagged, Self::Id(id)) | (Self::Id(id), Self::Tagged) => Some(Self::Id(id)),
             (a, b) => (a == b).then_some(a),
         }
     }
@@ -105,6 +167,7 @@ impl Vlan {
         match self {
             Self::Any => true,
             Self::Untagged => vid.is_none(),
+            Self::Tagged => vid.is_some(),
             Self::Id(id) => vid == Some(id),
         }
     }
@@ -115,6 +178,7 @@ impl fmt::Display for Vlan {
         match self {
             Self::Any => f.write_str("any"),
             Self::Untagged => f.write_str("untagged"),
+            Self::Tagged => f.write_str("tagged"),
             Self::Id(id) => id.fmt(f),
         }
     }
@@ -127,6 +191,8 @@ impl FromStr for Vlan {
         match text {
             "any" => Ok(Self::Any),
             "untagged" => Ok(Self::Untagged),
+            "tagged" => Ok(Self::Tagged),
+            _ if is_stack(text) => Err(ParseTextError::new(text, STACK_EXPECTED)),
             _ => parse_number(text, VLAN_EXPECTED).map(Self::Id),
         }
     }
@@ -164,6 +230,13 @@ impl Direction {
     }
 }
 
+/// Whether it is a list of identifiers, outermost first, as other tools write them.
+fn is_stack(text: &str) -> bool {
+    let mut ids = text.split(['.', ',', '/']);
+    text.contains(['.', ',', '/'])
+        && ids.all(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 fn parse_number<T: FromStr>(text: &str, expected: &'static str) -> Result<T, ParseTextError> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = is_number.then(|| text.parse().ok()).flatten();
@@ -171,7 +244,10 @@ fn parse_number<T: FromStr>(text: &str, expected: &'static str) -> Result<T, Par
 }
 
 const PROTO_EXPECTED: &str = "an IP protocol: tcp, udp, icmp, icmpv6, sctp, or a number to 255";
-const VLAN_EXPECTED: &str = "a VLAN id from 1 to 4094, or `untagged`, or `any`";
+const TYPE_EXPECTED: &str = "a type of frames: ipv4, ipv6, arp, lldp, or a number as in 0x88cc";
+const VLAN_EXPECTED: &str = "a VLAN id from 1 to 4094, or `tagged`, or `untagged`, or `any`";
+const STACK_EXPECTED: &str =
+    "one VLAN id, that of the outermost tag: OpenFlow 1.3 matches no other; name that alone";
 
 #[cfg(test)]
 mod tests {
@@ -191,11 +267,36 @@ mod tests {
     }
 
     #[test]
+    fn types_have_names_or_numbers() {
+        for (text, number, shown) in
+            [("ARP", 0x806, "arp"), ("0x88cc", 0x88cc, "lldp"), ("34958", 0x888e, "0x888e")]
+        {
+            let eth_type: EthType = text.parse().unwrap();
+            assert_eq!((eth_type.0, eth_type.to_string().as_str()), (number, shown));
+        }
+        for text in ["", "0x", "0x10000", "65536", "0x+1", "ip"] {
+            assert!(text.parse::<EthType>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn stacks_of_vlans_are_refused_with_a_remedy() {
+        for text in ["100.7", "100,7", "100/7"] {
+            let error = text.parse::<Vlan>().unwrap_err();
+            assert_eq!(error.expected, STACK_EXPECTED, "{text}");
+        }
+        assert_eq!("1.x".parse::<Vlan>().unwrap_err().expected, VLAN_EXPECTED);
+    }
+
+    #[test]
     fn vlans_meet_only_in_the_same() {
         assert_eq!("100".parse(), Ok(Vlan::Id(100)));
         assert_eq!(Vlan::Any.intersect(Vlan::Id(1)), Some(Vlan::Id(1)));
         assert_eq!(Vlan::Untagged.intersect(Vlan::Id(1)), None);
         assert_eq!(Vlan::Id(1).intersect(Vlan::Id(2)), None);
+        assert_eq!(Vlan::Tagged.intersect(Vlan::Id(1)), Some(Vlan::Id(1)));
+        assert_eq!(Vlan::Untagged.intersect(Vlan::Tagged), None);
+        assert!(Vlan::Tagged.contains(Some(0)) && !Vlan::Tagged.contains(None));
         assert!(Vlan::Untagged.contains(None) && !Vlan::Untagged.contains(Some(0)));
         assert!(Vlan::Id(5).contains(Some(5)) && Vlan::Any.contains(None));
     }

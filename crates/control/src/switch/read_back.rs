@@ -21,11 +21,11 @@ use crate::hosts::Sighting;
 use crate::ledger::BucketValue;
 use crate::outbox::Request;
 use crate::rule::{Cookie, FlowId, Kind, OURS};
-use crate::translate::{base_rules, read_source};
+use crate::translate::{Wiring, base_rules, read_link, read_source};
 use crate::{Event, Limits, Millis};
 
 /// What a switch told so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ReadBack {
     /// The switch just connected; else it is read again since somebody changed it.
     pub(super) is_first: bool,
@@ -223,6 +223,9 @@ impl Switch {
         {
             let read = std::mem::take(read);
             (self.is_ours, self.is_described) = (read.is_ours == Some(true), true);
+            self.search_early(read.rules.as_deref().unwrap_or_default());
+            let groups = read.groups.as_deref().unwrap_or_default();
+            self.remember_carries(read.rules.as_deref().unwrap_or_default(), groups);
             self.adopt_hosts(read.rules.as_deref().unwrap_or_default(), read.since, limits);
             self.link = Link::Read(read);
             self.signals.ports_moved = true;
@@ -238,8 +241,11 @@ impl Switch {
         });
         let (sources, others): (Vec<_>, Vec<_>) =
             ids.partition(|(_, cookie)| cookie.is(Kind::Source));
+        let links = others.iter().filter(|(_, cookie)| cookie.is(Kind::Port));
+        self.remembered_links = links.filter_map(|(id, _)| read_link(id)).collect();
         let placed: HashMap<_, _> = sources.iter().filter_map(|(id, _)| read_source(id)).collect();
-        let has_base = base_rules().iter().any(|(base, _)| others.iter().any(|(id, _)| id == base));
+        let base = base_rules(&Wiring::default());
+        let has_base = base.iter().any(|(base, _)| others.iter().any(|(id, _)| id == base));
         let gone: Vec<_> = self
             .hosts
             .iter()
@@ -255,6 +261,7 @@ impl Switch {
             if self.ports.is_up(port) && !is_newer {
                 let sighting = Sighting { key, port, address: None };
                 self.hosts.handle_sighting(sighting, limits, since);
+                self.signals.moved.insert(key);
             }
         }
     }

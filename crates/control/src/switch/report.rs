@@ -3,7 +3,7 @@
 use tapswitch_openflow::PortNo;
 
 use super::Switch;
-use crate::{HostReport, MonitorPort, PortReport, SwitchReport};
+use crate::{HostReport, MonitorPort, PortReport, PortRole, SwitchReport};
 
 impl Switch {
     /// The switch, for people.
@@ -12,17 +12,30 @@ impl Switch {
             port: number.to_string(),
             name: port.name.clone(),
             is_up: port.is_up,
+            role: self.role(number),
         });
         SwitchReport {
             switch: self.id,
-            is_connected: self.is_up(),
+            is_connected: self.is_up() && !self.is_held(),
             ports: ports.collect(),
             hosts: self.hosts.count(),
             hosts_refused: self.hosts.refused(),
             address_conflicts: self.hosts.conflicts(),
+            lldp_forged: 0,
+            lldp_foreign: 0,
             rules: self.held.rule_count(),
             groups: self.held.groups().count(),
             refusals: self.refusals,
+        }
+    }
+
+    fn role(&self, port: PortNo) -> PortRole {
+        if self.wiring.links.contains(&port) {
+            PortRole::Link
+        } else if self.is_edge(port) {
+            PortRole::Edge
+        } else {
+            PortRole::Closed
         }
     }
 
@@ -44,6 +57,9 @@ impl Switch {
     }
 
     fn port_name(&self, port: PortNo) -> String {
+        if port == PortNo::CONTROLLER {
+            return "controller".to_owned();
+        }
         self.ports.find(port).map(|port| port.name.clone()).unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tapswitch_openflow::{Body, ErrorKind, GroupId};
+use tapswitch_openflow::{Body, ErrorKind, FlowModFlags, GroupId};
 
 use super::{Link, Switch};
 use crate::desired::Desired;
@@ -14,7 +14,7 @@ use crate::overlap::{Budget, Closure, PolicyId, Tap};
 use crate::region::Region;
 use crate::rule::{FlowId, Rule};
 use crate::text::switch_name;
-use crate::translate::{base_rules, copies_rule, region_rule};
+use crate::translate::{copies_rule, region_rule};
 use crate::{BudgetError, Event, Limits, Millis, PolicyState, Ticket};
 
 impl Switch {
@@ -24,6 +24,9 @@ impl Switch {
     /// counters count for the same ones all along.
     pub(crate) fn flush(&mut self, limits: &Limits, now: Millis) {
         if let Link::Read(read) = &mut self.link {
+            if self.held_since.is_some() {
+                return;
+            }
             let read = std::mem::take(&mut **read);
             return self.adopt(read, limits, now);
         }
@@ -53,10 +56,13 @@ impl Switch {
         }
     }
 
-    /// Whether a policy fits beside those that are applied.
+    /// Whether a policy fits beside those that are applied, but for those of lower priorities.
     pub(crate) fn check_budget(&self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
-        let host_count = |region: &Region| self.hosts.count_reached(region);
-        self.closure.check(tap, self.budget(limits), host_count).map(|_| ())
+        let host_count = |region: &Region| self.ways.count_reached(region);
+        match self.closure.check(tap, self.budget(limits), host_count) {
+            Err(error) if self.who_gives_way(tap, &self.closure, limits).is_none() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Everything before a barrier is done, or was refused.
@@ -66,6 +72,7 @@ impl Switch {
             self.handle_failure(failure);
         }
         self.installing.retain(|_, awaited| *awaited > barrier);
+        self.confirm_carries(barrier);
         self.signals.has_news = true;
         let (reached, later) =
             std::mem::take(&mut self.idle_groups).into_iter().partition(|(at, _)| *at <= barrier);
@@ -88,9 +95,7 @@ impl Switch {
     pub(super) fn start_over(&mut self, limits: &Limits) {
         self.closure = Closure::default();
         self.desired = Desired::default();
-        base_rules().into_iter().for_each(|rule| self.desired.insert(rule));
-        let hosts: Vec<_> = self.hosts.iter().map(|(key, host)| (key, host.port)).collect();
-        hosts.into_iter().for_each(|(key, port)| self.insert_host_rules(self.station(key, port)));
+        self.insert_all();
         self.add_missing(limits);
     }
 
@@ -116,23 +121,32 @@ impl Switch {
         let barrier = self.outbox.send(Body::BarrierRequest, Request::Barrier);
         idle_groups.extend(difference.idle_groups);
         self.idle_groups.extend(idle_groups.into_iter().map(|group| (barrier, group)));
+        self.await_carries(barrier);
         self.give_up_at.get_or_insert(now.plus(limits.final_counts_wait));
         barrier
     }
 
     /// Adds a rule, or replaces it. A rule that makes copies for other policies is not replaced but
     /// deleted first: its counters are theirs. Nothing is missed meanwhile, for such a rule has
-    /// just become, or still is, the shadow of one with the same match and a higher priority.
+    /// just become, or still is, the shadow of one with the same match and a higher priority. A
+    /// rule that begins to count must not go on where one stands that counted for nobody.
     fn send_rule(&mut self, id: &Arc<FlowId>, rule: &Rule<GroupId>, now: Millis) {
         let goal = self.desired.find(id).and_then(|goal| group_of(&goal.outcome).cloned());
-        if goal.as_ref().is_some_and(|key| self.ledger.counts_for_others(id, key)) {
+        if self.ledger.counts_for_others(id, goal.as_deref()) {
             self.send_deletion(id, now);
         }
+        let mut add = rule.add(id);
+        add.flags.set(FlowModFlags::RESET_COUNTS, goal.is_some() && !self.ledger.counts(id));
         let request = Request::Rule(id.clone(), goal.clone());
-        let ticket = self.outbox.send(Body::FlowMod(rule.add(id)), request);
+        let ticket = self.outbox.send(Body::FlowMod(add), request);
         if let Some(key) = goal {
             self.ledger.open_rule(id, &key, ticket);
         }
+    }
+
+    /// Sends a rule before it is known what the switch holds.
+    pub(super) fn send_early(&mut self, (id, rule): (Arc<FlowId>, Rule<GroupId>)) {
+        self.outbox.send(Body::FlowMod(rule.add(&id)), Request::Rule(id, None));
     }
 
     fn send_deletion(&mut self, id: &Arc<FlowId>, now: Millis) {
@@ -151,10 +165,51 @@ impl Switch {
         }
     }
 
+    /// The policies of lower priorities without which a policy fits beside others, if that helps.
+    fn who_gives_way(&self, tap: &Tap, others: &Closure, limits: &Limits) -> Option<Vec<PolicyId>> {
+        let host_count = |region: &Region| self.ways.count_reached(region);
+        let (mut left, mut gone) = (others.clone(), Vec::new());
+        loop {
+            let rules = left.regions().map(|tap| 1 + host_count(&tap.region)).sum();
+            let rules_left = limits.max_tap_rules.saturating_sub(rules);
+            let budget = Budget { max_regions: limits.max_regions, rules_left };
+            if left.check(tap, budget, host_count).is_ok() {
+                return Some(gone);
+            }
+            let (_, id) =
+                left.first_to_give_way().filter(|(priority, _)| *priority < tap.priority)?;
+            left.remove(id);
+            gone.push(id);
+        }
+    }
+
+    /// Takes away the policies whose room others of higher priorities need. They are tried again
+    /// behind those.
+    fn make_room(&mut self, limits: &Limits) {
+        let is_missing =
+            |tap: &&Tap| !self.is_applied(tap.id) && !self.failed.contains_key(&tap.id);
+        let missing: Vec<_> =
+            self.wanted.iter().filter(|tap| tap.priority > 0).filter(is_missing).cloned().collect();
+        if missing.is_empty() {
+            return;
+        }
+        let mut closure = self.closure.clone();
+        for tap in missing {
+            let Some(gone) = self.who_gives_way(&tap, &closure, limits) else { continue };
+            gone.into_iter().for_each(|id| closure.remove(id));
+            let all = Budget { max_regions: usize::MAX, rules_left: usize::MAX };
+            // It was just found to fit.
+            let _ = closure.add(tap, all, |_| 0);
+        }
+        let applied = self.closure.taps().keys().copied();
+        let gone: Vec<_> = applied.filter(|id| !closure.taps().contains_key(id)).collect();
+        gone.into_iter().for_each(|id| self.closure.remove(id));
+    }
+
     /// Goes from the policies that are applied to those that are wanted: first those that go, then
     /// those that come.
     fn change_taps(&mut self, limits: &Limits, now: Millis) {
-        self.remove_unwanted();
+        self.remove_unwanted(limits);
         if self.desired.has_changed() {
             self.send_difference(Vec::new(), limits, now);
         }
@@ -166,18 +221,19 @@ impl Switch {
     }
 
     /// Takes away what is not wanted any more or was refused, and follows monitors that moved.
-    fn remove_unwanted(&mut self) {
+    fn remove_unwanted(&mut self, limits: &Limits) {
         let wanted = self.wanted.iter().filter(|tap| !self.failed.contains_key(&tap.id));
-        let wanted: HashMap<_, _> = wanted.map(|tap| (tap.id, tap.monitor)).collect();
-        let applied = self.closure.taps().iter().map(|(id, tap)| (*id, tap.monitor));
+        let wanted: HashMap<_, _> = wanted.map(|tap| (tap.id, tap.aims.clone())).collect();
+        let applied = self.closure.taps().iter().map(|(id, tap)| (*id, tap.aims.clone()));
         let applied: Vec<_> = applied.collect();
-        for (id, monitor) in applied {
+        for (id, aims) in applied {
             match wanted.get(&id) {
                 None => self.closure.remove(id),
-                Some(wanted) if *wanted != monitor => self.closure.move_monitor(id, *wanted),
+                Some(wanted) if *wanted != aims => self.closure.move_monitors(id, wanted),
                 Some(_) => {}
             }
         }
+        self.make_room(limits);
         self.apply_changes();
     }
 
@@ -191,7 +247,7 @@ impl Switch {
         let mut added = Vec::new();
         for tap in missing {
             let (id, budget) = (tap.id, self.budget(limits));
-            match self.closure.add(tap, budget, |region| self.hosts.count_reached(region)) {
+            match self.closure.add(tap, budget, |region| self.ways.count_reached(region)) {
                 Ok(()) => added.push(id),
                 Err(error) => self.over_budget.push((id, error)),
             }
@@ -200,15 +256,15 @@ impl Switch {
         added
     }
 
-    /// Gives up the newest policies while there are too many rules: hosts may come after policies.
+    /// Gives up policies while there are too many rules: hosts may come after policies.
     fn shrink(&mut self, limits: &Limits) {
         let max = limits.max_tap_rules;
         while self.desired.tap_count() > max
-            && let Some(newest) = self.closure.taps().keys().next_back().copied()
+            && let Some((_, first)) = self.closure.first_to_give_way()
         {
-            self.closure.remove(newest);
+            self.closure.remove(first);
             self.apply_changes();
-            self.over_budget.push((newest, BudgetError::Outgrown { max }));
+            self.over_budget.push((first, BudgetError::Outgrown { max }));
             self.signals.has_news = true;
         }
     }
@@ -218,15 +274,15 @@ impl Switch {
     fn apply_changes(&mut self) {
         let changes = self.closure.take_changes();
         for old in changes.iter().filter_map(|(old, _)| old.as_ref()) {
-            self.desired.remove(&region_rule(old));
-            for (key, port) in self.hosts.reached(&old.region) {
-                self.desired.remove(&copies_rule(old, key, port));
+            self.desired.remove(&region_rule(old, &self.wiring.flood));
+            for (key, exit) in self.ways.reached(&old.region) {
+                self.desired.remove(&copies_rule(old, key, exit));
             }
         }
         for new in changes.iter().filter_map(|(_, new)| new.as_ref()) {
-            self.desired.insert(region_rule(new));
-            for (key, port) in self.hosts.reached(&new.region) {
-                self.desired.insert(copies_rule(new, key, port));
+            self.desired.insert(region_rule(new, &self.wiring.flood));
+            for (key, exit) in self.ways.reached(&new.region) {
+                self.desired.insert(copies_rule(new, key, exit));
             }
         }
     }

@@ -129,3 +129,53 @@ fn a_switch_of_ours_that_is_too_old_for_contracts_gets_none() {
     assert_eq!(copies_to(&mut world, 3), ["actions=output:3"]);
     assert_eq!(world.ledger("a").notes.len(), 2);
 }
+
+fn part(name: &str, monitor: &str) -> TapPolicy {
+    let sample = "1/4".parse().ok();
+    TapPolicy { snaplen: Some(64), sample, ..policy(name, monitor) }
+}
+
+#[test]
+fn parts_of_frames_are_in_the_buckets_of_their_copies() {
+    let mut world = World::new(5);
+    world.learn(2);
+    world.tap(part("part", "3"));
+    let expected = ["actions=deliver:best-effort,truncate:64,sample:1/4,output:3"];
+    assert_eq!(copies_to(&mut world, 3), expected);
+    assert!(world.control.policy("part").unwrap().notes.is_empty());
+    let before = world.switch().state();
+    world.tap(policy("all", "3"));
+    assert_eq!(
+        copies_to(&mut world, 3),
+        ["actions=deliver:best-effort,output:3"],
+        "who wants more"
+    );
+    world.untap("all");
+    assert_eq!(world.switch().state(), before);
+}
+
+#[test]
+fn what_is_sampled_out_is_in_the_ledger() {
+    let mut world = World::new(4);
+    world.learn(2);
+    world.tap(TapPolicy { sample: "1/4".parse().ok(), ..policy("some", "3") });
+    let sent: usize = (0..40).map(|_| world.send(1, &tcp(1, 2).bytes()).len()).sum();
+    assert_eq!(sent, 40 + 10, "each to its destination, one of four to the monitor");
+    let report = world.ledger("some");
+    assert_eq!((report.matched.packets, report.adds_up), (40, true), "{report:?}");
+    let copied = &report.copied[0];
+    let dropped: u64 = copied.dropped.values().sum();
+    assert_eq!((copied.delivered.packets, dropped), (10, 30), "{report:?}");
+}
+
+#[test]
+fn on_other_switches_a_note_says_that_copies_are_whole() {
+    let mut world = World::foreign(4);
+    world.learn(2);
+    world.tap(part("part", "3"));
+    assert_eq!(copies_to(&mut world, 3), ["actions=output:3"]);
+    let notes = world.control.policy("part").unwrap().notes;
+    let expected = "switch 0x1 is no tapswitch and copies all of each frame, without snaplen 64, \
+                    sample 1/4";
+    assert!(notes.iter().any(|note| note == expected), "{notes:?}");
+}

@@ -63,7 +63,7 @@ fn nothing_is_lost_when_hosts_move_and_policies_come_and_go() {
     world.learn(2);
     world.tap(all_tcp("tcp", "3"));
     flow(&mut world, 1);
-    world.tap(TapPolicy { dst_port: Some(80), ..all_tcp("web", "4") });
+    world.tap(TapPolicy { dst_port: Some(80.into()), ..all_tcp("web", "4") });
     flow(&mut world, 2);
     world.send(5, &arp_request(2, 1, None));
     flow(&mut world, 4);

@@ -88,6 +88,35 @@ fn a_policy_beyond_the_budget_is_refused_and_the_others_stay() {
 }
 
 #[test]
+fn a_policy_of_a_lower_priority_gives_way() {
+    let limits = Limits { max_tap_rules: 6, ..Limits::default() };
+    let mut world = World::with_limits(5, limits);
+    world.learn(2);
+    world.tap(policy("old", "3"));
+    world.tap(TapPolicy { vlan: Vlan::Id(5), priority: 7, ..policy("five", "4") });
+    let before = world.switch().state();
+    let tcp_too = TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "5") };
+    assert!(refusal(&mut world, tcp_too).contains("more rules"));
+    // Not even without the others would there be room.
+    let wide = TapPolicy { dst_port: Some(80.into()), priority: 9, ..policy("wide", "5") };
+    assert!(refusal(&mut world, wide).contains("more rules"));
+    assert_eq!(world.switch().state(), before, "nothing was disturbed");
+    let urgent = TapPolicy { src_ip: "10.0.0.1".parse().ok(), priority: 5, ..policy("ip", "5") };
+    world.control.add_policy(urgent, WhenMissing::Refuse).unwrap();
+    world.run();
+    assert_eq!(world.state("ip"), PolicyState::Active);
+    assert_eq!(world.state("five"), PolicyState::Active, "its priority is higher");
+    assert!(matches!(world.state("old"), PolicyState::Failed { .. }), "{:?}", world.state("old"));
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 5]);
+    for name in ["five", "ip"] {
+        world.control.delete_policy(name).unwrap();
+        world.run();
+    }
+    assert_eq!(world.state("old"), PolicyState::Active, "there is room again");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+}
+
+#[test]
 fn a_policy_that_outgrows_the_budget_fails_as_a_whole() {
     let limits = Limits { max_tap_rules: 4, ..Limits::default() };
     let mut world = World::with_limits(6, limits);

@@ -130,7 +130,7 @@ fn forged_addresses_exhaust_nothing() {
     assert_eq!(port_of(&world, 2).as_deref(), Some("2"), "there is room behind other ports");
     let report = &world.control.switches()[0];
     assert_eq!((report.hosts, report.hosts_refused), (4, 17));
-    assert_eq!(world.switch().rules().len(), 6 + 2 * 4);
+    assert_eq!(world.switch().rules().len(), 7 + 2 * 4);
     assert_eq!(world.send(2, &tcp(2, 25).bytes()), [1, 3], "the others are flooded");
 }
 

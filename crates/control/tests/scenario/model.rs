@@ -36,6 +36,18 @@ impl Egress for Recorder {
         Ok(Sent::Now)
     }
 
+    fn transmit_part(
+        &mut self,
+        port: PortNo,
+        frame: &mut Frame<'_>,
+        claim: &Claim<'_>,
+        snaplen: usize,
+    ) -> Result<Sent, DropReason> {
+        let sent = self.transmit(port, frame, claim)?;
+        self.sent.last_mut().into_iter().for_each(|(_, bytes)| bytes.truncate(snaplen));
+        Ok(sent)
+    }
+
     fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
         self.packet_ins.push((*origin, bytes(frame)));
         Ok(())
@@ -56,6 +68,8 @@ pub(crate) struct Model {
     macs: MacLearning,
     pub(crate) now: Millis,
     pub(crate) said: Vec<Message>,
+    /// Frames that left by order of the controller, by port.
+    pub(crate) emitted: Vec<(u32, Vec<u8>)>,
     /// Changes that came in.
     pub(crate) changes: Vec<Body>,
     /// Changes that are refused.
@@ -82,6 +96,7 @@ impl Model {
             macs: MacLearning::new(Millis(300_000), 16),
             now: Millis(1000),
             said: Vec::new(),
+            emitted: Vec::new(),
             changes: Vec::new(),
             refuse: None,
             is_mute_on_removal: false,
@@ -203,6 +218,13 @@ impl Model {
                     out.retain(|(group, _), _| *group != change.group_id);
                 }
                 self.pipeline.handle_group_mod(change, self.now)?
+            }
+            Body::PacketOut(out) => {
+                for action in &out.actions {
+                    let Action::Output { port, .. } = action else { panic!("{action}") };
+                    self.emitted.push((port.0, out.data.clone()));
+                }
+                return Ok(());
             }
             Body::BarrierRequest => {
                 self.said.push(Message { xid, body: Body::BarrierReply });

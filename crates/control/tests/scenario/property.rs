@@ -1,7 +1,8 @@
 //! Random policies, hosts and packets, against a direct reading of the policies.
 //!
 //! The reading knows neither regions nor rules nor groups: a packet matches a policy if it has the
-//! policy's fields, one way or, if wanted, the other.
+//! policy's fields and passes its filter, one way or, if wanted, the other. Filters are flat chains
+//! of words, each with a reading of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +21,11 @@ use crate::world::{World, policy};
 const PORTS: u32 = 7;
 const HOSTS: u8 = 4;
 
-/// Policies at a time: with five, up to forty regions overlap.
+/// Policies at a time: with five, hundreds of regions overlap.
 const MAX_POLICIES: usize = 5;
+
+/// Regions of one policy, so that the overlaps of all stay within the budget.
+const MAX_POLICY_REGIONS: usize = 10;
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -56,20 +60,94 @@ fn proto() -> impl Strategy<Value = IpProto> {
 }
 
 fn vlan() -> impl Strategy<Value = Vlan> {
-    prop_oneof![3 => Just(Vlan::Any), 1 => Just(Vlan::Untagged), 1 => Just(Vlan::Id(5))]
+    prop_oneof![
+        6 => Just(Vlan::Any),
+        2 => Just(Vlan::Untagged),
+        2 => Just(Vlan::Id(5)),
+        1 => Just(Vlan::Tagged),
+    ]
+}
+
+type Reading = fn(&Packet) -> bool;
+
+/// The words of filters, and which packets have what they say.
+const WORDS: [(&str, Reading); 14] = [
+    ("ip", |packet| !packet.is_ipv6),
+    ("ip6", |packet| packet.is_ipv6),
+    ("tcp", |packet| packet.proto == ip_proto::TCP),
+    ("udp", |packet| packet.proto == ip_proto::UDP),
+    ("proto 89", |packet| packet.proto == 89),
+    ("tcp dst port 1", |packet| packet.proto == ip_proto::TCP && packet.dst_port == 1),
+    ("ip6 and udp src portrange 1-2", |packet| {
+        packet.is_ipv6 && packet.proto == ip_proto::UDP && (1..=2).contains(&packet.src_port)
+    }),
+    ("src host 10.0.0.1", |packet| !packet.is_ipv6 && packet.src == 1),
+    ("dst host 10.0.0.2", |packet| !packet.is_ipv6 && packet.dst == 2),
+    ("net 10.0.0.2/31", |packet| {
+        !packet.is_ipv6 && [packet.src, packet.dst].iter().any(|host| [2, 3].contains(host))
+    }),
+    ("icmp[icmpcode] = 1", |packet| {
+        !packet.is_ipv6 && packet.proto == ip_proto::ICMP && packet.src_port == 1
+    }),
+    ("ether src 02:00:00:00:00:03", |packet| packet.src == 3),
+    ("vlan 5", |packet| packet.vlan == Some(5)),
+    ("multicast", |packet| packet.dst == 0xff),
+];
+
+/// Chains of words, as in `tcp and not vlan 5 or icmp`.
+fn filter() -> impl Strategy<Value = String> {
+    let word = || (any::<bool>(), 0..WORDS.len(), any::<bool>());
+    vec(word(), 1..4).prop_map(|words| {
+        let texts = words.into_iter().map(|(is_and, index, is_not)| {
+            let not = if is_not { "not " } else { "" };
+            format!("{}{not}({})", if is_and { " and " } else { " or " }, WORDS[index].0)
+        });
+        texts.collect::<String>().trim_start_matches(" and ").trim_start_matches(" or ").to_owned()
+    })
+}
+
+/// What such a chain says of a packet, read from the left.
+fn passes(filter: &str, packet: &Packet) -> bool {
+    let (mut rest, mut passed) = (filter.to_owned(), None);
+    while !rest.is_empty() {
+        let (is_and, behind) = match rest.strip_prefix(" or ") {
+            Some(behind) => (false, behind.to_owned()),
+            None => (true, rest.strip_prefix(" and ").unwrap_or(&rest).to_owned()),
+        };
+        let (is_not, behind) = match behind.strip_prefix("not ") {
+            Some(behind) => (true, behind.to_owned()),
+            None => (false, behind),
+        };
+        let (word, behind) = behind[1..].split_once(')').unwrap();
+        let (_, reading) = WORDS.iter().find(|(text, _)| *text == word).unwrap();
+        let holds = reading(packet) != is_not;
+        passed = Some(match (passed, is_and) {
+            (None, _) => holds,
+            (Some(before), true) => before && holds,
+            (Some(before), false) => before || holds,
+        });
+        rest = behind.to_owned();
+    }
+    passed.unwrap()
+}
+
+fn ports() -> impl Strategy<Value = PortRange> {
+    (1..3u16, 0..2u16).prop_map(|(first, more)| PortRange::new(first, first + more).unwrap())
 }
 
 /// A policy; most fields are left out, so that policies overlap.
 fn tap_policy() -> impl Strategy<Value = TapPolicy> {
     let host = || option::weighted(0.2, (1..=HOSTS).prop_map(mac));
     let addresses = (option::weighted(0.4, prefix()), option::weighted(0.4, prefix()));
-    let ports = (option::weighted(0.2, 1..3u16), option::weighted(0.3, 1..3u16));
+    let ports = (option::weighted(0.2, ports()), option::weighted(0.3, ports()));
     let rest = (option::weighted(0.3, proto()), vlan(), any::<bool>(), 3..=6u32);
-    (host(), host(), addresses, ports, rest)
-        .prop_map(|(src_mac, dst_mac, (src_ip, dst_ip), (src_port, dst_port), rest)| {
+    let filter = option::weighted(0.4, filter());
+    (host(), host(), addresses, ports, rest, filter)
+        .prop_map(|(src_mac, dst_mac, (src_ip, dst_ip), (src_port, dst_port), rest, filter)| {
             let (ip_proto, vlan, both, monitor) = rest;
             let direction = if both { Direction::Both } else { Direction::Forward };
             TapPolicy {
+                filter,
                 src_mac,
                 dst_mac,
                 src_ip,
@@ -82,7 +160,9 @@ fn tap_policy() -> impl Strategy<Value = TapPolicy> {
                 ..policy("p", &monitor.to_string())
             }
         })
-        .prop_filter("contradicts itself", |policy| policy.check().is_ok())
+        .prop_filter("contradicts itself, or is large", |policy| {
+            policy.region_count().is_ok_and(|count| count <= MAX_POLICY_REGIONS)
+        })
 }
 
 fn packet() -> impl Strategy<Value = Packet> {
@@ -119,13 +199,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What a policy says about a packet, read directly.
 fn matches(policy: &TapPolicy, packet: &Packet) -> bool {
-    let back = Packet {
-        src: packet.dst,
-        dst: packet.src,
-        src_port: packet.dst_port,
-        dst_port: packet.src_port,
-        ..*packet
+    let (src_port, dst_port) = match IpProto(packet.proto).has_ports() {
+        true => (packet.dst_port, packet.src_port),
+        false => (packet.src_port, packet.dst_port),
     };
+    let back = Packet { src: packet.dst, dst: packet.src, src_port, dst_port, ..*packet };
     matches_forward(policy, packet)
         || policy.direction == Direction::Both && matches_forward(policy, &back)
 }
@@ -141,7 +219,9 @@ fn matches_forward(policy: &TapPolicy, packet: &Packet) -> bool {
         (Some(proto), _) => proto.0 == packet.proto,
         (None, _) => true,
     };
-    let port = |wanted: Option<u16>, port| wanted.is_none_or(|wanted| has_ports && wanted == port);
+    let port = |wanted: Option<PortRange>, port| {
+        wanted.is_none_or(|wanted| has_ports && wanted.contains(port))
+    };
     policy.src_mac.is_none_or(|wanted| wanted == mac(packet.src))
         && policy.dst_mac.is_none_or(|wanted| wanted == mac(packet.dst))
         && policy.src_ip.is_none_or(|prefix| prefix.contains(address(packet.src)))
@@ -149,11 +229,13 @@ fn matches_forward(policy: &TapPolicy, packet: &Packet) -> bool {
         && match policy.vlan {
             Vlan::Any => true,
             Vlan::Untagged => packet.vlan.is_none(),
+            Vlan::Tagged => packet.vlan.is_some(),
             Vlan::Id(id) => packet.vlan == Some(id),
         }
         && proto
         && port(policy.src_port, packet.src_port)
         && port(policy.dst_port, packet.dst_port)
+        && policy.filter.as_ref().is_none_or(|filter| passes(filter, packet))
 }
 
 /// A world with policies beside one that has none but sees the same.
@@ -263,8 +345,8 @@ fn check_counts(report: &PolicyReport, expected: u64) {
 
 /// The port that a policy names as its monitor.
 fn monitor(policy: &TapPolicy) -> u32 {
-    match policy.monitor {
-        MonitorSpec::Port { port, .. } => port.0,
+    match policy.monitor.iter().next() {
+        Some(MonitorSpec::Port { port, .. }) => port.0,
         _ => panic!("{policy:?}"),
     }
 }
@@ -339,7 +421,7 @@ proptest! {
                 there = stays.clone();
             } else {
                 let port = PortNo(5 + index as u32 % 2);
-                let monitor = MonitorSpec::Port { switch: None, port };
+                let monitor = MonitorSpec::Port { switch: None, port }.into();
                 let policy = TapPolicy { name: name(index), monitor, ..policies[index].clone() };
                 world.control.add_policy(policy.clone(), WhenMissing::Refuse).unwrap();
                 there.push((index, policy));

@@ -19,7 +19,7 @@ fn web(monitor: &str) -> TapPolicy {
         src_ip: Some(IpPrefix::host(ipv4(1))),
         dst_ip: Some(IpPrefix::host(ipv4(2))),
         ip_proto: Some(IpProto::TCP),
-        dst_port: Some(80),
+        dst_port: Some(80.into()),
         ..policy("web", monitor)
     }
 }
@@ -165,7 +165,26 @@ fn destination_macs_known_and_unknown() {
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
     assert_eq!(world.send(1, &tcp(1, 9).bytes()), [2, 3, 4]);
     assert_eq!(world.send(2, &tcp(2, 1).bytes()), [1]);
-    assert_eq!(world.switch().rules().len(), 6 + 2 * 2 + 3);
+    assert_eq!(world.switch().rules().len(), 7 + 2 * 2 + 3);
+}
+
+#[test]
+fn copies_for_the_controller_come_to_it() {
+    let mut world = World::new(4);
+    world.learn(2);
+    world.plan_and_tap(TapPolicy { dst_port: Some(80.into()), ..policy("web", "controller") });
+    world.plan_and_tap(policy("all", "3"));
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    let copies = world.events.iter().filter_map(|event| match event {
+        Event::Copy(copy) => Some(copy),
+        _ => None,
+    });
+    let copies: Vec<_> = copies.collect();
+    assert_eq!(copies.len(), 1);
+    assert_eq!((copies[0].policies.as_slice(), copies[0].port), (&["web".to_owned()][..], 1));
+    assert_eq!(copies[0].start, tcp(1, 2).bytes());
+    let report = world.ledger("web");
+    assert!(report.adds_up && report.matched.packets == 1, "{report:?}");
 }
 
 #[test]
@@ -193,7 +212,7 @@ fn overlapping_policies_compose() {
 fn ports_without_a_protocol_are_those_of_tcp_and_udp() {
     let mut world = World::new(4);
     world.learn(2);
-    world.tap(TapPolicy { dst_port: Some(53), ..policy("dns", "3") });
+    world.tap(TapPolicy { dst_port: Some(53.into()), ..policy("dns", "3") });
     for packet in [tcp(1, 2), udp(1, 2)] {
         for is_ipv6 in [false, true] {
             let dns = Packet { dst_port: 53, is_ipv6, ..packet };

@@ -11,6 +11,7 @@ use crate::model::Model;
 /// A controller and its switches.
 pub(crate) struct World {
     pub(crate) control: Control,
+    limits: Limits,
     pub(crate) switches: BTreeMap<DatapathId, Model>,
     connected: BTreeSet<DatapathId>,
     /// By the number of the transaction: what the controller calls it.
@@ -18,24 +19,36 @@ pub(crate) struct World {
     last_xid: u32,
     pub(crate) now: Millis,
     pub(crate) events: Vec<Event>,
+    /// Cables between ports of switches, each in both directions.
+    pub(crate) cables: BTreeMap<(u64, u32), (u64, u32)>,
 }
 
-impl World {
-    /// A switch 0x1 with ports p1 to p`ports`, connected.
-    pub(crate) fn new(ports: u32) -> Self {
-        Self::with_limits(ports, Limits::default())
-    }
+/// What came out at the edges: switch, port, frame.
+pub(crate) type Arrivals = Vec<(u64, u32, Vec<u8>)>;
 
-    pub(crate) fn with_limits(ports: u32, limits: Limits) -> Self {
-        let mut world = Self {
-            control: Control::new(limits),
+impl World {
+    /// No switches.
+    pub(crate) fn empty(limits: Limits) -> Self {
+        Self {
+            control: Control::new(limits.clone()),
+            limits,
             switches: BTreeMap::new(),
             connected: BTreeSet::new(),
             tickets: BTreeMap::new(),
             last_xid: 0,
             now: Millis(10_000),
             events: Vec::new(),
-        };
+            cables: BTreeMap::new(),
+        }
+    }
+
+    /// A switch 0x1 with ports p1 to p`ports`, connected.
+    pub(crate) fn new(ports: u32) -> Self {
+        Self::with_limits(ports, Limits::default())
+    }
+
+    pub(crate) fn with_limits(ports: u32, limits: Limits) -> Self {
+        let mut world = Self::empty(limits);
         world.add_switch(1, ports);
         world
     }
@@ -75,7 +88,7 @@ impl World {
         policies: &[TapPolicy],
         traffic: &mut dyn FnMut(&mut Model),
     ) {
-        self.control = Control::new(Limits::default());
+        self.control = Control::new(self.limits.clone());
         self.tickets.clear();
         for policy in policies {
             self.control.add_policy(policy.clone(), WhenMissing::Wait).unwrap();
@@ -86,7 +99,7 @@ impl World {
 
     /// A controller that knows nothing of the one before, but for its configured policies.
     pub(crate) fn restart_controller(&mut self, policies: &[TapPolicy]) {
-        self.control = Control::new(Limits::default());
+        self.control = Control::new(self.limits.clone());
         self.tickets.clear();
         for policy in policies {
             self.control.add_policy(policy.clone(), WhenMissing::Wait).unwrap();
@@ -114,7 +127,7 @@ impl World {
 
     /// Carries messages until nobody has any. `watch` sees the switch after each one.
     pub(crate) fn run_and_watch(&mut self, watch: &mut dyn FnMut(&mut Model)) {
-        while self.carry_to_switches(watch) | self.carry_to_controller() {}
+        while self.carry_to_switches(watch) | self.carry_emitted() | self.carry_to_controller() {}
         while let Some(event) = self.control.poll_event() {
             self.events.push(event);
         }
@@ -138,6 +151,45 @@ impl World {
         sent.into_iter().map(|(port, _)| port).collect()
     }
 
+    /// A frame comes in from a host, and goes on over all cables until it left the fabric. Then the
+    /// controller draws its conclusions.
+    pub(crate) fn inject(&mut self, switch: u64, port: u32, frame: &[u8]) -> Arrivals {
+        let mut arrivals = Arrivals::new();
+        let mut under_way = vec![(switch, port, frame.to_vec())];
+        let mut hops = 0;
+        while let Some((switch, port, frame)) = under_way.pop() {
+            hops += 1;
+            assert!(hops < 2000, "a frame goes round and round");
+            for (out, frame) in self.model(switch).receive(port, &frame) {
+                match self.cables.get(&(switch, out)) {
+                    Some(&(peer, at)) => under_way.push((peer, at, frame)),
+                    None => arrivals.push((switch, out, frame)),
+                }
+            }
+        }
+        self.run();
+        arrivals.sort();
+        arrivals
+    }
+
+    /// Carries what switches sent by order of the controller over the cables.
+    fn carry_emitted(&mut self) -> bool {
+        let emitted = self.switches.values_mut().flat_map(|model| {
+            std::mem::take(&mut model.emitted)
+                .into_iter()
+                .map(|(port, frame)| (model.id, port, frame))
+        });
+        let emitted: Vec<_> = emitted.collect();
+        let carried = !emitted.is_empty();
+        for (switch, port, frame) in emitted {
+            if let Some(&(peer, at)) = self.cables.get(&(switch, port)) {
+                let sent = self.model(peer).receive(at, &frame);
+                assert_eq!(sent, [], "frames by which links are found stay on their link");
+            }
+        }
+        carried
+    }
+
     /// Hosts 1 to `hosts` speak, each from the port of its number.
     pub(crate) fn learn(&mut self, hosts: u8) {
         for host in 1..=hosts {
@@ -153,6 +205,18 @@ impl World {
         self.run();
         assert_eq!(self.events, [Event::PolicyActive { name }]);
         self.events.clear();
+    }
+
+    /// Adds a policy of which it must be proved that it does what it should.
+    pub(crate) fn plan_and_tap(&mut self, policy: TapPolicy) {
+        let before: Vec<_> = self.switches.values().map(Model::state).collect();
+        let plan = self.control.plan_policy(policy.clone()).unwrap();
+        assert!(plan.proof.is_proved && plan.proof.checked > 0, "{:?}", plan.proof);
+        assert!(plan.changes.iter().any(|change| !change.add.is_empty()), "{plan:?}");
+        self.run();
+        let after: Vec<_> = self.switches.values().map(Model::state).collect();
+        assert_eq!(before, after, "a plan changes nothing");
+        self.tap(policy);
     }
 
     /// Deletes a policy, which must go.

@@ -1,0 +1,269 @@
+//! The ledger of each policy, over all switches that its frames and copies crossed.
+//!
+//! A frame is matched where it comes in from a host. Its copy is made there too, and goes to a
+//! monitor of the same switch, or tagged through others to that of another one, and untagged there:
+//!
+//! ```text
+//!  matched ─▶ copied ─▶ taken by the link ─▶ ... ─▶ arrived ─▶ taken by the monitor's port
+//!                   ╲ dropped, waits         ╲ dropped, waits  ╲ dropped, waits
+//! ```
+//!
+//! What a link took and no switch behind it got was lost on the way. A train that had to be cut for
+//! a link arrives as its packets: what arrived beyond what was sent is not counted as delivered.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tapswitch_openflow::{DatapathId, Delivery, PortNo};
+
+use crate::ledger::{Copies, Tally, Way};
+use crate::overlap::PolicyId;
+use crate::resolve::{Place, Switches};
+use crate::switch::Switch;
+use crate::tags::Tags;
+use crate::text::switch_name;
+use crate::{Copied, Counts, MonitorPort, PolicyReport, PolicyState, TapPolicy};
+
+/// What all policies matched and copied, on all switches.
+pub(super) struct Accounts<'a> {
+    switches: &'a Switches,
+    tags: &'a Tags,
+    by_policy: HashMap<PolicyId, Account>,
+}
+
+#[derive(Default)]
+struct Account {
+    matched: Counts,
+    slots: BTreeMap<u8, Counts>,
+    copies: BTreeMap<(u8, Place), Parts>,
+}
+
+/// Copies to one monitor, by how they went.
+#[derive(Default)]
+struct Parts {
+    /// To a port of the same switch, or as originals.
+    here: Copies,
+    /// Through others, under an identifier of the policy's own.
+    sent: Copies,
+    /// Through others, as copies of another policy that also wants them.
+    lent: Copies,
+}
+
+impl<'a> Accounts<'a> {
+    /// Of all policies, or only of this one.
+    pub(super) fn new(switches: &'a Switches, tags: &'a Tags, only: Option<PolicyId>) -> Self {
+        let mut accounts = Self { switches, tags, by_policy: HashMap::new() };
+        for (id, switch) in switches {
+            for (policy, tally) in switch.ledger.tallies(only) {
+                accounts.add(*id, policy, tally);
+            }
+        }
+        accounts
+    }
+
+    fn add(&mut self, switch: DatapathId, policy: PolicyId, tally: Tally) {
+        let account = self.by_policy.entry(policy).or_default();
+        account.matched += tally.matched;
+        for (slot, matched) in tally.slots {
+            *account.slots.entry(slot).or_default() += matched;
+        }
+        for (Way { slot, exit, tag }, copies) in tally.copies {
+            let parts = account.copies.entry((slot, exit.end(switch))).or_default();
+            let own = self.tags.find((policy, slot));
+            *match tag {
+                None => &mut parts.here,
+                Some(_) if tag == own => &mut parts.sent,
+                Some(_) => &mut parts.lent,
+            } += &copies;
+        }
+    }
+
+    /// How a policy is doing, whose monitors are there now.
+    pub(super) fn report(
+        &self,
+        (id, policy): (PolicyId, &TapPolicy),
+        state: PolicyState,
+        places: &[Place],
+    ) -> PolicyReport {
+        let none = Account::default();
+        let account = self.by_policy.get(&id).unwrap_or(&none);
+        let mut accounted: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut copied = BTreeMap::new();
+        for ((slot, place), parts) in &account.copies {
+            let copies = self.follow(parts, self.tags.find((id, *slot)), *place);
+            let copies = report_copies(self.port(*place), &copies);
+            let sum = accounted.entry(*slot).or_default();
+            *sum = sum.saturating_add(copies.accounted());
+            copied.insert((*place, *slot), copies);
+        }
+        let matched = account.slots.iter().map(|(slot, counts)| (*slot, counts.packets));
+        let adds_up = accounted
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .eq(matched.filter(|(_, count)| *count > 0));
+        let copied: Vec<_> = copied.into_values().collect();
+        let monitors: Vec<_> = places.iter().map(|place| self.port(*place)).collect();
+        PolicyReport {
+            matched: account.matched,
+            adds_up,
+            notes: self.notes((id, policy), &monitors, &copied),
+            copied,
+            is_complete: !self.switches.values().any(|switch| is_lost(switch, id)),
+            policy: policy.clone(),
+            state,
+            monitor: monitors.first().cloned(),
+            monitors,
+        }
+    }
+
+    /// What became of copies to one monitor in the end.
+    fn follow(&self, parts: &Parts, tag: Option<u16>, end: Place) -> Copies {
+        let mut sum = parts.here.clone();
+        sum += &parts.lent;
+        match tag.filter(|tag| !self.tags.is_shared(*tag)) {
+            // Others share the identifier: what came of whose copies on the way is not known.
+            None => sum += &parts.sent,
+            Some(tag) => sum += &self.follow_tag(&parts.sent, tag, end),
+        }
+        sum
+    }
+
+    fn follow_tag(&self, sent: &Copies, tag: u16, end: Place) -> Copies {
+        let mut sum = Copies { delivered: Counts::ZERO, ..sent.clone() };
+        sum.dropped = named(sent.dropped.clone(), "");
+        let (mut on_the_way, mut arrived) = (0_u64, 0_u64);
+        for (id, switch) in self.switches {
+            let carried = switch.ledger.carried(tag);
+            let dropped: u64 = carried.dropped.values().sum();
+            if *id == end.switch {
+                arrived = carried.copied.packets;
+                sum.delivered = carried.delivered;
+            } else {
+                on_the_way += dropped.saturating_add(carried.in_flight);
+            }
+            sum.in_flight += carried.in_flight;
+            let place = format!("{}:", switch_name(*id));
+            sum.dropped.extend(named(carried.dropped, &place));
+        }
+        let expected = sent.delivered.packets.saturating_sub(on_the_way);
+        match expected.checked_sub(arrived) {
+            Some(0) => {}
+            Some(lost) => _ = sum.dropped.insert(LOST.to_owned(), lost),
+            None => {
+                let cut = arrived - expected;
+                sum.delivered.packets = sum.delivered.packets.saturating_sub(cut);
+            }
+        }
+        sum
+    }
+
+    fn port(&self, place: Place) -> MonitorPort {
+        let switch = self.switches.get(&place.switch).filter(|_| place != Place::CONTROLLER);
+        switch.map_or_else(|| MonitorPort::unnamed(place), |switch| switch.monitor_port(place.port))
+    }
+
+    /// What is not as the policy asks, or not known.
+    fn notes(
+        &self,
+        (id, policy): (PolicyId, &TapPolicy),
+        monitors: &[MonitorPort],
+        copied: &[Copied],
+    ) -> Vec<String> {
+        let is_other =
+            |port: &&MonitorPort| self.switches.get(&port.switch).is_some_and(Switch::is_other);
+        let mut notes = Vec::new();
+        if policy.delivery != Delivery::BestEffort {
+            let other: BTreeSet<_> =
+                monitors.iter().filter(is_other).map(|port| port.switch).collect();
+            notes.extend(other.into_iter().map(|switch| note_on_contract(switch, policy.delivery)));
+        }
+        notes.extend(self.notes_on_parts(id, policy));
+        let ports: BTreeSet<_> =
+            monitors.iter().chain(copied.iter().map(|to| &to.monitor)).collect();
+        notes.extend(ports.into_iter().filter(is_other).map(|port| self.note_on_drops(port)));
+        notes.extend(self.notes_on_ways(id, policy));
+        notes
+    }
+
+    /// Switches that cannot copy less than all.
+    fn notes_on_parts(&self, id: PolicyId, policy: &TapPolicy) -> Vec<String> {
+        let parts = [
+            policy.snaplen.map(|len| format!("snaplen {len}")),
+            policy.sample.map(|sample| format!("sample {sample}")),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        let is_whole =
+            |switch: &Switch| switch.is_other() && switch.tap_state(id) == PolicyState::Active;
+        let switches = self.switches.iter().filter(|(_, switch)| is_whole(switch));
+        let switches = switches.filter(|_| !parts.is_empty());
+        let note = |(switch, _): (&DatapathId, _)| {
+            let (name, parts) = (switch_name(*switch), parts.join(", "));
+            format!("switch {name} is no tapswitch and copies all of each frame, without {parts}")
+        };
+        switches.map(note).collect()
+    }
+
+    fn note_on_drops(&self, port: &MonitorPort) -> String {
+        let switch = self.switches.get(&port.switch);
+        let dropped = switch.and_then(|switch| switch.tx_dropped(PortNo(port.port)));
+        let (name, number) = (switch_name(port.switch), port.port);
+        let known = format!(
+            "switch {name} tells of copies only that they were handed to port {number}, not what \
+             the port did with them"
+        );
+        match dropped {
+            Some(count) => format!("{known}; it dropped {count} frames of all that left there"),
+            None => known,
+        }
+    }
+
+    /// Ways between switches of which the ledger does not tell all.
+    fn notes_on_ways(&self, id: PolicyId, policy: &TapPolicy) -> impl Iterator<Item = String> {
+        let account = self.by_policy.get(&id);
+        let slots = (0..).zip(&policy.monitor);
+        slots.filter_map(move |(slot, monitor)| {
+            let tag = self.tags.find((id, slot))?;
+            let lent = account.map_or(0, |account| {
+                let parts = account.copies.iter().filter(|((at, _), _)| *at == slot);
+                parts.map(|(_, parts)| parts.lent.copied.packets).sum()
+            });
+            if self.tags.is_shared(tag) {
+                Some(format!(
+                    "copies for {monitor} share VLAN {tag} between switches with those of other \
+                     policies: what was lost between switches is not told apart"
+                ))
+            } else {
+                (lent > 0).then(|| {
+                    format!(
+                        "{lent} copies for {monitor} are another policy's, too: what was lost of \
+                     them between switches is in its ledger"
+                    )
+                })
+            }
+        })
+    }
+}
+
+fn note_on_contract(switch: DatapathId, delivery: Delivery) -> String {
+    let name = switch_name(switch);
+    format!(
+        "switch {name} is no tapswitch and knows no contracts: copies are best-effort, not \
+         {delivery}"
+    )
+}
+
+/// Whether something may be missing in what the switch told.
+fn is_lost(switch: &Switch, policy: PolicyId) -> bool {
+    switch.ledger.is_incomplete(policy) || switch.is_down() && switch.ledger.is_open(policy)
+}
+
+fn named(dropped: BTreeMap<String, u64>, place: &str) -> BTreeMap<String, u64> {
+    dropped.into_iter().map(|(reason, count)| (format!("{place}{reason}"), count)).collect()
+}
+
+fn report_copies(monitor: MonitorPort, copies: &Copies) -> Copied {
+    let Copies { copied, delivered, flooded, in_flight, dropped } = copies.clone();
+    Copied { monitor, counts: copied, delivered, flooded, in_flight, dropped }
+}
+
+/// The reason of what one switch sent and the next one did not get.
+const LOST: &str = "lost_between_switches";

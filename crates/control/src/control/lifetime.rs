@@ -1,0 +1,177 @@
+//! Policies that end by themselves, and those that rest by a schedule.
+//!
+//! The time of day is what the caller says ([`Control::handle_clock`]); spans are measured by the
+//! monotonic time, so that a clock that jumps does not stretch them. A policy that ends at a time
+//! of day, or has a schedule, follows the clock wherever it jumps. While nobody told the time of
+//! day, schedules rest and times are not reached.
+
+use std::fmt;
+
+use super::Control;
+use super::policies::PolicyEntry;
+use crate::{Event, Expiry, Millis, PolicyError, UnixTime};
+
+impl Control {
+    /// Tells the time of day. Do so at the start, and again now and then: before policies are added
+    /// and when [`Control::handle_timeout`] is called.
+    pub fn handle_clock(&mut self, time: UnixTime, now: Millis) {
+        self.now = now;
+        let ahead = i128::from(time.0) - i128::from(now.0);
+        let has_jumped = self.clock.ahead.is_none_or(|was| was.abs_diff(ahead) >= JUMP_MS);
+        // Smaller differences are those of reading two clocks one after the other.
+        if has_jumped {
+            self.clock.ahead = Some(ahead);
+            self.clock.due = Some(now);
+            self.handle_lifetimes();
+        }
+    }
+
+    /// Ends what is over, and wakes or rests what its schedule says.
+    pub(super) fn handle_lifetimes(&mut self) {
+        let now = self.now;
+        if self.clock.due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.clock.due = None;
+        let mut over = Vec::new();
+        for entry in self.policies.iter_mut() {
+            if self.clock.is_over(entry, now) {
+                over.push(entry.policy.name.clone());
+                continue;
+            }
+            self.clock.name_end(entry, now);
+            let rests_until = self.clock.rest(entry, now);
+            let has_changed = rests_until.is_some() != entry.rests_until.is_some();
+            self.has_moved |= has_changed;
+            self.has_news |= rests_until != entry.rests_until;
+            entry.rests_until = rests_until;
+        }
+        for name in over {
+            self.events.push_back(Event::PolicyExpired { name: name.clone() });
+            // It is there, so it can be deleted.
+            let _ = self.delete_policy(&name);
+        }
+        for entry in self.policies.iter() {
+            self.clock.watch(entry, now);
+        }
+    }
+}
+
+/// What is known of the time of day.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clock {
+    /// Milliseconds by which it is ahead of the monotonic time.
+    ahead: Option<i128>,
+    /// When something ends, begins or pauses next.
+    due: Option<Millis>,
+}
+
+/// When a policy ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Deadline {
+    /// By the monotonic time.
+    Span(Millis),
+    /// By the time of day.
+    Time(UnixTime),
+}
+
+/// What a policy that rests waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// The time of day is not known.
+    Unknown,
+    /// Its hours begin then.
+    Until(Option<UnixTime>),
+}
+
+impl Clock {
+    /// When [`Control::handle_timeout`] is due for a policy's sake.
+    pub(super) const fn due(&self) -> Option<Millis> {
+        self.due
+    }
+
+    /// Begins a policy's life: from here on its report names the time at which it ends.
+    pub(super) fn start(&self, entry: &mut PolicyEntry, now: Millis) -> Result<(), PolicyError> {
+        let time = self.time(now);
+        match entry.policy.expires {
+            Some(Expiry::At(at)) if time.is_some_and(|time| at <= time) => {
+                return Err(PolicyError::Past { at: Expiry::At(at) });
+            }
+            Some(Expiry::At(at)) => entry.ends_at = Some(Deadline::Time(at)),
+            Some(after @ Expiry::After(seconds)) => {
+                let span = Millis(seconds.saturating_mul(1000));
+                entry.ends_at = Some(Deadline::Span(now.plus(span)));
+                entry.policy.expires =
+                    Some(time.map_or(after, |time| Expiry::At(after.time(time))));
+            }
+            None => {}
+        }
+        entry.rests_until = self.rest(entry, now);
+        Ok(())
+    }
+
+    /// Has the policy say when it ends, as soon as that is known.
+    fn name_end(&self, entry: &mut PolicyEntry, now: Millis) {
+        if let (Some(Expiry::After(_)), Some(Deadline::Span(at))) =
+            (entry.policy.expires, entry.ends_at)
+        {
+            let rest = Expiry::After(at.since(now).0.div_ceil(1000));
+            let end = self.time(now).map(|time| Expiry::At(rest.time(time)));
+            entry.policy.expires = end.or(entry.policy.expires);
+        }
+    }
+
+    /// Sees to it that a policy is looked at in time.
+    pub(super) fn watch(&mut self, entry: &PolicyEntry, now: Millis) {
+        let end = entry.ends_at.and_then(|deadline| match deadline {
+            Deadline::Span(at) => Some(at),
+            Deadline::Time(time) => self.monotonic(time, now),
+        });
+        let schedule = entry.policy.schedule.as_ref();
+        let change = self.time(now).and_then(|time| schedule?.next_change(time));
+        let change = change.and_then(|time| self.monotonic(time, now));
+        self.due = self.due.into_iter().chain(end).chain(change).min();
+    }
+
+    fn is_over(&self, entry: &PolicyEntry, now: Millis) -> bool {
+        match entry.ends_at {
+            None => false,
+            Some(Deadline::Span(at)) => at <= now,
+            Some(Deadline::Time(at)) => self.time(now).is_some_and(|time| at <= time),
+        }
+    }
+
+    fn rest(&self, entry: &PolicyEntry, now: Millis) -> Option<Rest> {
+        let schedule = entry.policy.schedule.as_ref()?;
+        match self.time(now) {
+            None => Some(Rest::Unknown),
+            Some(time) if schedule.is_open(time) => None,
+            Some(time) => Some(Rest::Until(schedule.next_change(time))),
+        }
+    }
+
+    /// The time of day.
+    fn time(&self, now: Millis) -> Option<UnixTime> {
+        let time = self.ahead? + i128::from(now.0);
+        Some(UnixTime(u64::try_from(time).unwrap_or(0)))
+    }
+
+    /// When it will be this time of day.
+    fn monotonic(&self, time: UnixTime, now: Millis) -> Option<Millis> {
+        let at = i128::from(time.0) - self.ahead?;
+        Some(Millis(u64::try_from(at).unwrap_or(0)).max(now))
+    }
+}
+
+impl fmt::Display for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("its schedule waits until the time of day is known"),
+            Self::Until(None) => f.write_str("its schedule has no hours"),
+            Self::Until(Some(time)) => write!(f, "its schedule goes on at {time}"),
+        }
+    }
+}
+
+/// Differences of clocks that count as a jump.
+const JUMP_MS: u128 = 500;

@@ -1,0 +1,243 @@
+//! What a change would do: the messages that switches would get, and whether it is proved that all
+//! frames go where they should.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use tapswitch_openflow::{Body, DatapathId, ErrorKind, FlowModCommand, GroupModCommand, PortNo};
+use tapswitch_wire::MacAddr;
+
+use super::Control;
+use super::policies::PolicyEntry;
+use crate::hosts::HostKey;
+use crate::proof::{Model, Sample};
+use crate::resolve::Place;
+use crate::text::as_switch_name;
+use crate::{PolicyError, PolicyState, TapPolicy, Transmit, WhenMissing};
+
+/// What a change would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What each switch would be told.
+    pub changes: Vec<SwitchChange>,
+    /// Whether all frames go where they should then.
+    pub proof: Proof,
+    /// What is not as the policy asks, or not known.
+    pub notes: Vec<String>,
+}
+
+/// What one switch would be told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchChange {
+    /// Which one.
+    #[serde(with = "as_switch_name")]
+    pub switch: DatapathId,
+    /// Rules and groups that come or change, as `ovs-ofctl` prints them.
+    pub add: Vec<String>,
+    /// Rules and groups that go.
+    pub remove: Vec<String>,
+}
+
+/// Whether all frames go where they should.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// Whether nothing was found that does not.
+    pub is_proved: bool,
+    /// Ways of frames that were followed from port to port.
+    pub checked: usize,
+    /// What would go wrong, and where.
+    pub problems: Vec<String>,
+}
+
+impl Control {
+    /// What adding a policy would do, without doing it.
+    ///
+    /// # Errors
+    /// What is wrong with the policy.
+    pub fn plan_policy(&self, policy: TapPolicy) -> Result<Plan, PolicyError> {
+        let name = policy.name.clone();
+        let mut then = self.clone();
+        then.add_policy(policy, WhenMissing::Refuse)?;
+        let changes = then.rehearse();
+        let report = then.policy(&name)?;
+        let mut proof = self.prove(&then);
+        match report.state {
+            PolicyState::Active | PolicyState::Resting { .. } => {}
+            PolicyState::Failed { reason } | PolicyState::Pending { reason } => {
+                proof.problems.push(reason);
+            }
+            PolicyState::Installing | PolicyState::Deleted => {
+                proof
+                    .problems
+                    .push("a switch on the way of its copies is not connected".to_owned());
+            }
+        }
+        proof.is_proved = proof.problems.is_empty();
+        Ok(Plan { changes, proof, notes: report.notes })
+    }
+
+    /// Does everything with switches that say yes to all, and returns what they were told.
+    fn rehearse(&mut self) -> Vec<SwitchChange> {
+        // What waits to be sent anyway is no part of it.
+        let mut told: BTreeMap<DatapathId, SwitchChange> = BTreeMap::new();
+        let mut barriers = Vec::new();
+        loop {
+            while let Some(Transmit { switch, ticket, body }) = self.poll_transmit() {
+                match &body {
+                    Body::BarrierRequest => barriers.push((switch, ticket)),
+                    Body::MultipartRequest(_) => {
+                        self.handle_error(switch, ticket, ErrorKind::OFPBRC_BAD_TYPE, self.now);
+                    }
+                    _ => {
+                        let none = SwitchChange { switch, add: Vec::new(), remove: Vec::new() };
+                        note(told.entry(switch).or_insert(none), &body);
+                    }
+                }
+            }
+            if barriers.is_empty() {
+                return told.into_values().collect();
+            }
+            for (switch, ticket) in std::mem::take(&mut barriers) {
+                self.handle_reply(switch, ticket, &Body::BarrierReply, self.now);
+            }
+        }
+    }
+
+    /// Follows frames through what switches hold now and `then`.
+    fn prove(&self, then: &Self) -> Proof {
+        let (before, after) = (self.model(), then.model());
+        let mut proof = Proof::default();
+        for (from, sample) in then.samples() {
+            proof.checked += 1;
+            if let Err(problem) = then.check((&before, &after), from, &sample) {
+                proof.problems.push(problem);
+                if proof.problems.len() >= MAX_PROBLEMS {
+                    break;
+                }
+            }
+        }
+        proof
+    }
+
+    fn model(&self) -> Model<'_> {
+        let switches = self.switches.iter().filter(|(_, switch)| switch.is_up());
+        let switches = switches.map(|(id, switch)| {
+            let ports = switch.ports.iter().filter(|(_, port)| port.is_up);
+            (*id, switch.desired(), ports.map(|(number, _)| number).collect())
+        });
+        let links = self.links().into_iter().flat_map(|link| {
+            let [a, b] =
+                [link.a, link.b].map(|end| Place { switch: end.switch, port: PortNo(end.port) });
+            [(a, b), (b, a)]
+        });
+        Model::new(switches, links.collect())
+    }
+
+    /// Frames to follow, and where they come in.
+    fn samples(&self) -> Vec<(Place, Sample)> {
+        let hosts = self.some_hosts();
+        let macs = hosts.iter().map(|(key, _)| key.mac);
+        let macs: BTreeSet<_> = macs.chain([NOBODY, MacAddr::BROADCAST]).collect();
+        let fields: Vec<_> = self.policies.iter().flat_map(PolicyEntry::matches).collect();
+        let mut samples = Vec::new();
+        for fields in &fields {
+            for (key, place) in &hosts {
+                for mac in &macs {
+                    let sample = Sample::new(fields, (*key, *mac));
+                    let from = self.place_of(&sample).unwrap_or(*place);
+                    if !samples.contains(&(from, sample.clone())) {
+                        samples.push((from, sample));
+                    }
+                }
+            }
+            if samples.len() >= MAX_SAMPLES {
+                break;
+            }
+        }
+        samples
+    }
+
+    /// A host of each switch, of the first few; where none is known, one that could be.
+    fn some_hosts(&self) -> Vec<(HostKey, Place)> {
+        let up = self.switches.iter().filter(|(_, switch)| switch.is_up());
+        let hosts = up.filter_map(|(id, switch)| {
+            let known = switch.hosts.iter().next().map(|(key, host)| (key, host.port));
+            let (key, port) = known.or_else(|| {
+                let mut edges = switch.ports.iter().filter(|(port, _)| switch.is_edge(*port));
+                let [.., a, b] = id.0.to_be_bytes();
+                let mac = MacAddr([0x02, 0xff, 0xff, 0xff, a, b]);
+                Some((HostKey { mac, vlan: None }, edges.next()?.0))
+            })?;
+            Some((key, Place { switch: *id, port }))
+        });
+        hosts.take(MAX_HOSTS).collect()
+    }
+
+    /// Where the sender of a frame is, if that is known.
+    fn place_of(&self, sample: &Sample) -> Option<Place> {
+        let key = HostKey { mac: sample.src, vlan: sample.vlan };
+        let mut up = self.switches.iter().filter(|(_, switch)| switch.is_up());
+        up.find_map(|(id, switch)| {
+            let port = switch.hosts.find(key)?.port;
+            Some(Place { switch: *id, port })
+        })
+    }
+
+    fn check(
+        &self,
+        (before, after): (&Model<'_>, &Model<'_>),
+        from: Place,
+        sample: &Sample,
+    ) -> Result<(), String> {
+        let originals = before.walk(from, sample, false)?;
+        if after.walk(from, sample, false)? != originals {
+            return Err(format!("{sample:?} from {from} would be forwarded otherwise"));
+        }
+        let mut expected = originals;
+        for entry in self.policies.iter().filter(|entry| entry.wants(sample)) {
+            for (_, place) in entry.found_places() {
+                if place != Place::CONTROLLER
+                    && place != from
+                    && self.routes.exit(from.switch, place).is_some()
+                {
+                    expected.entry(place).or_insert(1);
+                }
+            }
+        }
+        let arrivals = after.walk(from, sample, true)?;
+        if arrivals == expected {
+            return Ok(());
+        }
+        let text = |arrivals: &BTreeMap<Place, usize>| {
+            let texts: Vec<_> =
+                arrivals.iter().map(|(place, count)| format!("{place} x{count}")).collect();
+            texts.join(", ")
+        };
+        let (arrivals, expected) = (text(&arrivals), text(&expected));
+        Err(format!("{sample:?} from {from} would arrive at {arrivals}, not at {expected}"))
+    }
+}
+
+/// Notes what a switch is told.
+fn note(change: &mut SwitchChange, body: &Body) {
+    match body {
+        Body::FlowMod(flow) => match flow.command {
+            FlowModCommand::Add => change.add.push(flow.to_string()),
+            _ => change.remove.push(flow.to_string()),
+        },
+        Body::GroupMod(group) => match group.command {
+            GroupModCommand::Delete => change.remove.push(group.to_string()),
+            _ => change.add.push(group.to_string()),
+        },
+        _ => {}
+    }
+}
+
+/// An address that nobody has: locally administered, and never given by us.
+const NOBODY: MacAddr = MacAddr([0x02, 0xfe, 0xfe, 0xfe, 0xfe, 0xfe]);
+/// Switches whose hosts take part; more are like them.
+const MAX_HOSTS: usize = 16;
+/// Frames that are followed.
+const MAX_SAMPLES: usize = 20_000;
+/// Problems that are told.
+const MAX_PROBLEMS: usize = 10;

@@ -1,0 +1,193 @@
+//! What links between switches mean for each of them: floods, ways to hosts, copies of others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tapswitch_openflow::{Action, Body, DatapathId, PacketIn, PacketOut};
+use tapswitch_wire::EtherType;
+
+use super::Control;
+use crate::exit::Flood;
+use crate::fabric::{Fabric, ProbeOut, Role, Unproven};
+use crate::hosts::HostKey;
+use crate::learn::in_port;
+use crate::resolve::Place;
+use crate::routes::Routes;
+use crate::switch::Switch;
+use crate::translate::Wiring;
+use crate::{Limits, LinkReport, Millis, SwitchReport};
+
+impl Control {
+    /// The time, more precisely than elsewhere: nanoseconds since any origin. Without it, links
+    /// have no latency.
+    pub const fn set_clock(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// The links between switches.
+    pub fn links(&self) -> Vec<LinkReport> {
+        let Some(fabric) = &self.fabric else { return Vec::new() };
+        let tree = fabric.graph().tree();
+        let report = |place: Place| match self.switches.get(&place.switch) {
+            Some(switch) => switch.monitor_port(place.port),
+            None => crate::MonitorPort::unnamed(place),
+        };
+        let links = fabric.links().map(|(a, b, latency_ns)| LinkReport {
+            a: report(a),
+            b: report(b),
+            latency_ns,
+            is_tree: tree.contains(&a),
+            is_sure: !fabric.is_frozen(a.switch) && !fabric.is_frozen(b.switch),
+        });
+        links.collect()
+    }
+
+    pub(super) fn report_switch(&self, switch: &Switch) -> SwitchReport {
+        let unproven = self.fabric.as_ref().map(|fabric| fabric.unproven(switch.id()));
+        let Unproven { forged, foreign } = unproven.unwrap_or_default();
+        SwitchReport { lldp_forged: forged, lldp_foreign: foreign, ..switch.report() }
+    }
+
+    /// Takes a frame by which links are found. Returns whether it was one.
+    pub(super) fn handle_lldp(&mut self, switch: DatapathId, packet_in: &PacketIn) -> bool {
+        let is_lldp = packet_in.data.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes());
+        if let Some(fabric) = self.fabric.as_mut().filter(|_| is_lldp)
+            && let Some(port) = in_port(packet_in)
+        {
+            let clock = (self.now, self.now_ns);
+            let place = Place { switch, port };
+            self.has_rewired |= fabric.handle_lldp(place, &packet_in.data, clock);
+        }
+        is_lldp
+    }
+
+    /// Looks at the ports of a switch again.
+    pub(super) fn update_ports(&mut self, id: DatapathId) {
+        let (Some(fabric), Some(switch)) = (&mut self.fabric, self.switches.get(&id)) else {
+            return;
+        };
+        self.has_rewired |= if switch.is_down() {
+            fabric.freeze(id)
+        } else {
+            let up = switch.ports.iter().filter(|(_, port)| port.is_up);
+            let up: BTreeSet<_> = up.map(|(number, _)| number).collect();
+            fabric.set_ports(id, &up, self.now)
+        };
+    }
+
+    /// Sends the frames by which links are found, as far as they are due.
+    pub(super) fn probe(&mut self) {
+        let Some(fabric) = &mut self.fabric else { return };
+        let (probes, changed) = fabric.handle_timeout((self.now, self.now_ns));
+        self.has_rewired |= changed;
+        for ProbeOut { from, frame } in probes {
+            let Some(switch) = self.switches.get_mut(&from.switch) else { continue };
+            let actions = vec![Action::output(from.port)];
+            switch.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
+            self.sending.insert(from.switch);
+        }
+    }
+
+    /// Takes over the switches of which it is known by now what their ports are for.
+    pub(super) fn release_held(&mut self) {
+        let Some(fabric) = &self.fabric else { return };
+        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| switch.is_held()) {
+            let is_missing =
+                |port| !matches!(fabric.role(Place { switch: *id, port }), Role::Link(_));
+            let waits_for_links = switch.remembered_links().any(is_missing)
+                && !switch.is_held_for(RELINK_WAIT, self.now);
+            if fabric.is_settled(*id, self.now) && !waits_for_links {
+                switch.release();
+                self.touched.insert(*id);
+                self.has_rewired = true;
+            }
+        }
+    }
+
+    /// Draws the conclusions of links that came or went.
+    pub(super) fn rewire(&mut self) {
+        let Some(fabric) = &self.fabric else { return };
+        let graph = fabric.graph();
+        let tree = graph.tree();
+        let known = |switch: &Switch| switch.is_up() && !switch.is_held();
+        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
+            switch.set_wiring(wiring(fabric, *id, &tree, &self.limits));
+            self.touched.insert(*id);
+        }
+        self.routes = Routes::new(graph);
+        self.unrouted.extend(self.located.keys());
+        let ids: Vec<_> = self.switches.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.collect_signals(id));
+        self.has_moved = true;
+    }
+
+    /// A host came to a switch, or went.
+    pub(super) fn relocate(&mut self, key: HostKey, id: DatapathId) {
+        if self.fabric.is_none() {
+            return;
+        }
+        let is_here = self.switches.get(&id).is_some_and(|switch| switch.hosts.find(key).is_some());
+        let before = self.located.get(&key).copied();
+        match before {
+            Some(old) if is_here && old != id && self.routes.connects(old, id) => {
+                if let Some(switch) = self.switches.get_mut(&old) {
+                    switch.forget_host(key);
+                    self.touched.insert(old);
+                }
+            }
+            Some(old) if !is_here && old != id => return,
+            _ => {}
+        }
+        match is_here {
+            true => _ = self.located.insert(key, id),
+            false => _ = self.located.remove(&key),
+        }
+        self.unrouted.insert(key);
+    }
+
+    /// Tells all switches the ways to hosts that came, went or moved.
+    pub(super) fn route_hosts(&mut self) {
+        for key in std::mem::take(&mut self.unrouted) {
+            let place = self.located.get(&key).and_then(|id| {
+                let host = self.switches.get(id)?.hosts.find(key)?;
+                Some(Place { switch: *id, port: host.port })
+            });
+            for (id, switch) in &mut self.switches {
+                if switch.hosts.find(key).is_none() {
+                    let exit = place.and_then(|place| self.routes.exit(*id, place));
+                    if switch.set_way(key, exit) {
+                        self.touched.insert(*id);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the ports of a switch are for.
+fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &Limits) -> Wiring {
+    let mut wiring = Wiring { is_searched: true, ..Wiring::default() };
+    let mut flood = Vec::new();
+    for (port, role) in fabric.roles(switch) {
+        let (set, floods) = match role {
+            Role::Edge => (&mut wiring.edges, true),
+            Role::Link(_) => (&mut wiring.links, tree.contains(&Place { switch, port })),
+            Role::Closed => (&mut wiring.closed, false),
+        };
+        set.insert(port);
+        flood.extend(floods.then_some(port));
+    }
+    if !wiring.links.is_empty() {
+        // Without links nothing can go round: what comes from a closed port is dropped.
+        wiring.flood = Flood::Ports(Arc::from(flood));
+    }
+    wiring.copy_vids = (!wiring.links.is_empty()).then_some(limits.copy_vids);
+    wiring
+}
+
+/// The copies that each switch carries: by identifier, where they go.
+pub(super) type Carries = BTreeMap<DatapathId, BTreeMap<u16, crate::group::Carry>>;
+
+/// How long a switch that had links is given to find them again, when we start: the switches at
+/// their other ends connect in their own time.
+const RELINK_WAIT: Millis = Millis(3000);

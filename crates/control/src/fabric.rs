@@ -1,0 +1,404 @@
+//! Which ports of switches are linked to which, found by LLDP.
+//!
+//! Each port of each switch is probed: the switch sends a signed frame out of it, and whichever
+//! switch of ours gets it sends it up. Two ports are a **link** when each was heard by the other.
+//! A port that nothing was heard from for [`Discovery::probe_wait`] is an **edge**: for hosts.
+//! Until then, and while only one direction is heard, a port is **closed**: nothing is learned
+//! from it and nothing goes there, since it may close a loop.
+//!
+//! A link is gone at once when the switch says that a port is down, and otherwise when nothing was
+//! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tapswitch_openflow::{DatapathId, PortNo};
+
+mod graph;
+mod lldp;
+
+pub(crate) use graph::{Graph, NextHops};
+pub(crate) use lldp::NEAREST_BRIDGE;
+use lldp::{Probe, Signer, Unproved};
+
+use crate::resolve::Place;
+use crate::{Discovery, Millis};
+
+/// What a port is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It is not known yet, or only one direction works.
+    Closed,
+    /// Hosts are there.
+    Edge,
+    /// Another switch is there.
+    Link(Place),
+}
+
+/// Frames that proved no link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unproven {
+    /// With our mark and a wrong signature, or an old number.
+    pub(crate) forged: u64,
+    /// LLDP of others.
+    pub(crate) foreign: u64,
+}
+
+/// A frame to send out of a port.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ProbeOut {
+    pub(crate) from: Place,
+    pub(crate) frame: Vec<u8>,
+}
+
+/// All ports that carry frames, and what was heard where.
+#[derive(Clone, Debug)]
+pub(crate) struct Fabric {
+    discovery: Discovery,
+    signer: Signer,
+    ports: BTreeMap<Place, Port>,
+    /// By port: the ports that hear it.
+    hearers: BTreeMap<Place, BTreeSet<Place>>,
+    /// When which port is to be looked at: probed, opened, given up.
+    due: BTreeSet<(Millis, Place)>,
+    last_number: u64,
+    /// Switches that are not connected: what was known of their links is believed for as long as
+    /// the other ends say nothing else.
+    frozen: BTreeSet<DatapathId>,
+    unproven: BTreeMap<DatapathId, Unproven>,
+}
+
+#[derive(Clone, Debug)]
+struct Port {
+    since: Millis,
+    /// The last frames, the latest first.
+    sent: [Sent; REMEMBERED],
+    /// When it is looked at next.
+    due: Millis,
+    /// Who was heard here, and when last.
+    heard: Option<Heard>,
+    /// As it was told last.
+    role: Role,
+}
+
+/// A frame that was sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    number: u64,
+    at: Millis,
+    at_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    from: Place,
+    at: Millis,
+    /// The shortest that a frame took, in nanoseconds, from the controller to the controller.
+    latency: u64,
+}
+
+impl Fabric {
+    /// No ports.
+    pub(crate) fn new(discovery: Discovery) -> Self {
+        Self {
+            signer: Signer::new(&discovery.key),
+            discovery,
+            ports: BTreeMap::new(),
+            hearers: BTreeMap::new(),
+            due: BTreeSet::new(),
+            last_number: 0,
+            frozen: BTreeSet::new(),
+            unproven: BTreeMap::new(),
+        }
+    }
+
+    /// The switch is not connected any more. It forwards on.
+    pub(crate) fn freeze(&mut self, switch: DatapathId) -> bool {
+        self.due.retain(|(_, place)| place.switch != switch);
+        self.frozen.insert(switch)
+    }
+
+    /// These are all ports of the switch that carry frames. Returns whether links or edges changed.
+    pub(crate) fn set_ports(
+        &mut self,
+        switch: DatapathId,
+        up: &BTreeSet<PortNo>,
+        now: Millis,
+    ) -> bool {
+        let known: BTreeSet<_> = self.of_switch(switch).map(|(place, _)| place.port).collect();
+        let mut changed = self.thaw(switch, now);
+        for &port in known.difference(up) {
+            changed |= self.remove(Place { switch, port }, now);
+        }
+        for &port in up.difference(&known) {
+            let place = Place { switch, port };
+            let role = if port == PortNo::LOCAL { Role::Edge } else { Role::Closed };
+            let sent = [Sent::default(); REMEMBERED];
+            let port = Port { since: now, sent, due: now, heard: None, role };
+            self.ports.insert(place, port);
+            self.due.insert((now, place));
+            changed = true;
+        }
+        changed
+    }
+
+    /// A frame of LLDP came in. Returns whether links changed.
+    pub(crate) fn handle_lldp(
+        &mut self,
+        at: Place,
+        frame: &[u8],
+        (now, now_ns): (Millis, u64),
+    ) -> bool {
+        let probe = match self.signer.read(frame) {
+            Ok(probe) => probe,
+            Err(unproved) => {
+                self.count(at.switch, unproved);
+                return false;
+            }
+        };
+        let sent = self.ports.get(&probe.from).into_iter().flat_map(|port| port.sent);
+        let Some(sent) = sent.into_iter().find(|sent| sent.number == probe.number) else {
+            self.count(at.switch, Unproved::Forged);
+            return false;
+        };
+        if !self.ports.contains_key(&at) {
+            return false;
+        }
+        let took = now_ns.saturating_sub(sent.at_ns);
+        let before = self.heard(at).filter(|heard| heard.from == probe.from);
+        let latency = before.map_or(took, |before| before.latency.min(took));
+        let heard = Heard { from: probe.from, at: now, latency };
+        let lost = self.hear(at, Some(heard));
+        if before.is_none() {
+            // The other direction is to be known soon, too.
+            self.look_again(at, now);
+        }
+        let others = lost.into_iter().filter(|other| *other != probe.from);
+        let affected: Vec<_> = others.chain([at, probe.from]).collect();
+        self.update_roles(&affected, now)
+    }
+
+    /// What is to be sent now. Returns whether links or edges changed, too.
+    pub(crate) fn handle_timeout(&mut self, (now, now_ns): (Millis, u64)) -> (Vec<ProbeOut>, bool) {
+        let mut out = Vec::new();
+        let mut changed = false;
+        while let Some(&(at, place)) = self.due.first()
+            && at <= now
+        {
+            self.due.pop_first();
+            changed |= self.forget_late(place, now);
+            self.last_number += 1;
+            let number = self.last_number;
+            let Some(port) = self.ports.get_mut(&place) else { continue };
+            port.sent.rotate_right(1);
+            port.sent[0] = Sent { number, at: now, at_ns: now_ns };
+            port.due = now.plus(self.discovery.interval(port, now));
+            self.due.insert((port.due, place));
+            out.push(ProbeOut {
+                from: place,
+                frame: self.signer.frame(Probe { from: place, number }),
+            });
+            changed |= self.update_role(place, now);
+        }
+        (out, changed)
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Millis> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// What the port is for.
+    pub(crate) fn role(&self, place: Place) -> Role {
+        self.ports.get(&place).map_or(Role::Closed, |port| port.role)
+    }
+
+    /// What the ports of a switch are for.
+    pub(crate) fn roles(&self, switch: DatapathId) -> impl Iterator<Item = (PortNo, Role)> {
+        self.of_switch(switch).map(|(place, port)| (place.port, port.role))
+    }
+
+    /// All links, each once, and how long a frame takes there, in nanoseconds: the time from the
+    /// controller through both switches back to it, so no less than the link takes.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (Place, Place, u64)> {
+        self.ports.iter().filter_map(|(place, port)| match (port.role, port.heard) {
+            (Role::Link(peer), Some(heard)) if *place < peer => Some((*place, peer, heard.latency)),
+            _ => None,
+        })
+    }
+
+    /// The links as a graph. Those of switches that are not connected are dear: nobody knows
+    /// whether they work.
+    pub(crate) fn graph(&self) -> Graph {
+        let is_sure = |place: Place| !self.frozen.contains(&place.switch);
+        let links = self.links().filter(|(a, b, _)| a.switch != b.switch);
+        Graph::new(
+            links
+                .map(|(a, b, _)| (a, b, if is_sure(a) && is_sure(b) { COST } else { UNSURE_COST })),
+        )
+    }
+
+    /// Whether it is known what all ports of the switch are for, as far as that can be known.
+    pub(crate) fn is_settled(&self, switch: DatapathId, now: Millis) -> bool {
+        let wait = self.discovery.probe_wait;
+        let is_settled = |port: &Port| port.role != Role::Closed || now.since(port.since) >= wait;
+        self.of_switch(switch).all(|(_, port)| is_settled(port))
+    }
+
+    /// Whether the switch is not connected.
+    pub(crate) fn is_frozen(&self, switch: DatapathId) -> bool {
+        self.frozen.contains(&switch)
+    }
+
+    /// Frames from a switch that proved no link.
+    pub(crate) fn unproven(&self, switch: DatapathId) -> Unproven {
+        self.unproven.get(&switch).copied().unwrap_or_default()
+    }
+
+    /// The switch is connected: its ports are probed from now on.
+    fn thaw(&mut self, switch: DatapathId, now: Millis) -> bool {
+        if !self.frozen.remove(&switch) {
+            return false;
+        }
+        let places: Vec<_> = self.of_switch(switch).map(|(place, _)| place).collect();
+        for place in places {
+            if let Some(port) = self.ports.get_mut(&place) {
+                port.due = now;
+                port.heard = port.heard.map(|heard| Heard { at: now, ..heard });
+                self.due.insert((now, place));
+            }
+        }
+        true
+    }
+
+    fn of_switch(&self, switch: DatapathId) -> impl Iterator<Item = (Place, &Port)> {
+        let first = Place { switch, port: PortNo(0) };
+        let last = Place { switch, port: PortNo(u32::MAX) };
+        self.ports.range(first..=last).map(|(place, port)| (*place, port))
+    }
+
+    /// Forgets a port. What it was heard by hears it no more.
+    fn remove(&mut self, place: Place, now: Millis) -> bool {
+        let lost = self.hear(place, None);
+        let Some(port) = self.ports.remove(&place) else { return false };
+        self.due.remove(&(port.due, place));
+        let hearers = self.hearers.remove(&place).unwrap_or_default();
+        for hearer in &hearers {
+            if let Some(port) = self.ports.get_mut(hearer) {
+                port.heard = None;
+                port.since = now;
+            }
+            self.look_again(*hearer, now);
+        }
+        let affected: Vec<_> = lost.into_iter().chain(hearers).collect();
+        self.update_roles(&affected, now);
+        true
+    }
+
+    fn heard(&self, place: Place) -> Option<Heard> {
+        self.ports.get(&place)?.heard
+    }
+
+    /// A port hears this from now on. Returns whom it heard before.
+    fn hear(&mut self, place: Place, heard: Option<Heard>) -> Option<Place> {
+        let port = self.ports.get_mut(&place)?;
+        let before = std::mem::replace(&mut port.heard, heard).map(|heard| heard.from);
+        if let Some(before) = before
+            && let Some(hearers) = self.hearers.get_mut(&before)
+        {
+            hearers.remove(&place);
+            if hearers.is_empty() {
+                self.hearers.remove(&before);
+            }
+        }
+        if let Some(heard) = heard {
+            self.hearers.entry(heard.from).or_default().insert(place);
+        }
+        before
+    }
+
+    fn look_again(&mut self, place: Place, at: Millis) {
+        if let Some(port) = self.ports.get_mut(&place)
+            && at < port.due
+        {
+            self.due.remove(&(port.due, place));
+            port.due = at;
+            self.due.insert((at, place));
+        }
+    }
+
+    /// Forgets whom a port heard too long ago: several of its frames did not come. Frames that were
+    /// not sent, since we were late ourselves, are not missed.
+    fn forget_late(&mut self, place: Place, now: Millis) -> bool {
+        let Discovery { link_timeout, link_interval, .. } = self.discovery;
+        let Some(heard) = self.heard(place) else { return false };
+        let sent = self.ports.get(&heard.from).map_or(&[][..], |port| &port.sent);
+        let is_missed =
+            |sent: &&Sent| sent.at > heard.at && now.since(sent.at).0 >= link_interval.0 / 2;
+        let missed = sent.iter().filter(is_missed).count();
+        let is_frozen = self.frozen.contains(&heard.from.switch);
+        if is_frozen || now.since(heard.at) < link_timeout || missed < MISSED {
+            return false;
+        }
+        self.hear(place, None);
+        if let Some(port) = self.ports.get_mut(&place) {
+            // It may be a host that is there now: found out as for a new port.
+            port.since = now;
+        }
+        self.update_roles(&[place, heard.from], now)
+    }
+
+    fn update_roles(&mut self, places: &[Place], now: Millis) -> bool {
+        places.iter().filter(|place| self.update_role(**place, now)).count() > 0
+    }
+
+    /// Finds out again what a port is for. Returns whether that is news.
+    fn update_role(&mut self, place: Place, now: Millis) -> bool {
+        let Some(port) = self.ports.get(&place) else { return false };
+        let is_young = now.since(port.since) < self.discovery.probe_wait;
+        let role = match self.heard(place).map(|heard| heard.from) {
+            _ if place.port == PortNo::LOCAL => Role::Edge,
+            Some(peer) if self.heard(peer).is_some_and(|heard| heard.from == place) => {
+                Role::Link(peer)
+            }
+            None if !is_young && !self.hearers.contains_key(&place) => Role::Edge,
+            _ => Role::Closed,
+        };
+        let Some(port) = self.ports.get_mut(&place) else { return false };
+        std::mem::replace(&mut port.role, role) != role
+    }
+
+    fn count(&mut self, switch: DatapathId, unproved: Unproved) {
+        let counts = self.unproven.entry(switch).or_default();
+        match unproved {
+            Unproved::Foreign => counts.foreign += 1,
+            Unproved::Forged => counts.forged += 1,
+        }
+    }
+}
+
+impl Discovery {
+    /// How long until a port is looked at again.
+    fn interval(&self, port: &Port, now: Millis) -> Millis {
+        let age = now.since(port.since);
+        match port.heard {
+            Some(_) => self.link_interval,
+            None if age < self.probe_wait => {
+                Millis((self.probe_wait.0 - age.0).min(self.probe_wait.0 / 3)).max(Millis(1))
+            }
+            None => self.edge_interval,
+        }
+    }
+}
+
+/// What a link costs.
+const COST: u32 = 1;
+/// What a link costs of which nobody knows whether it works: more than any way around.
+const UNSURE_COST: u32 = 1 << 20;
+/// Frames of a port that may still be on their way.
+const REMEMBERED: usize = 4;
+/// Frames in a row that must not come until a link is given up.
+const MISSED: usize = 2;
+
+#[cfg(test)]
+#[path = "fabric/tests.rs"]
+mod tests;

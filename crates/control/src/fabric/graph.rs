@@ -1,0 +1,180 @@
+//! Switches and the links between them: trees to flood on, and shortest paths.
+//!
+//! Everything here is a function of the links alone, and the same whatever the order in which they
+//! were found, so that a controller that starts again comes to the same rules.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use tapswitch_openflow::{DatapathId, PortNo};
+
+use crate::resolve::Place;
+
+/// Links in both directions: the port at this end, and what is at the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Graph {
+    links: BTreeMap<DatapathId, BTreeMap<PortNo, (Place, u32)>>,
+}
+
+/// From each switch, the ports that lead one step nearer to a destination: all that are equally
+/// short.
+pub(crate) type NextHops = BTreeMap<DatapathId, Vec<PortNo>>;
+
+impl Graph {
+    /// The graph of these links, each of which is named by both of its ends, one way or the other,
+    /// and by what it costs to go there.
+    pub(crate) fn new(links: impl IntoIterator<Item = (Place, Place, u32)>) -> Self {
+        let mut graph = Self::default();
+        for (a, b, cost) in links {
+            graph.links.entry(a.switch).or_default().insert(a.port, (b, cost));
+            graph.links.entry(b.switch).or_default().insert(b.port, (a, cost));
+        }
+        graph
+    }
+
+    /// All switches that have links.
+    pub(crate) fn switches(&self) -> impl Iterator<Item = DatapathId> {
+        self.links.keys().copied()
+    }
+
+    /// The other end of a link.
+    pub(crate) fn peer(&self, at: Place) -> Option<Place> {
+        self.links.get(&at.switch)?.get(&at.port).map(|(peer, _)| *peer)
+    }
+
+    /// The ports that are on a spanning tree of their part of the graph: the cheapest ways from the
+    /// lowest datapath id, of equally cheap ones that of the lowest switch and port.
+    pub(crate) fn tree(&self) -> BTreeSet<Place> {
+        let (mut tree, mut seen) = (BTreeSet::new(), BTreeSet::new());
+        for root in self.switches() {
+            if seen.contains(&root) {
+                continue;
+            }
+            for (switch, ports) in self.ways_to(root) {
+                let port = ports.first().copied();
+                let link = port.map(|port| Place { switch, port });
+                tree.extend(link.and_then(|at| Some([at, self.peer(at)?])).into_iter().flatten());
+                seen.insert(switch);
+            }
+            seen.insert(root);
+        }
+        tree
+    }
+
+    /// The ways to a switch from all others that reach it.
+    pub(crate) fn ways_to(&self, destination: DatapathId) -> NextHops {
+        let mut costs = BTreeMap::from([(destination, 0_u64)]);
+        let mut queue = BinaryHeap::from([Reverse((0_u64, destination))]);
+        let mut hops = NextHops::new();
+        while let Some(Reverse((cost, switch))) = queue.pop() {
+            if costs.get(&switch).is_some_and(|known| *known < cost) {
+                continue;
+            }
+            for (peer, step) in self.links.get(&switch).into_iter().flat_map(BTreeMap::values) {
+                let through = cost + u64::from(*step);
+                match costs.get(&peer.switch) {
+                    Some(known) if *known < through => continue,
+                    Some(known) if *known == through => {}
+                    _ => {
+                        costs.insert(peer.switch, through);
+                        hops.remove(&peer.switch);
+                        queue.push(Reverse((through, peer.switch)));
+                    }
+                }
+                hops.entry(peer.switch).or_default().push(peer.port);
+            }
+        }
+        hops.remove(&destination);
+        hops.values_mut().for_each(|ports| ports.sort_unstable());
+        hops
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn place(switch: u64, port: u32) -> Place {
+        Place { switch: DatapathId(switch), port: PortNo(port) }
+    }
+
+    /// A ring of `count` switches; port 1 leads to the next one, port 2 to the one before.
+    fn ring(count: u64) -> Graph {
+        Graph::new((0..count).map(|at| (place(at, 1), place((at + 1) % count, 2), 1)))
+    }
+
+    #[test]
+    fn a_ring_is_cut_once() {
+        let tree = ring(5).tree();
+        assert_eq!(tree.len(), 8, "four links of five");
+        assert!(!tree.contains(&place(2, 1)) && !tree.contains(&place(3, 2)), "far from the root");
+    }
+
+    #[test]
+    fn ways_of_the_same_length_are_all_told() {
+        let ways = ring(4).ways_to(DatapathId(0));
+        assert_eq!(ways[&DatapathId(1)], [PortNo(2)]);
+        assert_eq!(ways[&DatapathId(2)], [PortNo(1), PortNo(2)]);
+        assert_eq!(ways.get(&DatapathId(0)), None);
+    }
+
+    #[test]
+    fn a_dear_link_is_used_only_where_there_is_no_other() {
+        let links = [(place(0, 1), place(1, 1), 1000), (place(0, 2), place(2, 1), 1)];
+        let more = [(place(2, 2), place(1, 2), 1), (place(1, 3), place(3, 1), 1000)];
+        let graph = Graph::new(links.into_iter().chain(more));
+        let ways = graph.ways_to(DatapathId(1));
+        assert_eq!(ways[&DatapathId(0)], [PortNo(2)]);
+        assert_eq!(ways[&DatapathId(3)], [PortNo(1)]);
+        assert!(!graph.tree().contains(&place(0, 1)));
+    }
+
+    #[test]
+    fn parts_that_do_not_meet_have_trees_of_their_own() {
+        let graph = Graph::new([(place(1, 1), place(2, 1), 1), (place(3, 1), place(4, 1), 1)]);
+        assert_eq!(graph.tree().len(), 4);
+        assert_eq!(graph.ways_to(DatapathId(1)).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_tree_reaches_every_switch_of_its_part_once(
+            links in prop::collection::vec((0..12_u64, 0..12_u64), 0..40),
+        ) {
+            let links = links.into_iter().zip(1..).filter(|((a, b), _)| a != b);
+            let links: Vec<_> =
+                links.map(|((a, b), port)| (place(a, port), place(b, port), 1)).collect();
+            let graph = Graph::new(links.clone());
+            let tree = graph.tree();
+            let kept = links.into_iter().filter(|(a, ..)| tree.contains(a));
+            let kept = Graph::new(kept);
+            for switch in graph.links.keys() {
+                let (whole, on_tree) = (graph.ways_to(*switch), kept.ways_to(*switch));
+                prop_assert!(whole.keys().eq(on_tree.keys()), "the tree reaches as many");
+                prop_assert!(on_tree.values().all(|ports| ports.len() == 1), "on one way");
+            }
+        }
+
+        #[test]
+        fn every_step_leads_nearer(links in prop::collection::vec((0..9_u64, 0..9_u64), 0..30)) {
+            let links = links.into_iter().zip(1..).filter(|((a, b), _)| a != b);
+            let graph =
+                Graph::new(links.map(|((a, b), port)| (place(a, port), place(b, port), 1)));
+            let ways = graph.ways_to(DatapathId(0));
+            for start in ways.keys() {
+                for choice in 0..3 {
+                    let (mut at, mut steps) = (*start, 0);
+                    while at != DatapathId(0) {
+                        let ports = &ways[&at];
+                        let port = ports[choice % ports.len()];
+                        at = graph.peer(Place { switch: at, port }).unwrap().switch;
+                        steps += 1;
+                        prop_assert!(steps < 9);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Ports, cables between them, and time that passes.
+
+use super::*;
+
+fn place(switch: u64, port: u32) -> Place {
+    Place { switch: DatapathId(switch), port: PortNo(port) }
+}
+
+/// A fabric and the cables between its ports, each of which works one way.
+struct Lab {
+    fabric: Fabric,
+    cables: Vec<(Place, Place)>,
+    now: Millis,
+}
+
+impl Lab {
+    /// Two switches with ports 1 and 2; port 1 leads to the other one, port 2 to hosts.
+    fn new() -> Self {
+        let cables = vec![(place(1, 1), place(2, 1)), (place(2, 1), place(1, 1))];
+        let fabric = Fabric::new(Discovery::new([1; 32]));
+        let mut lab = Self { fabric, cables, now: Millis(1000) };
+        for switch in [1, 2] {
+            lab.set_ports(switch, &[1, 2]);
+        }
+        lab
+    }
+
+    fn set_ports(&mut self, switch: u64, ports: &[u32]) -> bool {
+        let ports = ports.iter().map(|port| PortNo(*port)).collect();
+        self.fabric.set_ports(DatapathId(switch), &ports, self.now)
+    }
+
+    /// Lets time pass, a millisecond at a time.
+    fn wait(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.step();
+            self.now = self.now.plus(Millis(1));
+        }
+    }
+
+    fn step(&mut self) {
+        let now = (self.now, self.now.0 * 1_000_000);
+        let (probes, _) = self.fabric.handle_timeout(now);
+        for ProbeOut { from, frame } in probes {
+            let ends = self.cables.iter().filter(|(sender, _)| *sender == from);
+            for (_, end) in ends {
+                self.fabric.handle_lldp(*end, &frame, (self.now, now.1 + 5000));
+            }
+        }
+    }
+
+    fn role(&self, switch: u64, port: u32) -> Role {
+        self.fabric.role(place(switch, port))
+    }
+}
+
+#[test]
+fn a_link_is_found_at_once_and_an_edge_after_the_wait() {
+    let mut lab = Lab::new();
+    lab.wait(1);
+    assert_eq!(lab.role(1, 1), Role::Link(place(2, 1)));
+    assert_eq!(lab.role(2, 1), Role::Link(place(1, 1)));
+    assert_eq!(lab.role(1, 2), Role::Closed);
+    lab.wait(301);
+    assert_eq!(lab.role(1, 2), Role::Edge);
+    let links: Vec<_> = lab.fabric.links().collect();
+    assert_eq!(links, [(place(1, 1), place(2, 1), 5000)]);
+}
+
+#[test]
+fn a_link_goes_with_its_port_and_when_nothing_is_heard() {
+    let mut lab = Lab::new();
+    lab.wait(400);
+    assert!(lab.set_ports(2, &[2]));
+    assert_eq!(lab.role(1, 1), Role::Closed, "until it is known what is there now");
+    lab.wait(400);
+    assert_eq!(lab.role(1, 1), Role::Edge);
+
+    let mut lab = Lab::new();
+    lab.wait(400);
+    lab.cables.clear();
+    lab.wait(500);
+    assert_eq!(lab.role(1, 1), Role::Link(place(2, 1)));
+    lab.wait(500);
+    assert_eq!(lab.fabric.links().count(), 0);
+    lab.wait(400);
+    assert_eq!(lab.role(1, 1), Role::Edge);
+}
+
+#[test]
+fn a_link_of_one_direction_is_closed() {
+    let mut lab = Lab::new();
+    lab.cables.pop();
+    lab.wait(1000);
+    assert_eq!((lab.role(1, 1), lab.role(2, 1)), (Role::Closed, Role::Closed));
+}
+
+#[test]
+fn a_controller_that_was_late_gives_up_no_link() {
+    let mut lab = Lab::new();
+    lab.wait(400);
+    lab.now = lab.now.plus(Millis(10_000));
+    lab.wait(400);
+    assert_eq!(lab.fabric.links().count(), 1);
+}
+
+#[test]
+fn frames_that_prove_nothing_are_counted() {
+    let mut lab = Lab::new();
+    lab.wait(400);
+    let at = place(1, 2);
+    let now = (lab.now, 0);
+    let forger = Signer::new(&[9; 32]);
+    let forged = forger.frame(Probe { from: place(2, 2), number: 1 });
+    assert!(!lab.fabric.handle_lldp(at, &forged, now));
+    let own = Signer::new(&[1; 32]);
+    let old = own.frame(Probe { from: place(2, 2), number: 1 });
+    assert!(!lab.fabric.handle_lldp(at, &old, now), "a frame of long ago");
+    assert!(!lab.fabric.handle_lldp(at, &forged[..20], now));
+    let counts = lab.fabric.unproven(DatapathId(1));
+    assert_eq!(counts, Unproven { forged: 2, foreign: 1 });
+    assert_eq!(lab.role(1, 2), Role::Edge);
+}
+
+#[test]
+fn a_port_in_a_loop_of_its_own_switch_is_no_edge() {
+    let mut lab = Lab::new();
+    lab.cables = vec![(place(1, 1), place(1, 2)), (place(1, 2), place(1, 1))];
+    lab.wait(500);
+    assert_eq!(lab.role(1, 1), Role::Link(place(1, 2)));
+    assert!(lab.fabric.graph().tree().is_empty());
+}

@@ -1,0 +1,56 @@
+//! What is wrong with a filter: where, what, and what to do.
+
+use crate::region::MAX_SIZE;
+
+/// Why a filter is refused. Whoever wrote it is to change it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("at byte {at}: {what}; {remedy}")]
+pub struct FilterError {
+    at: usize,
+    what: String,
+    remedy: String,
+}
+
+impl FilterError {
+    pub(super) fn new(at: usize, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { at, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// What OpenFlow has no field for.
+    pub(super) fn no_match(at: usize, what: &str, remedy: &str) -> Self {
+        Self::new(at, format!("OpenFlow 1.3 cannot match {what}"), remedy)
+    }
+
+    pub(super) fn too_many(at: usize, needed: usize) -> Self {
+        Self::new(
+            at,
+            format!(
+                "this takes {needed} rules or more, of {MAX_SIZE} that one policy may have: \
+                 OpenFlow 1.3 matches one port at a time, and one of several things at a time"
+            ),
+            "ask for less: name protocol and direction, use narrower ranges, or make several \
+             policies of it",
+        )
+    }
+
+    pub(super) fn nothing() -> Self {
+        let remedy = "parts that are joined by `and` contradict each other; join them by `or`, or \
+                      leave one out";
+        Self::new(0, "no frame can match this", remedy)
+    }
+
+    /// Where, in bytes from the beginning of the filter.
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// What is wrong there.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What to do.
+    pub fn remedy(&self) -> &str {
+        &self.remedy
+    }
+}

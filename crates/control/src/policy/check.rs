@@ -1,0 +1,184 @@
+//! Fields that contradict each other, or what frames are.
+
+use std::collections::HashSet;
+
+use tapswitch_wire::{EtherType, MacAddr};
+
+use super::{
+    Direction, IpProto, MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN,
+    PortRange, Vlan,
+};
+use crate::region::{Family, MAX_SIZE};
+use crate::{PolicyError, TapPolicy};
+
+impl TapPolicy {
+    /// Everything but the filter.
+    pub(crate) fn check_fields(&self) -> Result<(), PolicyError> {
+        self.check_name()?;
+        self.check_monitors()?;
+        check_text("owner", self.owner.as_deref())?;
+        check_text("reason", self.reason.as_deref())?;
+        self.check_macs()?;
+        self.check_type()?;
+        self.check_addresses()?;
+        self.check_ports()?;
+        self.check_ranges()?;
+        match (self.vlan, self.snaplen) {
+            (Vlan::Id(id), _) if !(1..=MAX_VLAN_ID).contains(&id) => {
+                Err(PolicyError::VlanRange { id })
+            }
+            (_, Some(len)) if len < MIN_SNAPLEN => Err(PolicyError::SnaplenRange { len }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_name(&self) -> Result<(), PolicyError> {
+        let len = self.name.chars().count();
+        if self.name.trim().is_empty() {
+            Err(PolicyError::NameEmpty)
+        } else if len > MAX_NAME_LEN {
+            Err(PolicyError::NameTooLong { len })
+        } else if self.name.chars().any(char::is_control) {
+            Err(PolicyError::NameControl { name: self.name.clone() })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_monitors(&self) -> Result<(), PolicyError> {
+        let count = self.monitor.count();
+        if count == 0 {
+            return Err(PolicyError::NoMonitor);
+        }
+        if count > MAX_MONITORS {
+            return Err(PolicyError::TooManyMonitors { count });
+        }
+        let mut seen = HashSet::new();
+        match self.monitor.iter().find(|monitor| !seen.insert(*monitor)) {
+            Some(twice) => Err(PolicyError::MonitorTwice { monitor: twice.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_macs(&self) -> Result<(), PolicyError> {
+        let never_source = |mac: &MacAddr| !mac.is_unicast();
+        if let Some(mac) = self.src_mac.filter(never_source) {
+            return Err(PolicyError::NeverSource { mac });
+        }
+        match self.dst_mac.filter(never_source) {
+            Some(mac) if self.direction == Direction::Both => {
+                Err(PolicyError::NeverAnswers { mac })
+            }
+            Some(MacAddr::ZERO) => Err(PolicyError::NoDestination),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the type of frames allows beside it.
+    fn check_type(&self) -> Result<(), PolicyError> {
+        let Some(eth_type) = self.eth_type else { return Ok(()) };
+        if EtherType(eth_type.0).is_tag() {
+            return Err(PolicyError::TagType { eth_type });
+        }
+        if eth_type.0 < tapswitch_wire::ethernet::MIN_ETHER_TYPE {
+            return Err(PolicyError::NoType { eth_type });
+        }
+        let family = eth_type.family();
+        let is_ip = matches!(family, Family::Ipv4 | Family::Ipv6);
+        let has_addresses = is_ip || family == Family::Arp;
+        let beside = [
+            ("src-ip", self.src_ip.is_some() && !has_addresses),
+            ("dst-ip", self.dst_ip.is_some() && !has_addresses),
+            ("ip-proto", self.ip_proto.is_some() && !is_ip),
+            ("src-port", self.src_port.is_some() && !is_ip),
+            ("dst-port", self.dst_port.is_some() && !is_ip),
+        ];
+        match beside.iter().find(|(_, is_wrong)| *is_wrong) {
+            Some((field, _)) => Err(PolicyError::NotOfType { field, eth_type }),
+            None => self.check_family(family),
+        }
+    }
+
+    /// Whether addresses and protocol are of the family that the type says.
+    fn check_family(&self, family: Family) -> Result<(), PolicyError> {
+        let Some(eth_type) = self.eth_type else { return Ok(()) };
+        let is_ipv4 = family != Family::Ipv6;
+        for (field, prefix) in [("src-ip", self.src_ip), ("dst-ip", self.dst_ip)] {
+            if let Some(prefix) = prefix.filter(|prefix| prefix.is_ipv4() != is_ipv4) {
+                return Err(PolicyError::WrongFamily { field, prefix, eth_type });
+            }
+        }
+        let other = if is_ipv4 { IpProto::ICMPV6 } else { IpProto::ICMP };
+        match self.ip_proto {
+            Some(proto) if proto == other => Err(PolicyError::WrongIcmp { proto, eth_type }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_addresses(&self) -> Result<(), PolicyError> {
+        if let (Some(src), Some(dst)) = (self.src_ip, self.dst_ip)
+            && src.is_ipv4() != dst.is_ipv4()
+        {
+            return Err(PolicyError::MixedFamilies { src, dst });
+        }
+        let prefixes = [("src-ip", self.src_ip), ("dst-ip", self.dst_ip)];
+        for (field, prefix) in prefixes {
+            let Some(prefix) = prefix else { continue };
+            match (self.ip_proto, prefix.is_ipv4()) {
+                (Some(IpProto::ICMP), false) => {
+                    return Err(PolicyError::IcmpOverIpv6 { field, prefix });
+                }
+                (Some(IpProto::ICMPV6), true) => {
+                    return Err(PolicyError::Icmpv6OverIpv4 { field, prefix });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_ports(&self) -> Result<(), PolicyError> {
+        let ports = [("src-port", self.src_port), ("dst-port", self.dst_port)];
+        for (field, ports) in ports {
+            match (ports, self.ip_proto) {
+                (Some(ports), Some(proto)) if !proto.has_ports() => {
+                    return Err(PolicyError::NoPorts { field, ports, proto });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the ranges of ports, each port of which is a rule, are not too wide.
+    fn check_ranges(&self) -> Result<(), PolicyError> {
+        let [src, dst] =
+            [self.src_port, self.dst_port].map(|ports| ports.map_or(1, PortRange::region_count));
+        let ways = if self.direction == Direction::Both { 2 } else { 1 };
+        let rules = self.families().len() * self.protocols().len() * src * dst * ways;
+        let (field, ports) = match (self.src_port, self.dst_port) {
+            (None, None) => return Ok(()),
+            (None, Some(ports)) => ("dst-port", ports),
+            (Some(_), Some(ports)) if dst >= src => ("dst-port", ports),
+            (Some(ports), _) => ("src-port", ports),
+        };
+        match rules > MAX_SIZE {
+            true => Err(PolicyError::RangeTooWide { field, ports, rules }),
+            false => Ok(()),
+        }
+    }
+}
+
+fn check_text(field: &'static str, text: Option<&str>) -> Result<(), PolicyError> {
+    let Some(text) = text else { return Ok(()) };
+    let len = text.chars().count();
+    if text.trim().is_empty() {
+        Err(PolicyError::TextEmpty { field })
+    } else if len > MAX_TEXT_LEN {
+        Err(PolicyError::TextTooLong { field, len })
+    } else if text.chars().any(char::is_control) {
+        Err(PolicyError::TextControl { field })
+    } else {
+        Ok(())
+    }
+}

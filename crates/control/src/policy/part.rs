@@ -1,0 +1,51 @@
+//! What part of the traffic a monitor gets.
+
+use tapswitch_openflow::{Action, Shape};
+
+use super::Sample;
+
+/// Which frames are copied, and how much of each. All of all by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Part {
+    /// Bytes of each packet.
+    pub(crate) snaplen: Option<u16>,
+    /// One frame of so many.
+    pub(crate) sample: Option<Sample>,
+}
+
+impl Part {
+    /// What a monitor gets of which two policies want parts: there is one copy of each frame, so
+    /// neither misses anything.
+    #[must_use]
+    pub(crate) fn or_more(self, other: Self) -> Self {
+        let snaplen = self.snaplen.zip(other.snaplen).map(|(a, b)| a.max(b));
+        let sample = self.sample.zip(other.sample).map(|(a, b)| a.min(b));
+        Self { snaplen, sample }
+    }
+
+    /// The actions that say so, for copies with a tag of so many bytes in front of what is kept.
+    pub(crate) fn actions(self, tag_len: u16) -> impl Iterator<Item = Action> {
+        let truncate = self.snaplen.map(|len| Shape::Truncate { len: len.saturating_add(tag_len) });
+        let sample = self.sample.map(|Sample(every)| Shape::Sample { every: every.get() });
+        [truncate, sample].into_iter().flatten().map(Shape::action)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_of_two_policies_misses_anything() {
+        let part = |snaplen, every: Option<&str>| Part {
+            snaplen,
+            sample: every.map(|text| text.parse().unwrap()),
+        };
+        let (headers, some) = (part(Some(64), None), part(Some(128), Some("1/10")));
+        assert_eq!(headers.or_more(some), part(Some(128), None));
+        assert_eq!(some.or_more(part(None, Some("1/5"))), part(None, Some("1/5")));
+        assert_eq!(some.or_more(Part::default()), Part::default());
+        let texts: Vec<_> = some.actions(4).map(|action| action.to_string()).collect();
+        assert_eq!(texts, ["truncate:132", "sample:1/10"]);
+    }
+}

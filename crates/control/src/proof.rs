@@ -1,0 +1,357 @@
+//! Proof before apply: frames are walked through the rules that switches shall have, from port to
+//! port over all links, and must arrive where they should.
+//!
+//! **What is walked.** For each region that policies are about, a frame that lies in it, from a
+//! host of each switch, to a host of each switch, to an address that nobody has, and to all. Rules
+//! look at nothing else, so what holds for that frame holds for all frames like it.
+//!
+//! **What is checked.** Without the table that copies, frames arrive as before the change. With
+//! it, they arrive at the same ports and once at each monitor of the policies that they match,
+//! without a tag of ours, and nowhere else. No frame goes round.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+
+use tapswitch_openflow::{Action, DatapathId, Masked, Match, Oxm, PortNo, TableId, VID_PRESENT};
+use tapswitch_wire::{EtherType, MacAddr};
+
+use crate::desired::Desired;
+use crate::exit::Flood;
+use crate::hosts::HostKey;
+use crate::resolve::Place;
+use crate::rule::{FORWARD, FlowId, Outcome, SOURCE, TAPS};
+use crate::translate::Goal;
+
+/// The rules of all switches, and what is between them.
+pub(crate) struct Model<'a> {
+    switches: BTreeMap<DatapathId, Tables<'a>>,
+    links: BTreeMap<Place, Place>,
+}
+
+struct Tables<'a> {
+    /// By table, the highest priority first.
+    rules: [Vec<(&'a FlowId, &'a Goal)>; 3],
+    /// Ports that carry frames.
+    ports: BTreeSet<PortNo>,
+}
+
+/// A frame, by the fields that rules can look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) src: MacAddr,
+    pub(crate) dst: MacAddr,
+    pub(crate) vlan: Option<u16>,
+    eth_type: u16,
+    ips: (IpAddr, IpAddr),
+    proto: u8,
+    ports: (u16, u16),
+}
+
+/// Where a frame arrives, and how many times; or why that cannot be told.
+pub(crate) type Arrivals = Result<BTreeMap<Place, usize>, String>;
+
+impl<'a> Model<'a> {
+    /// The model of switches by what they shall hold, and of their links in both directions.
+    pub(crate) fn new(
+        switches: impl IntoIterator<Item = (DatapathId, &'a Desired, BTreeSet<PortNo>)>,
+        links: BTreeMap<Place, Place>,
+    ) -> Self {
+        let switches = switches.into_iter().map(|(id, desired, ports)| {
+            let mut rules = [Vec::new(), Vec::new(), Vec::new()];
+            for (id, goal) in desired.rules() {
+                if let Some(table) = rules.get_mut(usize::from(id.table.0)) {
+                    table.push((id.as_ref(), goal));
+                }
+            }
+            for table in &mut rules {
+                table.sort_by_key(|(id, _)| std::cmp::Reverse(id.priority));
+            }
+            (id, Tables { rules, ports })
+        });
+        Self { switches: switches.collect(), links }
+    }
+
+    /// Where the frame arrives that comes in there, with copies or without.
+    pub(crate) fn walk(&self, from: Place, sample: &Sample, with_copies: bool) -> Arrivals {
+        let mut arrivals = BTreeMap::new();
+        let mut queue = VecDeque::from([(from, Vec::new())]);
+        let mut hops = 0;
+        while let Some((at, tags)) = queue.pop_front() {
+            hops += 1;
+            if hops > self.switches.len() * 64 {
+                return Err(format!("a frame goes round: {sample:?} from {from}"));
+            }
+            for (port, tags) in self.pass(at, sample, &tags, with_copies) {
+                let out = Place { switch: at.switch, port };
+                match self.links.get(&out) {
+                    Some(peer) => queue.push_back((*peer, tags)),
+                    None if tags.is_empty() => *arrivals.entry(out).or_insert(0) += 1,
+                    None => return Err(format!("a copy arrives at {out} with its tag")),
+                }
+            }
+        }
+        Ok(arrivals)
+    }
+
+    /// What one switch sends where.
+    fn pass(
+        &self,
+        at: Place,
+        sample: &Sample,
+        tags: &[u16],
+        with_copies: bool,
+    ) -> Vec<(PortNo, Vec<u16>)> {
+        let Some(tables) = self.switches.get(&at.switch) else { return Vec::new() };
+        let mut table = SOURCE;
+        loop {
+            let skips = table == TAPS && !with_copies;
+            let outcome = match skips {
+                true => &Outcome::Forward,
+                false => match tables.find(table, (at.port, sample, tags)) {
+                    Some(goal) => &goal.outcome,
+                    None => return Vec::new(),
+                },
+            };
+            match outcome {
+                Outcome::Admit | Outcome::Report => table = TAPS,
+                Outcome::Forward => table = FORWARD,
+                Outcome::Drop | Outcome::Show => return Vec::new(),
+                Outcome::Output(port) => {
+                    return tables.output(&Flood::Ports([*port].into()), at, tags);
+                }
+                Outcome::Flood(flood) => return tables.output(flood, at, tags),
+                Outcome::Group(key) => {
+                    let buckets = key.buckets();
+                    return buckets
+                        .iter()
+                        .flat_map(|actions| tables.apply(actions, at, tags))
+                        .collect();
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Tables<'a> {
+    fn find(&self, table: TableId, frame: (PortNo, &Sample, &[u16])) -> Option<&'a Goal> {
+        let rules = self.rules.get(usize::from(table.0))?;
+        rules.iter().find(|(id, _)| matches(id.matching(), frame)).map(|(_, goal)| *goal)
+    }
+
+    /// All ports but that of arrival.
+    fn output(&self, flood: &Flood, at: Place, tags: &[u16]) -> Vec<(PortNo, Vec<u16>)> {
+        let ports: Vec<_> = match flood {
+            Flood::All => self.ports.iter().copied().collect(),
+            Flood::Ports(ports) => ports.to_vec(),
+        };
+        let others = ports.into_iter().filter(|port| *port != at.port);
+        others.map(|port| (port, tags.to_vec())).collect()
+    }
+
+    fn apply(&self, actions: &[Action], at: Place, tags: &[u16]) -> Vec<(PortNo, Vec<u16>)> {
+        let mut tags = tags.to_vec();
+        let mut out = Vec::new();
+        for action in actions {
+            match action {
+                Action::PushVlan(_) => tags.push(0),
+                Action::PopVlan => _ = tags.pop(),
+                Action::SetField(Oxm::VlanVid(vid)) => {
+                    if let Some(last) = tags.last_mut() {
+                        *last = vid.value & !VID_PRESENT;
+                    }
+                }
+                // What the controller gets is no frame of the network any more.
+                Action::Output { port: PortNo::CONTROLLER, .. } => {}
+                Action::Output { port: PortNo::FLOOD, .. } => {
+                    out.extend(self.output(&Flood::All, at, &tags));
+                }
+                Action::Output { port, .. } => {
+                    out.extend(self.output(&Flood::Ports([*port].into()), at, &tags));
+                }
+                // Contracts say nothing of where copies go.
+                _ => {}
+            }
+        }
+        out
+    }
+}
+
+impl Sample {
+    /// A frame with these fields; others are as those of a frame between two hosts.
+    pub(crate) fn new(fields: &Match, (src, dst): (HostKey, MacAddr)) -> Self {
+        let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let mut sample = Self {
+            src: src.mac,
+            dst,
+            vlan: src.vlan,
+            eth_type: EtherType::IPV4.0,
+            ips: (ip, ip),
+            proto: 253,
+            ports: (0, 0),
+        };
+        fields.iter().for_each(|field| sample.set(field));
+        sample
+    }
+
+    fn set(&mut self, field: &Oxm) {
+        match field {
+            Oxm::EthSrc(mac) => self.src = mac.value,
+            Oxm::EthDst(mac) => self.dst = mac.value,
+            Oxm::EthType(kind) => self.eth_type = kind.0,
+            Oxm::VlanVid(vid) => {
+                let is_tagged = vid.value & VID_PRESENT != 0;
+                self.vlan = is_tagged.then_some(vid.value & !VID_PRESENT);
+            }
+            Oxm::IpProto(proto) => self.proto = *proto,
+            Oxm::Ipv4Src(ip) | Oxm::ArpSpa(ip) => self.ips.0 = ip.value.into(),
+            Oxm::Ipv4Dst(ip) | Oxm::ArpTpa(ip) => self.ips.1 = ip.value.into(),
+            Oxm::Ipv6Src(ip) => self.ips.0 = ip.value.into(),
+            Oxm::Ipv6Dst(ip) => self.ips.1 = ip.value.into(),
+            Oxm::TcpSrc(port) | Oxm::UdpSrc(port) | Oxm::SctpSrc(port) => self.ports.0 = *port,
+            Oxm::TcpDst(port) | Oxm::UdpDst(port) | Oxm::SctpDst(port) => self.ports.1 = *port,
+            Oxm::Icmpv4Type(kind) | Oxm::Icmpv6Type(kind) => self.ports.0 = u16::from(*kind),
+            Oxm::Icmpv4Code(code) | Oxm::Icmpv6Code(code) => self.ports.1 = u16::from(*code),
+            _ => {}
+        }
+    }
+
+    /// Whether the frame, as a host sends it, has these fields.
+    pub(crate) fn has(&self, fields: &Match) -> bool {
+        matches(fields, (PortNo::ANY, self, &[]))
+    }
+}
+
+fn matches(fields: &Match, frame: (PortNo, &Sample, &[u16])) -> bool {
+    fields.iter().all(|field| has_field(field, frame))
+}
+
+fn has_field(field: &Oxm, (in_port, sample, tags): (PortNo, &Sample, &[u16])) -> bool {
+    let vid = tags.last().copied().or(sample.vlan).map_or(0, |vid| VID_PRESENT | vid);
+    match (field, sample.ips) {
+        (Oxm::InPort(port), _) => *port == in_port,
+        (Oxm::EthSrc(mac), _) => mac_matches(*mac, sample.src),
+        (Oxm::EthDst(mac), _) => mac_matches(*mac, sample.dst),
+        (Oxm::EthType(kind), _) => kind.0 == sample.eth_type,
+        (Oxm::VlanVid(wanted), _) => {
+            let mask = wanted.mask.unwrap_or(u16::MAX);
+            vid & mask == wanted.value & mask
+        }
+        (Oxm::IpProto(proto), _) => *proto == sample.proto,
+        (Oxm::Ipv4Src(ip) | Oxm::ArpSpa(ip), (IpAddr::V4(own), _))
+        | (Oxm::Ipv4Dst(ip) | Oxm::ArpTpa(ip), (_, IpAddr::V4(own))) => {
+            let mask = ip.mask.map_or(u32::MAX, u32::from);
+            u32::from(own) & mask == u32::from(ip.value) & mask
+        }
+        (Oxm::Ipv6Src(ip), (IpAddr::V6(own), _)) | (Oxm::Ipv6Dst(ip), (_, IpAddr::V6(own))) => {
+            let mask = ip.mask.map_or(u128::MAX, u128::from);
+            u128::from(own) & mask == u128::from(ip.value) & mask
+        }
+        (Oxm::TcpSrc(port) | Oxm::UdpSrc(port) | Oxm::SctpSrc(port), _) => *port == sample.ports.0,
+        (Oxm::TcpDst(port) | Oxm::UdpDst(port) | Oxm::SctpDst(port), _) => *port == sample.ports.1,
+        (Oxm::Icmpv4Type(kind) | Oxm::Icmpv6Type(kind), _) => sample.ports.0 == u16::from(*kind),
+        (Oxm::Icmpv4Code(code) | Oxm::Icmpv6Code(code), _) => sample.ports.1 == u16::from(*code),
+        // What no sample has.
+        _ => false,
+    }
+}
+
+fn mac_matches(wanted: Masked<MacAddr>, own: MacAddr) -> bool {
+    let mask = wanted.mask.unwrap_or(MacAddr::BROADCAST).0;
+    (0..6).all(|byte| own.0[byte] & mask[byte] == wanted.value.0[byte] & mask[byte])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tapswitch_openflow::GroupId;
+
+    use super::*;
+    use crate::exit::Exit;
+    use crate::group::{Carry, Path};
+    use crate::overlap::{Aim, Member, PolicyId, TapRegion};
+    use crate::policy::Part;
+    use crate::region::Region;
+    use crate::translate::{Wiring, base_rules, carry_rule, region_rule};
+
+    fn place(switch: u64, port: u32) -> Place {
+        Place { switch: DatapathId(switch), port: PortNo(port) }
+    }
+
+    fn sample() -> Sample {
+        let key = HostKey { mac: MacAddr([2, 0, 0, 0, 0, 1]), vlan: None };
+        Sample::new(&Match::new(), (key, MacAddr::BROADCAST))
+    }
+
+    /// The rules of a switch whose port 1 is an edge, and whose ports 2 and 3 are links.
+    fn linked(flood: &[u32]) -> Desired {
+        let flood: Arc<[_]> = flood.iter().map(|port| PortNo(*port)).collect();
+        let wiring = Wiring {
+            flood: Flood::Ports(flood),
+            edges: [PortNo(1)].into(),
+            links: [PortNo(2), PortNo(3)].into(),
+            ..Wiring::default()
+        };
+        let mut desired = Desired::default();
+        base_rules(&wiring).into_iter().for_each(|rule| desired.insert(rule));
+        desired
+    }
+
+    fn walk(a: &Desired, b: &Desired) -> Arrivals {
+        let ports: BTreeSet<_> = [1, 2, 3].map(PortNo).into();
+        let switches = [(DatapathId(1), a, ports.clone()), (DatapathId(2), b, ports)];
+        let cables = [(place(1, 2), place(2, 2)), (place(1, 3), place(2, 3))];
+        let links = cables.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
+        Model::new(switches, links.collect()).walk(place(1, 1), &sample(), true)
+    }
+
+    fn copying(tag: u16) -> Desired {
+        let exit = Exit { port: PortNo(3), beyond: Some(place(2, 1)) };
+        let member = Member {
+            policy: PolicyId(1),
+            aim: Aim { slot: 0, exit, tag },
+            delivery: None,
+            part: Part::default(),
+        };
+        let tap = TapRegion {
+            region: Region::default(),
+            depth: 1,
+            members: [member].into(),
+            excepted: [].into(),
+            mark: 0,
+        };
+        let mut desired = linked(&[1, 2]);
+        let (id, mut rule) = region_rule(&tap, &Flood::All);
+        if let Outcome::Group(key) = &mut rule.outcome {
+            let path = Path::To(Exit::here(PortNo(1)));
+            *key = Arc::new(crate::group::GroupKey { members: key.members.clone(), path });
+        }
+        assert!(rule.map_group(|_| GroupId(1)).add(&id).check().is_ok());
+        desired.insert((id, rule));
+        desired
+    }
+
+    #[test]
+    fn a_tree_floods_once() {
+        assert_eq!(walk(&linked(&[1, 2]), &linked(&[1, 2])), Ok([(place(2, 1), 1)].into()));
+    }
+
+    #[test]
+    fn what_goes_round_or_comes_twice_is_found() {
+        let told = walk(&linked(&[1, 2, 3]), &linked(&[1, 2, 3])).unwrap_err();
+        assert!(told.starts_with("a frame goes round"), "{told}");
+        assert_eq!(walk(&linked(&[1, 2, 3]), &linked(&[1])), Ok([(place(2, 1), 2)].into()));
+    }
+
+    #[test]
+    fn a_copy_loses_its_tag_or_that_is_found() {
+        let mut end = linked(&[1, 2]);
+        let carry = Carry { tag: 3072, exit: Exit::here(PortNo(1)), delivery: None };
+        assert_eq!(
+            walk(&copying(3072), &end),
+            Err("a copy arrives at 0x2/1 with its tag".to_owned())
+        );
+        end.insert(carry_rule(carry));
+        assert_eq!(walk(&copying(3072), &end), Ok([(place(2, 1), 1)].into()));
+    }
+}

@@ -1,0 +1,320 @@
+//! Sets of frames: unions of regions, each without others.
+//!
+//! OpenFlow has no "not": a region that is excepted becomes a rule of a higher priority
+//! (`cells.rs`). So sets are kept as `⋃ (region ∖ ⋃ exceptions)`, which is closed under union,
+//! intersection and complement. Complements of unions multiply; what becomes larger than
+//! [`MAX_SIZE`] is refused.
+
+use crate::PortRange;
+use crate::region::Region;
+
+/// A set of frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frames {
+    /// In order; none is empty, or inside another.
+    terms: Vec<Term>,
+}
+
+/// A region without others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Term {
+    pub(crate) region: Region,
+    /// In order, inside the region, none inside another.
+    pub(crate) except: Vec<Region>,
+}
+
+/// A set that needs more regions than [`MAX_SIZE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooMany {
+    /// At least so many.
+    pub(crate) needed: usize,
+}
+
+impl Frames {
+    /// No frame.
+    pub(crate) const fn none() -> Self {
+        Self { terms: Vec::new() }
+    }
+
+    /// The union of these.
+    pub(crate) fn of(regions: impl IntoIterator<Item = Region>) -> Result<Self, TooMany> {
+        let terms = regions.into_iter().map(|region| Term { region, except: Vec::new() });
+        Self::collect(terms.collect())
+    }
+
+    /// These without those. All must be apart from each other, or inside.
+    pub(crate) fn without(
+        region: Region,
+        except: impl IntoIterator<Item = Region>,
+    ) -> Result<Self, TooMany> {
+        Self::collect(Term::new(region, except).into_iter().collect())
+    }
+
+    /// The frames in one or the other.
+    pub(crate) fn union(self, other: Self) -> Result<Self, TooMany> {
+        Self::collect(self.terms.into_iter().chain(other.terms).collect())
+    }
+
+    /// The frames in both.
+    pub(crate) fn intersect(&self, other: &Self) -> Result<Self, TooMany> {
+        let (mut terms, mut size) = (Vec::new(), 0);
+        for a in &self.terms {
+            let both = other.terms.iter().filter_map(|b| a.intersect(b));
+            terms.extend(both.inspect(|term| size += term.size()));
+            if size > MAX_WORK {
+                return Err(TooMany { needed: size });
+            }
+        }
+        Self::collect(terms)
+    }
+
+    /// All other frames.
+    pub(crate) fn complement(&self) -> Result<Self, TooMany> {
+        let regions = || self.terms.iter().map(|term| term.region);
+        if self.terms.iter().all(|term| term.except.is_empty()) {
+            return Self::without(Region::default(), regions());
+        }
+        let mut others = Self::of([Region::default()])?;
+        for Term { region, except } in &self.terms {
+            let outside = Self::without(Region::default(), [*region])?;
+            others = others.intersect(&outside.union(Self::of(except.iter().copied())?)?)?;
+        }
+        Ok(others)
+    }
+
+    /// The answers to these frames, as far as hosts can send them.
+    pub(crate) fn reversed(&self) -> Result<Self, TooMany> {
+        let turned = self.terms.iter().map(|Term { region, except }| Term {
+            region: region.reversed(),
+            except: except.iter().map(|region| region.reversed()).collect(),
+        });
+        let sent = turned.filter(|term| term.region.has_sender());
+        Self::collect(sent.filter_map(|term| Term::new(term.region, term.except)).collect())
+    }
+
+    /// Whether there is no frame in it.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// How many regions it is made of, exceptions included.
+    pub(crate) fn size(&self) -> usize {
+        self.terms.iter().map(Term::size).sum()
+    }
+
+    /// Its parts.
+    pub(crate) fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// Puts terms in order and leaves those out that are inside others.
+    fn collect(mut terms: Vec<Term>) -> Result<Self, TooMany> {
+        terms.sort_unstable();
+        terms.dedup();
+        let is_inside = |term: &Term| {
+            let mut others = terms.iter().filter(|other| *other != term);
+            others.any(|other| other.covers(term))
+        };
+        let kept = terms.iter().filter(|term| !is_inside(term)).cloned().collect();
+        let frames = Self { terms: kept };
+        match frames.size() {
+            needed if needed > MAX_SIZE => Err(TooMany { needed }),
+            _ => Ok(frames),
+        }
+    }
+}
+
+impl Term {
+    /// A region without others; `None` when nothing is left.
+    fn new(region: Region, except: impl IntoIterator<Item = Region>) -> Option<Self> {
+        let mut inside: Vec<_> =
+            except.into_iter().filter_map(|other| region.intersect(&other)).collect();
+        if inside.contains(&region) {
+            return None;
+        }
+        inside.sort_unstable();
+        inside.dedup();
+        let is_inner = |a: &Region| inside.iter().any(|b| b != a && b.covers(a));
+        let except = inside.iter().filter(|a| !is_inner(a)).copied().collect();
+        Some(Self { region, except })
+    }
+
+    fn intersect(&self, other: &Self) -> Option<Self> {
+        let region = self.region.intersect(&other.region)?;
+        Self::new(region, self.except.iter().chain(&other.except).copied())
+    }
+
+    /// Whether each frame of `other` is in it, as far as region by region tells.
+    fn covers(&self, other: &Self) -> bool {
+        let is_left_out = |except: &Region| match except.intersect(&other.region) {
+            Some(both) => other.except.iter().any(|theirs| theirs.covers(&both)),
+            None => true,
+        };
+        self.region.covers(&other.region) && self.except.iter().all(is_left_out)
+    }
+
+    const fn size(&self) -> usize {
+        1 + self.except.len()
+    }
+}
+
+/// Frames with ports, the fewest regions that say so.
+pub(crate) fn ports_within(
+    bases: &[Region],
+    ports: PortRange,
+    set: fn(Region, u16) -> Region,
+) -> Result<Frames, TooMany> {
+    let sets = bases.len() * ports.region_count();
+    if sets > MAX_SIZE {
+        return Err(TooMany { needed: sets });
+    }
+    if !ports.is_most() {
+        return Frames::of(bases.iter().flat_map(|base| ports.iter().map(|port| set(*base, port))));
+    }
+    bases.iter().try_fold(Frames::none(), |frames, base| {
+        frames.union(Frames::without(*base, ports.others().map(|port| set(*base, port)))?)
+    })
+}
+
+/// Regions that one policy may be made of: as many as a switch is granted for all policies.
+pub(crate) const MAX_SIZE: usize = 4096;
+/// Regions that may be looked at on the way.
+const MAX_WORK: usize = 8 * MAX_SIZE;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use tapswitch_wire::FlowKey;
+
+    use super::*;
+    use crate::region::Family;
+
+    /// Regions of four fields with few values, and keys for all combinations of those.
+    pub(crate) fn region() -> impl Strategy<Value = Region> {
+        let prefix = || select(vec!["0.0.0.0/0", "10.0.0.0/31", "10.0.0.0", "10.0.0.1"]);
+        let ip = move || option::weighted(0.4, prefix().prop_map(|text| text.parse().unwrap()));
+        let port = || option::weighted(0.3, 1..3u16);
+        (ip(), ip(), port(), port()).prop_map(|(src_ip, dst_ip, src_port, dst_port)| {
+            let is_one = |ip: &crate::IpPrefix| !ip.is_all();
+            Region {
+                family: Some(Family::Ipv4),
+                proto: Some(6),
+                src_ip: src_ip.filter(is_one),
+                dst_ip: dst_ip.filter(is_one),
+                src_port,
+                dst_port,
+                ..Region::default()
+            }
+        })
+    }
+
+    pub(crate) fn keys() -> impl Iterator<Item = FlowKey> {
+        (0..3u8.pow(4)).map(|number| {
+            let digit = |at: u32| number / 3u8.pow(at) % 3;
+            let mut key = FlowKey { eth_type: [8, 0], ip_proto: 6, ..FlowKey::default() };
+            key.ip_src[..4].copy_from_slice(&[10, 0, 0, digit(0)]);
+            key.ip_dst[..4].copy_from_slice(&[10, 0, 0, digit(1)]);
+            (key.l4_src[1], key.l4_dst[1]) = (digit(2), digit(3));
+            key
+        })
+    }
+
+    pub(crate) fn contains(frames: &Frames, key: &FlowKey) -> bool {
+        let is_in = |term: &Term| {
+            term.region.contains(key) && !term.except.iter().any(|except| except.contains(key))
+        };
+        frames.terms().iter().any(is_in)
+    }
+
+    /// A set, and what it says of each key.
+    #[derive(Clone, Debug)]
+    pub(crate) enum Expr {
+        Regions(Vec<Region>),
+        Not(Box<Self>),
+        And(Box<Self>, Box<Self>),
+        Or(Box<Self>, Box<Self>),
+    }
+
+    pub(crate) fn expr() -> impl Strategy<Value = Expr> {
+        let leaf = vec(region(), 1..3).prop_map(Expr::Regions);
+        leaf.prop_recursive(3, 8, 2, |inner| {
+            let two = (inner.clone(), inner.clone());
+            prop_oneof![
+                2 => inner.prop_map(|a| Expr::Not(Box::new(a))),
+                1 => two.clone().prop_map(|(a, b)| Expr::And(Box::new(a), Box::new(b))),
+                1 => two.prop_map(|(a, b)| Expr::Or(Box::new(a), Box::new(b))),
+            ]
+        })
+    }
+
+    impl Expr {
+        pub(crate) fn frames(&self) -> Result<Frames, TooMany> {
+            match self {
+                Self::Regions(regions) => Frames::of(regions.iter().copied()),
+                Self::Not(a) => a.frames()?.complement(),
+                Self::And(a, b) => a.frames()?.intersect(&b.frames()?),
+                Self::Or(a, b) => a.frames()?.union(b.frames()?),
+            }
+        }
+
+        pub(crate) fn contains(&self, key: &FlowKey) -> bool {
+            match self {
+                Self::Regions(regions) => regions.iter().any(|region| region.contains(key)),
+                Self::Not(a) => !a.contains(key),
+                Self::And(a, b) => a.contains(key) && b.contains(key),
+                Self::Or(a, b) => a.contains(key) || b.contains(key),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sets_have_the_frames_that_logic_says(expr in expr()) {
+            let Ok(frames) = expr.frames() else { return Ok(()) };
+            for key in keys() {
+                prop_assert_eq!(contains(&frames, &key), expr.contains(&key), "{:?}", frames);
+            }
+            let turned = frames.reversed().unwrap();
+            for key in keys() {
+                let back = FlowKey {
+                    ip_src: key.ip_dst,
+                    ip_dst: key.ip_src,
+                    l4_src: key.l4_dst,
+                    l4_dst: key.l4_src,
+                    ..key
+                };
+                prop_assert_eq!(contains(&turned, &back), contains(&frames, &key));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_said_twice_is_kept_once() {
+        let tcp = Region { family: Some(Family::Ipv4), proto: Some(6), ..Region::default() };
+        let ip = Region { proto: None, ..tcp };
+        let web = Region { dst_port: Some(80), ..tcp };
+        assert_eq!(Frames::of([tcp, ip, web, tcp]), Frames::of([ip]));
+        let some = Frames::without(ip, [tcp, web]).unwrap();
+        assert_eq!((some.size(), some.terms()[0].except.as_slice()), (2, &[tcp][..]));
+        assert_eq!(some.clone().union(Frames::of([tcp]).unwrap()).unwrap().terms().len(), 2);
+        assert_eq!(some.intersect(&Frames::of([web]).unwrap()), Ok(Frames::none()));
+        assert_eq!(some.complement().unwrap().complement().unwrap(), some);
+        let none = Frames::of([tcp]).unwrap().complement().unwrap();
+        assert!(none.intersect(&Frames::of([web]).unwrap()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_becomes_too_large_is_refused() {
+        let tcp = Region { family: Some(Family::Ipv4), proto: Some(6), ..Region::default() };
+        let dst = |port| Region { dst_port: Some(port), ..tcp };
+        let src = |port| Region { src_port: Some(port), ..tcp };
+        let max = u16::try_from(MAX_SIZE).unwrap();
+        assert_eq!(Frames::of((0..max).map(dst)).unwrap().size(), MAX_SIZE);
+        assert_eq!(Frames::of((0..=max).map(dst)), Err(TooMany { needed: MAX_SIZE + 1 }));
+        let (a, b) = (Frames::of((0..80).map(dst)).unwrap(), Frames::of((0..80).map(src)).unwrap());
+        assert_eq!(a.intersect(&b), Err(TooMany { needed: 6400 }));
+    }
+}

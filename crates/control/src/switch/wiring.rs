@@ -1,0 +1,262 @@
+//! A switch among others: what its ports are for, the ways through it, the copies that it carries.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
+use tapswitch_openflow::{Action, Body, DatapathId, Oxm, PacketIn, PortNo, VID_PRESENT};
+
+use super::{Link, Switch};
+use crate::exit::Exit;
+use crate::group::Carry;
+use crate::hosts::HostKey;
+use crate::learn::in_port;
+use crate::overlap::{Aim, PolicyId};
+use crate::rule::{Cookie, Kind, Outcome};
+use crate::translate::{
+    Wiring, base_rules, carry_rule, region_rule, search_rule, source_rule, way_rules,
+};
+use crate::{Event, Millis, ShownCopy, Ticket};
+
+/// Copies of others that the switch carries.
+#[derive(Clone, Debug)]
+pub(super) struct Carried {
+    carry: Carry,
+    /// Behind what was sent for it last; `None` while nothing is on its way.
+    barrier: Option<Ticket>,
+    is_confirmed: bool,
+}
+
+impl Switch {
+    /// Its ports are for this. Hosts that were seen where there is no edge are forgotten.
+    pub(crate) fn set_wiring(&mut self, wiring: Wiring) {
+        if self.wiring == wiring {
+            return;
+        }
+        let gone: Vec<_> = wiring.links.union(&wiring.closed).copied().collect();
+        gone.into_iter().for_each(|port| self.forget_behind(port));
+        let flood_changed = self.wiring.flood != wiring.flood;
+        let before = base_rules(&self.wiring);
+        let old_flood = std::mem::replace(&mut self.wiring, wiring).flood;
+        let after = base_rules(&self.wiring);
+        before
+            .iter()
+            .filter(|rule| !after.contains(rule))
+            .for_each(|rule| self.desired.remove(rule));
+        after.into_iter().filter(|rule| !before.contains(rule)).for_each(|rule| {
+            self.desired.insert(rule);
+        });
+        if flood_changed {
+            let regions: Vec<_> = self.closure.regions().cloned().collect();
+            for region in &regions {
+                self.desired.remove(&region_rule(region, &old_flood));
+            }
+            for region in &regions {
+                self.desired.insert(region_rule(region, &self.wiring.flood));
+            }
+        }
+    }
+
+    /// Whether hosts may be behind the port.
+    pub(crate) fn is_edge(&self, port: PortNo) -> bool {
+        !self.wiring.is_searched || self.wiring.edges.contains(&port)
+    }
+
+    /// The way to a host is this one, or there is none.
+    /// Returns whether that is news.
+    pub(crate) fn set_way(&mut self, key: HostKey, exit: Option<Exit>) -> bool {
+        let before = self.ways.set(key, exit);
+        if before == exit {
+            return false;
+        }
+        if let Some(before) = before {
+            for rule in way_rules((key, before), self.closure.regions()) {
+                self.desired.remove(&rule);
+            }
+        }
+        if let Some(exit) = exit {
+            for rule in way_rules((key, exit), self.closure.regions()) {
+                self.desired.insert(rule);
+            }
+        }
+        true
+    }
+
+    /// The switch carries these copies of others, and no more.
+    pub(crate) fn set_carries(&mut self, carries: &BTreeMap<u16, Carry>) {
+        let gone: Vec<_> = self.carries.keys().filter(|tag| !carries.contains_key(tag)).collect();
+        for tag in gone.into_iter().copied().collect::<Vec<_>>() {
+            if let Some(carried) = self.carries.remove(&tag) {
+                self.desired.remove(&carry_rule(carried.carry));
+            }
+        }
+        for (&tag, carry) in carries {
+            let delivery = carry.delivery.filter(|_| self.is_ours);
+            let carry = Carry { delivery, ..*carry };
+            let before = self.carries.get(&tag).map(|carried| carried.carry);
+            if before == Some(carry) {
+                continue;
+            }
+            if let Some(before) = before {
+                self.desired.remove(&carry_rule(before));
+            }
+            self.desired.insert(carry_rule(carry));
+            let is_confirmed = self.is_remembered(tag, carry.exit);
+            let carried = Carried { carry, barrier: None, is_confirmed };
+            self.carries.insert(tag, carried);
+        }
+    }
+
+    /// Whether copies with this identifier go this way, as the switch confirmed.
+    pub(crate) fn is_carrying(&self, tag: u16, exit: Exit) -> bool {
+        let carried = self.carries.get(&tag);
+        carried.is_some_and(|carried| carried.is_confirmed && carried.carry.exit == exit)
+    }
+
+    /// Everything that is carried was sent by now.
+    pub(super) fn await_carries(&mut self, barrier: Ticket) {
+        let new = self.carries.values_mut().filter(|carried| !carried.is_confirmed);
+        for carried in new.filter(|carried| carried.barrier.is_none()) {
+            carried.barrier = Some(barrier);
+        }
+    }
+
+    /// What was sent before the barrier is done.
+    pub(super) fn confirm_carries(&mut self, barrier: Ticket) {
+        for carried in self.carries.values_mut() {
+            if carried.barrier.is_some_and(|at| at <= barrier) {
+                (carried.barrier, carried.is_confirmed) = (None, true);
+                self.signals.ways_opened = true;
+            }
+        }
+    }
+
+    /// The connection is lost, or the switch is read anew: everything will be sent again.
+    pub(super) fn distrust_carries(&mut self) {
+        for carried in self.carries.values_mut() {
+            (carried.barrier, carried.is_confirmed) = (None, false);
+        }
+    }
+
+    /// The rules of hosts, ways and copies, for a switch that is told everything anew.
+    pub(super) fn insert_all(&mut self) {
+        base_rules(&self.wiring).into_iter().for_each(|rule| self.desired.insert(rule));
+        let hosts: Vec<_> = self.hosts.iter().map(|(key, host)| (key, host.port)).collect();
+        for (key, port) in hosts {
+            self.desired.insert(source_rule(self.station(key, port)));
+            self.ways.set(key, Some(Exit::here(port)));
+        }
+        for way in self.ways.iter() {
+            way_rules(way, []).into_iter().for_each(|rule| self.desired.insert(rule));
+        }
+        for carried in self.carries.values() {
+            self.desired.insert(carry_rule(carried.carry));
+        }
+    }
+
+    /// A copy for the controller itself.
+    pub(super) fn handle_copy(&mut self, packet_in: &PacketIn, cookie: Cookie) {
+        let Some(port) = in_port(packet_in) else { return };
+        let regions = self.closure.regions().filter(|tap| tap.mark == cookie.number());
+        let members = regions.flat_map(|tap| tap.members.iter());
+        let shown = members.filter(|member| member.aim.exit.port == PortNo::CONTROLLER);
+        let policies: BTreeSet<_> = shown.map(|member| member.policy).collect();
+        let names = policies.iter().filter_map(|policy| self.closure.taps().get(policy));
+        let names: Vec<_> = names.map(|tap| tap.name.to_string()).collect();
+        if !names.is_empty() {
+            let copy = ShownCopy {
+                policies: names,
+                switch: self.id,
+                port: port.0,
+                len: packet_in.total_len,
+                start: packet_in.data.clone(),
+            };
+            self.signals.events.push(Event::Copy(Box::new(copy)));
+        }
+    }
+
+    /// The switch is taken over only when it is known what its ports are for: until then it
+    /// forwards by the rules that it has, and is told only the one by which links are found.
+    pub(crate) fn hold(&mut self, now: Millis) {
+        self.held_since = Some(now);
+        self.remembered_links.clear();
+        self.remembered_carries.clear();
+    }
+
+    /// While it is held, a switch that does not have the rule by which links are found gets it.
+    pub(super) fn search_early(&mut self, rules: &[FlowStats]) {
+        let (id, rule) = search_rule();
+        let is_it =
+            |told: &FlowStats| told.priority == id.priority && Cookie(told.cookie) == rule.cookie;
+        if self.held_since.is_some() && !rules.iter().any(is_it) {
+            self.send_early((id.into(), rule));
+        }
+    }
+
+    /// Whether it told everything and waits to be taken over.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.held_since.is_some() && matches!(self.link, Link::Read(_))
+    }
+
+    /// Whether it has been held for so long.
+    pub(crate) fn is_held_for(&self, wait: Millis, now: Millis) -> bool {
+        self.held_since.is_none_or(|since| now.since(since) >= wait)
+    }
+
+    /// It is taken over.
+    pub(crate) const fn release(&mut self) {
+        self.held_since = None;
+    }
+
+    /// Ports that led to other switches, by the rules that it had when it connected.
+    pub(crate) fn remembered_links(&self) -> impl Iterator<Item = PortNo> {
+        self.remembered_links.iter().copied().filter(|port| self.ports.is_up(*port))
+    }
+
+    /// It carried these copies before it connected.
+    pub(super) fn remember_carries(&mut self, rules: &[FlowStats], groups: &[GroupDesc]) {
+        let carries = rules.iter().filter_map(|rule| read_carry(rule, groups));
+        self.remembered_carries = carries.collect();
+        let confirmed: Vec<_> = self
+            .carries
+            .iter()
+            .map(|(tag, carried)| (*tag, self.is_remembered(*tag, carried.carry.exit)))
+            .collect();
+        for (tag, is_confirmed) in confirmed {
+            if let Some(carried) = self.carries.get_mut(&tag) {
+                carried.is_confirmed = is_confirmed;
+            }
+        }
+    }
+
+    fn is_remembered(&self, tag: u16, exit: Exit) -> bool {
+        self.remembered_carries.get(&tag) == Some(&(exit.port, exit.beyond.is_none()))
+    }
+
+    /// Where the switch sent copies of a policy before.
+    pub(crate) fn aim_before(&self, policy: PolicyId, slot: u8) -> Option<Aim> {
+        let tap = self.wanted.iter().find(|tap| tap.id == policy)?;
+        tap.aims.iter().find(|aim| aim.slot == slot).copied()
+    }
+
+    /// Which one it is.
+    pub(crate) const fn id(&self) -> DatapathId {
+        self.id
+    }
+
+    /// Sends something that is not answered, and may as well be lost.
+    pub(crate) fn send_unanswered(&mut self, body: Body) {
+        self.outbox.send_unanswered(body);
+    }
+}
+
+/// The copies that a rule carries: their identifier, the port, and whether they leave untagged.
+fn read_carry(rule: &FlowStats, groups: &[GroupDesc]) -> Option<(u16, (PortNo, bool))> {
+    let [Oxm::VlanVid(vid)] = rule.match_fields.fields.as_slice() else { return None };
+    let Outcome::Group(group) = Outcome::read(&rule.instructions)? else { return None };
+    let group = groups.iter().find(|told| told.group_id == group)?;
+    let [bucket] = group.buckets.as_slice() else { return None };
+    let Some(Action::Output { port, .. }) = bucket.actions.last() else { return None };
+    let is_untagged = bucket.actions.contains(&Action::PopVlan);
+    let is_carry = Cookie(rule.cookie).is(Kind::Carry);
+    is_carry.then_some((vid.value & !VID_PRESENT, (*port, is_untagged)))
+}

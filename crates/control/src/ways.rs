@@ -1,0 +1,100 @@
+//! The ways to hosts from one switch: its own hosts, and those of others.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tapswitch_wire::MacAddr;
+
+use crate::exit::Exit;
+use crate::hosts::HostKey;
+use crate::region::{MacMask, Region};
+
+/// The ways to all hosts that a switch can reach.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ways {
+    by_key: BTreeMap<HostKey, Exit>,
+    vlan_counts: HashMap<Option<u16>, usize>,
+}
+
+impl Ways {
+    /// The way to a host is this one, or there is none. Returns the one before.
+    pub(crate) fn set(&mut self, key: HostKey, exit: Option<Exit>) -> Option<Exit> {
+        let before = match exit {
+            Some(exit) => self.by_key.insert(key, exit),
+            None => self.by_key.remove(&key),
+        };
+        match (before, exit) {
+            (None, Some(_)) => *self.vlan_counts.entry(key.vlan).or_default() += 1,
+            (Some(_), None) => self.uncount(key.vlan),
+            _ => {}
+        }
+        before
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (HostKey, Exit)> {
+        self.by_key.iter().map(|(key, exit)| (*key, *exit))
+    }
+
+    /// Those to the hosts that a region reaches.
+    pub(crate) fn reached(&self, region: &Region) -> Vec<(HostKey, Exit)> {
+        let reached = |(key, _): &(HostKey, Exit)| region.reaches(*key);
+        match region.dst_mac.and_then(MacMask::exact) {
+            Some(mac) => self.with_mac(mac).filter(reached).collect(),
+            None => self.iter().filter(reached).collect(),
+        }
+    }
+
+    /// How many hosts a region reaches.
+    pub(crate) fn count_reached(&self, region: &Region) -> usize {
+        if region.dst_mac.is_some() {
+            return self.reached(region).len();
+        }
+        let vlans = self.vlan_counts.iter();
+        vlans.filter(|(vlan, _)| region.vlan.contains(**vlan)).map(|(_, count)| count).sum()
+    }
+
+    fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = (HostKey, Exit)> {
+        let first = HostKey { mac, vlan: None };
+        let last = HostKey { mac, vlan: Some(u16::MAX) };
+        self.by_key.range(first..=last).map(|(key, exit)| (*key, *exit))
+    }
+
+    fn uncount(&mut self, vlan: Option<u16>) {
+        if let Some(count) = self.vlan_counts.get_mut(&vlan) {
+            *count -= 1;
+            if *count == 0 {
+                self.vlan_counts.remove(&vlan);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_openflow::PortNo;
+
+    use super::*;
+    use crate::Vlan;
+
+    fn key(last: u8, vlan: Option<u16>) -> HostKey {
+        HostKey { mac: MacAddr([2, 0, 0, 0, 0, last]), vlan }
+    }
+
+    #[test]
+    fn regions_count_the_hosts_that_they_reach() {
+        let mut ways = Ways::default();
+        let exit = Exit::here(PortNo(1));
+        assert_eq!(ways.set(key(1, None), Some(exit)), None);
+        assert_eq!(ways.set(key(2, Some(5)), Some(exit)), None);
+        assert_eq!(ways.set(key(2, Some(5)), Some(Exit::here(PortNo(2)))), Some(exit));
+        let all = Region::default();
+        let tagged = Region { vlan: Vlan::Id(5), ..all };
+        let to_first = Region { dst_mac: Some(key(1, None).mac.into()), ..all };
+        for (region, count) in [(all, 2), (tagged, 1), (to_first, 1)] {
+            assert_eq!((ways.count_reached(&region), ways.reached(&region).len()), (count, count));
+        }
+        ways.set(key(1, None), None);
+        ways.set(key(9, None), None);
+        assert_eq!((ways.count_reached(&all), ways.iter().count()), (1, 1));
+    }
+}

@@ -1,0 +1,369 @@
+//! Several switches and the cables between them: everything goes where it should, once, whatever
+//! the wiring, and copies reach monitors on other switches as they were made.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tapswitch_control::*;
+use tapswitch_openflow::DatapathId;
+
+use crate::frames::{BROADCAST, arp_request, mac, tcp, udp};
+use crate::world::{World, policy};
+
+/// Host `h` is at port 1 of switch `h`, its monitor at port 2. Cables lie at ports from 10 on.
+pub(crate) struct Fabric {
+    pub(crate) world: World,
+    pub(crate) hosts: u8,
+}
+
+impl Fabric {
+    pub(crate) fn new(switches: u8, cables: &[(u8, u8)]) -> Self {
+        let limits = Limits { discovery: Some(Discovery::new([7; 32])), ..Limits::default() };
+        let mut world = World::empty(limits);
+        let mut next = [10_u32; 32];
+        for &(a, b) in cables {
+            let a = (u64::from(a), take(&mut next, a));
+            let b = (u64::from(b), take(&mut next, b));
+            world.cables.extend([(a, b), (b, a)]);
+        }
+        for id in 1..=u64::from(switches) {
+            world.add_switch(id, 2);
+        }
+        for (id, port) in world.cables.keys().copied().collect::<Vec<_>>() {
+            world.model(id).add_port(port);
+        }
+        let mut fabric = Self { world, hosts: switches };
+        fabric.wait(400);
+        fabric
+    }
+
+    pub(crate) fn line(switches: u8) -> Self {
+        Self::new(switches, &(1..switches).map(|at| (at, at + 1)).collect::<Vec<_>>())
+    }
+
+    pub(crate) fn ring(switches: u8) -> Self {
+        let next = |at| at % switches + 1;
+        Self::new(switches, &(1..=switches).map(|at| (at, next(at))).collect::<Vec<_>>())
+    }
+
+    /// Two spines, 5 and 6, above four leaves.
+    pub(crate) fn leaf_spine() -> Self {
+        let links = (1..=4).flat_map(|leaf| [(leaf, 5), (leaf, 6)]);
+        Self::new(6, &links.collect::<Vec<_>>())
+    }
+
+    pub(crate) fn wait(&mut self, millis: u64) {
+        for _ in 0..millis.div_ceil(50) {
+            self.world.pass(50);
+        }
+    }
+
+    /// A host sends; returns the switch and port of each arrival. What arrives is what was sent.
+    pub(crate) fn send(&mut self, host: u8, frame: &[u8]) -> Vec<(u64, u32)> {
+        let arrivals = self.world.inject(host.into(), 1, frame).into_iter();
+        let places = arrivals.map(|(switch, port, arrived)| {
+            assert_eq!(arrived, frame, "at {switch}/{port}");
+            (switch, port)
+        });
+        places.collect()
+    }
+
+    /// Every host speaks, so that all are known.
+    pub(crate) fn learn(&mut self) {
+        for host in 1..=self.hosts {
+            let arrivals = self.send(host, &arp_request(host, 99, None));
+            assert_eq!(arrivals, self.everywhere_but(host));
+        }
+    }
+
+    /// Every edge port but that of a host.
+    fn everywhere_but(&self, host: u8) -> Vec<(u64, u32)> {
+        let edges = (1..=u64::from(self.hosts)).flat_map(|switch| [(switch, 1), (switch, 2)]);
+        edges.filter(|edge| *edge != (host.into(), 1)).collect()
+    }
+
+    fn check_production(&mut self) {
+        for from in 1..=self.hosts {
+            for to in (1..=self.hosts).filter(|to| *to != from) {
+                let arrivals = self.send(from, &udp(from, to).bytes());
+                assert_eq!(arrivals, [(to.into(), 1)], "{from} to {to}");
+            }
+            let arrivals = self.send(from, &arp_request(from, 98, None));
+            assert_eq!(arrivals, self.everywhere_but(from), "from {from} to all");
+        }
+    }
+
+    /// A cable goes and comes back.
+    fn flap(&mut self, a: u64, b: u64) {
+        for is_up in [false, true] {
+            let ends = self.world.cables.iter().filter(|(at, to)| (at.0, to.0) == (a, b));
+            let ends: Vec<_> = ends.flat_map(|(at, to)| [*at, *to]).collect();
+            for (switch, port) in ends {
+                self.world.model(switch).set_link(port, is_up);
+            }
+            self.world.run();
+            self.wait(50);
+        }
+    }
+
+    /// The cable goes; the switches notice unless it is cut `silently`.
+    fn cut(&mut self, a: u64, b: u64, silently: bool) {
+        let cables = self.world.cables.iter();
+        let (at, to) =
+            cables.map(|(at, to)| (*at, *to)).find(|(at, to)| (at.0, to.0) == (a, b)).unwrap();
+        for end in [at, to] {
+            self.world.cables.remove(&end);
+            if !silently {
+                self.world.model(end.0).set_link(end.1, false);
+            }
+        }
+        self.world.run();
+    }
+}
+
+fn take(next: &mut [u32], switch: u8) -> u32 {
+    let port = &mut next[usize::from(switch)];
+    *port += 1;
+    *port - 1
+}
+
+fn check_ledger(fabric: &mut Fabric, name: &str, matched: u64) {
+    let report = fabric.world.ledger(name);
+    assert_eq!(report.matched.packets, matched, "{report:?}");
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+    for copied in &report.copied {
+        let ended = copied.delivered.packets + copied.flooded;
+        assert_eq!((copied.counts.packets, ended), (matched, matched), "{copied:?}");
+    }
+}
+
+#[test]
+fn everything_arrives_once_whatever_the_wiring() {
+    for fabric in [Fabric::line(4), Fabric::ring(5), Fabric::leaf_spine()] {
+        let mut fabric = fabric;
+        fabric.learn();
+        fabric.check_production();
+    }
+}
+
+#[test]
+fn links_are_told() {
+    let fabric = Fabric::ring(3);
+    let links = fabric.world.control.links();
+    assert_eq!(links.len(), 3);
+    assert_eq!(links.iter().filter(|link| link.is_tree).count(), 2);
+    assert!(links.iter().all(|link| link.is_sure));
+}
+
+#[test]
+fn copies_reach_a_monitor_on_another_switch_unchanged() {
+    for fabric in [Fabric::line(4), Fabric::ring(4), Fabric::leaf_spine()] {
+        let mut fabric = fabric;
+        fabric.learn();
+        fabric.world.plan_and_tap(policy("all tcp", "0x3/2"));
+        let mut matched = 0;
+        for from in 1..=fabric.hosts {
+            for to in (1..=fabric.hosts).filter(|to| *to != from) {
+                let arrivals = fabric.send(from, &tcp(from, to).vlan_bytes(None));
+                let mut expected = vec![(to.into(), 1), (3, 2)];
+                expected.sort_unstable();
+                assert_eq!(arrivals, expected, "{from} to {to}");
+                matched += 1;
+            }
+        }
+        check_ledger(&mut fabric, "all tcp", matched);
+        let report = fabric.world.untap("all tcp");
+        assert!(report.adds_up && report.matched.packets == matched, "{report:?}");
+        fabric.check_production();
+    }
+}
+
+#[test]
+fn several_monitors_get_a_copy_each() {
+    let mut fabric = Fabric::ring(4);
+    fabric.learn();
+    let monitors = ["0x1/2", "0x3/2", "0x4/2"].map(|text| text.parse().unwrap());
+    let monitor = Monitors::new(monitors.to_vec());
+    fabric.world.tap(TapPolicy { monitor, dst_port: Some(80.into()), ..policy("web", "1") });
+    let arrivals = fabric.send(2, &tcp(2, 1).bytes());
+    assert_eq!(arrivals, [(1, 1), (1, 2), (3, 2), (4, 2)]);
+    assert_eq!(fabric.send(2, &arp_request(2, 1, None)), fabric.everywhere_but(2));
+    check_ledger(&mut fabric, "web", 1);
+}
+
+#[test]
+fn the_ways_of_copies_are_told() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x3/2"));
+    let paths = fabric.world.control.policy_paths("all").unwrap();
+    let hops: Vec<_> = paths.iter().map(|path| path.hops.as_slice()).collect();
+    let hop =
+        |switch, in_port, out_port| HopReport { switch: DatapathId(switch), in_port, out_port };
+    assert_eq!(hops, [[hop(1, None, 10), hop(2, Some(10), 11), hop(3, Some(10), 2)]]);
+}
+
+#[test]
+fn what_is_flooded_reaches_a_far_monitor_once() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x3/2"));
+    assert_eq!(fabric.send(1, &tcp(1, BROADCAST).bytes()), fabric.everywhere_but(1));
+    assert_eq!(fabric.send(2, &tcp(2, 77).bytes()), fabric.everywhere_but(2));
+    check_ledger(&mut fabric, "all", 2);
+}
+
+#[test]
+fn policies_with_one_far_monitor_share_its_copies() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x3/2"));
+    fabric.world.tap(TapPolicy { dst_port: Some(80.into()), ..policy("web", "0x3/2") });
+    assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+    assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1), (3, 2)]);
+    check_ledger(&mut fabric, "all", 2);
+    check_ledger(&mut fabric, "web", 2);
+}
+
+#[test]
+fn tagged_traffic_is_copied_with_its_tags() {
+    let mut fabric = Fabric::line(3);
+    for host in 1..=3 {
+        fabric.send(host, &arp_request(host, 99, Some(100)));
+    }
+    fabric.world.tap(TapPolicy { vlan: Vlan::Id(100), ..policy("blue", "0x3/2") });
+    assert_eq!(fabric.send(1, &tcp(1, 2).vlan_bytes(Some(100))), [(2, 1), (3, 2)]);
+    check_ledger(&mut fabric, "blue", 1);
+}
+
+#[test]
+fn hosts_cannot_send_to_monitors_in_the_vlans_of_copies() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x2/2"));
+    for vlan in 3072..4095 {
+        assert_eq!(fabric.send(1, &tcp(1, 2).vlan_bytes(Some(vlan))), []);
+    }
+}
+
+#[test]
+fn a_host_that_moves_is_followed() {
+    let mut fabric = Fabric::ring(4);
+    fabric.learn();
+    let arrivals = fabric.world.inject(3, 2, &arp_request(1, 99, None));
+    assert!(!arrivals.is_empty());
+    assert_eq!(fabric.send(2, &udp(2, 1).bytes()), [(3, 2)]);
+    let hosts = fabric.world.control.hosts();
+    let of_first: Vec<_> = hosts.iter().filter(|host| host.mac == mac(1)).collect();
+    assert_eq!((of_first.len(), of_first[0].switch), (1, DatapathId(3)));
+}
+
+#[test]
+fn a_cut_cable_is_gone_around() {
+    for silently in [false, true] {
+        let mut fabric = Fabric::ring(5);
+        fabric.learn();
+        fabric.world.tap(policy("all", "0x3/2"));
+        fabric.cut(2, 3, silently);
+        fabric.wait(if silently { 1000 } else { 0 });
+        let arrivals = fabric.send(2, &tcp(2, 3).bytes());
+        assert_eq!(arrivals, [(3, 1), (3, 2)]);
+        fabric.wait(500);
+        fabric.world.untap("all");
+        if !silently {
+            fabric.check_production();
+        }
+    }
+}
+
+#[test]
+fn a_controller_that_starts_again_changes_nothing() {
+    let mut fabric = Fabric::leaf_spine();
+    fabric.learn();
+    let ip_proto = Some(IpProto::TCP);
+    let web = TapPolicy { ip_proto, dst_port: Some(80.into()), ..policy("web", "0x3/2") };
+    fabric.world.tap(web.clone());
+    let rules = |fabric: &Fabric| {
+        fabric
+            .world
+            .switches
+            .values()
+            .map(|model| format!("{:?}", model.state()))
+            .collect::<Vec<_>>()
+    };
+    let before = rules(&fabric);
+    fabric.world.restart_controller(&[web]);
+    assert_eq!(rules(&fabric), before, "while it finds out");
+    fabric.wait(400);
+    assert_eq!(rules(&fabric), before, "when it knows");
+    assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+    check_ledger(&mut fabric, "web", 1);
+    fabric.check_production();
+}
+
+/// Traffic between all hosts while policies, cables and the controller come and go: everything
+/// arrives once, and every copy that is owed.
+fn churn(seed: &[u8]) {
+    let mut fabric = Fabric::leaf_spine();
+    fabric.learn();
+    let mut matched: BTreeMap<String, u64> = BTreeMap::new();
+    for (step, &byte) in seed.iter().enumerate() {
+        let (what, host) = (byte % 5, byte / 5 % 4 + 1);
+        let name = format!("from {host}");
+        match what {
+            0 if !matched.contains_key(&name) => {
+                let monitor = format!("{:#x}/2", u64::from(host % 4 + 1));
+                let from = TapPolicy { src_mac: Some(mac(host)), ..policy(&name, &monitor) };
+                fabric.world.plan_and_tap(from);
+                matched.insert(name, 0);
+            }
+            1 if matched.contains_key(&name) => {
+                let report = fabric.world.untap(&name);
+                assert_eq!(Some(report.matched.packets), matched.remove(&name));
+                assert!(report.adds_up && report.is_complete, "step {step}: {report:?}");
+            }
+            2 => fabric.flap(host.into(), 5 + u64::from(byte / 20 % 2)),
+            _ => {
+                let to = (host + byte / 20 % 3) % 4 + 1;
+                if to == host {
+                    continue;
+                }
+                let mut expected = vec![(u64::from(to), 1)];
+                if let Some(count) = matched.get_mut(&name) {
+                    *count += 1;
+                    expected.push((u64::from(host % 4 + 1), 2));
+                }
+                expected.sort_unstable();
+                let arrivals = fabric.send(host, &tcp(host, to).bytes());
+                assert_eq!(arrivals, expected, "step {step}: {host} to {to}");
+            }
+        }
+    }
+    for (name, matched) in matched {
+        check_ledger(&mut fabric, &name, matched);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn nothing_is_lost_or_doubled_whatever_comes_and_goes(seed in vec(any::<u8>(), 1..60)) {
+        churn(&seed);
+    }
+}
+
+#[test]
+fn a_switch_without_controller_forwards_on() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x3/2"));
+    fabric.world.disconnect(2);
+    fabric.wait(2000);
+    assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(3, 1), (3, 2)]);
+    fabric.world.connect(2);
+    fabric.wait(500);
+    assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(3, 1), (3, 2)]);
+    check_ledger(&mut fabric, "all", 2);
+}
