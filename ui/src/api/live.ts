@@ -1,0 +1,93 @@
+// The controller's events, as they come, and whether it is there.
+import { signal } from "@preact/signals";
+import { BASE } from "./client";
+import type { LoggedEvent } from "./types";
+
+/** `polled`: a controller without events is asked instead. */
+export type Liveness = "connecting" | "live" | "lost" | "polled";
+
+export const liveness = signal<Liveness>("connecting");
+/** When it was lost, by the clock of the browser. */
+export const lostAt = signal(0);
+/** The last alarms, newest first. */
+export const alarms = signal<LoggedEvent[]>([]);
+
+export const TOPICS = ["switch", "link", "host", "policy", "alarm", "audit", "tick"] as const;
+export type Topic = (typeof TOPICS)[number] | "again";
+
+type Listener = (topic: Topic, event: LoggedEvent) => void;
+const listeners = new Set<Listener>();
+let source: EventSource | undefined;
+let retry: ReturnType<typeof setTimeout> | undefined;
+
+/** Hears every event; `again` means that some may have been missed. */
+export function listen(listener: Listener): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Connects, and keeps connecting. */
+export function connect(): void {
+  disconnect();
+  source = new EventSource(`${BASE}/events`);
+  source.onopen = () => {
+    const wasLost = liveness.value === "lost";
+    liveness.value = "live";
+    if (wasLost) tell("again", { id: "" });
+  };
+  source.onerror = () => lost();
+  // Some that were missed are gone: lists are read anew.
+  source.addEventListener("reset", () => tell("again", { id: "" }));
+  for (const topic of TOPICS) {
+    source.addEventListener(topic, (message) => take(topic, message as MessageEvent<string>));
+  }
+}
+
+export function disconnect(): void {
+  source?.close();
+  clearTimeout(retry);
+}
+
+/** The browser connects again by itself, but not after an answer that is no stream. */
+function lost(): void {
+  if (liveness.value !== "lost") lostAt.value = Date.now();
+  liveness.value = "lost";
+  if (source?.readyState !== EventSource.CLOSED) return;
+  clearTimeout(retry);
+  retry = setTimeout(() => void again(), RETRY_MS);
+}
+
+/** A stream that is refused may mean that this controller has none, or wants a token again. */
+async function again(): Promise<void> {
+  const status = await fetch(`${BASE}/events/log?limit=1`).then(
+    (r) => r.status,
+    () => 0,
+  );
+  if (status === 404) {
+    liveness.value = "polled";
+    return;
+  }
+  if (status === 401) tell("again", { id: "" });
+  else connect();
+}
+
+function take(topic: Topic, message: MessageEvent<string>): void {
+  const event = { id: message.lastEventId, ...(parse(message.data) as object) } as LoggedEvent;
+  if (topic === "alarm") alarms.value = [event, ...alarms.value].slice(0, MOST_ALARMS);
+  tell(topic, event);
+}
+
+function tell(topic: Topic, event: LoggedEvent): void {
+  for (const listener of [...listeners]) listener(topic, event);
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}
+
+const RETRY_MS = 1000;
+const MOST_ALARMS = 20;

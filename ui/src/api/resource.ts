@@ -1,0 +1,126 @@
+// Answers of the controller as hooks: asked for, kept fresh by events, with the error beside.
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, get } from "./client";
+import { listen, liveness, type Topic } from "./live";
+import { signedOut } from "./session";
+
+export interface Resource<T> {
+  data: T | undefined;
+  error: ApiError | undefined;
+  /** When `data` came. */
+  at: number;
+  reload(): void;
+}
+
+interface Options {
+  /** Events after which it is asked for again. */
+  topics?: Topic[];
+  /** Asked for at least so often; 0: never without a reason. */
+  everyMs?: number;
+}
+
+/** The answer to `GET path`; nothing is asked while `path` is `undefined`. */
+export function useResource<T>(path: string | undefined, options: Options = {}): Resource<T> {
+  const { topics = [], everyMs = 0 } = options;
+  const [state, setState] = useState<{ path?: string; data?: T; error?: ApiError; at: number }>({
+    at: 0,
+  });
+  const ask = useRef<() => void>(() => {});
+  const wanted = topics.join();
+
+  useEffect(() => {
+    if (path === undefined) return setState({ at: 0 });
+    const asker = new Asker<T>(path, (data, error) => {
+      setState((old) => ({
+        path,
+        data: data ?? (old.path === path ? old.data : undefined),
+        error,
+        at: data === undefined ? old.at : Date.now(),
+      }));
+    });
+    ask.current = () => asker.ask();
+    asker.ask();
+    const timer =
+      everyMs > 0 ? setInterval(() => document.hidden || asker.ask(), everyMs) : undefined;
+    const deaf = listen((topic) => {
+      if (topic === "again" || wanted.split(",").includes(topic)) asker.ask();
+    });
+    return () => {
+      asker.close();
+      clearInterval(timer);
+      deaf();
+    };
+  }, [path, everyMs, wanted]);
+
+  const reload = useCallback(() => ask.current(), []);
+  const isMine = state.path === path;
+  return {
+    data: isMine ? state.data : undefined,
+    error: isMine ? state.error : undefined,
+    at: state.at,
+    reload,
+  };
+}
+
+/** Asks before a view does, while it is still found out who asks. */
+export function prefetch(path: string): void {
+  const answer = get(path);
+  // Whoever takes it sees the error.
+  answer.catch(() => undefined);
+  prefetched.set(path, answer);
+}
+
+const prefetched = new Map<string, Promise<unknown>>();
+
+/** Asks one question at a time, and not more often than is of use. */
+class Asker<T> {
+  private isBusy = false;
+  private isWanted = false;
+  private readonly abort = new AbortController();
+
+  constructor(
+    private readonly path: string,
+    private readonly tell: (data: T | undefined, error: ApiError | undefined) => void,
+  ) {}
+
+  ask(): void {
+    if (this.isBusy) this.isWanted = true;
+    else void this.run();
+  }
+
+  close(): void {
+    this.abort.abort();
+  }
+
+  private async run(): Promise<void> {
+    this.isBusy = true;
+    try {
+      const early = prefetched.get(this.path) as Promise<T> | undefined;
+      prefetched.delete(this.path);
+      this.tell(await (early ?? get<T>(this.path, this.abort.signal)), undefined);
+    } catch (error) {
+      this.fail(error);
+    }
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    this.isBusy = false;
+    if (this.isWanted && !this.abort.signal.aborted) {
+      this.isWanted = false;
+      this.ask();
+    }
+  }
+
+  private fail(error: unknown): void {
+    if (this.abort.signal.aborted) return;
+    if (!(error instanceof ApiError)) throw error;
+    if (error.status === 401) signedOut();
+    this.tell(undefined, error);
+    // Without events nobody says when the controller is back.
+    const mayHeal = error.status === 0 || error.status >= 500;
+    if (mayHeal && liveness.value !== "live")
+      setTimeout(() => this.abort.signal.aborted || this.ask(), HEAL_MS);
+  }
+}
+
+/** Between two questions about the same. */
+const PAUSE_MS = 300;
+const HEAL_MS = 1500;

@@ -1,0 +1,54 @@
+// Who is signed in.
+import { signal } from "@preact/signals";
+import { ApiError, get, request } from "./client";
+import { connect, disconnect } from "./live";
+import type { Me } from "./types";
+
+export type Session =
+  | { is: "starting" }
+  | { is: "out"; reason?: string }
+  | { is: "unreachable" }
+  | { is: "in"; me: Me };
+
+export const session = signal<Session>({ is: "starting" });
+
+/** Asks who we are; without a token that may be enough. */
+export async function start(): Promise<void> {
+  try {
+    const me = await get<Me>("/me");
+    session.value = { is: "in", me };
+    connect();
+  } catch (error) {
+    const isOut = error instanceof ApiError && (error.status === 401 || error.status === 403);
+    session.value = isOut ? { is: "out" } : { is: "unreachable" };
+    if (!isOut) setTimeout(() => void start(), AGAIN_MS);
+  }
+}
+
+/** Exchanges a token for a session that scripts of other sites cannot use. */
+export async function signIn(token: string): Promise<void> {
+  await request("POST", "/session", { token });
+  await start();
+}
+
+export async function signOut(): Promise<void> {
+  disconnect();
+  await request("DELETE", "/session").catch(() => undefined);
+  session.value = { is: "out" };
+}
+
+/** The controller wants a token again. */
+export function signedOut(): void {
+  if (session.value.is !== "in") return;
+  disconnect();
+  session.value = { is: "out", reason: "Your session has ended." };
+}
+
+/** Whether policies may be changed. */
+export const mayChange = (): boolean =>
+  session.value.is === "in" && session.value.me.role !== "viewer";
+
+export const isAdmin = (): boolean =>
+  session.value.is === "in" && session.value.me.role === "admin";
+
+const AGAIN_MS = 1500;

@@ -1,0 +1,124 @@
+// Points, lines, and which of them is under the pointer.
+
+export interface Point {
+  x: number;
+  y: number;
+}
+
+export interface Box {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
+/** Where the picture is looked at: `scale` pixels for one unit, `x` and `y` in the middle. */
+export interface Camera extends Point {
+  scale: number;
+}
+
+export const SCALE_LEAST = 0.02;
+export const SCALE_MOST = 4;
+
+/** From the picture to the screen. */
+export function toScreen(camera: Camera, size: Point, p: Point): Point {
+  return {
+    x: (p.x - camera.x) * camera.scale + size.x / 2,
+    y: (p.y - camera.y) * camera.scale + size.y / 2,
+  };
+}
+
+/** From the screen to the picture. */
+export function toPicture(camera: Camera, size: Point, p: Point): Point {
+  return {
+    x: (p.x - size.x / 2) / camera.scale + camera.x,
+    y: (p.y - size.y / 2) / camera.scale + camera.y,
+  };
+}
+
+/** Zooms by `factor` so that what is at `at` on the screen stays there. */
+export function zoom(camera: Camera, size: Point, at: Point, factor: number): Camera {
+  const scale = Math.min(SCALE_MOST, Math.max(SCALE_LEAST, camera.scale * factor));
+  const fixed = toPicture(camera, size, at);
+  return {
+    scale,
+    x: fixed.x - (at.x - size.x / 2) / scale,
+    y: fixed.y - (at.y - size.y / 2) / scale,
+  };
+}
+
+/** A camera that shows all of the box with a margin, and single nodes not too large. */
+export function fit(box: Box, size: Point, margin: number, most = 1.5): Camera {
+  const width = Math.max(box.right - box.left, 1) + 2 * margin;
+  const height = Math.max(box.bottom - box.top, 1) + 2 * margin;
+  const scale = Math.min(size.x / width, size.y / height, most);
+  return {
+    x: (box.left + box.right) / 2,
+    y: (box.top + box.bottom) / 2,
+    scale: Math.max(scale, SCALE_LEAST),
+  };
+}
+
+/** The smallest box around points. */
+export function bounds(points: Iterable<Point>): Box {
+  const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  for (const { x, y } of points) {
+    box.left = Math.min(box.left, x);
+    box.top = Math.min(box.top, y);
+    box.right = Math.max(box.right, x);
+    box.bottom = Math.max(box.bottom, y);
+  }
+  return box.left <= box.right ? box : { left: 0, top: 0, right: 0, bottom: 0 };
+}
+
+/** Distance of a point from a line between two points. */
+export function distanceTo(p: Point, a: Point, b: Point): number {
+  const [dx, dy] = [b.x - a.x, b.y - a.y];
+  const square = dx * dx + dy * dy;
+  const along = square === 0 ? 0 : ((p.x - a.x) * dx + (p.y - a.y) * dy) / square;
+  const t = Math.min(1, Math.max(0, along));
+  return Math.hypot(p.x - a.x - t * dx, p.y - a.y - t * dy);
+}
+
+/** A way beside `points`, `offset` to its right all along: TAPs on one link lie side by side. */
+export function beside(points: Point[], offset: number): Point[] {
+  const way = points.filter(
+    (p, i) => i === 0 || Math.hypot(p.x - points[i - 1]!.x, p.y - points[i - 1]!.y) > 1e-6,
+  );
+  return way.map((p, i) => {
+    const before = normal(way[i - 1] ?? p, way[i - 1] ? p : (way[i + 1] ?? p));
+    const after = normal(way[i + 1] ? p : (way[i - 1] ?? p), way[i + 1] ?? p);
+    const sum = { x: before.x + after.x, y: before.y + after.y };
+    // The joint of two parallels lies on the line that halves the angle; not too far at sharp ones.
+    const square = sum.x * sum.x + sum.y * sum.y;
+    const reach = square < 1e-6 ? 0 : Math.min(2 / square, 1.5);
+    const flat = square < 1e-6 ? before : { x: sum.x * reach, y: sum.y * reach };
+    return { x: p.x + flat.x * offset, y: p.y + flat.y * offset };
+  });
+}
+
+/** The unit vector to the right of the way from `a` to `b`. */
+function normal(a: Point, b: Point): Point {
+  const len = Math.hypot(b.x - a.x, b.y - a.y);
+  return len === 0 ? { x: 0, y: 0 } : { x: -(b.y - a.y) / len, y: (b.x - a.x) / len };
+}
+
+/** Where the lanes of `count` parallels lie: around zero, `gap` apart. */
+export const lane = (index: number, count: number, gap: number): number =>
+  (index - (count - 1) / 2) * gap;
+
+/** The index of the nearest point in a direction, by arrow key; -1 when there is none. */
+export function nearest(points: Point[], from: number, direction: Point): number {
+  const origin = points[from];
+  if (!origin) return points.length > 0 ? 0 : -1;
+  let [best, least] = [-1, Infinity];
+  points.forEach((p, index) => {
+    const [dx, dy] = [p.x - origin.x, p.y - origin.y];
+    const along = dx * direction.x + dy * direction.y;
+    const across = Math.abs(dx * direction.y - dy * direction.x);
+    if (index === from || along <= 0 || across > along * 2) return;
+    const cost = along + across * 2;
+    if (cost < least) [best, least] = [index, cost];
+  });
+  return best;
+}

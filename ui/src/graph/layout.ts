@@ -1,0 +1,374 @@
+// Where the nodes of a graph go: by layers for fabrics that have them, else by forces.
+//
+// Pure and without chance: the same graph gives the same picture, and nodes that were placed
+// before stay near where they were. The cost of a step by forces is n log n (Barnes and Hut 1986).
+
+/** Nodes by index; edges join two of them. */
+export interface Graph {
+  /** Hosts at each node: those with hosts are the edge of a fabric. */
+  hosts: number[];
+  edges: [number, number][];
+}
+
+export type Mode = "auto" | "layers" | "forces";
+
+/** x and y of each node in turn, in units of the picture. */
+export type Positions = Float64Array;
+
+/** Distance of neighbours. */
+export const SPACING = 140;
+
+/** The layers of a fabric from the hosts up, or `undefined` when it has none worth drawing. */
+export function layers(graph: Graph): number[] | undefined {
+  const near = neighbours(graph);
+  const rank = distances(
+    near,
+    graph.hosts.flatMap((hosts, node) => (hosts > 0 ? [node] : [])),
+  );
+  const highest = rank.reduce((max, r) => Math.max(max, r), 0);
+  if (highest < 1 || rank.includes(-1)) return undefined;
+  const flat = graph.edges.filter(([a, b]) => rank[a] === rank[b]).length;
+  return flat <= graph.edges.length * MOST_FLAT ? rank : undefined;
+}
+
+/** Positions to begin with, and whether they are final already. */
+export function begin(
+  graph: Graph,
+  mode: Mode,
+  before?: Positions,
+): { positions: Positions; isFinal: boolean } {
+  const rank = mode === "forces" ? undefined : layers(graph);
+  if (rank) {
+    const isSmall = graph.hosts.length <= MOST_IN_ROWS;
+    return { positions: isSmall ? inRows(graph, rank) : inRings(graph, rank), isFinal: true };
+  }
+  const positions =
+    before?.length === 2 * graph.hosts.length ? settled(graph, before) : around(graph);
+  return { positions, isFinal: graph.hosts.length < 2 };
+}
+
+/** Rows from the highest layer at the top to the hosts at the bottom. */
+function inRows(graph: Graph, rank: number[]): Positions {
+  const positions = new Float64Array(2 * rank.length);
+  const rows = orderedRows(graph, rank);
+  const widest = Math.max(...rows.map((row) => row.length));
+  rows.forEach((row, level) => {
+    const gap = SPACING * Math.max(1, Math.min(2.2, widest / row.length));
+    row.forEach((node, index) => {
+      positions[2 * node] = (index - (row.length - 1) / 2) * gap;
+      positions[2 * node + 1] = (rows.length - 1 - level) * SPACING * 1.5;
+    });
+  });
+  return positions;
+}
+
+/** Rings from the hosts outside to the highest layer in the middle; what belongs together is near. */
+function inRings(graph: Graph, rank: number[]): Positions {
+  const positions = new Float64Array(2 * rank.length);
+  const top = rank.reduce((max, r) => Math.max(max, r), 0);
+  const near = neighbours(graph);
+  const angle = new Float64Array(rank.length);
+  const rows = Array.from({ length: top + 1 }, (): number[] => []);
+  for (const node of byPart(near, rank, top)) rows[rank[node]!]!.push(node);
+  const edge = rows[0]!;
+  const depth = Math.min(DEEPEST_RING, Math.max(1, Math.round(edge.length / RING_STAGGER)));
+  const radius = ((edge.length / depth) * SPACING) / (2 * Math.PI);
+  rows.forEach((row, level) => {
+    const below = (node: number) => near[node]!.filter((n) => rank[n] === level - 1);
+    const mean = new Map(row.map((n, i) => [n, level ? meanAngle(below(n), angle) : i]));
+    row.sort((a, b) => mean.get(a)! - mean.get(b)! || a - b);
+    row.forEach((node, i) => {
+      angle[node] = (2 * Math.PI * (i + 0.5)) / row.length;
+      const out = level === 0 ? (i % depth) * SPACING : 0;
+      const far = Math.max(radius, SPACING * 2) * (1 - level / (top + 0.6)) + out;
+      positions[2 * node] = far * Math.cos(angle[node]!);
+      positions[2 * node + 1] = far * Math.sin(angle[node]!);
+    });
+  });
+  return positions;
+}
+
+/** All nodes, those first that hang together below the highest layer. */
+function byPart(near: number[][], rank: number[], top: number): number[] {
+  const seen = new Set<number>();
+  const order: number[] = [];
+  for (let start = 0; start < rank.length; start++) {
+    if (seen.has(start) || rank[start] === top) continue;
+    const queue = [start];
+    seen.add(start);
+    for (let at = 0; at < queue.length; at++) {
+      order.push(queue[at]!);
+      for (const next of near[queue[at]!]!) {
+        if (seen.has(next) || rank[next] === top) continue;
+        seen.add(next);
+        queue.push(next);
+      }
+    }
+  }
+  return [...order, ...rank.flatMap((r, node) => (r === top ? [node] : []))];
+}
+
+/** The mean of directions, from 0 to a whole turn. */
+function meanAngle(nodes: number[], angle: Float64Array): number {
+  const sum = (f: (a: number) => number) => nodes.reduce((all, n) => all + f(angle[n]!), 0);
+  const mean = Math.atan2(sum(Math.sin), sum(Math.cos));
+  return mean < 0 ? mean + 2 * Math.PI : mean;
+}
+
+/** Few crossings: each row in the order of the means of its neighbours, a few times over. */
+function orderedRows(graph: Graph, rank: number[]): number[][] {
+  const near = neighbours(graph);
+  const rows: number[][] = [];
+  rank.forEach((level, node) => (rows[level] ??= []).push(node));
+  const place = new Float64Array(rank.length);
+  const settle = () =>
+    rows.forEach((row) =>
+      row.forEach((node, i) => {
+        place[node] = (i + 0.5) / row.length;
+      }),
+    );
+  settle();
+  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+    for (const row of rows) {
+      const mean = new Map(row.map((node) => [node, meanOf(near[node]!, place)]));
+      row.sort((a, b) => mean.get(a)! - mean.get(b)! || a - b);
+    }
+    settle();
+  }
+  return rows;
+}
+
+function meanOf(nodes: number[], place: Float64Array): number {
+  if (nodes.length === 0) return 0.5;
+  return nodes.reduce((sum, node) => sum + place[node]!, 0) / nodes.length;
+}
+
+/** Nodes on rings around the middle of the graph, near those through which they are reached. */
+function around(graph: Graph): Positions {
+  const count = graph.hosts.length;
+  const positions = new Float64Array(2 * count);
+  if (isRing(graph)) return ring(graph);
+  const near = neighbours(graph);
+  const angle = new Float64Array(count).fill(NaN);
+  let turn = 0;
+  const byDegree = Array.from({ length: count }, (_, i) => i).sort(
+    (a, b) => near[b]!.length - near[a]!.length || a - b,
+  );
+  for (const root of byDegree) {
+    if (!Number.isNaN(angle[root]!)) continue;
+    const distance = distances(near, [root]);
+    const order = distance
+      .flatMap((d, node) => (d >= 0 ? [node] : []))
+      .sort((a, b) => distance[a]! - distance[b]! || a - b);
+    for (const node of order) {
+      angle[node] = turn += GOLDEN_ANGLE;
+      const radius = SPACING * 0.6 * Math.sqrt(turn / GOLDEN_ANGLE);
+      positions[2 * node] = radius * Math.cos(turn);
+      positions[2 * node + 1] = radius * Math.sin(turn);
+    }
+  }
+  return positions;
+}
+
+const isRing = (graph: Graph): boolean =>
+  graph.hosts.length > 2 &&
+  graph.edges.length === graph.hosts.length &&
+  neighbours(graph).every((near) => new Set(near).size === 2);
+
+function ring(graph: Graph): Positions {
+  const near = neighbours(graph);
+  const positions = new Float64Array(2 * graph.hosts.length);
+  const radius = (SPACING * graph.hosts.length) / (2 * Math.PI) + SPACING / 3;
+  const seen = new Set<number>();
+  for (let node: number | undefined = 0; node !== undefined; ) {
+    const angle = (2 * Math.PI * seen.size) / graph.hosts.length - Math.PI / 2;
+    positions[2 * node] = radius * Math.cos(angle);
+    positions[2 * node + 1] = radius * Math.sin(angle);
+    seen.add(node);
+    node = near[node]!.find((next) => !seen.has(next));
+  }
+  return positions;
+}
+
+/** Old positions, with new nodes (NaN) at the mean of their neighbours. */
+function settled(graph: Graph, before: Positions): Positions {
+  const positions = before.slice();
+  const fresh = around(graph);
+  const near = neighbours(graph);
+  for (let node = 0; node < graph.hosts.length; node++) {
+    if (!Number.isNaN(positions[2 * node]!)) continue;
+    const known = near[node]!.filter((n) => !Number.isNaN(before[2 * n]!));
+    for (const axis of [0, 1]) {
+      const sum = known.reduce((all, n) => all + before[2 * n + axis]!, 0);
+      const nudge = fresh[2 * node + axis]! * 0.1;
+      positions[2 * node + axis] = known.length
+        ? sum / known.length + nudge
+        : fresh[2 * node + axis]!;
+    }
+  }
+  return positions;
+}
+
+/** Improves positions step by step until nothing moves much. */
+export class Forces {
+  private heat: number;
+  private readonly force: Float64Array;
+
+  constructor(
+    private readonly graph: Graph,
+    readonly positions: Positions,
+    isKnown = false,
+  ) {
+    this.heat = isKnown ? SPACING * 0.15 : SPACING;
+    this.force = new Float64Array(positions.length);
+  }
+
+  get isDone(): boolean {
+    return this.heat < SPACING * 0.01;
+  }
+
+  /** One step: what is near repels, links pull, everything falls gently to the middle. */
+  step(): void {
+    this.force.fill(0);
+    this.repel();
+    this.pull();
+    this.move();
+    this.heat *= COOLING;
+  }
+
+  private repel(): void {
+    const tree = Quad.of(this.positions);
+    for (let node = 0; node < this.graph.hosts.length; node++) {
+      tree.push(this.positions, node, this.force);
+    }
+  }
+
+  private pull(): void {
+    const { positions, force } = this;
+    for (const [a, b] of this.graph.edges) {
+      const dx = positions[2 * b]! - positions[2 * a]!;
+      const dy = positions[2 * b + 1]! - positions[2 * a + 1]!;
+      const strength = Math.hypot(dx, dy) / SPACING;
+      force[2 * a]! += dx * strength;
+      force[2 * a + 1]! += dy * strength;
+      force[2 * b]! -= dx * strength;
+      force[2 * b + 1]! -= dy * strength;
+    }
+  }
+
+  private move(): void {
+    const { positions, force } = this;
+    for (let i = 0; i < positions.length; i += 2) {
+      const fx = force[i]! - positions[i]! * GRAVITY;
+      const fy = force[i + 1]! - positions[i + 1]! * GRAVITY;
+      const step = Math.min(this.heat, Math.hypot(fx, fy)) / (Math.hypot(fx, fy) || 1);
+      positions[i]! += fx * step;
+      positions[i + 1]! += fy * step;
+    }
+  }
+}
+
+/** A square of the plane with the mass in it; far ones act as one. */
+class Quad {
+  private mass = 0;
+  private x = 0;
+  private y = 0;
+  private children: (Quad | undefined)[] | undefined;
+
+  private constructor(
+    private left: number,
+    private top: number,
+    private side: number,
+  ) {}
+
+  static of(positions: Positions): Quad {
+    let [low, high] = [Infinity, -Infinity];
+    for (const value of positions) {
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+    const root = new Quad(low, low, Math.max(high - low, 1));
+    for (let i = 0; i < positions.length; i += 2) root.add(positions[i]!, positions[i + 1]!, 1, 0);
+    return root;
+  }
+
+  private add(x: number, y: number, mass: number, depth: number): void {
+    if (this.mass > 0 && depth < DEEPEST) {
+      if (!this.children) {
+        this.children = [];
+        this.child(this.x, this.y).add(this.x, this.y, this.mass, depth + 1);
+      }
+      this.child(x, y).add(x, y, mass, depth + 1);
+    }
+    this.x = (this.x * this.mass + x * mass) / (this.mass + mass);
+    this.y = (this.y * this.mass + y * mass) / (this.mass + mass);
+    this.mass += mass;
+  }
+
+  private child(x: number, y: number): Quad {
+    const half = this.side / 2;
+    const [right, low] = [x >= this.left + half, y >= this.top + half];
+    const index = (right ? 1 : 0) + (low ? 2 : 0);
+    const make = () => new Quad(this.left + (right ? half : 0), this.top + (low ? half : 0), half);
+    return (this.children![index] ??= make());
+  }
+
+  /** Adds what this square does to `node`. */
+  push(positions: Positions, node: number, force: Float64Array): void {
+    const dx = positions[2 * node]! - this.x;
+    const dy = positions[2 * node + 1]! - this.y;
+    const square = dx * dx + dy * dy;
+    if (!this.children || this.side * this.side < square * FAR) {
+      if (square < 1e-9) return;
+      // As charges in space: what is far hardly counts, so that groups do not blow each other up.
+      const strength = (this.mass * SPACING ** 3) / (square * Math.sqrt(square) + 1);
+      force[2 * node]! += dx * strength;
+      force[2 * node + 1]! += dy * strength;
+      return;
+    }
+    for (const child of this.children) child?.push(positions, node, force);
+  }
+}
+
+/** The neighbours of each node. */
+export function neighbours(graph: Graph): number[][] {
+  const near: number[][] = graph.hosts.map(() => []);
+  for (const [a, b] of graph.edges) {
+    if (a === b) continue;
+    near[a]!.push(b);
+    near[b]!.push(a);
+  }
+  return near;
+}
+
+/** Steps from the nearest of `roots` to each node; -1 where there is no way. */
+export function distances(near: number[][], roots: number[]): number[] {
+  const distance = new Array<number>(near.length).fill(-1);
+  const queue = [...roots];
+  for (const root of roots) distance[root] = 0;
+  for (let at = 0; at < queue.length; at++) {
+    const node = queue[at]!;
+    for (const next of near[node]!) {
+      if (distance[next]! >= 0) continue;
+      distance[next] = distance[node]! + 1;
+      queue.push(next);
+    }
+  }
+  return distance;
+}
+
+/** More nodes than this are drawn in rings. */
+const MOST_IN_ROWS = 80;
+/** Neighbours on the outermost ring, which is so many rings deep at most. */
+const RING_STAGGER = 150;
+const DEEPEST_RING = 4;
+/** Share of the links that may lie within a layer. */
+const MOST_FLAT = 0.1;
+const SWEEPS = 6;
+const GOLDEN_ANGLE = Math.PI * (3 - Math.sqrt(5));
+/** About 150 steps from hot to cold. */
+const COOLING = 0.97;
+const GRAVITY = 0.08;
+/** A square acts as one when its side is less than 0.9 of its distance. */
+const FAR = 0.81;
+const DEEPEST = 24;

@@ -1,0 +1,15 @@
+// Where the page begins.
+import { render } from "preact";
+import "uplot/dist/uPlot.min.css";
+import "./style.css";
+import { prefetch } from "./api/resource";
+import { start } from "./api/session";
+import { App } from "./app";
+import { route } from "./parts/route";
+import { WHOLE_FABRIC } from "./views/topology-data";
+
+const page = document.getElementById("page")!;
+page.textContent = "";
+render(<App />, page);
+if (route.value.parts[0] === "topology") prefetch(WHOLE_FABRIC);
+void start();

@@ -1,0 +1,160 @@
+// What a policy and its ledger say, for tables and the picture.
+import type { Copied, CopyPath, Hop, MonitorPort, PolicyReport, TapPolicy } from "../api/types";
+
+/** How urgent something is; each has a colour and a word, never only a colour. */
+export type Tone = "good" | "wait" | "bad" | "plain";
+
+/** The monitors that a policy names. */
+export function monitorNames(policy: TapPolicy): string[] {
+  return [policy.monitor]
+    .flat()
+    .filter((name) => name !== undefined)
+    .map(String);
+}
+
+/** Fields that say which traffic is copied, in the order in which people read them. */
+const TRAFFIC = [
+  "src-mac",
+  "dst-mac",
+  "eth-type",
+  "src-ip",
+  "dst-ip",
+  "ip-proto",
+  "vlan",
+  "src-port",
+  "dst-port",
+  "filter",
+];
+
+/** Which traffic a policy copies, in one line. */
+export function traffic(policy: TapPolicy): string {
+  const fields = TRAFFIC.filter((field) => policy[field] !== undefined);
+  const words = fields.map((field) => `${field}=${quoted(String(policy[field]))}`);
+  if (words.length === 0) return "all traffic";
+  if (policy.direction === "both") words.push("both directions");
+  return words.join(" ");
+}
+
+const quoted = (text: string): string => (/\s/.test(text) ? `"${text}"` : text);
+
+/** Frames that are accounted for at one monitor. */
+export function accounted(copied: Copied): number {
+  return copied.delivered.packets + copied.flooded + copied.in_flight + lost(copied);
+}
+
+/** Copies that were dropped at one monitor. */
+export function lost(copied: Copied): number {
+  return Object.values(copied.dropped).reduce((sum, n) => sum + n, 0);
+}
+
+/** Sums over all monitors of a policy. */
+export interface Totals {
+  matched: number;
+  delivered: number;
+  deliveredBytes: number;
+  flooded: number;
+  inFlight: number;
+  dropped: number;
+}
+
+export function totals(report: PolicyReport): Totals {
+  const sum = (f: (c: Copied) => number) => report.copied.reduce((all, c) => all + f(c), 0);
+  return {
+    matched: report.matched.packets,
+    delivered: sum((c) => c.delivered.packets),
+    deliveredBytes: sum((c) => c.delivered.bytes),
+    flooded: sum((c) => c.flooded),
+    inFlight: sum((c) => c.in_flight),
+    dropped: sum(lost),
+  };
+}
+
+/** What the ledger says, in a word and a sentence. */
+export interface Verdict {
+  tone: Tone;
+  word: string;
+  sentence: string;
+}
+
+export function ledger(report: PolicyReport): Verdict {
+  const { dropped } = totals(report);
+  if (!report.adds_up) {
+    return {
+      tone: "bad",
+      word: "does not add up",
+      sentence: "Some frames that matched are neither delivered, nor in flight, nor dropped.",
+    };
+  }
+  if (!report.is_complete) {
+    return {
+      tone: "wait",
+      word: "incomplete",
+      sentence: "A switch was lost, or a counter did not come: something may be missing.",
+    };
+  }
+  if (dropped > 0) {
+    return { tone: "wait", word: "adds up, drops", sentence: "Copies were dropped, by name." };
+  }
+  return { tone: "good", word: "adds up", sentence: "Every frame that matched is accounted for." };
+}
+
+/** How a policy is doing, in a word. */
+export function state(report: PolicyReport): Verdict {
+  const reason = "reason" in report.state ? report.state.reason : "";
+  switch (report.state.is) {
+    case "active":
+      return { tone: "good", word: "active", sentence: "Copies are made." };
+    case "installing":
+      return { tone: "wait", word: "installing", sentence: "Switches are being told." };
+    case "pending":
+      return { tone: "wait", word: "pending", sentence: reason };
+    case "resting":
+      return { tone: "plain", word: "resting", sentence: reason };
+    case "failed":
+      return { tone: "bad", word: "failed", sentence: reason };
+    default:
+      return { tone: "plain", word: report.state.is, sentence: reason };
+  }
+}
+
+/** The tone in which a TAP is drawn: the worse of its state's and its ledger's. */
+export function tone(report: PolicyReport): Tone {
+  const order: Tone[] = ["bad", "wait", "good", "plain"];
+  const tones = [state(report).tone, ledger(report).tone];
+  return order.find((t) => tones.includes(t)) ?? "plain";
+}
+
+/** Where the copies of a policy go, as far as that is known. */
+export function monitorPorts(report: PolicyReport): MonitorPort[] {
+  if (report.monitors) return report.monitors;
+  if (report.monitor) return [report.monitor];
+  return report.copied.map((copied) => copied.monitor);
+}
+
+/** `watch0 (0x1/3)`. */
+export function monitorText(port: MonitorPort): string {
+  // OpenFlow's port CONTROLLER: the copies come to this page.
+  if (port.port === OFPP_CONTROLLER) return `controller (of ${port.switch})`;
+  const place = `${port.switch}/${port.port}`;
+  return port.name ? `${port.name} (${place})` : place;
+}
+
+const OFPP_CONTROLLER = 0xfffffffd;
+
+/** The ways of a policy's copies; `[]` when the controller does not tell. */
+export function paths(report: PolicyReport): CopyPath[] {
+  if (!Array.isArray(report.path)) return [];
+  return report.path.flatMap((path) => {
+    const monitor = path?.monitor as MonitorPort | undefined;
+    const hops = (path?.hops ?? path?.switches ?? []) as (Hop | string)[];
+    const asHop = (hop: Hop | string): Hop => (typeof hop === "string" ? { switch: hop } : hop);
+    return monitor ? [{ monitor, hops: hops.map(asHop) }] : [];
+  });
+}
+
+/** When a policy ends, in milliseconds of the clock; `undefined` when it does not. */
+export function endsAt(report: PolicyReport): number | undefined {
+  const text = report.expires_at ?? report.policy.expires;
+  const at = typeof text === "string" ? Date.parse(text) : NaN;
+  return Number.isNaN(at) ? undefined : at;
+}

@@ -1,0 +1,195 @@
+// What is wrong with a policy while it is typed, in the words of the controller.
+//
+// The controller has the last word: what passes here may still be refused, by its dry run or when
+// the policy is saved.
+import { isWholePrefix, parseMac, parsePrefix } from "./address";
+import type { TapPolicy } from "../api/types";
+
+/** The form's fields as they are typed. */
+export type Draft = Record<Field, string>;
+export type Field = (typeof FIELDS)[number];
+export const FIELDS = [
+  "name",
+  "monitor",
+  "src-mac",
+  "dst-mac",
+  "eth-type",
+  "src-ip",
+  "dst-ip",
+  "ip-proto",
+  "vlan",
+  "src-port",
+  "dst-port",
+  "filter",
+  "direction",
+  "delivery",
+  "expires",
+  "schedule",
+  "snaplen",
+  "sample",
+  "priority",
+  "owner",
+  "reason",
+] as const;
+
+/** What to change, by field. */
+export type Problems = Partial<Record<Field, string>>;
+
+export const emptyDraft = (): Draft => {
+  const fields = Object.fromEntries(FIELDS.map((field) => [field, ""])) as Draft;
+  return { ...fields, direction: "both", delivery: "best-effort" };
+};
+
+/** Checks everything; an empty answer means that the policy may be sent. */
+export function problems(draft: Draft): Problems {
+  const found: Problems = {};
+  for (const field of FIELDS) {
+    const text = draft[field].trim();
+    const problem = CHECKS[field]?.(text, draft);
+    if (problem) found[field] = problem;
+  }
+  return found;
+}
+
+/** The policy that a draft without problems says; `rest` are fields that the form does not know. */
+export function toPolicy(draft: Draft, rest: Partial<TapPolicy> = {}): TapPolicy {
+  const policy: Record<string, unknown> = { ...rest };
+  for (const field of FIELDS) {
+    delete policy[field];
+    const text = draft[field].trim();
+    if (text !== "") policy[field] = NUMBERS.has(field) && /^\d+$/.test(text) ? Number(text) : text;
+  }
+  const monitors = list(draft.monitor);
+  policy.monitor = monitors.length === 1 ? monitors[0] : monitors;
+  if (policy.direction !== "both") delete policy.direction;
+  if (policy.delivery === "best-effort") delete policy.delivery;
+  return policy as TapPolicy;
+}
+
+/** The draft that a policy is edited as. */
+export function toDraft(policy: TapPolicy): Draft {
+  const draft = emptyDraft();
+  draft.direction = "forward";
+  for (const field of FIELDS) {
+    const value = policy[field];
+    if (value !== undefined && value !== null) draft[field] = [value].flat().join(", ");
+  }
+  return draft;
+}
+
+/** The parts between commas and blanks. */
+export const list = (text: string): string[] => text.split(/[\s,]+/).filter((part) => part !== "");
+
+type Check = (text: string, draft: Draft) => string | undefined;
+
+const CHECKS: Partial<Record<Field, Check>> = {
+  name(text) {
+    if (text === "") return "Give the policy a name.";
+    if ([...text].length > 64) return "At most 64 characters.";
+    return undefined;
+  },
+  monitor(text) {
+    const monitors = list(text);
+    if (monitors.length === 0)
+      return "Name a monitor: a port (0x1/3), its name, or a host's address.";
+    const twice = monitors.find((name, index) => monitors.indexOf(name) !== index);
+    return twice ? `${twice} is there twice.` : undefined;
+  },
+  "src-mac": (text) => macProblem(text, true),
+  "dst-mac"(text, draft) {
+    const isGroup = ((parseMac(text)?.[0] ?? 0) & 1) === 1;
+    if (isGroup && draft.direction === "both")
+      return "A group never answers: copy one direction only.";
+    return macProblem(text, false);
+  },
+  "src-ip": (text, draft) => prefixProblem(text, draft),
+  "dst-ip"(text, draft) {
+    const [src, dst] = [parsePrefix(draft["src-ip"].trim()), parsePrefix(text)];
+    if (src && dst && src.bytes.length !== dst.bytes.length) {
+      return "One of source and destination is IPv4 and one IPv6: no packet has both.";
+    }
+    return prefixProblem(text, draft);
+  },
+  "ip-proto"(text) {
+    if (text === "" || PROTOCOLS.includes(text.toLowerCase())) return undefined;
+    const isNumber = /^\d+$/.test(text) && Number(text) <= 255;
+    return isNumber ? undefined : `Expected ${PROTOCOLS.join(", ")} or a number up to 255.`;
+  },
+  "eth-type"(text, draft) {
+    const isKnown = /^(|arp|ipv4|ipv6|lldp|0x[0-9a-f]{1,4})$/i.test(text);
+    if (!isKnown) return "Expected arp, ipv4, ipv6, lldp or a number such as 0x88cc.";
+    const isIp = ["", "ipv4", "ipv6", "0x0800", "0x800", "0x86dd"].includes(text.toLowerCase());
+    const fields = ["src-ip", "dst-ip", "ip-proto", "src-port", "dst-port"] as const;
+    const other = fields.find((field) => draft[field].trim() !== "");
+    return isIp || !other ? undefined : `Frames of this type have no ${other}.`;
+  },
+  vlan(text) {
+    if (text === "" || ["untagged", "tagged", "any"].includes(text)) return undefined;
+    const isId = (part: string) => /^\d+$/.test(part) && Number(part) >= 1 && Number(part) <= 4094;
+    return isId(text) ? undefined : "A VLAN id from 1 to 4094, tagged or untagged.";
+  },
+  "src-port": portProblem,
+  "dst-port": portProblem,
+  delivery(text) {
+    const isKnown = /^(best-effort|lossless(:[1-9]\d*)?|sample-on-pressure)$/.test(text);
+    return isKnown
+      ? undefined
+      : "Expected best-effort, lossless, lossless:MS or sample-on-pressure.";
+  },
+  expires(text) {
+    if (text === "" || /^([1-9]\d*\s*(d|h|m|min|s)\s*)+$/.test(text)) return undefined;
+    const at = /^\d{4}-\d\d-\d\dT/.test(text) ? Date.parse(text) : NaN;
+    if (Number.isNaN(at))
+      return "A duration such as 30m or 2h, or a time such as 2027-01-31T18:00:00Z.";
+    return at <= Date.now() ? "That time is over." : undefined;
+  },
+  snaplen: (text) => numberProblem(text, 14, 65535, "bytes"),
+  sample(text) {
+    const isRatio = text === "" || /^(1\/)?[1-9]\d*$/.test(text);
+    return isRatio ? undefined : "One of how many: 1/100.";
+  },
+  priority: (text) => numberProblem(text, 0, 255, ""),
+};
+
+function macProblem(text: string, isSource: boolean): string | undefined {
+  if (text === "") return undefined;
+  const mac = parseMac(text);
+  if (!mac) return "Six hexadecimal bytes: 02:00:00:00:00:01.";
+  if (mac.every((byte) => byte === 0)) return "No host has this address.";
+  return isSource && mac[0]! & 1 ? "No frame has a group's address as its source." : undefined;
+}
+
+function prefixProblem(text: string, draft: Draft): string | undefined {
+  if (text === "") return undefined;
+  const prefix = parsePrefix(text);
+  if (!prefix) return "An IPv4 or IPv6 address or prefix: 10.0.0.0/24, 2001:db8::/32.";
+  if (!isWholePrefix(prefix)) return "All bits behind the prefix must be zero.";
+  const [proto, isV4] = [draft["ip-proto"].trim().toLowerCase(), prefix.bytes.length === 4];
+  if (proto === "icmp" && !isV4) return "This is IPv6, which has no icmp: use icmpv6.";
+  return proto === "icmpv6" && isV4 ? "This is IPv4, which has no icmpv6: use icmp." : undefined;
+}
+
+function portProblem(text: string, draft: Draft): string | undefined {
+  if (text === "") return undefined;
+  const [, low, high = low] = /^(\d+)(?:-(\d+))?$/.exec(text) ?? [];
+  if (low === undefined || Number(high) > 65535)
+    return "A port from 0 to 65535, or a range: 8000-8010.";
+  if (Number(low) > Number(high)) return "The range ends before it begins.";
+  const proto = draft["ip-proto"].trim().toLowerCase();
+  const hasPorts = ["", "tcp", "udp", "sctp", "6", "17", "132"].includes(proto);
+  return hasPorts ? undefined : `${proto} has no ports: use tcp, udp or sctp.`;
+}
+
+function numberProblem(
+  text: string,
+  least: number,
+  most: number,
+  unit: string,
+): string | undefined {
+  if (text === "") return undefined;
+  const isIn = /^\d+$/.test(text) && Number(text) >= least && Number(text) <= most;
+  return isIn ? undefined : `A number from ${least} to ${most}${unit && ` ${unit}`}.`;
+}
+
+export const PROTOCOLS = ["tcp", "udp", "icmp", "icmpv6", "sctp"];
+const NUMBERS = new Set<Field>(["src-port", "dst-port", "vlan", "snaplen", "priority"]);

@@ -1,0 +1,217 @@
+// Small pieces that all views use.
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { ApiError } from "../api/client";
+import { duration } from "../model/format";
+import type { Tone } from "../model/policy";
+
+/** A word with a colour and a sign, so that the colour is not all. */
+export function Tag({
+  tone,
+  children,
+  title,
+}: {
+  tone: Tone;
+  children: ComponentChildren;
+  title?: string;
+}) {
+  return (
+    <span class={`tag ${tone}`} title={title}>
+      <span aria-hidden="true">{SIGNS[tone]}</span> {children}
+    </span>
+  );
+}
+
+const SIGNS: Record<Tone, string> = { good: "●", wait: "◐", bad: "▲", plain: "○" };
+
+/** Why there is nothing to see, and what to do. */
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+/** An error in words; the view goes on with what it had. */
+export function Failure({ error, what }: { error: ApiError | undefined; what: string }) {
+  if (!error) return null;
+  if (error.isMissingEndpoint) {
+    return (
+      <Empty title={`${what}: not available in this controller`}>
+        <p>The controller that serves this page does not offer it.</p>
+      </Empty>
+    );
+  }
+  return (
+    <div class="failure" role="alert">
+      <strong>{what}: </strong>
+      {error.message}
+    </div>
+  );
+}
+
+/** The heading of a view with what can be done there. */
+export function Heading({
+  title,
+  children,
+}: {
+  title: ComponentChildren;
+  children?: ComponentChildren;
+}) {
+  return (
+    <div class="heading">
+      <h1>{title}</h1>
+      <div class="actions">{children}</div>
+    </div>
+  );
+}
+
+export function Search({
+  value,
+  onChange,
+  label,
+}: {
+  value: string;
+  onChange(value: string): void;
+  label: string;
+}) {
+  return (
+    <input
+      type="search"
+      class="search"
+      value={value}
+      aria-label={label}
+      placeholder={label}
+      onInput={(event) => onChange(event.currentTarget.value)}
+    />
+  );
+}
+
+/** `value` once it has been the same for a moment. */
+export function useSettled<T>(value: T, ms = 250): T {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), ms);
+    return () => clearTimeout(timer);
+  }, [value, ms]);
+  return settled;
+}
+
+/** The clock, once a second. */
+export function useNow(): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}
+
+/** How long something still is. */
+export function Countdown({ endsAt }: { endsAt: number }) {
+  const left = endsAt - useNow();
+  const tone = left < 60_000 ? "wait" : "plain";
+  const text = left <= 0 ? "over" : duration(left);
+  return (
+    <Tag tone={tone} title={new Date(endsAt).toLocaleString("en-GB")}>
+      {text}
+    </Tag>
+  );
+}
+
+/** Asks before something that cannot be undone; the browser keeps the focus inside. */
+export function Confirm({
+  title,
+  action,
+  onConfirm,
+  onCancel,
+  children,
+}: {
+  title: string;
+  action: string;
+  onConfirm(): void;
+  onCancel(): void;
+  children?: ComponentChildren;
+}) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} onClose={onCancel} aria-labelledby="confirm-title">
+      <h2 id="confirm-title">{title}</h2>
+      {children}
+      <div class="actions">
+        <button type="button" onClick={onCancel}>
+          Cancel
+        </button>
+        <button type="button" class="danger" onClick={onConfirm}>
+          {action}
+        </button>
+      </div>
+    </dialog>
+  );
+}
+
+/** A column's heading that sorts by it. */
+export function SortHead<K extends string>({
+  id,
+  sort,
+  onSort,
+  children,
+  isNumber,
+}: {
+  id: K;
+  sort: Sort<K>;
+  onSort(sort: Sort<K>): void;
+  children: ComponentChildren;
+  isNumber?: boolean;
+}) {
+  const isMine = sort.by === id;
+  const direction = !isMine ? "none" : sort.isDown ? "descending" : "ascending";
+  const turn = () => onSort({ by: id, isDown: isMine ? !sort.isDown : Boolean(isNumber) });
+  return (
+    <th scope="col" aria-sort={direction} class={isNumber ? "number" : undefined}>
+      <button type="button" class="sort" onClick={turn}>
+        {children}
+        <span aria-hidden="true">{isMine ? (sort.isDown ? " ↓" : " ↑") : ""}</span>
+      </button>
+    </th>
+  );
+}
+
+export interface Sort<K extends string> {
+  by: K;
+  isDown: boolean;
+}
+
+/** Sorted by what `of` says, without a change to `items`. */
+export function sorted<T>(items: T[], of: (item: T) => string | number, isDown: boolean): T[] {
+  const compare = (a: string | number, b: string | number) =>
+    typeof a === "number" && typeof b === "number" ? a - b : collator.compare(String(a), String(b));
+  const up = [...items].sort((a, b) => compare(of(a), of(b)));
+  return isDown ? up.reverse() : up;
+}
+
+const collator = new Intl.Collator("en", { numeric: true });
+
+/** A table that scrolls by itself, also by keyboard. */
+export function Table({ label, children }: { label: string; children: ComponentChildren }) {
+  return (
+    <div class="table" role="region" aria-label={label} tabIndex={0}>
+      <table>{children}</table>
+    </div>
+  );
+}
+
+/** A name with its value. */
+export function Fact({ name, children }: { name: string; children: ComponentChildren }) {
+  return (
+    <div class="fact">
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+export type ClickEvent = JSX.TargetedMouseEvent<HTMLElement>;

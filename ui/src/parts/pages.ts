@@ -1,0 +1,43 @@
+// Lists that come in pages: one page that grows, so that what is shown is of one time.
+import { useEffect, useState } from "preact/hooks";
+import { query } from "../api/client";
+import type { Topic } from "../api/live";
+import { type Resource, useResource } from "../api/resource";
+import type { ListOf } from "../api/types";
+
+export interface Pages<T> extends Resource<ListOf<T>> {
+  items: T[];
+  total: number;
+  /** Shows more; `undefined` when all is shown, or as much as one view takes. */
+  more: (() => void) | undefined;
+}
+
+export function usePages<T>(
+  path: string,
+  filters: Record<string, string | undefined>,
+  options: { topics?: Topic[]; everyMs?: number; step?: number } = {},
+): Pages<T> {
+  const { step = 100, ...rest } = options;
+  const [limit, setLimit] = useState(step);
+  const key = JSON.stringify(filters);
+  useEffect(() => setLimit(step), [key, step]);
+  const resource = useResource<ListOf<T>>(path + query({ limit, ...filters }), rest);
+  const [last, setLast] = useState<ListOf<T>>();
+  useEffect(() => {
+    if (resource.data) setLast(resource.data);
+  }, [resource.data]);
+  // While a larger or another page comes, the old one stays.
+  const list = resource.data ?? last;
+  const items = list?.items ?? [];
+  const hasMore = list?.next != null && limit < MOST_ROWS;
+  return {
+    ...resource,
+    data: list,
+    items,
+    total: list?.total ?? items.length,
+    more: hasMore ? () => setLimit(Math.min(MOST_ROWS, limit * 2)) : undefined,
+  };
+}
+
+/** Rows in one view; who looks for more has a search. */
+const MOST_ROWS = 1000;

@@ -1,0 +1,54 @@
+// Signing in with a token, where the controller wants one.
+import { useState } from "preact/hooks";
+import { ApiError } from "../api/client";
+import { signIn } from "../api/session";
+
+export function SignIn({ reason }: { reason?: string }) {
+  const [token, setToken] = useState("");
+  const [error, setError] = useState(reason);
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await signIn(token.trim());
+    } catch (failure) {
+      setError(failure instanceof ApiError ? words(failure) : String(failure));
+      setBusy(false);
+    }
+  };
+  return (
+    <main class="sign-in" id="main">
+      <h1>tapswitch</h1>
+      <p>This controller asks who you are. Paste the token that its operator gave you.</p>
+      <form onSubmit={submit}>
+        <label for="token">Token</label>
+        <input
+          id="token"
+          type="password"
+          autocomplete="current-password"
+          required
+          value={token}
+          aria-describedby={error ? "token-error" : undefined}
+          aria-invalid={Boolean(error)}
+          onInput={(event) => setToken(event.currentTarget.value)}
+        />
+        {error && (
+          <p class="problem" id="token-error" role="alert">
+            {error}
+          </p>
+        )}
+        <button type="submit" class="primary" disabled={isBusy || token.trim() === ""}>
+          Sign in
+        </button>
+      </form>
+      <p class="muted">
+        Tokens are made on the controller's machine by{" "}
+        <code>tapswitch token new NAME --role operator</code>.
+      </p>
+    </main>
+  );
+}
+
+const words = (error: ApiError): string =>
+  error.status === 401 ? "The controller does not know this token." : error.message;

@@ -1,0 +1,31 @@
+// Light or dark: the system's choice until the reader makes one.
+import { signal } from "@preact/signals";
+
+export type Theme = "system" | "light" | "dark";
+
+export const theme = signal<Theme>(stored());
+/** Changes with the colours that are in force. */
+export const colours = signal(0);
+
+const system = matchMedia("(prefers-color-scheme: dark)");
+system.addEventListener("change", () => (colours.value += 1));
+theme.subscribe((chosen) => {
+  document.documentElement.dataset.theme = chosen;
+  colours.value += 1;
+  try {
+    localStorage.setItem(KEY, chosen);
+  } catch {
+    // A browser without storage forgets the choice, no more.
+  }
+});
+
+function stored(): Theme {
+  try {
+    const value = localStorage.getItem("tapswitch-theme");
+    return value === "light" || value === "dark" ? value : "system";
+  } catch {
+    return "system";
+  }
+}
+
+const KEY = "tapswitch-theme";

@@ -1,0 +1,98 @@
+// Who tapped whom, when, why, and until when.
+import { useState } from "preact/hooks";
+import { BASE } from "../api/client";
+import type { AuditRecord } from "../api/types";
+import { dateTime } from "../model/format";
+import { traffic } from "../model/policy";
+import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { usePages } from "../parts/pages";
+import { Foot } from "./policies";
+
+export function Audit() {
+  const [text, setText] = useState("");
+  const pages = usePages<AuditRecord>("/audit", {}, { topics: ["audit", "policy"], everyMs: 5000 });
+  const shown = pages.items.filter((record) =>
+    JSON.stringify(record).toLowerCase().includes(text.toLowerCase()),
+  );
+  return (
+    <>
+      <Heading title="Audit">
+        <Search value={text} onChange={setText} label="Search what is shown" />
+        <a class="button" href={`${BASE}/audit/export`} download="audit.jsonl">
+          Export
+        </a>
+      </Heading>
+      <p class="muted">
+        Each record carries the SHA-256 of the one before; <code>tapswitch audit --verify</code>{" "}
+        checks the chain.
+      </p>
+      <Failure error={pages.error} what="Audit log" />
+      {pages.data && shown.length === 0 && (
+        <Empty title={text ? `No record has “${text}” in it` : "Nobody has tapped anything yet"} />
+      )}
+      {shown.length > 0 && (
+        <Table label="Audit log">
+          <thead>
+            <tr>
+              <th scope="col" class="number">
+                No.
+              </th>
+              {["When", "Who", "From", "What", "Policy", "Reason", "Until", "Result", "Hash"].map(
+                (word) => (
+                  <th key={word} scope="col">
+                    {word}
+                  </th>
+                ),
+              )}
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((record) => (
+              <Row key={record.seq} record={record} />
+            ))}
+          </tbody>
+        </Table>
+      )}
+      <Foot
+        shown={pages.items.length}
+        total={pages.total}
+        more={pages.more}
+        what="record"
+        many="records"
+      />
+    </>
+  );
+}
+
+function Row({ record }: { record: AuditRecord }) {
+  const { policy } = record;
+  const words =
+    policy === null
+      ? "–"
+      : typeof policy === "string"
+        ? policy
+        : `${policy.name}: ${traffic(policy)}`;
+  const [result, ...why] = record.result.split(": ");
+  const isOk = !/^(refused|failed)/.test(record.result);
+  return (
+    <tr>
+      <td class="number">{record.seq}</td>
+      <td class="when">{dateTime(record.at)}</td>
+      <td>
+        {record.who}
+        {record.role && <span class="muted"> ({record.role})</span>}
+      </td>
+      <td>{record.from || "–"}</td>
+      <td>{record.what}</td>
+      <td class="wide">{words}</td>
+      <td class="wide">{record.reason ?? "–"}</td>
+      <td class="when">{record.until ? dateTime(record.until) : "–"}</td>
+      <td>
+        <Tag tone={isOk ? "good" : "bad"}>{result}</Tag> {why.join(": ")}
+      </td>
+      <td>
+        <code title={record.hash}>{record.hash?.slice(0, 10)}</code>
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,115 @@
+// Throughput and loss: of all TAPs together since the page was opened, and of chosen ones.
+import { useMemo, useState } from "preact/hooks";
+import { type Moment, moments } from "../api/history";
+import { useResource } from "../api/resource";
+import type { ListOf, PolicyReport } from "../api/types";
+import { bitRate, packetRate } from "../model/format";
+import { totals } from "../model/policy";
+import { Empty, Failure, Heading } from "../parts/basics";
+import { Chart } from "../parts/chart";
+import { link } from "../parts/route";
+import { SeriesChart } from "./policy";
+
+export function Charts() {
+  const { data, error } = useResource<ListOf<PolicyReport>>("/policies?limit=200", {
+    topics: ["policy"],
+    everyMs: 5000,
+  });
+  const reports = data?.items ?? [];
+  const [chosen, setChosen] = useState<string[]>();
+  const busiest = useMemo(() => mostTapped(reports), [reports.map((r) => r.policy.name).join()]);
+  const shown = (chosen ?? busiest).filter((name) => reports.some((r) => r.policy.name === name));
+  return (
+    <>
+      <Heading title="Charts" />
+      <Failure error={error} what="Charts" />
+      {data && reports.length === 0 && (
+        <Empty title="Nothing is tapped">
+          <p>
+            <a href={link(["new"])}>Make a policy</a>, and its throughput and loss are shown here.
+          </p>
+        </Empty>
+      )}
+      {reports.length > 0 && <All points={moments.value} />}
+      {reports.length > 0 && <Chooser reports={reports} chosen={shown} onChange={setChosen} />}
+      {shown.map((name) => (
+        <SeriesChart key={name} name={name} heading={name} />
+      ))}
+    </>
+  );
+}
+
+const mostTapped = (reports: PolicyReport[]): string[] =>
+  [...reports]
+    .sort((a, b) => totals(b).matched - totals(a).matched)
+    .slice(0, 3)
+    .map((r) => r.policy.name);
+
+function All({ points }: { points: Moment[] }) {
+  const times = useMemo(() => points.map((p) => p.at), [points]);
+  const line = (label: string, colour: string, of: (p: Moment) => number) => ({
+    label,
+    colour,
+    values: points.map(of),
+  });
+  return (
+    <section aria-labelledby="all">
+      <h2 id="all">All policies together</h2>
+      {points.length === 0 ? (
+        <p class="muted">The controller tells it once a second, from when this page was opened.</p>
+      ) : (
+        <div class="charts">
+          <Chart
+            title="Copies delivered"
+            times={times}
+            format={bitRate}
+            lines={[line("delivered", "tap", (p) => p.delivered)]}
+          />
+          <Chart
+            title="Packets"
+            times={times}
+            format={packetRate}
+            lines={[
+              line("matched", "accent", (p) => p.matched),
+              line("dropped", "bad", (p) => p.dropped),
+            ]}
+          />
+        </div>
+      )}
+    </section>
+  );
+}
+
+function Chooser({
+  reports,
+  chosen,
+  onChange,
+}: {
+  reports: PolicyReport[];
+  chosen: string[];
+  onChange(names: string[]): void;
+}) {
+  const add = (name: string) =>
+    name && !chosen.includes(name) && onChange([...chosen, name].slice(-MOST_CHARTS));
+  const others = reports.filter((r) => !chosen.includes(r.policy.name)).slice(0, 200);
+  return (
+    <div class="chooser">
+      <label for="chart-policy">Show a policy</label>
+      <select id="chart-policy" value="" onChange={(event) => add(event.currentTarget.value)}>
+        <option value="">choose …</option>
+        {others.map(({ policy }) => (
+          <option key={policy.name} value={policy.name}>
+            {policy.name}
+          </option>
+        ))}
+      </select>
+      {chosen.map((name) => (
+        <button key={name} type="button" onClick={() => onChange(chosen.filter((n) => n !== name))}>
+          Hide {name}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+const MOST_CHARTS = 8;

@@ -1,0 +1,120 @@
+// What happened, newest first.
+import { useEffect, useState } from "preact/hooks";
+import { listen, liveness } from "../api/live";
+import { useResource } from "../api/resource";
+import type { ListOf, LoggedEvent } from "../api/types";
+import { dateTime } from "../model/format";
+import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+
+const KINDS = ["switch", "link", "host", "policy", "alarm", "audit"];
+
+export function Events() {
+  const isPolled = liveness.value === "polled";
+  const { data, error } = useResource<ListOf<LoggedEvent> | LoggedEvent[]>(
+    "/events/log?limit=300",
+    { everyMs: isPolled ? 3000 : 0 },
+  );
+  const [fresh, setFresh] = useState<LoggedEvent[]>([]);
+  const [kind, setKind] = useState("");
+  const [text, setText] = useState("");
+  useEffect(
+    () =>
+      listen((topic, event) => {
+        if (!KINDS.includes(topic)) return;
+        setFresh((before) =>
+          [{ at: new Date().toISOString(), ...event, event: topic }, ...before].slice(0, MOST),
+        );
+      }),
+    [],
+  );
+  useEffect(() => setFresh([]), [data]);
+  const logged = Array.isArray(data) ? data : (data?.items ?? []);
+  const seen = new Set(logged.map((event) => String(event.id)));
+  const all = [...fresh.filter((event) => !seen.has(String(event.id))), ...logged].slice(0, MOST);
+  const shown = all.filter(
+    (event) =>
+      (!kind || kindOf(event) === kind) && words(event).toLowerCase().includes(text.toLowerCase()),
+  );
+  return (
+    <>
+      <Heading title="Events">
+        <select
+          aria-label="Kind of event"
+          value={kind}
+          onChange={(event) => setKind(event.currentTarget.value)}
+        >
+          <option value="">All kinds</option>
+          {KINDS.map((word) => (
+            <option key={word} value={word}>
+              {word}
+            </option>
+          ))}
+        </select>
+        <Search value={text} onChange={setText} label="Search events" />
+      </Heading>
+      <Failure error={error} what="Events so far" />
+      {shown.length === 0 && (data || error) && (
+        <Empty title="Nothing has happened yet">
+          <p>Switches, hosts and policies that come and go are listed here.</p>
+        </Empty>
+      )}
+      {shown.length > 0 && (
+        <Table label="Events">
+          <thead>
+            <tr>
+              <th scope="col">When</th>
+              <th scope="col">Kind</th>
+              <th scope="col">What</th>
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((event) => (
+              <tr key={`${event.id} ${event.at}`}>
+                <td class="when">{event.at ? dateTime(event.at) : "–"}</td>
+                <td>
+                  <Tag tone={kindOf(event) === "alarm" ? "bad" : "plain"}>{kindOf(event)}</Tag>
+                </td>
+                <td class="wide">{words(event)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+    </>
+  );
+}
+
+export const kindOf = (event: LoggedEvent): string => String(event.event ?? event.kind ?? "");
+
+/** An event in words: the controller's own, ours for what is known, else its fields. */
+export function words(event: LoggedEvent): string {
+  const own = event.message ?? event.text ?? event.summary;
+  if (typeof own === "string") return event.switch ? `${event.switch}: ${own}` : own;
+  const sentence = SENTENCES[kindOf(event)]?.(event);
+  if (sentence) return sentence;
+  const { id: _id, at: _at, event: _event, kind: _kind, ...fields } = event;
+  return Object.entries(fields)
+    .filter(([, value]) => value !== undefined && value !== null)
+    .map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`)
+    .join(", ");
+}
+
+const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
+  switch({ switch: id, is_connected, reason }) {
+    if (typeof is_connected !== "boolean") return undefined;
+    return `${id} is ${is_connected ? "connected" : "lost"}${because(reason)}`;
+  },
+  policy({ name, state }) {
+    const { is, reason } = (state ?? {}) as { is?: string; reason?: string };
+    return is && `${name} is ${is}${because(reason)}`;
+  },
+  audit({ record }) {
+    const { who, what, policy } = (record ?? {}) as Record<string, unknown>;
+    const name = typeof policy === "object" ? (policy as { name?: string } | null)?.name : policy;
+    return who ? `${who}: ${what}${name ? ` ${name}` : ""}` : undefined;
+  },
+};
+
+const because = (reason: unknown): string => (typeof reason === "string" ? `: ${reason}` : "");
+
+const MOST = 500;

@@ -1,0 +1,312 @@
+// The packets of a policy whose monitor is the controller, as they come.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, BASE, get } from "../api/client";
+import { useResource } from "../api/resource";
+import type { Packet, PolicyReport } from "../api/types";
+import { decode, fromHex, hexDump } from "../model/decode";
+import { FilterError, type Predicate, compile, subject } from "../model/filter";
+import { count, plural, preciseTime } from "../model/format";
+import { monitorNames } from "../model/policy";
+import { Empty, Failure, Heading, useSettled } from "../parts/basics";
+import { link } from "../parts/route";
+
+interface Row {
+  id: number;
+  packet: Packet;
+}
+
+export function Packets({ name }: { name: string }) {
+  const path = `/policies/${encodeURIComponent(name)}`;
+  const { data: report, error } = useResource<PolicyReport>(path, { topics: ["policy"] });
+  const stream = useStream(`${path}/packets`);
+  const [text, setText] = useState("");
+  const [chosen, setChosen] = useState<Row>();
+  const filter = useFilter(useSettled(text, 150));
+  const rows = useMemo(
+    () => stream.rows.filter(({ packet }) => filter.accepts(packet)),
+    [stream.rows, filter],
+  );
+  const isMine = report === undefined || monitorNames(report.policy).includes("controller");
+  return (
+    <>
+      <Heading title={`Packets of ${name}`}>
+        <a class="button" href={link(["policies", name])}>
+          Policy
+        </a>
+        <button type="button" aria-pressed={stream.isPaused} onClick={stream.pause}>
+          {stream.isPaused ? "Go on" : "Pause"}
+        </button>
+        <button type="button" onClick={stream.clear}>
+          Clear
+        </button>
+        <a
+          class="button"
+          href={`${BASE}${path}/packets?download=pcapng`}
+          download={`${name}.pcapng`}
+        >
+          Download pcapng
+        </a>
+      </Heading>
+      <Failure error={error ?? stream.error} what="Packets" />
+      {!isMine && (
+        <Empty title="The copies of this policy go to a port">
+          <p>
+            They are seen here when <code>controller</code> is among its monitors.{" "}
+            <a href={link(["policies", name, "edit"])}>Edit the policy</a>
+          </p>
+        </Empty>
+      )}
+      {isMine && !stream.error && (
+        <>
+          <FilterBox text={text} onChange={setText} problem={filter.problem} />
+          <p class="muted" aria-live="off">
+            {plural(rows.length, "packet")}
+            {text.trim() && ` of ${count(stream.rows.length)}`}; the last {count(MOST)} are kept
+            here.
+            {stream.isPaused &&
+              ` Paused: ${plural(stream.waiting, "packet waits", "packets wait")}.`}
+          </p>
+          <div class="packets">
+            <List
+              rows={rows}
+              chosen={chosen}
+              onChoose={setChosen}
+              isEmpty={stream.rows.length === 0}
+            />
+            {chosen && <Detail packet={chosen.packet} />}
+          </div>
+        </>
+      )}
+    </>
+  );
+}
+
+interface Stream {
+  rows: Row[];
+  waiting: number;
+  isPaused: boolean;
+  error: ApiError | undefined;
+  pause(): void;
+  clear(): void;
+}
+
+/** Packets as they come, taken in a few times a second so that a flood of them does no harm. */
+function useStream(path: string): Stream {
+  const [rows, setRows] = useState<Row[]>([]);
+  const [isPaused, setPaused] = useState(false);
+  const [error, setError] = useState<ApiError>();
+  const [waiting, setWaiting] = useState(0);
+  const pending = useRef<Row[]>([]);
+  const next = useRef(0);
+  useEffect(() => {
+    const source = new EventSource(BASE + path);
+    const take = (message: MessageEvent<string>) => {
+      pending.current.push({ id: next.current++, packet: JSON.parse(message.data) as Packet });
+      if (pending.current.length > MOST) pending.current.shift();
+    };
+    source.onmessage = take;
+    source.addEventListener("packet", take as EventListener);
+    source.onopen = () => setError(undefined);
+    source.onerror = () => {
+      if (source.readyState === EventSource.CLOSED) void reason(path).then(setError);
+    };
+    return () => source.close();
+  }, [path]);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (isPaused) return setWaiting(pending.current.length);
+      const fresh = pending.current.splice(0);
+      if (fresh.length) setRows((before) => [...before, ...fresh].slice(-MOST));
+    }, TAKE_MS);
+    return () => clearInterval(timer);
+  }, [isPaused]);
+  const clear = () => {
+    pending.current = [];
+    setRows([]);
+  };
+  return { rows, waiting, isPaused, error, pause: () => setPaused(!isPaused), clear };
+}
+
+/** A stream tells nothing of why it was refused; the same path as a question does. */
+async function reason(path: string): Promise<ApiError | undefined> {
+  const abort = new AbortController();
+  const timer = setTimeout(() => abort.abort(), 2000);
+  try {
+    await get(path, abort.signal);
+  } catch (error) {
+    if (error instanceof ApiError) return error;
+  } finally {
+    clearTimeout(timer);
+  }
+  return undefined;
+}
+
+interface Filter {
+  accepts(packet: Packet): boolean;
+  problem: FilterError | undefined;
+}
+
+/** While an expression is wrong, the last one that was right stays in force. */
+function useFilter(expression: string): Filter {
+  const last = useRef<Predicate>(() => true);
+  return useMemo(() => {
+    let problem: FilterError | undefined;
+    try {
+      last.current = compile(expression);
+    } catch (error) {
+      if (!(error instanceof FilterError)) throw error;
+      problem = error;
+    }
+    const predicate = last.current;
+    const isAll = expression.trim() === "" && !problem;
+    return { problem, accepts: (packet) => isAll || predicate(subject(packet)) };
+  }, [expression]);
+}
+
+function FilterBox({
+  text,
+  onChange,
+  problem,
+}: {
+  text: string;
+  onChange(text: string): void;
+  problem: FilterError | undefined;
+}) {
+  return (
+    <div class="field filter-box">
+      <label for="packet-filter">Filter</label>
+      <input
+        id="packet-filter"
+        type="search"
+        value={text}
+        spellcheck={false}
+        autocomplete="off"
+        aria-invalid={problem !== undefined}
+        aria-describedby="packet-filter-hint packet-filter-problem"
+        onInput={(event) => onChange(event.currentTarget.value)}
+      />
+      <p class="hint" id="packet-filter-hint">
+        tcp port 80 and host 10.0.0.1; not arp; vlan 100; "echo request"
+      </p>
+      <p class="problem" id="packet-filter-problem" aria-live="polite">
+        {problem && `${problem.message} (at character ${problem.at + 1})`}
+      </p>
+    </div>
+  );
+}
+
+/** The list follows its end until somebody scrolls up. */
+function List({
+  rows,
+  chosen,
+  onChoose,
+  isEmpty,
+}: {
+  rows: Row[];
+  chosen: Row | undefined;
+  onChoose(row: Row): void;
+  isEmpty: boolean;
+}) {
+  const box = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  const shown = rows.slice(-MOST_SHOWN);
+  useEffect(() => {
+    if (isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [rows]);
+  const onScroll = () => {
+    const { scrollTop, scrollHeight, clientHeight } = box.current!;
+    isAtEnd.current = scrollTop + clientHeight > scrollHeight - 40;
+  };
+  if (shown.length === 0) {
+    return isEmpty ? (
+      <Empty title="No packet yet">
+        <p>They appear here as soon as traffic matches the policy.</p>
+      </Empty>
+    ) : (
+      <Empty title="No packet passes the filter" />
+    );
+  }
+  return (
+    <div
+      class="table packet-list"
+      ref={box}
+      onScroll={onScroll}
+      role="region"
+      aria-label="Packets"
+      tabIndex={0}
+    >
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Time</th>
+            <th scope="col">Switch</th>
+            <th scope="col" class="number">
+              Bytes
+            </th>
+            <th scope="col">Packet</th>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((row) => (
+            <tr
+              key={row.id}
+              class={row === chosen ? "chosen" : undefined}
+              onClick={() => onChoose(row)}
+            >
+              <td class="when">{preciseTime(row.packet.at)}</td>
+              <td>{row.packet.switch}</td>
+              <td class="number">{count(row.packet.len)}</td>
+              <td class="wide">
+                <button
+                  type="button"
+                  class="plain"
+                  aria-pressed={row === chosen}
+                  onClick={() => onChoose(row)}
+                >
+                  {row.packet.summary}
+                </button>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Detail({ packet }: { packet: Packet }) {
+  const bytes = useMemo(() => fromHex(packet.bytes_hex), [packet]);
+  const { layers } = useMemo(() => decode(bytes), [bytes]);
+  return (
+    <section class="detail" aria-label="The chosen packet">
+      <h2>
+        {preciseTime(packet.at)}, {plural(packet.len, "byte")}
+      </h2>
+      {layers.map((layer, i) => (
+        <details key={i} open>
+          <summary>
+            <strong>{layer.name}</strong> {layer.line}
+          </summary>
+          <dl>
+            {layer.fields.map(([name, value]) => (
+              <div key={name} class="fact">
+                <dt>{name}</dt>
+                <dd>{value}</dd>
+              </div>
+            ))}
+          </dl>
+        </details>
+      ))}
+      <pre class="hex" tabIndex={0} aria-label="Bytes">
+        {hexDump(bytes).join("\n")}
+      </pre>
+      {bytes.length < packet.len && (
+        <p class="muted">{plural(packet.len - bytes.length, "byte")} more were not kept.</p>
+      )}
+    </section>
+  );
+}
+
+const MOST = 5000;
+const MOST_SHOWN = 500;
+const TAKE_MS = 200;

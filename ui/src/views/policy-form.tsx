@@ -1,0 +1,464 @@
+// Making and changing a policy: checked while it is typed, and tried on the model of the fabric
+// before it is applied.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, request } from "../api/client";
+import { useResource } from "../api/resource";
+import { mayChange } from "../api/session";
+import type {
+  DryRun,
+  FilterCheck,
+  HostReport,
+  ListOf,
+  PolicyReport,
+  SwitchReport,
+} from "../api/types";
+import { plural } from "../model/format";
+import {
+  type Draft,
+  FIELDS,
+  type Field,
+  PROTOCOLS,
+  type Problems,
+  emptyDraft,
+  problems,
+  toDraft,
+  toPolicy,
+} from "../model/validate";
+import { Empty, Failure, Heading, Tag, useSettled } from "../parts/basics";
+import { go, link, route } from "../parts/route";
+
+export function PolicyForm({ name }: { name?: string }) {
+  const path = name === undefined ? undefined : `/policies/${encodeURIComponent(name)}`;
+  const { data, error } = useResource<PolicyReport>(path);
+  if (!mayChange())
+    return (
+      <Empty title="You may look, but not change policies">
+        <p>Ask for a token of an operator.</p>
+      </Empty>
+    );
+  if (name !== undefined && !data)
+    return (
+      <>
+        <Heading title={name} />
+        <Failure error={error} what="Policy" />
+      </>
+    );
+  return <Form key={name ?? "new"} old={data} />;
+}
+
+/** What the address asks for: a click on a host or a link fills in fields. */
+function prefilled(): Draft {
+  const draft = emptyDraft();
+  for (const field of FIELDS) draft[field] = route.value.query.get(field) ?? draft[field];
+  return draft;
+}
+
+function Form({ old }: { old?: PolicyReport }) {
+  const [draft, setDraft] = useState(() => (old ? toDraft(old.policy) : prefilled()));
+  const [touched, setTouched] = useState<Set<Field>>(new Set());
+  const [refusal, setRefusal] = useState<ApiError>();
+  const [isBusy, setBusy] = useState(false);
+  const form = useRef<HTMLFormElement>(null);
+  const filterProblem = useFilterCheck(draft.filter);
+  const found: Problems = { ...problems(draft) };
+  if (filterProblem) found.filter ??= filterProblem;
+  if (refusal?.field && (FIELDS as readonly string[]).includes(refusal.field)) {
+    found[refusal.field as Field] ??= refusal.message;
+  }
+  const isClean =
+    Object.keys(found).length ===
+    (refusal?.field && found[refusal.field as Field] === refusal.message ? 1 : 0);
+  const set = (field: Field, value: string) => {
+    setDraft((before) => ({ ...before, [field]: value }));
+    setTouched((before) => new Set(before).add(field));
+    setRefusal(undefined);
+  };
+  const save = async (event: Event) => {
+    event.preventDefault();
+    setTouched(new Set(FIELDS));
+    if (!isClean) return focusFirst(form.current, found);
+    setBusy(true);
+    try {
+      const report = await send(draft, old);
+      go(["policies", report.policy.name]);
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      setRefusal(failure);
+    } finally {
+      setBusy(false);
+    }
+  };
+  const shared = { draft, found, touched, set };
+  return (
+    <>
+      <Heading title={old ? `Edit ${old.policy.name}` : "New policy"} />
+      <form ref={form} class="policy-form" onSubmit={save} noValidate aria-label="Policy">
+        <Fields shared={shared} isEdit={old !== undefined} />
+        {refusal && !refusal.field && <Failure error={refusal} what="Refused" />}
+        <div class="actions">
+          <button type="submit" class="primary" disabled={isBusy}>
+            {old ? "Save" : "Create"}
+          </button>
+          <a class="button" href={old ? link(["policies", old.policy.name]) : link(["policies"])}>
+            Cancel
+          </a>
+        </div>
+        <Preview draft={draft} old={old} isClean={isClean} />
+      </form>
+    </>
+  );
+}
+
+async function send(draft: Draft, old?: PolicyReport): Promise<PolicyReport> {
+  const policy = toPolicy(draft, old?.policy);
+  if (!old) return request("POST", "/policies", policy);
+  try {
+    return await request("PUT", `/policies/${encodeURIComponent(old.policy.name)}`, policy);
+  } catch (error) {
+    if (error instanceof ApiError && error.isMissingEndpoint) {
+      throw new ApiError(error.status, "no-edit", NO_EDIT);
+    }
+    throw error;
+  }
+}
+
+const NO_EDIT = "This controller changes no policy in place; delete it, and make another one.";
+
+function focusFirst(form: HTMLFormElement | null, found: Problems): void {
+  const first = FIELDS.find((field) => found[field]);
+  form?.querySelector<HTMLElement>(`#field-${first}`)?.focus();
+}
+
+interface Shared {
+  draft: Draft;
+  found: Problems;
+  touched: Set<Field>;
+  set(field: Field, value: string): void;
+}
+
+function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) {
+  return (
+    <>
+      <fieldset>
+        <legend>What it is called, and where copies go</legend>
+        <Input field="name" label="Name" shared={shared} isFixed={isEdit} isRequired />
+        <Input
+          field="monitor"
+          label="Monitor"
+          shared={shared}
+          hint="A port (0x1/3), its name, or a host's address; several with commas."
+          list="monitors"
+          isRequired
+        />
+        <Monitors />
+      </fieldset>
+      <fieldset>
+        <legend>Which traffic</legend>
+        <p class="muted">What is left out matches everything.</p>
+        <Input field="src-ip" label="Source IP" shared={shared} hint="Address or prefix" />
+        <Input field="dst-ip" label="Destination IP" shared={shared} hint="Address or prefix" />
+        <Input field="ip-proto" label="IP protocol" shared={shared} list="protocols" />
+        <Input field="src-port" label="Source port" shared={shared} hint="80 or 8000-8010" />
+        <Input field="dst-port" label="Destination port" shared={shared} hint="80 or 8000-8010" />
+        <Input
+          field="vlan"
+          label="VLAN"
+          shared={shared}
+          hint="Of the outermost tag; tagged, untagged"
+        />
+        <Input
+          field="eth-type"
+          label="Type of frame"
+          shared={shared}
+          hint="arp, ipv4, ipv6, lldp, or 0x88cc"
+        />
+        <Input field="src-mac" label="Source MAC" shared={shared} />
+        <Input field="dst-mac" label="Destination MAC" shared={shared} />
+        <Input
+          field="filter"
+          label="Filter"
+          shared={shared}
+          hint="As of tcpdump: tcp port 80 and host 10.0.0.1"
+          isWide
+        />
+        <Choice
+          field="direction"
+          label="Direction"
+          shared={shared}
+          values={[
+            ["both", "Both, answers too"],
+            ["forward", "This way only"],
+          ]}
+        />
+        <datalist id="protocols">
+          {PROTOCOLS.map((word) => (
+            <option key={word} value={word} />
+          ))}
+        </datalist>
+      </fieldset>
+      <fieldset>
+        <legend>How, how long, and why</legend>
+        <Input
+          field="expires"
+          label="Ends after"
+          shared={shared}
+          hint="30m, 2h, or a time; empty: never"
+        />
+        <Input field="reason" label="Reason" shared={shared} hint="Kept in the audit log" />
+        <Input field="owner" label="Owner" shared={shared} />
+        <Choice field="delivery" label="Delivery" shared={shared} values={DELIVERIES} />
+        <details class="more">
+          <summary>More</summary>
+          <Input
+            field="schedule"
+            label="Schedule"
+            shared={shared}
+            hint="Mon-Fri 08:00-18:00, UTC"
+          />
+          <Input field="snaplen" label="Bytes of each packet" shared={shared} />
+          <Input field="sample" label="Sample" shared={shared} hint="1/100" />
+          <Input
+            field="priority"
+            label="Priority"
+            shared={shared}
+            hint="Who gives way when a switch is full"
+          />
+        </details>
+      </fieldset>
+    </>
+  );
+}
+
+const DELIVERIES: [string, string][] = [
+  ["best-effort", "Best effort: traffic never waits"],
+  ["lossless", "Lossless: senders wait for the monitor"],
+  ["sample-on-pressure", "One of every so many when full"],
+];
+
+function Input({
+  field,
+  label,
+  shared,
+  hint,
+  list,
+  isFixed,
+  isRequired,
+  isWide,
+}: {
+  field: Field;
+  label: string;
+  shared: Shared;
+  hint?: string;
+  list?: string;
+  isFixed?: boolean;
+  isRequired?: boolean;
+  isWide?: boolean;
+}) {
+  const { draft, found, touched, set } = shared;
+  const problem = touched.has(field) ? found[field] : undefined;
+  const id = `field-${field}`;
+  const described = [hint && `${id}-hint`, problem && `${id}-problem`].filter(Boolean).join(" ");
+  return (
+    <div class={`field${isWide ? " wide-field" : ""}`}>
+      <label for={id}>
+        {label}
+        {isRequired && <span class="muted"> (needed)</span>}
+      </label>
+      <input
+        id={id}
+        value={draft[field]}
+        list={list}
+        readOnly={isFixed}
+        spellcheck={false}
+        autocomplete="off"
+        aria-describedby={described || undefined}
+        aria-invalid={problem !== undefined}
+        aria-required={isRequired}
+        onInput={(event) => set(field, event.currentTarget.value)}
+      />
+      {hint && (
+        <p class="hint" id={`${id}-hint`}>
+          {hint}
+        </p>
+      )}
+      <p class="problem" id={`${id}-problem`} aria-live="polite">
+        {problem}
+      </p>
+    </div>
+  );
+}
+
+function Choice({
+  field,
+  label,
+  shared: { draft, set },
+  values,
+}: {
+  field: Field;
+  label: string;
+  shared: Shared;
+  values: [string, string][];
+}) {
+  const id = `field-${field}`;
+  const isOther = !values.some(([value]) => value === draft[field]);
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <select
+        id={id}
+        value={draft[field]}
+        onChange={(event) => set(field, event.currentTarget.value)}
+      >
+        {isOther && <option value={draft[field]}>{draft[field]}</option>}
+        {values.map(([value, words]) => (
+          <option key={value} value={value}>
+            {words}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+/** Ports and hosts to choose from while a monitor is typed. */
+function Monitors() {
+  const { data: switches } = useResource<ListOf<SwitchReport>>("/switches?limit=50");
+  const { data: hosts } = useResource<ListOf<HostReport>>("/hosts?limit=100");
+  const ports = (switches?.items ?? []).flatMap((s) =>
+    s.ports.map((p) => [`${s.switch}/${p.port}`, p.name]),
+  );
+  const addresses = (hosts?.items ?? []).flatMap((h) =>
+    h.addresses.map((a) => [a, `${h.port_name} of ${h.switch}`]),
+  );
+  return (
+    <datalist id="monitors">
+      {[["controller", "shown live on this page"], ...ports, ...addresses].map(([value, words]) => (
+        <option key={value} value={value}>
+          {words}
+        </option>
+      ))}
+    </datalist>
+  );
+}
+
+/** What the controller says of a filter, once the typing rests. */
+function useFilterCheck(filter: string): string | undefined {
+  const settled = useSettled(filter.trim(), 300);
+  const [problem, setProblem] = useState<{ of: string; words: string }>();
+  useEffect(() => {
+    if (settled === "") return;
+    const abort = new AbortController();
+    request<FilterCheck>("POST", "/filters/check", { filter: settled }, abort.signal)
+      .then((answer) =>
+        setProblem(
+          answer.ok === false ? { of: settled, words: "The controller refuses it." } : undefined,
+        ),
+      )
+      .catch((error) => {
+        if (!(error instanceof ApiError) || abort.signal.aborted) return;
+        // A controller without this check says what is wrong when the policy is saved.
+        if (!error.isMissingEndpoint) setProblem({ of: settled, words: pointed(settled, error) });
+      });
+    return () => abort.abort();
+  }, [settled]);
+  return problem?.of === filter.trim() ? problem.words : undefined;
+}
+
+/** The error with the place it is about. */
+function pointed(filter: string, { message, at }: ApiError): string {
+  if (at === null) return message;
+  // The controller counts bytes, text has characters.
+  const before = new TextDecoder().decode(new TextEncoder().encode(filter).slice(0, at));
+  const rest = filter.slice(before.length, before.length + 20);
+  return rest ? `${message} (here: “${rest}”)` : `${message} (at the end)`;
+}
+
+/** What would change on which switch, as the controller's model of the fabric has it. */
+function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; isClean: boolean }) {
+  const wanted = isClean ? JSON.stringify(toPolicy(draft, old?.policy)) : undefined;
+  const settled = useSettled(wanted, 400);
+  const [result, setResult] = useState<{ of: string; run?: DryRun; error?: ApiError }>();
+  useEffect(() => {
+    if (settled === undefined) return;
+    const abort = new AbortController();
+    const path = old
+      ? `/policies/${encodeURIComponent(old.policy.name)}?dry_run=true`
+      : "/policies?dry_run=true";
+    request<DryRun>(old ? "PUT" : "POST", path, JSON.parse(settled), abort.signal)
+      .then((run) => setResult({ of: settled, run }))
+      .catch((error) => {
+        if (error instanceof ApiError && !abort.signal.aborted) setResult({ of: settled, error });
+      });
+    return () => abort.abort();
+  }, [settled]);
+  const isFresh = result !== undefined && result.of === wanted;
+  return (
+    <section class="preview" aria-labelledby="preview" aria-live="polite">
+      <h2 id="preview">What will change</h2>
+      {!isClean && <p class="muted">Shown when all fields are right.</p>}
+      {isClean && !isFresh && <p class="muted">Tried on the model of the fabric …</p>}
+      {isClean && isFresh && result.error && <Failure error={result.error} what="Dry run" />}
+      {isClean && isFresh && result.run && <Changes run={result.run} />}
+    </section>
+  );
+}
+
+function Changes({ run }: { run: DryRun }) {
+  const [added, removed] = useMemo(
+    () => [
+      run.changes.reduce((sum, change) => sum + change.add.length, 0),
+      run.changes.reduce((sum, change) => sum + change.remove.length, 0),
+    ],
+    [run],
+  );
+  return (
+    <>
+      {run.proof && <Proof proof={run.proof} />}
+      {run.notes.map((note) => (
+        <p key={note} class="note">
+          {note}
+        </p>
+      ))}
+      <p>
+        {plural(added, "rule or group is added", "rules and groups are added")},{" "}
+        {plural(removed, "removed", "removed")}, on{" "}
+        {plural(run.changes.length, "switch", "switches")}.
+      </p>
+      {run.changes.map((change) => (
+        <details key={change.switch} open={run.changes.length <= 3}>
+          <summary>
+            {change.switch}: +{change.add.length} −{change.remove.length}
+          </summary>
+          <pre class="diff" tabIndex={0}>
+            {change.remove.map((line) => (
+              <span key={`-${line}`} class="removed">{`− ${line}\n`}</span>
+            ))}
+            {change.add.map((line) => (
+              <span key={`+${line}`} class="added">{`+ ${line}\n`}</span>
+            ))}
+          </pre>
+        </details>
+      ))}
+    </>
+  );
+}
+
+function Proof({ proof }: { proof: NonNullable<DryRun["proof"]> }) {
+  return (
+    <div>
+      <p>
+        <Tag tone={proof.is_proved ? "good" : "bad"}>
+          {proof.is_proved ? "proved" : "not proved"}
+        </Tag>
+      </p>
+      <ul class="proof">
+        {proof.problems.map((words) => (
+          <li key={words} class="bad-text">
+            {words}
+          </li>
+        ))}
+        <li>{plural(proof.checked, "way", "ways")} of frames followed, from port to port.</li>
+      </ul>
+    </div>
+  );
+}

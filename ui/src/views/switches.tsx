@@ -1,0 +1,120 @@
+// All switches.
+import { useState } from "preact/hooks";
+import type { SwitchReport } from "../api/types";
+import { count } from "../model/format";
+import {
+  Empty,
+  Failure,
+  Heading,
+  Search,
+  type Sort,
+  SortHead,
+  Table,
+  Tag,
+  sorted,
+  useSettled,
+} from "../parts/basics";
+import { usePages } from "../parts/pages";
+import { link } from "../parts/route";
+import { Foot } from "./policies";
+
+type Column = "switch" | "state" | "ports" | "hosts" | "rules" | "groups" | "refusals";
+
+const size = (list: number | unknown[]): number => (typeof list === "number" ? list : list.length);
+
+const ORDER: Record<Column, (report: SwitchReport) => string | number> = {
+  switch: (s) => s.switch,
+  state: (s) => (s.is_connected ? 1 : 0),
+  ports: (s) => s.ports.length,
+  hosts: (s) => s.hosts,
+  rules: (s) => size(s.rules),
+  groups: (s) => size(s.groups),
+  refusals: (s) => s.refusals,
+};
+
+export function Switches() {
+  const [text, setText] = useState("");
+  const [sort, setSort] = useState<Sort<Column>>({ by: "switch", isDown: false });
+  const q = useSettled(text.trim());
+  const pages = usePages<SwitchReport>("/switches", { q }, { topics: ["switch"], everyMs: 3000 });
+  const rows = sorted(pages.items, ORDER[sort.by], sort.isDown);
+  const same = { sort, onSort: setSort };
+  return (
+    <>
+      <Heading title="Switches">
+        <Search value={text} onChange={setText} label="Search switches" />
+      </Heading>
+      <Failure error={pages.error} what="Switches" />
+      {pages.data && rows.length === 0 && <NoSwitch q={q} />}
+      {rows.length > 0 && (
+        <Table label="Switches">
+          <thead>
+            <tr>
+              <SortHead id="switch" {...same}>
+                Switch
+              </SortHead>
+              <SortHead id="state" {...same}>
+                State
+              </SortHead>
+              <SortHead id="ports" isNumber {...same}>
+                Ports
+              </SortHead>
+              <SortHead id="hosts" isNumber {...same}>
+                Hosts
+              </SortHead>
+              <SortHead id="rules" isNumber {...same}>
+                Rules
+              </SortHead>
+              <SortHead id="groups" isNumber {...same}>
+                Groups
+              </SortHead>
+              <SortHead id="refusals" isNumber {...same}>
+                Refusals
+              </SortHead>
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((s) => (
+              <tr key={s.switch} data-switch={s.switch}>
+                <th scope="row">
+                  <a href={link(["switches", s.switch])}>{s.switch}</a>
+                </th>
+                <td>
+                  <Connected is={s.is_connected} />
+                </td>
+                <td class="number">{count(s.ports.length)}</td>
+                <td class="number">{count(s.hosts)}</td>
+                <td class="number">{count(size(s.rules))}</td>
+                <td class="number">{count(size(s.groups))}</td>
+                <td class="number">{count(s.refusals)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+      <Foot
+        shown={rows.length}
+        total={pages.total}
+        more={pages.more}
+        what="switch"
+        many="switches"
+      />
+    </>
+  );
+}
+
+export function Connected({ is }: { is: boolean }) {
+  return <Tag tone={is ? "good" : "bad"}>{is ? "connected" : "lost"}</Tag>;
+}
+
+export function NoSwitch({ q = "" }: { q?: string }) {
+  if (q) return <Empty title={`No switch has “${q}” in it`} />;
+  return (
+    <Empty title="No switch has connected yet">
+      <p>Start one beside the controller:</p>
+      <pre>tapswitch switch --controller tcp:ADDRESS:6653 --port 1=tap:one0</pre>
+      <p>or point a bridge of Open vSwitch here:</p>
+      <pre>ovs-vsctl set-controller br0 tcp:ADDRESS:6653</pre>
+    </Empty>
+  );
+}

@@ -1,0 +1,407 @@
+// Beside the picture: what is selected, and TAPs, switches and links as lists.
+import { useState } from "preact/hooks";
+import type { HostReport, PolicyReport } from "../api/types";
+import { type Target, edgeKey } from "../graph/renderer";
+import type { Edge, Frame, Node } from "../graph/scene";
+import { bitRate, count, latency, plural } from "../model/format";
+import { ledger, state, tone, totals, traffic } from "../model/policy";
+import { mayChange } from "../api/session";
+import { Empty, Fact, Failure, Search, Tag } from "../parts/basics";
+import { rateText } from "../parts/rates";
+import { link } from "../parts/route";
+import { tapHost } from "./switch";
+import type { Taps } from "./topology-data";
+
+interface SideProps {
+  shape: Frame;
+  hosts: HostReport[];
+  taps: Taps;
+  selected: Target | undefined;
+  onSelect(target: Target | undefined): void;
+  onGroup(members: string[]): void;
+}
+
+export function Side(props: SideProps) {
+  const [list, setList] = useState<"taps" | "switches" | "links">("taps");
+  const broken = props.taps.reports.filter((report) => tone(report) === "bad").length;
+  return (
+    <aside class="side" aria-label="Selection and lists">
+      <Selection {...props} />
+      <div class="tabs" role="group" aria-label="Lists">
+        <Tab is={list === "taps"} onClick={() => setList("taps")}>
+          TAPs {props.taps.total > 0 && count(props.taps.total)}
+          {broken > 0 && " ▲"}
+        </Tab>
+        <Tab is={list === "switches"} onClick={() => setList("switches")}>
+          Switches
+        </Tab>
+        <Tab is={list === "links"} onClick={() => setList("links")}>
+          Links
+        </Tab>
+      </div>
+      {list === "taps" && <TapList {...props} />}
+      {list === "switches" && <SwitchList {...props} />}
+      {list === "links" && <LinkList {...props} />}
+    </aside>
+  );
+}
+
+function Tab({
+  is,
+  onClick,
+  children,
+}: {
+  is: boolean;
+  onClick(): void;
+  children: preact.ComponentChildren;
+}) {
+  return (
+    <button type="button" aria-pressed={is} onClick={onClick}>
+      {children}
+    </button>
+  );
+}
+
+function Selection(props: SideProps) {
+  const { selected, shape, hosts, taps } = props;
+  if (!selected) return null;
+  const close = (
+    <button type="button" class="small close" onClick={() => props.onSelect(undefined)}>
+      Close
+    </button>
+  );
+  const content = selectionOf(selected, shape, hosts, taps, props.onGroup);
+  return (
+    <section class="selection" aria-label="Selected">
+      {close}
+      {content}
+    </section>
+  );
+}
+
+function selectionOf(
+  selected: Target,
+  shape: Frame,
+  hosts: HostReport[],
+  taps: Taps,
+  onGroup: SideProps["onGroup"],
+) {
+  switch (selected.kind) {
+    case "node": {
+      const node = shape.nodes[shape.index.get(selected.id) ?? -1];
+      return node ? (
+        <NodeCard node={node} onGroup={onGroup} />
+      ) : (
+        <p>{selected.id} is not in the picture.</p>
+      );
+    }
+    case "host": {
+      const host = hosts.find((h) => h.mac === selected.mac && h.switch === selected.switch);
+      return host ? <HostCard host={host} /> : <p>The host has gone.</p>;
+    }
+    case "link": {
+      const edge = shape.edges.find((e) => edgeKey(e) === selected.key);
+      return edge ? <LinkCard edge={edge} hosts={hosts} /> : <p>The link has gone.</p>;
+    }
+    case "tap": {
+      const report = taps.reports.find((r) => r.policy.name === selected.name);
+      return report ? <TapCard report={report} /> : <p>The policy has ended.</p>;
+    }
+  }
+}
+
+function NodeCard({ node, onGroup }: { node: Node; onGroup: SideProps["onGroup"] }) {
+  const { group, member } = node;
+  return (
+    <>
+      <h2>{group ? `${count(node.switches)} switches` : `Switch ${node.id}`}</h2>
+      <dl class="facts">
+        <Fact name="State">
+          <Tag tone={node.isConnected ? "good" : "bad"}>
+            {node.isConnected ? "connected" : "lost"}
+          </Tag>
+        </Fact>
+        <Fact name="Hosts">{count(node.hosts)}</Fact>
+        {member && <Fact name="Ports">{count(member.ports)}</Fact>}
+        {member && <Fact name="Monitors">{count(member.monitors)}</Fact>}
+      </dl>
+      {group && (
+        <button type="button" onClick={() => onGroup(group.members)}>
+          Look into the group
+        </button>
+      )}
+      {!group && (
+        <a class="button" href={link(["switches", node.id])}>
+          Ports, rules and groups
+        </a>
+      )}
+      {group && (
+        <details>
+          <summary>Members</summary>
+          <ul>
+            {group.members.slice(0, 200).map((id) => (
+              <li key={id}>
+                <a href={link(["switches", id])}>{id}</a>
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </>
+  );
+}
+
+function HostCard({ host }: { host: HostReport }) {
+  return (
+    <>
+      <h2>Host {host.addresses[0] ?? host.mac}</h2>
+      <dl class="facts">
+        <Fact name="MAC">
+          <code>{host.mac}</code>
+        </Fact>
+        <Fact name="IP">{host.addresses.join(", ") || "none seen"}</Fact>
+        <Fact name="VLAN">{host.vlan ?? "none"}</Fact>
+        <Fact name="At">
+          <a href={link(["switches", host.switch])}>{host.switch}</a>, {host.port_name} (port{" "}
+          {host.port})
+        </Fact>
+      </dl>
+      {mayChange() && (
+        <a class="button primary" href={tapHost(host)}>
+          Tap this host
+        </a>
+      )}
+      {mayChange() && (
+        <a class="button" href={link(["new"], { monitor: `${host.switch}/${host.port}` })}>
+          Use its port as monitor
+        </a>
+      )}
+    </>
+  );
+}
+
+function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
+  const { a, b, is_up, is_tree, latency_ns, bits_per_second } = edge.link;
+  const end = (e: typeof a) =>
+    `${e.switch}${e.port === null ? "" : `, ${e.port_name || "port"} (${e.port})`}`;
+  return (
+    <>
+      <h2>Link</h2>
+      <dl class="facts">
+        <Fact name="From">{end(a)}</Fact>
+        <Fact name="To">{end(b)}</Fact>
+        <Fact name="State">
+          <Tag tone={is_up ? "good" : "bad"}>{is_up ? "up" : "down"}</Tag>
+        </Fact>
+        <Fact name="Load">{bits_per_second == null ? "not known" : bitRate(bits_per_second)}</Fact>
+        <Fact name="Latency">
+          {latency_ns == null ? "not known" : `at most ${latency(latency_ns)}`}
+        </Fact>
+        {is_tree !== undefined && (
+          <Fact name="Floods">{is_tree ? "on it (spanning tree)" : "not on it"}</Fact>
+        )}
+      </dl>
+      {mayChange() && <TapLink edge={edge} hosts={hosts} />}
+    </>
+  );
+}
+
+/** Policies are about traffic, not about links: what crosses a link is what hosts at its ends say. */
+function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
+  const ends = [edge.link.a.switch, edge.link.b.switch];
+  const near = hosts.filter((host) => ends.includes(host.switch));
+  const at = (id: string) =>
+    near.filter((h) => h.switch === id).flatMap((h) => h.addresses.slice(0, 1));
+  const [left, right] = ends.map((id) => at(id!)) as [string[], string[]];
+  if (left.length === 0 && right.length === 0) {
+    return (
+      <p class="muted">
+        Tap it by a policy for the hosts behind it; none is known at its ends yet.
+      </p>
+    );
+  }
+  const hint = (address: string, other: string | undefined) =>
+    link(["new"], {
+      "src-ip": address,
+      ...(other ? { "dst-ip": other } : {}),
+      direction: "both",
+      name: `link ${ends.join(" ")} ${address}`,
+    });
+  const pairs =
+    left.length && right.length
+      ? left.slice(0, 3).flatMap((a) =>
+          right
+            .slice(0, 3)
+            .filter((b) => a.includes(":") === b.includes(":"))
+            .map((b) => [a, b] as const),
+        )
+      : [...left, ...right].slice(0, 4).map((a) => [a, undefined] as const);
+  return (
+    <>
+      <h3>Tap what crosses it</h3>
+      <ul class="plain">
+        {pairs.map(([a, b]) => (
+          <li key={`${a} ${b}`}>
+            <a class="button small" href={hint(a, b)}>
+              {a} ↔ {b ?? "everybody"}
+            </a>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function TapCard({ report }: { report: PolicyReport }) {
+  const [how, books, sums] = [state(report), ledger(report), totals(report)];
+  return (
+    <>
+      <h2>TAP {report.policy.name}</h2>
+      <dl class="facts">
+        <Fact name="State">
+          <Tag tone={how.tone}>{how.word}</Tag> {how.tone === "good" ? "" : how.sentence}
+        </Fact>
+        <Fact name="Ledger">
+          <Tag tone={books.tone}>{books.word}</Tag>
+        </Fact>
+        <Fact name="Traffic">{traffic(report.policy)}</Fact>
+        <Fact name="Copies now">{rateText(report.policy.name)}</Fact>
+        <Fact name="Matched">{count(sums.matched)}</Fact>
+        <Fact name="Delivered">{count(sums.delivered)}</Fact>
+        <Fact name="Dropped">{count(sums.dropped)}</Fact>
+      </dl>
+      <a class="button" href={link(["policies", report.policy.name])}>
+        Details
+      </a>
+    </>
+  );
+}
+
+function TapList({ taps, selected, onSelect }: SideProps) {
+  if (taps.error) return <Failure error={taps.error} what="TAPs" />;
+  if (taps.reports.length === 0) {
+    return (
+      <Empty title="Nothing is tapped">
+        {mayChange() && (
+          <p>
+            Click a host or a link, or <a href={link(["new"])}>make a policy</a>.
+          </p>
+        )}
+      </Empty>
+    );
+  }
+  return (
+    <>
+      <ul class="list">
+        {taps.reports.map((report) => {
+          const { name } = report.policy;
+          const books = ledger(report);
+          return (
+            <li key={name}>
+              <button
+                type="button"
+                data-tap={name}
+                aria-pressed={selected?.kind === "tap" && selected.name === name}
+                onClick={() => onSelect({ kind: "tap", name })}
+              >
+                <span class="list-name">{name}</span>
+                <span class="muted">{rateText(name)}</span>
+                <Tag tone={tone(report)}>
+                  {tone(report) === "good"
+                    ? books.word
+                    : report.state.is === "active"
+                      ? books.word
+                      : report.state.is}
+                </Tag>
+              </button>
+            </li>
+          );
+        })}
+      </ul>
+      {taps.total > taps.reports.length && (
+        <p class="foot">
+          The first {count(taps.reports.length)} of{" "}
+          <a href={link(["policies"])}>{plural(taps.total, "policy", "policies")}</a>.
+        </p>
+      )}
+    </>
+  );
+}
+
+function SwitchList({ shape, selected, onSelect }: SideProps) {
+  const [text, setText] = useState("");
+  const found = shape.nodes.filter(
+    (node) => node.id.includes(text) || node.group?.members.some((m) => m.includes(text)),
+  );
+  const shown = [...found]
+    .sort((a, b) => Number(a.isConnected) - Number(b.isConnected))
+    .slice(0, MOST_LISTED);
+  return (
+    <>
+      <Search value={text} onChange={setText} label="Search switches" />
+      <ul class="list">
+        {shown.map((node) => (
+          <li key={node.id}>
+            <button
+              type="button"
+              data-node={node.id}
+              aria-pressed={selected?.kind === "node" && selected.id === node.id}
+              onClick={() => onSelect({ kind: "node", id: node.id })}
+            >
+              <span class="list-name">
+                {node.group ? `${node.switches} switches ${node.id}` : node.id}
+              </span>
+              <span class="muted">{plural(node.hosts, "host")}</span>
+              <Tag tone={node.isConnected ? "good" : "bad"}>
+                {node.isConnected ? "connected" : "lost"}
+              </Tag>
+            </button>
+          </li>
+        ))}
+      </ul>
+      {found.length > shown.length && (
+        <p class="foot">
+          The first {count(shown.length)} of {count(found.length)}; search for others.
+        </p>
+      )}
+    </>
+  );
+}
+
+function LinkList({ shape, selected, onSelect }: SideProps) {
+  if (shape.edges.length === 0) return <Empty title="No links between switches are known" />;
+  const worst = (e: Edge) => (e.link.is_up ? -(e.link.bits_per_second ?? 0) : -Infinity);
+  const shown = [...shape.edges].sort((a, b) => worst(a) - worst(b)).slice(0, MOST_LISTED);
+  return (
+    <>
+      <ul class="list">
+        {shown.map((edge) => {
+          const { a, b, is_up, bits_per_second } = edge.link;
+          const key = edgeKey(edge);
+          return (
+            <li key={key}>
+              <button
+                type="button"
+                aria-pressed={selected?.kind === "link" && selected.key === key}
+                onClick={() => onSelect({ kind: "link", key })}
+              >
+                <span class="list-name">
+                  {a.switch} – {b.switch}
+                </span>
+                <span class="muted">{bits_per_second == null ? "" : bitRate(bits_per_second)}</span>
+                <Tag tone={is_up ? "good" : "bad"}>{is_up ? "up" : "down"}</Tag>
+              </button>
+            </li>
+          );
+        })}
+      </ul>
+      {shape.edges.length > shown.length && (
+        <p class="foot">
+          The {count(shown.length)} busiest of {count(shape.edges.length)}.
+        </p>
+      )}
+    </>
+  );
+}
+
+const MOST_LISTED = 100;

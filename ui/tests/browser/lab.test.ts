@@ -1,0 +1,211 @@
+// What a user does on the page, with the real controller, real switches and real traffic behind it.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Page } from "playwright-core";
+import { Lab, noLab } from "./lab";
+import { Browser, assertAccessible, noBrowser, screenshot, until } from "./support";
+
+const skip = noBrowser ?? noLab;
+let lab: Lab;
+let browser: Browser;
+
+before(async () => {
+  if (skip) return;
+  // Two spines, three leaves, two hosts at each leaf: there are loops, and several shortest ways.
+  const links: [number, number][] = [1, 2].flatMap((spine) =>
+    [3, 4, 5].map((leaf): [number, number] => [spine, leaf]),
+  );
+  lab = await Lab.open({ switches: 5, links, hosts: [3, 3, 4, 4, 5, 5] });
+  await lab.introduce();
+  browser = await Browser.open("light");
+});
+after(async () => {
+  try {
+    await browser?.close();
+  } finally {
+    // Also when the page said an error: else switches and namespaces stay, and nobody ends.
+    lab?.close();
+  }
+});
+
+/** A number in the ledger of the policy's page. */
+async function ledgered(page: Page, what: string): Promise<number> {
+  const cell = page.locator(`[data-what=${what}]`).first();
+  const text = (await cell.count()) === 0 ? "0" : await cell.innerText();
+  return Number(text.replace(/\D/g, ""));
+}
+
+test("the page is part of the binary and shows what is there", { skip }, async () => {
+  const page = await browser.page(lab.url);
+  await page.locator("canvas[data-final=true]").waitFor();
+  await page.locator("[data-liveness=live]").waitFor();
+  assert.match(
+    await page.locator("[data-what=size]").innerText(),
+    /^5 switches, 6 links, 6 hosts$/,
+  );
+  await assertAccessible(page, "topology");
+  await page.close();
+});
+
+test(
+  "a policy is made on the page, copies arrive in its ledger, and it is deleted",
+  { skip },
+  async () => {
+    const [one, two] = [lab.hosts[0]!, lab.hosts[2]!];
+    const page = await browser.page(`${lab.url}/#/policies`);
+    await page.getByText("Nothing is tapped").waitFor();
+    await page.getByRole("link", { name: "New policy" }).first().click();
+    await page.getByLabel("Name").fill("pings");
+    await page.getByLabel("Monitor").fill("0x5/2");
+    await page.getByLabel("Source IP").fill(one.address);
+    await page.getByLabel("IP protocol").fill("icmp");
+    await page.getByRole("button", { name: "Create" }).click();
+    await page.getByRole("heading", { name: "pings", exact: true }).waitFor();
+    await page.locator("main").getByText("active").first().waitFor();
+    assert.ok(lab.ping(one, two.address, 50), "the traffic is not disturbed");
+    await until(
+      "the copies are in the ledger",
+      async () => (await ledgered(page, "delivered")) >= 50,
+    );
+    await page.getByRole("heading", { name: /Ledger.*adds up/ }).waitFor();
+    const report = await lab.ask("/policies/pings");
+    assert.equal(report.adds_up, true, JSON.stringify(report));
+    await screenshot(page, "lab-policy", "all");
+    await page.getByRole("link", { name: "Show in the topology" }).click();
+    await page.getByRole("heading", { name: "TAP pings" }).waitFor();
+    await page.locator("canvas[data-final=true]").waitFor();
+    await screenshot(page, "lab-topology", "all");
+    await page.goto(`${lab.url}/#/policies`);
+    await page.getByRole("button", { name: "Delete pings" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    await page.getByText("Nothing is tapped").waitFor();
+    assert.deepEqual((await lab.ask("/policies")).items, []);
+    await page.goto(`${lab.url}/#/audit`);
+    await page.getByText("policy.delete").first().waitFor();
+    await page.getByText("policy.add").first().waitFor();
+    await page.close();
+  },
+);
+
+test("what the controller refuses is said at the field", { skip }, async () => {
+  const page = await browser.page(`${lab.url}/#/new?name=lost&monitor=nowhere`);
+  await page.getByRole("button", { name: "Create" }).click();
+  await page.locator("#field-monitor-problem").getByText("nowhere").waitFor();
+  assert.deepEqual((await lab.ask("/policies")).items, []);
+  await page.close();
+});
+
+test("a killed switch turns red, and recovers", { skip }, async () => {
+  const page = await browser.page(`${lab.url}/#/topology`);
+  await page.locator("canvas[data-final=true]").waitFor();
+  await page.getByRole("button", { name: "Switches", exact: true }).click();
+  const entry = page.locator("[data-node='0x2']");
+  await entry.getByText("connected").waitFor();
+  await lab.kill("switch2");
+  await entry.getByText("lost").waitFor();
+  await until("it is red in the picture", () => isRed(page));
+  await screenshot(page, "lost");
+  lab.startSwitch(2);
+  await entry.getByText("connected").waitFor();
+  await until("it is not red any more", async () => !(await isRed(page)));
+  await lab.isComplete();
+  lab.configureHosts();
+  await page.goto(`${lab.url}/#/events`);
+  await page.getByText("0x2 is lost").first().waitFor();
+  await page.close();
+});
+
+/** Whether the picture has some of the colour of what is broken. */
+async function isRed(page: Page): Promise<boolean> {
+  return page.evaluate(() => {
+    const canvas = document.querySelector("canvas")!;
+    const probe = document.createElement("canvas").getContext("2d")!;
+    probe.fillStyle = getComputedStyle(canvas).getPropertyValue("--bad").trim();
+    probe.fillRect(0, 0, 1, 1);
+    const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+    const { data } = canvas.getContext("2d")!.getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4) {
+      if (data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255)
+        return true;
+    }
+    return false;
+  });
+}
+
+test(
+  "a controller that is killed is missed, and everything is back when it is",
+  { skip },
+  async () => {
+    const page = await browser.page(`${lab.url}/#/new`);
+    await page.getByLabel("Name").fill("kept");
+    await page.getByLabel("Monitor").fill("0x5/2");
+    await page.getByLabel("Source IP").fill(lab.hosts[0]!.address);
+    await page.getByRole("button", { name: "Create" }).click();
+    await page.locator("main").getByText("active").first().waitFor();
+    await lab.kill("controller");
+    await page.getByText("The connection to the controller is lost").waitFor();
+    await screenshot(page, "lab-no-controller", "all");
+    await lab.startController();
+    await page.locator("[data-liveness=live]").waitFor();
+    await page.locator("main").getByText("active").first().waitFor();
+    await page.goto(`${lab.url}/#/policies`);
+    await page.getByRole("button", { name: "Delete kept" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    await page.getByText("Nothing is tapped").waitFor();
+    await page.close();
+  },
+);
+
+test("the main views with traffic", { skip }, async () => {
+  const [watched, peer] = [lab.hosts[0]!, lab.hosts[2]!];
+  await lab.introduce();
+  const policies = [
+    {
+      name: "pings",
+      "src-ip": watched.address,
+      "ip-proto": "icmp",
+      direction: "both",
+      monitor: "0x5/2",
+    },
+    { name: "between-leaves", "src-ip": peer.address, direction: "both", monitor: "0x3/2" },
+    { name: "web", "ip-proto": "tcp", "dst-port": 80, monitor: "0x4/2" },
+  ];
+  for (const policy of policies) await lab.command("POST", "/policies", policy);
+  const talk = lab.keepTalking(watched, peer.address);
+  const dark = await Browser.open("dark");
+  try {
+    for (const [scheme, from] of [
+      ["light", browser],
+      ["dark", dark],
+    ] as const) {
+      const page = await from.page(`${lab.url}/#/topology`);
+      await page.locator("canvas[data-final=true]").waitFor();
+      await page.locator("[data-tap=pings]").waitFor();
+      await until("copies flow", async () =>
+        /[1-9]/.test(await page.locator("[data-tap=pings] .muted").innerText()),
+      );
+      await assertAccessible(page, `topology in ${scheme}`);
+      await screenshot(page, `topology-${scheme}`);
+      await page.goto(`${lab.url}/#/policies`);
+      await page.locator("tr[data-policy=web]").waitFor();
+      await screenshot(page, `policies-${scheme}`);
+      await page.goto(`${lab.url}/#/policies/pings`);
+      await until("there is a chart", async () => (await page.locator(".u-wrap").count()) > 0);
+      await screenshot(page, `policy-${scheme}`);
+      await page.goto(
+        `${lab.url}/#/new?name=mail&src-ip=10.0.0.4&ip-proto=tcp&dst-port=25&monitor=0x5/2`,
+      );
+      await page.getByText(/Tried on the model/).waitFor({ state: "detached" });
+      await screenshot(page, `new-policy-${scheme}`);
+      await page.goto(`${lab.url}/#/switches/0x3`);
+      await page.getByRole("button", { name: "Show what the switch holds" }).click();
+      await page.locator("section[aria-label=Rules]").waitFor();
+      await screenshot(page, `switch-${scheme}`);
+      await page.close();
+    }
+  } finally {
+    talk.kill();
+    await dark.close();
+  }
+  for (const { name } of policies) await lab.command("DELETE", `/policies/${name}`);
+});

@@ -1,0 +1,81 @@
+// The picture of a large fabric: all of it is there, at once, and it stays smooth.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Renderer } from "../../src/graph/renderer";
+import { big } from "../unit/fabrics";
+import { StandIn } from "./stand-in";
+import { Browser, noBrowser, screenshot, until } from "./support";
+
+let controller: StandIn;
+let browser: Browser;
+type Canvas = HTMLCanvasElement & { renderer: Renderer };
+
+before(async () => {
+  if (noBrowser) return;
+  controller = await StandIn.start();
+  controller.serve(big());
+  browser = await Browser.open();
+});
+after(async () => {
+  await browser?.close();
+  await controller?.stop();
+});
+
+test("1,000 switches and 10,000 hosts are drawn", { skip: noBrowser }, async () => {
+  const page = await browser.page(`${controller.url}/#/topology`);
+  await page.locator("canvas[data-final=true]").waitFor();
+  const size = await page.locator("[data-what=size]").innerText();
+  assert.match(size, /1,000 switches, .* links, 10,000 hosts/);
+  const times = await page.evaluate(() => ({
+    paint: performance.getEntriesByName("first-contentful-paint")[0]!.startTime,
+    fabric: performance.getEntriesByName("fabric drawn")[0]!.startTime,
+  }));
+  const draws = await page.evaluate(async () => {
+    const { renderer } = document.querySelector("canvas") as Canvas;
+    const draws: number[] = [];
+    for (let i = 0; i < 60; i++) {
+      renderer.camera = { ...renderer.camera, x: renderer.camera.x + 5 };
+      renderer.moved();
+      await new Promise(requestAnimationFrame);
+      await new Promise(requestAnimationFrame);
+      draws.push(renderer.drawMs);
+    }
+    renderer.fit();
+    return draws.sort((a, b) => a - b);
+  });
+  console.log(
+    `page with 1,000 switches and 10,000 hosts: first paint ${times.paint.toFixed(0)} ms, ` +
+      `fabric drawn ${times.fabric.toFixed(0)} ms, a frame ${draws[30]!.toFixed(1)} ms (p90 ${draws[54]!.toFixed(1)})`,
+  );
+  await screenshot(page, "topology-large");
+  await page.close();
+});
+
+test("near enough, hosts are asked for and seen", { skip: noBrowser }, async () => {
+  const page = await browser.page(`${controller.url}/#/topology?switch=0x40`);
+  await page.locator("canvas[data-final=true]").waitFor();
+  await until("hosts are in the picture", () =>
+    page.evaluate(() => {
+      const { renderer } = document.querySelector("canvas") as Canvas;
+      return renderer.scene.spots.length > 0 && renderer.hasDetail;
+    }),
+  );
+  await screenshot(page, "topology-near-light", "all");
+  await page.close();
+});
+
+test("switches are joined to groups, and a group is looked into", { skip: noBrowser }, async () => {
+  const page = await browser.page(`${controller.url}/#/topology`);
+  await page.getByLabel("Detail").selectOption("40");
+  const nodes = () =>
+    page.evaluate(() => (document.querySelector("canvas") as Canvas).renderer.scene.nodes.length);
+  await until("there are groups", async () => (await nodes()) <= 40 && (await nodes()) > 0);
+  await screenshot(page, "topology-groups-light", "all");
+  await page.getByRole("button", { name: "Switches", exact: true }).click();
+  await page.locator("[data-node]").first().click();
+  await page.getByRole("button", { name: "Look into the group" }).click();
+  await page.getByRole("button", { name: "Back to the whole fabric" }).waitFor();
+  const inside = await page.locator("[data-what=size]").innerText();
+  assert.doesNotMatch(inside, /1,000 switches/);
+  await page.close();
+});

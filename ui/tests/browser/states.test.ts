@@ -1,0 +1,551 @@
+// What the page makes of answers that a small lab does not give: each view with something in it and
+// with nothing, accessible in both palettes; errors, a ledger that does not add up, a controller
+// that goes and comes, one that asks for a token, one that lacks endpoints.
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+import type { Page } from "playwright-core";
+import { leafSpine } from "../unit/fabrics";
+import { ARP, PING6, TCP_SYN, UDP_IN_VLAN, packet } from "../unit/packets";
+import { Refusal, StandIn, list } from "./stand-in";
+import { Browser, assertAccessible, noBrowser, screenshot, until } from "./support";
+
+let controller: StandIn;
+let browser: Browser;
+let dark: Browser;
+const options = { skip: noBrowser };
+
+before(async () => {
+  if (noBrowser) return;
+  browser = await Browser.open("light");
+  dark = await Browser.open("dark");
+});
+after(async () => {
+  await browser?.close();
+  await dark?.close();
+});
+beforeEach(async () => {
+  controller = await StandIn.start();
+  furnish(controller);
+});
+afterEach(() => controller.stop());
+
+const monitor = { switch: "0x6", port: 13, name: "watch0" };
+
+function report(name: string, change: object = {}) {
+  return {
+    policy: { name, monitor: "watch0", "src-ip": "10.0.3.1", "ip-proto": "tcp", direction: "both" },
+    state: { is: "active" },
+    monitor,
+    matched: { packets: 146_760, bytes: 9_800_000_000 },
+    copied: [
+      {
+        monitor,
+        packets: 146_760,
+        bytes: 9_800_000_000,
+        delivered: { packets: 146_700, bytes: 9_790_000_000 },
+        flooded: 0,
+        in_flight: 10,
+        dropped: { egress_full: 50 },
+      },
+    ],
+    adds_up: true,
+    is_complete: true,
+    created_at: "2026-01-01T00:00:00Z",
+    owner: "ada",
+    path: [
+      {
+        monitor,
+        hops: [{ switch: "0x3", out_port: 1 }, { switch: "0x1" }, { switch: "0x6", out_port: 13 }],
+      },
+    ],
+    ...change,
+  };
+}
+
+const reports = () => [
+  report("web"),
+  report("db", {
+    policy: {
+      name: "db",
+      monitor: "watch0",
+      "dst-ip": "10.0.4.2",
+      filter: "tcp port 5432",
+      expires: new Date(Date.now() + 90_000).toISOString(),
+      reason: "incident 4711",
+    },
+    adds_up: false,
+    path: [
+      { monitor, hops: [{ switch: "0x4" }, { switch: "0x2" }, { switch: "0x6", out_port: 13 }] },
+    ],
+  }),
+  report("mail", {
+    policy: { name: "mail", monitor: "10.9.9.9" },
+    state: { is: "pending", reason: "no host 10.9.9.9 is known; let it say something" },
+    monitor: null,
+    matched: { packets: 0, bytes: 0 },
+    copied: [],
+    path: [],
+  }),
+];
+
+/** A fabric of two spines and four leaves with three policies. */
+function furnish(made: StandIn): void {
+  made.serve(leafSpine(2, 4, 3));
+  for (const one of reports()) made.answers.set(`GET /policies/${one.policy.name}`, one);
+  made.answers.set("GET /policies", () => list(reports()));
+  const ports = [1, 2, 13].map((n) => ({
+    port: String(n),
+    name: n === 13 ? "watch0" : `p${n}`,
+    is_up: n !== 2,
+    rx_packets: n * 1e6,
+    tx_packets: n * 2e6,
+  }));
+  const one = {
+    switch: "0x6",
+    is_connected: true,
+    ports,
+    hosts: 3,
+    hosts_refused: 0,
+    address_conflicts: 1,
+    rules: 12,
+    groups: 2,
+    refusals: 0,
+  };
+  made.answers.set("GET /switches", list([one, { ...one, switch: "0x5", is_connected: false }]));
+  made.answers.set("GET /switches/0x6", (request: { url?: string }) =>
+    request.url!.includes("rules=true")
+      ? {
+          ...one,
+          rules: [
+            "priority=10,tcp,nw_src=10.0.3.1 actions=group:1",
+            "priority=0 actions=CONTROLLER:65535",
+          ],
+          groups: ["group_id=1,type=all,bucket=actions=output:13"],
+        }
+      : one,
+  );
+  const points = Array.from({ length: 120 }, (_, i) => ({
+    at: new Date(Date.now() - (120 - i) * 1000).toISOString(),
+    matched_pps: 40_000 + 9000 * Math.sin(i / 9),
+    delivered_bps: 1.2e10 + 3e9 * Math.sin(i / 9),
+    dropped_pps: i > 80 ? 120 : 0,
+  }));
+  for (const name of ["web", "db", "mail"]) {
+    made.answers.set(`GET /policies/${name}/series`, {
+      interval_ms: 1000,
+      points: name === "mail" ? [] : points,
+    });
+  }
+  made.answers.set(
+    "GET /events/log",
+    list([
+      {
+        id: 3,
+        at: "2026-01-01T10:00:03Z",
+        event: "alarm",
+        text: "group table full",
+        switch: "0x6",
+      },
+      { id: 2, at: "2026-01-01T10:00:02Z", event: "policy", name: "web", state: { is: "active" } },
+      { id: 1, at: "2026-01-01T10:00:01Z", event: "switch", switch: "0x6", is_connected: true },
+    ]),
+  );
+  const record = {
+    seq: 2,
+    at: "2026-01-01T10:00:02Z",
+    who: "ada",
+    role: "operator",
+    from: "127.0.0.1",
+    what: "policy.add",
+    policy: report("web").policy,
+    reason: "incident 4711",
+    until: null,
+    result: "accepted",
+    hash: "9f86d081884c7d659a2feaa0c55ad015",
+  };
+  made.answers.set(
+    "GET /audit",
+    list([
+      record,
+      {
+        ...record,
+        seq: 1,
+        what: "token.refused",
+        policy: null,
+        who: "unknown",
+        result: "refused: not a token that is known",
+      },
+    ]),
+  );
+  made.answers.set("POST /policies", (request: { url?: string }, body: string) =>
+    request.url!.includes("dry_run") ? DRY_RUN : report(JSON.parse(body).name),
+  );
+}
+
+const DRY_RUN = {
+  changes: [
+    {
+      switch: "0x3",
+      add: [
+        "priority=10,tcp,nw_src=10.0.3.1 actions=group:7",
+        "group_id=7,type=all,bucket=actions=output:1",
+      ],
+      remove: ["priority=10,tcp,nw_src=10.0.3.1 actions=output:1"],
+    },
+    { switch: "0x6", add: ["priority=20,dl_vlan=7 actions=pop_vlan,output:13"], remove: [] },
+  ],
+  proof: {
+    is_proved: true,
+    checked: 30,
+    problems: [],
+  },
+  notes: [],
+};
+
+const VIEWS: [string, string, string][] = [
+  ["topology", "", "canvas[data-final=true]"],
+  ["policies", "", "tr[data-policy=web]"],
+  ["policy", "policies/web", ".u-wrap"],
+  ["new-policy", "new?name=web2&src-ip=10.0.3.1&monitor=watch0", ".diff"],
+  ["switches", "", "tr[data-switch='0x6']"],
+  ["switch", "switches/0x6", "th:has-text('13')"],
+  ["charts", "", ".u-wrap"],
+  ["events", "", "text=group table full"],
+  ["audit", "", "text=incident 4711"],
+];
+
+for (const scheme of ["light", "dark"] as const) {
+  for (const [name, path, sign] of VIEWS) {
+    test(`${name} in ${scheme} is accessible`, options, async () => {
+      const page = await (scheme === "light" ? browser : dark).page(
+        `${controller.url}/#/${path || name}`,
+      );
+      await page.locator(sign).first().waitFor();
+      await page.waitForTimeout(300);
+      await assertAccessible(page, `${name} in ${scheme}`);
+      await screenshot(page, `${name}-${scheme}`, "all");
+      await page.close();
+    });
+  }
+}
+
+test("views without anything say what to do", options, async () => {
+  for (const path of ["/policies", "/switches", "/hosts", "/events/log", "/audit"])
+    controller.answers.set(`GET ${path}`, list([]));
+  controller.answers.set("GET /topology", { switches: [], links: [] });
+  const cases: [string, RegExp][] = [
+    ["topology", /No switch has connected yet/],
+    ["policies", /Nothing is tapped/],
+    ["switches", /No switch has connected yet/],
+    ["charts", /Nothing is tapped/],
+    ["events", /Nothing has happened yet/],
+    ["audit", /Nobody has tapped anything yet/],
+    ["policies/none", /There is no policy none/],
+    ["nowhere", /There is no such page/],
+  ];
+  controller.answers.set(
+    "GET /policies/none",
+    new Refusal(404, { code: "unknown-policy", message: "none" }),
+  );
+  const page = await browser.page(controller.url);
+  for (const [path, words] of cases) {
+    await page.goto(`${controller.url}/#/${path}`);
+    await page.getByText(words).first().waitFor();
+    await assertAccessible(page, path);
+  }
+  await page.close();
+});
+
+test("what a controller does not offer is said, and nothing is made up", options, async () => {
+  for (const path of ["/topology", "/policies/web/series", "/events/log", "/audit"])
+    controller.answers.delete(`GET ${path}`);
+  controller.answers.set(
+    "POST /policies",
+    new Refusal(501, { code: "not-offered", message: "leave dry_run out" }),
+  );
+  const page = await browser.page(`${controller.url}/#/policies/web`);
+  await page.getByText("Chart: not available in this controller").waitFor();
+  await page.goto(`${controller.url}/#/new?name=a&monitor=3`);
+  await page.getByText("Dry run: not available in this controller").waitFor();
+  await page.goto(`${controller.url}/#/audit`);
+  await page.getByText("Audit log: not available in this controller").waitFor();
+  await page.goto(`${controller.url}/#/topology`);
+  await page.getByText("does not tell of links").waitFor();
+  assert.match(await page.locator("[data-what=size]").innerText(), /2 switches, 0 links/);
+  await page.close();
+});
+
+test("a ledger that does not add up is red wherever it is shown", options, async () => {
+  const page = await browser.page(`${controller.url}/#/policies`);
+  const row = page.locator("tr[data-policy=db]");
+  await row.waitFor();
+  assert.match((await row.getAttribute("class")) ?? "", /bad-row/);
+  await row.getByText("does not add up").waitFor();
+  await page.goto(`${controller.url}/#/topology?tap=db`);
+  await page.getByLabel("Selected").getByText("does not add up").waitFor();
+  await page.goto(`${controller.url}/#/policies/db`);
+  await page.getByRole("heading", { name: /Ledger.*does not add up/ }).waitFor();
+  await page.close();
+});
+
+test("a lost connection is said, and heals by itself", options, async () => {
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.locator("[data-liveness=live]").waitFor();
+  await controller.stop();
+  await page.getByText("The connection to the controller is lost").waitFor();
+  await page.locator("tr[data-policy=web]").waitFor();
+  await assertAccessible(page, "lost");
+  await controller.listen();
+  await page.locator("[data-liveness=live]").waitFor();
+  assert.equal(await page.getByText("The connection to the controller is lost").count(), 0);
+  await page.close();
+});
+
+test("alarms are told at once", options, async () => {
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.locator("[data-liveness=live]").waitFor();
+  controller.send("alarm", { id: 9, switch: "0x1", text: "the link 0x1/2 is down" });
+  const alarm = page.locator("[aria-live=assertive]").getByText("the link 0x1/2 is down");
+  await alarm.waitFor();
+  await page.getByRole("button", { name: "Dismiss" }).click();
+  await alarm.waitFor({ state: "detached" });
+  await page.close();
+});
+
+test("a token is asked for, wrong ones are refused, the right one lets in", options, async () => {
+  const refused = new Refusal(401, { code: "no-token", message: "a token is needed" });
+  const me = controller.answers.get("GET /me");
+  controller.answers.set("GET /me", refused);
+  controller.answers.set("POST /session", (_: unknown, body: string) => {
+    if (JSON.parse(body).token !== "right") return refused;
+    controller.answers.set("GET /me", {
+      ...(me as object),
+      name: "ada",
+      role: "operator",
+      has_tokens: true,
+    });
+    return {};
+  });
+  controller.answers.set("DELETE /session", {});
+  const page = await browser.page(controller.url);
+  await page.getByLabel("Token").fill("wrong");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("does not know this token").waitFor();
+  await assertAccessible(page, "sign in");
+  await screenshot(page, "sign-in-light", "all");
+  await page.getByLabel("Token").fill("right");
+  await page.keyboard.press("Enter");
+  await page.getByText("ada (operator)").waitFor();
+  assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0, "for admins only");
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Token").waitFor();
+  assert.ok(
+    controller.commands.every(({ mark }) => mark === "1"),
+    "each change says that it is ours",
+  );
+  await page.close();
+});
+
+test("who may only look has nothing to change with", options, async () => {
+  controller.answers.set("GET /me", {
+    name: "eve",
+    role: "viewer",
+    version: "0.1.0",
+    started_at: "",
+    has_tokens: true,
+  });
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.locator("tr[data-policy=web]").waitFor();
+  assert.equal(await page.getByRole("link", { name: "New policy" }).count(), 0);
+  assert.equal(await page.getByRole("button", { name: /Delete/ }).count(), 0);
+  await page.goto(`${controller.url}/#/new`);
+  await page.getByText("You may look, but not change policies").waitFor();
+  await page.close();
+});
+
+test(
+  "the form says what is wrong while it is typed, and where the controller sees it",
+  options,
+  async () => {
+    controller.answers.set("POST /filters/check", (_: unknown, body: string) =>
+      JSON.parse(body).filter.includes("prot ")
+        ? new Refusal(422, { code: "bad-filter", message: "'prot' is no word of a filter", at: 4 })
+        : { ok: true, regions: 2 },
+    );
+    const page = await browser.page(`${controller.url}/#/new`);
+    await page.getByLabel("Source IP").fill("10.0.0.1/24");
+    await page.getByText("All bits behind the prefix must be zero.").waitFor();
+    await page.getByLabel("Source IP").fill("10.0.0.0/24");
+    await page.getByText("All bits behind the prefix must be zero.").waitFor({ state: "detached" });
+    await page.getByLabel("Filter").fill("tcp prot 80");
+    await page.getByText("'prot' is no word of a filter (here: “prot 80”)").waitFor();
+    await page.getByLabel("Filter").fill("");
+    await page.getByRole("button", { name: "Create" }).click();
+    assert.equal(
+      await page.evaluate(() => document.activeElement?.id),
+      "field-name",
+      "the first wrong field has the focus",
+    );
+    assert.equal(controller.commands.filter((c) => c.what === "POST /policies").length, 0);
+    await page.getByLabel("Name").fill("web");
+    await page.getByLabel("Monitor").fill("watch0");
+    await page.getByText("30 ways of frames followed, from port to port.").waitFor();
+    await page.getByRole("button", { name: "Create" }).click();
+    await page.getByRole("heading", { name: "web", exact: true }).waitFor();
+    const sent = controller.commands.find((c) => c.what === "POST /policies");
+    assert.deepEqual(sent?.body, {
+      name: "web",
+      monitor: "watch0",
+      "src-ip": "10.0.0.0/24",
+      direction: "both",
+    });
+    await page.close();
+  },
+);
+
+test("what the controller refuses is shown at its field", options, async () => {
+  controller.answers.set(
+    "POST /policies",
+    new Refusal(422, {
+      code: "unknown-monitor",
+      message: "monitor nowhere: no port of this name",
+      field: "monitor",
+    }),
+  );
+  const page = await browser.page(`${controller.url}/#/new?name=a&monitor=nowhere`);
+  await page.getByRole("button", { name: "Create" }).click();
+  const problem = page.locator("#field-monitor-problem");
+  await problem.getByText("no port of this name").waitFor();
+  await page.getByLabel("Monitor").fill("somewhere");
+  await problem.getByText("no port of this name").waitFor({ state: "detached" });
+  await page.close();
+});
+
+test("a policy is changed in place, where the controller does that", options, async () => {
+  const page = await browser.page(`${controller.url}/#/policies/db/edit`);
+  await page.getByLabel("Filter").fill("tcp port 5433");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("This controller changes no policy in place").waitFor();
+  controller.answers.set("PUT /policies/db", reports()[1]);
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("heading", { name: "db", exact: true }).waitFor();
+  const sent = controller.commands.filter((c) => c.what === "PUT /policies/db").pop();
+  assert.equal((sent?.body as { filter: string }).filter, "tcp port 5433");
+  await page.close();
+});
+
+test("policies are searched, sorted, edited and deleted by keyboard", options, async () => {
+  controller.answers.set("DELETE /policies/web", () => {
+    controller.answers.set("GET /policies", list(reports().slice(1)));
+    return report("web", { state: { is: "deleted" } });
+  });
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.locator("tr[data-policy=web]").waitFor();
+  const names = () => page.locator("tbody th").allInnerTexts();
+  assert.deepEqual(await names(), ["db", "mail", "web"]);
+  await page.getByRole("button", { name: "Policy", exact: false }).first().press("Enter");
+  assert.deepEqual(await names(), ["web", "mail", "db"]);
+  await page.getByRole("button", { name: "Delete web" }).press("Enter");
+  await page.getByRole("dialog").getByText("Delete web?").waitFor();
+  await assertAccessible(page, "dialog");
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.equal(controller.commands.length, 0, "Escape deletes nothing");
+  await page.getByRole("button", { name: "Delete web" }).press("Enter");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).press("Enter");
+  await page.locator("tr[data-policy=web]").waitFor({ state: "detached" });
+  await page.close();
+});
+
+test("the picture is walked by keyboard, and tells where one is", options, async () => {
+  const page = await browser.page(`${controller.url}/#/topology`);
+  await page.locator("canvas[data-final=true]").waitFor();
+  await page.locator("canvas").focus();
+  await page.keyboard.press("ArrowRight");
+  const spoken = page.locator(".canvas-box [aria-live=polite]");
+  await spoken.getByText("switch 0x1, connected").waitFor({ state: "attached" });
+  await page.keyboard.press("ArrowDown");
+  await spoken
+    .getByText(/switch 0x[3-6], connected, 3 hosts, 2 links/)
+    .waitFor({ state: "attached" });
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: /^Switch 0x/ }).waitFor();
+  await page.close();
+});
+
+test("a click on a host, a link or a TAP offers what can be done with it", options, async () => {
+  const page = await browser.page(`${controller.url}/#/topology`);
+  await page.locator("canvas[data-final=true]").waitFor();
+  await page.waitForFunction(
+    () =>
+      (
+        document.querySelector("canvas") as HTMLCanvasElement & {
+          renderer: { scene: { spots: unknown[] } };
+        }
+      ).renderer.scene.spots.length > 0,
+  );
+  await clickOn(page, "host");
+  await page.getByRole("link", { name: "Tap this host" }).waitFor();
+  await clickOn(page, "link");
+  await page.getByRole("heading", { name: "Link" }).waitFor();
+  await page.locator("[data-tap=web]").click();
+  await page.getByRole("heading", { name: "TAP web" }).waitFor();
+  await clickOn(page, "host");
+  await page.getByRole("link", { name: "Tap this host" }).click();
+  assert.match(await page.getByLabel("Source IP").inputValue(), /^10\.0\./);
+  await page.close();
+});
+
+/** Clicks on the first thing of a kind, where it is drawn. */
+async function clickOn(page: Page, kind: string): Promise<void> {
+  const at = await page.evaluate((kind) => {
+    const canvas = document.querySelector("canvas")! as HTMLCanvasElement & {
+      renderer: { hit(p: { x: number; y: number }): { kind: string } | undefined };
+    };
+    const { width, height, left, top } = canvas.getBoundingClientRect();
+    for (let y = 60; y < height - 60; y += 3) {
+      for (let x = 20; x < width - 20; x += 3) {
+        if (canvas.renderer.hit({ x, y })?.kind === kind) return { x: left + x, y: top + y };
+      }
+    }
+    return undefined;
+  }, kind);
+  assert.ok(at, `no ${kind} is in the picture`);
+  await page.mouse.click(at.x, at.y);
+}
+
+test("packets come live, are filtered and decoded", options, async () => {
+  controller.answers.set(
+    "GET /policies/web",
+    report("web", { policy: { name: "web", monitor: "controller" } }),
+  );
+  const packets = [TCP_SYN, UDP_IN_VLAN, ARP, PING6].map((hex, i) =>
+    packet(
+      hex,
+      [
+        "10.0.0.1:40000 > 10.0.0.2:80 tcp syn",
+        "10.0.0.1:53 > 10.0.0.9:53 udp",
+        "arp who has 10.0.0.2",
+        "ping",
+      ][i],
+    ),
+  );
+  const page = await browser.page(`${controller.url}/#/policies/web/packets`);
+  await page.getByText("No packet yet").waitFor();
+  await until("the page watches", () => controller.watcherCount > 0);
+  controller.sendPackets(packets);
+  const rows = page.locator(".packet-list tbody tr");
+  await rows.nth(3).waitFor();
+  await page.getByLabel("Filter").fill("tcp or arp");
+  await page.getByText("2 packets of 4").waitFor();
+  await page.getByLabel("Filter").fill("tcp prot 80");
+  await page.getByText("'prot' is no address").waitFor();
+  assert.equal(await rows.count(), 2, "the last filter that was right stays in force");
+  await page.getByLabel("Filter").fill("");
+  await rows.nth(3).waitFor();
+  await rows.first().getByRole("button").press("Enter");
+  await page.getByText("40000 > 80, [SYN]").waitFor();
+  await assertAccessible(page, "packets");
+  await screenshot(page, "packets");
+  await page.close();
+});

@@ -1,0 +1,109 @@
+// A browser for tests: Debian's Chromium with a fresh profile, without a network but ours.
+import AxeBuilder from "axe-core";
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { type BrowserContext, type Page, chromium } from "playwright-core";
+
+export const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find(existsSync);
+
+/** Why no browser can run here; `undefined` when one can. */
+export const noBrowser: string | undefined = CHROMIUM
+  ? undefined
+  : "chromium is not installed (Debian: apt-get install chromium)";
+
+/** An open browser. Whatever a page says that it should not is collected. */
+export class Browser {
+  readonly faults: string[] = [];
+
+  private constructor(
+    private readonly context: BrowserContext,
+    private readonly profile: string,
+  ) {}
+
+  static async open(scheme: "light" | "dark" = "light"): Promise<Browser> {
+    const profile = mkdtempSync(join(tmpdir(), "page-"));
+    const context = await chromium.launchPersistentContext(profile, {
+      executablePath: CHROMIUM,
+      headless: true,
+      args: FLAGS,
+      colorScheme: scheme,
+      viewport: { width: 1280, height: 800 },
+      reducedMotion: "reduce",
+    });
+    context.setDefaultTimeout(PATIENCE_MS);
+    return new Browser(context, profile);
+  }
+
+  async page(url: string): Promise<Page> {
+    const page = await this.context.newPage();
+    page.on("pageerror", (error) => this.faults.push(`${error.stack ?? error}`));
+    page.on("console", (message) => {
+      // Answers that are no success are for the page to show, and it is looked at for that.
+      const isAnswer = /Failed to load resource|ERR_|EventSource/.test(message.text());
+      if (message.type() === "error" && !isAnswer) this.faults.push(message.text());
+    });
+    await page.goto(url, { waitUntil: "commit" });
+    return page;
+  }
+
+  async close(): Promise<void> {
+    await this.context.close();
+    rmSync(this.profile, { recursive: true, force: true });
+    assert.deepEqual(this.faults, [], "the page says no errors");
+  }
+}
+
+/** Nothing that axe-core finds, of the rules of WCAG 2.2 A and AA. */
+export async function assertAccessible(page: Page, what: string): Promise<void> {
+  // The policy of the page's contents allows no script from here; the debugger's does.
+  await page.evaluate(AxeBuilder.source);
+  const violations = await page.evaluate(async () => {
+    const axe = (window as unknown as { axe: typeof AxeBuilder }).axe;
+    const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+    const { violations } = await axe.run({ runOnly: tags });
+    return violations.map(
+      ({ id, help, nodes }) =>
+        `${id}: ${help}: ${nodes.map((n) => `${n.html} ${n.any.map((a) => a.message)}`).join(" | ")}`,
+    );
+  });
+  assert.deepEqual(violations, [], what);
+}
+
+/** Asks until the answer is yes. */
+export async function until(
+  what: string,
+  question: () => boolean | Promise<boolean>,
+): Promise<void> {
+  const deadline = Date.now() + PATIENCE_MS;
+  while (!(await question())) {
+    if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
+    await new Promise((go) => setTimeout(go, 50));
+  }
+}
+
+/**
+ * A picture of what the page shows, where TAPSWITCH_SCREENSHOTS says so: those of the README, and
+ * below `all` those of every view.
+ */
+export async function screenshot(page: Page, name: string, below = ""): Promise<void> {
+  const folder = process.env.TAPSWITCH_SCREENSHOTS;
+  if (!folder || (below && !process.env.TAPSWITCH_ALL_SCREENSHOTS)) return;
+  mkdirSync(join(folder, below), { recursive: true });
+  await page.mouse.move(0, 0);
+  await page.waitForTimeout(250);
+  await page.screenshot({ path: resolve(folder, below, `${name}.png`), fullPage: true });
+}
+
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+/** For what comes some time; no test is decided by how long it takes within that. */
+export const PATIENCE_MS = 30_000;

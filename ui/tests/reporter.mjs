@@ -1,0 +1,36 @@
+// Says of each test what cargo's tests say: `test NAME ... ok`, `SKIP: why`, and the sums.
+import { basename } from "node:path";
+
+export default async function* report(events) {
+  const sums = { passed: 0, failed: 0 };
+  for await (const { type, data } of events) {
+    if (type === "test:stdout" || type === "test:stderr") yield data.message;
+    if (type === "test:pass" && isTest(data)) {
+      sums.passed += 1;
+      // As in cargo's tests, one that is skipped passes and says so; the sum sets that right.
+      if (data.skip !== undefined) yield `SKIP: ${data.skip}\n`;
+      yield `test ${nameOf(data)} ... ok\n`;
+    }
+    if (type === "test:fail" && isTest(data)) {
+      sums.failed += 1;
+      yield `test ${nameOf(data)} ... FAILED\n${words(data.details.error)}\n`;
+    }
+  }
+  const result = sums.failed === 0 ? "ok" : "FAILED";
+  yield `\ntest result: ${result}. ${sums.passed} passed; ${sums.failed} failed; 0 ignored; 0 measured; 0 filtered out\n`;
+}
+
+/** Node 18 tells of each file as if it were a test around those in it. */
+const isTest = (data) =>
+  !/\.mjs$/.test(data.name) || data.details?.error?.failureType === "testCodeFailure";
+
+const nameOf = ({ name, file }) =>
+  `page::${file ? basename(file).replace(/\.test\.m?[jt]s$/, "") + "::" : ""}${name}`;
+
+function words(error) {
+  const cause = error?.cause ?? error;
+  return (cause?.stack ?? String(cause?.message ?? cause))
+    .split("\n")
+    .map((line) => `    ${line}`)
+    .join("\n");
+}

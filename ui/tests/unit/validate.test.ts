@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+  type Draft,
+  type Field,
+  emptyDraft,
+  problems,
+  toDraft,
+  toPolicy,
+} from "../../src/model/validate";
+
+const draft = (change: Partial<Draft> = {}): Draft => ({
+  ...emptyDraft(),
+  name: "web",
+  monitor: "0x1/3",
+  ...change,
+});
+
+test("a name and a monitor are enough", () => {
+  assert.deepEqual(problems(draft()), {});
+  assert.deepEqual(toPolicy(draft({ direction: "forward" })), { name: "web", monitor: "0x1/3" });
+  assert.deepEqual(Object.keys(problems(emptyDraft())), ["name", "monitor"]);
+});
+
+test("each contradiction is said at its field", () => {
+  const cases: [Partial<Draft>, Field, RegExp][] = [
+    [{ name: "x".repeat(65) }, "name", /64/],
+    [{ monitor: "a, a" }, "monitor", /twice/],
+    [{ "src-mac": "1" }, "src-mac", /Six/],
+    [{ "src-mac": "01:00:5e:00:00:01" }, "src-mac", /group/],
+    [{ "dst-mac": "01:00:5e:00:00:01", direction: "both" }, "dst-mac", /never answers/],
+    [{ "dst-mac": "00:00:00:00:00:00" }, "dst-mac", /No host/],
+    [{ "src-ip": "10.0.0.1/24" }, "src-ip", /zero/],
+    [{ "src-ip": "10.0.0" }, "src-ip", /address or prefix/],
+    [{ "src-ip": "10.0.0.1", "dst-ip": "::1" }, "dst-ip", /no packet has both/],
+    [{ "src-ip": "::1", "ip-proto": "icmp" }, "src-ip", /use icmpv6/],
+    [{ "dst-ip": "10.0.0.1", "ip-proto": "icmpv6" }, "dst-ip", /use icmp/],
+    [{ "ip-proto": "tpc" }, "ip-proto", /Expected/],
+    [{ vlan: "4095" }, "vlan", /4094/],
+    [{ vlan: "0" }, "vlan", /4094/],
+    [{ "eth-type": "ipx" }, "eth-type", /Expected/],
+    [{ "eth-type": "arp", "dst-port": "80" }, "eth-type", /no dst-port/],
+    [{ priority: "256" }, "priority", /255/],
+    [{ "dst-port": "65536" }, "dst-port", /65535/],
+    [{ "dst-port": "90-80" }, "dst-port", /ends before/],
+    [{ "dst-port": "80", "ip-proto": "icmp" }, "dst-port", /no ports/],
+    [{ delivery: "lossless:0" }, "delivery", /Expected/],
+    [{ expires: "soon" }, "expires", /30m/],
+    [{ expires: "2001-01-01T00:00:00Z" }, "expires", /over/],
+    [{ sample: "0" }, "sample", /1\/100/],
+    [{ snaplen: "1" }, "snaplen", /14/],
+  ];
+  for (const [change, field, words] of cases) {
+    const found = problems(draft(change));
+    assert.match(found[field] ?? "", words, JSON.stringify(change));
+    assert.deepEqual(Object.keys(found), [field], JSON.stringify(change));
+  }
+});
+
+test("what is right passes", () => {
+  const right: Partial<Draft>[] = [
+    { "src-ip": "10.0.0.0/24", "dst-ip": "10.0.1.7", "ip-proto": "tcp", "dst-port": "80" },
+    { "dst-ip": "2001:db8::/32" },
+    { vlan: "untagged" },
+    { vlan: "100" },
+    { vlan: "tagged" },
+    { "eth-type": "0x88cc" },
+    { "src-port": "8000-8010" },
+    { delivery: "lossless:20" },
+    { expires: "30m" },
+    { expires: "1h 30m" },
+    { sample: "1/100" },
+    { "ip-proto": "47" },
+    { "dst-mac": "01:00:5e:00:00:01", direction: "forward" },
+    { monitor: "watch0, 10.0.0.9" },
+  ];
+  for (const change of right) assert.deepEqual(problems(draft(change)), {}, JSON.stringify(change));
+});
+
+test("a policy goes through the form unharmed, with fields that the form does not know", () => {
+  const policy = {
+    name: "web",
+    monitor: ["watch0", "10.0.0.9"],
+    "src-ip": "10.0.0.0/24",
+    "dst-port": 80,
+    direction: "both",
+    delivery: "lossless",
+    transport: "svlan",
+  };
+  assert.deepEqual(toPolicy(toDraft(policy), policy), policy);
+  const forward = { name: "one", monitor: "3" };
+  assert.deepEqual(toPolicy(toDraft(forward), forward), forward);
+  const ranged = { name: "r", monitor: "3", "dst-port": "8000-8010", vlan: "untagged" };
+  assert.deepEqual(toPolicy(toDraft(ranged), ranged), ranged);
+});
