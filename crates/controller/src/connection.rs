@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tapswitch_channel::{CloseReason, ControllerConnection, ControllerEvent, Refusal, SendError};
 use tapswitch_control::Ticket;
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::hub::Input;
@@ -92,44 +92,57 @@ impl Connection {
     }
 
     /// Carries the connection on to its end.
-    pub(crate) async fn run(mut self, stream: TcpStream) {
-        let end = self.serve(&stream).await;
+    pub(crate) async fn run(mut self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let end = self.serve(&mut reader, &mut writer).await;
         let reason = match end {
             End::Channel(reason) => reason.to_string(),
             End::Hub(reason) => reason,
             End::Io(error) => error.to_string(),
         };
         // What says why to the switch.
-        let _ = tokio::time::timeout(LAST_WORDS, self.write_all(&stream)).await;
+        let _ = tokio::time::timeout(LAST_WORDS, self.write_all(&mut writer)).await;
         match self.switch {
             Some(_) => self.tell(News::Closed { reason }).await,
             None => tracing::info!("{}: no switch: {reason}", self.peer),
         }
     }
 
-    async fn serve(&mut self, stream: &TcpStream) -> End {
+    /// Reading, writing and flushing may all be given up while they wait, and nothing is lost:
+    /// <https://docs.rs/tokio/latest/tokio/macro.select.html#cancellation-safety>
+    async fn serve(
+        &mut self,
+        reader: &mut (impl AsyncRead + Unpin),
+        writer: &mut (impl AsyncWrite + Unpin),
+    ) -> End {
         let mut buf = vec![0; READ_LEN];
+        // What TLS was given stays with it until it is flushed.
+        let mut is_flushed = true;
         loop {
             if let Err(end) = self.handle_events().await {
                 return end;
             }
-            if let Err(error) = self.write(stream) {
-                return End::Io(error);
-            }
-            let has_output = !self.channel.poll_transmit().is_empty();
+            let output = self.channel.poll_transmit();
+            let has_output = !output.is_empty();
             let takes_messages = !self.channel.is_busy();
             let deadline = self.channel.poll_timeout();
             tokio::select! {
-                ready = stream.readable() => match ready.and_then(|()| stream.try_read(&mut buf)) {
+                len = reader.read(&mut buf) => match len {
                     Ok(0) => self.channel.handle_eof(),
                     Ok(len) => {
                         let bytes = buf.get(..len).unwrap_or_default();
                         self.channel.handle_bytes(bytes, Instant::now());
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return End::Io(error),
                 },
-                _ = stream.writable(), if has_output => {}
+                written = write_or_flush(writer, output), if has_output || !is_flushed => {
+                    match written {
+                        Ok(0) => {}
+                        Ok(len) => self.channel.handle_transmitted(len, Instant::now()),
+                        Err(error) => return End::Io(error),
+                    }
+                    is_flushed = !has_output;
+                }
                 order = next_order(&mut self.inbox, takes_messages) => match order {
                     Order::Send(ticket, body) => {
                         if let Err(end) = self.send_all(ticket, body).await {
@@ -208,8 +221,11 @@ impl Connection {
 
     async fn send(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
         let is_change = is_change(&body);
+        // Nobody minds whether a packet was sent.
+        let is_heard_of = !matches!(body, Body::PacketOut(_));
         match self.channel.send(body) {
-            Ok(xid) => self.tickets.insert(xid, ticket, is_change),
+            Ok(xid) if is_heard_of => self.tickets.insert(xid, ticket, is_change),
+            Ok(_) => {}
             Err(SendError::Encode(error)) => {
                 tracing::error!("{}: cannot send a message: {error}", self.peer);
                 let kind = ErrorKind::OFPBRC_BAD_LEN;
@@ -220,24 +236,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes as much as goes now.
-    fn write(&mut self, stream: &TcpStream) -> io::Result<()> {
+    async fn write_all(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         while !self.channel.poll_transmit().is_empty() {
-            match stream.try_write(self.channel.poll_transmit()) {
-                Ok(len) => self.channel.handle_transmitted(len, Instant::now()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
+            let len = writer.write(self.channel.poll_transmit()).await?;
+            self.channel.handle_transmitted(len, Instant::now());
         }
-        Ok(())
-    }
-
-    async fn write_all(&mut self, stream: &TcpStream) -> io::Result<()> {
-        while !self.channel.poll_transmit().is_empty() {
-            stream.writable().await?;
-            self.write(stream)?;
-        }
-        Ok(())
+        // By TLS this also says that nothing was cut off.
+        writer.shutdown().await
     }
 
     /// Tells the hub, waiting until it has room. Who the switch is was told before.
@@ -248,6 +253,17 @@ impl Connection {
             let _ = self.to_hub.send(input).await;
         }
     }
+}
+
+/// Writes as much as goes, or what was written before; returns how much.
+async fn write_or_flush(
+    writer: &mut (impl AsyncWrite + Unpin),
+    output: &[u8],
+) -> io::Result<usize> {
+    if output.is_empty() {
+        return writer.flush().await.map(|()| 0);
+    }
+    writer.write(output).await
 }
 
 /// What the hub wants next.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tapswitch_control::PolicyError;
 
+use crate::{StoreError, TlsError, TokenError};
+
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -50,9 +52,47 @@ pub enum BindError {
         /// What is wrong with it.
         error: PolicyError,
     },
+    /// What is kept cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// REST cannot listen there.
+    #[error(
+        "REST cannot listen on {address}: {error}; choose another with --rest, or `--rest off`"
+    )]
+    Rest {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// REST would be open to others.
+    #[error(
+        "REST on {address}: others than this machine need --tokens and --tls-cert with --tls-key; \
+         --insecure goes without, where you trust the network"
+    )]
+    Unguarded {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
+    /// Switches are to connect by TLS, and there is no certificate to show them.
+    #[error("tls:{address} needs a certificate and its key: --tls-cert and --tls-key")]
+    NoCertificate {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 impl BindError {
+    pub(crate) const fn rest(address: SocketAddr, error: io::Error) -> Self {
+        Self::Rest { address, error }
+    }
+
     pub(crate) fn new(address: SocketAddr, error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::AddrInUse => Self::InUse { address },
@@ -89,6 +129,15 @@ pub enum RequestError {
         /// How long was waited.
         after: Duration,
     },
+    /// Somebody else changes the policy at this moment.
+    #[error("policy {name} is being changed by somebody else; look how it is, then try again")]
+    Busy {
+        /// Its name.
+        name: String,
+    },
+    /// The store cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The server has stopped.
     #[error("the controller has stopped; start it again")]
     Stopped,

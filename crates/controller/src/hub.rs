@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
+use serde_json::json;
 use tapswitch_control::{
-    Control, Event, HostReport, Millis, PolicyReport, StatsToken, SwitchReport, TapPolicy,
-    Transmit, WhenMissing,
+    Control, Event, HostReport, LinkReport, Millis, PathReport, Plan, PolicyError, PolicyReport,
+    PolicyState, StatsToken, SwitchReport, TapPolicy, Transmit, UnixTime, WhenMissing,
 };
 use tapswitch_openflow::{DatapathId, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
@@ -16,6 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::RequestError;
 use crate::connection::{ConnectionId, News, Orders};
+use crate::journal::{Journal, Kind};
+use crate::keeper::{Keeper, Origin};
 
 /// Something that happens.
 #[derive(Debug)]
@@ -44,6 +48,16 @@ pub(crate) enum Request {
     Policies(oneshot::Sender<Vec<PolicyReport>>),
     Switches(oneshot::Sender<Vec<SwitchReport>>),
     Hosts(oneshot::Sender<Vec<HostReport>>),
+    Links(oneshot::Sender<Vec<LinkReport>>),
+    Paths {
+        name: String,
+        reply: oneshot::Sender<Result<Vec<PathReport>, RequestError>>,
+    },
+    /// What adding a policy would do.
+    Plan {
+        policy: Box<TapPolicy>,
+        reply: oneshot::Sender<Result<Plan, PolicyError>>,
+    },
     /// Answered when counters came.
     Stats(oneshot::Sender<()>),
 }
@@ -54,12 +68,16 @@ type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 pub(crate) struct Hub {
     control: Control,
     inputs: mpsc::Receiver<Input>,
+    journal: Arc<Journal>,
+    keeper: Arc<Keeper>,
     switches: HashMap<DatapathId, Connected>,
     takeover_after: Duration,
     start: Instant,
     /// Who waits for a policy to be in force, or to be gone.
     adding: HashMap<String, PolicyReply>,
     deleting: HashMap<String, PolicyReply>,
+    /// Policies that reached their end and are going, and where they came from.
+    expired: HashMap<String, Option<Origin>>,
     waiting_for_stats: HashMap<StatsToken, oneshot::Sender<()>>,
 }
 
@@ -75,16 +93,20 @@ impl Hub {
     pub(crate) fn new(
         control: Control,
         inputs: mpsc::Receiver<Input>,
+        (keeper, journal): (Arc<Keeper>, Arc<Journal>),
         takeover_after: Duration,
     ) -> Self {
         Self {
             control,
             inputs,
+            journal,
+            keeper,
             switches: HashMap::new(),
             takeover_after,
             start: Instant::now(),
             adding: HashMap::new(),
             deleting: HashMap::new(),
+            expired: HashMap::new(),
             waiting_for_stats: HashMap::new(),
         }
     }
@@ -92,6 +114,7 @@ impl Hub {
     /// Runs until `shutdown` is done, then hangs up on everybody.
     pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
+        self.handle_timeout();
         loop {
             self.transmit();
             // Events may have consequences, such as a policy that is taken back.
@@ -104,7 +127,7 @@ impl Hub {
                 biased;
                 () = &mut shutdown => return,
                 Some(input) = self.inputs.recv() => self.handle(input),
-                () = sleep_until(at) => self.control.handle_timeout(self.now()),
+                () = sleep_until(at) => self.handle_timeout(),
             }
             // What waits already is taken before conclusions are drawn.
             for _ in 0..COLLECT_COUNT {
@@ -155,11 +178,12 @@ impl Hub {
             tracing::info!("{name} connected from {peer}");
         }
         self.switches.insert(id, new);
-        self.control.handle_connected(features, self.now());
+        let now = self.tick();
+        self.control.handle_connected(features, now);
     }
 
     fn handle_news(&mut self, switch: DatapathId, news: News) {
-        let now = self.now();
+        let now = self.tick();
         match news {
             News::Reply { ticket, body } => self.control.handle_reply(switch, ticket, &body, now),
             News::Error { ticket, kind } => self.control.handle_error(switch, ticket, kind, now),
@@ -172,7 +196,7 @@ impl Hub {
     fn handle_request(&mut self, request: Request) {
         // Waits begin at the time that the control plane knows, which may be that of an answer long
         // ago: they would be over before they begin.
-        self.control.handle_timeout(self.now());
+        self.handle_timeout();
         // Who does not wait any more does not want to hear the answer.
         match request {
             Request::Add { policy, reply } => self.add_policy(*policy, reply),
@@ -183,6 +207,13 @@ impl Hub {
             Request::Policies(reply) => _ = reply.send(self.control.policies()),
             Request::Switches(reply) => _ = reply.send(self.control.switches()),
             Request::Hosts(reply) => _ = reply.send(self.control.hosts()),
+            Request::Links(reply) => _ = reply.send(self.control.links()),
+            Request::Paths { name, reply } => {
+                let _ = reply.send(self.control.policy_paths(&name).map_err(RequestError::from));
+            }
+            Request::Plan { policy, reply } => {
+                let _ = reply.send(self.control.plan_policy(*policy));
+            }
             Request::Stats(reply) => {
                 let token = self.control.request_stats();
                 self.waiting_for_stats.insert(token, reply);
@@ -223,21 +254,41 @@ impl Hub {
         while let Some(event) = self.control.poll_event() {
             count += 1;
             match event {
-                Event::SwitchUp { switch } => tracing::info!("{} is up", Name(switch)),
+                Event::Copy(copy) => self.journal.copies().publish(*copy),
+                Event::SwitchUp { switch } => {
+                    tracing::info!("{} is up", Name(switch));
+                    self.tell_switch(switch, true, None);
+                }
                 Event::SwitchMisbehaved { switch, reason } => self.disconnect(switch, &reason),
                 Event::RuleRefused { switch, reason } => {
                     tracing::warn!("{}: {reason}", Name(switch));
+                    let switch = format!("{:#x}", switch.0);
+                    let alarm = json!({ "switch": switch, "text": reason });
+                    self.journal.publish(Kind::Alarm, alarm);
                 }
                 Event::PolicyActive { name } => {
                     tracing::info!("policy {name} is active");
+                    self.tell_policy(&name, &PolicyState::Active);
                     self.answer_added(&name);
+                }
+                Event::PolicyResting { name, reason } => {
+                    tracing::info!("policy {name} rests: {reason}");
+                    self.tell_policy(&name, &PolicyState::Resting { reason });
+                    self.answer_added(&name);
+                }
+                Event::PolicyExpired { name } => {
+                    tracing::info!("policy {name} has expired");
+                    let origin = self.keeper.origin(&name);
+                    self.expired.insert(name, origin);
                 }
                 Event::PolicyPending { name, reason } => {
                     tracing::info!("policy {name} waits: {reason}");
+                    self.tell_policy(&name, &PolicyState::Pending { reason: reason.clone() });
                     self.take_back(name, reason);
                 }
                 Event::PolicyFailed { name, reason } => {
                     tracing::warn!("policy {name} failed: {reason}");
+                    self.tell_policy(&name, &PolicyState::Failed { reason: reason.clone() });
                     self.take_back(name, reason);
                 }
                 Event::PolicyDeleted(report) => self.answer_deleted(*report),
@@ -272,6 +323,12 @@ impl Hub {
         let (matched, is_complete) = (report.matched.packets, report.is_complete);
         let note = if is_complete { "" } else { ", perhaps more" };
         tracing::info!("policy {name} is deleted; it matched {matched} packets{note}");
+        self.tell_policy(name, &PolicyState::Deleted);
+        if let Some(origin) = self.expired.remove(name) {
+            // It is written while the hub goes on.
+            let (keeper, policy) = (Arc::clone(&self.keeper), report.policy.clone());
+            tokio::spawn(async move { keeper.expire(&policy, origin).await });
+        }
         if let Some(reply) = self.deleting.remove(name) {
             let _ = reply.send(Ok(report));
         }
@@ -283,12 +340,39 @@ impl Hub {
             tracing::info!("{} at {} disconnected: {reason}", Name(switch), connected.peer);
             // The connection may have ended by itself.
             let _ = connected.orders.close.send(reason.to_owned());
+            self.tell_switch(switch, false, Some(reason));
             self.control.handle_disconnected(switch);
         }
     }
 
-    fn now(&self) -> Millis {
-        Millis(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
+    fn handle_timeout(&mut self) {
+        let now = self.tick();
+        self.tell_time(now);
+        self.control.handle_timeout(now);
+    }
+
+    /// Tells the time of day: the clock of this machine may be set at any time.
+    fn tell_time(&mut self, now: Millis) {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time = UnixTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        self.control.handle_clock(time, now);
+    }
+
+    /// Tells the control plane the time, and returns it as it is told mostly.
+    fn tick(&mut self) -> Millis {
+        let elapsed = self.start.elapsed();
+        self.control.set_clock(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+        Millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn tell_switch(&self, switch: DatapathId, is_connected: bool, reason: Option<&str>) {
+        let switch = format!("{:#x}", switch.0);
+        let data = json!({ "switch": switch, "is_connected": is_connected, "reason": reason });
+        self.journal.publish(Kind::Switch, data);
+    }
+
+    fn tell_policy(&self, name: &str, state: &PolicyState) {
+        self.journal.publish(Kind::Policy, json!({ "name": name, "state": state }));
     }
 }
 

@@ -20,15 +20,38 @@
 //! forward and copy on by the rules that they have.
 #![forbid(unsafe_code)]
 
+mod audit;
+mod caller;
+mod clock;
 mod config;
 mod connection;
+mod copies;
 mod error;
+pub mod exposition;
 mod handle;
 mod hub;
+mod journal;
+mod keeper;
+pub mod metrics;
+mod net;
+mod page;
+mod random;
+mod reload;
+mod rest;
 mod server;
+mod store;
 mod tickets;
+mod tls;
+mod tokens;
 
+pub use audit::{ChainError, Verifier};
+pub use caller::{Caller, Role};
 pub use config::Config;
 pub use error::{BindError, RequestError};
 pub use handle::Handle;
+pub use keeper::Origin;
+pub use rest::RestConfig;
 pub use server::Server;
+pub use store::{Identity, StoreConfig, StoreError};
+pub use tls::{TlsError, TlsFiles};
+pub use tokens::{NewToken, TokenError};

@@ -8,7 +8,7 @@ use tapswitch_controller::{BindError, Config, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::running::{Running, config, until};
+use crate::running::{Running, config, me, until};
 use crate::script::{Deaf, Script, arp, port_status};
 
 fn policy(name: &str, monitor: &str) -> TapPolicy {
@@ -41,7 +41,7 @@ async fn a_switch_that_comes_back_is_left_alone() {
     let server = Running::start(config()).await;
     let switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
-    server.handle.add_policy(policy("all", "3")).await.unwrap();
+    server.handle.add_policy(&me(), policy("all", "3")).await.unwrap();
     let state = switch.disconnect().await;
     until(async || !server.handle.switches().await.unwrap()[0].is_connected).await;
     state.lock().unwrap().changes = 0;
@@ -50,7 +50,7 @@ async fn a_switch_that_comes_back_is_left_alone() {
     // An answer to something later: nothing was sent before it.
     switch.say(arp(1, 2));
     until(async || switch.state.lock().unwrap().changes > 0).await;
-    until(async || switch.state.lock().unwrap().rules.len() == 7 + 3).await;
+    until(async || switch.state.lock().unwrap().rules.len() == 9 + 3).await;
     assert_eq!(switch.state.lock().unwrap().changes, 3 + 1, "those of the host, and one group");
 }
 
@@ -62,7 +62,7 @@ async fn a_newer_connection_of_a_switch_takes_over() {
     let new = Script::connect_again(1, server.address, Arc::clone(&old.state)).await;
     old.closed().await;
     server.wait_for_ports(1).await;
-    server.handle.add_policy(policy("all", "3")).await.unwrap();
+    server.handle.add_policy(&me(), policy("all", "3")).await.unwrap();
     assert_eq!(new.tap_count(), 1);
 }
 
@@ -74,7 +74,7 @@ async fn two_switches_with_one_name_do_not_throw_each_other_out() {
     server.wait_for_ports(1).await;
     Script::connect(1, server.address).await.closed().await;
     assert!(!first.is_closed());
-    server.handle.add_policy(policy("all", "3")).await.unwrap();
+    server.handle.add_policy(&me(), policy("all", "3")).await.unwrap();
     assert_eq!(first.tap_count(), 1);
 }
 
@@ -119,6 +119,6 @@ async fn a_switch_that_does_not_read_holds_up_nobody_and_is_disconnected() {
         !is_heard || !switches[0].is_connected
     })
     .await;
-    server.handle.add_policy(policy("other", "0x2/3")).await.unwrap();
+    server.handle.add_policy(&me(), policy("other", "0x2/3")).await.unwrap();
     assert_eq!(other.tap_count(), 1);
 }

@@ -12,3 +12,4 @@ mod script;
 
 mod connections;
 mod requests;
+mod rest;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tapswitch_control::{Counts, PolicyState, TapPolicy};
 use tapswitch_controller::{Config, RequestError};
 
-use crate::running::{Running, config, until};
+use crate::running::{Running, config, me, until};
 use crate::script::{Script, arp, port_status};
 
 fn policy(name: &str, monitor: &str) -> TapPolicy {
@@ -24,8 +24,8 @@ async fn a_switch_gets_its_rules_and_is_reported() {
     let (server, switch) = with_switch(config()).await;
     let report = &server.handle.switches().await.unwrap()[0];
     let ports: Vec<_> = report.ports.iter().map(|port| port.name.as_str()).collect();
-    assert_eq!((report.rules, ports), (6, vec!["p1", "p2", "p3", "p4"]));
-    until(async || switch.state.lock().unwrap().rules.len() == 6).await;
+    assert_eq!((report.rules, ports), (8, vec!["p1", "p2", "p3", "p4"]));
+    until(async || switch.state.lock().unwrap().rules.len() == 8).await;
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn hosts_are_learned() {
 #[tokio::test]
 async fn a_policy_is_in_force_when_it_is_added_and_gone_when_it_is_deleted() {
     let (server, switch) = with_switch(config()).await;
-    let report = server.handle.add_policy(policy("all", "p3")).await.unwrap();
+    let report = server.handle.add_policy(&me(), policy("all", "p3")).await.unwrap();
     assert_eq!(report.state, PolicyState::Active);
     assert_eq!(report.monitor.map(|monitor| monitor.port), Some(3));
     assert_eq!(switch.tap_count(), 1);
@@ -52,7 +52,7 @@ async fn a_policy_is_in_force_when_it_is_added_and_gone_when_it_is_deleted() {
     assert_eq!(server.handle.policies().await.unwrap(), [report]);
 
     switch.state.lock().unwrap().counted = 9;
-    let report = server.handle.delete_policy("all").await.unwrap();
+    let report = server.handle.delete_policy(&me(), "all").await.unwrap();
     assert_eq!((report.matched.packets, report.copied[0].counts.packets), (9, 9));
     assert!(report.is_complete);
     assert_eq!(switch.tap_count(), 0);
@@ -62,12 +62,13 @@ async fn a_policy_is_in_force_when_it_is_added_and_gone_when_it_is_deleted() {
 #[tokio::test]
 async fn what_is_wrong_with_a_policy_is_said() {
     let (server, _switch) = with_switch(config()).await;
-    let refusal = async |policy| server.handle.add_policy(policy).await.unwrap_err().to_string();
+    let refusal =
+        async |policy| server.handle.add_policy(&me(), policy).await.unwrap_err().to_string();
     let unknown = refusal(policy("p", "mon0")).await;
     assert!(unknown.contains("there is no such port; known ports: 1 (p1)"), "{unknown}");
-    server.handle.add_policy(policy("p", "3")).await.unwrap();
+    server.handle.add_policy(&me(), policy("p", "3")).await.unwrap();
     assert!(refusal(policy("p", "3")).await.starts_with("name p: there is a policy"));
-    let missing = server.handle.delete_policy("q").await.unwrap_err().to_string();
+    let missing = server.handle.delete_policy(&me(), "q").await.unwrap_err().to_string();
     assert_eq!(missing, "there is no policy named q; there are: p");
     assert_eq!(server.handle.policy("q").await.unwrap_err().to_string(), missing);
 }
@@ -76,7 +77,7 @@ async fn what_is_wrong_with_a_policy_is_said() {
 async fn a_policy_that_the_switch_refuses_is_taken_back() {
     let (server, switch) = with_switch(config()).await;
     switch.state.lock().unwrap().refused_priority = Some(1002);
-    let error = server.handle.add_policy(policy("all", "3")).await.unwrap_err();
+    let error = server.handle.add_policy(&me(), policy("all", "3")).await.unwrap_err();
     assert!(matches!(error, RequestError::NotInstalled { .. }), "{error:?}");
     assert!(error.to_string().contains("OFPFMFC_TABLE_FULL"), "{error}");
     assert_eq!(server.handle.policies().await.unwrap(), []);
@@ -87,9 +88,9 @@ async fn a_policy_that_the_switch_refuses_is_taken_back() {
 async fn who_asks_is_not_kept_waiting_for_a_switch_that_does_not_answer() {
     let config = Config { request_timeout: Duration::from_millis(50), ..config() };
     let (server, switch) = with_switch(config).await;
-    until(async || switch.state.lock().unwrap().rules.len() == 6).await;
+    until(async || switch.state.lock().unwrap().rules.len() == 8).await;
     switch.state.lock().unwrap().is_mute = true;
-    let error = server.handle.add_policy(policy("all", "3")).await.unwrap_err();
+    let error = server.handle.add_policy(&me(), policy("all", "3")).await.unwrap_err();
     assert!(matches!(error, RequestError::TimedOut { .. }), "{error:?}");
     let report = server.handle.policy("all").await.unwrap();
     assert_eq!(report.state, PolicyState::Installing);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tapswitch_controller::{Config, Handle, Server};
+use tapswitch_controller::{Caller, Config, Handle, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -11,8 +11,14 @@ use tokio::task::JoinHandle;
 pub(crate) struct Running {
     pub(crate) handle: Handle,
     pub(crate) address: SocketAddr,
+    rest: Option<SocketAddr>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
+}
+
+/// Who asks here.
+pub(crate) fn me() -> Caller {
+    Caller::unix("tester")
 }
 
 /// Settings for tests: any free port, and a newer connection always takes over.
@@ -28,11 +34,20 @@ pub(crate) fn config() -> Config {
 
 impl Running {
     pub(crate) async fn start(config: Config) -> Self {
-        let server = Server::bind(config).await.unwrap();
+        Self::run(Server::bind(config).await.unwrap())
+    }
+
+    pub(crate) fn run(server: Server) -> Self {
         let (handle, address) = (server.handle(), server.local_addrs()[0]);
+        let rest = server.rest_addr();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async move { _ = stopped.await }));
-        Self { handle, address, stop, task }
+        Self { handle, address, rest, stop, task }
+    }
+
+    /// Where REST is.
+    pub(crate) fn rest(&self) -> SocketAddr {
+        self.rest.unwrap()
     }
 
     pub(crate) async fn stop(self) -> Handle {

@@ -10,7 +10,7 @@ use tapswitch_channel::{Config, SwitchConnection, SwitchEvent};
 use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats};
 use tapswitch_openflow::*;
 use tapswitch_wire::MacAddr;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -49,7 +49,15 @@ impl Script {
         address: SocketAddr,
         state: Arc<Mutex<State>>,
     ) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
+        Self::on(id, TcpStream::connect(address).await.unwrap(), state)
+    }
+
+    /// Switch `id` speaks on this stream.
+    pub(crate) fn on(
+        id: u64,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        state: Arc<Mutex<State>>,
+    ) -> Self {
         let (says, said) = mpsc::unbounded_channel();
         let task = tokio::spawn(run(id, stream, state.clone(), said));
         Self { state, says, task }
@@ -85,7 +93,7 @@ impl Script {
 
 async fn run(
     id: u64,
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     state: Arc<Mutex<State>>,
     mut said: mpsc::UnboundedReceiver<Body>,
 ) {
@@ -103,7 +111,7 @@ async fn run(
             }
         }
         let bytes = channel.poll_transmit().to_vec();
-        if stream.write_all(&bytes).await.is_err() {
+        if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
             return;
         }
         channel.handle_transmitted(bytes.len(), Instant::now());
@@ -143,6 +151,8 @@ fn answer(id: u64, channel: &mut SwitchConnection, message: &Message, state: &mu
             }
             return;
         }
+        // Its ports are not connected to anything.
+        Body::PacketOut(_) => return,
         other => panic!("{other:?}"),
     };
     channel.reply(message.xid, reply).unwrap();
@@ -304,7 +314,7 @@ impl Deaf {
         let mut channel = SwitchConnection::new(Config::default(), Instant::now());
         let mut state = State::default();
         let mut buf = vec![0; 4096];
-        while state.rules.len() < 6 {
+        while state.rules.len() < 8 {
             let bytes = channel.poll_transmit().to_vec();
             stream.write_all(&bytes).await.unwrap();
             channel.handle_transmitted(bytes.len(), Instant::now());

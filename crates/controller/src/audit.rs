@@ -1,0 +1,285 @@
+//! The audit log: who had whose traffic copied, when, and why.
+//!
+//! A record is a line of JSON whose last member is `hash`: the SHA-256, in hexadecimal digits, of
+//! the same line without that member. The member before it is `previous`, the hash of the record
+//! before. So whoever changes, removes or inserts a record has to write all later ones anew, which
+//! whoever kept an export, or a single hash, notices. That is all that it proves: who owns the
+//! machine can write a whole log anew, or cut off its end; keep exports elsewhere.
+//!
+//! Anybody can check a line without this program: `sed 's/,"hash":"[0-9a-f]*"}$/}/' | sha256sum`,
+//! without the newline.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tapswitch_control::TapPolicy;
+
+use crate::Caller;
+use crate::clock::now_text;
+
+/// Something to be recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    at: String,
+    caller: Caller,
+    what: What,
+    policy: Option<Box<TapPolicy>>,
+    result: String,
+}
+
+/// What was done, or tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum What {
+    #[serde(rename = "policy.add")]
+    PolicyAdd,
+    #[serde(rename = "policy.delete")]
+    PolicyDelete,
+    #[serde(rename = "policy.expire")]
+    PolicyExpire,
+    #[serde(rename = "token.refused")]
+    TokenRefused,
+    #[serde(rename = "role.refused")]
+    RoleRefused,
+    #[serde(rename = "audit.export")]
+    AuditExport,
+}
+
+/// A record as it is written; the order of the members is that of the line.
+#[derive(Serialize)]
+struct Line<'a> {
+    seq: u64,
+    at: &'a str,
+    who: &'a str,
+    role: crate::Role,
+    from: &'a str,
+    what: What,
+    policy: Option<&'a TapPolicy>,
+    reason: Option<&'a str>,
+    until: Option<&'a str>,
+    result: &'a str,
+    previous: &'a str,
+}
+
+/// Where a log stands: what the next record goes on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Number of the last record; zero when there is none.
+    pub(crate) seq: u64,
+    /// Its hash.
+    pub(crate) hash: String,
+}
+
+/// What is read of a record to check it.
+#[derive(Deserialize)]
+struct Links {
+    seq: u64,
+    previous: String,
+    hash: String,
+}
+
+impl Draft {
+    /// Somebody does something now; `result` is `accepted`, or `refused: ` and why.
+    pub(crate) fn new(caller: &Caller, what: What, result: impl Into<String>) -> Self {
+        let (at, caller) = (now_text(), caller.clone());
+        Self { at, caller, what, policy: None, result: result.into() }
+    }
+
+    /// It is about this policy.
+    #[must_use]
+    pub(crate) fn about(self, policy: &TapPolicy) -> Self {
+        Self { policy: Some(Box::new(policy.clone())), ..self }
+    }
+}
+
+impl Head {
+    /// That of a log without records.
+    pub(crate) fn empty() -> Self {
+        Self { seq: 0, hash: "0".repeat(HASH_LEN) }
+    }
+
+    /// That of the log that ends with this line.
+    pub(crate) fn of(line: &str) -> Option<Self> {
+        let links: Links = serde_json::from_str(line).ok()?;
+        Some(Self { seq: links.seq, hash: links.hash })
+    }
+
+    /// The line that records this, behind all others.
+    pub(crate) fn append(&mut self, draft: &Draft) -> serde_json::Result<String> {
+        let until = draft.policy.as_ref().and_then(|policy| policy.expires);
+        let until = until.map(|expiry| expiry.to_string());
+        let line = Line {
+            seq: self.seq + 1,
+            at: &draft.at,
+            who: &draft.caller.name,
+            role: draft.caller.role,
+            from: &draft.caller.from,
+            what: draft.what,
+            policy: draft.policy.as_deref(),
+            reason: draft.policy.as_ref().and_then(|policy| policy.reason.as_deref()),
+            until: until.as_deref(),
+            result: &draft.result,
+            previous: &self.hash,
+        };
+        let text = serde_json::to_string(&line)?;
+        let hash = sha256_hex(text.as_bytes());
+        let body = text.strip_suffix('}').unwrap_or(&text);
+        let sealed = format!("{body}{HASH_KEY}{hash}\"}}");
+        *self = Self { seq: self.seq + 1, hash };
+        Ok(sealed)
+    }
+}
+
+/// Checks records one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Verifier {
+    /// Where the log stands that was checked so far.
+    head: Option<Head>,
+}
+
+impl Verifier {
+    /// Takes the next record. The first one may be any: exports may begin late.
+    ///
+    /// # Errors
+    /// The record is not as it was written, or does not follow the one before.
+    pub fn check(&mut self, line: &str) -> Result<(), ChainError> {
+        let Some(links) = links(line) else {
+            let after = self.head.as_ref().map_or(0, |head| head.seq);
+            return Err(ChainError::NoRecord { after });
+        };
+        let Links { seq, previous, hash } = links;
+        let body = line.strip_suffix(&format!("{HASH_KEY}{hash}\"}}"));
+        let actual = body.map(|body| sha256_hex(format!("{body}}}").as_bytes()));
+        if actual.as_ref() != Some(&hash) {
+            return Err(ChainError::Changed { seq });
+        }
+        let expected = self.head.replace(Head { seq, hash });
+        match expected {
+            Some(head) if head.seq + 1 != seq => {
+                Err(ChainError::Gap { seq, expected: head.seq + 1 })
+            }
+            Some(head) if head.hash != previous => Err(ChainError::Unlinked { seq }),
+            None if seq == 1 && previous != Head::empty().hash => Err(ChainError::Unlinked { seq }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Number and hash of the last record that was checked.
+    pub fn head(&self) -> Option<(u64, &str)> {
+        self.head.as_ref().map(|head| (head.seq, head.hash.as_str()))
+    }
+}
+
+fn links(line: &str) -> Option<Links> {
+    serde_json::from_str(line).ok()
+}
+
+/// How a log is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// No record at all.
+    #[error(
+        "what follows record {after} is no record; the log was changed, or the file is cut off"
+    )]
+    NoRecord {
+        /// The record before; zero when there is none.
+        after: u64,
+    },
+    /// Something in it is different.
+    #[error("record {seq} was changed: its hash is not that of its text")]
+    Changed {
+        /// Which one.
+        seq: u64,
+    },
+    /// Records are missing, or twice there.
+    #[error("record {expected} should follow, but {seq} does: records are missing or inserted")]
+    Gap {
+        /// The one that is there.
+        seq: u64,
+        /// The one that should be.
+        expected: u64,
+    },
+    /// It follows another record than the one before it.
+    #[error("record {seq} does not follow the one before it: that one was changed or replaced")]
+    Unlinked {
+        /// Which one.
+        seq: u64,
+    },
+}
+
+/// The SHA-256 in hexadecimal digits.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+const HASH_KEY: &str = ",\"hash\":\"";
+/// Hexadecimal digits of a SHA-256.
+pub(crate) const HASH_LEN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_nobody_touched_is_found_whole() {
+        let lines = log(5);
+        assert_eq!(verify(&lines), Ok(5));
+        assert_eq!(verify(&lines[2..]), Ok(5), "an export may begin late");
+    }
+
+    #[test]
+    fn whatever_is_changed_is_found() {
+        let original = log(5);
+        let changed = |change: &dyn Fn(&mut Vec<String>)| {
+            let mut lines = original.clone();
+            change(&mut lines);
+            verify(&lines).unwrap_err()
+        };
+        let who = changed(&|lines| lines[2] = lines[2].replace("unix:ann", "unix:bob"));
+        assert_eq!(who, ChainError::Changed { seq: 3 });
+        let removed = changed(&|lines| _ = lines.remove(1));
+        assert_eq!(removed, ChainError::Gap { seq: 3, expected: 2 });
+        let cut = changed(&|lines| lines[4].truncate(40));
+        assert_eq!(cut, ChainError::NoRecord { after: 4 });
+        let first = changed(&|lines| lines[0] = log_of("unix:eve", 1).remove(0));
+        assert_eq!(first, ChainError::Unlinked { seq: 2 });
+        let spaced = changed(&|lines| lines[3] = lines[3].replace("\"seq\":4", "\"seq\": 4"));
+        assert_eq!(spaced, ChainError::Changed { seq: 4 });
+    }
+
+    #[test]
+    fn a_line_can_be_checked_by_hand() {
+        let line = log(1).remove(0);
+        let (body, hash) = line.split_once(",\"hash\":\"").unwrap();
+        let digest = Sha256::digest(format!("{body}}}"));
+        assert_eq!(hash, format!("{}\"}}", hex(&digest)));
+    }
+
+    fn log(count: usize) -> Vec<String> {
+        log_of("unix:ann", count)
+    }
+
+    fn log_of(who: &str, count: usize) -> Vec<String> {
+        let caller = Caller { name: who.to_owned(), ..Caller::unix("") };
+        let mut head = Head::empty();
+        let draft = Draft::new(&caller, What::PolicyAdd, "accepted");
+        let draft = draft.about(&TapPolicy::new("a,\"hash\":\"", "3".parse().unwrap()));
+        (0..count).map(|_| head.append(&draft).unwrap()).collect()
+    }
+
+    fn verify(lines: &[String]) -> Result<u64, ChainError> {
+        let mut verifier = Verifier::default();
+        lines.iter().try_for_each(|line| verifier.check(line))?;
+        Ok(verifier.head().unwrap().0)
+    }
+}

@@ -1,0 +1,168 @@
+//! Policies and what is known of them beside what the control plane knows: who added them, when,
+//! and whether they are on disk.
+//!
+//! **In which order.** A policy is written, with its record in the audit log, before any switch is
+//! told of it; if it comes to nothing it is taken out again, with a record of that. So there is no
+//! copy without a record, and what was answered survives whatever happens next. A policy that is
+//! deleted is gone from the disk before it is gone from the switches: a controller that starts
+//! again removes what nobody asks for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tapswitch_control::TapPolicy;
+
+use crate::audit::{Draft, What};
+use crate::clock::now_text;
+use crate::store::{Change, KeptPolicy, Records, Store, StoreError, Wanted};
+use crate::{Caller, RequestError};
+
+/// What is known of policies.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    store: Store,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    origins: BTreeMap<String, Origin>,
+    /// Names that somebody is changing something about.
+    claimed: BTreeSet<String>,
+    /// Names that should have been taken out of the store when it could not be written.
+    stale: BTreeSet<String>,
+}
+
+/// Where a policy comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// When it was added, or the controller started with it; RFC 3339.
+    pub created_at: String,
+    /// Who added it; `configuration` for those of the configuration file.
+    pub owner: String,
+}
+
+impl Keeper {
+    /// Knows these policies already.
+    pub(crate) fn new(store: Store, policies: impl IntoIterator<Item = KeptPolicy>) -> Arc<Self> {
+        let origins = policies.into_iter().map(|KeptPolicy { policy, created_at, owner }| {
+            (policy.name, Origin { created_at, owner })
+        });
+        let known = Known { origins: origins.collect(), ..Known::default() };
+        Arc::new(Self { store, known: Mutex::new(known) })
+    }
+
+    /// Takes the name until the claim is dropped: two changes of one policy do not mix.
+    pub(crate) fn claim(self: &Arc<Self>, name: &str) -> Result<Claim, RequestError> {
+        match self.lock().claimed.insert(name.to_owned()) {
+            true => Ok(Claim { keeper: Arc::clone(self), name: name.to_owned() }),
+            false => Err(RequestError::Busy { name: name.to_owned() }),
+        }
+    }
+
+    /// Where the policy comes from, if there is one.
+    pub(crate) fn origin(&self, name: &str) -> Option<Origin> {
+        self.lock().origins.get(name).cloned()
+    }
+
+    /// Takes out a policy that reached its end, unless another one of its name is there by now.
+    pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
+        let name = &policy.name;
+        let mut changes = Vec::new();
+        // Whoever changes something about this name at the moment writes what holds then.
+        let claim = self.claim(name).ok();
+        if claim.is_some() && self.origin(name) == origin {
+            changes.push(Change::Delete(name.clone()));
+            self.lock().origins.remove(name);
+        }
+        let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED);
+        changes.push(Change::Record(record.about(policy)));
+        // If that fails the store has said so; a policy whose end is past ends again at a restart.
+        let _ = self.commit(changes).await;
+    }
+
+    /// Writes that somebody did what is no change of a policy, or was refused.
+    pub(crate) async fn record(&self, draft: Draft) -> Result<(), StoreError> {
+        self.commit(vec![Change::Record(draft)]).await
+    }
+
+    /// Records of the audit log.
+    pub(crate) async fn records(&self, wanted: Wanted, max: usize) -> Result<Records, StoreError> {
+        self.store.records(wanted, max).await
+    }
+
+    async fn commit(&self, mut changes: Vec<Change>) -> Result<(), StoreError> {
+        let stale = std::mem::take(&mut self.lock().stale);
+        let first = stale.iter().cloned().map(Change::Delete);
+        changes.splice(0..0, first);
+        let result = self.store.commit(changes).await;
+        if result.is_err() {
+            self.lock().stale.extend(stale);
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // What is in there is whole whenever the lock is free.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that one change has for itself.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    keeper: Arc<Keeper>,
+    name: String,
+}
+
+impl Claim {
+    /// Writes a policy that is to come into force.
+    pub(crate) async fn put(&self, caller: &Caller, policy: &TapPolicy) -> Result<(), StoreError> {
+        let origin = Origin { created_at: now_text(), owner: caller.name.clone() };
+        let Origin { created_at, owner } = origin.clone();
+        let kept = Box::new(KeptPolicy { policy: policy.clone(), created_at, owner });
+        let record = Draft::new(caller, What::PolicyAdd, ACCEPTED).about(policy);
+        self.keeper.commit(vec![Change::Put(kept), Change::Record(record)]).await?;
+        let mut known = self.keeper.lock();
+        known.stale.remove(&self.name);
+        known.origins.insert(self.name.clone(), origin);
+        Ok(())
+    }
+
+    /// Takes a policy out again that came to nothing. When that cannot be written it is with the
+    /// next change that can.
+    pub(crate) async fn take_back(&self, caller: &Caller, policy: &TapPolicy, why: &RequestError) {
+        self.keeper.lock().origins.remove(&self.name);
+        let record = Draft::new(caller, What::PolicyAdd, refused(why)).about(policy);
+        let changes = vec![Change::Delete(self.name.clone()), Change::Record(record)];
+        if self.keeper.commit(changes).await.is_err() {
+            self.keeper.lock().stale.insert(self.name.clone());
+        }
+    }
+
+    /// Takes out a policy that somebody deletes.
+    pub(crate) async fn delete(
+        &self,
+        caller: &Caller,
+        policy: &TapPolicy,
+    ) -> Result<(), StoreError> {
+        let record = Draft::new(caller, What::PolicyDelete, ACCEPTED).about(policy);
+        let changes = vec![Change::Delete(self.name.clone()), Change::Record(record)];
+        self.keeper.commit(changes).await?;
+        self.keeper.lock().origins.remove(&self.name);
+        Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.keeper.lock().claimed.remove(&self.name);
+    }
+}
+
+/// How the audit log tells of a refusal.
+pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
+    format!("refused: {why}")
+}
+
+const ACCEPTED: &str = "accepted";

@@ -1,0 +1,83 @@
+//! What Prometheus is told of a controller.
+
+use tapswitch_control::{Copied, PolicyReport, PolicyState, SwitchReport};
+
+use crate::exposition::{Exposition, Kind, Labels};
+
+/// What is told of policies, and of their copies by monitor.
+pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
+    let mut put = |name, kind, help, value: fn(&PolicyReport) -> u64| {
+        out.put(name, kind, help, policies.iter().map(|report| (labels(report), value(report))));
+    };
+    put("policy_active", Kind::Gauge, "Whether the policy's copies are made.", |report| {
+        u64::from(report.state == PolicyState::Active)
+    });
+    put("policy_matched_frames_total", Kind::Counter, "Frames that matched.", |report| {
+        report.matched.packets
+    });
+    put("policy_matched_bytes_total", Kind::Counter, "Their bytes.", |report| report.matched.bytes);
+    let help = "Whether each frame that matched is accounted for; exact while none pass.";
+    put("policy_adds_up", Kind::Gauge, help, |report| u64::from(report.adds_up));
+    let help = "Whether no counters were lost with a switch or began unknown.";
+    put("policy_complete", Kind::Gauge, help, |report| u64::from(report.is_complete));
+    put_copies(out, policies);
+}
+
+/// What became of copies, by monitor.
+fn put_copies(out: &mut Exposition, policies: &[PolicyReport]) {
+    let copies = || {
+        policies.iter().flat_map(|report| report.copied.iter().map(move |copied| (report, copied)))
+    };
+    let mut put = |name, kind, help, value: fn(&Copied) -> u64| {
+        let samples = copies().map(|(report, copied)| (copy_labels(report, copied), value(copied)));
+        out.put(name, kind, help, samples);
+    };
+    let help = "Copies that the monitor's port took.";
+    put("policy_delivered_frames_total", Kind::Counter, help, |to| to.delivered.packets);
+    let help = "Their bytes.";
+    put("policy_delivered_bytes_total", Kind::Counter, help, |to| to.delivered.bytes);
+    let help = "Frames that reached the monitor's port among others, by flooding.";
+    put("policy_flooded_frames_total", Kind::Counter, help, |to| to.flooded);
+    let help = "Copies that wait for the monitor's port.";
+    put("policy_in_flight_frames", Kind::Gauge, help, |to| to.in_flight);
+    let drops = copies().flat_map(|(report, copied)| {
+        let labels = move |reason| copy_labels(report, copied).with("reason", reason);
+        copied.dropped.iter().map(move |(reason, count)| (labels(reason), *count))
+    });
+    let help = "Copies that were dropped, by reason.";
+    out.put("policy_dropped_frames_total", Kind::Counter, help, drops);
+}
+
+/// What is told of switches, by their datapath ids.
+pub(crate) fn put_switches(out: &mut Exposition, switches: &[SwitchReport]) {
+    let mut put = |name, kind, help, value: fn(&SwitchReport) -> u64| {
+        let labels =
+            |report: &SwitchReport| Labels::new("switch", &format!("{:#x}", report.switch.0));
+        out.put(name, kind, help, switches.iter().map(|report| (labels(report), value(report))));
+    };
+    let (gauge, counter) = (Kind::Gauge, Kind::Counter);
+    let help = "Whether the switch is connected and controlled.";
+    put("controller_switch_connected", gauge, help, |report| u64::from(report.is_connected));
+    let help = "Hosts that are known there.";
+    put("controller_hosts", gauge, help, |report| report.hosts as u64);
+    put("controller_rules", gauge, "Rules of ours there.", |report| report.rules as u64);
+    put("controller_groups", gauge, "Groups of ours there.", |report| report.groups as u64);
+    let help = "Rules and groups of ours that the switch refused.";
+    put("controller_refusals_total", counter, help, |report| report.refusals);
+    let help = "Times that a host or an address found no room among those known.";
+    put("controller_hosts_refused_total", counter, help, |report| report.hosts_refused);
+    let help = "Times that a host claimed the address of another.";
+    put("controller_address_conflicts_total", counter, help, |report| report.address_conflicts);
+    let help = "LLDP frames with our mark that prove no link.";
+    put("controller_lldp_forged_total", counter, help, |report| report.lldp_forged);
+}
+
+fn labels(report: &PolicyReport) -> Labels {
+    Labels::new("policy", &report.policy.name)
+}
+
+fn copy_labels(report: &PolicyReport, copied: &Copied) -> Labels {
+    let port = &copied.monitor;
+    let labels = labels(report).with("switch", &format!("{:#x}", port.switch.0));
+    labels.with("port", &port.port.to_string()).with("interface", &port.name)
+}

@@ -1,0 +1,178 @@
+//! Connections of HTTP clients: accepting them, with TLS or without, and holding them to time.
+//!
+//! Nobody holds anything up: a head must come within seconds, a write that makes no progress ends
+//! its connection, and there are so many connections and no more.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Sleep;
+
+use crate::tls::Tls;
+
+/// Who is at the other end, for the handlers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub(crate) is_secure: bool,
+}
+
+/// Serves until it is dropped, and with it the connections.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    write_timeout: Duration,
+) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, mostly: wait for some to be closed.
+                tracing::warn!("REST: cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            tracing::warn!("REST: {address} is turned away: {MAX_CONNECTIONS} connections");
+            continue;
+        };
+        let (tls, router) = (tls.clone(), router.clone());
+        connections.spawn(async move {
+            if let Err(reason) = serve_one(stream, address, tls, router, write_timeout).await {
+                tracing::debug!("REST: {address}: {reason}");
+            }
+            drop(slot);
+        });
+    }
+}
+
+async fn serve_one(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    write_timeout: Duration,
+) -> Result<(), String> {
+    // It only costs time.
+    let _ = stream.set_nodelay(true);
+    let peer = Peer { address, is_secure: tls.is_some() };
+    match tls {
+        None => talk(Timed::new(stream, write_timeout), peer, router).await,
+        Some(tls) => {
+            let stream = tls.accept(stream).await.map_err(|error| error.to_string())?;
+            talk(Timed::new(stream, write_timeout), peer, router).await
+        }
+    }
+}
+
+async fn talk<S>(stream: Timed<S>, peer: Peer, router: Router) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        let router = router.clone();
+        async move {
+            use tower_service::Service;
+            router.clone().call(request.map(Body::new)).await
+        }
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_LEN)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+/// A stream whose writes fail when they make no progress for too long.
+#[derive(Debug)]
+struct Timed<S> {
+    stream: S,
+    timeout: Duration,
+    /// Runs while a write waits.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Timed<S> {
+    const fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, timeout, deadline: None }
+    }
+
+    /// Passes on what a write came to, or that it waits for too long.
+    fn watch<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.deadline = None;
+            return result;
+        }
+        let timeout = self.timeout;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(deadline.as_mut().poll(context));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "it does not read")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(context, result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_flush(context);
+        self.watch(context, result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.watch(context, result)
+    }
+}
+
+/// Connections at a time, of browsers and scripts.
+const MAX_CONNECTIONS: usize = 512;
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a request's line and headers.
+const MAX_HEAD_LEN: usize = 32 << 10;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

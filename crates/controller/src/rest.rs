@@ -1,0 +1,421 @@
+//! REST: what people, pages and scripts ask and command over HTTP.
+//!
+//! One table, [`routes`], says which paths there are and who may use them; the OpenAPI document
+//! beside it, `openapi.json`, says the same to others, and tests compare the two. What is asked is
+//! asked of the hub by a [`Handle`], as on the management socket.
+//!
+//! **Limits.** Bodies of 64 KiB, heads of 32 KiB within ten seconds, an answer within thirty,
+//! pages of 1,000 items, 512 connections; see also [`crate::net`].
+
+mod access;
+mod error;
+mod lists;
+mod live;
+mod log;
+mod metrics;
+mod network;
+mod packets;
+mod policies;
+mod series;
+mod session;
+mod topology;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Extension, FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, delete, get, post};
+use serde_json::{Value, json};
+use tapswitch_control::Limits;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::audit::{Draft, What};
+use crate::clock::now_text;
+use crate::keeper::refused;
+use crate::net::{self, Peer};
+use crate::tls::Tls;
+use crate::tokens::Tokens;
+use crate::{BindError, Caller, Handle, Role, StoreConfig, TlsFiles};
+use access::{Admitted, Gate, Rejection};
+use error::Refusal;
+use series::AllSeries;
+
+/// What can be set for REST.
+#[derive(Clone, Debug)]
+pub struct RestConfig {
+    /// Where to listen. By default only this machine can connect.
+    pub listen: SocketAddr,
+    /// The file of tokens; without one whoever connects may do everything.
+    pub tokens: Option<PathBuf>,
+    /// Certificate and key, for HTTPS.
+    pub tls: Option<TlsFiles>,
+    /// Whether to listen on more than loopback without tokens or without TLS.
+    pub is_insecure: bool,
+    /// How long a write may make no progress before its connection ends.
+    pub write_timeout: Duration,
+}
+
+impl Default for RestConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], REST_PORT)),
+            tokens: None,
+            tls: None,
+            is_insecure: false,
+            write_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// REST that listens, and serves when it is run.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    gate: Arc<Gate>,
+    write_timeout: Duration,
+}
+
+/// What REST can read again.
+#[derive(Clone, Debug)]
+pub(crate) struct RestFiles {
+    gate: Arc<Gate>,
+    tls: Option<Arc<Tls>>,
+}
+
+impl RestFiles {
+    /// Reads tokens and certificates again.
+    pub(crate) fn reload(&self) {
+        self.gate.reload();
+        if let Some(tls) = &self.tls {
+            tls.reload();
+        }
+    }
+}
+
+/// What the handlers work with. Cheap to clone.
+#[derive(Clone, Debug)]
+struct Api {
+    handle: Handle,
+    gate: Arc<Gate>,
+    series: Arc<AllSeries>,
+    started_at: Arc<str>,
+    facts: Arc<Facts>,
+    refreshed: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    ended: watch::Receiver<bool>,
+}
+
+/// What never changes.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) limits: Limits,
+    pub(crate) store: &'static str,
+    pub(crate) max_events: usize,
+}
+
+impl Facts {
+    pub(crate) fn of(config: &crate::Config) -> Self {
+        let store = match config.store {
+            StoreConfig::None => "memory",
+            StoreConfig::File(_) => "disk",
+        };
+        Self { limits: config.limits.clone(), store, max_events: config.max_events }
+    }
+}
+
+impl Rest {
+    /// Takes the address, reads tokens and certificates.
+    pub(crate) async fn bind(config: &RestConfig) -> Result<Self, BindError> {
+        let address = config.listen;
+        let is_guarded = config.tokens.is_some() && config.tls.is_some();
+        if !address.ip().is_loopback() && !is_guarded && !config.is_insecure {
+            return Err(BindError::Unguarded { address });
+        }
+        let tokens = config.tokens.as_deref().map(Tokens::open).transpose()?;
+        let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| BindError::rest(address, error))?;
+        let gate = Arc::new(Gate::new(tokens, config.is_insecure));
+        Ok(Self { listener, tls, gate, write_timeout: config.write_timeout })
+    }
+
+    /// Where it listens.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()
+    }
+
+    pub(crate) fn reloader(&self) -> RestFiles {
+        RestFiles { gate: Arc::clone(&self.gate), tls: self.tls.clone() }
+    }
+
+    /// Serves until it is dropped.
+    pub(crate) async fn run(self, handle: Handle, facts: Facts, ended: watch::Receiver<bool>) {
+        let Self { listener, tls, gate, write_timeout } = self;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!("REST on {scheme}://{address}");
+        }
+        if !gate.asks_for_tokens() {
+            tracing::warn!("REST: no tokens: whoever connects may do everything, as local");
+        }
+        let api = Api {
+            handle,
+            gate,
+            series: Arc::default(),
+            started_at: now_text().into(),
+            facts: Arc::new(facts),
+            refreshed: Arc::default(),
+            ended,
+        };
+        let ticker = tick(api.clone());
+        tokio::select! {
+            () = net::serve(listener, tls, router(api), write_timeout) => {}
+            () = ticker => {}
+        }
+    }
+}
+
+impl Api {
+    /// Sees to it that counters are fresh. Many who ask at once cost one request.
+    async fn refresh(&self) -> Result<(), Refusal> {
+        let mut refreshed = self.refreshed.lock().await;
+        if refreshed.is_none_or(|at| at.elapsed() >= FRESH) {
+            self.handle.refresh().await?;
+            *refreshed = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Turns somebody away, with a record if it is worth one.
+    async fn reject(&self, peer: SocketAddr, rejection: Rejection) -> Refusal {
+        let Rejection { refusal, is_recorded } = rejection;
+        if is_recorded {
+            let from = peer.ip().to_string();
+            let nobody = Caller { name: "unknown".to_owned(), role: Role::Viewer, from };
+            let result = refused(&refusal.message);
+            self.handle.record(Draft::new(&nobody, What::TokenRefused, result)).await;
+        }
+        refusal
+    }
+
+    /// Waits until the server stops.
+    fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut ended = self.ended.clone();
+        // An error means that the sender is gone, which is an end as well.
+        async move { _ = ended.wait_for(|ended| *ended).await }
+    }
+
+    /// Says how all is, and notes how policies are doing.
+    async fn tick(&self) -> Result<(), Refusal> {
+        self.refresh().await?;
+        let policies = self.handle.known_policies().await?;
+        self.series.take(&policies, Instant::now());
+        let switches = self.handle.switches().await?;
+        let mut tick = json!({
+            "switches": switches.len(),
+            "switches_connected": switches.iter().filter(|switch| switch.is_connected).count(),
+            "hosts": switches.iter().map(|switch| switch.hosts).sum::<usize>(),
+            "policies": policies.len(),
+            "policies_that_do_not_add_up": policies.iter().filter(|one| !one.adds_up).count(),
+        });
+        let total = serde_json::to_value(self.series.total()).unwrap_or_default();
+        if let (Some(tick), Value::Object(total)) = (tick.as_object_mut(), total) {
+            tick.extend(total);
+        }
+        self.handle.journal().publish(crate::journal::Kind::Tick, tick);
+        Ok(())
+    }
+}
+
+/// Says each second how all is, while somebody listens.
+async fn tick(api: Api) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let is_wanted = api.handle.journal().listener_count() > 0 || api.series.is_wanted();
+        if is_wanted && api.tick().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One way to ask.
+struct Route {
+    #[cfg_attr(not(test), expect(dead_code, reason = "what the document is compared with"))]
+    method: Method,
+    /// Behind `/api/v1`.
+    path: &'static str,
+    /// Who may; `None` for everybody who connects.
+    role: Option<Role>,
+    handler: MethodRouter<Api>,
+}
+
+impl Route {
+    fn new(
+        method: Method,
+        path: &'static str,
+        role: impl Into<Option<Role>>,
+        handler: MethodRouter<Api>,
+    ) -> Self {
+        Self { method, path, role: role.into(), handler }
+    }
+}
+
+/// All ways to ask.
+fn routes() -> Vec<Route> {
+    use Role::{Admin, Operator, Viewer};
+    let read = |path, handler| Route::new(Method::GET, path, Viewer, handler);
+    let admin = |path, handler| Route::new(Method::GET, path, Admin, handler);
+    vec![
+        Route::new(Method::GET, "/openapi.json", None, get(document)),
+        Route::new(Method::POST, "/session", None, post(session::sign_in)),
+        Route::new(Method::DELETE, "/session", None, delete(session::sign_out)),
+        read("/me", get(session::me)),
+        read("/config", get(session::config)),
+        read("/topology", get(topology::topology)),
+        read("/switches", get(network::switches)),
+        read("/switches/{id}", get(network::one_switch)),
+        read("/hosts", get(network::hosts)),
+        read("/policies", get(policies::list)),
+        Route::new(Method::POST, "/policies", Operator, post(policies::add)),
+        read("/policies/{name}", get(policies::one)),
+        Route::new(Method::DELETE, "/policies/{name}", Operator, delete(policies::delete)),
+        read("/policies/{name}/series", get(policies::series)),
+        Route::new(Method::GET, "/policies/{name}/packets", Operator, get(packets::packets)),
+        read("/events", get(live::events)),
+        read("/events/log", get(live::log)),
+        admin("/audit", get(log::list)),
+        admin("/audit/export", get(log::export)),
+    ]
+}
+
+fn router(api: Api) -> Router {
+    let guard = |role| middleware::from_fn_with_state((api.clone(), role), authorize);
+    let metrics = get(metrics::metrics).layer(guard(Role::Viewer));
+    let mut router = Router::new().route("/metrics", metrics);
+    for Route { path, role, handler, .. } in routes() {
+        let handler = match role {
+            Some(role) => handler.layer(guard(role)),
+            None => handler,
+        };
+        router = router.route(&format!("{BASE}{path}"), handler);
+    }
+    router
+        .merge(crate::page::routes())
+        .route("/healthz", get(async || "ok\n"))
+        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "unknown-path", UNKNOWN_PATH))
+        .method_not_allowed_fallback(async || {
+            let message = "this path does not take this method; see /api/v1/openapi.json";
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "unknown-method", message)
+        })
+        .layer(DefaultBodyLimit::max(MAX_BODY_LEN))
+        .layer(middleware::from_fn(in_time))
+        .with_state(api)
+}
+
+/// Lets in who may, and tells the handler who they are.
+async fn authorize(
+    State((api, role)): State<(Api, Role)>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let admitted = api.gate.admit(peer.address, request.method(), request.headers());
+    let admitted = match admitted {
+        Ok(admitted) => admitted,
+        Err(rejection) => return api.reject(peer.address, rejection).await.into_response(),
+    };
+    if admitted.caller.role < role {
+        let Caller { name, role: has, .. } = &admitted.caller;
+        let message = format!("this needs the role {role}, and {name} is {has}");
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, "role-too-low", message);
+        let what = format!("{} {}: {}", request.method(), request.uri().path(), refusal.message);
+        let draft = Draft::new(&admitted.caller, What::RoleRefused, refused(&what));
+        api.handle.record(draft).await;
+        return refusal.into_response();
+    }
+    request.extensions_mut().insert(admitted);
+    next.run(request).await
+}
+
+/// Ends what takes too long, a body that does not come among it; tells caches to keep nothing.
+async fn in_time(request: Request, next: Next) -> Response {
+    let answered = tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await;
+    let mut response = answered.unwrap_or_else(|_| {
+        let message = "no answer within thirty seconds; try again";
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", message).into_response()
+    });
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// The OpenAPI document.
+async fn document() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI)
+}
+
+/// Who asks, for handlers.
+struct Asking(Admitted);
+
+impl<S: Send + Sync> FromRequestParts<S> for Asking {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let admitted = parts.extensions.get::<Admitted>().cloned();
+        admitted.map(Self).ok_or_else(|| {
+            let message = "it is not known who asks";
+            Refusal::new(StatusCode::UNAUTHORIZED, "no-token", message)
+        })
+    }
+}
+
+/// Behind what all paths lie; a second version would have another.
+const BASE: &str = "/api/v1";
+/// Next to OpenFlow's 6653.
+const REST_PORT: u16 = 8653;
+const MAX_BODY_LEN: usize = 64 << 10;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Counters younger than this are not asked for again.
+const FRESH: Duration = Duration::from_millis(250);
+const TICK: Duration = Duration::from_secs(1);
+const UNKNOWN_PATH: &str = "there is nothing of this path; see /api/v1/openapi.json";
+/// <https://spec.openapis.org/oas/v3.1.0>
+const OPENAPI: &str = include_str!("rest/openapi.json");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_document_and_the_table_of_routes_are_of_one_mind() {
+        let key = |method: &str, path: &str| format!("{} {path}", method.to_lowercase());
+        let role = |role: Option<Role>| role.map(|role| role.to_string());
+        let ours: BTreeMap<_, _> = routes()
+            .into_iter()
+            .map(|route| (key(route.method.as_str(), route.path), role(route.role)))
+            .collect();
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+        let mut told = BTreeMap::new();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let role = operation["x-role"].as_str().map(str::to_owned);
+                told.insert(key(method, path), role);
+            }
+        }
+        assert_eq!(ours, told);
+    }
+}

@@ -1,0 +1,344 @@
+//! Who asks, and whether they may.
+//!
+//! **By a token**: `Authorization: Bearer TOKEN`. **By a session**: a cookie that a token was
+//! exchanged for, for browsers' event streams and downloads; it ends with its token. Changes by a
+//! session need the header `X-Tapswitch`, which no page of another site can send.
+//!
+//! **Without a file of tokens** whoever connects is `local` and may do everything; the server then
+//! listens on loopback alone, unless told otherwise. A page of another site could make a browser on
+//! this machine ask here, so requests whose `Host` is no name of this machine's own are refused.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
+use axum::http::{HeaderMap, Method, StatusCode};
+
+use super::error::Refusal;
+use crate::audit::{hex, sha256_hex};
+use crate::tokens::{Token, Tokens};
+use crate::{Caller, Role, random};
+
+/// Decides who may come in.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// `None` when everybody is `local`.
+    tokens: Option<Tokens>,
+    /// Whether names of other machines are heard when everybody is `local`.
+    is_open: bool,
+    sessions: Mutex<HashMap<String, Session>>,
+    failures: Mutex<HashMap<IpAddr, Failures>>,
+}
+
+#[derive(Clone, Debug)]
+struct Session {
+    /// Hash of the token that it was made with.
+    token: String,
+    until: Instant,
+}
+
+/// Wrong tokens from one address.
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    since: Instant,
+    count: u32,
+}
+
+/// What somebody showed, and who that makes them.
+#[derive(Clone, Debug)]
+pub(super) struct Admitted {
+    pub(super) caller: Caller,
+    /// Hash of the token, when tokens are asked for.
+    token: Option<String>,
+}
+
+/// Why somebody stays outside.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    pub(super) refusal: Refusal,
+    /// Whether it goes into the audit log: a wrong token does, no token does not.
+    pub(super) is_recorded: bool,
+}
+
+impl Gate {
+    pub(super) fn new(tokens: Option<Tokens>, is_open: bool) -> Self {
+        Self { tokens, is_open, sessions: Mutex::default(), failures: Mutex::default() }
+    }
+
+    /// Reads the tokens again.
+    pub(super) fn reload(&self) {
+        if let Some(tokens) = &self.tokens {
+            tokens.reload();
+        }
+    }
+
+    /// Whether a token is asked for.
+    pub(super) const fn asks_for_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Who asks.
+    pub(super) fn admit(
+        &self,
+        peer: SocketAddr,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Admitted, Rejection> {
+        check_origin(method, headers)?;
+        let Some(tokens) = &self.tokens else {
+            return self.admit_local(peer, headers);
+        };
+        if let Some(secret) = bearer(headers) {
+            return self.admit_token(peer, secret);
+        }
+        let Some(session) = cookie(headers).and_then(|id| self.session(&id)) else {
+            return Err(Rejection::quiet(no_token()));
+        };
+        let Some(token) = tokens.find_hash(&session.token) else {
+            return Err(Rejection::quiet(no_token()));
+        };
+        if is_change(method) && !headers.contains_key(MARK) {
+            let message = "changes by a session need the header X-Tapswitch: 1";
+            let refusal = Refusal::new(StatusCode::FORBIDDEN, "cross-site", message);
+            return Err(Rejection::quiet(refusal));
+        }
+        Ok(Admitted::by(token, peer))
+    }
+
+    /// Whose token this is. Who shows wrong ones again and again is not looked at for a while.
+    pub(super) fn admit_token(
+        &self,
+        peer: SocketAddr,
+        secret: &str,
+    ) -> Result<Admitted, Rejection> {
+        let Some(tokens) = &self.tokens else {
+            let message = "no tokens are asked for here; leave it out";
+            return Err(Rejection::quiet(Refusal::malformed(message)));
+        };
+        if self.failure_count(peer.ip()) >= MAX_FAILURES {
+            let message = "too many wrong tokens from this address; wait a minute";
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            return Err(Rejection::quiet(Refusal::new(status, "too-many-attempts", message)));
+        }
+        tokens.find(secret).map(|token| Admitted::by(token, peer)).ok_or_else(|| {
+            self.count_failure(peer.ip());
+            let message = "the token is not valid; ask whoever runs the controller for one";
+            let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "bad-token", message);
+            Rejection { refusal, is_recorded: true }
+        })
+    }
+
+    /// Whether who was admitted once still would be.
+    pub(super) fn is_valid(&self, admitted: &Admitted) -> bool {
+        match (&self.tokens, &admitted.token) {
+            (Some(tokens), Some(hash)) => {
+                tokens.find_hash(hash).is_some_and(|token| token.role == admitted.caller.role)
+            }
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// Makes a session; returns its cookie's value.
+    pub(super) fn open_session(&self, admitted: &Admitted) -> Result<String, Refusal> {
+        let mut bytes = [0; 32];
+        random::fill(&mut bytes).map_err(|error| {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            Refusal::new(status, "no-random-bytes", format!("no session can be made: {error}"))
+        })?;
+        let id = hex(&bytes);
+        let token = admitted.token.clone().unwrap_or_default();
+        let session = Session { token, until: Instant::now() + SESSION_AGE };
+        let mut sessions = lock(&self.sessions);
+        make_room(&mut sessions);
+        sessions.insert(sha256_hex(id.as_bytes()), session);
+        Ok(id)
+    }
+
+    /// Ends the session of this request, if it has one.
+    pub(super) fn close_session(&self, headers: &HeaderMap) {
+        if let Some(id) = cookie(headers) {
+            lock(&self.sessions).remove(&sha256_hex(id.as_bytes()));
+        }
+    }
+
+    fn session(&self, id: &str) -> Option<Session> {
+        let mut sessions = lock(&self.sessions);
+        let key = sha256_hex(id.as_bytes());
+        let session = sessions.get(&key)?.clone();
+        if session.until <= Instant::now() {
+            sessions.remove(&key);
+            return None;
+        }
+        Some(session)
+    }
+
+    fn admit_local(&self, peer: SocketAddr, headers: &HeaderMap) -> Result<Admitted, Rejection> {
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        if !self.is_open && host.is_some_and(|host| !is_loopback(host)) {
+            let message = "without tokens this is for names of this machine alone, such as \
+                           localhost; use one, or set tokens up with --tokens";
+            let refusal = Refusal::new(StatusCode::FORBIDDEN, "unknown-host", message);
+            return Err(Rejection::quiet(refusal));
+        }
+        let caller =
+            Caller { name: LOCAL.to_owned(), role: Role::Admin, from: peer.ip().to_string() };
+        Ok(Admitted { caller, token: None })
+    }
+
+    fn failure_count(&self, from: IpAddr) -> u32 {
+        let failures = lock(&self.failures);
+        let recent = failures.get(&from).filter(|failures| failures.since.elapsed() < FORGIVEN);
+        recent.map_or(0, |failures| failures.count)
+    }
+
+    fn count_failure(&self, from: IpAddr) {
+        let mut failures = lock(&self.failures);
+        failures.retain(|_, failures| failures.since.elapsed() < FORGIVEN);
+        if failures.len() >= MAX_ADDRESSES {
+            failures.clear();
+        }
+        let new = Failures { since: Instant::now(), count: 0 };
+        failures.entry(from).or_insert(new).count += 1;
+    }
+}
+
+impl Admitted {
+    fn by(token: Token, peer: SocketAddr) -> Self {
+        let Token { name, role, sha256 } = token;
+        let caller = Caller { name, role, from: peer.ip().to_string() };
+        Self { caller, token: Some(sha256) }
+    }
+}
+
+impl Rejection {
+    const fn quiet(refusal: Refusal) -> Self {
+        Self { refusal, is_recorded: false }
+    }
+}
+
+fn no_token() -> Refusal {
+    let message = "a token is needed: Authorization: Bearer TOKEN, or a session made with one";
+    Refusal::new(StatusCode::UNAUTHORIZED, "no-token", message)
+}
+
+/// A browser says which site's page asks. For changes it must be ours.
+fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Rejection> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let Some(origin) = text(ORIGIN).filter(|_| is_change(method)) else { return Ok(()) };
+    let authority = origin.split_once("://").map(|(_, authority)| authority);
+    if authority.is_some() && authority == text(HOST) {
+        return Ok(());
+    }
+    let message = format!("changes are not taken from pages of {origin}");
+    Err(Rejection::quiet(Refusal::new(StatusCode::FORBIDDEN, "cross-site", message)))
+}
+
+fn is_change(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, secret) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+}
+
+fn cookie(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = all.flat_map(|text| text.split(';')).filter_map(|pair| pair.split_once('='));
+    pairs.find(|(name, _)| name.trim() == COOKIE_NAME).map(|(_, id)| id.trim().to_owned())
+}
+
+/// Whether `host`, as in the header, is a name of this machine that no other can have.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = address.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    is_loopback || name.eq_ignore_ascii_case("localhost")
+}
+
+fn make_room(sessions: &mut HashMap<String, Session>) {
+    let now = Instant::now();
+    sessions.retain(|_, session| session.until > now);
+    if sessions.len() >= MAX_SESSIONS {
+        let oldest = sessions.iter().min_by_key(|(_, session)| session.until);
+        let oldest = oldest.map(|(id, _)| id.clone());
+        oldest.and_then(|id| sessions.remove(&id));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is in there is whole whenever the lock is free.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who asks where no tokens are asked for.
+pub(super) const LOCAL: &str = "local";
+pub(super) const COOKIE_NAME: &str = "tapswitch";
+const MARK: &str = "x-tapswitch";
+pub(super) const SESSION_AGE: Duration = Duration::from_secs(12 * 3600);
+/// Sessions at a time; the oldest one ends for another.
+const MAX_SESSIONS: usize = 1024;
+/// Wrong tokens from one address that are looked at within [`FORGIVEN`], and recorded.
+const MAX_FAILURES: u32 = 10;
+const FORGIVEN: Duration = Duration::from_secs(60);
+/// Addresses whose failures are counted.
+const MAX_ADDRESSES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    fn peer() -> SocketAddr {
+        "127.0.0.1:1".parse().unwrap()
+    }
+
+    fn code(result: Result<Admitted, Rejection>) -> &'static str {
+        result.map_or_else(|rejection| rejection.refusal.code, |_| "admitted")
+    }
+
+    #[test]
+    fn names_that_are_this_machines_alone() {
+        for host in ["localhost", "LOCALHOST:8653", "127.0.0.1:80", "127.9.9.9", "[::1]:8653"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["example.org", "localhost.example.org:8653", "10.0.0.1", "", "[::2]:80"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_site_gets_nowhere_without_tokens() {
+        let gate = Gate::new(None, false);
+        let ask = |method: Method, pairs: &[_]| code(gate.admit(peer(), &method, &headers(pairs)));
+        assert_eq!(ask(Method::GET, &[("host", "localhost:8653")]), "admitted");
+        assert_eq!(ask(Method::GET, &[("host", "rebound.example.org")]), "unknown-host");
+        let ours = [("host", "localhost:8653"), ("origin", "http://localhost:8653")];
+        assert_eq!(ask(Method::POST, &ours), "admitted");
+        let other = [("host", "localhost:8653"), ("origin", "http://example.org")];
+        assert_eq!(ask(Method::DELETE, &other), "cross-site");
+        let hidden = [("host", "localhost:8653"), ("origin", "null")];
+        assert_eq!(ask(Method::POST, &hidden), "cross-site");
+    }
+
+    #[test]
+    fn sessions_are_bounded() {
+        let gate = Gate::new(None, false);
+        let admitted = gate.admit(peer(), &Method::GET, &HeaderMap::new()).unwrap();
+        let first = gate.open_session(&admitted).unwrap();
+        for _ in 0..MAX_SESSIONS {
+            gate.open_session(&admitted).unwrap();
+        }
+        assert!(gate.session(&first).is_none());
+        assert_eq!(lock(&gate.sessions).len(), MAX_SESSIONS);
+    }
+}

@@ -1,0 +1,166 @@
+//! Why a request is refused, as JSON: a stable code for programs, words for people.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tapswitch_control::{MonitorError, PolicyError};
+
+use crate::{RequestError, StoreError};
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    /// Kebab-case; what programs go by.
+    pub(super) code: &'static str,
+    /// What is wrong, and the remedy.
+    pub(super) message: String,
+    /// The field of the document or the query that it is about.
+    pub(super) field: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    error: Members<'a>,
+}
+
+#[derive(Serialize)]
+struct Members<'a> {
+    code: &'a str,
+    message: &'a str,
+    field: Option<&'a str>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), field: None }
+    }
+
+    /// It is about this field.
+    #[must_use]
+    pub(super) fn about(self, field: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..self }
+    }
+
+    /// The request makes no sense.
+    pub(super) fn malformed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed", message)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self { status, code, message, field } = self;
+        let error = Members { code, message: &message, field: field.as_deref() };
+        (status, Json(Document { error })).into_response()
+    }
+}
+
+impl From<RequestError> for Refusal {
+    fn from(error: RequestError) -> Self {
+        let message = error.to_string();
+        let (status, code) = match error {
+            RequestError::Policy(error) => return error.into(),
+            RequestError::Store(error) => return error.into(),
+            RequestError::NotInstalled { .. } => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "not-installed")
+            }
+            RequestError::TimedOut { .. } => (StatusCode::SERVICE_UNAVAILABLE, "switch-silent"),
+            RequestError::Busy { .. } => (StatusCode::CONFLICT, "policy-busy"),
+            RequestError::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
+        };
+        Self::new(status, code, message)
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self::new(status, "store-unavailable", error.to_string())
+    }
+}
+
+impl From<PolicyError> for Refusal {
+    fn from(error: PolicyError) -> Self {
+        let status = match &error {
+            PolicyError::Unknown { .. } => StatusCode::NOT_FOUND,
+            PolicyError::Duplicate { .. } => StatusCode::CONFLICT,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        let (code, message) = (policy_code(&error), error.to_string());
+        Self { status, code, field: error.field().map(str::to_owned), message }
+    }
+}
+
+/// What programs go by. These never change.
+fn policy_code(error: &PolicyError) -> &'static str {
+    match error {
+        PolicyError::NameEmpty | PolicyError::NameTooLong { .. } => "bad-name",
+        PolicyError::NameControl { .. } => "bad-name",
+        PolicyError::Duplicate { .. } => "duplicate-policy",
+        PolicyError::Unknown { .. } => "unknown-policy",
+        PolicyError::NeverSource { .. } | PolicyError::NoDestination => "impossible-address",
+        PolicyError::NeverAnswers { .. } => "impossible-direction",
+        PolicyError::MixedFamilies { .. } => "mixed-families",
+        PolicyError::IcmpOverIpv6 { .. } | PolicyError::Icmpv6OverIpv4 { .. } => "mixed-families",
+        PolicyError::NoPorts { .. } => "no-ports",
+        PolicyError::VlanRange { .. } => "vlan-range",
+        PolicyError::Monitor(error) => monitor_code(error),
+        PolicyError::Budget(_) | PolicyError::TooManyRegions { .. } => "over-budget",
+        PolicyError::RangeTooWide { .. } => "over-budget",
+        PolicyError::Filter(_) => "bad-filter",
+        PolicyError::NothingLeft => "matches-nothing",
+        PolicyError::Past { .. } => "expires-in-the-past",
+        PolicyError::TooMany { .. } => "too-many-policies",
+        _ => "policy-refused",
+    }
+}
+
+fn monitor_code(error: &MonitorError) -> &'static str {
+    match error {
+        MonitorError::NoSwitch { .. } | MonitorError::UnknownSwitch { .. } => "unknown-switch",
+        MonitorError::Offline { .. } => "switch-offline",
+        MonitorError::UnknownPort { .. } | MonitorError::UnknownHost { .. } => "unknown-monitor",
+        MonitorError::Ambiguous { .. } => "ambiguous-monitor",
+        MonitorError::Down { .. } => "monitor-down",
+        _ => "monitor-refused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapswitch_control::{TapPolicy, Vlan};
+
+    #[test]
+    fn what_is_wrong_with_a_policy_names_code_and_field() {
+        let policy = || TapPolicy::new("p", "3".parse().unwrap());
+        let cases = [
+            (TapPolicy { name: String::new(), ..policy() }, "bad-name", "name"),
+            (TapPolicy { vlan: Vlan::Id(4095), ..policy() }, "vlan-range", "vlan"),
+            (
+                TapPolicy {
+                    src_ip: Some("10.0.0.1".parse().unwrap()),
+                    dst_ip: Some("::1".parse().unwrap()),
+                    ..policy()
+                },
+                "mixed-families",
+                "src-ip",
+            ),
+        ];
+        for (policy, code, field) in cases {
+            let refusal = Refusal::from(policy.check().unwrap_err());
+            assert_eq!(refusal.status, StatusCode::UNPROCESSABLE_ENTITY);
+            assert_eq!((refusal.code, refusal.field.as_deref()), (code, Some(field)));
+        }
+    }
+
+    #[test]
+    fn what_is_about_no_field_names_none() {
+        let name = "monitor of mine".to_owned();
+        let refusal = Refusal::from(PolicyError::Unknown { name, known: String::new() });
+        assert_eq!((refusal.status, refusal.code), (StatusCode::NOT_FOUND, "unknown-policy"));
+        assert_eq!(refusal.field, None);
+    }
+}

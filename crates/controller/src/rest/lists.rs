@@ -1,0 +1,151 @@
+//! Lists in pages. A page begins behind the item whose key the cursor is, so that what comes and
+//! goes meanwhile neither repeats nor hides others.
+
+use axum::Json;
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::Refusal;
+
+/// What of a list is wanted.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PageQuery {
+    pub(super) limit: Option<usize>,
+    pub(super) cursor: Option<String>,
+    /// Items that have this in one of their values, whatever its case.
+    q: Option<String>,
+    /// Items of this switch.
+    pub(super) switch: Option<String>,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Page<T> {
+    pub(super) items: Vec<T>,
+    /// The cursor of the next page; none behind the last.
+    pub(super) next: Option<String>,
+    /// Items on all pages.
+    pub(super) total: usize,
+}
+
+/// A query string, whose errors are told as all others are.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl PageQuery {
+    /// Items of a page.
+    pub(super) fn limit(&self) -> Result<usize, Refusal> {
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        if (1..=MAX_LIMIT).contains(&limit) {
+            return Ok(limit);
+        }
+        let message = format!("limit {limit}: pages have 1 to {MAX_LIMIT} items");
+        Err(Refusal::malformed(message).about("limit"))
+    }
+
+    /// The page that is asked for, of these items by their keys. Keys sort as pages are to.
+    pub(super) fn page<T: Serialize>(
+        &self,
+        items: impl IntoIterator<Item = (String, T)>,
+    ) -> Result<Json<Page<T>>, Refusal> {
+        let limit = self.limit()?;
+        let mut items: Vec<_> = items.into_iter().filter(|(_, item)| self.wants(item)).collect();
+        items.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let total = items.len();
+        let is_before = |(key, _): &(String, T)| Some(key) <= self.cursor.as_ref();
+        let mut rest = items.into_iter().skip_while(is_before).peekable();
+        let mut page = Page { items: Vec::new(), next: None, total };
+        while let Some((key, item)) = rest.next() {
+            page.items.push(item);
+            if page.items.len() == limit {
+                page.next = rest.peek().map(|_| key);
+                break;
+            }
+        }
+        Ok(Json(page))
+    }
+
+    fn wants(&self, item: &impl Serialize) -> bool {
+        let Some(wanted) = self.q.as_deref().filter(|wanted| !wanted.is_empty()) else {
+            return true;
+        };
+        let value = serde_json::to_value(item).unwrap_or_default();
+        has(&value, &wanted.to_lowercase())
+    }
+}
+
+/// Whether one of the values in there has this text in it.
+fn has(value: &Value, wanted: &str) -> bool {
+    match value {
+        Value::String(text) => text.to_lowercase().contains(wanted),
+        Value::Number(number) => number.to_string().contains(wanted),
+        Value::Array(values) => values.iter().any(|value| has(value, wanted)),
+        Value::Object(members) => members.values().any(|value| has(value, wanted)),
+        Value::Bool(_) | Value::Null => false,
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let query = Query::from_request_parts(parts, state).await;
+        let Query(query) = query.map_err(|error| Refusal::malformed(error.body_text()))?;
+        Ok(Self(query))
+    }
+}
+
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(names: &[&str]) -> Vec<(String, String)> {
+        names.iter().map(|name| ((*name).to_owned(), (*name).to_owned())).collect()
+    }
+
+    fn query(limit: usize, cursor: Option<&str>) -> PageQuery {
+        PageQuery { limit: Some(limit), cursor: cursor.map(str::to_owned), ..PageQuery::default() }
+    }
+
+    #[test]
+    fn pages_hold_everything_once_while_items_come_and_go() {
+        let first = query(2, None).page(items(&["d", "a", "c", "b", "e"])).unwrap().0;
+        assert_eq!((first.items, first.total), (vec!["a".to_owned(), "b".to_owned()], 5));
+        assert_eq!(first.next.as_deref(), Some("b"));
+        let second = query(2, Some("b")).page(items(&["a", "aa", "c", "d", "e"])).unwrap().0;
+        assert_eq!(second.items, ["c", "d"]);
+        let last = query(2, second.next.as_deref()).page(items(&["c", "d", "e"])).unwrap().0;
+        assert_eq!((last.items, last.next), (vec!["e".to_owned()], None));
+    }
+
+    #[test]
+    fn a_page_that_ends_the_list_has_no_next() {
+        let page = query(2, None).page(items(&["a", "b"])).unwrap().0;
+        assert_eq!(page.next, None);
+        assert_eq!(query(2, Some("z")).page(items(&["a"])).unwrap().0.items.len(), 0);
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_are_refused() {
+        for limit in [0, MAX_LIMIT + 1] {
+            assert_eq!(query(limit, None).limit().unwrap_err().field.as_deref(), Some("limit"));
+        }
+    }
+
+    #[test]
+    fn items_are_found_by_their_values() {
+        let wanted = PageQuery { q: Some("WEB".to_owned()), ..PageQuery::default() };
+        let page = wanted.page(items(&["my-web", "mail"])).unwrap().0;
+        assert_eq!((page.items, page.total), (vec!["my-web".to_owned()], 1));
+        let key = PageQuery { q: Some("name".to_owned()), ..PageQuery::default() };
+        let item = serde_json::json!({"name": "web", "port": 80});
+        assert!(!key.wants(&item));
+        assert!(PageQuery { q: Some("80".to_owned()), ..PageQuery::default() }.wants(&item));
+    }
+}

@@ -1,0 +1,103 @@
+//! What happens, as it happens: server-sent events.
+//! <https://html.spec.whatwg.org/multipage/server-sent-events.html>
+//!
+//! Who comes back with the id of the last event gets what it missed; when some of that is gone, an
+//! event `reset` says that lists are to be read anew. Who reads too slowly loses the connection,
+//! and can come back.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::stream::{self, Stream, StreamExt};
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+use super::access::Admitted;
+use super::error::Refusal;
+use super::lists::{Asked, Page, PageQuery};
+use super::{Api, Asking};
+use crate::Role;
+use crate::journal::{Entry, Kind, Subscription};
+
+pub(super) async fn events(
+    State(api): State<Api>,
+    Asking(admitted): Asking,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+    let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let after = match after.map(str::parse) {
+        Some(Err(_)) => return Err(Refusal::malformed("Last-Event-ID: a number is expected")),
+        Some(Ok(id)) => Some(id),
+        None => None,
+    };
+    let Subscription { missed, has_gap, receiver } = api.handle.journal().subscribe(after);
+    let reset = has_gap.then(|| Ok(Event::default().event("reset").data("{}")));
+    let role = admitted.caller.role;
+    let missed = missed.into_iter().filter(move |entry| may_see(role, entry.kind));
+    let first = stream::iter(reset).chain(stream::iter(missed.map(|entry| Ok(event(&entry)))));
+    let listener = Listener { api, admitted, receiver };
+    let coming = stream::unfold(listener, Listener::next).map(|entry| Ok(event(&entry)));
+    Ok(Sse::new(first.chain(coming)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+pub(super) async fn log(
+    State(api): State<Api>,
+    Asking(admitted): Asking,
+    Asked(query): Asked<PageQuery>,
+) -> Result<Json<Page<Value>>, Refusal> {
+    let entries = api.handle.journal().last().into_iter();
+    let entries = entries.filter(|entry| may_see(admitted.caller.role, entry.kind));
+    // Pages go by growing keys, and the newest is to be first.
+    query.page(entries.map(|entry| (format!("{:020}", u64::MAX - entry.id), told(&entry))))
+}
+
+/// Somebody who listens.
+struct Listener {
+    api: Api,
+    admitted: Admitted,
+    receiver: broadcast::Receiver<Arc<Entry>>,
+}
+
+impl Listener {
+    /// The next event. None, and so the end, for who is too slow, or not welcome any more.
+    async fn next(mut self) -> Option<(Arc<Entry>, Self)> {
+        loop {
+            let entry = tokio::select! {
+                entry = self.receiver.recv() => entry.ok()?,
+                () = self.api.stopped() => return None,
+            };
+            if !self.api.gate.is_valid(&self.admitted) {
+                return None;
+            }
+            if may_see(self.admitted.caller.role, entry.kind) {
+                return Some((entry, self));
+            }
+        }
+    }
+}
+
+/// Who is tapped by whom is for those who read the audit log.
+fn may_see(role: Role, kind: Kind) -> bool {
+    kind != Kind::Audit || role == Role::Admin
+}
+
+fn event(entry: &Entry) -> Event {
+    let event = Event::default().event(entry.kind.name()).data(entry.data.to_string());
+    // Ticks are not kept: nobody can come back to one.
+    if entry.kind == Kind::Tick { event } else { event.id(entry.id.to_string()) }
+}
+
+fn told(entry: &Entry) -> Value {
+    let mut value = json!({ "event": entry.kind.name() });
+    if let (Some(members), Value::Object(data)) = (value.as_object_mut(), &entry.data) {
+        members.extend(data.clone());
+    }
+    value
+}
+
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

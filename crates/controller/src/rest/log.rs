@@ -1,0 +1,69 @@
+//! The audit log, for admins.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde_json::value::RawValue;
+
+use super::error::Refusal;
+use super::lists::{Asked, Page, PageQuery};
+use super::{Api, Asking};
+use crate::Handle;
+use crate::audit::{Draft, Head, What};
+use crate::store::{StoreError, Wanted};
+
+/// Records, newest first; the cursor is the number of the last one on the page before.
+pub(super) async fn list(
+    State(api): State<Api>,
+    Asked(query): Asked<PageQuery>,
+) -> Result<Json<Page<Box<RawValue>>>, Refusal> {
+    let limit = query.limit()?;
+    let before = match query.cursor.as_deref().map(str::parse) {
+        None => u64::MAX,
+        Some(Ok(before)) => before,
+        Some(Err(_)) => {
+            let message = "cursor: it is the `next` of the page before, a number";
+            return Err(Refusal::malformed(message).about("cursor"));
+        }
+    };
+    let records = api.handle.records(Wanted::Before(before), limit).await?;
+    let last = records.lines.last().filter(|_| records.lines.len() == limit);
+    let next = last.and_then(|line| Head::of(line)).map(|head| head.seq).filter(|seq| *seq > 1);
+    // As they are: whoever checks the hashes needs each byte.
+    let items = records.lines.into_iter().filter_map(|line| RawValue::from_string(line).ok());
+    let total = usize::try_from(records.total).unwrap_or(usize::MAX);
+    Ok(Json(Page { items: items.collect(), next: next.map(|seq| seq.to_string()), total }))
+}
+
+/// All records, oldest first, as lines. That somebody took them is one of them.
+pub(super) async fn export(
+    State(api): State<Api>,
+    Asking(admitted): Asking,
+) -> Result<Response, Refusal> {
+    api.handle.record(Draft::new(&admitted.caller, What::AuditExport, "accepted")).await;
+    // What cannot be read at all is said by the status; later it can only end early.
+    api.handle.records(Wanted::After(0), 1).await?;
+    let lines = stream::try_unfold((api.handle.clone(), 0), |(handle, after)| next(handle, after));
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("application/jsonl")),
+        (CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=\"audit.jsonl\"")),
+    ];
+    Ok((headers, Body::from_stream(lines)).into_response())
+}
+
+/// The lines behind record `after`, and where to go on.
+type Lines = Option<(String, (Handle, u64))>;
+
+async fn next(handle: Handle, after: u64) -> Result<Lines, StoreError> {
+    let mut lines = handle.records(Wanted::After(after), LINES).await?.lines;
+    let Some(head) = lines.last().and_then(|line| Head::of(line)) else { return Ok(None) };
+    lines.push(String::new());
+    Ok(Some((lines.join("\n"), (handle, head.seq))))
+}
+
+/// Records that are read at a time.
+const LINES: usize = 500;

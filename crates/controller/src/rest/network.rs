@@ -1,0 +1,50 @@
+//! Switches and hosts.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use tapswitch_control::{HostReport, SwitchReport};
+
+use super::Api;
+use super::error::Refusal;
+use super::lists::{Asked, Page, PageQuery};
+use super::policies::Named;
+
+pub(super) async fn switches(
+    State(api): State<Api>,
+    Asked(query): Asked<PageQuery>,
+) -> Result<Json<Page<SwitchReport>>, Refusal> {
+    let switches = api.handle.switches().await?;
+    query.page(switches.into_iter().map(|report| (format!("{:016x}", report.switch.0), report)))
+}
+
+pub(super) async fn one_switch(
+    State(api): State<Api>,
+    Named(name): Named,
+) -> Result<Json<SwitchReport>, Refusal> {
+    let switches = api.handle.switches().await?;
+    let found = switches.into_iter().find(|report| switch_name(report) == name);
+    found.map(Json).ok_or_else(|| {
+        let message = format!("there is no switch {name}; /api/v1/switches lists them, as 0x1");
+        Refusal::new(StatusCode::NOT_FOUND, "unknown-switch", message)
+    })
+}
+
+pub(super) async fn hosts(
+    State(api): State<Api>,
+    Asked(query): Asked<PageQuery>,
+) -> Result<Json<Page<HostReport>>, Refusal> {
+    let hosts = api.handle.hosts().await?.into_iter();
+    let is_wanted = |host: &HostReport| {
+        query.switch.as_ref().is_none_or(|switch| format!("{:#x}", host.switch.0) == *switch)
+    };
+    let key = |host: &HostReport| {
+        let vlan = host.vlan.unwrap_or_default();
+        format!("{:016x}-{}-{vlan:04}-{}", host.switch.0, host.mac, host.port)
+    };
+    query.page(hosts.filter(is_wanted).map(|host| (key(&host), host)))
+}
+
+fn switch_name(report: &SwitchReport) -> String {
+    format!("{:#x}", report.switch.0)
+}

@@ -1,0 +1,168 @@
+//! The packets of a policy whose copies come to the controller: as they come, or the last ones as
+//! a file.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, StreamExt};
+use serde::Deserialize;
+use serde_json::json;
+use tapswitch_pcapng::Packet;
+use tapswitch_wire::{EtherType, FlowKey, ip_proto, parse};
+use tokio::sync::broadcast;
+
+use super::access::Admitted;
+use super::error::Refusal;
+use super::lists::Asked;
+use super::live::KEEP_ALIVE;
+use super::policies::Named;
+use super::{Api, Asking};
+use crate::copies::Shown;
+
+/// How packets are wanted.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PacketsQuery {
+    download: Option<Format>,
+}
+
+/// A format of files.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Format {
+    Pcapng,
+}
+
+pub(super) async fn packets(
+    State(api): State<Api>,
+    Asking(admitted): Asking,
+    Named(name): Named,
+    Asked(query): Asked<PacketsQuery>,
+) -> Result<Response, Refusal> {
+    api.handle.policy(&name).await?;
+    let (last, receiver) = api.handle.journal().copies().watch(&name);
+    if let Some(Format::Pcapng) = query.download {
+        return Ok(file(&last).into_response());
+    }
+    let first = stream::iter(last.into_iter().map(|shown| event(&shown)));
+    let watcher = Watcher { api, admitted, name, receiver };
+    let coming = stream::unfold(watcher, Watcher::next).map(|shown| event(&shown));
+    let stream = first.chain(coming).map(Ok::<_, Infallible>);
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// Somebody who looks at the packets of a policy.
+struct Watcher {
+    api: Api,
+    admitted: Admitted,
+    name: String,
+    receiver: broadcast::Receiver<Arc<Shown>>,
+}
+
+impl Watcher {
+    /// The next packet. None, and so the end, for who is not welcome any more; who is slow misses
+    /// some.
+    async fn next(mut self) -> Option<(Arc<Shown>, Self)> {
+        loop {
+            let shown = tokio::select! {
+                shown = self.receiver.recv() => shown,
+                () = self.api.stopped() => return None,
+            };
+            if !self.api.gate.is_valid(&self.admitted) {
+                return None;
+            }
+            match shown {
+                Ok(shown) if shown.is_of(&self.name) => return Some((shown, self)),
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+fn event(shown: &Shown) -> Event {
+    let Shown { copy, at, .. } = shown;
+    let hex: String = copy.start.iter().map(|byte| format!("{byte:02x}")).collect();
+    let data = json!({
+        "at": at,
+        "len": copy.len,
+        "switch": format!("{:#x}", copy.switch.0),
+        "port": copy.port,
+        "summary": summary(&copy.start),
+        "bytes_hex": hex,
+    });
+    Event::default().event("packet").data(data.to_string())
+}
+
+/// A packet in a line: who sends what to whom, as far as its start tells.
+fn summary(start: &[u8]) -> String {
+    let Ok(parsed) = parse(start) else { return "cut short".to_owned() };
+    let key = parsed.key;
+    let tag = key.outer_tag().map_or_else(String::new, |tag| format!("vlan {} ", tag.vid()));
+    let text = match key.eth_type() {
+        EtherType::IPV4 | EtherType::IPV6 => ip_summary(&key),
+        EtherType::ARP => format!("{} > {} ARP", v4(key.ip_src), v4(key.ip_dst)),
+        other => format!("{} > {} type {:#06x}", key.eth_src, key.eth_dst, other.0),
+    };
+    tag + &text
+}
+
+fn ip_summary(key: &FlowKey) -> String {
+    let (src, dst) = match key.eth_type() {
+        EtherType::IPV4 => (v4(key.ip_src).to_string(), v4(key.ip_dst).to_string()),
+        _ => {
+            let [src, dst] = [key.ip_src, key.ip_dst].map(Ipv6Addr::from);
+            (format!("[{src}]"), format!("[{dst}]"))
+        }
+    };
+    let [from, to] = [key.l4_src, key.l4_dst].map(u16::from_be_bytes);
+    match key.ip_proto {
+        ip_proto::TCP => format!("{src}:{from} > {dst}:{to} TCP"),
+        ip_proto::UDP => format!("{src}:{from} > {dst}:{to} UDP"),
+        ip_proto::ICMP => format!("{src} > {dst} ICMP type {from}"),
+        ip_proto::ICMPV6 => format!("{src} > {dst} ICMPv6 type {from}"),
+        proto => format!("{src} > {dst} protocol {proto}"),
+    }
+}
+
+fn v4(address: [u8; 16]) -> Ipv4Addr {
+    let [a, b, c, d, ..] = address;
+    Ipv4Addr::new(a, b, c, d)
+}
+
+/// The packets as pcapng, each as far as it was shown.
+fn file(last: &[Arc<Shown>]) -> impl IntoResponse + use<> {
+    let mut bytes = Vec::new();
+    let application = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
+    tapswitch_pcapng::begin(&mut bytes, application, "controller", u32::from(u16::MAX));
+    for Shown { copy, at_ns, .. } in last.iter().map(Arc::as_ref) {
+        let (kept, whole) = (copy.start.len(), usize::from(copy.len));
+        let mut packet = Packet::begin(&mut bytes, *at_ns, kept, whole.max(kept));
+        packet.push(&copy.start);
+        packet.end();
+    }
+    let name = "attachment; filename=\"packets.pcapng\"";
+    ([(CONTENT_TYPE, "application/x-pcapng"), (CONTENT_DISPOSITION, name)], bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_is_told_in_a_line() {
+        let mut frame = [[2; 6], [4; 6]].concat();
+        frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0x9c, 0x40, 0, 80]);
+        frame.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(summary(&frame), "10.0.0.1:40000 > 10.0.0.2:80 TCP");
+        frame.splice(12..12, [0x81, 0, 0, 100]);
+        assert_eq!(summary(&frame), "vlan 100 10.0.0.1:40000 > 10.0.0.2:80 TCP");
+        assert_eq!(summary(&frame[..9]), "cut short");
+    }
+}

@@ -1,0 +1,174 @@
+//! Policies: listing, adding, deleting, and how they were doing lately.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Path, Request, State};
+use axum::http::header::{CONTENT_TYPE, LOCATION};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tapswitch_control::{PathReport, PolicyReport, TapPolicy};
+
+use super::error::Refusal;
+use super::lists::{Asked, Page, PageQuery};
+use super::series::SeriesReport;
+use super::{Api, Asking};
+use crate::Handle;
+
+/// A policy as it is told.
+#[derive(Debug, Serialize)]
+pub(super) struct PolicyView {
+    #[serde(flatten)]
+    report: PolicyReport,
+    created_at: Option<String>,
+    owner: Option<String>,
+    /// Told of one policy alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<Vec<PathReport>>,
+}
+
+impl PolicyView {
+    fn new(report: PolicyReport, handle: &Handle) -> Self {
+        let origin = handle.origin(&report.policy.name);
+        let (created_at, owner) = origin.map(|origin| (origin.created_at, origin.owner)).unzip();
+        Self { report, created_at, owner, path: None }
+    }
+}
+
+pub(super) async fn list(
+    State(api): State<Api>,
+    Asked(query): Asked<PageQuery>,
+) -> Result<Json<Page<PolicyView>>, Refusal> {
+    api.refresh().await?;
+    let reports = api.handle.known_policies().await?;
+    let view =
+        |report: PolicyReport| (report.policy.name.clone(), PolicyView::new(report, &api.handle));
+    query.page(reports.into_iter().map(view))
+}
+
+pub(super) async fn one(
+    State(api): State<Api>,
+    Named(name): Named,
+) -> Result<Json<PolicyView>, Refusal> {
+    let report = api.handle.policy(&name).await?;
+    let path = Some(api.handle.policy_paths(&name).await?);
+    Ok(Json(PolicyView { path, ..PolicyView::new(report, &api.handle) }))
+}
+
+/// What is wanted with a policy.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AddQuery {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+pub(super) async fn add(
+    State(api): State<Api>,
+    Asking(admitted): Asking,
+    Asked(query): Asked<AddQuery>,
+    Document(policy): Document<TapPolicy>,
+) -> Result<Response, Refusal> {
+    if query.dry_run {
+        let plan = api.handle.plan_policy(policy).await?;
+        return Ok(Json(plan).into_response());
+    }
+    let report = api.handle.add_policy(&admitted.caller, policy).await?;
+    let location = location(&report.policy.name);
+    let view = PolicyView::new(report, &api.handle);
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Json(view)).into_response())
+}
+
+pub(super) async fn delete(
+    State(api): State<Api>,
+    Asking(admitted): Asking,
+    Named(name): Named,
+) -> Result<Json<PolicyView>, Refusal> {
+    let origin = api.handle.origin(&name);
+    let report = api.handle.delete_policy(&admitted.caller, &name).await?;
+    let (created_at, owner) = origin.map(|origin| (origin.created_at, origin.owner)).unzip();
+    Ok(Json(PolicyView { report, created_at, owner, path: None }))
+}
+
+pub(super) async fn series(
+    State(api): State<Api>,
+    Named(name): Named,
+) -> Result<Json<SeriesReport>, Refusal> {
+    if let Some(report) = api.series.report(&name) {
+        return Ok(Json(report));
+    }
+    // Those that are not looked at yet, and those that there are not.
+    api.handle.policy(&name).await?;
+    Ok(Json(SeriesReport::empty()))
+}
+
+/// Where a policy is told of.
+fn location(name: &str) -> HeaderValue {
+    let mut path = "/api/v1/policies/".to_owned();
+    for byte in name.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            true => path.push(char::from(byte)),
+            false => path += &format!("%{byte:02X}"),
+        }
+    }
+    // All of it is ASCII.
+    HeaderValue::from_str(&path).unwrap_or(HeaderValue::from_static("/api/v1/policies"))
+}
+
+/// A name in the path.
+pub(super) struct Named(pub(super) String);
+
+impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Named {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(
+        parts: &mut axum::http::request::Parts,
+        state: &S,
+    ) -> Result<Self, Refusal> {
+        let path = Path::from_request_parts(parts, state).await;
+        let Path(name) = path.map_err(|error| Refusal::malformed(error.body_text()))?;
+        Ok(Self(name))
+    }
+}
+
+/// A document in the body.
+pub(super) struct Document<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Document<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        if !kind.is_some_and(is_json) {
+            let message = "the body is to be JSON: Content-Type: application/json";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Refusal::new(status, "not-json", message));
+        }
+        let bytes = Bytes::from_request(request, state).await.map_err(|error| {
+            let status = error.status();
+            match status {
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    Refusal::new(status, "too-large", "the body has more than 64 KiB; shorten it")
+                }
+                _ => Refusal::malformed(error.body_text()),
+            }
+        })?;
+        parse(&bytes).map(Self)
+    }
+}
+
+fn is_json(kind: &str) -> bool {
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
+    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let refusal = Refusal::malformed(error.into_inner().to_string());
+        // "." is the document as a whole.
+        if path == "." { refusal } else { refusal.about(path) }
+    })
+}

@@ -1,0 +1,336 @@
+//! What outlives the controller: policies, its identity, the audit log.
+//!
+//! A thread of its own owns the store, since a write waits for the disk and nothing else here does.
+//! It takes what waits in one go: many changes cost one write. A change is answered when it is on
+//! disk, or when that failed; in between it is neither. After a failure the next change opens the
+//! store anew, so that a disk that has room again is noticed by whoever tries.
+
+mod disk;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tapswitch_control::TapPolicy;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::audit::{Draft, Head};
+use crate::journal::{Journal, Kind};
+use disk::Disk;
+
+/// Where policies and the audit log are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreConfig {
+    /// In memory: all is gone when the controller ends, and of the audit log only the last 10,000
+    /// records are there until then.
+    #[default]
+    None,
+    /// In this file, which is made when it is not there; its directory must be.
+    File(PathBuf),
+}
+
+/// A policy as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptPolicy {
+    pub(crate) policy: TapPolicy,
+    /// When it was added, RFC 3339.
+    pub(crate) created_at: String,
+    /// Who added it.
+    pub(crate) owner: String,
+}
+
+/// Who the controller is, whatever address it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// 16 random bytes in hexadecimal digits.
+    pub id: String,
+    /// The key that it signs its LLDP frames with.
+    pub lldp_key: [u8; 32],
+}
+
+/// What is there when a store is opened.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) identity: Identity,
+    /// In the order in which they were added.
+    pub(crate) policies: Vec<KeptPolicy>,
+    /// Names of policies that are there but not understood, and why.
+    pub(crate) unreadable: Vec<(String, String)>,
+    pub(crate) head: Head,
+}
+
+/// One change. Those that are handed over together happen together or not at all.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Put(Box<KeptPolicy>),
+    Delete(String),
+    Record(Draft),
+}
+
+/// Which records of the audit log are wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// Those after this number, oldest first.
+    After(u64),
+    /// Those before this number, newest first.
+    Before(u64),
+}
+
+/// A store at work. Cheap to clone; it is closed when the last of these is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    jobs: mpsc::Sender<Job>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Commit { changes: Vec<Change>, reply: oneshot::Sender<Result<(), StoreError>> },
+    Records { wanted: Wanted, max: usize, reply: oneshot::Sender<Result<Records, StoreError>> },
+}
+
+/// Records of the audit log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Records {
+    /// Each a line of JSON.
+    pub(crate) lines: Vec<String>,
+    /// How many there are in all.
+    pub(crate) total: u64,
+}
+
+impl Store {
+    /// Opens the store, or makes it.
+    pub(crate) fn open(
+        config: &StoreConfig,
+        journal: Arc<Journal>,
+    ) -> Result<(Self, Contents), StoreError> {
+        let (disk, contents) = Disk::open(config)?;
+        let (jobs, waiting) = mpsc::channel(MAX_JOBS);
+        let clerk = Clerk { disk, head: contents.head.clone(), journal };
+        let spawned = thread::Builder::new().name("store".to_owned()).spawn(|| clerk.run(waiting));
+        spawned.map_err(|error| StoreError::new("no thread for it", &error))?;
+        Ok((Self { jobs }, contents))
+    }
+
+    /// Makes these changes, together. They are on disk when this returns.
+    pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Job::Commit { changes, reply }).await?;
+        answer.await.map_err(|_| StoreError::closed())?
+    }
+
+    /// At most `max` records of the audit log.
+    pub(crate) async fn records(&self, wanted: Wanted, max: usize) -> Result<Records, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Job::Records { wanted, max, reply }).await?;
+        answer.await.map_err(|_| StoreError::closed())?
+    }
+
+    async fn ask(&self, job: Job) -> Result<(), StoreError> {
+        self.jobs.send(job).await.map_err(|_| StoreError::closed())
+    }
+}
+
+/// What the thread works with.
+struct Clerk {
+    disk: Disk,
+    head: Head,
+    journal: Arc<Journal>,
+}
+
+/// Changes that wait, and who waits for them.
+type Waiting = (Vec<Change>, oneshot::Sender<Result<(), StoreError>>);
+
+impl Clerk {
+    fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut next = jobs.blocking_recv();
+        while let Some(job) = next.take() {
+            match job {
+                Job::Records { wanted, max, reply } => {
+                    let _ = reply.send(self.disk.records(wanted, max));
+                }
+                Job::Commit { changes, reply } => {
+                    let mut batch = vec![(changes, reply)];
+                    next = collect(&mut batch, &mut jobs);
+                    self.commit(batch);
+                }
+            }
+            next = next.or_else(|| jobs.blocking_recv());
+        }
+    }
+
+    fn commit(&mut self, batch: Vec<Waiting>) {
+        let changes = batch.iter().flat_map(|(changes, _)| changes);
+        let result = self.disk.commit(changes, &self.head);
+        let result = result.map(|(head, lines)| {
+            self.head = head;
+            lines.iter().for_each(|line| self.tell(line));
+        });
+        if let Err(error) = &result {
+            tracing::error!("{error}");
+        }
+        for (_, reply) in batch {
+            // Who asked may be gone.
+            let _ = reply.send(result.clone());
+        }
+    }
+
+    fn tell(&self, line: &str) {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        self.journal.publish(Kind::Audit, json!({ "record": record }));
+    }
+}
+
+/// Takes the changes that wait; returns what waits behind them and is no change.
+fn collect(batch: &mut Vec<Waiting>, jobs: &mut mpsc::Receiver<Job>) -> Option<Job> {
+    while batch.len() < MAX_BATCH {
+        match jobs.try_recv().ok()? {
+            Job::Commit { changes, reply } => batch.push((changes, reply)),
+            other => return Some(other),
+        }
+    }
+    None
+}
+
+/// Why the store does not do what it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store{}: {what}: {cause}; {remedy}", place(path.as_ref()))]
+pub struct StoreError {
+    path: Option<PathBuf>,
+    what: &'static str,
+    cause: String,
+    remedy: &'static str,
+}
+
+impl StoreError {
+    fn new(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
+        Self { path: None, what, cause: cause.to_string(), remedy: MAKE_ROOM }
+    }
+
+    fn at(self, path: Option<&PathBuf>) -> Self {
+        Self { path: path.cloned(), ..self }
+    }
+
+    fn with_remedy(self, remedy: &'static str) -> Self {
+        Self { remedy, ..self }
+    }
+
+    fn closed() -> Self {
+        Self::new("it is closed", &"the controller stops").with_remedy("start it again")
+    }
+}
+
+fn place(path: Option<&PathBuf>) -> String {
+    path.map_or_else(String::new, |path| format!(" {}", path.display()))
+}
+
+/// Jobs that wait; who brings more waits for room.
+const MAX_JOBS: usize = 1024;
+/// Changes that are written at once.
+const MAX_BATCH: usize = 256;
+const MAKE_ROOM: &str = "policies cannot be changed until it can be written; make room on \
+     its disk, or choose another place with --store; what is in force goes on";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Caller;
+    use crate::audit::{Verifier, What};
+
+    fn kept(name: &str, created_at: &str) -> KeptPolicy {
+        let policy = TapPolicy::new(name, "3".parse().unwrap());
+        KeptPolicy { policy, created_at: created_at.to_owned(), owner: "ann".to_owned() }
+    }
+
+    fn put(kept: &KeptPolicy) -> Change {
+        Change::Put(Box::new(kept.clone()))
+    }
+
+    fn open(config: &StoreConfig) -> (Store, Contents) {
+        // The thread of a store that was just dropped may not have closed its file yet.
+        for _ in 0..1000 {
+            match Store::open(config, Arc::new(Journal::new(16))) {
+                Err(error) if error.remedy == disk::IN_USE => {
+                    thread::sleep(std::time::Duration::from_millis(5));
+                }
+                opened => return opened.unwrap(),
+            }
+        }
+        panic!("the store stays in use");
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_there_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = StoreConfig::File(directory.path().join("c.redb"));
+        let (store, contents) = open(&config);
+        assert!(contents.policies.is_empty());
+        let b = kept("b", "2026-01-01T00:00:00.000Z");
+        let a = kept("a", "2026-01-02T00:00:00.000Z");
+        store.commit(vec![put(&a), put(&b)]).await.unwrap();
+        store.commit(vec![put(&kept("c", ""))]).await.unwrap();
+        store.commit(vec![Change::Delete("c".to_owned())]).await.unwrap();
+        drop(store);
+        let again = open(&config).1;
+        assert_eq!(again.policies, [b, a], "in the order in which they were added");
+        assert_eq!(again.identity, contents.identity);
+    }
+
+    #[tokio::test]
+    async fn the_audit_log_goes_on_where_it_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = StoreConfig::File(directory.path().join("c.redb"));
+        for _ in 0..3 {
+            let (store, _) = open(&config);
+            let record =
+                || Change::Record(Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted"));
+            store.commit(vec![record(), record()]).await.unwrap();
+        }
+        let (store, contents) = open(&config);
+        assert_eq!(contents.head.seq, 6);
+        let mut verifier = Verifier::default();
+        let records = store.records(Wanted::After(0), 100).await.unwrap();
+        records.lines.iter().for_each(|line| verifier.check(line).unwrap());
+        assert_eq!((verifier.head().unwrap().0, records.total), (6, 6));
+        let newest = store.records(Wanted::Before(6), 2).await.unwrap().lines;
+        assert_eq!(
+            newest.iter().map(|line| Head::of(line).unwrap().seq).collect::<Vec<_>>(),
+            [5, 4]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_log_in_memory_keeps_the_last_records() {
+        let (store, _) = open(&StoreConfig::None);
+        let record = Change::Record(Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted"));
+        store.commit(vec![record; disk::MAX_IN_MEMORY + 10]).await.unwrap();
+        let records = store.records(Wanted::After(0), 1).await.unwrap();
+        assert_eq!(Head::of(&records.lines[0]).unwrap().seq, 11);
+        assert_eq!(records.total, disk::MAX_IN_MEMORY as u64);
+    }
+
+    #[test]
+    fn one_file_is_for_one_controller() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = StoreConfig::File(directory.path().join("c.redb"));
+        let _first = open(&config);
+        let error = Store::open(&config, Arc::new(Journal::new(1))).unwrap_err().to_string();
+        assert!(error.contains("another controller"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_store_is_refused_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notes.txt");
+        std::fs::write(&path, "not a database\n").unwrap();
+        let config = StoreConfig::File(path.clone());
+        let error = Store::open(&config, Arc::new(Journal::new(1))).unwrap_err().to_string();
+        assert!(error.contains("notes.txt"), "{error}");
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "not a database\n");
+        let nowhere = StoreConfig::File(directory.path().join("no/c.redb"));
+        let error = Store::open(&nowhere, Arc::new(Journal::new(1))).unwrap_err().to_string();
+        assert!(error.contains("No such file"), "{error}");
+    }
+}

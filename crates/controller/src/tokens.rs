@@ -1,0 +1,306 @@
+//! Who may use the REST interface: a file of names, roles and hashes of tokens.
+//!
+//! ```toml
+//! [[token]]
+//! name = "ann"
+//! role = "operator"
+//! sha256 = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+//! ```
+//!
+//! The tokens themselves are nowhere: they have 256 random bits, so that their plain SHA-256 tells
+//! nothing about them. The file is read again when it has changed, which is looked for once a
+//! second at most, when somebody shows a token. A file that has become wrong changes nothing and is
+//! said to be.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use subtle::{Choice, ConstantTimeEq};
+
+use crate::audit::{HASH_LEN, hex, sha256_hex};
+use crate::{Role, random};
+
+/// The tokens that are valid now.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    tokens: Vec<Token>,
+    stamp: Stamp,
+    looked_at: Instant,
+}
+
+/// By what a file is seen to be another one.
+type Stamp = (u64, i64, i64, u64);
+
+/// One token.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Token {
+    /// Whose it is.
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    /// In hexadecimal digits.
+    pub(crate) sha256: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    token: Vec<Token>,
+}
+
+/// A token that was just made.
+#[derive(Debug)]
+pub struct NewToken {
+    /// What its owner shows. It is nowhere else.
+    pub secret: String,
+    /// What goes into the file of tokens.
+    pub entry: String,
+}
+
+impl NewToken {
+    /// Makes a token of 256 random bits.
+    ///
+    /// # Errors
+    /// The name cannot be one, or the kernel has no random bytes.
+    pub fn make(name: &str, role: Role) -> Result<Self, TokenError> {
+        check_name(name)?;
+        let mut bytes = [0; 32];
+        random::fill(&mut bytes).map_err(TokenError::Random)?;
+        let secret = format!("{PREFIX}{}", hex(&bytes));
+        let hash = sha256_hex(secret.as_bytes());
+        let entry = format!("[[token]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{hash}\"");
+        Ok(Self { secret, entry })
+    }
+}
+
+impl Tokens {
+    /// Reads the file.
+    pub(crate) fn open(path: &Path) -> Result<Self, TokenError> {
+        let (tokens, stamp) = read(path)?;
+        let state = State { tokens, stamp, looked_at: Instant::now() };
+        Ok(Self { path: path.to_owned(), state: Mutex::new(state) })
+    }
+
+    /// Whose token this is.
+    pub(crate) fn find(&self, secret: &str) -> Option<Token> {
+        self.find_hash(&sha256_hex(secret.as_bytes()))
+    }
+
+    /// The token with this hash. How long it takes does not tell how much of it was right.
+    pub(crate) fn find_hash(&self, hash: &str) -> Option<Token> {
+        let mut state = self.lock();
+        if state.looked_at.elapsed() >= LOOK_AGAIN {
+            self.look(&mut state);
+        }
+        let same = |token: &&Token| token.sha256.as_bytes().ct_eq(hash.as_bytes());
+        let found = state.tokens.iter().fold((None, Choice::from(0)), |(found, any), token| {
+            let is_it = same(&token);
+            (if bool::from(is_it) { Some(token) } else { found }, any | is_it)
+        });
+        found.0.cloned()
+    }
+
+    /// Reads the file again now.
+    pub(crate) fn reload(&self) {
+        let mut state = self.lock();
+        state.stamp = Stamp::default();
+        self.look(&mut state);
+    }
+
+    /// Reads the file again if it has changed.
+    fn look(&self, state: &mut State) {
+        state.looked_at = Instant::now();
+        let now = fs::metadata(&self.path).map_or_else(|_| Stamp::default(), |meta| stamp(&meta));
+        if now == state.stamp {
+            return;
+        }
+        // Whatever is wrong with it is said once.
+        state.stamp = now;
+        match read(&self.path) {
+            Ok((tokens, stamp)) => {
+                tracing::info!("{}: {} tokens", self.path.display(), tokens.len());
+                (state.tokens, state.stamp) = (tokens, stamp);
+            }
+            Err(error) => tracing::error!("{error}; the tokens stay as they were"),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What is in there is whole whenever the lock is free.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(path: &Path) -> Result<(Vec<Token>, Stamp), TokenError> {
+    let io = |source| TokenError::Io { path: path.to_owned(), source };
+    let meta = fs::metadata(path).map_err(io)?;
+    let mode = meta.permissions().mode() & 0o777;
+    if mode & 0o007 != 0 || mode & 0o020 != 0 {
+        return Err(TokenError::Permissions { path: path.to_owned(), mode });
+    }
+    let text = fs::read_to_string(path).map_err(io)?;
+    let tokens = parse(&text).map_err(|what| TokenError::Wrong { path: path.to_owned(), what })?;
+    Ok((tokens, stamp(&meta)))
+}
+
+fn parse(text: &str) -> Result<Vec<Token>, String> {
+    let File { token: tokens } = toml::from_str(text).map_err(|error| error.to_string())?;
+    let mut names = BTreeSet::new();
+    for token in &tokens {
+        check_name(&token.name).map_err(|error| error.to_string())?;
+        if !names.insert(&token.name) {
+            return Err(format!("token {} is there twice; give each its own name", token.name));
+        }
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if token.sha256.len() != HASH_LEN || !token.sha256.bytes().all(is_hex) {
+            let name = &token.name;
+            return Err(format!("token {name}: sha256 is to be {HASH_LEN} digits 0-9 and a-f"));
+        }
+    }
+    Ok(tokens)
+}
+
+fn check_name(name: &str) -> Result<(), TokenError> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    match (1..=MAX_NAME_LEN).contains(&name.len()) && name.chars().all(is_good) {
+        true => Ok(()),
+        false => Err(TokenError::Name { name: name.to_owned() }),
+    }
+}
+
+fn stamp(meta: &Metadata) -> Stamp {
+    (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len())
+}
+
+/// Why tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// The file cannot be read.
+    #[error(
+        "tokens {}: {source}; make one with `tapswitch token new NAME --role ROLE`",
+        path.display()
+    )]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Others may read the file, or write it.
+    #[error(
+        "tokens {}: others may use this file (mode {mode:03o}); `chmod 600 {}` keeps it to its \
+         owner", path.display(), path.display()
+    )]
+    Permissions {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// What is in it is wrong.
+    #[error("tokens {}: {what}", path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What.
+        what: String,
+    },
+    /// The name cannot be one.
+    #[error("token {name:?}: a name is 1 to {MAX_NAME_LEN} letters, digits and -_.@")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// No random bytes.
+    #[error("the kernel has no random bytes: {0}; getrandom(2) needs Linux 3.17")]
+    Random(io::Error),
+}
+
+/// So that a token is known for one where it should not be.
+const PREFIX: &str = "tapswitch-";
+const MAX_NAME_LEN: usize = 64;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_token_is_found_by_what_the_file_says_of_it() {
+        let made = NewToken::make("ann", Role::Operator).unwrap();
+        let (directory, path) = file(&made.entry, 0o600);
+        let tokens = Tokens::open(&path).unwrap();
+        let found = tokens.find(&made.secret).unwrap();
+        assert_eq!((found.name.as_str(), found.role), ("ann", Role::Operator));
+        assert_eq!(tokens.find(&made.secret[..made.secret.len() - 1]), None);
+        assert_eq!(tokens.find(""), None);
+        assert!(!made.entry.contains(&made.secret));
+        drop(directory);
+    }
+
+    #[test]
+    fn a_file_that_others_may_use_is_refused() {
+        for mode in [0o644, 0o602, 0o660] {
+            let (_directory, path) = file("", mode);
+            let error = Tokens::open(&path).unwrap_err().to_string();
+            assert!(error.contains("chmod 600"), "{mode:o}: {error}");
+        }
+        let (_directory, path) = file("", 0o640);
+        assert!(Tokens::open(&path).is_ok(), "a group may read it");
+    }
+
+    #[test]
+    fn a_changed_file_counts_and_a_wrong_one_does_not() {
+        let made = NewToken::make("ann", Role::Viewer).unwrap();
+        let (_directory, path) = file(&made.entry, 0o600);
+        let tokens = Tokens::open(&path).unwrap();
+        fs::write(&path, "[[token]]\nname = 1\n").unwrap();
+        tokens.reload();
+        assert!(tokens.find(&made.secret).is_some(), "as before");
+        fs::write(&path, "").unwrap();
+        tokens.reload();
+        assert_eq!(tokens.find(&made.secret), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let hash = "a".repeat(64);
+        let token = |name: &str, role: &str, hash: &str| {
+            format!("[[token]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{hash}\"\n")
+        };
+        let twice = token("a", "viewer", &hash).repeat(2);
+        for (text, told) in [
+            (twice, "token a is there twice"),
+            (token("a", "viewer", "abc"), "64 digits"),
+            (token("a", "viewer", &"A".repeat(64)), "64 digits"),
+            (token("a", "root", &hash), "unknown variant `root`"),
+            (token("a b", "viewer", &hash), "letters, digits"),
+            ("[[tokens]]\n".to_owned(), "unknown field `tokens`"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+
+    fn file(text: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.toml");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        (directory, path)
+    }
+}

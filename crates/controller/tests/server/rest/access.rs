@@ -1,0 +1,142 @@
+//! Who may come in.
+
+use serde_json::json;
+use tapswitch_controller::{BindError, Config, RestConfig, Server, Verifier};
+
+use super::client::{TokenFile, ask_as, ask_with, chmod, get, post, with_rest};
+use crate::running::{Running, config};
+
+#[tokio::test]
+async fn roles_allow_what_they_say() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    let status = async |token: &str, method: &str, path: &str| {
+        ask_as(&server, token, (method, &format!("/api/v1{path}"))).await.status
+    };
+    for token in [&tokens.viewer, &tokens.operator, &tokens.admin] {
+        assert_eq!(status(token, "GET", "/policies").await, 200);
+    }
+    assert_eq!(status(&tokens.viewer, "DELETE", "/policies/x").await, 403);
+    assert_eq!(status(&tokens.operator, "DELETE", "/policies/x").await, 404);
+    assert_eq!(status(&tokens.operator, "GET", "/audit").await, 403);
+    assert_eq!(status(&tokens.admin, "GET", "/audit").await, 200);
+    let me = ask_as(&server, &tokens.operator, ("GET", "/api/v1/me")).await.json();
+    assert_eq!((&me["name"], &me["role"]), (&json!("operator"), &json!("operator")));
+}
+
+#[tokio::test]
+async fn refused_attempts_are_on_record() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    assert_eq!(get(&server, "/api/v1/me").await.refusal(), (401, "no-token".to_owned()));
+    let wrong = ask_as(&server, "tapswitch-00", ("GET", "/api/v1/me")).await;
+    assert_eq!(wrong.refusal(), (401, "bad-token".to_owned()));
+    ask_as(&server, &tokens.viewer, ("DELETE", "/api/v1/policies/x")).await;
+    let records = ask_as(&server, &tokens.admin, ("GET", "/api/v1/audit")).await.json();
+    let told = |index: usize| {
+        let record = &records["items"][index];
+        (record["what"].as_str().unwrap(), record["who"].as_str().unwrap())
+    };
+    assert_eq!(told(0), ("role.refused", "viewer"));
+    assert_eq!(told(1), ("token.refused", "unknown"));
+    assert_eq!(records["total"], 2, "who shows no token leaves no record");
+    let text = records.to_string();
+    assert!(!text.contains(&tokens.viewer) && !text.contains("tapswitch-00"), "{text}");
+}
+
+#[tokio::test]
+async fn who_tries_tokens_is_not_looked_at_after_some() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    for _ in 0..10 {
+        assert_eq!(ask_as(&server, "x", ("GET", "/api/v1/me")).await.status, 401);
+    }
+    let refusal = ask_as(&server, &tokens.admin, ("GET", "/api/v1/me")).await.refusal();
+    assert_eq!(refusal, (429, "too-many-attempts".to_owned()));
+}
+
+#[tokio::test]
+async fn a_session_lasts_until_it_is_ended_or_its_token_is_taken_away() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    let sign_in =
+        async || post(&server, "/api/v1/session", &json!({"token": tokens.operator})).await;
+    let answer = sign_in().await;
+    assert_eq!(answer.status, 204);
+    let told = answer.headers["set-cookie"].to_str().unwrap().to_owned();
+    assert!(told.contains("; HttpOnly; SameSite=Strict; Max-Age=43200"), "{told}");
+    let cookie = answer.cookie();
+    let ask = async |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let headers = [&[("cookie", cookie.as_str())], headers].concat();
+        ask_with(&server, (method, path), &headers, vec![]).await
+    };
+    assert_eq!(ask("GET", "/api/v1/me", &[]).await.json()["name"], "operator");
+    let unmarked = ask("DELETE", "/api/v1/policies/x", &[]).await;
+    assert_eq!(unmarked.refusal(), (403, "cross-site".to_owned()));
+    let marked = ask("DELETE", "/api/v1/policies/x", &[("x-tapswitch", "1")]).await;
+    assert_eq!(marked.refusal(), (404, "unknown-policy".to_owned()));
+    assert_eq!(ask("DELETE", "/api/v1/session", &[]).await.status, 204);
+    assert_eq!(ask("GET", "/api/v1/me", &[]).await.status, 401);
+
+    let cookie = sign_in().await.cookie();
+    std::fs::write(&tokens.path, "").unwrap();
+    server.handle.reload();
+    let headers = [("cookie", cookie.as_str())];
+    assert_eq!(ask_with(&server, ("GET", "/api/v1/me"), &headers, vec![]).await.status, 401);
+    let wrong = post(&server, "/api/v1/session", &json!({"token": "x"})).await;
+    assert_eq!(wrong.refusal(), (401, "bad-token".to_owned()));
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_change_nothing() {
+    let server = Running::start(with_rest()).await;
+    let refusal = async |method: &str, headers: &[(&str, &str)]| {
+        ask_with(&server, (method, "/api/v1/policies/x"), headers, vec![]).await.refusal()
+    };
+    let foreign = [("origin", "http://example.org")];
+    assert_eq!(refusal("DELETE", &foreign).await, (403, "cross-site".to_owned()));
+    let rebound = [("host", "example.org:8653")];
+    assert_eq!(refusal("GET", &rebound).await, (403, "unknown-host".to_owned()));
+}
+
+#[tokio::test]
+async fn others_than_this_machine_need_tokens_and_tls() {
+    let tokens = TokenFile::make();
+    let bind = async |rest: RestConfig| {
+        Server::bind(Config { rest: Some(rest), ..config() }).await.map(drop)
+    };
+    let open = RestConfig { listen: "0.0.0.0:0".parse().unwrap(), ..RestConfig::default() };
+    let error = bind(open.clone()).await.unwrap_err();
+    assert!(matches!(error, BindError::Unguarded { .. }), "{error}");
+    let half = RestConfig { tokens: Some(tokens.path.clone()), ..open.clone() };
+    assert!(matches!(bind(half).await.unwrap_err(), BindError::Unguarded { .. }));
+    bind(RestConfig { is_insecure: true, ..open }).await.unwrap();
+    chmod(&tokens.path, 0o644);
+    let error = Server::bind(tokens.config()).await.map(drop).unwrap_err().to_string();
+    assert!(error.contains("chmod 600"), "{error}");
+}
+
+#[tokio::test]
+async fn the_audit_log_says_who_had_what_copied() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    let bearer = format!("Bearer {}", tokens.operator);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let policy = json!({"name": "spy", "monitor": "3", "src-ip": "10.0.0.1"});
+    let request = ("POST", "/api/v1/policies");
+    ask_with(&server, request, &headers, policy.to_string().into_bytes()).await;
+    let export = ask_as(&server, &tokens.admin, ("GET", "/api/v1/audit/export")).await.text;
+    let mut verifier = Verifier::default();
+    export.lines().for_each(|line| verifier.check(line).unwrap());
+    let records: Vec<serde_json::Value> =
+        export.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(records.len(), 3, "accepted, refused by the fabric, exported");
+    assert_eq!((&records[0]["who"], &records[0]["policy"]), (&json!("operator"), &policy));
+    assert_eq!(records[0]["result"], "accepted");
+    let result = records[1]["result"].as_str().unwrap();
+    assert!(result.starts_with("refused: monitor 3: no switch is connected"), "{result}");
+    assert_eq!(
+        (&records[2]["what"], &records[2]["who"]),
+        (&json!("audit.export"), &json!("admin"))
+    );
+}

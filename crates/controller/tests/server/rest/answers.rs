@@ -1,0 +1,174 @@
+//! What can be asked, and what is refused.
+
+use serde_json::{Value, json};
+
+use super::client::{ask_with, get, post, with_rest};
+use crate::running::{Running, until};
+use crate::script::{Script, arp};
+
+async fn with_switch() -> (Running, Script) {
+    let server = Running::start(with_rest()).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    (server, switch)
+}
+
+async fn delete(server: &Running, path: &str) -> super::client::Answer {
+    ask_with(server, ("DELETE", path), &[], vec![]).await
+}
+
+#[tokio::test]
+async fn everything_that_can_be_looked_at_is_as_the_document_says() {
+    let (server, switch) = with_switch().await;
+    switch.say(arp(1, 2));
+    until(async || !server.handle.hosts().await.unwrap().is_empty()).await;
+    post(&server, "/api/v1/policies", &json!({"name": "a", "monitor": "3"})).await;
+    for path in [
+        "/openapi.json",
+        "/me",
+        "/config",
+        "/topology",
+        "/topology?max_nodes=1",
+        "/switches",
+        "/switches/0x1",
+        "/hosts",
+        "/hosts?switch=0x1&q=10.0.0.1",
+        "/policies",
+        "/policies/a",
+        "/policies/a/series",
+        "/events/log",
+        "/audit",
+        "/audit/export",
+    ] {
+        let answer = get(&server, &format!("/api/v1{path}")).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    }
+    let hosts = get(&server, "/api/v1/hosts?switch=0x1").await.json();
+    assert_eq!(hosts["items"][0]["addresses"], json!(["10.0.0.1"]));
+    assert_eq!(get(&server, "/api/v1/hosts?switch=0x2").await.json()["total"], 0);
+    assert_eq!(get(&server, "/healthz").await.text, "ok\n");
+    let metrics = get(&server, "/metrics").await.text;
+    for line in [
+        "tapswitch_controller_switch_connected{switch=\"0x1\"} 1",
+        "tapswitch_policy_active{policy=\"a\"} 1",
+        "tapswitch_controller_audit_records 2",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_comes_and_goes() {
+    let (server, switch) = with_switch().await;
+    let policy = json!({"name": "web of ours", "monitor": "p3", "dst-port": 80});
+    let added = post(&server, "/api/v1/policies", &policy).await;
+    assert_eq!(added.status, 201, "{}", added.text);
+    assert_eq!(added.headers["location"], "/api/v1/policies/web%20of%20ours");
+    let report = added.json();
+    assert_eq!((&report["policy"], &report["state"]["is"]), (&policy, &json!("active")));
+    assert_eq!(report["owner"], "local");
+    assert_eq!(switch.tap_count(), 4, "TCP and UDP over IPv4 and IPv6");
+
+    switch.state.lock().unwrap().counted = 7;
+    let path = added.headers["location"].to_str().unwrap().to_owned();
+    assert_eq!(get(&server, &path).await.json()["matched"]["packets"], 28);
+    let deleted = delete(&server, &path).await;
+    assert_eq!((deleted.status, &deleted.json()["state"]["is"]), (200, &json!("deleted")));
+    assert_eq!(switch.tap_count(), 0);
+    assert_eq!(delete(&server, &path).await.refusal(), (404, "unknown-policy".to_owned()));
+}
+
+#[tokio::test]
+async fn a_dry_run_tells_what_would_happen_and_does_nothing() {
+    let (server, switch) = with_switch().await;
+    let policy = json!({"name": "a", "monitor": "3"});
+    let answer = post(&server, "/api/v1/policies?dry_run=true", &policy).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let plan = answer.json();
+    assert_eq!(plan["proof"]["is_proved"], true, "{plan}");
+    assert_eq!(plan["changes"][0]["switch"], "0x1");
+    assert!(!plan["changes"][0]["add"].as_array().unwrap().is_empty());
+    assert_eq!((switch.tap_count(), switch.state.lock().unwrap().groups.len()), (0, 0));
+    assert_eq!(get(&server, "/api/v1/policies").await.json()["total"], 0);
+    assert_eq!(get(&server, "/api/v1/audit").await.json()["total"], 0);
+    let impossible = json!({"name": "a", "monitor": "9"});
+    let answer = post(&server, "/api/v1/policies?dry_run=true", &impossible).await;
+    assert_eq!(answer.refusal(), (422, "unknown-monitor".to_owned()));
+}
+
+#[tokio::test]
+async fn what_is_wrong_has_a_status_a_code_and_a_field() {
+    let (server, _switch) = with_switch().await;
+    post(&server, "/api/v1/policies", &json!({"name": "a", "monitor": "3"})).await;
+    let cases = [
+        (json!({"name": "a", "monitor": "3"}), 409, "duplicate-policy", json!("name")),
+        (json!({"name": "b", "monitor": "9"}), 422, "unknown-monitor", json!("monitor")),
+        (json!({"name": "b", "monitor": "0x7/1"}), 422, "unknown-switch", json!("monitor")),
+        (json!({"name": "b", "monitor": "3", "vlan": 4095}), 422, "vlan-range", json!("vlan")),
+        (
+            json!({"name": "b", "monitor": "3", "dst-port": "x"}),
+            400,
+            "malformed",
+            json!("dst-port"),
+        ),
+        (json!({"name": "b"}), 400, "malformed", Value::Null),
+        (json!({"name": "b", "monitor": "3", "colour": 1}), 400, "malformed", json!("colour")),
+        (json!([]), 400, "malformed", Value::Null),
+    ];
+    for (policy, status, code, field) in cases {
+        let answer = post(&server, "/api/v1/policies", &policy).await;
+        assert_eq!(answer.refusal(), (status, code.to_owned()), "{policy}: {}", answer.text);
+        assert_eq!(answer.json()["error"]["field"], field, "{policy}: {}", answer.text);
+    }
+    assert_eq!(get(&server, "/api/v1/policies").await.json()["total"], 1);
+}
+
+#[tokio::test]
+async fn requests_that_make_no_sense_are_refused() {
+    let (server, _switch) = with_switch().await;
+    let refusal = async |path: &str| get(&server, path).await.refusal();
+    assert_eq!(refusal("/api/v1/nothing").await, (404, "unknown-path".to_owned()));
+    assert_eq!(refusal("/api/v1/switches/0x9").await, (404, "unknown-switch".to_owned()));
+    assert_eq!(refusal("/api/v1/policies/%FF").await, (400, "malformed".to_owned()));
+    for query in ["limit=0", "limit=1001", "limit=x", "colour=1"] {
+        let path = format!("/api/v1/policies?{query}");
+        assert_eq!(refusal(&path).await, (400, "malformed".to_owned()), "{query}");
+    }
+    assert_eq!(refusal("/api/v1/audit?cursor=x").await, (400, "malformed".to_owned()));
+    let patch = ask_with(&server, ("PATCH", "/api/v1/policies"), &[], vec![]).await;
+    assert_eq!(patch.refusal(), (405, "unknown-method".to_owned()));
+    let text = [("content-type", "text/plain")];
+    let form = ask_with(&server, ("POST", "/api/v1/policies"), &text, b"{}".to_vec()).await;
+    assert_eq!(form.refusal(), (415, "not-json".to_owned()));
+    let json = [("content-type", "application/json")];
+    let large = vec![b' '; (64 << 10) + 1];
+    let large = ask_with(&server, ("POST", "/api/v1/policies"), &json, large).await;
+    assert_eq!(large.refusal(), (413, "too-large".to_owned()));
+    let bytes = ask_with(&server, ("POST", "/api/v1/policies"), &json, vec![0xff; 9]).await;
+    assert_eq!(bytes.refusal(), (400, "malformed".to_owned()));
+}
+
+#[tokio::test]
+async fn lists_come_in_pages() {
+    let (server, _switch) = with_switch().await;
+    for number in 0..7 {
+        let policy = json!({"name": format!("p{number}"), "monitor": "3", "src-port": number});
+        assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
+    }
+    let (mut names, mut path) = (Vec::new(), "/api/v1/policies?limit=3".to_owned());
+    loop {
+        let page = get(&server, &path).await.json();
+        assert_eq!(page["total"], 7);
+        let items = page["items"].as_array().unwrap();
+        names.extend(items.iter().map(|item| item["policy"]["name"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/api/v1/policies?limit=3&cursor={next}");
+    }
+    assert_eq!(names, ["p0", "p1", "p2", "p3", "p4", "p5", "p6"]);
+    assert_eq!(get(&server, "/api/v1/policies?q=P5").await.json()["total"], 1);
+
+    let newest = get(&server, "/api/v1/audit?limit=2").await.json();
+    assert_eq!((&newest["items"][0]["seq"], &newest["next"]), (&json!(7), &json!("6")));
+    let older = get(&server, "/api/v1/audit?limit=100&cursor=6").await.json();
+    assert_eq!((older["items"].as_array().unwrap().len(), &older["next"]), (5, &Value::Null));
+}
