@@ -7,14 +7,20 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
-use tapswitch_control::{IpPrefix, IpProto, MonitorSpec, Vlan};
+use tapswitch_control::{
+    EthType, Expiry, IpPrefix, IpProto, MonitorSpec, PortRange, Sample, Schedule, Vlan,
+};
 use tapswitch_openflow::Delivery;
 use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PortSpec};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
-use crate::bench::{EchoArgs, LosslessArgs, OffloadArgs, PartArgs, ProbeArgs, VhostArgs, VlanArgs};
+use crate::bench::{
+    ControllerBenchArgs, EchoArgs, LosslessArgs, OffloadArgs, PartArgs, ProbeArgs, VhostArgs,
+    VlanArgs,
+};
 
+pub(crate) mod controller;
 pub(crate) mod device;
 pub(crate) mod port;
 
@@ -27,8 +33,18 @@ pub(crate) struct Cli {
     /// runs long, else warn.
     #[arg(long, global = true, value_name = "LEVEL")]
     pub(crate) log: Option<LevelFilter>,
+    /// How to say it: text for people, or json, an object a line, for programs.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -40,9 +56,13 @@ pub(crate) enum Command {
     /// Run the OpenFlow switch alone.
     Switch(SwitchArgs),
     /// Run the controller alone.
-    Controller(ControllerArgs),
+    Controller(controller::ControllerArgs),
     /// Add, list, show or delete TAP policies of a running controller.
     Policy(PolicyArgs),
+    /// Make tokens for the REST interface of a controller.
+    Token(controller::TokenArgs),
+    /// Read, follow, export or check the audit log of a running controller.
+    Audit(controller::AuditArgs),
     /// Add ports to a running switch, or take them away.
     Port(port::PortArgs),
     /// Show what a running switch or controller knows.
@@ -122,10 +142,14 @@ pub(crate) struct SwitchArgs {
     /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,OPTIONS]` for a tap device or
     /// `NUMBER=netdev:IFNAME[,netns=NS][,OPTIONS]` for an interface that is there; NUMBER may be
     /// "local"; `NUMBER=vhost:PATH[,server|client][,queues=N][,OPTIONS]` for a virtual machine by
-    /// vhost-user; may be given several times. OPTIONS are mtu=BYTES for the payload,
-    /// envelope=BYTES for tags on top of it (8 when not given), gro=on|off|auto for making trains
-    /// of what comes in (auto, while it pays, when not given), offload=off for one that is sent
-    /// whole packets with their checksums only, and one of `mode=access,vlan=VID`,
+    /// vhost-user; `NUMBER=vxlan:remote=IP,vni=V[,OPTIONS]`,
+    /// `NUMBER=gre:remote=IP[,key=K][,OPTIONS]` or
+    /// `NUMBER=erspan:remote=IP,session=S,version=2|3[,OPTIONS]` for a tunnel;
+    /// `NUMBER=pcapng:PATH[,rotate-size=SIZE][,rotate-time=TIME][,keep=N][,OPTIONS]` for a file
+    /// that copies are written to; may be given several times. OPTIONS are mtu=BYTES for the
+    /// payload, envelope=BYTES for tags on top of it (8 when not given), gro=on|off|auto for making
+    /// trains of what comes in (auto, while it pays, when not given), offload=off for one that is
+    /// sent whole packets with their checksums only, and one of `mode=access,vlan=VID`,
     /// `mode=trunk[,vlans=VIDS][,native=VID]`, `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
     /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]` or
     /// `mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...]`,
@@ -138,15 +162,6 @@ pub(crate) struct SwitchArgs {
     /// Cores that the workers stay on, separated by commas.
     #[arg(long, value_name = "CORES", value_delimiter = ',')]
     pub(crate) cores: Vec<usize>,
-    #[command(flatten)]
-    pub(crate) socket: ServeArgs,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct ControllerArgs {
-    /// Where to accept switches, as tcp:ADDRESS:PORT; may be given several times.
-    #[arg(long, value_name = "ENDPOINT", default_value = "tcp:127.0.0.1:6653")]
-    pub(crate) listen: Vec<Endpoint>,
     #[command(flatten)]
     pub(crate) socket: ServeArgs,
 }
@@ -174,15 +189,22 @@ pub(crate) struct PolicyAddArgs {
     /// Name of the policy.
     pub(crate) name: String,
     /// Where the copies go: a port (3, or 0x1/3 for port 3 of datapath 1), the name of a port, or
-    /// the MAC or IP address of a host.
-    #[arg(long, value_name = "MONITOR")]
-    pub(crate) monitor: MonitorSpec,
+    /// the MAC or IP address of a host. Repeat it for several: each gets a copy.
+    #[arg(long, value_name = "MONITOR", required = true)]
+    pub(crate) monitor: Vec<MonitorSpec>,
+    /// An expression in the syntax of tcpdump, beside the other fields; what OpenFlow 1.3 cannot
+    /// match is refused.
+    #[arg(long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
     /// Source MAC address.
     #[arg(long, value_name = "MAC")]
     pub(crate) src_mac: Option<MacAddr>,
     /// Destination MAC address.
     #[arg(long, value_name = "MAC")]
     pub(crate) dst_mac: Option<MacAddr>,
+    /// Type of what is behind all tags: ipv4, ipv6, arp, lldp or a number as in 0x88cc.
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) eth_type: Option<EthType>,
     /// Source IPv4 or IPv6 address, or prefix.
     #[arg(long, value_name = "IP[/LEN]")]
     pub(crate) src_ip: Option<IpPrefix>,
@@ -192,23 +214,50 @@ pub(crate) struct PolicyAddArgs {
     /// IP protocol: tcp, udp, icmp, icmpv6, sctp or a number.
     #[arg(long, value_name = "PROTO")]
     pub(crate) ip_proto: Option<IpProto>,
-    /// Outer VLAN identifier, or "none" for frames without a tag.
+    /// Identifier of the outermost VLAN tag, or "untagged", or "tagged".
     #[arg(long, value_name = "VID")]
     pub(crate) vlan: Option<Vlan>,
-    /// TCP or UDP source port.
-    #[arg(long, value_name = "PORT")]
-    pub(crate) src_port: Option<u16>,
-    /// TCP or UDP destination port.
-    #[arg(long, value_name = "PORT")]
-    pub(crate) dst_port: Option<u16>,
+    /// TCP, UDP or SCTP source port, or a range: each port of that is a rule.
+    #[arg(long, value_name = "PORT[-PORT]")]
+    pub(crate) src_port: Option<PortRange>,
+    /// TCP, UDP or SCTP destination port, or a range: each port of that is a rule.
+    #[arg(long, value_name = "PORT[-PORT]")]
+    pub(crate) dst_port: Option<PortRange>,
     /// Copy the answers too: the same with source and destination exchanged.
     #[arg(long)]
     pub(crate) both: bool,
+    /// Tell what each switch would be told, and whether it is proved that all frames go where they
+    /// should; change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// What copies are owed while the monitor cannot take them: best-effort, lossless (senders wait
     /// as long as the monitor's port allows), lossless:MS (at most so many milliseconds at a time)
     /// or sample-on-pressure.
     #[arg(long, value_name = "CONTRACT", default_value = "best-effort")]
     pub(crate) delivery: Delivery,
+    /// Bytes of each packet that are kept.
+    #[arg(long, value_name = "LEN")]
+    pub(crate) snaplen: Option<u16>,
+    /// Copy one of so many frames, as in 1/10.
+    #[arg(long, value_name = "1/N")]
+    pub(crate) sample: Option<Sample>,
+    /// Which policy gives way when a switch has no room for all: the lowest, and of equals the
+    /// newest.
+    #[arg(long, value_name = "0-255", default_value_t = 0)]
+    pub(crate) priority: u8,
+    /// When the policy deletes itself: a span as in 30m or 7d, or a time as in
+    /// 2026-11-22T18:00:00Z.
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) expires: Option<Expiry>,
+    /// When copies are made, in UTC, as in "Mon-Fri 08:00-18:00; Sat 10:00-12:00".
+    #[arg(long, value_name = "HOURS")]
+    pub(crate) schedule: Option<Schedule>,
+    /// Who answers for it.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) owner: Option<String>,
+    /// What it is for.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) ask: AskArgs,
 }
@@ -249,6 +298,8 @@ pub(crate) enum ShowWhat {
     Hosts,
     /// Switches that are connected to the controller.
     Switches,
+    /// Links between switches that the controller has found.
+    Links,
     /// Counters of ports and TAPs in the text format of Prometheus.
     Metrics,
 }
@@ -299,6 +350,9 @@ pub(crate) enum BenchCommand {
     /// What is lost where a queue is full: rings of every length, slow links, slow monitors, long
     /// ways, with back-pressure and without.
     Lossless(LosslessArgs),
+    /// The controller with many simulated switches, hosts and policies: how long until all is
+    /// there, for one policy, for many, and around a link that is cut.
+    Controller(ControllerBenchArgs),
     /// Who asks for round trips in vhost.
     #[command(hide = true)]
     VhostProbe(ProbeArgs),
@@ -375,12 +429,14 @@ impl Cli {
 
 /// Sends the log to standard error, so that standard output stays data.
 pub(crate) fn start_log(cli: &Cli) {
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_max_level(cli.log_level())
-        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
-        .with_target(false)
-        .init();
+        .with_target(false);
+    match cli.log_format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
 }
 
 /// A datapath number: decimal, or hexadecimal with 0x.
@@ -395,9 +451,4 @@ pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
                  hexadecimal digits"
         )
     })
-}
-
-/// The socket address of an endpoint.
-pub(crate) fn address(endpoint: &Endpoint) -> SocketAddr {
-    endpoint.0
 }

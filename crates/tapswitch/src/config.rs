@@ -11,11 +11,13 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
+use tapswitch_controller::{RestConfig, StoreConfig, TlsFiles};
 use tapswitch_switch::{
     Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec,
 };
 use toml::Spanned;
 
+use crate::cli::controller::{FilesArgs, Listen, RestPlace, StorePlace};
 use crate::cli::parse_datapath_id;
 
 /// What `tapswitch run` is to run.
@@ -59,6 +61,35 @@ struct SwitchSection {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ControllerSection {
     listen: Option<Texts>,
+    store: Option<Spanned<String>>,
+    rest: Option<Spanned<String>>,
+    tokens: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
+    rest_ca: Option<PathBuf>,
+    #[serde(default)]
+    insecure: bool,
+}
+
+impl ControllerSection {
+    fn files(&self) -> FilesArgs {
+        FilesArgs {
+            tokens: self.tokens.clone(),
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+            tls_ca: self.tls_ca.clone(),
+            rest_ca: self.rest_ca.clone(),
+            insecure: self.insecure,
+        }
+    }
+
+    /// Where policies are kept and REST is served: nowhere, unless the file says so.
+    fn places(&self) -> Result<(StorePlace, RestPlace), Fault> {
+        let store = parse_one(self.store.as_ref(), "controller.store")?;
+        let rest = parse_one(self.rest.as_ref(), "controller.rest")?;
+        Ok((store.unwrap_or(StorePlace::None), rest.unwrap_or(RestPlace::Off)))
+    }
 }
 
 /// A list whose members are read as texts first: of a wrong one the parser would tell where the
@@ -75,6 +106,63 @@ fn parse_all<T: FromStr<Err: fmt::Display>>(
         Err(error) => Err(Fault::new(text.span(), format!("{key}: {error}"))),
     };
     texts.into_iter().map(parse).collect()
+}
+
+fn parse_one<T: FromStr<Err: fmt::Display>>(
+    text: Option<&Spanned<String>>,
+    key: &str,
+) -> Result<Option<T>, Fault> {
+    let texts = text.cloned().into_iter().collect();
+    Ok(parse_all(texts, key)?.pop().map(Spanned::into_inner))
+}
+
+fn read_controller(section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
+    let (store, rest) = section.places()?;
+    let files = section.files();
+    let mut config = controller_config(vec![], vec![]);
+    let listen = match section.listen {
+        Some(texts) => {
+            let listen = parse_all(texts, "controller.listen")?;
+            listen.into_iter().map(Spanned::into_inner).collect()
+        }
+        None => vec![default_listen()],
+    };
+    configure(&mut config, &listen, (&store, rest), &files);
+    Ok(config)
+}
+
+/// Gives a controller its places, and its files.
+pub(crate) fn configure(
+    config: &mut tapswitch_controller::Config,
+    listen: &[Listen],
+    (store, rest): (&StorePlace, RestPlace),
+    files: &FilesArgs,
+) {
+    for at in listen {
+        match *at {
+            Listen::Tcp(address) => config.listen.push(address),
+            Listen::Tls(address) => config.listen_tls.push(address),
+        }
+    }
+    config.store = match store {
+        StorePlace::None => StoreConfig::None,
+        StorePlace::File(path) => StoreConfig::File(path.clone()),
+    };
+    let tls = |ca: &Option<PathBuf>| {
+        let (cert, key) = (files.tls_cert.clone()?, files.tls_key.clone()?);
+        Some(TlsFiles { cert, key, ca: ca.clone() })
+    };
+    config.tls = tls(&files.tls_ca);
+    config.rest = match rest {
+        RestPlace::Off => None,
+        RestPlace::At(listen) => Some(RestConfig {
+            listen,
+            tokens: files.tokens.clone(),
+            tls: tls(&files.rest_ca),
+            is_insecure: files.insecure,
+            ..RestConfig::default()
+        }),
+    };
 }
 
 fn endpoints(texts: Texts, key: &str) -> Result<Vec<Endpoint>, Fault> {
@@ -95,20 +183,19 @@ impl RunConfig {
         let ports = Ports { datapath_id: switch.datapath_id, specs };
         ports.check()?;
         check_policies(&policy, controller.is_some(), &ports)?;
-        let listen = match controller.map(|section| section.listen) {
-            Some(Some(texts)) => Some(endpoints(texts, "controller.listen")?),
-            Some(None) => Some(default_listen()),
-            None => None,
-        };
+        let controller = controller.map(read_controller).transpose()?;
         // A switch beside its own controller connects to it, unless told otherwise.
         let controllers = match switch.controller {
             Some(texts) => endpoints(texts, "switch.controller")?,
-            None => listen.iter().flatten().take(1).copied().collect(),
+            None => controller
+                .iter()
+                .flat_map(|own| own.listen.first())
+                .map(|at| Endpoint(*at))
+                .collect(),
         };
         let policies = policy.into_iter().map(Spanned::into_inner).collect();
-        let addresses = |listen: Vec<Endpoint>| listen.into_iter().map(|endpoint| endpoint.0);
         let controller =
-            listen.map(|listen| controller_config(addresses(listen).collect(), policies));
+            controller.map(|config| tapswitch_controller::Config { policies, ..config });
         let switch = SwitchConfig {
             controllers,
             listen: endpoints(switch.listen, "switch.listen")?,
@@ -193,7 +280,7 @@ impl Ports {
         };
         let is_ours =
             |switch: &Option<DatapathId>| switch.is_none_or(|switch| switch == self.datapath_id);
-        let known = match &policy.monitor {
+        let is_known = |monitor: &&MonitorSpec| match monitor {
             MonitorSpec::Port { switch, port } if is_ours(switch) => {
                 has(&|spec| spec.number == *port)
             }
@@ -202,7 +289,8 @@ impl Ports {
             }
             _ => true,
         };
-        (!known).then(|| policy.monitor.to_string())
+        let missing = policy.monitor.iter().find(|monitor| !is_known(monitor));
+        missing.map(ToString::to_string)
     }
 
     fn names(&self) -> String {
@@ -333,9 +421,9 @@ fn default_datapath_id() -> DatapathId {
     DatapathId(1)
 }
 
-fn default_listen() -> Vec<Endpoint> {
+fn default_listen() -> Listen {
     // The port that IANA gave OpenFlow, on this host only.
-    vec![Endpoint(([127, 0, 0, 1], 6653).into())]
+    Listen::Tcp(([127, 0, 0, 1], 6653).into())
 }
 
 fn datapath_id<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<DatapathId, D::Error> {
@@ -376,7 +464,8 @@ dst-port = 80
         assert_eq!(config.switch.datapath_id, DatapathId(0x2a));
         assert_eq!(config.switch.ports.len(), 2);
         assert_eq!(config.switch.learning, Learning::Stack);
-        assert_eq!(config.switch.controllers, default_listen(), "its own controller");
+        let own: Endpoint = "tcp:127.0.0.1:6653".parse().unwrap();
+        assert_eq!(config.switch.controllers, [own], "its own controller");
         assert_eq!(config.controller.unwrap().policies.len(), 1);
     }
 
@@ -391,7 +480,7 @@ dst-port = 80
             error_text.starts_with("lab.toml:9:9: switch.port: port '1=veth:web0"),
             "{error_text}"
         );
-        assert!(error_text.contains("expected tap, tun, netdev, vhost or vxlan"), "{error_text}");
+        assert!(error_text.contains("expected tap, tun, netdev, vhost, vxlan"), "{error_text}");
         let error_text = error(&GOOD.replace("2=netdev:eth1", "2=netdev:eth1,mode=acess"));
         assert!(error_text.starts_with("lab.toml:9:33: switch.port: port '2="), "{error_text}");
         assert!(error_text.contains("mode=acess: expected access, trunk"), "{error_text}");

@@ -1,8 +1,10 @@
 //! The long-running commands: `run`, `switch` and `controller`.
 //!
-//! One thread serves everything but the workers, which have their own. SIGTERM, SIGINT and SIGHUP
-//! stop it cleanly: workers end, devices and sockets go.
+//! One thread serves everything but the workers, which have their own, and the store. SIGTERM and
+//! SIGINT stop it cleanly: workers end, devices and sockets go. SIGHUP makes a controller read its
+//! tokens and certificates again, and stops what has none.
 
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use tapswitch_controller::Server as Controller;
@@ -10,8 +12,9 @@ use tapswitch_switch::{Config as SwitchConfig, Switch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::{ControllerArgs, RunArgs, ServeArgs, SwitchArgs, address};
-use crate::config::RunConfig;
+use crate::cli::controller::{ControllerArgs, StorePlace};
+use crate::cli::{RunArgs, ServeArgs, SwitchArgs};
+use crate::config::{RunConfig, configure};
 use crate::management::{Management, Services, default_path};
 
 /// What a process is to have.
@@ -52,9 +55,32 @@ pub(crate) fn switch(args: SwitchArgs) -> Result<(), Failure> {
 /// `tapswitch controller`.
 pub(crate) fn controller(args: &ControllerArgs) -> Result<(), Failure> {
     let socket = socket_path(&args.socket, "controller");
-    let listen = args.listen.iter().map(address).collect();
-    let controller = tapswitch_controller::Config { listen, ..Default::default() };
+    let store = args.store.clone().unwrap_or_else(default_store);
+    let mut controller = tapswitch_controller::Config { listen: vec![], ..Default::default() };
+    configure(&mut controller, &args.listen, (&store, args.rest), &args.files);
     block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))
+}
+
+/// The file where a controller keeps its policies when nobody says where, if it may.
+fn default_store() -> StorePlace {
+    let path = Path::new(STORE);
+    let made = path.parent().map_or(Ok(()), |directory| {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+    });
+    let may = made.and_then(|()| {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    });
+    match may {
+        Ok(_) => StorePlace::File(path.to_owned()),
+        Err(error) => {
+            tracing::warn!(
+                "{STORE}: {error}: policies and the audit log are kept in memory alone; \
+                 --store says where else"
+            );
+            StorePlace::None
+        }
+    }
 }
 
 fn socket_path(args: &ServeArgs, name: &str) -> PathBuf {
@@ -71,7 +97,13 @@ async fn serve(parts: Parts) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
     let running = Running::start(parts).await?;
     running.announce();
-    let signal = signals.next().await;
+    let signal = loop {
+        let signal = signals.next().await;
+        match &running.services.controller {
+            Some(controller) if signal == HANGUP && controller.has_files() => controller.reload(),
+            _ => break signal,
+        }
+    };
     tracing::info!("{signal}: stopping");
     running.stop().await;
     Ok(())
@@ -97,8 +129,9 @@ impl Running {
         if let Some(config) = parts.controller {
             let controller = Controller::bind(config).await?;
             for address in controller.local_addrs() {
-                endpoints.push(format!("controller on tcp:{address}"));
+                endpoints.push(format!("controller on {address}"));
             }
+            endpoints.extend(controller.rest_addr().map(|at| format!("controller's REST on {at}")));
             services.controller = Some(controller.handle());
             let ended = ended.clone();
             tasks.spawn(async move { controller.run(wait(ended)).await });
@@ -177,7 +210,11 @@ impl StopSignals {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
             _ = self.int.recv() => "SIGINT",
-            _ = self.hangup.recv() => "SIGHUP",
+            _ = self.hangup.recv() => HANGUP,
         }
     }
 }
+
+const HANGUP: &str = "SIGHUP";
+/// Where a controller keeps its policies when nobody says where.
+const STORE: &str = "/var/lib/tapswitch/controller.redb";

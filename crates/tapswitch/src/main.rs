@@ -17,6 +17,7 @@ macro_rules! say {
     };
 }
 
+mod audit;
 mod bench;
 mod capture;
 mod cli;
@@ -33,6 +34,7 @@ mod port;
 mod process;
 mod show;
 mod table;
+mod token;
 mod tshark;
 
 use std::process::ExitCode;
@@ -60,6 +62,8 @@ fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Switch(args) => daemon::switch(args)?,
         Command::Controller(args) => daemon::controller(&args)?,
         Command::Policy(args) => policy::main(args)?,
+        Command::Token(args) => token::main(args)?,
+        Command::Audit(args) => audit::main(&args)?,
         Command::Port(args) => port::main(args)?,
         Command::Show(args) => show::main(&args)?,
         Command::Capture(args) => capture::main(args)?,

@@ -8,16 +8,15 @@
 //!
 //! Counters start from zero when the process does, as Prometheus expects of counters.
 
-mod exposition;
-
 use serde::Serialize;
-use tapswitch_control::{Copied, PolicyReport, PolicyState};
+use tapswitch_control::PolicyReport;
+use tapswitch_controller::exposition::{Exposition, Kind, Labels};
+use tapswitch_controller::metrics::put_policies;
 use tapswitch_switch::report::{PauseReport, PortReport, SwitchReport, TrafficReport};
 
 use crate::cli::AskArgs;
 use crate::management::{AskError, Part, Request, Topic, ask};
 use crate::show::print_json;
-use exposition::{Exposition, Kind, Labels};
 
 /// What is told.
 #[derive(Debug, Default, Serialize)]
@@ -52,8 +51,7 @@ impl Metrics {
         self.put_ports(&mut out);
         self.put_pressure(&mut out);
         self.put_books(&mut out);
-        self.put_policies(&mut out);
-        self.put_copies(&mut out);
+        put_policies(&mut out, &self.policies);
         out.into_text()
     }
 
@@ -149,67 +147,10 @@ impl Metrics {
         out.put("switch_unaccounted_frames", Kind::Gauge, help, samples);
     }
 
-    fn put_policies(&self, out: &mut Exposition) {
-        let mut put = |name, kind, help, value: fn(&PolicyReport) -> u64| {
-            let samples = self.policies.iter().map(|report| (policy_labels(report), value(report)));
-            out.put(name, kind, help, samples);
-        };
-        put("policy_active", Kind::Gauge, "Whether the policy's copies are made.", |report| {
-            u64::from(report.state == PolicyState::Active)
-        });
-        put("policy_matched_frames_total", Kind::Counter, "Frames that matched.", |report| {
-            report.matched.packets
-        });
-        put("policy_matched_bytes_total", Kind::Counter, "Their bytes.", |report| {
-            report.matched.bytes
-        });
-        let help = "Whether each frame that matched is accounted for; exact while none pass.";
-        put("policy_adds_up", Kind::Gauge, help, |report| u64::from(report.adds_up));
-        let help = "Whether no counters were lost with a switch or began unknown.";
-        put("policy_complete", Kind::Gauge, help, |report| u64::from(report.is_complete));
-    }
-
-    /// What became of copies, by monitor.
-    fn put_copies(&self, out: &mut Exposition) {
-        let copies = || {
-            let all = self.policies.iter();
-            all.flat_map(|report| report.copied.iter().map(move |copied| (report, copied)))
-        };
-        let mut put = |name, kind, help, value: fn(&Copied) -> u64| {
-            let samples =
-                copies().map(|(report, copied)| (copy_labels(report, copied), value(copied)));
-            out.put(name, kind, help, samples);
-        };
-        let help = "Copies that the monitor's port took.";
-        put("policy_delivered_frames_total", Kind::Counter, help, |to| to.delivered.packets);
-        let help = "Their bytes.";
-        put("policy_delivered_bytes_total", Kind::Counter, help, |to| to.delivered.bytes);
-        let help = "Frames that reached the monitor's port among others, by flooding.";
-        put("policy_flooded_frames_total", Kind::Counter, help, |to| to.flooded);
-        let help = "Copies that wait for the monitor's port.";
-        put("policy_in_flight_frames", Kind::Gauge, help, |to| to.in_flight);
-        let drops = copies().flat_map(|(report, copied)| {
-            let labels = move |reason| copy_labels(report, copied).with("reason", reason);
-            copied.dropped.iter().map(move |(reason, count)| (labels(reason), *count))
-        });
-        let help = "Copies that were dropped, by reason.";
-        out.put("policy_dropped_frames_total", Kind::Counter, help, drops);
-    }
-
     fn port_labels(&self, port: &PortReport) -> Labels {
         let bridge = self.switch.as_ref().map_or("", |switch| &switch.name);
         Labels::new("bridge", bridge).with("port", &port.port).with("interface", &port.name)
     }
-}
-
-fn policy_labels(report: &PolicyReport) -> Labels {
-    Labels::new("policy", &report.policy.name)
-}
-
-fn copy_labels(report: &PolicyReport, copied: &Copied) -> Labels {
-    let port = &copied.monitor;
-    let labels = policy_labels(report).with("switch", &format!("{:#x}", port.switch.0));
-    labels.with("port", &port.port.to_string()).with("interface", &port.name)
 }
 
 /// Name, kind and help of a family.
@@ -232,7 +173,7 @@ fn exact(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use tapswitch_control::{Counts, MonitorPort, TapPolicy};
+    use tapswitch_control::{Copied, Counts, MonitorPort, PolicyState, TapPolicy};
     use tapswitch_switch::DatapathId;
 
     use super::*;
@@ -252,6 +193,7 @@ mod tests {
             policy: TapPolicy::new("a \"quoted\" one", "3".parse().unwrap()),
             state: PolicyState::Active,
             monitor: None,
+            monitors: Vec::new(),
             matched: frames(10),
             copied: vec![copied],
             adds_up: true,

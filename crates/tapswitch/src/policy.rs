@@ -1,7 +1,9 @@
 //! `tapswitch policy`: TAP policies of a running controller.
 
 use comfy_table::Table;
-use tapswitch_control::{Copied, Direction, PolicyReport, PolicyState, TapPolicy, Vlan};
+use tapswitch_control::{
+    Copied, Direction, Monitors, Plan, PolicyReport, PolicyState, Proof, TapPolicy,
+};
 use tapswitch_openflow::Delivery;
 
 use crate::cli::{AskArgs, PolicyAddArgs, PolicyArgs, PolicyCommand, PolicyNameArgs};
@@ -22,8 +24,10 @@ pub(crate) fn main(args: PolicyArgs) -> Result<(), AskError> {
 fn add(args: PolicyAddArgs) -> Result<(), AskError> {
     let direction = if args.both { Direction::Both } else { Direction::Forward };
     let policy = TapPolicy {
+        filter: args.filter,
         src_mac: args.src_mac,
         dst_mac: args.dst_mac,
+        eth_type: args.eth_type,
         src_ip: args.src_ip,
         dst_ip: args.dst_ip,
         ip_proto: args.ip_proto,
@@ -32,11 +36,42 @@ fn add(args: PolicyAddArgs) -> Result<(), AskError> {
         dst_port: args.dst_port,
         direction,
         delivery: args.delivery,
-        ..TapPolicy::new(args.name, args.monitor)
+        snaplen: args.snaplen,
+        sample: args.sample,
+        priority: args.priority,
+        expires: args.expires,
+        schedule: args.schedule,
+        owner: args.owner,
+        reason: args.reason,
+        ..TapPolicy::to_several(args.name, Monitors::new(args.monitor))
     };
-    let report = ask(args.ask.socket.as_deref(), &Request::AddPolicy(Box::new(policy)))?;
+    let (socket, policy) = (args.ask.socket.as_deref(), Box::new(policy));
+    if args.dry_run {
+        let plan: Plan = ask(socket, &Request::PlanPolicy(policy))?;
+        show_plan(&args.ask, &plan);
+        return Ok(());
+    }
+    let report = ask(socket, &Request::AddPolicy(policy))?;
     show(&args.ask, &report);
     Ok(())
+}
+
+/// What would change on which switch, as a difference is printed.
+fn show_plan(args: &AskArgs, plan: &Plan) {
+    if args.json {
+        return print_json(plan);
+    }
+    for change in &plan.changes {
+        say!("switch {}", change.switch);
+        change.remove.iter().for_each(|line| say!("- {line}"));
+        change.add.iter().for_each(|line| say!("+ {line}"));
+    }
+    let Proof { is_proved, checked, problems } = &plan.proof;
+    match is_proved {
+        true => say!("proved: {checked} ways of frames end where they should"),
+        false => problems.iter().for_each(|problem| say!("NOT PROVED: {problem}")),
+    }
+    plan.notes.iter().for_each(|note| say!("note: {note}"));
 }
 
 fn list(args: &AskArgs) -> Result<(), AskError> {
@@ -62,7 +97,7 @@ fn list(args: &AskArgs) -> Result<(), AskError> {
         rows.add_row([
             report.policy.name.clone(),
             state(&report.state).0.to_owned(),
-            traffic(&report.policy),
+            report.policy.traffic(),
             monitor(report),
             report.policy.delivery.to_string(),
             grouped(report.matched.packets),
@@ -93,9 +128,12 @@ fn show(args: &AskArgs, report: &PolicyReport) {
     };
     row("policy", report.policy.name.clone());
     row("state", if reason.is_empty() { word.to_owned() } else { format!("{word}: {reason}") });
-    row("traffic", traffic(&report.policy));
+    row("traffic", report.policy.traffic());
     row("monitor", monitor(report));
     row("delivery", report.policy.delivery.to_string());
+    for (what, value) in terms(&report.policy) {
+        row(what, value);
+    }
     let (frames, bytes) = (grouped(report.matched.packets), grouped(report.matched.bytes));
     row("matched", format!("{frames} frames, {bytes} bytes"));
     if report.policy.delivery == Delivery::SampleOnPressure {
@@ -107,6 +145,21 @@ fn show(args: &AskArgs, report: &PolicyReport) {
     if !report.copied.is_empty() {
         say!("\n{}", outcomes(report).trim_fmt());
     }
+}
+
+/// What the policy says beside traffic, monitor and delivery, as far as it says something.
+fn terms(policy: &TapPolicy) -> Vec<(&'static str, String)> {
+    let text = |value: Option<&dyn std::fmt::Display>| value.map(ToString::to_string);
+    let rows = [
+        ("snaplen", text(policy.snaplen.as_ref().map(|len| len as _))),
+        ("sample", text(policy.sample.as_ref().map(|sample| sample as _))),
+        ("priority", text((policy.priority > 0).then_some(&policy.priority as _))),
+        ("schedule", policy.schedule.as_ref().map(|hours| format!("{hours} UTC"))),
+        ("expires", text(policy.expires.as_ref().map(|expiry| expiry as _))),
+        ("owner", policy.owner.clone()),
+        ("reason", policy.reason.clone()),
+    ];
+    rows.into_iter().filter_map(|(what, value)| Some((what, value?))).collect()
 }
 
 /// What became of the copies at each monitor: one line for each way that a copy can go.
@@ -173,6 +226,7 @@ fn mark(report: &PolicyReport) -> &'static str {
 fn state(state: &PolicyState) -> (&'static str, &str) {
     match state {
         PolicyState::Pending { reason } => ("pending", reason),
+        PolicyState::Resting { reason } => ("resting", reason),
         PolicyState::Installing => ("installing", ""),
         PolicyState::Active => ("active", ""),
         PolicyState::Failed { reason } => ("failed", reason),
@@ -182,30 +236,14 @@ fn state(state: &PolicyState) -> (&'static str, &str) {
 }
 
 fn monitor(report: &PolicyReport) -> String {
-    match &report.monitor {
-        Some(port) => format!("{} (port {} {})", report.policy.monitor, port.port, port.name),
-        None => report.policy.monitor.to_string(),
+    match report.monitors.as_slice() {
+        [] => report.policy.monitor.to_string(),
+        ports => {
+            let ports: Vec<_> =
+                ports.iter().map(|port| format!("port {} {}", port.port, port.name)).collect();
+            format!("{} ({})", report.policy.monitor, ports.join(", "))
+        }
     }
-}
-
-/// The fields that a policy names, as they are typed.
-fn traffic(policy: &TapPolicy) -> String {
-    let mut fields = Vec::new();
-    let mut field = |name: &str, value: Option<String>| {
-        fields.extend(value.map(|value| format!("{name}={value}")));
-    };
-    field("src-mac", policy.src_mac.map(|mac| mac.to_string()));
-    field("dst-mac", policy.dst_mac.map(|mac| mac.to_string()));
-    field("src-ip", policy.src_ip.map(|ip| ip.to_string()));
-    field("dst-ip", policy.dst_ip.map(|ip| ip.to_string()));
-    field("ip-proto", policy.ip_proto.map(|proto| proto.to_string()));
-    field("vlan", (policy.vlan != Vlan::Any).then(|| policy.vlan.to_string()));
-    field("src-port", policy.src_port.map(|port| port.to_string()));
-    field("dst-port", policy.dst_port.map(|port| port.to_string()));
-    if policy.direction == Direction::Both {
-        fields.push("both directions".to_owned());
-    }
-    if fields.is_empty() { "everything".to_owned() } else { fields.join(" ") }
 }
 
 #[cfg(test)]
@@ -230,7 +268,8 @@ mod tests {
         PolicyReport {
             policy: TapPolicy::new("p", "3".parse().unwrap()),
             state: PolicyState::Active,
-            monitor: Some(monitor),
+            monitor: Some(monitor.clone()),
+            monitors: vec![monitor],
             matched,
             copied: vec![copied],
             adds_up: true,

@@ -1,12 +1,13 @@
 //! `tapswitch show`: what a running switch or controller knows, as a table or as JSON.
 
+mod files;
 mod rings;
 
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tapswitch_control::{HostReport, SwitchReport as ConnectedSwitch};
+use tapswitch_control::{HostReport, LinkReport, MonitorPort, SwitchReport as ConnectedSwitch};
 use tapswitch_switch::report::{
     BooksReport, BucketReport, DropReport, DropsReport, FlowReport, GroupReport, GuestReport,
     PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
@@ -34,6 +35,7 @@ pub(crate) fn main(args: &ShowArgs) -> Result<(), AskError> {
         ShowWhat::Switches => {
             show(ask, Topic::Switches, |report: &Vec<ConnectedSwitch>| switches(report))
         }
+        ShowWhat::Links => show(ask, Topic::Links, |report: &Vec<LinkReport>| links(report)),
     }
 }
 
@@ -146,6 +148,7 @@ fn ports(reports: &[PortReport]) {
     guests(reports);
     pauses(reports);
     tunnels(reports);
+    files::files(reports);
     for port in reports {
         if let Some(oversize) = port.oversize {
             say!("port {}: {}", port.port, oversize.remedy(port.mtu, port.envelope));
@@ -241,7 +244,7 @@ fn tunnels(reports: &[PortReport]) {
         "PORT ",
         "REMOTE",
         "LOCAL",
-        "VNI ",
+        "ID ",
         "PATH MTU ",
         "RECEIVE BUFFER ",
         "SENT ",
@@ -259,21 +262,18 @@ fn tunnels(reports: &[PortReport]) {
 }
 
 fn tunnel_row(port: &str, tunnel: &TunnelReport) -> [String; 12] {
-    let TunnelReport { runt, no_vni, wrong_vni, .. } = *tunnel;
-    let refused = [("runt", runt), ("no_vni", no_vni), ("wrong_vni", wrong_vni)];
-    let refused = refused.map(|(reason, count)| (reason.to_owned(), count));
     [
         port.to_owned(),
         tunnel.remote.clone(),
         tunnel.local.clone(),
-        tunnel.vni.to_string(),
+        tunnel.id.map_or_else(|| "-".to_owned(), |id| id.to_string()),
         tunnel.path_mtu.to_string(),
         grouped(tunnel.receive_buffer as u64),
         grouped(tunnel.sent),
         grouped(tunnel.send_calls),
         grouped(tunnel.received),
         grouped(tunnel.receive_calls),
-        drops_text(&refused.into_iter().filter(|(_, count)| *count > 0).collect()),
+        drops_text(&tunnel.refused),
         grouped(tunnel.unreachable),
     ]
 }
@@ -462,6 +462,21 @@ fn switches(reports: &[ConnectedSwitch]) {
     print(&rows, "no switches");
 }
 
+fn links(reports: &[LinkReport]) {
+    let mut rows = table(&["LINK", "", "STATE", "FLOODS", "AT MOST "]);
+    let end = |port: &MonitorPort| format!("{}/{} {}", port.switch, port.port, port.name);
+    for link in reports {
+        rows.add_row([
+            end(&link.a),
+            end(&link.b),
+            if link.is_sure { "up" } else { "not watched" }.to_owned(),
+            if link.is_tree { "yes" } else { "no" }.to_owned(),
+            format!("{:?}", Duration::from_nanos(link.latency_ns)),
+        ]);
+    }
+    print(&rows, "no links between switches");
+}
+
 /// Drops in a cell: `oversize=3 port_down=1`, or a dash.
 pub(crate) fn drops_text(drops: &DropsReport) -> String {
     if drops.is_empty() {
@@ -479,8 +494,8 @@ mod tests {
     fn a_tunnel_is_shown_with_what_it_refused() {
         let mut tunnel = TunnelReport { remote: "192.0.2.2".into(), ..TunnelReport::default() };
         assert_eq!(tunnel_row("5", &tunnel)[10], "-");
-        (tunnel.vni, tunnel.sent, tunnel.send_calls) = (42, 1234, 30);
-        (tunnel.runt, tunnel.wrong_vni) = (1, 2);
+        (tunnel.id, tunnel.sent, tunnel.send_calls) = (Some(42), 1234, 30);
+        tunnel.refused = [("runt", 1), ("wrong_vni", 2)].map(|(it, n)| (it.to_owned(), n)).into();
         let row = tunnel_row("5", &tunnel);
         assert_eq!([&row[1], &row[3], &row[6], &row[7]], ["192.0.2.2", "42", "1_234", "30"]);
         assert_eq!(row[10], "runt=1 wrong_vni=2");

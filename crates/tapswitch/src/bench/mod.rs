@@ -7,6 +7,7 @@
 mod bare;
 mod bulk;
 mod candidate;
+mod controller;
 mod cores;
 mod echo;
 mod flood;
@@ -30,6 +31,7 @@ use crate::cli::{BenchArgs, BenchCommand};
 use crate::daemon::{StopSignals, block_on};
 use crate::process;
 
+pub(crate) use controller::ControllerBenchArgs;
 pub(crate) use echo::{EchoArgs, PartArgs};
 pub(crate) use lossless::LosslessArgs;
 pub(crate) use offload::OffloadArgs;
@@ -47,6 +49,7 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
         BenchCommand::Vhost(args) => vhost::main(&args),
         BenchCommand::Offload(args) => offload::main(&args),
         BenchCommand::Lossless(args) => lossless::main(&args),
+        BenchCommand::Controller(args) => controller::main(&args),
         BenchCommand::VhostProbe(args) => vhost::probe(&args),
         BenchCommand::EchoPart(args) => echo::part(&args),
         BenchCommand::BareForwarder(args) => bare::main(&args),

@@ -90,7 +90,8 @@ impl Lab {
     async fn wait_for_connection(&self) -> Result<(), Failure> {
         let deadline = Instant::now() + CONNECT_LIMIT;
         while Instant::now() < deadline {
-            if !self.controller()?.switches().await?.is_empty() {
+            let switches = self.controller()?.switches().await?;
+            if switches.iter().any(|switch| switch.is_connected) {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

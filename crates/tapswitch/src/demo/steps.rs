@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tapswitch_control::{PolicyReport, TapPolicy};
+use tapswitch_controller::Caller;
 use tapswitch_switch::report::{PortReport, TapReport};
 
 use crate::capture::{Capture, CaptureConfig, CaptureError, CaptureSummary};
@@ -93,7 +94,7 @@ async fn tapped_flow(lab: &Lab, seconds: u64, checks: &mut Vec<Check>) -> Result
         let before = Monitor::look(lab).await?;
         let capture = RunningCapture::start(lab, "tapped.pcapng")?;
         say(&format!("TAP added while the flow runs; {seconds} s with every train copied"));
-        lab.controller()?.add_policy(policy(lab)?).await?;
+        lab.controller()?.add_policy(&caller(), policy(lab)?).await?;
         tokio::time::sleep(WARM_UP).await;
         let with_tap = measure(lab, length).await?;
         Ok::<_, Failure>((without_tap, with_tap, before, capture))
@@ -102,9 +103,14 @@ async fn tapped_flow(lab: &Lab, seconds: u64, checks: &mut Vec<Check>) -> Result
     let (tcp, (without_tap, with_tap, before, capture)) = (tcp?, middle?);
     let ledger = ledger_at_rest(lab, before, checks).await?;
     let pcapng = read_capture(capture, checks).await?;
-    let deleted = lab.controller()?.delete_policy(POLICY).await?;
+    let deleted = lab.controller()?.delete_policy(&caller(), POLICY).await?;
     check_controller_counts(&deleted, &ledger, checks);
     Ok(Tapped { without_tap, with_tap, ledger, pcapng, tcp })
+}
+
+/// As whom the policy is added.
+fn caller() -> Caller {
+    Caller::unix("demo")
 }
 
 /// After the TAP is gone, nothing is copied any more.

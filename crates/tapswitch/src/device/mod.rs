@@ -12,6 +12,7 @@ mod machine;
 mod set;
 mod show;
 pub(crate) mod users;
+
 mod view;
 
 use std::process::ExitCode;

@@ -33,6 +33,11 @@ impl User {
     pub(crate) fn text(self) -> String {
         named(self.0, "/etc/passwd")
     }
+
+    /// The name, if it has one.
+    pub(crate) fn name(self) -> Option<String> {
+        name(self.0, "/etc/passwd")
+    }
 }
 
 impl Group {
@@ -59,11 +64,16 @@ fn number(text: &str, file: &str) -> Result<u32, String> {
 }
 
 fn named(number: u32, file: &str) -> String {
-    let lines = fs::read_to_string(file).unwrap_or_default();
-    match lines.lines().filter_map(entry).find(|(_, other)| *other == number) {
-        Some((name, _)) => format!("{number} ({name})"),
+    match name(number, file) {
+        Some(name) => format!("{number} ({name})"),
         None => number.to_string(),
     }
+}
+
+fn name(number: u32, file: &str) -> Option<String> {
+    let lines = fs::read_to_string(file).unwrap_or_default();
+    let found = lines.lines().filter_map(entry).find(|(_, other)| *other == number);
+    found.map(|(name, _)| name.to_owned())
 }
 
 /// Name and number of a line: the first and third field in both files.

@@ -26,12 +26,16 @@ pub(crate) enum Request {
     Show(Topic),
     /// Add a policy.
     AddPolicy(Box<TapPolicy>),
+    /// What adding it would do.
+    PlanPolicy(Box<TapPolicy>),
     /// List all policies.
     Policies,
     /// Show one policy.
     Policy(String),
     /// Delete a policy.
     DeletePolicy(String),
+    /// The records of the audit log behind this one, as many as go at a time.
+    Audit { after: u64 },
     /// Add a port to the switch.
     AddPort(Box<PortSpec>),
     /// Take the port of this number away.
@@ -51,13 +55,14 @@ pub(crate) enum Topic {
     Taps,
     Hosts,
     Switches,
+    Links,
 }
 
 impl Request {
     /// Which part of tapswitch answers this.
     pub(crate) fn part(&self) -> Part {
         match self {
-            Self::Show(Topic::Hosts | Topic::Switches) => Part::Controller,
+            Self::Show(Topic::Hosts | Topic::Switches | Topic::Links) => Part::Controller,
             Self::Show(_) | Self::AddPort(_) | Self::RemovePort(_) | Self::Parts => Part::Switch,
             _ => Part::Controller,
         }

@@ -6,11 +6,13 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tapswitch_controller::Caller;
 use tapswitch_openflow::PortNo;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::{Answer, Part, Request, Topic};
+use crate::device::users::User;
 
 /// What this process has.
 #[derive(Clone, Debug, Default)]
@@ -83,6 +85,7 @@ impl Drop for Management {
 }
 
 async fn serve_one(mut stream: UnixStream, services: &Services) -> io::Result<()> {
+    let caller = caller(&stream);
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
     let len = BufReader::new(reader.take(MAX_REQUEST_LEN)).read_line(&mut line).await?;
@@ -91,7 +94,7 @@ async fn serve_one(mut stream: UnixStream, services: &Services) -> io::Result<()
         return Ok(());
     }
     let answer = match serde_json::from_str(&line) {
-        Ok(request) => services.answer(request).await,
+        Ok(request) => services.answer(request, &caller).await,
         Err(error) => Answer::Error(format!("the request is not understood: {error}")),
     };
     let mut bytes = serde_json::to_vec(&answer)?;
@@ -100,11 +103,13 @@ async fn serve_one(mut stream: UnixStream, services: &Services) -> io::Result<()
 }
 
 impl Services {
-    async fn answer(&self, request: Request) -> Answer {
+    async fn answer(&self, request: Request, caller: &Caller) -> Answer {
         match (request.part(), &self.switch, &self.controller) {
             _ if matches!(request, Request::Parts) => said(Ok::<_, String>(self.parts())),
             (Part::Switch, Some(switch), _) => ask_switch(switch, request).await,
-            (Part::Controller, _, Some(controller)) => ask_controller(controller, request).await,
+            (Part::Controller, _, Some(controller)) => {
+                ask_controller(controller, request, caller).await
+            }
             (part, ..) => Answer::Error(missing(part, &request)),
         }
     }
@@ -114,6 +119,14 @@ impl Services {
         let controller = self.controller.as_ref().map(|_| Part::Controller);
         switch.into_iter().chain(controller).collect()
     }
+}
+
+/// Who is at the other end, as the kernel knows (SO_PEERCRED, unix(7)): the user's name, or their
+/// number when they have none.
+fn caller(stream: &UnixStream) -> Caller {
+    let Ok(credentials) = stream.peer_cred() else { return Caller::unix("unknown") };
+    let uid = credentials.uid();
+    Caller::unix(&User(uid).name().unwrap_or_else(|| uid.to_string()))
 }
 
 /// What to do instead, when this process has not got the part that answers.
@@ -143,18 +156,27 @@ async fn show_switch(switch: &tapswitch_switch::Handle, topic: Topic) -> Answer 
         Topic::Workers => said(switch.workers().await),
         Topic::Drops => said(switch.drops().await),
         Topic::Taps => said(switch.taps().await),
-        Topic::Hosts | Topic::Switches => Answer::Error("that is for a controller".to_owned()),
+        Topic::Hosts | Topic::Switches | Topic::Links => {
+            Answer::Error("that is for a controller".to_owned())
+        }
     }
 }
 
-async fn ask_controller(controller: &tapswitch_controller::Handle, request: Request) -> Answer {
+async fn ask_controller(
+    controller: &tapswitch_controller::Handle,
+    request: Request,
+    caller: &Caller,
+) -> Answer {
     match request {
-        Request::AddPolicy(policy) => said(controller.add_policy(*policy).await),
+        Request::PlanPolicy(policy) => said(controller.plan_policy(*policy).await),
+        Request::AddPolicy(policy) => said(controller.add_policy(caller, *policy).await),
         Request::Policies => said(controller.policies().await),
         Request::Policy(name) => said(controller.policy(&name).await),
-        Request::DeletePolicy(name) => said(controller.delete_policy(&name).await),
+        Request::DeletePolicy(name) => said(controller.delete_policy(caller, &name).await),
+        Request::Audit { after } => said(controller.audit(after, AUDIT_COUNT).await),
         Request::Show(Topic::Hosts) => said(controller.hosts().await),
         Request::Show(Topic::Switches) => said(controller.switches().await),
+        Request::Show(Topic::Links) => said(controller.links().await),
         _ => Answer::Error("that is for a switch".to_owned()),
     }
 }
@@ -191,3 +213,5 @@ pub(crate) enum BindError {
 
 /// Bytes of a request; a policy needs some hundreds.
 const MAX_REQUEST_LEN: u64 = 64 << 10;
+/// Records of the audit log in one answer.
+const AUDIT_COUNT: usize = 1000;

@@ -382,6 +382,7 @@ fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
         guest: None,
         ring: None,
         tunnel: None,
+        file: None,
         offloads: String::new(),
         rx: TrafficReport::default(),
         tx: TrafficReport::default(),

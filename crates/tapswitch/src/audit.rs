@@ -1,0 +1,131 @@
+//! `tapswitch audit`: who had whose traffic copied.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use tapswitch_controller::Verifier;
+
+use crate::cli::controller::AuditArgs;
+use crate::management::{Request, ask};
+use crate::table::{print, table};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Reads the log, and does with it what is wanted.
+pub(crate) fn main(args: &AuditArgs) -> Result<(), Failure> {
+    if let Some(path) = &args.export {
+        export(args, path)?;
+    }
+    match (args.verify, args.follow, &args.export) {
+        (true, ..) => verify(args),
+        (_, true, _) => follow(args),
+        (_, _, Some(_)) => Ok(()),
+        _ => list(args),
+    }
+}
+
+fn list(args: &AuditArgs) -> Result<(), Failure> {
+    let mut rows = table(&["RECORD ", "TIME", "WHO", "FROM", "WHAT", "POLICY", "RESULT"]);
+    for_each(args, |line| {
+        if args.ask.json {
+            say!("{line}");
+        } else {
+            rows.add_row(cells(line));
+        }
+        Ok(())
+    })?;
+    if !args.ask.json {
+        print(&rows, "no records");
+    }
+    Ok(())
+}
+
+/// Prints records as they come, for ever.
+fn follow(args: &AuditArgs) -> Result<(), Failure> {
+    let mut after = 0;
+    loop {
+        after = for_each_after(args, after, &mut |line| {
+            match args.ask.json {
+                true => say!("{line}"),
+                false => say!("{}", cells(line).join("  ")),
+            }
+            Ok(())
+        })?;
+        std::thread::sleep(POLL);
+    }
+}
+
+fn export(args: &AuditArgs, path: &Path) -> Result<(), Failure> {
+    let mut out: Box<dyn Write> = match path.to_str() {
+        Some("-") => Box::new(std::io::stdout()),
+        _ => Box::new(create(path)?),
+    };
+    for_each(args, |line| Ok(writeln!(out, "{line}")?))?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Who is tapped is nobody else's business.
+fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    Ok(BufWriter::new(opened.map_err(|error| format!("{}: {error}", path.display()))?))
+}
+
+fn verify(args: &AuditArgs) -> Result<(), Failure> {
+    let mut verifier = Verifier::default();
+    for_each(args, |line| Ok(verifier.check(line)?))?;
+    match verifier.head() {
+        Some((seq, hash)) => say!("whole up to record {seq}, whose hash is {hash}"),
+        None => say!("no records"),
+    }
+    Ok(())
+}
+
+/// All records, of a file or of a controller.
+fn for_each(
+    args: &AuditArgs,
+    mut take: impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(path) = &args.file else {
+        for_each_after(args, 0, &mut take)?;
+        return Ok(());
+    };
+    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    for line in BufReader::new(file).lines() {
+        take(&line?)?;
+    }
+    Ok(())
+}
+
+/// The records behind one, from a controller; returns the number of the last.
+fn for_each_after(
+    args: &AuditArgs,
+    mut after: u64,
+    take: &mut impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<u64, Failure> {
+    loop {
+        let lines: Vec<String> = ask(args.ask.socket.as_deref(), &Request::Audit { after })?;
+        let Some(last) = lines.last() else { return Ok(after) };
+        let record: Value = serde_json::from_str(last)?;
+        after = record["seq"].as_u64().ok_or("a record without its number")?;
+        lines.iter().try_for_each(|line| take(line))?;
+    }
+}
+
+fn cells(line: &str) -> Vec<String> {
+    let record: Value = serde_json::from_str(line).unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let mut cells = vec![record["seq"].to_string()];
+    cells.extend(["at", "who", "from", "what"].map(|key| text(&record[key])));
+    cells.push(text(&record["policy"]["name"]));
+    cells.push(text(&record["result"]));
+    cells
+}
+
+/// How often new records are asked for.
+const POLL: Duration = Duration::from_millis(500);

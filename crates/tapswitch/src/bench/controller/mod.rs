@@ -1,0 +1,393 @@
+//! `tapswitch bench controller`: what the control plane costs, with simulated switches that speak
+//! real OpenFlow over TCP. Two spines, and leaves with hosts; policies name a source and a
+//! destination host, and monitors are spread over the leaves.
+//!
+//! The controller has one thread and the switches another, so on a machine with two cores neither
+//! waits for the other's. What is measured: from the first connection until all links, hosts and
+//! rules are there; single policies from the request to the answer, which is behind the barriers of
+//! all switches; many policies at once; all TAPs around a link that is cut; memory, and the
+//! processor while nothing happens.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use tapswitch_control::{IpPrefix, Limits, MonitorSpec, TapPolicy};
+use tapswitch_controller::{Caller, Config, Handle, Server};
+use tapswitch_openflow::{DatapathId, PortNo};
+use tapswitch_wire::MacAddr;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+mod switch;
+
+use super::{Failure, run, write_data};
+use crate::table::{print, table};
+use switch::{Input, Switch, World};
+
+/// `tapswitch bench controller`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ControllerBenchArgs {
+    /// Numbers of switches to measure with, one after the other; two of them are spines.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10, 30, 100])]
+    switches: Vec<u64>,
+    /// Hosts behind each leaf.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=200))]
+    hosts: u32,
+    /// Policies that are added at once.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    policies: usize,
+    /// Policies that are added one after the other.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    singles: usize,
+    /// Write the table as data too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What was measured at one size. Times are in seconds but where said.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Row {
+    switches: u64,
+    hosts: u64,
+    policies: usize,
+    converged: f64,
+    rules: u64,
+    single_p50_ms: f64,
+    single_p99_ms: f64,
+    bulk: f64,
+    bulk_per_second: f64,
+    rules_with_policies: u64,
+    rerouted: f64,
+    resident_mib: f64,
+    idle_percent: f64,
+}
+
+/// Runs it.
+pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
+    run(async {
+        let mut rows = Vec::new();
+        for &switches in &args.switches {
+            if switches < 3 {
+                return Err("--switches: two spines and a leaf are the least: 3 or more".into());
+            }
+            eprintln!("{switches} switches");
+            rows.push(measure(switches, args).await?);
+        }
+        show(&rows);
+        write_data(args.json.as_deref(), &rows)
+    })
+}
+
+async fn measure(switches: u64, args: &ControllerBenchArgs) -> Result<Row, Failure> {
+    let limits = Limits {
+        max_policies: usize::MAX,
+        max_regions: usize::MAX,
+        max_tap_rules: usize::MAX,
+        max_hosts: usize::MAX,
+        stats_interval: None,
+        ..Limits::default()
+    };
+    let config = Config {
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        limits,
+        max_waiting: 1 << 22,
+        request_timeout: PATIENCE,
+        ..Config::default()
+    };
+    let server = Server::bind(config).await?;
+    let address = *server.local_addrs().first().ok_or("the controller listens nowhere")?;
+    let handle = server.handle();
+    let (end, mut ended) = watch::channel(());
+    let serving = tokio::spawn(server.run(async move { _ = ended.changed().await }));
+    let lab = Lab::start(switches, args.hosts, address);
+    let result = lab.measure(&handle, args).await;
+    lab.stop();
+    drop(end);
+    serving.await?;
+    result
+}
+
+/// The switches, on a thread of their own.
+struct Lab {
+    switches: u64,
+    hosts: u32,
+    world: Arc<World>,
+    stop: watch::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+    start: Instant,
+}
+
+impl Lab {
+    fn start(switches: u64, hosts: u32, controller: SocketAddr) -> Self {
+        let start = Instant::now();
+        let mut cables = HashMap::new();
+        for leaf in 3..=switches {
+            for spine in [1, 2] {
+                let up = (leaf, hosts + MONITOR_PORTS + u32::try_from(spine).unwrap_or(0));
+                let down = (spine, u32::try_from(leaf - 2).unwrap_or(u32::MAX));
+                cables.extend([(up, down), (down, up)]);
+            }
+        }
+        let (inboxes, receivers): (HashMap<_, _>, Vec<_>) = (1..=switches)
+            .map(|id| {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                ((id, sender), (id, receiver))
+            })
+            .unzip();
+        let (changes, rules) = (AtomicU64::new(0), AtomicU64::new(0));
+        let world = Arc::new(World { cables, inboxes, changes, rules });
+        let (stop, stopped) = watch::channel(());
+        let shared = Arc::clone(&world);
+        let thread = std::thread::spawn(move || {
+            let ports = |id| match id {
+                1 | 2 => u32::try_from(switches - 2).unwrap_or(u32::MAX),
+                _ => hosts + MONITOR_PORTS + 2,
+            };
+            let switches = receivers.into_iter().map(|(id, inbox)| Switch {
+                id,
+                ports: ports(id),
+                world: Arc::clone(&shared),
+                inbox,
+            });
+            simulate(switches.collect(), controller, stopped);
+        });
+        Self { switches, hosts, world, stop, thread, start }
+    }
+
+    fn stop(self) {
+        drop(self.stop);
+        // One that panicked has said so.
+        let _ = self.thread.join();
+    }
+
+    async fn measure(&self, handle: &Handle, args: &ControllerBenchArgs) -> Result<Row, Failure> {
+        let leaves = self.switches - 2;
+        let mut row = Row {
+            switches: self.switches,
+            hosts: leaves * u64::from(self.hosts),
+            policies: args.policies,
+            ..Row::default()
+        };
+        self.until(async || Ok(handle.links().await?.len() as u64 == 2 * leaves)).await?;
+        self.until(async || {
+            Ok(handle.switches().await?.iter().filter(|s| s.is_connected).count() as u64
+                == self.switches)
+        })
+        .await?;
+        self.announce_hosts();
+        let hosts = row.hosts;
+        self.until(async || Ok(handle.hosts().await?.len() as u64 == hosts)).await?;
+        row.converged = (self.quiet().await - self.start).as_secs_f64();
+        row.rules = self.world.rules.load(Ordering::Relaxed);
+        row.idle_percent = idle_percent().await?;
+        let caller = Caller::unix("bench");
+        let mut times = Vec::new();
+        for index in 0..args.singles {
+            let start = Instant::now();
+            handle.add_policy(&caller, self.policy("single", index)?).await?;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        (row.single_p50_ms, row.single_p99_ms) =
+            (percentile(&mut times, 50), percentile(&mut times, 99));
+        let start = Instant::now();
+        let mut adding = JoinSet::new();
+        for index in 0..args.policies {
+            let (handle, policy) = (handle.clone(), self.policy("bulk", index)?);
+            let caller = caller.clone();
+            adding.spawn(async move { handle.add_policy(&caller, policy).await.map(|_| ()) });
+        }
+        while let Some(added) = adding.join_next().await {
+            added??;
+        }
+        row.bulk = start.elapsed().as_secs_f64();
+        row.bulk_per_second = f64::from(u32::try_from(args.policies)?) / row.bulk.max(1e-9);
+        row.rules_with_policies = self.world.rules.load(Ordering::Relaxed);
+        row.rerouted = self.cut_a_link(handle).await?;
+        row.resident_mib = resident_mib()?;
+        Ok(row)
+    }
+
+    /// A leaf loses one of its two links; all TAPs through it go by the other one then.
+    async fn cut_a_link(&self, handle: &Handle) -> Result<f64, Failure> {
+        let leaf = 3;
+        let port = self.hosts + MONITOR_PORTS + 1;
+        let (spine, at) = *self.world.cables.get(&(leaf, port)).ok_or("there is no such cable")?;
+        let start = Instant::now();
+        for (switch, port) in [(leaf, port), (spine, at)] {
+            self.tell(switch, Input::Link { port, is_up: false });
+        }
+        let links = 2 * (self.switches - 2) - 1;
+        self.until(async || Ok(handle.links().await?.len() as u64 == links)).await?;
+        Ok((self.quiet().await - start).as_secs_f64())
+    }
+
+    fn announce_hosts(&self) {
+        for leaf in 3..=self.switches {
+            for port in 1..=self.hosts {
+                let (mac, ip) = address(leaf, port);
+                self.tell(leaf, Input::Host { port, mac, ip });
+            }
+        }
+    }
+
+    fn tell(&self, switch: u64, input: Input) {
+        if let Some(inbox) = self.world.inboxes.get(&switch) {
+            // A switch that has ended is missed elsewhere.
+            let _ = inbox.send(input);
+        }
+    }
+
+    /// Waits until it is so.
+    async fn until(
+        &self,
+        mut is_so: impl AsyncFnMut() -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so().await? {
+            if Instant::now() > deadline {
+                return Err("the controller does not get there; see its log (RUST_LOG=info)".into());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until no switch was told anything for a while. Returns when the last one was.
+    async fn quiet(&self) -> Instant {
+        let changes = || self.world.changes.load(Ordering::Relaxed);
+        let (mut last, mut count) = (Instant::now(), changes());
+        while last.elapsed() < QUIET {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            if changes() != count {
+                (last, count) = (Instant::now(), changes());
+            }
+        }
+        last
+    }
+
+    /// A policy between two hosts, the same ones for the same number; copies go to a third leaf.
+    fn policy(&self, name: &str, index: usize) -> Result<TapPolicy, Failure> {
+        let leaves = usize::try_from(self.switches - 2)?;
+        let hosts = usize::try_from(self.hosts)?;
+        let host = |number: usize| -> Result<_, Failure> {
+            let leaf = u64::try_from(number % leaves)? + 3;
+            let port = u32::try_from(number / leaves % hosts)? + 1;
+            Ok(address(leaf, port))
+        };
+        let (from, to) = (host(index)?, host(index * 7 + 1)?);
+        let switch = Some(DatapathId(u64::try_from(index * 3 % leaves)? + 3));
+        let monitor = MonitorSpec::Port { switch, port: PortNo(self.hosts + 1) };
+        Ok(TapPolicy {
+            src_mac: Some(from.0),
+            dst_mac: Some(to.0),
+            src_ip: Some(IpPrefix::host(IpAddr::from(from.1))),
+            dst_ip: Some(IpPrefix::host(IpAddr::from(to.1))),
+            ..TapPolicy::new(format!("{name}-{index}"), monitor)
+        })
+    }
+}
+
+/// Runs the switches until it is told to stop.
+fn simulate(switches: Vec<Switch>, controller: SocketAddr, mut stopped: watch::Receiver<()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return eprintln!("tapswitch: no runtime for the switches") };
+    runtime.block_on(async {
+        let mut running = JoinSet::new();
+        for switch in switches {
+            running.spawn(switch.run(controller));
+        }
+        tokio::select! {
+            _ = stopped.changed() => {}
+            () = async { while running.join_next().await.is_some() {} } => {}
+        }
+    });
+}
+
+/// MAC and IP address of a host.
+fn address(leaf: u64, port: u32) -> (MacAddr, [u8; 4]) {
+    let [.., a, b] = leaf.to_be_bytes();
+    let [.., port] = port.to_be_bytes();
+    (MacAddr([2, 0, 0, a, b, port]), [10, a, b, port])
+}
+
+fn percentile(times: &mut [f64], percent: usize) -> f64 {
+    times.sort_by(f64::total_cmp);
+    let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
+    times.get(index).copied().unwrap_or(0.0)
+}
+
+/// How much of a core this process uses while nothing happens.
+async fn idle_percent() -> Result<f64, Failure> {
+    let before = processor_ticks()?;
+    tokio::time::sleep(IDLE).await;
+    let ticks = processor_ticks()? - before;
+    let per_second = f64::from(u32::try_from(rustix::param::clock_ticks_per_second())?);
+    Ok(100.0 * f64::from(u32::try_from(ticks)?) / per_second / IDLE.as_secs_f64())
+}
+
+/// User and system time (proc(5), `stat`, fields 14 and 15).
+fn processor_ticks() -> Result<u64, Failure> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    let fields = text.rsplit_once(')').ok_or("/proc/self/stat is not as expected")?.1;
+    let mut times = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    times.try_fold(0, |sum, ticks| Ok(sum + ticks?))
+}
+
+fn resident_mib() -> Result<f64, Failure> {
+    let text = std::fs::read_to_string("/proc/self/status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next());
+    Ok(kib.ok_or("/proc/self/status has no VmRSS")?.parse::<f64>()? / 1024.0)
+}
+
+fn show(rows: &[Row]) {
+    let mut lines = table(&[
+        "SWITCHES ",
+        "HOSTS ",
+        "RULES ",
+        "CONVERGED ",
+        "IDLE ",
+        "ONE: P50 ",
+        "P99 ",
+        "POLICIES ",
+        "ALL ",
+        "PER SECOND ",
+        "RULES ",
+        "LINK CUT ",
+        "MEMORY ",
+    ]);
+    for row in rows {
+        lines.add_row([
+            row.switches.to_string(),
+            row.hosts.to_string(),
+            row.rules.to_string(),
+            format!("{:.2} s", row.converged),
+            format!("{:.1} %", row.idle_percent),
+            format!("{:.1} ms", row.single_p50_ms),
+            format!("{:.1} ms", row.single_p99_ms),
+            row.policies.to_string(),
+            format!("{:.2} s", row.bulk),
+            format!("{:.0}", row.bulk_per_second),
+            row.rules_with_policies.to_string(),
+            format!("{:.2} s", row.rerouted),
+            format!("{:.0} MiB", row.resident_mib),
+        ]);
+    }
+    print(&lines, "nothing was measured");
+}
+
+/// Ports of a leaf between those of hosts and those of spines.
+const MONITOR_PORTS: u32 = 1;
+/// How long nothing must change until everything is there.
+const QUIET: Duration = Duration::from_millis(500);
+/// How long the processor is watched.
+const IDLE: Duration = Duration::from_secs(2);
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(600);

@@ -1,0 +1,202 @@
+//! The command line of `controller`, `token` and `audit`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+use tapswitch_controller::Role;
+
+use super::{AskArgs, ServeArgs};
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ControllerArgs {
+    /// Where to accept switches, as tcp:ADDRESS:PORT or tls:ADDRESS:PORT; may be given several
+    /// times.
+    #[arg(long, value_name = "ENDPOINT", default_value = "tcp:127.0.0.1:6653")]
+    pub(crate) listen: Vec<Listen>,
+    /// Where policies and the audit log are kept: a file, or none;
+    /// /var/lib/tapswitch/controller.redb when not given and root.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) store: Option<StorePlace>,
+    /// Where REST is served: ADDRESS:PORT, or off.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8653")]
+    pub(crate) rest: RestPlace,
+    #[command(flatten)]
+    pub(crate) files: FilesArgs,
+    #[command(flatten)]
+    pub(crate) socket: ServeArgs,
+}
+
+/// Who may come in, and by which certificates. SIGHUP reads the files again.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct FilesArgs {
+    /// File of tokens for REST, as `tapswitch token new` prints them; without it whoever connects
+    /// may do everything.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Certificate for REST and for switches (PEM), with those that vouch for it.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Who vouches for switches (PEM): those without a certificate of theirs are turned away.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Who vouches for clients of REST (PEM), besides their tokens.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) rest_ca: Option<PathBuf>,
+    /// Serve REST to other machines without tokens or without TLS.
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+/// Where switches are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Tcp(SocketAddr),
+    Tls(SocketAddr),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = |rest: &str| rest.parse().map_err(|_| no_endpoint(text));
+        match text.split_once(':') {
+            Some(("tcp", rest)) => address(rest).map(Self::Tcp),
+            Some(("tls" | "ssl", rest)) => address(rest).map(Self::Tls),
+            _ => Err(no_endpoint(text)),
+        }
+    }
+}
+
+fn no_endpoint(text: &str) -> String {
+    format!(
+        "'{text}' is no endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
+         tcp:127.0.0.1:6653 or tls:[::]:6653"
+    )
+}
+
+/// Where policies are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StorePlace {
+    None,
+    File(PathBuf),
+}
+
+impl FromStr for StorePlace {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(if text == "none" { Self::None } else { Self::File(text.into()) })
+    }
+}
+
+/// Where REST is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RestPlace {
+    #[default]
+    Off,
+    At(SocketAddr),
+}
+
+impl FromStr for RestPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        text.parse().map(Self::At).map_err(|_| {
+            format!(
+                "'{text}' is no place for REST; expected ADDRESS:PORT or off, as 127.0.0.1:8653"
+            )
+        })
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    pub(crate) command: TokenCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token: prints it once, and the lines for the file of tokens, which do not tell it.
+    New {
+        /// Whose it is, as the audit log will say.
+        name: String,
+        /// What it allows.
+        #[arg(long, value_name = "ROLE")]
+        role: RoleName,
+        /// Append the lines to this file, made for its owner alone, and print the token alone.
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RoleName {
+    /// Look.
+    Viewer,
+    /// Add and delete policies, too.
+    Operator,
+    /// Read the audit log, too.
+    Admin,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Self {
+        match name {
+            RoleName::Viewer => Self::Viewer,
+            RoleName::Operator => Self::Operator,
+            RoleName::Admin => Self::Admin,
+        }
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AuditArgs {
+    /// Go on with records as they are written.
+    #[arg(long, conflicts_with_all = ["export", "verify"])]
+    pub(crate) follow: bool,
+    /// Write all records to this file, as lines of JSON; - for standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export: Option<PathBuf>,
+    /// Check that no record was changed, removed or inserted.
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Read the records from an export instead of a running controller.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["export", "follow"])]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_switches_are_accepted() {
+        let address = "127.0.0.1:6653".parse().unwrap();
+        assert_eq!("tcp:127.0.0.1:6653".parse(), Ok(Listen::Tcp(address)));
+        assert_eq!("tls:127.0.0.1:6653".parse(), Ok(Listen::Tls(address)));
+        assert_eq!("ssl:127.0.0.1:6653".parse(), Ok(Listen::Tls(address)), "as Open vSwitch says");
+        for text in ["6653", "tls:6653", "udp:127.0.0.1:1", "127.0.0.1:6653"] {
+            assert!(text.parse::<Listen>().unwrap_err().contains("tls:ADDRESS:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_left_out_is_a_word() {
+        assert_eq!("none".parse(), Ok(StorePlace::None));
+        assert_eq!("./none".parse(), Ok(StorePlace::File("./none".into())));
+        assert_eq!("off".parse(), Ok(RestPlace::Off));
+        assert!("8653".parse::<RestPlace>().unwrap_err().contains("ADDRESS:PORT"));
+    }
+}
