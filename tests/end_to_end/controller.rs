@@ -77,7 +77,7 @@ fn a_switch_does_without_a_controller_until_there_is_one() {
     assert_eq!(show()["standalone"], true);
     assert_eq!(show()["controllers"][0]["connected"], false);
 
-    let args = ["controller", "--listen", CONTROLLER, "--socket", &sockets[1]];
+    let args = ["controller", "--listen", CONTROLLER, "--store", "none", "--socket", &sockets[1]];
     let mut controller = Daemon::tapswitch(&room, directory.path(), &args);
     until("the switch connects", || show()["controllers"][0]["connected"] == true);
     until("its rules count now", || show()["standalone"] == false);

@@ -90,7 +90,17 @@ fn sockets_and_addresses_in_use_are_named() {
     let path = |name: &str| lab.directory.path().join(name).display().to_string();
     let (theirs, other_room) = (path("controller.sock"), room());
     let start = |room: &Namespace, socket: &str| {
-        let args = ["--log", "off", "controller", "--listen", CONTROLLER, "--socket", socket];
+        let args = [
+            "--log",
+            "off",
+            "controller",
+            "--listen",
+            CONTROLLER,
+            "--store",
+            "none",
+            "--socket",
+            socket,
+        ];
         tapswitch_in(room, &args)
     };
     start(&other_room, &theirs).refused(&[&theirs, "in use", "--socket"]);

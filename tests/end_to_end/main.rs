@@ -7,6 +7,7 @@
 
 mod support;
 
+mod access;
 mod bench;
 mod capture;
 mod churn;
@@ -14,6 +15,7 @@ mod controller;
 mod demo;
 mod device;
 mod errors;
+mod fabric;
 mod ledger;
 mod run;
 mod taps;

@@ -262,7 +262,7 @@ impl Lab {
 
 fn start_controller(room: &Namespace, directory: &Path) -> Daemon {
     let socket = directory.join(CONTROLLER_SOCKET).display().to_string();
-    let args = ["controller", "--listen", CONTROLLER, "--socket", &socket];
+    let args = ["controller", "--listen", CONTROLLER, "--store", "none", "--socket", &socket];
     let daemon = Daemon::tapswitch(room, directory, &args);
     until("the controller answers", || {
         tapswitch(&["show", "switches", "--socket", &socket]).code == Some(0)

@@ -2,6 +2,7 @@
 
 mod capture;
 pub(crate) mod conservation;
+mod fabric;
 mod host;
 mod lab;
 mod leftovers;
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use capture::Capture;
+pub(crate) use fabric::{Fabric, Kind};
 pub(crate) use host::{Host, checksum_errors, count_checksum_errors, join, room};
 pub(crate) use lab::{CONTROLLER, Ends, Lab, Peer, number};
 pub(crate) use leftovers::{Leftovers, alone, among_others, children, is_running};

@@ -35,6 +35,27 @@ impl Ovs {
         ovs
     }
 
+    /// No bridge yet. Copies on their way between switches have one tag more than what is copied.
+    pub(crate) fn start_empty(room: &Namespace, directory: &Path) -> Self {
+        let mut ovs = Self::with_options(room, directory, &[TSO, "other_config:vlan-limit=2"]);
+        ovs.start_switch();
+        ovs
+    }
+
+    /// One of several bridges, with these interfaces as its ports from 1 on.
+    pub(crate) fn add_switch(&self, datapath_id: u64, interfaces: &[String]) {
+        let bridge = format!("br{datapath_id}");
+        let id = format!("other-config:datapath-id={datapath_id:016x}");
+        let settings = ["datapath_type=netdev", "protocols=OpenFlow13", "fail-mode=secure", &id];
+        self.vsctl(&[&["add-br", &bridge, "--", "set", "bridge", &bridge][..], &settings].concat());
+        for (interface, number) in interfaces.iter().zip(1..) {
+            let number = format!("ofport_request={number}");
+            let set = ["--", "set", "interface", interface, &number];
+            self.vsctl(&[&["add-port", &bridge, interface][..], &set].concat());
+        }
+        self.vsctl(&["set-controller", &bridge, CONTROLLER]);
+    }
+
     /// A bridge that learns by itself and looks at this many tags, with these ports: interfaces
     /// that are there, each with its settings.
     pub(crate) fn start_learning(
@@ -97,6 +118,13 @@ impl Ovs {
         let control = self.path("ovs-vswitchd.ctl");
         let mut command = Command::new("ovs-appctl");
         run(command.arg("-t").arg(control).arg("revalidator/purge"));
+    }
+
+    /// Has its controller on an encrypted connection, by these files: key, certificate, authority.
+    pub(crate) fn control_by_tls(&self, [key, cert, ca]: [&Path; 3], controller: &str) {
+        let text = |path: &Path| path.display().to_string();
+        self.vsctl(&["set-ssl", &text(key), &text(cert), &text(ca)]);
+        self.vsctl(&["set-controller", BRIDGE, controller]);
     }
 
     fn add_bridge(&self, settings: &[&str]) {

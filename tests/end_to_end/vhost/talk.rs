@@ -124,7 +124,7 @@ struct Controller {
 impl Controller {
     fn start(lab: &Lab) -> Self {
         let socket = lab.directory.path().join("controller.socket").display().to_string();
-        let args = ["controller", "--listen", CONTROLLER, "--socket", &socket];
+        let args = ["controller", "--listen", CONTROLLER, "--store", "none", "--socket", &socket];
         let daemon = Daemon::tapswitch(&lab.room, lab.directory.path(), &args);
         until("the controller answers", || {
             tapswitch(&["show", "switches", "--socket", &socket]).code == Some(0)

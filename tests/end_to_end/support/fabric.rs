@@ -1,0 +1,224 @@
+//! Several switches with cables between them, ours and Open vSwitch, and one controller.
+
+use serde_json::Value;
+use tapswitch_netlink::{Netlink, OwnedNamespace};
+use tempfile::TempDir;
+
+use super::lab::CONTROLLER;
+use super::ovs::Ovs;
+use super::{
+    Daemon, Host, Said, can_run, conservation, directory, join, room, skip, tapswitch, until,
+};
+
+/// Whose switch it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ours,
+    OpenVswitch,
+}
+
+/// Switch *n* has host *n* at its port 1, a monitor at its port 2, and cables from port 3 on.
+/// Cables are veth pairs; `c1-2` is the end of that between switches 1 and 2 which is at switch 1.
+/// The fields go in this order.
+pub(crate) struct Fabric {
+    pub(crate) switches: Vec<Option<Daemon>>,
+    ovs: Option<Ovs>,
+    _controller: Daemon,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) monitors: Vec<Host>,
+    kinds: Vec<Kind>,
+    cables: Vec<(u8, u8)>,
+    pub(crate) room: OwnedNamespace,
+    directory: TempDir,
+}
+
+impl Fabric {
+    /// `None` when a peer is not installed, or this is not root.
+    pub(crate) fn new(kinds: &[Kind], cables: &[(u8, u8)]) -> Option<Self> {
+        if !can_run(&["ping"]) {
+            return None;
+        }
+        let has_others = kinds.contains(&Kind::OpenVswitch);
+        if has_others && !Ovs::is_there() {
+            skip("Open vSwitch is not installed; install openvswitch-switch");
+            return None;
+        }
+        let (room, directory) = (room(), directory());
+        let count = u8::try_from(kinds.len()).unwrap();
+        let hosts: Vec<_> = (1..=count).map(Host::new).collect();
+        let monitors: Vec<_> = (1..=count).map(|number| Host::new(100 + number)).collect();
+        lay_cables(&room, cables);
+        for host in hosts.iter().chain(&monitors) {
+            join(host, &room, &format!("p{}", host.number));
+        }
+        let controller = start_controller(&room, &directory);
+        let ovs = has_others.then(|| Ovs::start_empty(&room, directory.path()));
+        let switches = kinds.iter().map(|_| None).collect();
+        let (kinds, cables) = (kinds.to_vec(), cables.to_vec());
+        let mut fabric = Self {
+            switches,
+            ovs,
+            _controller: controller,
+            hosts,
+            monitors,
+            kinds,
+            cables,
+            room,
+            directory,
+        };
+        (1..=count).for_each(|number| fabric.start_switch(number));
+        fabric.wait_for_links(fabric.cables.len());
+        fabric.hosts.iter().chain(&fabric.monitors).for_each(Host::configure);
+        Some(fabric)
+    }
+
+    /// Switches in a ring, of these kinds.
+    pub(crate) fn ring(kinds: &[Kind]) -> Option<Self> {
+        let count = u8::try_from(kinds.len()).unwrap();
+        Self::new(kinds, &(1..=count).map(|at| (at, at % count + 1)).collect::<Vec<_>>())
+    }
+
+    /// Whether all switches are ours.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.ovs.is_none()
+    }
+
+    pub(crate) fn host(&self, number: u8) -> &Host {
+        &self.hosts[usize::from(number) - 1]
+    }
+
+    pub(crate) fn monitor(&self, number: u8) -> &Host {
+        &self.monitors[usize::from(number) - 1]
+    }
+
+    /// Starts a switch, with all of its ports.
+    pub(crate) fn start_switch(&mut self, number: u8) {
+        let interfaces = self.interfaces(number);
+        match (self.kinds[usize::from(number) - 1], &self.ovs) {
+            (Kind::OpenVswitch, Some(ovs)) => ovs.add_switch(number.into(), &interfaces),
+            _ => {
+                self.switches[usize::from(number) - 1] = Some(self.start_ours(number, &interfaces));
+            }
+        }
+    }
+
+    /// Lets all hosts talk, and waits until the controller knows them.
+    pub(crate) fn introduce(&self) {
+        for host in &self.hosts {
+            for other in self.hosts.iter().filter(|other| other.number != host.number) {
+                host.ping(other.ip());
+            }
+        }
+        let count = self.hosts.len();
+        until("the controller knows all hosts", || {
+            let hosts = self.ask(&["show", "hosts"]).json();
+            let has_ip = |host: &&Value| !host["addresses"].as_array().unwrap().is_empty();
+            hosts.as_array().unwrap().iter().filter(has_ip).count() >= count
+        });
+        self.settle();
+    }
+
+    /// Takes a cable away, or brings it back, at the end of the first switch.
+    pub(crate) fn set_cable(&self, a: u8, b: u8, is_up: bool) {
+        let mut netlink = Netlink::open(&self.room).unwrap();
+        let end = format!("c{a}-{b}");
+        match is_up {
+            true => netlink.set_up(&end).unwrap(),
+            false => netlink.set_down(&end).unwrap(),
+        }
+        self.wait_for_links(self.cables.len() - usize::from(!is_up));
+    }
+
+    /// True when the controller found so many links, and all switches are taken over.
+    pub(crate) fn wait_for_links(&self, count: usize) {
+        until("the controller finds the links", || {
+            let links = self.ask(&["show", "links"]).json();
+            let sure = links.as_array().unwrap().iter().filter(|link| link["is_sure"] == true);
+            sure.count() == count
+        });
+        until("all switches have their rules", || {
+            let switches = self.ask(&["show", "switches"]).json();
+            let is_ready = |switch: &Value| {
+                switch["is_connected"] == true
+                    && number_of(&switch["rules"]) > 0
+                    && switch["ports"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .all(|port| port["is_up"] == false || port["role"] != "closed")
+            };
+            let switches = switches.as_array().unwrap();
+            switches.len() == self.kinds.len() && switches.iter().all(is_ready)
+        });
+    }
+
+    /// Adds a policy; it must become active.
+    pub(crate) fn add(&self, name: &str, fields: &[&str]) -> Value {
+        let added = self.ask(&[&["policy", "add", name], fields].concat()).json();
+        assert_eq!(added["state"]["is"], "active", "{added}");
+        added
+    }
+
+    /// Every policy's ledger adds up.
+    pub(crate) fn assert_conserved(&self) {
+        self.settle();
+        conservation::policies(|command| self.ask(command));
+    }
+
+    /// Lets Open vSwitch count what has passed so far.
+    pub(crate) fn settle(&self) {
+        self.ovs.iter().for_each(Ovs::settle);
+    }
+
+    /// Runs a command on the controller's management socket, for data.
+    pub(crate) fn ask(&self, command: &[&str]) -> Said {
+        let socket = self.directory.path().join("controller.sock").display().to_string();
+        tapswitch(&[command, &["--json", "--socket", &socket]].concat())
+    }
+
+    /// The interfaces at a switch's ports from 1 on.
+    fn interfaces(&self, number: u8) -> Vec<String> {
+        let hosts = [format!("p{number}"), format!("p{}", 100 + number)];
+        let cables = self.cables.iter().filter_map(|&(a, b)| match number {
+            _ if a == number => Some(format!("c{a}-{b}")),
+            _ if b == number => Some(format!("c{b}-{a}")),
+            _ => None,
+        });
+        hosts.into_iter().chain(cables).collect()
+    }
+
+    fn start_ours(&self, number: u8, interfaces: &[String]) -> Daemon {
+        let socket = self.directory.path().join(format!("s{number}.sock")).display().to_string();
+        let (name, id) = (format!("s{number}"), format!("{number:#x}"));
+        let ports = (1..).zip(interfaces);
+        let ports: Vec<_> = ports.map(|(number, name)| format!("{number}=netdev:{name}")).collect();
+        let fixed = ["switch", "--name", &name, "--datapath-id", &id, "--controller", CONTROLLER];
+        let more = ["--fail-mode", "secure", "--socket", &socket];
+        let ports = ports.iter().flat_map(|port| ["--port", port]);
+        let args: Vec<_> = fixed.into_iter().chain(more).chain(ports).collect();
+        Daemon::tapswitch(&self.room, self.directory.path(), &args)
+    }
+}
+
+fn lay_cables(room: &OwnedNamespace, cables: &[(u8, u8)]) {
+    let mut netlink = Netlink::open(room).unwrap();
+    for (a, b) in cables {
+        let ends = [format!("c{a}-{b}"), format!("c{b}-{a}")];
+        netlink.create_veth(&ends[0], &ends[1], room).unwrap();
+        ends.iter().for_each(|end| netlink.set_up(end).unwrap());
+    }
+}
+
+fn start_controller(room: &OwnedNamespace, directory: &TempDir) -> Daemon {
+    let socket = directory.path().join("controller.sock").display().to_string();
+    let args = ["controller", "--listen", CONTROLLER, "--store", "none", "--socket", &socket];
+    let daemon = Daemon::tapswitch(room, directory.path(), &args);
+    until("the controller answers", || {
+        tapswitch(&["show", "switches", "--socket", &socket]).code == Some(0)
+    });
+    daemon
+}
+
+fn number_of(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+}
