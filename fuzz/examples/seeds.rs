@@ -17,6 +17,7 @@ use common::{ACK, C_TAG, Encapsulation, Ip, LEGACY_TAG, S_TAG, Train, Tunnel, Up
 use tapswitch_wire::{GsoType, NetHeader, ipv6, tcp};
 
 fn main() -> io::Result<()> {
+    write_filters()?;
     for (name, train) in trains() {
         let (meta, frame) = (train.meta(), train.frame());
         let headers_len = train.headers_len();
@@ -54,6 +55,15 @@ fn main() -> io::Result<()> {
         &[&[0, 0, 42, 0, 200, 0, 0, 0, 0, 0, 0, 42, 0][..], &[0; 20]].concat(),
     )?;
     write("vxlan", "runt", &[&[0, 0, 42, 0, 200, 8, 0, 0, 0, 0, 0, 42, 0][..], &[0; 13]].concat())?;
+    for (name, kind, header) in gre_headers() {
+        let packet = [&header[..], &[0x5a; 20]].concat();
+        write("gre", name, &[&[kind, 0, 0, 0, 42][..], &packet].concat())?;
+        write(
+            "gre",
+            &format!("{name}_short"),
+            &[&[kind, 0, 0, 0, 42][..], &packet[..12]].concat(),
+        )?;
+    }
     for (name, steps, frame) in stacks() {
         let count = steps.len() as u8;
         write("tags", name, &[&[20, count], steps.concat().as_slice(), &frame].concat())?;
@@ -72,6 +82,18 @@ fn main() -> io::Result<()> {
         write(target, name, &input)?;
     }
     openflow_messages()
+}
+
+/// Each filter, and the headers of a frame.
+fn write_filters() -> io::Result<()> {
+    for (name, filter) in FILTERS {
+        for (kind, train) in trains().into_iter().take(1) {
+            let headers = &train.frame()[..train.headers_len()];
+            let input = [filter.as_bytes(), &[0], headers].concat();
+            write("filter", &format!("{name}_{kind}"), &input)?;
+        }
+    }
+    Ok(())
 }
 
 /// Batches that become trains, and some that do not.
@@ -296,3 +318,40 @@ fn write(target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     fs::create_dir_all(&folder)?;
     fs::write(folder.join(name), bytes)
 }
+
+/// Headers of tunnels with key or session 42: a name, the kind as the target has it, bytes.
+fn gre_headers() -> Vec<(&'static str, u8, Vec<u8>)> {
+    vec![
+        ("key", 0, vec![0x20, 0, 0x65, 0x58, 0, 0, 0, 42]),
+        ("other_key", 0, vec![0x20, 0, 0x65, 0x58, 0, 0, 0, 43]),
+        ("sequence", 0, vec![0x30, 0, 0x65, 0x58, 0, 0, 0, 42, 0, 0, 0, 1]),
+        ("checksum", 0, vec![0xa0, 0, 0x65, 0x58, 0, 0, 0, 0, 0, 0, 0, 42]),
+        ("routing", 0, vec![0x60, 0, 0x65, 0x58, 0, 0, 0, 42]),
+        ("no_key", 3, vec![0, 0, 0x65, 0x58]),
+        ("erspan_2", 1, vec![0x10, 0, 0x88, 0xbe, 0, 0, 0, 5, 0x10, 0x64, 0xb8, 0x2a, 0, 0, 0, 0]),
+        (
+            "erspan_3_platform",
+            2,
+            vec![
+                0x10, 0, 0x22, 0xeb, 0, 0, 0, 5, 0x20, 0x64, 0xa0, 0x2a, 1, 2, 3, 4, 0, 0, 0x80, 3,
+                0, 0, 0, 0, 0, 0, 0, 0,
+            ],
+        ),
+    ]
+}
+
+/// Filters of each kind.
+const FILTERS: [(&str, &str); 12] = [
+    ("ports", "tcp dst port (80 or 443 or http) or udp portrange 5000-5003"),
+    ("hosts", "src host 10.0.0.1 and not dst net 10.0.0.0/8 || ip6 host 2001:db8::1"),
+    ("mask", "net 10.1 mask 255.255.0.0 or net 192.168"),
+    ("ether", "ether src 02:00:00:00:00:01 or ether proto 0x88cc or ether host 0200.0000.0002"),
+    ("vlan", "vlan 100 and (tcp or not icmp[icmptype] = icmp-echo)"),
+    ("groups", "multicast and !broadcast and not ip6 multicast"),
+    ("proto", "ip proto \\tcp or ip6 proto 17 or proto 89 or icmp6[icmp6code] != 1"),
+    ("not", "not (not ip or (tcp and not (port 22 or 23)))"),
+    ("repeat", "host 10.0.0.1 or 10.0.0.2 and port 80 or 443"),
+    ("flags", "tcp[tcpflags] & tcp-syn != 0"),
+    ("stack", "vlan 5 and vlan 6"),
+    ("wide", "tcp src portrange 1024-65535 and not dst port 1"),
+];

@@ -7,7 +7,9 @@
 
 mod coalesce;
 mod complete_checksum;
+mod filter;
 mod frame_parser;
+mod gre;
 mod guest;
 mod guest_frames;
 mod openflow_decode;
@@ -20,7 +22,9 @@ mod vxlan;
 
 pub use coalesce::coalesce;
 pub use complete_checksum::complete_checksum;
+pub use filter::filter;
 pub use frame_parser::frame_parser;
+pub use gre::gre;
 pub use guest_frames::guest_frames;
 pub use openflow_decode::openflow_decode;
 pub use split::{split, split_long};
@@ -36,10 +40,12 @@ use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 14] = [
     ("coalesce", coalesce),
     ("complete_checksum", complete_checksum),
+    ("filter", filter),
     ("frame_parser", frame_parser),
+    ("gre", gre),
     ("guest_frames", guest_frames),
     ("openflow_decode", openflow_decode),
     ("split", split),

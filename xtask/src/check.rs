@@ -1,13 +1,14 @@
 //! `cargo xtask check`: everything that must hold, in one run with one summary.
 //!
-//! Format, lints and documentation count as one test each; the tests themselves are cargo's. A test
+//! The page, format, lints and documentation count as one test each; the tests themselves are
+//! cargo's, and the page's, which say their results in the same words. A test
 //! that cannot run for want of a peer or a privilege says so in a line that starts with `SKIP:`; it
 //! is counted as skipped, and named again at the end. The last line is
 //! `N passed, N failed, N skipped`.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 /// What the run has found so far.
@@ -34,25 +35,66 @@ enum News {
 /// Runs everything.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut tally = Tally::default();
+    println!("==> page");
+    page(root, &mut tally);
     for (name, args) in STEPS {
         println!("==> {name}");
         let held = cargo(root, args).status().is_ok_and(|status| status.success());
         tally.step(name, held);
     }
     println!("==> tests");
-    if let Err(error) = tests(root, &mut tally) {
-        eprintln!("cargo test: {error}");
-        tally.step("cargo test", false);
-    }
+    tests("cargo test", cargo_tests(root), &mut tally);
+    println!("==> tests of the page");
+    tests("scripts/test-ui", page_tests(root), &mut tally);
     tally.print();
     ExitCode::from(u8::from(tally.failed > 0))
 }
 
-fn tests(root: &Path, tally: &mut Tally) -> io::Result<()> {
+/// Builds the page, which the binary contains; it comes first, so that all else is about that one.
+fn page(root: &Path, tally: &mut Tally) {
+    let is_there = Command::new("node").arg("--version").output().is_ok();
+    if !is_there {
+        tally.step("page", true);
+        println!("SKIP: the page: node is not installed");
+        tally.take("SKIP: the page: node is not installed");
+        return;
+    }
+    let mut build = Command::new(root.join("scripts/build-ui"));
+    let is_built = build.stdin(Stdio::null()).status().is_ok_and(|status| status.success());
+    tally.step("page", is_built);
+    let mut check = Command::new("npm");
+    check.args(["run", "--silent", "check"]).current_dir(root.join("ui")).stdin(Stdio::null());
+    tally.step("format and types of the page", check.status().is_ok_and(|s| s.success()));
+}
+
+fn cargo_tests(root: &Path) -> Command {
     let mut command = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
     // Shown for those that pass as well, so that what was skipped can be seen and counted.
-    command.args(["--", "--show-output"]).stdout(Stdio::piped());
-    let mut child = command.spawn()?;
+    command.args(["--", "--show-output"]);
+    command
+}
+
+/// They run the binary that cargo's tests have built.
+fn page_tests(root: &Path) -> Command {
+    let mut command = Command::new(root.join("scripts/test-ui"));
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    command.env("TAPSWITCH_BINARY", root.join(target).join("debug/tapswitch"));
+    command.current_dir(root).stdin(Stdio::null());
+    command
+}
+
+/// Runs tests whose output has libtest's words.
+fn tests(name: &str, mut command: Command, tally: &mut Tally) {
+    if let Err(error) = run_tests(name, &mut command, tally) {
+        eprintln!("{name}: {error}");
+        tally.step(name, false);
+    }
+}
+
+fn run_tests(name: &str, command: &mut Command, tally: &mut Tally) -> io::Result<()> {
+    let failed_before = tally.failed;
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
             let line = line?;
@@ -62,9 +104,9 @@ fn tests(root: &Path, tally: &mut Tally) -> io::Result<()> {
         }
     }
     let held = child.wait()?.success();
-    if !held && tally.failed == 0 {
+    if !held && tally.failed == failed_before {
         // Something did not even compile or start.
-        tally.step("cargo test", false);
+        tally.step(name, false);
     }
     Ok(())
 }

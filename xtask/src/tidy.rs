@@ -81,10 +81,13 @@ pub(crate) fn check(root: &Path) -> io::Result<Report> {
     walk(root, &mut files)?;
     for file in files {
         let path = relative(root, &file);
+        // Others may be pictures, or compressed.
+        let kind = file.extension().and_then(|extension| extension.to_str());
+        let Some(kind @ ("md" | "rs")) = kind else { continue };
         let text = fs::read_to_string(&file)?;
-        match file.extension().and_then(|extension| extension.to_str()) {
-            Some("md") => markdown::check(root, &path, &text, &mut violations),
-            Some("rs") => match Source::parse(&path, &text) {
+        match kind {
+            "md" => markdown::check(root, &path, &text, &mut violations),
+            _ => match Source::parse(&path, &text) {
                 Ok(source) => {
                     rust::check(&source, &mut violations);
                     functions.extend(source.production_functions());
@@ -95,7 +98,6 @@ pub(crate) fn check(root: &Path) -> io::Result<Report> {
                     format!("not Rust: {error}; mend it"),
                 )),
             },
-            _ => {}
         }
     }
     violations.sort();

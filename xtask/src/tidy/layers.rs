@@ -35,7 +35,7 @@ impl Layer {
 
 /// Where each crate of `crates/` lies.
 const LAYERS: [(Layer, &[&str]); 4] = [
-    (Layer::Words, &["wire", "openflow"]),
+    (Layer::Words, &["wire", "openflow", "pcapng"]),
     (Layer::Logic, &["offload", "datapath", "control", "channel"]),
     (Layer::Edges, &["tap", "netdev", "netlink", "tunnel", "vhost"]),
     (Layer::Shells, &["switch", "controller", "tapswitch"]),
