@@ -13,24 +13,25 @@ help:
 	@echo 'make test     run all checks and tests (as root: all of them; else those that can)'
 	@echo 'make bench    measure beside bare loops, Open vSwitch and tun-rs (as root; minutes);'
 	@echo '              BENCH=NAME measures only that (tap-forward, echo, vlan, vhost, offload,'
-	@echo '              lossless); ARGS=... go to it'
+	@echo '              lossless, controller); ARGS=... go to it'
 	@echo 'make bench-guest  the part of lossless that needs Linux 7.3, in a guest (minutes; no root)'
 	@echo 'make build    build the release binary, target/release/tapswitch'
 	@echo 'make install  install the binary to $(PREFIX)/bin'
 	@echo 'make format   format the code'
+	@echo 'make page     build the web page that the binary contains (Node.js; else it is left out)'
 
-demo: cargo
+demo: cargo page
 	@scripts/install-packages iperf3 tshark ping
 	$(CARGO) build --release --locked --package tapswitch
 	$(TARGET)/release/tapswitch demo $(ARGS)
 
-test: cargo
-	@scripts/install-packages --optional iperf3 tshark ping ip ovs-vswitchd python3-venv \
-	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk
+test: cargo page
+	@scripts/install-packages --optional iperf3 tshark tcpdump ping ip ovs-vswitchd python3-venv \
+	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk chromium
 	$(CARGO) xtask check
 
-BENCH ?= tap-forward echo vlan vhost offload lossless
-bench: cargo
+BENCH ?= tap-forward echo vlan vhost offload lossless controller
+bench: cargo page
 	@scripts/install-packages iperf3 ping tc
 	@scripts/install-packages --optional ovs-vswitchd dpdk-testpmd ovs-vswitchd-dpdk
 	$(CARGO) build --release --locked --package tapswitch --features peers
@@ -57,7 +58,7 @@ bench-guest: cargo
 	  --limit 7200 $(WIREGUARD:%=--file %) $(TARGET)/release/tapswitch bench lossless --part paper \
 	  --rounds 1 $(WIREGUARD:%=--wireguard /root/$(notdir $(WIREGUARD))) $(ARGS)
 
-build: cargo
+build: cargo page
 	$(CARGO) build --release --locked --package tapswitch
 
 PREFIX ?= /usr/local
@@ -69,6 +70,13 @@ tidy: cargo
 
 format: cargo
 	$(CARGO) fmt --all
+	@if [ -d ui/node_modules ]; then cd ui && npm run --silent format; fi
+
+# The controller's page, ui/dist; build.rs of the controller puts it into the binary.
+.PHONY: page
+page:
+	@scripts/install-packages --optional node npm
+	@scripts/build-ui --try
 
 clean:
 	$(CARGO) clean
