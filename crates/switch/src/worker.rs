@@ -189,7 +189,8 @@ impl Worker {
             self.wakeups += u64::from(timeout.is_none());
             for event in &events {
                 match event.data.u64() {
-                    WAKE if self.do_errands() == Running::Ends => return,
+                    // What it injected since it last slept is part of the books.
+                    WAKE if self.do_errands() == Running::Ends => return self.publish_counters(),
                     WAKE => {}
                     #[expect(clippy::cast_possible_truncation, reason = "an index from start()")]
                     index => self.burst(index as usize),
@@ -547,3 +548,6 @@ const CACHE_LINE: usize = SLOT_ALIGN;
 /// Room for a batch, and behind it for the longest frame of a tap device behind its headroom.
 const BUF_LEN: usize = gro::BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
 const _: () = assert!(BATCH_LEN <= gro::BATCH_LEN && BATCH_COUNT <= gro::BATCH_COUNT);
+
+#[cfg(test)]
+mod tests;
