@@ -1,6 +1,6 @@
 //! All switches and all policies.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
 
@@ -9,21 +9,26 @@ mod lifetime;
 mod placing;
 mod plan;
 mod policies;
+mod roster;
 mod wiring;
 
 pub use plan::{Plan, Proof, SwitchChange};
 pub use policies::WhenMissing;
 
 use crate::fabric::Fabric;
+use crate::group::Carry;
 use crate::hosts::HostKey;
 use crate::outbox::Ticket;
+use crate::overlap::PolicyId;
 use crate::resolve::Switches;
 use crate::routes::Routes;
 use crate::switch::{Signals, Switch};
 use crate::tags::Tags;
 use crate::{Event, HostReport, Limits, Millis, StatsToken, SwitchReport};
 use lifetime::Clock;
-use policies::Policies;
+use placing::MonitorHosts;
+use roster::Policies;
+use wiring::Located;
 
 /// The control plane: what is known of switches and hosts, and the TAP policies.
 ///
@@ -55,10 +60,21 @@ pub struct Control {
     fabric: Option<Fabric>,
     routes: Routes,
     /// The switch that each host is at.
-    located: HashMap<HostKey, DatapathId>,
+    located: Located,
     /// Hosts whose ways are to be found out.
     unrouted: BTreeSet<HostKey>,
     tags: Tags,
+    /// By identifier, the switches that carry copies which have it.
+    carriers: BTreeMap<u16, BTreeMap<DatapathId, Carry>>,
+    /// Identifiers of which that is to be looked up again.
+    unsettled_tags: BTreeSet<u16>,
+    /// Those of copies that still go a way which they shall not go any more.
+    lingering: BTreeSet<u16>,
+    monitor_hosts: MonitorHosts,
+    /// Switches that came, went, or have other ports.
+    shaken: BTreeSet<DatapathId>,
+    /// Deleted policies that may have come to their end.
+    ended: BTreeSet<PolicyId>,
     /// The latest time that was told.
     now: Millis,
     /// The same in nanoseconds, of an origin of its own.
@@ -67,10 +83,6 @@ pub struct Control {
     has_rewired: bool,
     /// The time of day, for policies that end or pause by it.
     clock: Clock,
-    /// Where monitors are must be looked up again.
-    has_moved: bool,
-    /// How policies are doing must be looked up again.
-    has_news: bool,
 }
 
 /// A message to a switch.
@@ -90,9 +102,15 @@ impl Control {
         Self {
             fabric: limits.discovery.clone().map(Fabric::new),
             routes: Routes::default(),
-            located: HashMap::new(),
+            located: Located::default(),
             unrouted: BTreeSet::new(),
             tags: Tags::default(),
+            carriers: BTreeMap::new(),
+            unsettled_tags: BTreeSet::new(),
+            lingering: BTreeSet::new(),
+            monitor_hosts: MonitorHosts::default(),
+            shaken: BTreeSet::new(),
+            ended: BTreeSet::new(),
             now_ns: 0,
             has_rewired: false,
             limits,
@@ -105,8 +123,6 @@ impl Control {
             last_token: StatsToken(0),
             now: Millis(0),
             clock: Clock::default(),
-            has_moved: false,
-            has_news: false,
         }
     }
 
@@ -121,8 +137,7 @@ impl Control {
             switch.hold(now);
         }
         self.touched.insert(id);
-        let alive: HashSet<_> = self.policies.ids().collect();
-        switch.ledger.retain_policies(|policy| alive.contains(&policy));
+        switch.ledger.retain_policies(|policy| self.policies.is_known(policy));
         self.collect_signals(id);
     }
 
@@ -170,8 +185,9 @@ impl Control {
     /// Time passed.
     pub fn handle_timeout(&mut self, now: Millis) {
         self.now = now;
-        let ids: Vec<_> = self.switches.keys().copied().collect();
-        for id in ids {
+        let is_due = |switch: &Switch| switch.poll_timeout().is_some_and(|at| at <= now);
+        let due = self.switches.iter().filter(|(_, switch)| is_due(switch)).map(|(id, _)| *id);
+        for id in due.collect::<Vec<_>>() {
             self.with_switch(id, Switch::handle_timeout);
         }
         self.probe();
@@ -252,16 +268,35 @@ impl Control {
             return;
         };
         let signals = std::mem::take(&mut switch.signals);
-        let Signals { ports_moved, hosts_moved, moved, ways_opened, has_news, answered, events } =
-            signals;
+        let (closed, uncarried) = switch.ledger.take_ends();
+        let Signals { ports_moved, moved, renamed, opened, news, answered, events } = signals;
         if ports_moved {
             self.update_ports(id);
+            self.policies.touch_at(id);
+            self.shaken.insert(id);
+            // What a switch that is not connected counts is not waited for.
+            self.ended.extend(self.policies.deletions.keys());
         }
         for host in moved {
+            self.policies.touch_mac(host.mac);
             self.relocate(host, id);
         }
-        self.has_moved |= ports_moved || ways_opened || hosts_moved && self.policies.name_hosts();
-        self.has_news |= has_news;
+        for address in renamed {
+            self.policies.touch_ip(address);
+        }
+        for tag in opened {
+            self.touch_waiting(tag);
+        }
+        for policy in news {
+            self.note_state(policy, id);
+        }
+        for policy in closed {
+            self.ended.insert(policy);
+            self.unsettled_tags.extend(self.policies.stop_counting(policy, id));
+        }
+        for tag in uncarried {
+            self.ended.extend(self.tags.users(tag).map(|(policy, _)| policy));
+        }
         self.events.extend(events);
         for token in answered {
             let Some(count) = self.stats.get_mut(&token) else { continue };
@@ -276,24 +311,26 @@ impl Control {
     /// Draws the conclusions of all that came in: where monitors are, what switches shall hold, how
     /// policies are doing.
     fn settle(&mut self) {
-        self.release_held();
-        if std::mem::take(&mut self.has_rewired) {
-            self.rewire();
-        }
-        self.route_hosts();
-        if std::mem::take(&mut self.has_moved) {
+        loop {
+            self.release_held();
+            if std::mem::take(&mut self.has_rewired) {
+                self.rewire();
+            }
+            self.route_hosts();
             self.place_policies();
-        }
-        for id in std::mem::take(&mut self.touched) {
-            if let Some(switch) = self.switches.get_mut(&id) {
-                switch.flush(&self.limits, self.now);
-                self.collect_signals(id);
-                self.sending.insert(id);
+            for id in std::mem::take(&mut self.touched) {
+                if let Some(switch) = self.switches.get_mut(&id) {
+                    switch.flush(&self.limits, self.now);
+                    self.collect_signals(id);
+                    self.sending.insert(id);
+                }
+            }
+            self.update_states();
+            self.finish_deletions();
+            let is_settled = self.policies.dirty.is_empty() && self.unsettled_tags.is_empty();
+            if is_settled && self.shaken.is_empty() && self.touched.is_empty() {
+                return;
             }
         }
-        if std::mem::take(&mut self.has_news) {
-            self.update_states();
-        }
-        self.finish_deletions();
     }
 }

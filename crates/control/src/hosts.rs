@@ -70,7 +70,7 @@ pub(crate) enum Seen {
 pub(crate) struct Hosts {
     by_key: BTreeMap<HostKey, Host>,
     /// Which host has an address, by VLAN.
-    by_address: BTreeMap<(Option<u16>, IpAddr), HostKey>,
+    by_address: BTreeMap<(IpAddr, Option<u16>), HostKey>,
     port_counts: HashMap<PortNo, usize>,
     refused: u64,
     conflicts: u64,
@@ -97,7 +97,7 @@ impl Hosts {
     pub(crate) fn remove(&mut self, key: HostKey) -> Option<Host> {
         let host = self.by_key.remove(&key)?;
         for address in &host.addresses {
-            self.by_address.remove(&(key.vlan, *address));
+            self.by_address.remove(&(*address, key.vlan));
         }
         uncount(&mut self.port_counts, &host.port);
         Some(host)
@@ -142,7 +142,7 @@ impl Hosts {
 
     /// The hosts with an IP address, one for each VLAN.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
-        let holders = self.by_address.iter().filter(move |((_, held), _)| *held == address);
+        let holders = self.by_address.range((address, None)..=(address, Some(u16::MAX)));
         holders.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
     }
 
@@ -178,7 +178,7 @@ impl Hosts {
 
     /// Gives an address to a host, unless another one has it. Returns whether that is news.
     fn claim(&mut self, key: HostKey, address: IpAddr, limits: &Limits) -> bool {
-        match self.by_address.get(&(key.vlan, address)) {
+        match self.by_address.get(&(address, key.vlan)) {
             Some(holder) if *holder == key => return false,
             Some(_) => {
                 self.conflicts += 1;
@@ -194,7 +194,7 @@ impl Hosts {
             return false;
         }
         host.addresses.push(address);
-        self.by_address.insert((key.vlan, address), key);
+        self.by_address.insert((address, key.vlan), key);
         true
     }
 }

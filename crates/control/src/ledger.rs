@@ -17,7 +17,7 @@
 //! tallies and forgotten. Copies that still wait when their group, or the switch, is gone are
 //! dropped with an outcome that is unknown.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tapswitch_openflow::multipart::FlowStats;
@@ -69,6 +69,11 @@ pub(crate) struct Ledger {
     carried: HashMap<u16, Copies>,
     /// How many of the rules and groups above are for a policy.
     open_counts: HashMap<PolicyId, usize>,
+    /// The groups that carry copies, by their identifier.
+    carrying: HashMap<u16, BTreeSet<GroupId>>,
+    /// Policies for which nothing counts any more, and identifiers that nothing carries any more,
+    /// since these were taken.
+    ends: (Vec<PolicyId>, Vec<u16>),
     /// Policies of which some last counters never came.
     incomplete: HashSet<PolicyId>,
 }
@@ -198,9 +203,13 @@ impl Ledger {
         let buckets = vec![BucketMeter::default(); key.buckets().len()];
         let meter = GroupMeter { key: key.clone(), buckets, born, closing_since: None };
         self.count_in(&key.members);
-        if let Some(old) = self.groups.insert(id, meter) {
+        if let Some(old) = self.take_group(id) {
             self.settle_group(old);
         }
+        if let Some(tag) = key.carried_tag() {
+            self.carrying.entry(tag).or_default().insert(id);
+        }
+        self.groups.insert(id, meter);
     }
 
     /// The switch had this group before we came, or came back.
@@ -226,7 +235,7 @@ impl Ledger {
 
     /// A group never came to be.
     pub(crate) fn cancel_group(&mut self, id: GroupId) {
-        if let Some(meter) = self.groups.remove(&id) {
+        if let Some(meter) = self.take_group(id) {
             self.count_out(&meter.key.members);
         }
     }
@@ -253,7 +262,7 @@ impl Ledger {
 
     /// The last counters of a group were read, or will never be.
     pub(crate) fn finish_group(&mut self, id: GroupId) {
-        if let Some(meter) = self.groups.remove(&id) {
+        if let Some(meter) = self.take_group(id) {
             self.settle_group(meter);
         }
     }
@@ -275,9 +284,11 @@ impl Ledger {
         for (_, meter) in lost {
             self.give_up(&meter.members, &meter.reading);
         }
-        let lost: Vec<_> = self.groups.extract_if(|id, _| !has_group(*id)).collect();
-        for (_, meter) in lost {
-            self.give_up_group(meter);
+        let lost: Vec<_> = self.groups.keys().filter(|id| !has_group(**id)).copied().collect();
+        for id in lost {
+            if let Some(meter) = self.take_group(id) {
+                self.give_up_group(meter);
+            }
         }
     }
 
@@ -340,8 +351,18 @@ impl Ledger {
         self.incomplete.contains(&policy)
     }
 
+    /// Policies for which nothing counts any more, and identifiers that nothing carries any more,
+    /// since this was asked last.
+    pub(crate) fn take_ends(&mut self) -> (Vec<PolicyId>, Vec<u16>) {
+        std::mem::take(&mut self.ends)
+    }
+
     /// What every policy matched and copied here, or only this one.
     pub(crate) fn tallies(&self, only: Option<PolicyId>) -> HashMap<PolicyId, Tally> {
+        let is_known = |only| self.is_open(only) || self.settled.contains_key(&only);
+        if only.is_some_and(|only| !is_known(only)) {
+            return HashMap::new();
+        }
         let is_asked = |members: &[Member]| {
             only.is_none_or(|only| members.iter().any(|member| member.policy == only))
         };
@@ -382,7 +403,21 @@ impl Ledger {
     }
 
     fn carriers(&self, tag: u16) -> impl Iterator<Item = &GroupMeter> {
-        self.groups.values().filter(move |meter| meter.key.carried_tag() == Some(tag))
+        self.carrying.get(&tag).into_iter().flatten().filter_map(|id| self.groups.get(id))
+    }
+
+    fn take_group(&mut self, id: GroupId) -> Option<GroupMeter> {
+        let meter = self.groups.remove(&id)?;
+        if let Some(tag) = meter.key.carried_tag()
+            && let Some(groups) = self.carrying.get_mut(&tag)
+        {
+            groups.remove(&id);
+            if groups.is_empty() {
+                self.carrying.remove(&tag);
+                self.ends.1.push(tag);
+            }
+        }
+        Some(meter)
     }
 
     fn insert_rule(&mut self, id: &Arc<FlowId>, meter: RuleMeter) {
@@ -442,6 +477,7 @@ impl Ledger {
                 *count -= 1;
                 if *count == 0 {
                     self.open_counts.remove(&member.policy);
+                    self.ends.0.push(member.policy);
                 }
             }
         }

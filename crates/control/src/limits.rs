@@ -18,6 +18,9 @@ pub struct Limits {
     pub max_addresses: usize,
     /// Policies.
     pub max_policies: usize,
+    /// Policies that are applied at all switches where their frames could come in. Newer ones whose
+    /// senders are known hosts are applied where those are.
+    pub everywhere: usize,
     /// Regions of one switch: matches of policies and of their overlaps.
     pub max_regions: usize,
     /// Rules of one switch that TAPs need: regions, times the hosts that each reaches.
@@ -151,6 +154,7 @@ impl Default for Limits {
             max_hosts_per_port: 4096,
             max_addresses: 16,
             max_policies: 4096,
+            everywhere: 1000,
             max_regions: 4096,
             max_tap_rules: 65_536,
             stats_interval: Some(Millis(5000)),

@@ -39,6 +39,16 @@ pub enum MonitorSpec {
     Ip(IpAddr),
 }
 
+impl MonitorSpec {
+    /// The switch that it names.
+    pub(crate) const fn switch(&self) -> Option<DatapathId> {
+        match self {
+            Self::Port { switch, .. } | Self::Name { switch, .. } => *switch,
+            Self::Controller | Self::Mac(_) | Self::Ip(_) => None,
+        }
+    }
+}
+
 /// The monitors of a policy: one, or several that each get a copy. In TOML and JSON a single one
 /// is a text, and several are a list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

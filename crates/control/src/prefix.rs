@@ -54,6 +54,11 @@ impl IpPrefix {
         self.len
     }
 
+    /// The address, if the prefix holds one only.
+    pub(crate) fn only(self) -> Option<IpAddr> {
+        (self == Self::host(self.address())).then_some(self.address())
+    }
+
     /// True for IPv4.
     pub const fn is_ipv4(self) -> bool {
         self.address.is_ipv4()

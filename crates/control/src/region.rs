@@ -11,7 +11,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tapswitch_openflow::{Masked, Match, Oxm, VID_NONE, VID_PRESENT};
-use tapswitch_wire::{EtherType, FlowKey};
+use tapswitch_wire::{EtherType, FlowKey, MacAddr};
 
 mod cells;
 mod frames;
@@ -60,6 +60,13 @@ impl Family {
     }
 }
 
+/// How a region names the one who sends its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Mac(MacAddr),
+    Ip(IpAddr),
+}
+
 /// Frames that have all of these fields. Addresses and protocol need a family, ports a protocol
 /// that has ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,6 +106,14 @@ impl Region {
     /// Whether some host could send such a frame: none has the address of a group.
     pub(crate) fn has_sender(&self) -> bool {
         self.src_mac.is_none_or(|mac| !mac.is_of_groups())
+    }
+
+    /// Who sends its frames, if it names a single address.
+    pub(crate) fn sender(&self) -> Option<Sender> {
+        match self.src_mac.and_then(MacMask::exact) {
+            Some(mac) => Some(Sender::Mac(mac)),
+            None => self.src_ip.and_then(IpPrefix::only).map(Sender::Ip),
+        }
     }
 
     /// The frames in both; `None` when there are none.

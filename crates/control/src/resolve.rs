@@ -76,12 +76,16 @@ fn candidates(
     switches: &Switches,
     is_meant: impl Fn(&Switch) -> bool,
 ) -> Vec<Place> {
-    let meant = switches.iter().filter(|(_, switch)| is_meant(switch));
-    let places = meant.flat_map(|(id, switch)| {
-        let ports = ports_of(monitor, *id, switch).into_iter();
-        ports.map(|port| Place { switch: *id, port })
-    });
-    places.collect()
+    let ports = |(id, switch): (&DatapathId, &Switch)| {
+        let id = *id;
+        let ports = ports_of(monitor, id, switch).into_iter();
+        ports.map(move |port| Place { switch: id, port })
+    };
+    let meant = |(_, switch): &(&DatapathId, &Switch)| is_meant(switch);
+    match monitor.switch() {
+        Some(id) => switches.get_key_value(&id).filter(meant).into_iter().flat_map(ports).collect(),
+        None => switches.iter().filter(meant).flat_map(ports).collect(),
+    }
 }
 
 fn ports_of(monitor: &MonitorSpec, id: DatapathId, switch: &Switch) -> BTreeSet<PortNo> {

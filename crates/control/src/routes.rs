@@ -1,6 +1,6 @@
 //! The ways between switches, and which of several equally short ones is taken.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tapswitch_openflow::{DatapathId, PortNo};
 
@@ -37,12 +37,15 @@ impl Routes {
         self.ways.get(&to.switch).into_iter().flat_map(|hops| hops.keys().copied())
     }
 
-    /// The switches that frames for a port come through from others; that of the port is one.
-    pub(crate) fn carriers(&self, to: Place) -> BTreeSet<DatapathId> {
-        let exits = self.sources(to).filter_map(|from| Some((from, self.exit(from, to)?.port)));
-        exits
-            .filter_map(|(from, port)| Some(self.graph.peer(Place { switch: from, port })?.switch))
-            .collect()
+    /// The switches that frames for a port come through behind this one; that of the port is the
+    /// last.
+    pub(crate) fn behind(&self, from: DatapathId, to: Place) -> impl Iterator<Item = DatapathId> {
+        let next = move |at: &DatapathId| {
+            let Exit { port, beyond } = self.exit(*at, to)?;
+            beyond?;
+            Some(self.graph.peer(Place { switch: *at, port })?.switch)
+        };
+        std::iter::successors(Some(from), next).skip(1)
     }
 
     /// The ports that frames for a port leave by and come in by, from one switch on.
@@ -102,8 +105,9 @@ mod tests {
     }
 
     #[test]
-    fn only_those_in_between_and_at_the_end_carry() {
-        let carriers = line().carriers(place(3, 9));
-        assert_eq!(carriers, [DatapathId(2), DatapathId(3)].into());
+    fn those_in_between_and_at_the_end_are_behind() {
+        let behind = |from| line().behind(DatapathId(from), place(3, 9)).collect::<Vec<_>>();
+        assert_eq!(behind(1), [DatapathId(2), DatapathId(3)]);
+        assert_eq!((behind(3), behind(4)), (vec![], vec![]));
     }
 }

@@ -7,8 +7,8 @@
 //! Hosts and ports change the desired rules at once, piece by piece; policies change them when the
 //! caller asks for what to send ([`Switch::flush`]), so that a burst costs one translation.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
@@ -65,18 +65,20 @@ pub(crate) struct Switch {
     remembered_carries: BTreeMap<u16, (PortNo, bool)>,
     /// MAC addresses of hosts to which copies go.
     monitors: BTreeSet<MacAddr>,
-    /// The policies that shall be applied here, in the order in which they were added.
-    wanted: Vec<Tap>,
+    /// The policies that shall be applied here.
+    wanted: BTreeMap<PolicyId, Tap>,
+    /// Those of them, and those before, that are to be compared with what is applied.
+    stale: BTreeSet<PolicyId>,
     /// Those that are, by the rules in `desired`.
     closure: Closure,
     /// Those that do not fit the budget.
-    over_budget: Vec<(PolicyId, BudgetError)>,
-    /// Whether others are wanted than are applied.
-    is_stale: bool,
+    over_budget: BTreeMap<PolicyId, BudgetError>,
     /// Policies that the switch refused, and why.
     failed: HashMap<PolicyId, String>,
     /// Policies that are in force when this barrier is reached.
     installing: HashMap<PolicyId, Ticket>,
+    /// Policies whose copies go another way when this barrier is reached.
+    moving: HashMap<PolicyId, Ticket>,
     /// Groups that no rule uses, and copies of which wait for a port to take them.
     waiting_groups: Vec<GroupId>,
     /// When to ask for those again.
@@ -112,14 +114,14 @@ enum Link {
 pub(crate) struct Signals {
     /// Ports, or the connection, changed: monitors may be elsewhere.
     pub(crate) ports_moved: bool,
-    /// Hosts changed: monitors that are named by them may be elsewhere.
-    pub(crate) hosts_moved: bool,
     /// Hosts that came, went or moved.
     pub(crate) moved: BTreeSet<HostKey>,
-    /// Copies of others can go their way now.
-    pub(crate) ways_opened: bool,
-    /// Policies may be doing otherwise.
-    pub(crate) has_news: bool,
+    /// Addresses that came, went or moved with them.
+    pub(crate) renamed: BTreeSet<IpAddr>,
+    /// Copies of others with these identifiers can go their way now.
+    pub(crate) opened: BTreeSet<u16>,
+    /// Policies that may be doing otherwise.
+    pub(crate) news: BTreeSet<PolicyId>,
     /// Requests for counters that were answered, or will not be.
     pub(crate) answered: Vec<StatsToken>,
     /// What happened.
@@ -143,12 +145,13 @@ impl Switch {
             remembered_links: BTreeSet::new(),
             remembered_carries: BTreeMap::new(),
             monitors: BTreeSet::new(),
-            wanted: Vec::new(),
+            wanted: BTreeMap::new(),
+            stale: BTreeSet::new(),
             closure: Closure::default(),
-            over_budget: Vec::new(),
-            is_stale: false,
+            over_budget: BTreeMap::new(),
             failed: HashMap::new(),
             installing: HashMap::new(),
+            moving: HashMap::new(),
             waiting_groups: Vec::new(),
             ask_again_at: None,
             tx_dropped: HashMap::new(),
@@ -226,15 +229,15 @@ impl Switch {
             return;
         };
         let (seen, has_address) = self.hosts.handle_sighting(sighting, limits, now);
+        self.signals.renamed.extend(sighting.address.filter(|_| has_address));
         if let Seen::Moved { from } = seen {
             self.desired.remove(&source_rule(self.station(sighting.key, from)));
         }
         if matches!(seen, Seen::New | Seen::Moved { .. }) {
             self.desired.insert(source_rule(self.station(sighting.key, sighting.port)));
             self.set_way(sighting.key, Some(Exit::here(sighting.port)));
-            self.signals.moved.insert(sighting.key);
+            self.note_moved(sighting.key);
         }
-        self.signals.hosts_moved |= has_address || !matches!(seen, Seen::Before | Seen::Refused);
     }
 
     /// A port came, went or changed.
@@ -323,17 +326,27 @@ impl Switch {
         3
     }
 
-    /// The policies that shall be applied here, in the order in which they were added; those of
-    /// higher priorities go first. Contracts and parts of frames are for switches that know them.
-    pub(crate) fn set_wanted(&mut self, mut wanted: Vec<Tap>) {
-        if !self.is_ours {
-            for tap in &mut wanted {
-                (tap.delivery, tap.part) = (None, Part::default());
-            }
+    /// A policy shall be applied here so, or not at all. Contracts and parts of frames are for
+    /// switches that know them. Returns whether that is news.
+    pub(crate) fn want(&mut self, id: PolicyId, tap: Option<Tap>) -> bool {
+        let tap = tap.map(|tap| match self.is_ours {
+            true => tap,
+            false => Tap { delivery: None, part: Part::default(), ..tap },
+        });
+        if self.wanted.get(&id) == tap.as_ref() {
+            return false;
         }
-        wanted.sort_by_key(|tap| Reverse(tap.priority));
-        self.is_stale |= self.wanted != wanted;
-        self.wanted = wanted;
+        match tap {
+            Some(tap) => _ = self.wanted.insert(id, tap),
+            None => _ = self.wanted.remove(&id),
+        }
+        self.stale.insert(id);
+        true
+    }
+
+    /// The policies that shall be applied here.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = PolicyId> {
+        self.wanted.keys().copied()
     }
 
     /// The hosts to which copies go; they are not forgotten however silent they are.
@@ -384,11 +397,11 @@ impl Switch {
         self.distrust_carries();
         self.held_since = None;
         self.installing.clear();
+        self.moving.clear();
         self.idle_groups.clear();
         self.failures.clear();
         self.repair_at = None;
         self.signals.ports_moved = true;
-        self.signals.has_news = true;
     }
 
     /// Gives up waiting for last counters that should have come.
@@ -497,7 +510,14 @@ impl Switch {
         };
         self.desired.remove(&source_rule(self.station(key, host.port)));
         self.set_way(key, None);
-        self.signals.hosts_moved = true;
+        self.signals.renamed.extend(host.addresses);
+        self.signals.moved.insert(key);
+    }
+
+    /// A host came, or is behind another port.
+    fn note_moved(&mut self, key: HostKey) {
+        let addresses = self.hosts.find(key).into_iter().flat_map(|host| &host.addresses);
+        self.signals.renamed.extend(addresses);
         self.signals.moved.insert(key);
     }
 

@@ -16,9 +16,16 @@ pub(crate) type Use = (PolicyId, u8);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tags {
     by_use: BTreeMap<Use, u16>,
-    users: BTreeMap<u16, BTreeSet<Use>>,
-    /// The identifiers of others, by where their copies go.
-    shared: BTreeMap<Place, u16>,
+    in_use: BTreeMap<u16, Users>,
+    /// The first identifier of copies that go there.
+    by_place: BTreeMap<Place, u16>,
+}
+
+/// Who has an identifier, and where their copies go.
+#[derive(Clone, Debug)]
+struct Users {
+    to: Place,
+    users: BTreeSet<Use>,
 }
 
 impl Tags {
@@ -31,12 +38,17 @@ impl Tags {
         (to, range): (Place, VidRange),
     ) -> Option<u16> {
         if let Some(tag) = self.find(user) {
-            return Some(tag);
+            if self.lead_to(tag, to) {
+                return Some(tag);
+            }
+            // It is that of others, whose copies go elsewhere.
+            self.remove(user, tag);
         }
-        let tag = self.free(user, name, range).or_else(|| self.shared.get(&to).copied())?;
-        self.shared.entry(to).or_insert(tag);
+        let tag = self.free(user, name, range).or_else(|| self.by_place.get(&to).copied())?;
+        self.by_place.entry(to).or_insert(tag);
         self.by_use.insert(user, tag);
-        self.users.entry(tag).or_default().insert(user);
+        let none = || Users { to, users: BTreeSet::new() };
+        self.in_use.entry(tag).or_insert_with(none).users.insert(user);
         Some(tag)
     }
 
@@ -47,35 +59,72 @@ impl Tags {
 
     /// Whether others have the same identifier.
     pub(crate) fn is_shared(&self, tag: u16) -> bool {
-        self.users.get(&tag).is_some_and(|users| users.len() > 1)
+        self.in_use.get(&tag).is_some_and(|tag| tag.users.len() > 1)
+    }
+
+    /// Who has an identifier.
+    pub(crate) fn users(&self, tag: u16) -> impl Iterator<Item = Use> {
+        self.in_use.get(&tag).into_iter().flat_map(|tag| tag.users.iter().copied())
     }
 
     /// A policy is gone. Returns the identifiers that nobody has any more.
     pub(crate) fn release(&mut self, policy: PolicyId) -> Vec<u16> {
         let used = self.by_use.range((policy, 0)..=(policy, u8::MAX));
         let used: Vec<_> = used.map(|(user, tag)| (*user, *tag)).collect();
-        let mut free = Vec::new();
-        for (user, tag) in used {
-            self.by_use.remove(&user);
-            let Some(users) = self.users.get_mut(&tag) else { continue };
-            users.remove(&user);
-            if users.is_empty() {
-                self.users.remove(&tag);
-                self.shared.retain(|_, shared| *shared != tag);
-                free.push(tag);
-            }
+        used.into_iter()
+            .filter(|(user, tag)| self.remove(*user, *tag))
+            .map(|(_, tag)| tag)
+            .collect()
+    }
+
+    /// Makes an identifier one of copies for `to`, unless others have it whose copies go elsewhere.
+    fn lead_to(&mut self, tag: u16, to: Place) -> bool {
+        let Some(users) = self.in_use.get_mut(&tag) else { return false };
+        if users.to == to {
+            return true;
         }
-        free
+        if users.users.len() > 1 {
+            return false;
+        }
+        let before = std::mem::replace(&mut users.to, to);
+        self.forget_place(before, tag);
+        self.by_place.entry(to).or_insert(tag);
+        true
+    }
+
+    /// Returns whether nobody has it any more.
+    fn remove(&mut self, user: Use, tag: u16) -> bool {
+        self.by_use.remove(&user);
+        let Some(users) = self.in_use.get_mut(&tag) else { return false };
+        users.users.remove(&user);
+        if !users.users.is_empty() {
+            return false;
+        }
+        let to = users.to;
+        self.in_use.remove(&tag);
+        self.forget_place(to, tag);
+        true
+    }
+
+    fn forget_place(&mut self, to: Place, tag: u16) {
+        if self.by_place.get(&to) == Some(&tag) {
+            self.by_place.remove(&to);
+            let other = self.in_use.iter().find(|(other, users)| **other != tag && users.to == to);
+            self.by_place.extend(other.map(|(other, _)| (to, *other)));
+        }
     }
 
     fn free(&self, user: Use, name: &str, range: VidRange) -> Option<u16> {
         let ids: Vec<_> = range.ids().collect();
+        if self.in_use.len() >= ids.len() {
+            return None;
+        }
         let bytes = name.bytes().chain([user.1]);
         let hash = bytes
             .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         let start = usize::try_from(hash).unwrap_or(0) % ids.len().max(1);
         let from_start = ids.iter().cycle().skip(start).take(ids.len());
-        from_start.copied().find(|id| !self.users.contains_key(id))
+        from_start.copied().find(|id| !self.in_use.contains_key(id))
     }
 }
 

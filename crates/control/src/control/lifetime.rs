@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::Control;
-use super::policies::PolicyEntry;
+use super::roster::PolicyEntry;
 use crate::{Event, Expiry, Millis, PolicyError, UnixTime};
 
 impl Control {
@@ -33,7 +33,7 @@ impl Control {
             return;
         }
         self.clock.due = None;
-        let mut over = Vec::new();
+        let (mut over, mut changed, mut news) = (Vec::new(), Vec::new(), Vec::new());
         for entry in self.policies.iter_mut() {
             if self.clock.is_over(entry, now) {
                 over.push(entry.policy.name.clone());
@@ -42,10 +42,12 @@ impl Control {
             self.clock.name_end(entry, now);
             let rests_until = self.clock.rest(entry, now);
             let has_changed = rests_until.is_some() != entry.rests_until.is_some();
-            self.has_moved |= has_changed;
-            self.has_news |= rests_until != entry.rests_until;
+            changed.extend(has_changed.then_some(entry.id));
+            news.extend((rests_until != entry.rests_until).then_some(entry.id));
             entry.rests_until = rests_until;
         }
+        self.policies.dirty.extend(changed);
+        self.policies.news.extend(news);
         for name in over {
             self.events.push_back(Event::PolicyExpired { name: name.clone() });
             // It is there, so it can be deleted.

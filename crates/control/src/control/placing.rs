@@ -1,115 +1,298 @@
-//! Where policies are applied: on each switch that reaches their monitors, with copies tagged on
-//! their way through others.
+//! Where policies are applied: on each switch from which their monitors can be reached, with copies
+//! tagged on their way through others.
+//!
+//! **Only what changed.** A policy is placed anew when it came, when its monitors, its senders or
+//! the links may be elsewhere, and when a way that it waits for was opened; a switch that comes
+//! back is told what is wanted there.
 //!
 //! **Two phases.** Copies are made only when every switch on their way confirmed that it carries
 //! them, and are carried until every switch that made them told its last counters. So no frame is
 //! half-tapped while policies, links and monitors come and go.
+//!
+//! **Everywhere, or where the senders are.** Whoever sends, from wherever: a policy is applied at
+//! all switches where such a frame could come in. A rule at each of a thousand switches for each of
+//! a hundred thousand policies is more than switches hold; so beyond [`Limits::everywhere`]
+//! policies, one whose senders are all known hosts is applied where those are, and follows them.
+//!
+//! [`Limits::everywhere`]: crate::Limits::everywhere
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use tapswitch_openflow::DatapathId;
+use tapswitch_wire::MacAddr;
 
 use super::Control;
-use super::policies::PolicyEntry;
-use super::wiring::Carries;
+use super::roster::{Carriage, PolicyEntry};
 use crate::exit::Exit;
 use crate::group::Carry;
 use crate::overlap::{Aim, PolicyId, Tap};
+use crate::region::Sender;
 use crate::resolve::{Place, hosts_of, resolve};
 use crate::routes::Routes;
 use crate::switch::Switch;
-use crate::tags::Tags;
 
 impl Control {
-    /// Looks up where each policy's monitors are, and tells the switches what is wanted there.
+    /// Looks up where monitors and senders of policies are that something concerned, and tells the
+    /// switches what is wanted there.
     pub(super) fn place_policies(&mut self) {
-        let mut monitors: HashMap<DatapathId, BTreeSet<_>> = HashMap::new();
-        for entry in self.policies.iter_mut() {
-            let specs = entry.policy.monitor.iter();
-            entry.places = specs.map(|monitor| resolve(monitor, &self.switches)).collect();
-            for (monitor, place) in entry.policy.monitor.iter().zip(&entry.places) {
-                let switch = place.as_ref().ok().and_then(|place| self.switches.get(&place.switch));
-                if let Some(switch) = switch {
-                    let hosts = hosts_of(monitor, switch);
-                    monitors.entry(switch.id()).or_default().extend(hosts);
-                }
-            }
+        let dirty = std::mem::take(&mut self.policies.dirty);
+        for id in &dirty {
+            self.find_places(*id);
         }
         self.place_carries();
-        let mut wanted = self.wanted_taps();
-        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| switch.is_up()) {
-            switch.set_wanted(wanted.remove(id).unwrap_or_default());
-            switch.set_monitors(monitors.remove(id).unwrap_or_default());
-            self.touched.insert(*id);
+        for id in &dirty {
+            self.tell_all(*id);
         }
-        self.has_news = true;
+        for switch in std::mem::take(&mut self.shaken) {
+            self.tell_anew(switch);
+        }
+        self.policies.news.extend(dirty);
     }
 
-    /// Tells the switches which copies of others they carry.
-    fn place_carries(&mut self) {
-        let mut carries = Carries::new();
+    /// Looks up where a policy's monitors are, and where it is applied.
+    fn find_places(&mut self, id: PolicyId) {
+        let Some(entry) = self.policies.get(id) else { return };
+        let specs = entry.policy.monitor.iter();
+        let places: Vec<_> = specs.map(|monitor| resolve(monitor, &self.switches)).collect();
+        let mut hosts = BTreeSet::new();
+        for (monitor, place) in entry.policy.monitor.iter().zip(&places) {
+            let switch = place.as_ref().ok().and_then(|place| self.switches.get(&place.switch));
+            if let Some(switch) = switch {
+                hosts.extend(hosts_of(monitor, switch).into_iter().map(|mac| (switch.id(), mac)));
+            }
+        }
+        let Some(entry) = self.policies.get_mut(id) else { return };
+        entry.places = places;
+        let before = std::mem::replace(&mut entry.monitor_hosts, hosts.clone());
+        self.watch_hosts(&before, &hosts);
+        let Some(entry) = self.policies.get(id) else { return };
+        let (applied, is_narrow) = self.where_applied(entry);
+        let gone = self.policies.set_applied(id, applied);
+        gone.into_iter().for_each(|at| self.want(at, id, None));
+        if let Some(entry) = self.policies.get_mut(id) {
+            entry.is_narrow = is_narrow;
+        }
+        self.assign_tags(id);
+    }
+
+    /// The switches where a policy is applied, and whether those are only the ones that its senders
+    /// are at.
+    pub(super) fn where_applied(&self, entry: &PolicyEntry) -> (BTreeSet<DatapathId>, bool) {
+        let places: Vec<_> = entry.found_places().map(|(_, place)| place).collect();
+        let senders = match self.policies.is_everywhere(entry.id) {
+            true => None,
+            false => self.senders(entry),
+        };
+        if let Some(senders) = senders {
+            let reaches = |from: &DatapathId| {
+                places.iter().any(|place| self.routes.exit(*from, *place).is_some())
+            };
+            return (senders.into_iter().filter(reaches).collect(), true);
+        }
+        if places.contains(&Place::CONTROLLER) {
+            return (self.switches.keys().copied().collect(), false);
+        }
+        let from = places.into_iter().flat_map(|to| self.routes.sources(to).chain([to.switch]));
+        (from.collect(), false)
+    }
+
+    /// The switches that all senders of a policy's frames are at, if all are known hosts.
+    fn senders(&self, entry: &PolicyEntry) -> Option<BTreeSet<DatapathId>> {
+        self.fabric.as_ref()?;
+        let mut senders = BTreeSet::new();
+        for region in entry.cells.included() {
+            let at: Vec<_> = match region.sender()? {
+                Sender::Mac(mac) => self.located.with_mac(mac).collect(),
+                Sender::Ip(ip) => self.with_address(ip).collect(),
+            };
+            if at.is_empty() {
+                return None;
+            }
+            senders.extend(at);
+        }
+        Some(senders)
+    }
+
+    /// The switches that hosts with this address are at.
+    fn with_address(&self, ip: IpAddr) -> impl Iterator<Item = DatapathId> {
+        let has_it = move |switch: &Switch| switch.hosts.with_address(ip).next().is_some();
+        self.switches.iter().filter(move |(_, switch)| has_it(switch)).map(|(id, _)| *id)
+    }
+
+    /// Gives copies that go between switches their identifiers.
+    fn assign_tags(&mut self, id: PolicyId) {
         let range = self.limits.copy_vids;
-        for entry in self.policies.iter_mut() {
-            for (slot, place) in entry.found_places().collect::<Vec<_>>() {
-                let user = (entry.id, slot);
-                let has_sources = self.routes.sources(place).next().is_some();
-                let tag = match has_sources {
-                    true => self.tags.assign(user, &entry.policy.name, (place, range)),
-                    false => self.tags.find(user),
-                };
-                if let Some(tag) = tag {
-                    entry.carried.insert(slot, (tag, place));
-                }
+        let Some(entry) = self.policies.get_mut(id) else { return };
+        for (slot, place) in entry.found_places().collect::<Vec<_>>() {
+            let user = (id, slot);
+            let goes_far = place != Place::CONTROLLER
+                && entry.applied.iter().any(|from| *from != place.switch);
+            let tag = match goes_far {
+                true => self.tags.assign(user, &entry.policy.name, (place, range)),
+                false => self.tags.find(user),
+            };
+            if let Some(tag) = tag {
+                let before = entry.carried.insert(slot, (tag, place));
+                self.unsettled_tags.extend(before.map(|(tag, _)| tag).into_iter().chain([tag]));
             }
-        }
-        let carried = self.policies.carried();
-        for (tag, place, delivery) in carried {
-            for switch in self.routes.carriers(place) {
-                let Some(exit) = self.routes.exit(switch, place) else { continue };
-                let carry = Carry { tag, exit, delivery: Some(delivery) };
-                let kept = carries.entry(switch).or_default().entry(tag).or_insert(carry);
-                // Where policies share an identifier, the stronger contract counts.
-                kept.delivery = kept.delivery.map(|kept| kept.or_stronger(delivery));
-            }
-        }
-        let none = BTreeMap::new();
-        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| switch.is_up()) {
-            switch.set_carries(carries.get(id).unwrap_or(&none));
         }
     }
 
-    /// The policies that each switch applies.
-    fn wanted_taps(&self) -> HashMap<DatapathId, Vec<Tap>> {
-        let mut wanted: HashMap<DatapathId, Vec<Tap>> = HashMap::new();
-        for entry in self.policies.iter().filter(|entry| entry.rests_until.is_none()) {
-            for id in entry.switches(&self.routes, &self.switches) {
-                let Some(switch) = self.switches.get(&id).filter(|switch| switch.is_up()) else {
-                    continue;
-                };
-                let aims = self.aims(entry, id, switch);
-                if !aims.is_empty() {
-                    wanted.entry(id).or_default().push(entry.tap(aims));
+    /// Tells the switches which copies of others they carry, as far as that changed.
+    fn place_carries(&mut self) {
+        for tag in std::mem::take(&mut self.unsettled_tags) {
+            let mut now = self.carriers(tag);
+            let before = self.carriers.remove(&tag).unwrap_or_default();
+            if self.is_left(tag) {
+                self.lingering.remove(&tag);
+            } else {
+                // Copies still go the way that they went before.
+                before.iter().for_each(|(at, carry)| _ = now.entry(*at).or_insert(*carry));
+                self.lingering.insert(tag);
+            }
+            if !now.is_empty() {
+                self.carriers.insert(tag, now.clone());
+            }
+            let gone = before.keys().filter(|at| !now.contains_key(at)).map(|at| (*at, None));
+            let now = now.iter().filter(|(at, carry)| before.get(at) != Some(carry));
+            let changes: Vec<_> = gone.chain(now.map(|(at, carry)| (*at, Some(*carry)))).collect();
+            for (at, carry) in changes {
+                if let Some(switch) = self.switches.get_mut(&at).filter(|switch| switch.is_up()) {
+                    switch.set_carry(tag, carry);
+                    self.touched.insert(at);
                 }
             }
         }
-        wanted
     }
 
-    /// Where a switch sends the copies of a policy: none of them as long as a way is not open that
-    /// was not used before.
-    fn aims(&self, entry: &PolicyEntry, id: DatapathId, switch: &Switch) -> Vec<Aim> {
-        let mut aims = Vec::new();
+    /// The switches that carry copies with this identifier, and where to.
+    fn carriers(&self, tag: u16) -> BTreeMap<DatapathId, Carry> {
+        let mut carriers: BTreeMap<DatapathId, Carry> = BTreeMap::new();
+        for (id, slot) in self.tags.users(tag) {
+            let Some(Carriage { to, delivery, from }) = self.policies.carriage(id, slot) else {
+                continue;
+            };
+            for from in from {
+                for at in self.routes.behind(*from, to) {
+                    let Some(exit) = self.routes.exit(at, to) else { continue };
+                    let carry = Carry { tag, exit, delivery: Some(delivery) };
+                    let kept = carriers.entry(at).or_insert(carry);
+                    // Where policies share an identifier, the stronger contract counts.
+                    kept.delivery = kept.delivery.map(|kept| kept.or_stronger(delivery));
+                }
+            }
+        }
+        carriers
+    }
+
+    /// Whether all switches that make copies with this identifier send them the way that they shall
+    /// go, and have confirmed that.
+    fn is_left(&self, tag: u16) -> bool {
+        self.tags.users(tag).all(|(id, slot)| {
+            let Some(Carriage { to, from, .. }) = self.policies.carriage(id, slot) else {
+                return true;
+            };
+            from.iter().all(|at| {
+                let switch = self.switches.get(at).filter(|switch| switch.is_up());
+                let exit = self.routes.exit(*at, to);
+                switch.is_none_or(|switch| !switch.sends_otherwise((id, slot), exit))
+            })
+        })
+    }
+
+    /// Tells all switches where a policy is applied.
+    fn tell_all(&mut self, id: PolicyId) {
+        let Some(entry) = self.policies.get_mut(id) else { return };
+        entry.waits = false;
+        let applied: Vec<_> = entry.applied.iter().copied().collect();
+        applied.into_iter().for_each(|at| self.tell(id, at));
+    }
+
+    /// Tells a switch what is wanted there: it came back, or its ports changed.
+    fn tell_anew(&mut self, at: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&at) else { return };
+        let applied: BTreeSet<_> = self.policies.applied_at(at).collect();
+        if switch.is_up() {
+            let carried = self.carriers.iter();
+            let carried =
+                carried.filter_map(|(tag, at_switches)| Some((*tag, *at_switches.get(&at)?)));
+            switch.set_carries(&carried.collect());
+            switch.set_monitors(self.monitor_hosts.at(at));
+            let unwanted: Vec<_> =
+                switch.wanted().filter(|policy| !applied.contains(policy)).collect();
+            unwanted.into_iter().for_each(|policy| self.want(at, policy, None));
+            self.touched.insert(at);
+        }
+        applied.into_iter().for_each(|id| self.tell(id, at));
+    }
+
+    /// Tells one switch what is wanted of a policy there.
+    fn tell(&mut self, id: PolicyId, at: DatapathId) {
+        let Some(entry) = self.policies.get(id) else { return };
+        let Some(switch) = self.switches.get(&at).filter(|switch| switch.is_up()) else {
+            if let Some(entry) = self.policies.get_mut(id) {
+                entry.troubles.remove(&at);
+                self.policies.news.insert(id);
+            }
+            return;
+        };
+        let (aims, waits) = match entry.rests_until {
+            Some(_) => (Vec::new(), false),
+            None => self.aims(entry, at, switch),
+        };
+        let tap = entry.tap(aims);
+        self.want(at, id, Some(tap).filter(|tap| !tap.aims.is_empty()));
+        if let Some(entry) = self.policies.get_mut(id) {
+            entry.waits |= waits;
+            self.note_state(id, at);
+        }
+    }
+
+    /// A switch shall apply a policy so, or not at all.
+    pub(super) fn want(&mut self, at: DatapathId, id: PolicyId, tap: Option<Tap>) {
+        let switch = self.switches.get_mut(&at).filter(|switch| switch.is_up());
+        if switch.is_some_and(|switch| switch.want(id, tap)) {
+            self.touched.insert(at);
+        }
+    }
+
+    /// Looks up how a policy is doing at a switch.
+    pub(super) fn note_state(&mut self, id: PolicyId, at: DatapathId) {
+        let Some(entry) = self.policies.get_mut(id) else { return };
+        let Some(switch) = self.switches.get(&at) else { return };
+        if entry.applied.contains(&at) && switch.is_up() {
+            entry.note_state(at, switch.tap_state(id));
+            self.policies.news.insert(id);
+        }
+    }
+
+    /// Where a switch sends the copies of a policy, and whether a way is not open yet. None of them
+    /// goes out as long as that is so for a way that was not used before.
+    fn aims(&self, entry: &PolicyEntry, id: DatapathId, switch: &Switch) -> (Vec<Aim>, bool) {
+        let (mut aims, mut waits) = (Vec::new(), false);
         for (slot, place) in entry.found_places() {
-            match self.aim((entry, slot), place, id) {
-                Some(aim) => aims.push(aim),
-                None => match switch.aim_before(entry.id, slot) {
-                    Some(before) if before.exit.end(id) == place => aims.push(before),
-                    _ if self.routes.exit(id, place).is_some() => return Vec::new(),
-                    _ => {}
-                },
+            if let Some(aim) = self.aim((entry, slot), place, id) {
+                aims.push(aim);
+                continue;
+            }
+            let is_reached = self.routes.exit(id, place).is_some();
+            waits |= is_reached;
+            match switch.aim_before(entry.id, slot) {
+                Some(before) if before.exit.end(id) == place => aims.push(before),
+                _ if is_reached => return (Vec::new(), true),
+                _ => {}
             }
         }
-        aims
+        (aims, waits)
+    }
+
+    /// Copies with this identifier can go their way now.
+    pub(super) fn touch_waiting(&mut self, tag: u16) {
+        for (id, _) in self.tags.users(tag) {
+            let waits = self.policies.get(id).is_some_and(|entry| entry.waits);
+            self.policies.dirty.extend(waits.then_some(id));
+        }
     }
 
     /// Where a switch sends copies for a monitor, if the way is open.
@@ -119,7 +302,7 @@ impl Control {
             return Some(Aim { slot, exit, tag: 0 });
         }
         let tag = self.tags.find((entry.id, slot))?;
-        is_open(&self.routes, (tag, to), from, |id, exit| {
+        is_open(&self.routes, to, from, |id, exit| {
             let switch = self.switches.get(&id);
             // One that is not connected carried it before, or it is not told now.
             switch.is_some_and(|switch| switch.is_carrying(tag, exit))
@@ -127,27 +310,71 @@ impl Control {
         .then_some(Aim { slot, exit, tag })
     }
 
-    /// Frees what deleted policies used. Called when nothing counts for them any more.
-    pub(super) fn release_tags(&mut self, policy: PolicyId) {
-        for tag in self.tags.release(policy) {
-            self.switches.values_mut().for_each(|switch| switch.ledger.forget_carried(tag));
+    /// Other hosts get a policy's copies than before: they are not forgotten however silent.
+    pub(super) fn watch_hosts(
+        &mut self,
+        before: &BTreeSet<(DatapathId, MacAddr)>,
+        now: &BTreeSet<(DatapathId, MacAddr)>,
+    ) {
+        for switch in self.monitor_hosts.change(before, now) {
+            if let Some(at) = self.switches.get_mut(&switch).filter(|at| at.is_up()) {
+                at.set_monitors(self.monitor_hosts.at(switch));
+                self.touched.insert(switch);
+            }
         }
     }
 
-    /// The identifiers of copies.
-    pub(super) const fn tags(&self) -> &Tags {
-        &self.tags
+    /// Frees what a deleted policy used. Called when nothing counts for it any more.
+    pub(super) fn release_tags(&mut self, policy: PolicyId) {
+        for tag in self.tags.release(policy) {
+            self.carriers.remove(&tag);
+            self.switches.values_mut().for_each(|switch| switch.ledger.forget_carried(tag));
+        }
     }
 }
 
 /// Whether all switches on the way carry the copies.
 fn is_open(
     routes: &Routes,
-    (_, to): (u16, Place),
+    to: Place,
     from: DatapathId,
     is_carrying: impl Fn(DatapathId, Exit) -> bool,
 ) -> bool {
-    let entered = routes.path(from, to).into_iter().skip(1).step_by(2);
-    let mut entered = entered.map(|place| place.switch);
-    entered.all(|id| routes.exit(id, to).is_some_and(|exit| is_carrying(id, exit)))
+    let mut behind = routes.behind(from, to);
+    behind.all(|id| routes.exit(id, to).is_some_and(|exit| is_carrying(id, exit)))
+}
+
+/// The hosts that get copies, and for how many policies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MonitorHosts(BTreeMap<(DatapathId, MacAddr), usize>);
+
+impl MonitorHosts {
+    /// Those of one switch.
+    fn at(&self, switch: DatapathId) -> BTreeSet<MacAddr> {
+        let (first, last) = ((switch, MacAddr::ZERO), (switch, MacAddr::BROADCAST));
+        self.0.range(first..=last).map(|((_, mac), _)| *mac).collect()
+    }
+
+    /// One policy has others. Returns the switches where that is a change.
+    fn change(
+        &mut self,
+        before: &BTreeSet<(DatapathId, MacAddr)>,
+        now: &BTreeSet<(DatapathId, MacAddr)>,
+    ) -> BTreeSet<DatapathId> {
+        let mut changed = BTreeSet::new();
+        for host in now.difference(before) {
+            let count = self.0.entry(*host).or_default();
+            *count += 1;
+            changed.extend((*count == 1).then_some(host.0));
+        }
+        for host in before.difference(now) {
+            let Some(count) = self.0.get_mut(host) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(host);
+                changed.insert(host.0);
+            }
+        }
+        changed
+    }
 }

@@ -8,7 +8,7 @@ use tapswitch_openflow::{Body, DatapathId, ErrorKind, FlowModCommand, GroupModCo
 use tapswitch_wire::MacAddr;
 
 use super::Control;
-use super::policies::PolicyEntry;
+use super::roster::PolicyEntry;
 use crate::hosts::HostKey;
 use crate::proof::{Model, Sample};
 use crate::resolve::Place;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tapswitch_openflow::{Action, Body, DatapathId, PacketIn, PacketOut};
-use tapswitch_wire::EtherType;
+use tapswitch_wire::{EtherType, MacAddr};
 
 use super::Control;
 use crate::exit::Flood;
@@ -118,7 +118,7 @@ impl Control {
         self.unrouted.extend(self.located.keys());
         let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.collect_signals(id));
-        self.has_moved = true;
+        self.policies.touch_all();
     }
 
     /// A host came to a switch, or went.
@@ -127,8 +127,7 @@ impl Control {
             return;
         }
         let is_here = self.switches.get(&id).is_some_and(|switch| switch.hosts.find(key).is_some());
-        let before = self.located.get(&key).copied();
-        match before {
+        match self.located.find(key) {
             Some(old) if is_here && old != id && self.routes.connects(old, id) => {
                 if let Some(switch) = self.switches.get_mut(&old) {
                     switch.forget_host(key);
@@ -138,19 +137,16 @@ impl Control {
             Some(old) if !is_here && old != id => return,
             _ => {}
         }
-        match is_here {
-            true => _ = self.located.insert(key, id),
-            false => _ = self.located.remove(&key),
-        }
+        self.located.set(key, is_here.then_some(id));
         self.unrouted.insert(key);
     }
 
     /// Tells all switches the ways to hosts that came, went or moved.
     pub(super) fn route_hosts(&mut self) {
         for key in std::mem::take(&mut self.unrouted) {
-            let place = self.located.get(&key).and_then(|id| {
-                let host = self.switches.get(id)?.hosts.find(key)?;
-                Some(Place { switch: *id, port: host.port })
+            let place = self.located.find(key).and_then(|id| {
+                let host = self.switches.get(&id)?.hosts.find(key)?;
+                Some(Place { switch: id, port: host.port })
             });
             for (id, switch) in &mut self.switches {
                 if switch.hosts.find(key).is_none() {
@@ -185,8 +181,34 @@ fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &
     wiring
 }
 
-/// The copies that each switch carries: by identifier, where they go.
-pub(super) type Carries = BTreeMap<DatapathId, BTreeMap<u16, crate::group::Carry>>;
+/// The switch that each host is at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Located(BTreeMap<HostKey, DatapathId>);
+
+impl Located {
+    /// Where a host is.
+    fn find(&self, key: HostKey) -> Option<DatapathId> {
+        self.0.get(&key).copied()
+    }
+
+    fn set(&mut self, key: HostKey, at: Option<DatapathId>) {
+        match at {
+            Some(at) => _ = self.0.insert(key, at),
+            None => _ = self.0.remove(&key),
+        }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = HostKey> {
+        self.0.keys().copied()
+    }
+
+    /// The switches that the hosts with this address are at, one for each VLAN.
+    pub(super) fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = DatapathId> {
+        let first = HostKey { mac, vlan: None };
+        let last = HostKey { mac, vlan: Some(u16::MAX) };
+        self.0.range(first..=last).map(|(_, at)| *at)
+    }
+}
 
 /// How long a switch that had links is given to find them again, when we start: the switches at
 /// their other ends connect in their own time.

@@ -60,6 +60,11 @@ impl Cells {
         self.cells.iter().map(|cell| cell.region)
     }
 
+    /// The regions of the cells that are in the set, but for cells of higher levels.
+    pub(crate) fn included(&self) -> impl Iterator<Item = Region> {
+        self.cells.iter().filter(|cell| cell.is_in).map(|cell| cell.region)
+    }
+
     /// The level of the highest cell that covers a region; 0 when none does.
     pub(crate) fn level_in(&self, region: &Region) -> u16 {
         self.around(region).map(|cell| cell.level).max().unwrap_or(0)

@@ -210,7 +210,9 @@ impl Switch {
         let barrier = self.send_difference(unused, limits, now);
         let new =
             self.closure.taps().keys().copied().filter(|id| read.is_first || !before.contains(id));
-        self.installing.extend(new.map(|id| (id, barrier)));
+        let new: Vec<_> = new.collect();
+        self.signals.news.extend(&new);
+        self.installing.extend(new.into_iter().map(|id| (id, barrier)));
         if read.is_first {
             self.signals.events.push(Event::SwitchUp { switch: self.id });
         }
@@ -261,7 +263,7 @@ impl Switch {
             if self.ports.is_up(port) && !is_newer {
                 let sighting = Sighting { key, port, address: None };
                 self.hosts.handle_sighting(sighting, limits, since);
-                self.signals.moved.insert(key);
+                self.note_moved(key);
             }
         }
     }

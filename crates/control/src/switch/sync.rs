@@ -1,6 +1,6 @@
 //! Sending differences, and what comes of it.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use tapswitch_openflow::{Body, ErrorKind, FlowModFlags, GroupId};
@@ -34,7 +34,7 @@ impl Switch {
             return;
         }
         self.shrink(limits);
-        if self.is_stale {
+        if !self.stale.is_empty() {
             self.change_taps(limits, now);
         }
         if self.desired.has_changed() {
@@ -44,10 +44,9 @@ impl Switch {
 
     /// How a policy that shall be applied here is doing.
     pub(crate) fn tap_state(&self, policy: PolicyId) -> PolicyState {
-        let over_budget = self.over_budget.iter().find(|(id, _)| *id == policy);
         if let Some(reason) = self.failed.get(&policy) {
             PolicyState::Failed { reason: reason.clone() }
-        } else if let Some((_, error)) = over_budget {
+        } else if let Some(error) = self.over_budget.get(&policy) {
             PolicyState::Failed { reason: error.to_string() }
         } else if self.installing.contains_key(&policy) || !self.is_applied(policy) {
             PolicyState::Installing
@@ -71,9 +70,11 @@ impl Switch {
         for failure in std::mem::take(&mut self.failures) {
             self.handle_failure(failure);
         }
-        self.installing.retain(|_, awaited| *awaited > barrier);
+        for awaited in [&mut self.installing, &mut self.moving] {
+            let done = awaited.extract_if(|_, awaited| *awaited <= barrier);
+            self.signals.news.extend(done.map(|(id, _)| id));
+        }
         self.confirm_carries(barrier);
-        self.signals.has_news = true;
         let (reached, later) =
             std::mem::take(&mut self.idle_groups).into_iter().partition(|(at, _)| *at <= barrier);
         self.idle_groups = later;
@@ -96,7 +97,9 @@ impl Switch {
         self.closure = Closure::default();
         self.desired = Desired::default();
         self.insert_all();
-        self.add_missing(limits);
+        self.stale.clear();
+        let wanted: Vec<_> = self.wanted.keys().copied().collect();
+        self.add_missing(wanted, limits);
     }
 
     /// Sends the difference, and a barrier behind it.
@@ -185,11 +188,9 @@ impl Switch {
 
     /// Takes away the policies whose room others of higher priorities need. They are tried again
     /// behind those.
-    fn make_room(&mut self, limits: &Limits) {
-        let is_missing =
-            |tap: &&Tap| !self.is_applied(tap.id) && !self.failed.contains_key(&tap.id);
-        let missing: Vec<_> =
-            self.wanted.iter().filter(|tap| tap.priority > 0).filter(is_missing).cloned().collect();
+    fn make_room(&mut self, candidates: &[PolicyId], limits: &Limits) {
+        let missing = self.missing(candidates).filter(|tap| tap.priority > 0);
+        let missing: Vec<_> = missing.cloned().collect();
         if missing.is_empty() {
             return;
         }
@@ -203,17 +204,33 @@ impl Switch {
         }
         let applied = self.closure.taps().keys().copied();
         let gone: Vec<_> = applied.filter(|id| !closure.taps().contains_key(id)).collect();
-        gone.into_iter().for_each(|id| self.closure.remove(id));
+        for id in gone {
+            self.closure.remove(id);
+            // It is tried again behind those that need its room.
+            self.stale.insert(id);
+        }
+    }
+
+    /// Those of the policies that are wanted here and not applied.
+    fn missing(&self, candidates: &[PolicyId]) -> impl Iterator<Item = &Tap> {
+        let is_missing =
+            |tap: &&Tap| !self.is_applied(tap.id) && !self.failed.contains_key(&tap.id);
+        candidates.iter().filter_map(|id| self.wanted.get(id)).filter(is_missing)
     }
 
     /// Goes from the policies that are applied to those that are wanted: first those that go, then
     /// those that come.
     fn change_taps(&mut self, limits: &Limits, now: Millis) {
-        self.remove_unwanted(limits);
+        let mut candidates: Vec<_> = std::mem::take(&mut self.stale).into_iter().collect();
+        // What did not fit may fit now.
+        candidates.extend(self.over_budget.keys());
+        let moved = self.remove_unwanted(&candidates, limits);
         if self.desired.has_changed() {
-            self.send_difference(Vec::new(), limits, now);
+            let barrier = self.send_difference(Vec::new(), limits, now);
+            self.moving.extend(moved.into_iter().map(|id| (id, barrier)));
         }
-        let new = self.add_missing(limits);
+        candidates.extend(std::mem::take(&mut self.stale));
+        let new = self.add_missing(candidates, limits);
         if !new.is_empty() {
             let barrier = self.send_difference(Vec::new(), limits, now);
             self.installing.extend(new.into_iter().map(|id| (id, barrier)));
@@ -221,35 +238,42 @@ impl Switch {
     }
 
     /// Takes away what is not wanted any more or was refused, and follows monitors that moved.
-    fn remove_unwanted(&mut self, limits: &Limits) {
-        let wanted = self.wanted.iter().filter(|tap| !self.failed.contains_key(&tap.id));
-        let wanted: HashMap<_, _> = wanted.map(|tap| (tap.id, tap.aims.clone())).collect();
-        let applied = self.closure.taps().iter().map(|(id, tap)| (*id, tap.aims.clone()));
-        let applied: Vec<_> = applied.collect();
-        for (id, aims) in applied {
-            match wanted.get(&id) {
-                None => self.closure.remove(id),
-                Some(wanted) if *wanted != aims => self.closure.move_monitors(id, wanted),
+    /// Returns the policies of those.
+    fn remove_unwanted(&mut self, candidates: &[PolicyId], limits: &Limits) -> Vec<PolicyId> {
+        let mut moved = Vec::new();
+        for id in candidates {
+            let Some(applied) = self.closure.taps().get(id) else { continue };
+            let wanted = self.wanted.get(id).filter(|_| !self.failed.contains_key(id));
+            match wanted {
+                None => self.closure.remove(*id),
+                Some(wanted) if wanted.aims != applied.aims => {
+                    self.closure.move_monitors(*id, &wanted.aims);
+                    moved.push(*id);
+                }
                 Some(_) => {}
             }
         }
-        self.make_room(limits);
+        self.signals.news.extend(candidates);
+        self.make_room(candidates, limits);
         self.apply_changes();
+        moved
     }
 
-    /// Adds what is wanted and missing, as far as the budget goes. Returns what was added.
-    fn add_missing(&mut self, limits: &Limits) -> Vec<PolicyId> {
-        (self.is_stale, self.signals.has_news) = (false, true);
+    /// Adds what is wanted and missing, as far as the budget goes: what has a higher priority
+    /// first, then what came first. Returns what was added.
+    fn add_missing(&mut self, mut candidates: Vec<PolicyId>, limits: &Limits) -> Vec<PolicyId> {
+        candidates.sort_unstable();
+        candidates.dedup();
         self.over_budget.clear();
-        let is_missing =
-            |tap: &&Tap| !self.is_applied(tap.id) && !self.failed.contains_key(&tap.id);
-        let missing: Vec<_> = self.wanted.iter().filter(is_missing).cloned().collect();
+        self.signals.news.extend(&candidates);
+        let mut missing: Vec<_> = self.missing(&candidates).cloned().collect();
+        missing.sort_by_key(|tap| Reverse(tap.priority));
         let mut added = Vec::new();
         for tap in missing {
             let (id, budget) = (tap.id, self.budget(limits));
             match self.closure.add(tap, budget, |region| self.ways.count_reached(region)) {
                 Ok(()) => added.push(id),
-                Err(error) => self.over_budget.push((id, error)),
+                Err(error) => _ = self.over_budget.insert(id, error),
             }
             self.apply_changes();
         }
@@ -264,8 +288,8 @@ impl Switch {
         {
             self.closure.remove(first);
             self.apply_changes();
-            self.over_budget.push((first, BudgetError::Outgrown { max }));
-            self.signals.has_news = true;
+            self.over_budget.insert(first, BudgetError::Outgrown { max });
+            self.signals.news.insert(first);
         }
     }
 
@@ -318,7 +342,7 @@ impl Switch {
             Some(policy) => {
                 let remedy = "; see its log, then delete the policy and add it again";
                 self.failed.entry(policy).or_insert_with(|| reason + remedy);
-                self.is_stale = true;
+                self.stale.insert(policy);
             }
             None => self.signals.events.push(Event::RuleRefused { switch: self.id, reason }),
         }

@@ -12,6 +12,7 @@ use crate::hosts::HostKey;
 use crate::learn::in_port;
 use crate::overlap::{Aim, PolicyId};
 use crate::rule::{Cookie, Kind, Outcome};
+use crate::tags::Use;
 use crate::translate::{
     Wiring, base_rules, carry_rule, region_rule, search_rule, source_rule, way_rules,
 };
@@ -83,26 +84,33 @@ impl Switch {
 
     /// The switch carries these copies of others, and no more.
     pub(crate) fn set_carries(&mut self, carries: &BTreeMap<u16, Carry>) {
-        let gone: Vec<_> = self.carries.keys().filter(|tag| !carries.contains_key(tag)).collect();
-        for tag in gone.into_iter().copied().collect::<Vec<_>>() {
-            if let Some(carried) = self.carries.remove(&tag) {
-                self.desired.remove(&carry_rule(carried.carry));
-            }
+        let gone = self.carries.keys().filter(|tag| !carries.contains_key(tag));
+        for tag in gone.copied().collect::<Vec<_>>() {
+            self.set_carry(tag, None);
         }
-        for (&tag, carry) in carries {
+        for (tag, carry) in carries {
+            self.set_carry(*tag, Some(*carry));
+        }
+    }
+
+    /// The switch carries copies of others with this identifier so, or not any more.
+    pub(crate) fn set_carry(&mut self, tag: u16, carry: Option<Carry>) {
+        let carry = carry.map(|carry| {
             let delivery = carry.delivery.filter(|_| self.is_ours);
-            let carry = Carry { delivery, ..*carry };
-            let before = self.carries.get(&tag).map(|carried| carried.carry);
-            if before == Some(carry) {
-                continue;
-            }
-            if let Some(before) = before {
-                self.desired.remove(&carry_rule(before));
-            }
+            Carry { delivery, ..carry }
+        });
+        let before = self.carries.get(&tag).map(|carried| carried.carry);
+        if before == carry {
+            return;
+        }
+        if let Some(before) = before {
+            self.desired.remove(&carry_rule(before));
+            self.carries.remove(&tag);
+        }
+        if let Some(carry) = carry {
             self.desired.insert(carry_rule(carry));
             let is_confirmed = self.is_remembered(tag, carry.exit);
-            let carried = Carried { carry, barrier: None, is_confirmed };
-            self.carries.insert(tag, carried);
+            self.carries.insert(tag, Carried { carry, barrier: None, is_confirmed });
         }
     }
 
@@ -122,10 +130,10 @@ impl Switch {
 
     /// What was sent before the barrier is done.
     pub(super) fn confirm_carries(&mut self, barrier: Ticket) {
-        for carried in self.carries.values_mut() {
+        for (tag, carried) in &mut self.carries {
             if carried.barrier.is_some_and(|at| at <= barrier) {
                 (carried.barrier, carried.is_confirmed) = (None, true);
-                self.signals.ways_opened = true;
+                self.signals.opened.insert(*tag);
             }
         }
     }
@@ -234,8 +242,15 @@ impl Switch {
 
     /// Where the switch sent copies of a policy before.
     pub(crate) fn aim_before(&self, policy: PolicyId, slot: u8) -> Option<Aim> {
-        let tap = self.wanted.iter().find(|tap| tap.id == policy)?;
+        let tap = self.wanted.get(&policy)?;
         tap.aims.iter().find(|aim| aim.slot == slot).copied()
+    }
+
+    /// Whether copies for a monitor of a policy may still leave another way than this one.
+    pub(crate) fn sends_otherwise(&self, (policy, slot): Use, exit: Option<Exit>) -> bool {
+        let changes = self.stale.contains(&policy) || self.moving.contains_key(&policy);
+        let aim = self.aim_before(policy, slot);
+        changes || aim.is_some_and(|aim| Some(aim.exit) != exit)
     }
 
     /// Which one it is.

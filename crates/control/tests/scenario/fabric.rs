@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_control::*;
-use tapswitch_openflow::DatapathId;
+use tapswitch_openflow::multipart::FlowStats;
+use tapswitch_openflow::{DatapathId, TableId};
 
 use crate::frames::{BROADCAST, arp_request, mac, tcp, udp};
 use crate::world::{World, policy};
@@ -19,7 +20,11 @@ pub(crate) struct Fabric {
 
 impl Fabric {
     pub(crate) fn new(switches: u8, cables: &[(u8, u8)]) -> Self {
-        let limits = Limits { discovery: Some(Discovery::new([7; 32])), ..Limits::default() };
+        Self::with(switches, cables, Limits::default())
+    }
+
+    fn with(switches: u8, cables: &[(u8, u8)], limits: Limits) -> Self {
+        let limits = Limits { discovery: Some(Discovery::new([7; 32])), ..limits };
         let mut world = World::empty(limits);
         let mut next = [10_u32; 32];
         for &(a, b) in cables {
@@ -49,8 +54,12 @@ impl Fabric {
 
     /// Two spines, 5 and 6, above four leaves.
     pub(crate) fn leaf_spine() -> Self {
+        Self::leaf_spine_with(Limits::default())
+    }
+
+    fn leaf_spine_with(limits: Limits) -> Self {
         let links = (1..=4).flat_map(|leaf| [(leaf, 5), (leaf, 6)]);
-        Self::new(6, &links.collect::<Vec<_>>())
+        Self::with(6, &links.collect::<Vec<_>>(), limits)
     }
 
     pub(crate) fn wait(&mut self, millis: u64) {
@@ -304,8 +313,8 @@ fn a_controller_that_starts_again_changes_nothing() {
 
 /// Traffic between all hosts while policies, cables and the controller come and go: everything
 /// arrives once, and every copy that is owed.
-fn churn(seed: &[u8]) {
-    let mut fabric = Fabric::leaf_spine();
+fn churn(seed: &[u8], limits: Limits) {
+    let mut fabric = Fabric::leaf_spine_with(limits);
     fabric.learn();
     let mut matched: BTreeMap<String, u64> = BTreeMap::new();
     for (step, &byte) in seed.iter().enumerate() {
@@ -349,9 +358,65 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn nothing_is_lost_or_doubled_whatever_comes_and_goes(seed in vec(any::<u8>(), 1..60)) {
-        churn(&seed);
+    fn nothing_is_lost_or_doubled_whatever_comes_and_goes(
+        seed in vec(any::<u8>(), 1..60),
+        everywhere in 0..3_usize,
+    ) {
+        churn(&seed, Limits { everywhere, ..Limits::default() });
     }
+}
+
+/// The switches that make copies.
+fn tapping(fabric: &Fabric) -> Vec<u64> {
+    let taps = |stats: &FlowStats| stats.table_id == TableId(1) && stats.priority >= 1000;
+    let switches = fabric.world.switches.iter();
+    let tapping = switches.filter(|(_, model)| model.rules().iter().any(taps));
+    tapping.map(|(id, _)| id.0).collect()
+}
+
+fn from_host(host: u8) -> TapPolicy {
+    TapPolicy { src_mac: Some(mac(host)), ..policy(&format!("from {host}"), "0x3/2") }
+}
+
+#[test]
+fn where_there_are_many_policies_they_are_applied_where_senders_are() {
+    let mut fabric = Fabric::leaf_spine_with(Limits { everywhere: 1, ..Limits::default() });
+    fabric.learn();
+    fabric.world.tap(from_host(1));
+    fabric.world.tap(from_host(2));
+    let note = fabric.world.ledger("from 2").notes.concat();
+    assert!(note.contains("applied where its senders are, at 0x2"), "{note}");
+    assert_eq!(tapping(&fabric), [1, 2, 3, 4, 5, 6], "the first one is applied everywhere");
+    fabric.world.untap("from 1");
+    assert_eq!(tapping(&fabric), [1, 2, 3, 4, 5, 6], "the other one is the first now");
+    assert!(fabric.world.ledger("from 2").notes.is_empty());
+}
+
+#[test]
+fn a_sender_that_nobody_knows_may_be_anywhere() {
+    let mut fabric = Fabric::leaf_spine_with(Limits { everywhere: 0, ..Limits::default() });
+    fabric.learn();
+    fabric.world.tap(from_host(77));
+    assert_eq!(tapping(&fabric), [1, 2, 3, 4, 5, 6]);
+    assert!(!fabric.world.inject(4, 1, &arp_request(77, 99, None)).is_empty());
+    assert_eq!(tapping(&fabric), [4]);
+}
+
+#[test]
+fn a_policy_follows_its_sender_to_another_switch() {
+    let mut fabric = Fabric::leaf_spine_with(Limits { everywhere: 0, ..Limits::default() });
+    fabric.learn();
+    fabric.world.tap(from_host(1));
+    assert_eq!(tapping(&fabric), [1]);
+    assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+    fabric.world.inject(4, 2, &arp_request(1, 99, None));
+    assert_eq!(tapping(&fabric), [4]);
+    let arrivals = fabric.world.inject(4, 2, &tcp(1, 2).bytes());
+    assert_eq!(arrivals.len(), 2, "{arrivals:?}");
+    fabric.wait(100);
+    check_ledger(&mut fabric, "from 1", 2);
+    let report = fabric.world.untap("from 1");
+    assert!(report.adds_up && report.matched.packets == 2, "{report:?}");
 }
 
 #[test]

@@ -6,8 +6,7 @@ use crate::agent::{Agent, Identity};
 /// Both errands are there when the worker looks: nothing is published between them.
 #[test]
 fn what_was_injected_last_is_in_the_books() {
-    let identity =
-        Identity { datapath_id: tapswitch_openflow::DatapathId(1), name: "br0".into() };
+    let identity = Identity { datapath_id: tapswitch_openflow::DatapathId(1), name: "br0".into() };
     let agent = Agent::new(identity, crate::Learning::Outer, 1, clock::coarse());
     let snapshot = agent.pipeline().snapshot().clone();
     let (shared, _reports) = Shared::new(snapshot, agent.macs().table().clone(), 1);

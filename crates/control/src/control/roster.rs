@@ -1,0 +1,391 @@
+//! The policies by number and by name, and which of them something concerns.
+//!
+//! At each change only those policies are looked at that it concerns: with a hundred thousand of
+//! them, all others would be most of the work.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tapswitch_openflow::{DatapathId, Delivery, Match};
+use tapswitch_wire::MacAddr;
+
+use super::lifetime::{Deadline, Rest};
+use crate::overlap::{Aim, PolicyId, Tap};
+use crate::proof::Sample;
+use crate::region::{Cells, Sender};
+use crate::resolve::{Place, Switches, list, resolve};
+use crate::{Event, MonitorError, MonitorSpec, PolicyError, PolicyState, TapPolicy};
+
+/// All policies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Policies {
+    entries: BTreeMap<PolicyId, PolicyEntry>,
+    by_name: HashMap<Arc<str>, PolicyId>,
+    /// Deleted ones whose last counters are to come.
+    pub(super) deletions: BTreeMap<PolicyId, Deletion>,
+    last_id: u64,
+    /// The oldest ones, which are applied wherever their frames could come in.
+    everywhere: BTreeSet<PolicyId>,
+    /// Those with a monitor at this switch.
+    at_switch: HashMap<DatapathId, BTreeSet<PolicyId>>,
+    /// Those whose monitors may be anywhere.
+    roaming: BTreeSet<PolicyId>,
+    /// Those that name a host.
+    of_mac: HashMap<MacAddr, BTreeSet<PolicyId>>,
+    of_ip: HashMap<IpAddr, BTreeSet<PolicyId>>,
+    /// Those that are applied at a switch.
+    applied: HashMap<DatapathId, BTreeSet<PolicyId>>,
+    /// To be placed anew.
+    pub(super) dirty: BTreeSet<PolicyId>,
+    /// How they are doing is to be looked up.
+    pub(super) news: BTreeSet<PolicyId>,
+}
+
+/// A policy and how it is doing.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyEntry {
+    pub(super) id: PolicyId,
+    pub(super) policy: TapPolicy,
+    name: Arc<str>,
+    pub(super) cells: Arc<Cells>,
+    /// Where its monitors are, in their order.
+    pub(super) places: Vec<Result<Place, MonitorError>>,
+    /// Hosts that get its copies, and their switches.
+    pub(super) monitor_hosts: BTreeSet<(DatapathId, MacAddr)>,
+    /// The switches where it is applied, connected or not.
+    pub(super) applied: BTreeSet<DatapathId>,
+    /// Whether those are only the switches that its senders are at.
+    pub(super) is_narrow: bool,
+    /// Those, and others that may still make copies for it.
+    pub(super) counting: BTreeSet<DatapathId>,
+    /// A way of its copies is not open yet.
+    pub(super) waits: bool,
+    /// How it is doing at switches where it is not in force.
+    pub(super) troubles: BTreeMap<DatapathId, PolicyState>,
+    /// By monitor: the identifier of copies for it between switches, and where they go.
+    pub(super) carried: BTreeMap<u8, (u16, Place)>,
+    /// When it ends.
+    pub(super) ends_at: Option<Deadline>,
+    /// What its schedule waits for.
+    pub(super) rests_until: Option<Rest>,
+    /// As it was told last.
+    pub(super) state: Option<PolicyState>,
+}
+
+/// A policy that is going.
+#[derive(Clone, Debug)]
+pub(super) struct Deletion {
+    pub(super) policy: TapPolicy,
+    pub(super) carried: BTreeMap<u8, (u16, Place)>,
+    /// The switches that may make copies for it.
+    pub(super) counting: BTreeSet<DatapathId>,
+    /// No switch makes copies for it any more.
+    pub(super) is_drained: bool,
+}
+
+impl Policies {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PolicyEntry> {
+        self.entries.values()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PolicyEntry> {
+        self.entries.values_mut()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it is there, or going.
+    pub(super) fn is_known(&self, id: PolicyId) -> bool {
+        self.entries.contains_key(&id) || self.deletions.contains_key(&id)
+    }
+
+    pub(super) fn get(&self, id: PolicyId) -> Option<&PolicyEntry> {
+        self.entries.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: PolicyId) -> Option<&mut PolicyEntry> {
+        self.entries.get_mut(&id)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&PolicyEntry> {
+        self.entries.get(self.by_name.get(name)?)
+    }
+
+    /// A policy that is not there yet.
+    pub(super) fn prepare(&self, policy: TapPolicy, cells: Cells, all: &Switches) -> PolicyEntry {
+        PolicyEntry {
+            id: PolicyId(self.last_id + 1),
+            name: policy.name.as_str().into(),
+            cells: cells.into(),
+            places: policy.monitor.iter().map(|monitor| resolve(monitor, all)).collect(),
+            monitor_hosts: BTreeSet::new(),
+            applied: BTreeSet::new(),
+            is_narrow: false,
+            counting: BTreeSet::new(),
+            waits: false,
+            troubles: BTreeMap::new(),
+            carried: BTreeMap::new(),
+            ends_at: None,
+            rests_until: None,
+            state: None,
+            policy,
+        }
+    }
+
+    /// Adds what was prepared. The first `everywhere` policies are applied everywhere.
+    pub(super) fn insert(&mut self, entry: PolicyEntry, everywhere: usize) {
+        let id = entry.id;
+        self.last_id = id.0;
+        if self.everywhere.len() < everywhere {
+            self.everywhere.insert(id);
+        }
+        let concerns = Concerns::of(&entry);
+        concerns
+            .switches
+            .iter()
+            .for_each(|at| _ = self.at_switch.entry(*at).or_default().insert(id));
+        concerns.macs.iter().for_each(|mac| _ = self.of_mac.entry(*mac).or_default().insert(id));
+        concerns.ips.iter().for_each(|ip| _ = self.of_ip.entry(*ip).or_default().insert(id));
+        if concerns.roams {
+            self.roaming.insert(id);
+        }
+        self.by_name.insert(entry.name.clone(), id);
+        self.entries.insert(id, entry);
+        self.dirty.insert(id);
+    }
+
+    /// Takes a policy out. What it used is freed when [`Self::deletions`] has it no more.
+    pub(super) fn remove(&mut self, name: &str) -> Option<PolicyEntry> {
+        let id = self.by_name.remove(name)?;
+        let entry = self.entries.remove(&id)?;
+        let concerns = Concerns::of(&entry);
+        concerns.switches.iter().for_each(|at| forget(&mut self.at_switch, at, id));
+        concerns.macs.iter().for_each(|mac| forget(&mut self.of_mac, mac, id));
+        concerns.ips.iter().for_each(|ip| forget(&mut self.of_ip, ip, id));
+        entry.applied.iter().for_each(|at| forget(&mut self.applied, at, id));
+        self.roaming.remove(&id);
+        self.dirty.remove(&id);
+        self.news.remove(&id);
+        if self.everywhere.remove(&id) {
+            let last = self.everywhere.last().copied().unwrap_or(id);
+            let next = self.entries.range(last..).map(|(id, _)| *id).find(|next| *next > last);
+            self.everywhere.extend(next);
+            self.dirty.extend(next);
+        }
+        Some(entry)
+    }
+
+    /// Whether it is one of those that are applied wherever their frames could come in.
+    pub(super) fn is_everywhere(&self, id: PolicyId) -> bool {
+        self.everywhere.contains(&id)
+    }
+
+    /// All are to be placed anew.
+    pub(super) fn touch_all(&mut self) {
+        self.dirty.extend(self.entries.keys());
+    }
+
+    /// Ports of a switch changed: monitors may be there now, or not any more.
+    pub(super) fn touch_at(&mut self, switch: DatapathId) {
+        self.dirty.extend(self.at_switch.get(&switch).into_iter().flatten());
+        self.dirty.extend(&self.roaming);
+    }
+
+    /// A host came, went or moved.
+    pub(super) fn touch_mac(&mut self, mac: MacAddr) {
+        self.dirty.extend(self.of_mac.get(&mac).into_iter().flatten());
+    }
+
+    /// A host has this address, or does not have it any more.
+    pub(super) fn touch_ip(&mut self, ip: IpAddr) {
+        self.dirty.extend(self.of_ip.get(&ip).into_iter().flatten());
+    }
+
+    /// The policies that are applied at a switch.
+    pub(super) fn applied_at(&self, switch: DatapathId) -> impl Iterator<Item = PolicyId> {
+        self.applied.get(&switch).into_iter().flatten().copied()
+    }
+
+    /// A policy is applied at these switches. Returns those where it was and is no more.
+    pub(super) fn set_applied(
+        &mut self,
+        id: PolicyId,
+        applied: BTreeSet<DatapathId>,
+    ) -> Vec<DatapathId> {
+        let Some(entry) = self.entries.get_mut(&id) else { return Vec::new() };
+        if entry.applied == applied {
+            return Vec::new();
+        }
+        let gone: Vec<_> = entry.applied.difference(&applied).copied().collect();
+        for at in &gone {
+            entry.troubles.remove(at);
+            forget(&mut self.applied, at, id);
+        }
+        for at in applied.difference(&entry.applied) {
+            self.applied.entry(*at).or_default().insert(id);
+        }
+        entry.counting.extend(&applied);
+        entry.applied = applied;
+        gone
+    }
+
+    /// Nothing counts for a policy at a switch any more. Returns the identifiers of its copies, if
+    /// it went on to others.
+    pub(super) fn stop_counting(&mut self, id: PolicyId, at: DatapathId) -> Vec<u16> {
+        let Some(entry) = self.entries.get_mut(&id) else { return Vec::new() };
+        match !entry.applied.contains(&at) && entry.counting.remove(&at) {
+            true => entry.carried.values().map(|(tag, _)| *tag).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// What must be carried for a policy that is there, or still going: where copies for one of its
+    /// monitors go, what they are owed, and the switches that make them.
+    pub(super) fn carriage(&self, id: PolicyId, slot: u8) -> Option<Carriage<'_>> {
+        let (carried, policy, from) = match self.entries.get(&id) {
+            Some(entry) => (&entry.carried, &entry.policy, &entry.counting),
+            None => {
+                let gone = self.deletions.get(&id).filter(|gone| !gone.is_drained)?;
+                (&gone.carried, &gone.policy, &gone.counting)
+            }
+        };
+        let (_, to) = *carried.get(&slot)?;
+        Some(Carriage { to, delivery: policy.delivery, from })
+    }
+
+    pub(super) fn unknown(&self, name: &str) -> PolicyError {
+        let known = match self.entries.is_empty() {
+            true => "there are none".to_owned(),
+            false => format!("there are: {}", list(self.iter().map(|entry| &entry.name))),
+        };
+        PolicyError::Unknown { name: name.to_owned(), known }
+    }
+}
+
+/// Copies for one monitor on their way between switches.
+pub(super) struct Carriage<'a> {
+    pub(super) to: Place,
+    pub(super) delivery: Delivery,
+    pub(super) from: &'a BTreeSet<DatapathId>,
+}
+
+impl PolicyEntry {
+    /// The policy with its monitors there.
+    pub(super) fn tap(&self, aims: Vec<Aim>) -> Tap {
+        let (name, cells) = (self.name.clone(), self.cells.clone());
+        let (delivery, part) = (Some(self.policy.delivery), self.policy.part());
+        let priority = self.policy.priority;
+        Tap { id: self.id, name, priority, aims, delivery, part, cells }
+    }
+
+    /// The monitors of which it is known where they are.
+    pub(super) fn found_places(&self) -> impl Iterator<Item = (u8, Place)> {
+        let places = (0..).zip(&self.places);
+        places.filter_map(|(slot, place)| Some((slot, *place.as_ref().ok()?)))
+    }
+
+    /// What its frames match: one match for each of its regions.
+    pub(super) fn matches(&self) -> impl Iterator<Item = Match> {
+        self.cells.regions().map(|region| region.matching())
+    }
+
+    /// Whether a frame that a host sends is to be copied.
+    pub(super) fn wants(&self, sample: &Sample) -> bool {
+        self.rests_until.is_none()
+            && self.cells.holds_where(|region| sample.has(&region.matching()))
+    }
+
+    /// How it is doing at one of its switches.
+    pub(super) fn note_state(&mut self, at: DatapathId, state: PolicyState) {
+        match state {
+            PolicyState::Active => _ = self.troubles.remove(&at),
+            state => _ = self.troubles.insert(at, state),
+        }
+    }
+
+    /// How it is doing now: as the worst of the switches.
+    pub(super) fn current_state(&self) -> PolicyState {
+        if let Some(rest) = &self.rests_until {
+            return PolicyState::Resting { reason: rest.to_string() };
+        }
+        if self.applied.is_empty() {
+            let reason = self.places.iter().find_map(|place| place.as_ref().err());
+            let reason = reason.map(ToString::to_string).unwrap_or_default();
+            return PolicyState::Pending { reason };
+        }
+        let failed = |state: &&PolicyState| matches!(state, PolicyState::Failed { .. });
+        let failed = self.troubles.values().find(failed);
+        let worst = failed.or_else(|| self.troubles.values().next_back());
+        worst.cloned().unwrap_or(PolicyState::Active)
+    }
+
+    /// What to tell when it is doing so.
+    pub(super) fn event(&self, state: &PolicyState) -> Option<Event> {
+        let name = self.policy.name.clone();
+        Some(match state.clone() {
+            PolicyState::Active => Event::PolicyActive { name },
+            PolicyState::Pending { reason } => Event::PolicyPending { name, reason },
+            PolicyState::Failed { reason } => Event::PolicyFailed { name, reason },
+            PolicyState::Resting { reason } => Event::PolicyResting { name, reason },
+            PolicyState::Installing | PolicyState::Deleted => return None,
+        })
+    }
+}
+
+/// What a policy depends on.
+#[derive(Debug, Default)]
+struct Concerns {
+    /// Switches that its monitors are at.
+    switches: BTreeSet<DatapathId>,
+    /// Hosts that it names, as senders or as monitors.
+    macs: BTreeSet<MacAddr>,
+    ips: BTreeSet<IpAddr>,
+    /// Its monitors may be at any switch.
+    roams: bool,
+}
+
+impl Concerns {
+    fn of(entry: &PolicyEntry) -> Self {
+        let mut concerns = Self::default();
+        for monitor in &entry.policy.monitor {
+            match monitor {
+                MonitorSpec::Port { switch: Some(at), .. }
+                | MonitorSpec::Name { switch: Some(at), .. } => _ = concerns.switches.insert(*at),
+                MonitorSpec::Port { .. } | MonitorSpec::Name { .. } => concerns.roams = true,
+                MonitorSpec::Mac(mac) => {
+                    concerns.roams = true;
+                    concerns.macs.insert(*mac);
+                }
+                MonitorSpec::Ip(ip) => {
+                    concerns.roams = true;
+                    concerns.ips.insert(*ip);
+                }
+                MonitorSpec::Controller => {}
+            }
+        }
+        for region in entry.cells.included() {
+            match region.sender() {
+                Some(Sender::Mac(mac)) => _ = concerns.macs.insert(mac),
+                Some(Sender::Ip(ip)) => _ = concerns.ips.insert(ip),
+                None => {}
+            }
+        }
+        concerns
+    }
+}
+
+fn forget<K: Eq + std::hash::Hash>(
+    index: &mut HashMap<K, BTreeSet<PolicyId>>,
+    key: &K,
+    id: PolicyId,
+) {
+    if let Some(ids) = index.get_mut(key) {
+        ids.remove(&id);
+        if ids.is_empty() {
+            index.remove(key);
+        }
+    }
+}
