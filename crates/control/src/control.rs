@@ -10,6 +10,7 @@ mod placing;
 mod plan;
 mod policies;
 mod roster;
+mod routing;
 mod wiring;
 
 pub use plan::{Plan, Proof, SwitchChange};
@@ -28,7 +29,7 @@ use crate::{Event, HostReport, Limits, Millis, StatsToken, SwitchReport};
 use lifetime::Clock;
 use placing::MonitorHosts;
 use roster::Policies;
-use wiring::Located;
+use routing::{Located, Talks};
 
 /// The control plane: what is known of switches and hosts, and the TAP policies.
 ///
@@ -61,6 +62,9 @@ pub struct Control {
     routes: Routes,
     /// The switch that each host is at.
     located: Located,
+    talks: Talks,
+    /// There are so many hosts that not every switch knows all of them.
+    is_vast: bool,
     /// Hosts whose ways are to be found out.
     unrouted: BTreeSet<HostKey>,
     tags: Tags,
@@ -103,6 +107,8 @@ impl Control {
             fabric: limits.discovery.clone().map(Fabric::new),
             routes: Routes::default(),
             located: Located::default(),
+            talks: Talks::default(),
+            is_vast: false,
             unrouted: BTreeSet::new(),
             tags: Tags::default(),
             carriers: BTreeMap::new(),
@@ -269,7 +275,8 @@ impl Control {
         };
         let signals = std::mem::take(&mut switch.signals);
         let (closed, uncarried) = switch.ledger.take_ends();
-        let Signals { ports_moved, moved, renamed, opened, news, answered, events } = signals;
+        let Signals { ports_moved, moved, talks, known, renamed, opened, news, answered, events } =
+            signals;
         if ports_moved {
             self.update_ports(id);
             self.policies.touch_at(id);
@@ -280,6 +287,12 @@ impl Control {
         for host in moved {
             self.policies.touch_mac(host.mac);
             self.relocate(host, id);
+        }
+        for (from, to) in talks {
+            self.note_talk(from, to);
+        }
+        for key in known {
+            self.note_known(key, id);
         }
         for address in renamed {
             self.policies.touch_ip(address);
@@ -313,6 +326,7 @@ impl Control {
     fn settle(&mut self) {
         loop {
             self.release_held();
+            self.weigh_hosts();
             if std::mem::take(&mut self.has_rewired) {
                 self.rewire();
             }

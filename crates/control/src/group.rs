@@ -33,6 +33,8 @@ pub(crate) enum Path {
     To(Exit),
     /// Everywhere.
     Flood(Flood),
+    /// Everywhere where nobody knows better, and the controller is asked for the way.
+    Ask(Flood),
     /// It is itself a copy, on its way to the monitor.
     Carry(Carry),
 }
@@ -60,7 +62,11 @@ impl GroupKey {
     pub(crate) fn buckets(&self) -> Vec<Vec<Action>> {
         let path = match &self.path {
             Path::To(exit) => vec![Action::output(exit.port)],
-            Path::Flood(flood) => flood.ports().iter().copied().map(Action::output).collect(),
+            Path::Flood(flood) => flood.ports().iter().copied().map(output).collect(),
+            Path::Ask(flood) => {
+                let ports = [PortNo::CONTROLLER].into_iter().chain(flood.ports().iter().copied());
+                ports.map(output).collect()
+            }
             Path::Carry(carry) => carry.actions(),
         };
         let copies = self.own_buckets().into_iter().map(|exit| self.copy_to(exit));
@@ -90,7 +96,7 @@ impl GroupKey {
     pub(crate) const fn carried_tag(&self) -> Option<u16> {
         match &self.path {
             Path::Carry(carry) => Some(carry.tag),
-            Path::To(_) | Path::Flood(_) => None,
+            Path::To(_) | Path::Flood(_) | Path::Ask(_) => None,
         }
     }
 
@@ -127,6 +133,7 @@ impl GroupKey {
         let is_reached = |monitor: Exit| match &self.path {
             Path::To(exit) => *exit == monitor,
             Path::Flood(_) | Path::Carry(_) => true,
+            Path::Ask(_) => false,
         };
         let monitors = self.members.iter().map(|member| member.aim.exit);
         let mut own: Vec<_> = monitors.filter(|monitor| !is_reached(*monitor)).collect();

@@ -50,6 +50,8 @@ pub(crate) struct Sighting {
     pub(crate) port: PortNo,
     /// The IP address that the host claims.
     pub(crate) address: Option<IpAddr>,
+    /// To whom it sends.
+    pub(crate) to: MacAddr,
 }
 
 /// What a sighting changed.
@@ -84,7 +86,7 @@ impl Hosts {
         limits: &Limits,
         now: Millis,
     ) -> (Seen, bool) {
-        let Sighting { key, port, address } = sighting;
+        let Sighting { key, port, address, .. } = sighting;
         let seen = self.place(key, port, limits, now);
         let claimed = match seen {
             Seen::Refused => false,
@@ -219,7 +221,8 @@ mod tests {
     fn see(hosts: &mut Hosts, last: u8, port: u32, address: Option<[u8; 4]>) -> (Seen, bool) {
         let limits = Limits { max_hosts: 3, max_hosts_per_port: 2, ..Limits::default() };
         let address = address.map(IpAddr::from);
-        let sighting = Sighting { key: key(last), port: PortNo(port), address };
+        let to = MacAddr::BROADCAST;
+        let sighting = Sighting { key: key(last), port: PortNo(port), address, to };
         hosts.handle_sighting(sighting, &limits, Millis(5))
     }
 

@@ -14,7 +14,8 @@ pub(crate) fn sighting(packet_in: &PacketIn) -> Option<Sighting> {
     let vlan = key.outer_tag().map(Tag::vid);
     let is_host = key.eth_src.is_unicast() && vlan != Some(RESERVED_VID);
     let host = HostKey { mac: key.eth_src, vlan };
-    is_host.then(|| Sighting { key: host, port, address: claimed_address(&key) })
+    let (to, address) = (key.eth_dst, claimed_address(&key));
+    is_host.then_some(Sighting { key: host, port, address, to })
 }
 
 pub(crate) fn in_port(packet_in: &PacketIn) -> Option<PortNo> {
@@ -100,7 +101,8 @@ mod tests {
         let seen = sighting(&packet_in(arp([10, 0, 0, 1], 1))).unwrap();
         let key = HostKey { mac: MacAddr([2, 0, 0, 0, 0, 1]), vlan: None };
         let address = Some([10, 0, 0, 1].into());
-        assert_eq!(seen, Sighting { key, port: PortNo(7), address });
+        let to = MacAddr::BROADCAST;
+        assert_eq!(seen, Sighting { key, port: PortNo(7), address, to });
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub struct Limits {
     /// Policies that are applied at all switches where their frames could come in. Newer ones whose
     /// senders are known hosts are applied where those are.
     pub everywhere: usize,
+    /// Ways, of all hosts from all switches. Where there would be more, each switch knows the ways
+    /// to the hosts that its own hosts talk to.
+    pub max_ways: usize,
     /// Regions of one switch: matches of policies and of their overlaps.
     pub max_regions: usize,
     /// Rules of one switch that TAPs need: regions, times the hosts that each reaches.
@@ -155,6 +158,7 @@ impl Default for Limits {
             max_addresses: 16,
             max_policies: 4096,
             everywhere: 1000,
+            max_ways: 1 << 20,
             max_regions: 4096,
             max_tap_rules: 65_536,
             stats_interval: Some(Millis(5000)),

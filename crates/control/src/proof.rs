@@ -119,7 +119,9 @@ impl<'a> Model<'a> {
                 Outcome::Output(port) => {
                     return tables.output(&Flood::Ports([*port].into()), at, tags);
                 }
-                Outcome::Flood(flood) => return tables.output(flood, at, tags),
+                Outcome::Flood(flood) | Outcome::Ask(flood) => {
+                    return tables.output(flood, at, tags);
+                }
                 Outcome::Group(key) => {
                     let buckets = key.buckets();
                     return buckets

@@ -127,6 +127,8 @@ pub(crate) enum Outcome<G> {
     Output(PortNo),
     /// Sends it everywhere: out of all ports, or of several.
     Flood(Flood),
+    /// Shows the controller the start of the frame, and sends it everywhere.
+    Ask(Flood),
     /// Lets a group handle it.
     Group(G),
 }
@@ -142,6 +144,7 @@ impl<G> Outcome<G> {
             Self::Show => Outcome::Show,
             Self::Output(port) => Outcome::Output(*port),
             Self::Flood(flood) => Outcome::Flood(flood.clone()),
+            Self::Ask(flood) => Outcome::Ask(flood.clone()),
             Self::Group(group) => Outcome::Group(name(group)),
         }
     }
@@ -163,6 +166,10 @@ impl Outcome<GroupId> {
                 let outputs = flood.ports().iter().map(|port| Action::output(*port));
                 vec![Instruction::ApplyActions(outputs.collect())]
             }
+            Self::Ask(flood) => {
+                let outputs = flood.ports().iter().map(|port| Action::output(*port));
+                vec![Instruction::ApplyActions([REPORT].into_iter().chain(outputs).collect())]
+            }
             Self::Group(group) => vec![apply(Action::Group(*group))],
         }
     }
@@ -181,7 +188,8 @@ impl Outcome<GroupId> {
                 [Action::Output { port: PortNo::FLOOD, .. }] => Some(Self::Flood(Flood::All)),
                 [Action::Output { port, .. }] => Some(Self::Output(*port)),
                 [Action::Group(group)] => Some(Self::Group(*group)),
-                several => read_flood(several).map(Self::Flood),
+                [REPORT, flood @ ..] => read_outputs(flood).map(Self::Ask),
+                several => read_outputs(several).filter(|_| several.len() > 1).map(Self::Flood),
             },
             _ => None,
         }
@@ -203,14 +211,17 @@ impl<G> Outcome<G> {
     }
 }
 
-/// Several outputs, and nothing else.
-fn read_flood(actions: &[Action]) -> Option<Flood> {
+/// Outputs, and nothing else.
+fn read_outputs(actions: &[Action]) -> Option<Flood> {
+    if let [Action::Output { port: PortNo::FLOOD, .. }] = actions {
+        return Some(Flood::All);
+    }
     let ports = actions.iter().map(|action| match action {
         Action::Output { port, .. } if port.is_real() || *port == PortNo::LOCAL => Some(*port),
         _ => None,
     });
     let ports: Option<Vec<_>> = ports.collect();
-    ports.filter(|ports| ports.len() > 1).map(|ports| Flood::Ports(ports.into()))
+    ports.map(|ports| Flood::Ports(ports.into()))
 }
 
 /// A rule, but for what identifies it.

@@ -116,6 +116,10 @@ pub(crate) struct Signals {
     pub(crate) ports_moved: bool,
     /// Hosts that came, went or moved.
     pub(crate) moved: BTreeSet<HostKey>,
+    /// A host of the switch, and another one that it sends to.
+    pub(crate) talks: BTreeSet<(HostKey, HostKey)>,
+    /// Hosts that the switch knew the way to before it connected.
+    pub(crate) known: BTreeSet<HostKey>,
     /// Addresses that came, went or moved with them.
     pub(crate) renamed: BTreeSet<IpAddr>,
     /// Copies of others with these identifiers can go their way now.
@@ -221,7 +225,10 @@ impl Switch {
             return;
         }
         if cookie.is(Kind::TapHost) || cookie.is(Kind::TapAnywhere) {
-            return self.handle_copy(packet_in, cookie);
+            self.handle_copy(packet_in, cookie);
+            if !self.wiring.asks {
+                return;
+            }
         }
         let sighting = learn::sighting(packet_in);
         let is_host = |port| self.ports.is_up(port) && self.is_edge(port);
@@ -238,6 +245,20 @@ impl Switch {
             self.set_way(sighting.key, Some(Exit::here(sighting.port)));
             self.note_moved(sighting.key);
         }
+        self.note_talk(sighting.key, sighting.to);
+    }
+
+    /// A host sends to another one, the way to which the switch may not know.
+    fn note_talk(&mut self, from: HostKey, to: MacAddr) {
+        let to = HostKey { mac: to, ..from };
+        if to.mac.is_unicast() {
+            self.signals.talks.insert((from, to));
+        }
+    }
+
+    /// The hosts that it knows the way to.
+    pub(crate) fn known_hosts(&self) -> impl Iterator<Item = HostKey> {
+        self.ways.iter().map(|(key, _)| key)
     }
 
     /// A port came, went or changed.

@@ -16,6 +16,8 @@
 //! | 1 | 1000 + 2 d | of a TAP's region of depth d | everywhere, the monitors included |
 //! | 1 | 0 | others | on to table 2 |
 //! | 2 | 100 | to a known host in its VLAN | to its port, or towards its switch |
+//! | 2 | 20 | others, from a link that is not on the spanning tree | dropped |
+//! | 2 | 10 | others that are for one host, where not all are known | shown to the controller; as below |
 //! | 2 | 0 | others | everywhere: out of all ports, or those of edges and the spanning tree |
 //!
 //! Forwarding never waits for the controller. Of the regions that a frame is in, the deepest name
@@ -36,6 +38,7 @@ use crate::fabric::NEAREST_BRIDGE;
 use crate::group::{Carry, GroupKey, Path};
 use crate::hosts::HostKey;
 use crate::overlap::TapRegion;
+use crate::region::{MacMask, Region};
 use crate::rule::{FORWARD, FlowId, Kind, Outcome, Rule, SOURCE, TAPS};
 
 /// A rule that a switch shall have.
@@ -58,8 +61,12 @@ pub(crate) struct Wiring {
     pub(crate) flood: Flood,
     pub(crate) edges: BTreeSet<PortNo>,
     pub(crate) links: BTreeSet<PortNo>,
+    /// Those links that are not on the spanning tree.
+    pub(crate) shortcuts: BTreeSet<PortNo>,
     /// Ports of which it is not known what is there.
     pub(crate) closed: BTreeSet<PortNo>,
+    /// Whether hosts may be known elsewhere that are not known here: it is asked for those.
+    pub(crate) asks: bool,
     /// The VLANs of copies, where there are links.
     pub(crate) copy_vids: Option<VidRange>,
 }
@@ -83,7 +90,9 @@ pub(crate) fn base_rules(wiring: &Wiring) -> Vec<(FlowId, Goal)> {
         rule(FORWARD, MISS, Match::new(), Outcome::flood(&wiring.flood)),
     ];
     let search = wiring.is_searched.then(search_rule);
-    search.into_iter().chain(always).chain(port_rules(wiring)).collect()
+    let to_one = Match::new().with(Oxm::EthDst(Masked::with_mask(MacAddr::ZERO, GROUP_BIT)));
+    let ask = wiring.asks.then(|| rule(FORWARD, ASK, to_one, Outcome::Ask(wiring.flood.clone())));
+    search.into_iter().chain(always).chain(ask).chain(port_rules(wiring)).collect()
 }
 
 /// The rule by which links are found.
@@ -109,7 +118,11 @@ fn port_rules(wiring: &Wiring) -> impl Iterator<Item = (FlowId, Goal)> {
         let lost = rule(LOST, Match::new().with(copy_field(vids)), Outcome::Drop);
         forged.chain([lost])
     });
-    closed.chain(links).chain(copies)
+    let strays = wiring.shortcuts.iter().map(move |port| {
+        let id = FlowId::new(FORWARD, STRAY, from(port));
+        (id, Rule::new(Kind::Port, 0, Outcome::Drop))
+    });
+    closed.chain(links).chain(copies).chain(strays)
 }
 
 /// The rule for copies that come over a link.
@@ -158,10 +171,30 @@ pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, exit: Exit) -> (FlowId,
     (id, copy_rule(Kind::TapHost, tap, Path::To(exit)))
 }
 
-/// The rule of a region for destinations that are not known.
+/// The rule of a region for what is flooded.
 pub(crate) fn region_rule(tap: &TapRegion, flood: &Flood) -> (FlowId, Goal) {
     let id = FlowId::new(TAPS, priority(tap), tap.region.matching());
     (id, copy_rule(Kind::TapAnywhere, tap, Path::Flood(flood.clone())))
+}
+
+/// The rules of a region for destinations that are not known. Where other switches may know them,
+/// what is flooded need not reach the monitors: those get copies.
+pub(crate) fn region_rules(tap: &TapRegion, wiring: &Wiring) -> Vec<(FlowId, Goal)> {
+    let flood = &wiring.flood;
+    if !wiring.asks {
+        return vec![region_rule(tap, flood)];
+    }
+    let groups = Region { dst_mac: Some(MacMask::GROUPS), ..Region::default() };
+    let to_groups = tap.region.intersect(&groups).map(|region| {
+        let id = FlowId::new(TAPS, priority(tap) + 1, region.matching());
+        (id, copy_rule(Kind::TapAnywhere, tap, Path::Flood(flood.clone())))
+    });
+    let is_for_groups = tap.region.dst_mac.is_some_and(MacMask::is_of_groups);
+    let to_one = (!is_for_groups).then(|| {
+        let id = FlowId::new(TAPS, priority(tap), tap.region.matching());
+        (id, copy_rule(Kind::TapAnywhere, tap, Path::Ask(flood.clone())))
+    });
+    to_groups.into_iter().chain(to_one).collect()
 }
 
 /// Where a rule that knows a host says that it is.
@@ -172,6 +205,17 @@ pub(crate) fn read_source(id: &FlowId) -> Option<(HostKey, PortNo)> {
             let vlan = is_tagged.then_some(vid.value & !VID_PRESENT);
             let is_exact = mac.mask.is_none() && vid.mask.is_none();
             is_exact.then_some((HostKey { mac: mac.value, vlan }, *port))
+        }
+        _ => None,
+    }
+}
+
+/// The host that a rule knows the way to.
+pub(crate) fn read_way(id: &FlowId) -> Option<HostKey> {
+    match id.matching().fields.as_slice() {
+        [Oxm::EthDst(mac), Oxm::VlanVid(vid)] => {
+            let vlan = (vid.value & VID_PRESENT != 0).then_some(vid.value & !VID_PRESENT);
+            (mac.mask.is_none() && vid.mask.is_none()).then_some(HostKey { mac: mac.value, vlan })
         }
         _ => None,
     }
@@ -208,6 +252,8 @@ fn priority(tap: &TapRegion) -> u16 {
 /// Seconds without a frame until a host is forgotten, as bridges do (IEEE 802.1Q-2022 §8.8.3).
 pub(crate) const IDLE_TIMEOUT: u16 = 300;
 const MISS: u16 = 0;
+const ASK: u16 = 10;
+const STRAY: u16 = 20;
 const HOST: u16 = 100;
 const ADDRESSES: u16 = 110;
 const LINK: u16 = 500;
@@ -220,6 +266,8 @@ const SEARCH: u16 = 1100;
 const TAP: u16 = 1000;
 /// Depth that priorities can tell: more policies than [`crate::Limits`] allows would be needed.
 const MAX_DEPTH: u16 = (u16::MAX - TAP - 1) / 2;
+/// The bit of an address that says that it is one of a group (IEEE 802-2014 §8.2.2).
+const GROUP_BIT: MacAddr = MacAddr([1, 0, 0, 0, 0, 0]);
 /// The sixteen addresses that a bridge must not forward (IEEE 802.1Q-2022 §8.6.3).
 const BRIDGE_GROUP: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0]);
 const BRIDGE_GROUP_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0]);
@@ -229,7 +277,7 @@ mod tests {
     use super::*;
     use crate::overlap::{Aim, Member, PolicyId};
     use crate::policy::Part;
-    use crate::region::{Family, Region};
+    use crate::region::Family;
     use tapswitch_openflow::GroupId;
 
     /// A rule as `ovs-ofctl` prints it, with every group numbered 1.
@@ -279,7 +327,9 @@ mod tests {
             flood: Flood::Ports([PortNo(1), PortNo(3)].into()),
             edges: [PortNo(1)].into(),
             links: [PortNo(3), PortNo(4)].into(),
+            shortcuts: [PortNo(4)].into(),
             closed: [PortNo(5)].into(),
+            asks: true,
             copy_vids: Some(VidRange::default()),
         };
         let alone = texts(&base_rules(&Wiring::default()));
@@ -295,11 +345,16 @@ mod tests {
                      actions=CONTROLLER:256"
                 ),
                 format!("add table=2,{base},priority=0 actions=output:1,output:3"),
+                format!(
+                    "add table=2,{base},priority=10,dl_dst=00:00:00:00:00:00/01:00:00:00:00:00 \
+                     actions=CONTROLLER:256,output:1,output:3"
+                ),
                 format!("add table=0,{port},priority=970,in_port=5 actions=drop"),
                 format!("add table=0,{port},priority=500,in_port=3 actions=goto_table:2"),
                 format!("add table=0,{port},priority=500,in_port=4 actions=goto_table:2"),
                 format!("add table=0,{port},priority=960,in_port=1,{copies} actions=drop"),
                 format!("add table=0,{port},priority=940,{copies} actions=drop"),
+                format!("add table=2,{port},priority=20,in_port=4 actions=drop"),
             ]
         );
         let carry = Carry { tag: 3072, exit: Exit::here(PortNo(1)), delivery: None };

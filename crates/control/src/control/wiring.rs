@@ -1,15 +1,14 @@
 //! What links between switches mean for each of them: floods, ways to hosts, copies of others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tapswitch_openflow::{Action, Body, DatapathId, PacketIn, PacketOut};
-use tapswitch_wire::{EtherType, MacAddr};
+use tapswitch_wire::EtherType;
 
 use super::Control;
 use crate::exit::Flood;
 use crate::fabric::{Fabric, ProbeOut, Role, Unproven};
-use crate::hosts::HostKey;
 use crate::learn::in_port;
 use crate::resolve::Place;
 use crate::routes::Routes;
@@ -111,7 +110,8 @@ impl Control {
         let tree = graph.tree();
         let known = |switch: &Switch| switch.is_up() && !switch.is_held();
         for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
-            switch.set_wiring(wiring(fabric, *id, &tree, &self.limits));
+            let wiring = wiring(fabric, *id, &tree, &self.limits);
+            switch.set_wiring(Wiring { asks: self.is_vast, ..wiring });
             self.touched.insert(*id);
         }
         self.routes = Routes::new(graph);
@@ -119,44 +119,6 @@ impl Control {
         let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.collect_signals(id));
         self.policies.touch_all();
-    }
-
-    /// A host came to a switch, or went.
-    pub(super) fn relocate(&mut self, key: HostKey, id: DatapathId) {
-        if self.fabric.is_none() {
-            return;
-        }
-        let is_here = self.switches.get(&id).is_some_and(|switch| switch.hosts.find(key).is_some());
-        match self.located.find(key) {
-            Some(old) if is_here && old != id && self.routes.connects(old, id) => {
-                if let Some(switch) = self.switches.get_mut(&old) {
-                    switch.forget_host(key);
-                    self.touched.insert(old);
-                }
-            }
-            Some(old) if !is_here && old != id => return,
-            _ => {}
-        }
-        self.located.set(key, is_here.then_some(id));
-        self.unrouted.insert(key);
-    }
-
-    /// Tells all switches the ways to hosts that came, went or moved.
-    pub(super) fn route_hosts(&mut self) {
-        for key in std::mem::take(&mut self.unrouted) {
-            let place = self.located.find(key).and_then(|id| {
-                let host = self.switches.get(&id)?.hosts.find(key)?;
-                Some(Place { switch: id, port: host.port })
-            });
-            for (id, switch) in &mut self.switches {
-                if switch.hosts.find(key).is_none() {
-                    let exit = place.and_then(|place| self.routes.exit(*id, place));
-                    if switch.set_way(key, exit) {
-                        self.touched.insert(*id);
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -171,6 +133,9 @@ fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &
             Role::Closed => (&mut wiring.closed, false),
         };
         set.insert(port);
+        if matches!(role, Role::Link(_)) && !floods {
+            wiring.shortcuts.insert(port);
+        }
         flood.extend(floods.then_some(port));
     }
     if !wiring.links.is_empty() {
@@ -179,35 +144,6 @@ fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &
     }
     wiring.copy_vids = (!wiring.links.is_empty()).then_some(limits.copy_vids);
     wiring
-}
-
-/// The switch that each host is at.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Located(BTreeMap<HostKey, DatapathId>);
-
-impl Located {
-    /// Where a host is.
-    fn find(&self, key: HostKey) -> Option<DatapathId> {
-        self.0.get(&key).copied()
-    }
-
-    fn set(&mut self, key: HostKey, at: Option<DatapathId>) {
-        match at {
-            Some(at) => _ = self.0.insert(key, at),
-            None => _ = self.0.remove(&key),
-        }
-    }
-
-    fn keys(&self) -> impl Iterator<Item = HostKey> {
-        self.0.keys().copied()
-    }
-
-    /// The switches that the hosts with this address are at, one for each VLAN.
-    pub(super) fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = DatapathId> {
-        let first = HostKey { mac, vlan: None };
-        let last = HostKey { mac, vlan: Some(u16::MAX) };
-        self.0.range(first..=last).map(|(_, at)| *at)
-    }
 }
 
 /// How long a switch that had links is given to find them again, when we start: the switches at

@@ -14,6 +14,8 @@ use tapswitch_openflow::{
     MultipartRequestBody,
 };
 
+use tapswitch_wire::MacAddr;
+
 use super::{Link, Switch, our_taps};
 use crate::group::is_in_range;
 use crate::held::group_of;
@@ -21,7 +23,7 @@ use crate::hosts::Sighting;
 use crate::ledger::BucketValue;
 use crate::outbox::Request;
 use crate::rule::{Cookie, FlowId, Kind, OURS};
-use crate::translate::{Wiring, base_rules, read_link, read_source};
+use crate::translate::{Wiring, base_rules, read_link, read_source, read_way};
 use crate::{Event, Limits, Millis};
 
 /// What a switch told so far.
@@ -246,6 +248,8 @@ impl Switch {
         let links = others.iter().filter(|(_, cookie)| cookie.is(Kind::Port));
         self.remembered_links = links.filter_map(|(id, _)| read_link(id)).collect();
         let placed: HashMap<_, _> = sources.iter().filter_map(|(id, _)| read_source(id)).collect();
+        let ways = others.iter().filter(|(_, cookie)| cookie.is(Kind::Destination));
+        self.signals.known.extend(ways.filter_map(|(id, _)| read_way(id)));
         let base = base_rules(&Wiring::default());
         let has_base = base.iter().any(|(base, _)| others.iter().any(|(id, _)| id == base));
         let gone: Vec<_> = self
@@ -261,7 +265,8 @@ impl Switch {
         for (key, port) in placed {
             let is_newer = self.hosts.find(key).is_some_and(|host| host.last_seen >= since);
             if self.ports.is_up(port) && !is_newer {
-                let sighting = Sighting { key, port, address: None };
+                let to = MacAddr::BROADCAST;
+                let sighting = Sighting { key, port, address: None, to };
                 self.hosts.handle_sighting(sighting, limits, since);
                 self.note_moved(key);
             }

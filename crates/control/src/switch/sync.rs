@@ -14,7 +14,7 @@ use crate::overlap::{Budget, Closure, PolicyId, Tap};
 use crate::region::Region;
 use crate::rule::{FlowId, Rule};
 use crate::text::switch_name;
-use crate::translate::{copies_rule, region_rule};
+use crate::translate::{copies_rule, region_rules};
 use crate::{BudgetError, Event, Limits, Millis, PolicyState, Ticket};
 
 impl Switch {
@@ -298,13 +298,17 @@ impl Switch {
     fn apply_changes(&mut self) {
         let changes = self.closure.take_changes();
         for old in changes.iter().filter_map(|(old, _)| old.as_ref()) {
-            self.desired.remove(&region_rule(old, &self.wiring.flood));
+            for rule in region_rules(old, &self.wiring) {
+                self.desired.remove(&rule);
+            }
             for (key, exit) in self.ways.reached(&old.region) {
                 self.desired.remove(&copies_rule(old, key, exit));
             }
         }
         for new in changes.iter().filter_map(|(_, new)| new.as_ref()) {
-            self.desired.insert(region_rule(new, &self.wiring.flood));
+            for rule in region_rules(new, &self.wiring) {
+                self.desired.insert(rule);
+            }
             for (key, exit) in self.ways.reached(&new.region) {
                 self.desired.insert(copies_rule(new, key, exit));
             }

@@ -14,7 +14,7 @@ use crate::overlap::{Aim, PolicyId};
 use crate::rule::{Cookie, Kind, Outcome};
 use crate::tags::Use;
 use crate::translate::{
-    Wiring, base_rules, carry_rule, region_rule, search_rule, source_rule, way_rules,
+    Wiring, base_rules, carry_rule, region_rules, search_rule, source_rule, way_rules,
 };
 use crate::{Event, Millis, ShownCopy, Ticket};
 
@@ -35,10 +35,8 @@ impl Switch {
         }
         let gone: Vec<_> = wiring.links.union(&wiring.closed).copied().collect();
         gone.into_iter().for_each(|port| self.forget_behind(port));
-        let flood_changed = self.wiring.flood != wiring.flood;
-        let before = base_rules(&self.wiring);
-        let old_flood = std::mem::replace(&mut self.wiring, wiring).flood;
-        let after = base_rules(&self.wiring);
+        let old = std::mem::replace(&mut self.wiring, wiring);
+        let (before, after) = (base_rules(&old), base_rules(&self.wiring));
         before
             .iter()
             .filter(|rule| !after.contains(rule))
@@ -46,14 +44,14 @@ impl Switch {
         after.into_iter().filter(|rule| !before.contains(rule)).for_each(|rule| {
             self.desired.insert(rule);
         });
-        if flood_changed {
-            let regions: Vec<_> = self.closure.regions().cloned().collect();
-            for region in &regions {
-                self.desired.remove(&region_rule(region, &old_flood));
-            }
-            for region in &regions {
-                self.desired.insert(region_rule(region, &self.wiring.flood));
-            }
+        if (&old.flood, old.asks) != (&self.wiring.flood, self.wiring.asks) {
+            let regions = || self.closure.regions();
+            regions()
+                .flat_map(|region| region_rules(region, &old))
+                .for_each(|rule| self.desired.remove(&rule));
+            regions()
+                .flat_map(|region| region_rules(region, &self.wiring))
+                .for_each(|rule| self.desired.insert(rule));
         }
     }
 

@@ -392,6 +392,49 @@ fn where_there_are_many_policies_they_are_applied_where_senders_are() {
     assert!(fabric.world.ledger("from 2").notes.is_empty());
 }
 
+/// The switches that know the way to a host.
+fn knowing(fabric: &Fabric, host: u8) -> Vec<u64> {
+    let to = format!("dl_dst={}", mac(host));
+    let knows = |stats: &FlowStats| {
+        stats.table_id == TableId(2) && stats.match_fields.to_string().contains(&to)
+    };
+    let switches = fabric.world.switches.iter();
+    let knowing = switches.filter(|(_, model)| model.rules().iter().any(knows));
+    knowing.map(|(id, _)| id.0).collect()
+}
+
+#[test]
+fn where_there_are_many_hosts_those_that_talk_are_known() {
+    let mut fabric = Fabric::leaf_spine_with(Limits { max_ways: 0, ..Limits::default() });
+    fabric.learn();
+    assert_eq!(knowing(&fabric, 2), [2]);
+    let mut flooded = fabric.everywhere_but(1);
+    flooded.retain(|place| *place != (2, 2));
+    assert_eq!(fabric.send(1, &udp(1, 2).bytes()), flooded, "its own switch knows it");
+    let spine = knowing(&fabric, 2)[2];
+    assert_eq!(knowing(&fabric, 2), [1, 2, spine]);
+    assert_eq!(knowing(&fabric, 1).len(), 3, "both ways");
+    for (from, to) in [(1, 2), (2, 1)] {
+        assert_eq!(fabric.send(from, &udp(from, to).bytes()), [(to.into(), 1)]);
+    }
+    fabric.cut(1, spine, false);
+    for (from, to) in [(1, 2), (2, 1)] {
+        assert_eq!(fabric.send(from, &udp(from, to).bytes()), [(to.into(), 1)], "around");
+    }
+    assert!(!fabric.world.inject(4, 2, &arp_request(1, 99, None)).is_empty());
+    assert_eq!(fabric.send(2, &udp(2, 1).bytes()), [(4, 2)], "followed");
+    assert_eq!(fabric.world.inject(4, 2, &udp(1, 2).bytes()).len(), 1, "its peers are known there");
+    assert_eq!(fabric.send(3, &udp(3, 77).bytes()), fabric.everywhere_but(3), "nobody is there");
+    fabric.world.restart_controller(&[]);
+    fabric.wait(800);
+    assert_eq!(fabric.send(2, &udp(2, 1).bytes()), [(4, 2)], "by what the switches knew");
+    fabric.world.tap(TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "0x3/2") });
+    let first = fabric.send(2, &tcp(2, 3).bytes());
+    assert!(first.contains(&(3, 1)) && first.contains(&(3, 2)), "asked for, and copied: {first:?}");
+    assert_eq!(fabric.send(2, &tcp(2, 3).bytes()), [(3, 1), (3, 2)]);
+    check_ledger(&mut fabric, "tcp", 2);
+}
+
 #[test]
 fn a_sender_that_nobody_knows_may_be_anywhere() {
     let mut fabric = Fabric::leaf_spine_with(Limits { everywhere: 0, ..Limits::default() });

@@ -40,6 +40,9 @@ pub(crate) struct ControllerBenchArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=200))]
     hosts: u32,
+    /// Other hosts that each host talks to.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    peers: usize,
     /// Policies that are added at once.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     policies: usize,
@@ -184,6 +187,7 @@ impl Lab {
         self.announce_hosts();
         let hosts = row.hosts;
         self.until(async || Ok(handle.hosts().await?.len() as u64 == hosts)).await?;
+        self.let_hosts_talk(args.peers)?;
         row.converged = (self.quiet().await - self.start).as_secs_f64();
         row.rules = self.world.rules.load(Ordering::Relaxed);
         row.idle_percent = idle_percent().await?;
@@ -232,9 +236,31 @@ impl Lab {
         for leaf in 3..=self.switches {
             for port in 1..=self.hosts {
                 let (mac, ip) = address(leaf, port);
-                self.tell(leaf, Input::Host { port, mac, ip });
+                self.tell(leaf, Input::Host { port, mac, ip, to: None });
             }
         }
+    }
+
+    /// Each host answers some others.
+    fn let_hosts_talk(&self, peers: usize) -> Result<(), Failure> {
+        let hosts = usize::try_from(self.switches - 2)? * usize::try_from(self.hosts)?;
+        for index in 0..hosts {
+            let (leaf, port) = self.host(index)?;
+            let (mac, ip) = address(leaf, port);
+            for peer in 0..peers {
+                let (leaf_of_peer, port_of_peer) = self.host(index * 7 + 1 + peer * 31)?;
+                let to = Some(address(leaf_of_peer, port_of_peer).0);
+                self.tell(leaf, Input::Host { port, mac, ip, to });
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaf and the port of a host; numbers that follow each other are at different leaves.
+    fn host(&self, number: usize) -> Result<(u64, u32), Failure> {
+        let (leaves, hosts) = (usize::try_from(self.switches - 2)?, usize::try_from(self.hosts)?);
+        let leaf = u64::try_from(number % leaves)? + 3;
+        Ok((leaf, u32::try_from(number / leaves % hosts)? + 1))
     }
 
     fn tell(&self, switch: u64, input: Input) {
@@ -275,13 +301,9 @@ impl Lab {
     /// A policy between two hosts, the same ones for the same number; copies go to a third leaf.
     fn policy(&self, name: &str, index: usize) -> Result<TapPolicy, Failure> {
         let leaves = usize::try_from(self.switches - 2)?;
-        let hosts = usize::try_from(self.hosts)?;
-        let host = |number: usize| -> Result<_, Failure> {
-            let leaf = u64::try_from(number % leaves)? + 3;
-            let port = u32::try_from(number / leaves % hosts)? + 1;
-            Ok(address(leaf, port))
-        };
-        let (from, to) = (host(index)?, host(index * 7 + 1)?);
+        let address_of = |(leaf, port)| address(leaf, port);
+        let from = address_of(self.host(index)?);
+        let to = address_of(self.host(index * 7 + 1)?);
         let switch = Some(DatapathId(u64::try_from(index * 3 % leaves)? + 3));
         let monitor = MonitorSpec::Port { switch, port: PortNo(self.hosts + 1) };
         Ok(TapPolicy {

@@ -22,8 +22,8 @@ pub(super) enum Input {
     Frame { port: u32, frame: Vec<u8> },
     /// The port lost its link, or has it again.
     Link { port: u32, is_up: bool },
-    /// A host behind this port asks for another one.
-    Host { port: u32, mac: MacAddr, ip: [u8; 4] },
+    /// A host behind this port asks for another one, or answers it.
+    Host { port: u32, mac: MacAddr, ip: [u8; 4], to: Option<MacAddr> },
 }
 
 /// What all switches share.
@@ -99,7 +99,7 @@ impl Switch {
     fn handle(&self, input: Input, channel: &mut SwitchConnection, tables: &mut Tables) {
         let body = match input {
             Input::Frame { port, frame } => tables.packet_in(port, frame),
-            Input::Host { port, mac, ip } => tables.packet_in(port, arp_request(mac, ip)),
+            Input::Host { port, mac, ip, to } => tables.packet_in(port, arp(mac, ip, to)),
             Input::Link { port, is_up } => {
                 tables.down.retain(|down| *down != port);
                 tables.down.extend((!is_up).then_some(port));
@@ -294,12 +294,14 @@ fn removed(rule: &FlowMod) -> FlowRemoved {
     }
 }
 
-/// A host asks for the first address of its network.
-fn arp_request(mac: MacAddr, ip: [u8; 4]) -> Vec<u8> {
-    let mut frame = [MacAddr::BROADCAST.0, mac.0].concat();
-    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+/// A host asks for the first address of its network, or answers another one.
+fn arp(mac: MacAddr, ip: [u8; 4], to: Option<MacAddr>) -> Vec<u8> {
+    let operation = if to.is_some() { 2 } else { 1 };
+    let mut frame = [to.unwrap_or(MacAddr::BROADCAST).0, mac.0].concat();
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, operation]);
     frame.extend(mac.0);
     frame.extend(ip);
-    frame.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 1]);
+    frame.extend(to.unwrap_or(MacAddr::ZERO).0);
+    frame.extend([10, 0, 0, 1]);
     frame
 }
