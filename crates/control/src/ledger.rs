@@ -346,9 +346,16 @@ impl Ledger {
         self.groups.keys().copied()
     }
 
-    /// Whether some last counters of the policy never came.
-    pub(crate) fn is_incomplete(&self, policy: PolicyId) -> bool {
-        self.incomplete.contains(&policy)
+    /// Whether it has counted anything for the policy, or does so now.
+    pub(crate) fn knows(&self, policy: PolicyId) -> bool {
+        let was_open = || self.settled.contains_key(&policy) || self.incomplete.contains(&policy);
+        self.is_open(policy) || was_open()
+    }
+
+    /// Policies of which some last counters never came, or may have been lost with the connection.
+    pub(crate) fn incomplete(&self, is_down: bool) -> impl Iterator<Item = PolicyId> {
+        let open = is_down.then(|| self.open_counts.keys()).into_iter().flatten();
+        self.incomplete.iter().chain(open).copied()
     }
 
     /// Policies for which nothing counts any more, and identifiers that nothing carries any more,
@@ -359,10 +366,6 @@ impl Ledger {
 
     /// What every policy matched and copied here, or only this one.
     pub(crate) fn tallies(&self, only: Option<PolicyId>) -> HashMap<PolicyId, Tally> {
-        let is_known = |only| self.is_open(only) || self.settled.contains_key(&only);
-        if only.is_some_and(|only| !is_known(only)) {
-            return HashMap::new();
-        }
         let is_asked = |members: &[Member]| {
             only.is_none_or(|only| members.iter().any(|member| member.policy == only))
         };

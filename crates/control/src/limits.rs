@@ -18,9 +18,10 @@ pub struct Limits {
     pub max_addresses: usize,
     /// Policies.
     pub max_policies: usize,
-    /// Policies that are applied at all switches where their frames could come in. Newer ones whose
-    /// senders are known hosts are applied where those are.
-    pub everywhere: usize,
+    /// Places, of policies at switches. The oldest policies are applied at all switches where their
+    /// frames could come in. Where that would be more places, newer ones whose senders are known
+    /// hosts are applied where those are.
+    pub max_places: usize,
     /// Ways, of all hosts from all switches. Where there would be more, each switch knows the ways
     /// to the hosts that its own hosts talk to.
     pub max_ways: usize,
@@ -157,7 +158,7 @@ impl Default for Limits {
             max_hosts_per_port: 4096,
             max_addresses: 16,
             max_policies: 4096,
-            everywhere: 1000,
+            max_places: 100_000,
             max_ways: 1 << 20,
             max_regions: 4096,
             max_tap_rules: 65_536,

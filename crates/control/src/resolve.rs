@@ -164,13 +164,13 @@ fn known_hosts(switches: &[(&DatapathId, &Switch)]) -> String {
 }
 
 /// The first few, and how many more there are.
-pub(crate) fn list(items: impl Iterator<Item: Display>) -> String {
-    let texts: Vec<_> = items.map(|item| item.to_string()).collect();
-    let shown = texts.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join(", ");
-    match texts.len() {
-        0 => "none".to_owned(),
-        count if count > MAX_LISTED => format!("{shown} and {} more", count - MAX_LISTED),
-        _ => shown,
+pub(crate) fn list(mut items: impl Iterator<Item: Display>) -> String {
+    let texts: Vec<_> = items.by_ref().take(MAX_LISTED).map(|item| item.to_string()).collect();
+    let shown = texts.join(", ");
+    match (texts.len(), items.count()) {
+        (0, _) => "none".to_owned(),
+        (_, 0) => shown,
+        (_, more) => format!("{shown} and {more} more"),
     }
 }
 

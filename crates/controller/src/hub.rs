@@ -73,6 +73,8 @@ pub(crate) struct Hub {
     switches: HashMap<DatapathId, Connected>,
     takeover_after: Duration,
     start: Instant,
+    /// The time up to which the control plane did what was due.
+    told: Millis,
     /// Who waits for a policy to be in force, or to be gone.
     adding: HashMap<String, PolicyReply>,
     deleting: HashMap<String, PolicyReply>,
@@ -104,6 +106,7 @@ impl Hub {
             switches: HashMap::new(),
             takeover_after,
             start: Instant::now(),
+            told: Millis(0),
             adding: HashMap::new(),
             deleting: HashMap::new(),
             expired: HashMap::new(),
@@ -196,7 +199,9 @@ impl Hub {
     fn handle_request(&mut self, request: Request) {
         // Waits begin at the time that the control plane knows, which may be that of an answer long
         // ago: they would be over before they begin.
-        self.handle_timeout();
+        if self.tick() != self.told {
+            self.handle_timeout();
+        }
         // Who does not wait any more does not want to hear the answer.
         match request {
             Request::Add { policy, reply } => self.add_policy(*policy, reply),
@@ -347,6 +352,7 @@ impl Hub {
 
     fn handle_timeout(&mut self) {
         let now = self.tick();
+        self.told = now;
         self.tell_time(now);
         self.control.handle_timeout(now);
     }

@@ -11,7 +11,7 @@
 //! What a link took and no switch behind it got was lost on the way. A train that had to be cut for
 //! a link arrives as its packets: what arrived beyond what was sent is not counted as delivered.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tapswitch_openflow::{DatapathId, Delivery, PortNo};
 
@@ -28,6 +28,8 @@ pub(super) struct Accounts<'a> {
     switches: &'a Switches,
     tags: &'a Tags,
     by_policy: HashMap<PolicyId, Account>,
+    /// Policies of which something may be missing.
+    lost: HashSet<PolicyId>,
 }
 
 #[derive(Default)]
@@ -51,11 +53,17 @@ struct Parts {
 impl<'a> Accounts<'a> {
     /// Of all policies, or only of this one.
     pub(super) fn new(switches: &'a Switches, tags: &'a Tags, only: Option<PolicyId>) -> Self {
-        let mut accounts = Self { switches, tags, by_policy: HashMap::new() };
+        let (by_policy, lost) = (HashMap::new(), HashSet::new());
+        let mut accounts = Self { switches, tags, by_policy, lost };
         for (id, switch) in switches {
+            if only.is_some_and(|only| !switch.ledger.knows(only)) {
+                continue;
+            }
             for (policy, tally) in switch.ledger.tallies(only) {
                 accounts.add(*id, policy, tally);
             }
+            let lost = switch.ledger.incomplete(switch.is_down());
+            accounts.lost.extend(lost.filter(|lost| only.is_none_or(|only| only == *lost)));
         }
         accounts
     }
@@ -107,7 +115,7 @@ impl<'a> Accounts<'a> {
             adds_up,
             notes: self.notes((id, policy), &monitors, &copied),
             copied,
-            is_complete: !self.switches.values().any(|switch| is_lost(switch, id)),
+            is_complete: !self.lost.contains(&id),
             policy: policy.clone(),
             state,
             monitor: monitors.first().cloned(),
@@ -249,11 +257,6 @@ fn note_on_contract(switch: DatapathId, delivery: Delivery) -> String {
         "switch {name} is no tapswitch and knows no contracts: copies are best-effort, not \
          {delivery}"
     )
-}
-
-/// Whether something may be missing in what the switch told.
-fn is_lost(switch: &Switch, policy: PolicyId) -> bool {
-    switch.ledger.is_incomplete(policy) || switch.is_down() && switch.ledger.is_open(policy)
 }
 
 fn named(dropped: BTreeMap<String, u64>, place: &str) -> BTreeMap<String, u64> {

@@ -11,10 +11,10 @@
 //!
 //! **Everywhere, or where the senders are.** Whoever sends, from wherever: a policy is applied at
 //! all switches where such a frame could come in. A rule at each of a thousand switches for each of
-//! a hundred thousand policies is more than switches hold; so beyond [`Limits::everywhere`]
-//! policies, one whose senders are all known hosts is applied where those are, and follows them.
+//! a hundred thousand policies is more than switches hold; so beyond [`Limits::max_places`], a policy
+//! whose senders are all known hosts is applied where those are, and follows them.
 //!
-//! [`Limits::everywhere`]: crate::Limits::everywhere
+//! [`Limits::max_places`]: crate::Limits::max_places
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -36,6 +36,7 @@ impl Control {
     /// Looks up where monitors and senders of policies are that something concerned, and tells the
     /// switches what is wanted there.
     pub(super) fn place_policies(&mut self) {
+        self.policies.spread(self.limits.max_places / self.switches.len().max(1));
         let dirty = std::mem::take(&mut self.policies.dirty);
         for id in &dirty {
             self.find_places(*id);

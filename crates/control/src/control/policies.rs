@@ -46,7 +46,7 @@ impl Control {
             self.check_now(&entry)?;
         }
         self.clock.watch(&entry, self.now);
-        self.policies.insert(entry, self.limits.everywhere);
+        self.policies.insert(entry);
         Ok(())
     }
 

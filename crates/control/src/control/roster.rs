@@ -135,13 +135,10 @@ impl Policies {
         }
     }
 
-    /// Adds what was prepared. The first `everywhere` policies are applied everywhere.
-    pub(super) fn insert(&mut self, entry: PolicyEntry, everywhere: usize) {
+    /// Adds what was prepared.
+    pub(super) fn insert(&mut self, entry: PolicyEntry) {
         let id = entry.id;
         self.last_id = id.0;
-        if self.everywhere.len() < everywhere {
-            self.everywhere.insert(id);
-        }
         let concerns = Concerns::of(&entry);
         concerns
             .switches
@@ -169,13 +166,22 @@ impl Policies {
         self.roaming.remove(&id);
         self.dirty.remove(&id);
         self.news.remove(&id);
-        if self.everywhere.remove(&id) {
-            let last = self.everywhere.last().copied().unwrap_or(id);
-            let next = self.entries.range(last..).map(|(id, _)| *id).find(|next| *next > last);
-            self.everywhere.extend(next);
-            self.dirty.extend(next);
-        }
+        self.everywhere.remove(&id);
         Some(entry)
+    }
+
+    /// The oldest `count` policies are applied wherever their frames could come in.
+    pub(super) fn spread(&mut self, count: usize) {
+        while self.everywhere.len() > count {
+            self.dirty.extend(self.everywhere.pop_last());
+        }
+        let last = self.everywhere.last().map_or(0, |id| id.0);
+        let missing = count - self.everywhere.len();
+        let next = self.entries.range(PolicyId(last + 1)..).map(|(id, _)| *id).take(missing);
+        for id in next.collect::<Vec<_>>() {
+            self.everywhere.insert(id);
+            self.dirty.insert(id);
+        }
     }
 
     /// Whether it is one of those that are applied wherever their frames could come in.

@@ -1,6 +1,6 @@
 //! A switch among others: what its ports are for, the ways through it, the copies that it carries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
 use tapswitch_openflow::{Action, Body, DatapathId, Oxm, PacketIn, PortNo, VID_PRESENT};
@@ -36,14 +36,12 @@ impl Switch {
         let gone: Vec<_> = wiring.links.union(&wiring.closed).copied().collect();
         gone.into_iter().for_each(|port| self.forget_behind(port));
         let old = std::mem::replace(&mut self.wiring, wiring);
-        let (before, after) = (base_rules(&old), base_rules(&self.wiring));
-        before
-            .iter()
-            .filter(|rule| !after.contains(rule))
-            .for_each(|rule| self.desired.remove(rule));
-        after.into_iter().filter(|rule| !before.contains(rule)).for_each(|rule| {
-            self.desired.insert(rule);
-        });
+        let before: HashMap<_, _> = base_rules(&old).into_iter().collect();
+        let after: HashMap<_, _> = base_rules(&self.wiring).into_iter().collect();
+        let gone = before.iter().filter(|(id, rule)| after.get(*id) != Some(rule));
+        gone.for_each(|(id, rule)| self.desired.remove(&(id.clone(), rule.clone())));
+        let new = after.into_iter().filter(|(id, rule)| before.get(id) != Some(rule));
+        new.for_each(|rule| self.desired.insert(rule));
         if (&old.flood, old.asks) != (&self.wiring.flood, self.wiring.asks) {
             let regions = || self.closure.regions();
             regions()

@@ -362,7 +362,7 @@ proptest! {
         seed in vec(any::<u8>(), 1..60),
         everywhere in 0..3_usize,
     ) {
-        churn(&seed, Limits { everywhere, ..Limits::default() });
+        churn(&seed, Limits { max_places: everywhere * 6, ..Limits::default() });
     }
 }
 
@@ -380,7 +380,7 @@ fn from_host(host: u8) -> TapPolicy {
 
 #[test]
 fn where_there_are_many_policies_they_are_applied_where_senders_are() {
-    let mut fabric = Fabric::leaf_spine_with(Limits { everywhere: 1, ..Limits::default() });
+    let mut fabric = Fabric::leaf_spine_with(Limits { max_places: 6, ..Limits::default() });
     fabric.learn();
     fabric.world.tap(from_host(1));
     fabric.world.tap(from_host(2));
@@ -437,7 +437,7 @@ fn where_there_are_many_hosts_those_that_talk_are_known() {
 
 #[test]
 fn a_sender_that_nobody_knows_may_be_anywhere() {
-    let mut fabric = Fabric::leaf_spine_with(Limits { everywhere: 0, ..Limits::default() });
+    let mut fabric = Fabric::leaf_spine_with(Limits { max_places: 0, ..Limits::default() });
     fabric.learn();
     fabric.world.tap(from_host(77));
     assert_eq!(tapping(&fabric), [1, 2, 3, 4, 5, 6]);
@@ -447,7 +447,7 @@ fn a_sender_that_nobody_knows_may_be_anywhere() {
 
 #[test]
 fn a_policy_follows_its_sender_to_another_switch() {
-    let mut fabric = Fabric::leaf_spine_with(Limits { everywhere: 0, ..Limits::default() });
+    let mut fabric = Fabric::leaf_spine_with(Limits { max_places: 0, ..Limits::default() });
     fabric.learn();
     fabric.world.tap(from_host(1));
     assert_eq!(tapping(&fabric), [1]);
