@@ -24,3 +24,4 @@ mod vhost;
 mod virtual_machine;
 mod vlan;
 mod vlan_devices;
+mod ways;

@@ -18,7 +18,7 @@ pub(crate) struct Desired {
     rules: HashMap<Arc<FlowId>, Goal>,
     /// Rules that are asked for, beside one that is kept.
     doubles: HashMap<Arc<FlowId>, Vec<Goal>>,
-    /// How many rules use a group.
+    /// How many rules, and groups that go on to it, use a group.
     group_uses: HashMap<Arc<GroupKey>, usize>,
     /// Rules that came, went or changed since they were taken.
     changed: HashSet<Arc<FlowId>>,
@@ -26,6 +26,8 @@ pub(crate) struct Desired {
     idle_groups: Vec<Arc<GroupKey>>,
     /// Rules that make copies.
     tap_count: usize,
+    /// Groups that only fork.
+    fork_count: usize,
 }
 
 impl Desired {
@@ -102,9 +104,19 @@ impl Desired {
         self.tap_count
     }
 
+    /// How many groups only fork.
+    pub(crate) const fn fork_count(&self) -> usize {
+        self.fork_count
+    }
+
+    /// Whether a group is used.
+    pub(crate) fn uses(&self, key: &GroupKey) -> bool {
+        self.group_uses.contains_key(key)
+    }
+
     fn put(&mut self, id: Arc<FlowId>, mut rule: Goal) {
         if let Outcome::Group(key) = &mut rule.outcome {
-            self.tap_count += 1;
+            self.tap_count += usize::from(!key.is_fork());
             self.use_group(key);
         }
         self.changed.insert(id.clone());
@@ -114,7 +126,7 @@ impl Desired {
     fn take(&mut self, id: &FlowId) -> Option<Arc<FlowId>> {
         let (id, rule) = self.rules.remove_entry(id)?;
         if let Outcome::Group(key) = &rule.outcome {
-            self.tap_count -= 1;
+            self.tap_count -= usize::from(!key.is_fork());
             self.leave_group(key);
         }
         self.changed.insert(id.clone());
@@ -146,6 +158,10 @@ impl Desired {
             Some((known, _)) => *key = known.clone(),
             None => {
                 self.group_uses.insert(key.clone(), 0);
+                self.fork_count += usize::from(key.is_fork());
+                if let Some(next) = key.next() {
+                    self.use_group(&mut Arc::new(next));
+                }
             }
         }
         if let Some(uses) = self.group_uses.get_mut(key) {
@@ -160,7 +176,11 @@ impl Desired {
         *uses -= 1;
         if *uses == 0 {
             self.group_uses.remove(key);
+            self.fork_count -= usize::from(key.is_fork());
             self.idle_groups.push(key.clone());
+            if let Some(next) = key.next() {
+                self.leave_group(&Arc::new(next));
+            }
         }
     }
 }
@@ -168,17 +188,21 @@ impl Desired {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Exit;
+    use crate::exit::{Exit, Fork, ForkKind, Route};
     use crate::group::Path;
     use crate::overlap::{Aim, Member, PolicyId};
     use crate::policy::Part;
+    use crate::resolve::Place;
     use crate::rule::{Cookie, FORWARD, Kind, Rule};
-    use tapswitch_openflow::{Match, PortNo};
+    use tapswitch_openflow::{DatapathId, Match, PortNo};
 
     fn group(port: u32) -> Arc<GroupKey> {
         let aim = Aim { slot: 0, exit: Exit::here(PortNo(3)), tag: 0 };
         let member = Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
-        Arc::new(GroupKey { members: [member].into(), path: Path::To(Exit::here(PortNo(port))) })
+        Arc::new(GroupKey {
+            members: [member].into(),
+            path: Path::To(Exit::here(PortNo(port)).into()),
+        })
     }
 
     fn copy(priority: u16, port: u32) -> (FlowId, Goal) {
@@ -205,6 +229,31 @@ mod tests {
         desired.insert(copy(2, 2));
         assert_eq!(desired.take_idle_groups(), [], "in use again");
         assert_eq!((taken(&mut desired), desired.tap_count()), (2, 1));
+    }
+
+    #[test]
+    fn a_fork_is_used_by_rules_and_by_groups_that_go_on_to_it() {
+        let beyond = Some(Place { switch: DatapathId(9), port: PortNo(1) });
+        let fork = Fork { kind: ForkKind::Balance, ports: [PortNo(1), PortNo(2)].into() };
+        let route = Route { exit: Exit { port: PortNo(1), beyond }, fork: Some(fork.clone()) };
+        let copying =
+            Arc::new(GroupKey { members: group(1).members.clone(), path: Path::To(route) });
+        let forking = Arc::new(GroupKey::forking(fork.clone()));
+        let rule = |priority, key: &Arc<GroupKey>| {
+            let outcome = Outcome::Group(key.clone());
+            (FlowId::new(FORWARD, priority, Match::new()), Rule::new(Kind::TapHost, 0, outcome))
+        };
+        let mut desired = Desired::default();
+        desired.insert(rule(1, &copying));
+        desired.insert(rule(2, &forking));
+        assert_eq!((desired.fork_count(), desired.tap_count()), (1, 1));
+        assert!(desired.uses(&forking));
+        desired.remove(&rule(2, &forking));
+        assert_eq!(desired.take_idle_groups(), []);
+        desired.remove(&rule(1, &copying));
+        assert_eq!(desired.take_idle_groups(), [copying, forking], "the one before the other");
+        assert_eq!((desired.fork_count(), desired.tap_count()), (0, 0));
+        assert!(!desired.uses(&GroupKey::forking(fork)));
     }
 
     #[test]

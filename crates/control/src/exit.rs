@@ -27,6 +27,44 @@ impl Exit {
     }
 }
 
+/// How a switch forwards to a host: by one exit, or by several of which it picks one itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Route {
+    /// The only one, or the one that a switch takes which cannot pick.
+    pub(crate) exit: Exit,
+    /// Where it leaves, if not always there.
+    pub(crate) fork: Option<Fork>,
+}
+
+impl Route {
+    /// The same by its one exit.
+    pub(crate) const fn single(&self) -> Self {
+        Self { exit: self.exit, fork: None }
+    }
+}
+
+impl From<Exit> for Route {
+    fn from(exit: Exit) -> Self {
+        Self { exit, fork: None }
+    }
+}
+
+/// Ports to other switches, of which a switch itself picks one that has a link.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Fork {
+    pub(crate) kind: ForkKind,
+    pub(crate) ports: Arc<[PortNo]>,
+}
+
+/// How one of several ports is picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ForkKind {
+    /// By the flow: all are equally near.
+    Balance,
+    /// The first one that has a link: the others are detours.
+    FailOver,
+}
+
 /// Where frames go that go everywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Flood {

@@ -16,7 +16,7 @@ use tapswitch_openflow::{DatapathId, PortNo};
 mod graph;
 mod lldp;
 
-pub(crate) use graph::{Graph, NextHops};
+pub(crate) use graph::{Costs, Graph, NextHops};
 pub(crate) use lldp::NEAREST_BRIDGE;
 use lldp::{Probe, Signer, Unproved};
 

@@ -8,6 +8,10 @@
 //! the same holds for the port of the destination. (Open vSwitch can be told, beyond OpenFlow 1.3,
 //! to leave a port out of flooding: such a port gets no copies of what is flooded.)
 //!
+//! **Forks.** Where the original path is one of several ports that the switch picks itself, that is
+//! a group of its own, of type SELECT or FAST FAILOVER: rules that only forward name it, and the
+//! first bucket of a group that copies, too. All hosts behind the same ports share it.
+//!
 //! **Contracts.** On a switch of ours each copy's bucket says what the copy is owed, also when that
 //! is best effort: without a word it would be a path for which senders wait. Two policies with one
 //! monitor share its bucket, and the stronger contract counts. What reaches the monitor along the
@@ -22,7 +26,7 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::EtherType;
 
-use crate::exit::{Exit, Flood};
+use crate::exit::{Exit, Flood, Fork, ForkKind, Route};
 use crate::overlap::Member;
 use crate::policy::Part;
 
@@ -30,13 +34,15 @@ use crate::policy::Part;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Path {
     /// To its destination.
-    To(Exit),
+    To(Route),
     /// Everywhere.
     Flood(Flood),
     /// Everywhere where nobody knows better, and the controller is asked for the way.
     Ask(Flood),
     /// It is itself a copy, on its way to the monitor.
     Carry(Carry),
+    /// Out of one of several ports; the group does nothing else.
+    Fork(Fork),
 }
 
 /// What a switch does with copies that others send.
@@ -58,19 +64,58 @@ pub(crate) struct GroupKey {
 }
 
 impl GroupKey {
-    /// The actions of each bucket.
-    pub(crate) fn buckets(&self) -> Vec<Vec<Action>> {
-        let path = match &self.path {
-            Path::To(exit) => vec![Action::output(exit.port)],
-            Path::Flood(flood) => flood.ports().iter().copied().map(output).collect(),
-            Path::Ask(flood) => {
+    /// What only forks.
+    pub(crate) fn forking(fork: Fork) -> Self {
+        Self { members: [].into(), path: Path::Fork(fork) }
+    }
+
+    /// The group that the first bucket goes on to.
+    pub(crate) fn next(&self) -> Option<Self> {
+        match &self.path {
+            Path::To(route) => route.fork.clone().map(Self::forking),
+            Path::Flood(_) | Path::Ask(_) | Path::Carry(_) | Path::Fork(_) => None,
+        }
+    }
+
+    /// Whether it only forks.
+    pub(crate) const fn is_fork(&self) -> bool {
+        matches!(self.path, Path::Fork(_))
+    }
+
+    /// How it picks buckets.
+    pub(crate) const fn group_type(&self) -> GroupType {
+        match &self.path {
+            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => GroupType::All,
+            Path::Fork(Fork { kind: ForkKind::Balance, .. }) => GroupType::Select,
+            Path::Fork(Fork { kind: ForkKind::FailOver, .. }) => GroupType::FastFailover,
+        }
+    }
+
+    /// How many buckets it has.
+    pub(crate) fn bucket_count(&self) -> usize {
+        match &self.path {
+            Path::Fork(fork) => fork.ports.len(),
+            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => {
+                1 + self.own_buckets().len()
+            }
+        }
+    }
+
+    /// Its buckets, where the next group, if it goes on to one, has this number.
+    pub(crate) fn buckets(&self, next: Option<GroupId>) -> Vec<Bucket> {
+        let path = match (&self.path, next) {
+            (Path::To(Route { fork: Some(_), .. }), Some(next)) => vec![Action::Group(next)],
+            (Path::To(route), _) => vec![Action::output(route.exit.port)],
+            (Path::Flood(flood), _) => flood.ports().iter().copied().map(output).collect(),
+            (Path::Ask(flood), _) => {
                 let ports = [PortNo::CONTROLLER].into_iter().chain(flood.ports().iter().copied());
                 ports.map(output).collect()
             }
-            Path::Carry(carry) => carry.actions(),
+            (Path::Carry(carry), _) => carry.actions(),
+            (Path::Fork(fork), _) => return fork.buckets(),
         };
         let copies = self.own_buckets().into_iter().map(|exit| self.copy_to(exit));
-        [path].into_iter().chain(copies).collect()
+        [path].into_iter().chain(copies).map(Bucket::new).collect()
     }
 
     /// The actions of the bucket that copies to a monitor.
@@ -96,17 +141,17 @@ impl GroupKey {
     pub(crate) const fn carried_tag(&self) -> Option<u16> {
         match &self.path {
             Path::Carry(carry) => Some(carry.tag),
-            Path::To(_) | Path::Flood(_) | Path::Ask(_) => None,
+            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Fork(_) => None,
         }
     }
 
-    /// The group-mod that adds the group.
-    pub(crate) fn add(&self, group_id: GroupId) -> GroupMod {
+    /// The group-mod that adds the group, which goes on to `next`.
+    pub(crate) fn add(&self, group_id: GroupId, next: Option<GroupId>) -> GroupMod {
         GroupMod {
             command: GroupModCommand::Add,
-            group_type: GroupType::All,
+            group_type: self.group_type(),
             group_id,
-            buckets: self.buckets().into_iter().map(Bucket::new).collect(),
+            buckets: self.buckets(next),
         }
     }
 
@@ -131,8 +176,10 @@ impl GroupKey {
     /// The monitors that the path does not reach, each once, in order.
     fn own_buckets(&self) -> Vec<Exit> {
         let is_reached = |monitor: Exit| match &self.path {
-            Path::To(exit) => *exit == monitor,
-            Path::Flood(_) | Path::Carry(_) => true,
+            // On whatever way the original goes there.
+            Path::To(Route { exit, .. }) if exit.beyond.is_some() => exit.beyond == monitor.beyond,
+            Path::To(route) => route.exit == monitor,
+            Path::Flood(_) | Path::Carry(_) | Path::Fork(_) => true,
             Path::Ask(_) => false,
         };
         let monitors = self.members.iter().map(|member| member.aim.exit);
@@ -140,6 +187,19 @@ impl GroupKey {
         own.sort_unstable();
         own.dedup();
         own
+    }
+}
+
+impl Fork {
+    /// One for each port, which a switch passes by while the port has no link.
+    fn buckets(&self) -> Vec<Bucket> {
+        let weight = u16::from(self.kind == ForkKind::Balance);
+        let bucket = |port: &PortNo| Bucket {
+            weight,
+            watch_port: *port,
+            ..Bucket::new(vec![Action::output(*port)])
+        };
+        self.ports.iter().map(bucket).collect()
     }
 }
 
@@ -257,12 +317,11 @@ mod tests {
     }
 
     fn to(port: u32) -> Path {
-        Path::To(Exit::here(PortNo(port)))
+        Path::To(Exit::here(PortNo(port)).into())
     }
 
     fn texts(key: &GroupKey) -> Vec<String> {
-        let buckets = key.buckets().into_iter();
-        buckets.map(|actions| Bucket::new(actions).to_string()).collect()
+        key.buckets(None).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -281,7 +340,7 @@ mod tests {
             ]
         );
         assert_eq!(buckets(&ingress), [1, 2]);
-        let to_monitor_itself = GroupKey { path: Path::To(far.exit), ..ingress };
+        let to_monitor_itself = GroupKey { path: Path::To(far.exit.into()), ..ingress };
         assert_eq!(buckets(&to_monitor_itself), [1, 0], "the original goes there");
         let carry = |exit| Path::Carry(Carry { tag: 3072, exit, delivery: None });
         assert_eq!(texts(&key(carry(far.exit), &[])), ["actions=output:7"]);
@@ -289,7 +348,7 @@ mod tests {
     }
 
     fn ports(key: &GroupKey) -> Vec<String> {
-        key.buckets().iter().map(|actions| actions[0].to_string()).collect()
+        key.buckets(None).iter().map(|bucket| bucket.actions[0].to_string()).collect()
     }
 
     fn buckets(key: &GroupKey) -> Vec<usize> {
@@ -339,8 +398,8 @@ mod tests {
             ]
         );
         let flooded = GroupKey { path: Path::Flood(Flood::All), ..to_2.clone() };
-        assert_eq!(flooded.buckets(), [vec![Action::output(PortNo::FLOOD)]]);
-        assert_eq!(to_2.add(GroupId(RANGE_START)).check(), Ok(()));
+        assert_eq!(texts(&flooded), ["actions=FLOOD"]);
+        assert_eq!(to_2.add(GroupId(RANGE_START), None).check(), Ok(()));
     }
 
     #[test]
@@ -367,12 +426,54 @@ mod tests {
                 "actions=truncate:68,push_vlan:0x88a8,set_field:0x1c00->vlan_vid,output:7",
             ]
         );
-        assert_eq!(key.add(GroupId(RANGE_START)).check(), Ok(()));
+        assert_eq!(key.add(GroupId(RANGE_START), None).check(), Ok(()));
+    }
+
+    #[test]
+    fn the_path_forks_in_a_group_of_its_own() {
+        let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
+        let exit = Exit { port: PortNo(7), beyond };
+        let fork = Fork { kind: ForkKind::Balance, ports: [PortNo(7), PortNo(8)].into() };
+        let route = Route { exit, fork: Some(fork.clone()) };
+        let copying = key(Path::To(route.clone()), &[4]);
+        let forking = copying.next().unwrap();
+        assert_eq!((forking.next(), key(Path::To(route.single()), &[4]).next()), (None, None));
+        let (first, second) = (GroupId(RANGE_START), GroupId(RANGE_START | 1));
+        let start = format!("add group_id={first},type");
+        assert_eq!(
+            forking.add(first, None).to_string(),
+            format!(
+                "{start}=select,bucket=weight:1,watch_port:7,actions=output:7,\
+                 bucket=weight:1,watch_port:8,actions=output:8"
+            )
+        );
+        let detour = GroupKey::forking(Fork { kind: ForkKind::FailOver, ..fork });
+        assert_eq!(
+            detour.add(first, None).to_string(),
+            format!(
+                "{start}=fast_failover,bucket=watch_port:7,actions=output:7,\
+                 bucket=watch_port:8,actions=output:8"
+            )
+        );
+        assert_eq!(
+            copying.add(second, Some(first)).to_string(),
+            format!(
+                "add group_id={second},type=all,bucket=actions=group:{first},\
+                 bucket=actions=output:4"
+            )
+        );
+        assert_eq!((forking.bucket_count(), copying.bucket_count()), (2, 2));
+        for change in [forking.add(first, None), detour.add(first, None)] {
+            assert_eq!(change.check(), Ok(()));
+        }
     }
 
     #[test]
     fn groups_are_ones_that_switches_take() {
-        assert_eq!(key(Path::Flood(Flood::All), &[3]).add(GroupId(RANGE_START)).check(), Ok(()));
+        assert_eq!(
+            key(Path::Flood(Flood::All), &[3]).add(GroupId(RANGE_START), None).check(),
+            Ok(())
+        );
         assert_eq!(delete(GroupId(RANGE_START)).check(), Ok(()));
     }
 

@@ -14,8 +14,8 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::GroupId;
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
+use tapswitch_openflow::{Action, Bucket, GroupId, GroupType};
 
 use crate::desired::Desired;
 use crate::group::{GroupIds, GroupKey, is_in_range};
@@ -28,12 +28,15 @@ pub(crate) struct Held {
     /// `None` for a rule with our mark that we would never make.
     rules: HashMap<Arc<FlowId>, Option<Rule<GroupId>>>,
     ids: GroupIds,
+    /// By group: the one that its first bucket goes on to.
+    next: HashMap<GroupId, GroupId>,
 }
 
 /// What to send, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    pub(crate) groups: Vec<(GroupId, Arc<GroupKey>)>,
+    /// With the number of the group that each goes on to.
+    pub(crate) groups: Vec<(GroupId, Arc<GroupKey>, Option<GroupId>)>,
     pub(crate) adds: Vec<(Arc<FlowId>, Rule<GroupId>)>,
     pub(crate) deletes: Vec<Arc<FlowId>>,
     pub(crate) idle_groups: Vec<GroupId>,
@@ -60,14 +63,23 @@ impl Held {
         let in_range = groups.iter().filter(|group| is_in_range(group.group_id));
         let by_id: HashMap<_, _> = in_range.map(|group| (group.group_id, group)).collect();
         by_id.keys().for_each(|id| self.ids.avoid(*id));
-        let mut unused: HashSet<_> = self.named_groups().collect();
+        self.next =
+            by_id.values().filter_map(|group| Some((group.group_id, next_of(group)?))).collect();
+        let named: HashSet<_> = self.named_groups().collect();
+        let next = named.iter().filter_map(|id| self.next.get(id));
+        let mut unused: HashSet<_> = next.chain(&named).copied().collect();
         unused.extend(own);
         unused.retain(|id| by_id.contains_key(id));
         for id in sorted_adds(desired.ids().cloned().collect()) {
             let meant = desired.find(&id).and_then(|rule| group_of(&rule.outcome));
             let named = self.rules.get(&id).and_then(|rule| group_of(&rule.as_ref()?.outcome));
             let (Some(key), Some(named)) = (meant, named) else { continue };
-            let fits = by_id.get(named).is_some_and(|group| does(group, key));
+            // A group that forks is named by rules of an inner table, too, so its number is known.
+            let next = key.next().map(|next| self.ids.find(&next));
+            let fits = by_id.get(named).is_some_and(|group| match next {
+                Some(None) => false,
+                next => does(group, key, next.flatten()),
+            });
             if fits && self.ids.find(key).is_none() && unused.remove(named) {
                 self.ids.adopt(key, *named);
             }
@@ -115,6 +127,12 @@ impl Held {
             self.ids.retire(key);
         }
         self.ids.release(id);
+        self.next.remove(&id);
+    }
+
+    /// Whether another group goes on to this one: a switch may delete the one with the other.
+    pub(crate) fn is_next(&self, id: GroupId) -> bool {
+        self.next.values().any(|next| *next == id)
     }
 
     /// What identifies each rule of ours.
@@ -138,18 +156,23 @@ impl Held {
     }
 
     fn reconcile_rule(&mut self, id: Arc<FlowId>, goal: &Goal, difference: &mut Difference) {
-        let ids = &mut self.ids;
-        let rule = goal.map_group(|key| {
-            ids.find(key).unwrap_or_else(|| {
-                let group = ids.allocate(key);
-                difference.groups.push((group, key.clone()));
-                group
-            })
-        });
+        let rule = goal.map_group(|key| self.reconcile_group(key, difference));
         if self.rules.get(&id).and_then(Option::as_ref) != Some(&rule) {
             self.rules.insert(id.clone(), Some(rule.clone()));
             difference.adds.push((id, rule));
         }
+    }
+
+    /// The number of a group, and of those before it that it goes on to.
+    fn reconcile_group(&mut self, key: &Arc<GroupKey>, difference: &mut Difference) -> GroupId {
+        if let Some(group) = self.ids.find(key) {
+            return group;
+        }
+        let next = key.next().map(|next| self.reconcile_group(&Arc::new(next), difference));
+        let group = self.ids.allocate(key);
+        self.next.extend(next.map(|next| (group, next)));
+        difference.groups.push((group, key.clone(), next));
+        group
     }
 
     /// The groups that rules of ours name.
@@ -166,18 +189,30 @@ pub(crate) fn group_of<G>(outcome: &Outcome<G>) -> Option<&G> {
     }
 }
 
-/// Whether the group does what it shall.
-fn does(group: &GroupDesc, key: &GroupKey) -> bool {
-    let actions = group.buckets.iter().map(|bucket| &bucket.actions);
-    group.group_type == tapswitch_openflow::GroupType::All
-        && actions
-            .map(|actions| texts(actions))
-            .eq(key.buckets().iter().map(|actions| texts(actions)))
+/// Whether the group does what it shall, which goes on to `next`.
+fn does(group: &GroupDesc, key: &GroupKey, next: Option<GroupId>) -> bool {
+    let wanted = key.buckets(next);
+    let is_same = |(told, wanted): (&Bucket, &Bucket)| {
+        told.watch_port == wanted.watch_port
+            && (key.group_type() != GroupType::Select || told.weight == wanted.weight)
+            && texts(&told.actions) == texts(&wanted.actions)
+    };
+    group.group_type == key.group_type()
+        && group.buckets.len() == wanted.len()
+        && group.buckets.iter().zip(&wanted).all(is_same)
+}
+
+/// The group that a bucket goes on to.
+fn next_of(group: &GroupDesc) -> Option<GroupId> {
+    group.buckets.iter().flat_map(|bucket| &bucket.actions).find_map(|action| match action {
+        Action::Group(next) => Some(*next),
+        _ => None,
+    })
 }
 
 /// Actions by what they do: how much of a frame a real port gets is not for the sender to say, but
 /// has a place in the message.
-fn texts(actions: &[tapswitch_openflow::Action]) -> Vec<String> {
+fn texts(actions: &[Action]) -> Vec<String> {
     actions.iter().map(ToString::to_string).collect()
 }
 

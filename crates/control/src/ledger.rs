@@ -200,7 +200,7 @@ impl Ledger {
 
     /// A group is being added.
     pub(crate) fn open_group(&mut self, id: GroupId, key: &Arc<GroupKey>, born: Ticket) {
-        let buckets = vec![BucketMeter::default(); key.buckets().len()];
+        let buckets = vec![BucketMeter::default(); key.bucket_count()];
         let meter = GroupMeter { key: key.clone(), buckets, born, closing_since: None };
         self.count_in(&key.members);
         if let Some(old) = self.take_group(id) {

@@ -42,6 +42,8 @@ pub(crate) enum Request {
     Groups,
     /// Tell the counters of all groups, when reading what the switch holds.
     GroupCounters,
+    /// Tell what groups it can have.
+    GroupFeatures,
     /// Tell what became of copies, when reading what the switch holds.
     GroupLedgers,
     /// Tell the rules that make copies once more, when reading what the switch holds.

@@ -5,6 +5,10 @@
 //! host of each switch, to a host of each switch, to an address that nobody has, and to all. Rules
 //! look at nothing else, so what holds for that frame holds for all frames like it.
 //!
+//! **What switches pick.** Where one picks one of several ways itself, all that it may pick are
+//! walked: by any of them frames must arrive at the same places. A way that is picked only when
+//! another has no link is walked without that link.
+//!
 //! **What is checked.** Without the table that copies, frames arrive as before the change. With
 //! it, they arrive at the same ports and once at each monitor of the policies that they match,
 //! without a tag of ours, and nowhere else. No frame goes round.
@@ -16,7 +20,8 @@ use tapswitch_openflow::{Action, DatapathId, Masked, Match, Oxm, PortNo, TableId
 use tapswitch_wire::{EtherType, MacAddr};
 
 use crate::desired::Desired;
-use crate::exit::Flood;
+use crate::exit::{Flood, Fork, ForkKind, Route};
+use crate::group::{GroupKey, Path};
 use crate::hosts::HostKey;
 use crate::resolve::Place;
 use crate::rule::{FORWARD, FlowId, Outcome, SOURCE, TAPS};
@@ -71,8 +76,39 @@ impl<'a> Model<'a> {
         Self { switches: switches.collect(), links }
     }
 
-    /// Where the frame arrives that comes in there, with copies or without.
+    /// Where the frame arrives that comes in there, with copies or without, whatever switches pick.
     pub(crate) fn walk(&self, from: Place, sample: &Sample, with_copies: bool) -> Arrivals {
+        let mut picks = Picks::new(!with_copies);
+        let first = self.walk_picked(from, sample, with_copies, &mut picks)?;
+        for _ in 1..MAX_PICKS {
+            if !picks.advance() {
+                break;
+            }
+            let arrivals = self.walk_picked(from, sample, with_copies, &mut picks)?;
+            // With a link gone it may be lost, until the controller turns the way.
+            let is_as_first = |(place, count)| match picks.dead {
+                None => first.get(place) == Some(count),
+                Some(_) => first.get(place) >= Some(count),
+            };
+            let is_missing = picks.dead.is_none() && arrivals.len() != first.len();
+            if is_missing || !arrivals.iter().all(is_as_first) {
+                return Err(format!(
+                    "{sample:?} from {from} arrives at {} by one way, at {} by another",
+                    text(&first),
+                    text(&arrivals)
+                ));
+            }
+        }
+        Ok(first)
+    }
+
+    fn walk_picked(
+        &self,
+        from: Place,
+        sample: &Sample,
+        with_copies: bool,
+        picks: &mut Picks,
+    ) -> Arrivals {
         let mut arrivals = BTreeMap::new();
         let mut queue = VecDeque::from([(from, Vec::new())]);
         let mut hops = 0;
@@ -81,9 +117,10 @@ impl<'a> Model<'a> {
             if hops > self.switches.len() * 64 {
                 return Err(format!("a frame goes round: {sample:?} from {from}"));
             }
-            for (port, tags) in self.pass(at, sample, &tags, with_copies) {
+            for (port, tags) in self.pass((at, &tags), sample, with_copies, picks) {
                 let out = Place { switch: at.switch, port };
                 match self.links.get(&out) {
+                    Some(peer) if picks.is_dead(out) || picks.is_dead(*peer) => {}
                     Some(peer) => queue.push_back((*peer, tags)),
                     None if tags.is_empty() => *arrivals.entry(out).or_insert(0) += 1,
                     None => return Err(format!("a copy arrives at {out} with its tag")),
@@ -96,10 +133,10 @@ impl<'a> Model<'a> {
     /// What one switch sends where.
     fn pass(
         &self,
-        at: Place,
+        (at, tags): (Place, &[u16]),
         sample: &Sample,
-        tags: &[u16],
         with_copies: bool,
+        picks: &mut Picks,
     ) -> Vec<(PortNo, Vec<u16>)> {
         let Some(tables) = self.switches.get(&at.switch) else { return Vec::new() };
         let mut table = SOURCE;
@@ -123,16 +160,103 @@ impl<'a> Model<'a> {
                     return tables.output(flood, at, tags);
                 }
                 Outcome::Group(key) => {
-                    let buckets = key.buckets();
-                    return buckets
-                        .iter()
-                        .flat_map(|actions| tables.apply(actions, at, tags))
-                        .collect();
+                    let buckets = self.buckets(key, at.switch, picks).into_iter();
+                    return buckets.flat_map(|bucket| tables.apply(&bucket, at, tags)).collect();
                 }
             }
         }
     }
+
+    /// The actions of the buckets of a group that are carried out.
+    fn buckets(&self, key: &GroupKey, at: DatapathId, picks: &mut Picks) -> Vec<Vec<Action>> {
+        let mut buckets: Vec<_> =
+            key.buckets(None).into_iter().map(|bucket| bucket.actions).collect();
+        let fork = match &key.path {
+            Path::Fork(fork) | Path::To(Route { fork: Some(fork), .. }) => fork,
+            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => return buckets,
+        };
+        if key.is_fork() {
+            buckets.truncate(1);
+        }
+        if let Some(first) = buckets.first_mut() {
+            let port = self.pick(fork, at, picks);
+            *first = port.map(Action::output).into_iter().collect();
+        }
+        buckets
+    }
+
+    /// The port that a switch picks.
+    fn pick(&self, fork: &Fork, switch: DatapathId, picks: &mut Picks) -> Option<PortNo> {
+        let places = fork.ports.iter().map(|port| Place { switch, port: *port });
+        let is_alive = |at: &Place| {
+            !picks.is_dead(*at) && !self.links.get(at).is_some_and(|peer| picks.is_dead(*peer))
+        };
+        let alive: Vec<_> = places.filter(is_alive).collect();
+        let picked = match fork.kind {
+            ForkKind::Balance => picks.next(alive.len()),
+            ForkKind::FailOver if alive.len() > 1 && picks.may_cut() => {
+                let picked = picks.next(2);
+                picks.dead = alive.first().copied().filter(|_| picked > 0);
+                picked
+            }
+            ForkKind::FailOver => 0,
+        };
+        alive.get(picked).map(|at| at.port)
+    }
 }
+
+/// What switches pick on one walk. Another one follows until all of it was picked.
+struct Picks {
+    /// What was picked, of how many, in the order of the walk.
+    taken: Vec<(usize, usize)>,
+    at: usize,
+    /// Whether links may go.
+    cuts: bool,
+    /// The link that is gone, by one of its ends.
+    dead: Option<Place>,
+}
+
+impl Picks {
+    const fn new(cuts: bool) -> Self {
+        Self { taken: Vec::new(), at: 0, cuts, dead: None }
+    }
+
+    /// Picks one of so many.
+    fn next(&mut self, count: usize) -> usize {
+        self.at += 1;
+        match self.taken.get(self.at - 1) {
+            Some((picked, _)) => *picked,
+            None => {
+                self.taken.push((0, count));
+                0
+            }
+        }
+    }
+
+    /// Starts another walk, on which something else is picked, if there is something.
+    fn advance(&mut self) -> bool {
+        (self.at, self.dead) = (0, None);
+        while let Some((picked, count)) = self.taken.pop() {
+            if picked + 1 < count {
+                self.taken.push((picked + 1, count));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a link may go on this walk: one at most does.
+    const fn may_cut(&self) -> bool {
+        self.cuts && self.dead.is_none()
+    }
+
+    fn is_dead(&self, at: Place) -> bool {
+        self.dead == Some(at)
+    }
+}
+
+/// Walks of one frame.
+const MAX_PICKS: usize = 64;
 
 impl<'a> Tables<'a> {
     fn find(&self, table: TableId, frame: (PortNo, &Sample, &[u16])) -> Option<&'a Goal> {
@@ -176,6 +300,12 @@ impl<'a> Tables<'a> {
         }
         out
     }
+}
+
+/// Places, and how often a frame arrives there.
+pub(crate) fn text(arrivals: &BTreeMap<Place, usize>) -> String {
+    let texts: Vec<_> = arrivals.iter().map(|(place, count)| format!("{place} x{count}")).collect();
+    texts.join(", ")
 }
 
 impl Sample {
@@ -270,11 +400,11 @@ mod tests {
 
     use super::*;
     use crate::exit::Exit;
-    use crate::group::{Carry, Path};
+    use crate::group::Carry;
     use crate::overlap::{Aim, Member, PolicyId, TapRegion};
     use crate::policy::Part;
     use crate::region::Region;
-    use crate::translate::{Wiring, base_rules, carry_rule, region_rule};
+    use crate::translate::{Wiring, base_rules, carry_rule, region_rule, way_rules};
 
     fn place(switch: u64, port: u32) -> Place {
         Place { switch: DatapathId(switch), port: PortNo(port) }
@@ -325,8 +455,8 @@ mod tests {
         let mut desired = linked(&[1, 2]);
         let (id, mut rule) = region_rule(&tap, &Flood::All);
         if let Outcome::Group(key) = &mut rule.outcome {
-            let path = Path::To(Exit::here(PortNo(1)));
-            *key = Arc::new(crate::group::GroupKey { members: key.members.clone(), path });
+            let path = Path::To(Exit::here(PortNo(1)).into());
+            *key = Arc::new(GroupKey { members: key.members.clone(), path });
         }
         assert!(rule.map_group(|_| GroupId(1)).add(&id).check().is_ok());
         desired.insert((id, rule));
@@ -355,5 +485,53 @@ mod tests {
         );
         end.insert(carry_rule(carry));
         assert_eq!(walk(&copying(3072), &end), Ok([(place(2, 1), 1)].into()));
+    }
+
+    /// The rules of [`linked`], and one that forks what goes to `dst`.
+    fn forking(dst: MacAddr, kind: ForkKind, ports: &[u32]) -> Desired {
+        let ports = ports.iter().map(|port| PortNo(*port)).collect();
+        let exit = Exit { port: PortNo(2), beyond: Some(place(2, 1)) };
+        let route = Route { exit, fork: Some(Fork { kind, ports }) };
+        let mut desired = linked(&[1, 2]);
+        let way = way_rules((HostKey { mac: dst, vlan: None }, route), []);
+        way.into_iter().for_each(|rule| desired.insert(rule));
+        desired
+    }
+
+    #[test]
+    fn whatever_is_picked_must_arrive_once() {
+        let dst = MacAddr::BROADCAST;
+        let mut end = linked(&[1, 2]);
+        let way = way_rules((HostKey { mac: dst, vlan: None }, Exit::here(PortNo(1)).into()), []);
+        way.into_iter().for_each(|rule| end.insert(rule));
+        for kind in [ForkKind::Balance, ForkKind::FailOver] {
+            let both = forking(dst, kind, &[2, 3]);
+            assert_eq!(walk(&both, &end), Ok([(place(2, 1), 1)].into()));
+            let told = walk(&both, &forking(dst, kind, &[3, 2])).unwrap_err();
+            assert!(told.starts_with("a frame goes round"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_arrives_elsewhere_by_one_of_several_ways_is_found() {
+        let dst = MacAddr::BROADCAST;
+        let both = forking(dst, ForkKind::Balance, &[1, 2]);
+        let told = walk(&both, &linked(&[1, 2])).unwrap_err();
+        assert!(told.ends_with("arrives at  by one way, at 0x2/1 x1 by another"), "{told}");
+    }
+
+    #[test]
+    fn all_that_may_be_picked_is_walked() {
+        let mut picks = Picks::new(false);
+        let mut walks = Vec::new();
+        loop {
+            let first = picks.next(2);
+            // The second one has a choice only after the first took the one.
+            walks.push((first, if first == 0 { picks.next(3) } else { 9 }));
+            if !picks.advance() {
+                break;
+            }
+        }
+        assert_eq!(walks, [(0, 0), (0, 1), (0, 2), (1, 9)]);
     }
 }

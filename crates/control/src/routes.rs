@@ -1,11 +1,23 @@
-//! The ways between switches, and which of several equally short ones is taken.
+//! The ways between switches, which of several equally short ones is taken, and what a switch does
+//! by itself when a link goes.
+//!
+//! Frames for hosts take all equally short ways: each switch picks one by the flow. Where there is
+//! one only, a **detour** may take its place while its link is down: a neighbour whose own shortest
+//! way does not lead back (RFC 5286 §3.1, inequality 1). One that is nearer to the destination than
+//! this switch (inequality 3) is preferred: such detours make no loop however many links are down.
+//! What goes out again where it came in is dropped by every switch, so two of the others make none
+//! either; more of them may, until the controller turns the ways.
+//!
+//! Copies take one way, which the controller turns: all that is carried of a policy stays in order,
+//! and is counted on one path.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tapswitch_openflow::{DatapathId, PortNo};
 
-use crate::exit::Exit;
-use crate::fabric::{Graph, NextHops};
+use crate::exit::{Exit, Fork, ForkKind, Route};
+use crate::fabric::{Costs, Graph, NextHops};
 use crate::resolve::Place;
 
 /// The ways between all switches that are linked.
@@ -14,13 +26,38 @@ pub(crate) struct Routes {
     graph: Graph,
     /// By destination.
     ways: BTreeMap<DatapathId, NextHops>,
+    /// By destination and switch: the only port that leads nearer, and that of the detour.
+    detours: BTreeMap<DatapathId, NextHops>,
 }
 
 impl Routes {
     /// The ways by these links.
     pub(crate) fn new(graph: Graph) -> Self {
-        let ways = graph.switches().map(|switch| (switch, graph.ways_to(switch))).collect();
-        Self { graph, ways }
+        let (mut ways, mut costs) = (BTreeMap::new(), BTreeMap::new());
+        for to in graph.switches() {
+            let (hops, cost) = graph.ways_to(to);
+            ways.insert(to, hops);
+            costs.insert(to, cost);
+        }
+        let detours = Neighbours::new(&graph, &costs).detours(&ways);
+        Self { graph, ways, detours }
+    }
+
+    /// The way from a switch to a host's port, of that switch or of another one.
+    pub(crate) fn route(&self, from: DatapathId, to: Place) -> Option<Route> {
+        let exit = self.exit(from, to)?;
+        let far = exit.beyond.map(|place| place.switch);
+        Some(Route { exit, fork: far.and_then(|far| self.fork(from, far)) })
+    }
+
+    /// The ports towards a switch, if there are several.
+    fn fork(&self, from: DatapathId, to: DatapathId) -> Option<Fork> {
+        let nearest = self.ways.get(&to)?.get(&from)?;
+        if nearest.len() > 1 {
+            return Some(Fork { kind: ForkKind::Balance, ports: nearest.clone() });
+        }
+        let ports = self.detours.get(&to)?.get(&from)?.clone();
+        Some(Fork { kind: ForkKind::FailOver, ports })
     }
 
     /// The way from a switch to a port, of that switch or of another one.
@@ -69,6 +106,62 @@ impl Routes {
     }
 }
 
+/// The neighbours of all switches, and what it costs to go from anywhere to anywhere. Switches are
+/// numbers here: all pairs of switches, with all neighbours of one, are looked at.
+struct Neighbours {
+    switches: Vec<DatapathId>,
+    /// By switch: the port, the neighbour, and the cost of the link.
+    links: Vec<Vec<(PortNo, usize, u64)>>,
+    /// By destination and switch.
+    costs: Vec<Vec<u64>>,
+}
+
+impl Neighbours {
+    fn new(graph: &Graph, costs: &BTreeMap<DatapathId, Costs>) -> Self {
+        let switches: Vec<_> = graph.switches().collect();
+        let number = |id: &DatapathId| switches.binary_search(id).unwrap_or(usize::MAX);
+        let links = switches.iter().map(|id| {
+            let links = graph.links_of(*id);
+            links.map(|(port, peer, cost)| (port, number(&peer.switch), cost.into())).collect()
+        });
+        let row = |costs: &Costs| {
+            switches.iter().map(|id| costs.get(id).copied().unwrap_or(FAR)).collect()
+        };
+        let (links, costs) = (links.collect(), costs.values().map(row).collect());
+        Self { switches, links, costs }
+    }
+
+    /// By destination and switch: the only port that leads nearer, and that of the detour.
+    fn detours(&self, ways: &BTreeMap<DatapathId, NextHops>) -> BTreeMap<DatapathId, NextHops> {
+        let to = self.switches.iter().zip(&self.costs).map(|(to, cost)| {
+            let hops = ways.get(to);
+            let from = self.switches.iter().enumerate().filter_map(|(number, from)| {
+                let [nearest] = hops?.get(from)?[..] else { return None };
+                let detour = self.detour(number, nearest, cost)?;
+                Some((*from, Arc::from([nearest, detour])))
+            });
+            (*to, from.collect())
+        });
+        to.collect()
+    }
+
+    /// The port of the best detour from a switch, whose only way is by another port.
+    /// `cost` is what it costs from each switch to the destination.
+    fn detour(&self, from: usize, nearest: PortNo, cost: &[u64]) -> Option<PortNo> {
+        let (own, back) = (*cost.get(from)?, self.costs.get(from)?);
+        let others = self.links.get(from)?.iter().filter(|(port, ..)| *port != nearest);
+        let detours = others.filter_map(|(port, neighbour, step)| {
+            let on = *cost.get(*neighbour)?;
+            let is_free = on < back.get(*neighbour)?.saturating_add(own);
+            is_free.then_some((on >= own, on.saturating_add(*step), *port))
+        });
+        detours.min().map(|(.., port)| port)
+    }
+}
+
+/// More than any way costs.
+const FAR: u64 = u64::MAX / 4;
+
 /// One of several ports: the same one each time for the same destination, different ones for
 /// different ones.
 fn pick(ports: &[PortNo], to: Place) -> Option<PortNo> {
@@ -80,6 +173,8 @@ fn pick(ports: &[PortNo], to: Place) -> Option<PortNo> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn place(switch: u64, port: u32) -> Place {
@@ -109,5 +204,86 @@ mod tests {
         let behind = |from| line().behind(DatapathId(from), place(3, 9)).collect::<Vec<_>>();
         assert_eq!(behind(1), [DatapathId(2), DatapathId(3)]);
         assert_eq!((behind(3), behind(4)), (vec![], vec![]));
+    }
+
+    /// A ring of `count` switches; port 1 leads to the next one, port 2 to the one before.
+    fn ring(count: u64) -> Routes {
+        let links = (0..count).map(|at| (place(at, 1), place((at + 1) % count, 2), 1));
+        Routes::new(Graph::new(links))
+    }
+
+    fn fork(routes: &Routes, from: u64, to: u64) -> Option<(ForkKind, Vec<u32>)> {
+        let fork = routes.route(DatapathId(from), place(to, 9)).unwrap().fork?;
+        Some((fork.kind, fork.ports.iter().map(|port| port.0).collect()))
+    }
+
+    #[test]
+    fn equally_short_ways_are_shared_and_others_are_detours() {
+        let five = ring(5);
+        assert_eq!(fork(&five, 2, 0), Some((ForkKind::FailOver, vec![2, 1])));
+        assert_eq!(fork(&five, 3, 0), Some((ForkKind::FailOver, vec![1, 2])));
+        assert_eq!(fork(&five, 1, 0), None, "the neighbour would send it back");
+        assert_eq!(fork(&five, 0, 0), None);
+        assert_eq!(fork(&ring(4), 2, 0), Some((ForkKind::Balance, vec![1, 2])));
+        assert_eq!(fork(&ring(3), 1, 0), Some((ForkKind::FailOver, vec![2, 1])));
+        assert_eq!(fork(&line(), 1, 3), None);
+        assert_eq!(line().route(DatapathId(4), place(3, 9)), None);
+    }
+
+    #[test]
+    fn a_detour_that_is_nearer_is_preferred() {
+        // From 1 to 0: directly, by 2 at the same distance as 1, or by 3, which is nearer but dear.
+        let links = [
+            (place(1, 1), place(0, 1), 2),
+            (place(1, 2), place(2, 1), 1),
+            (place(2, 2), place(0, 2), 2),
+            (place(1, 3), place(3, 1), 9),
+            (place(3, 2), place(0, 3), 1),
+        ];
+        let routes = Routes::new(Graph::new(links));
+        assert_eq!(fork(&routes, 1, 0), Some((ForkKind::FailOver, vec![1, 3])));
+    }
+
+    proptest! {
+        /// Whatever link goes, frames arrive at once by the ports that are left to each switch, or
+        /// end at one that has none; they never go round.
+        #[test]
+        fn a_link_that_goes_makes_no_loop(
+            links in prop::collection::vec((0..8_u64, 0..8_u64), 1..30),
+            gone in any::<prop::sample::Index>(),
+            pick in 0..4_usize,
+        ) {
+            let links = links.into_iter().zip(1..).filter(|((a, b), _)| a != b);
+            let links: Vec<_> =
+                links.map(|((a, b), port)| (place(a, port), place(b, port), 1)).collect();
+            prop_assume!(!links.is_empty());
+            let routes = Routes::new(Graph::new(links.clone()));
+            let gone = links[gone.index(links.len())];
+            let is_up = |at: Place| at != gone.0 && at != gone.1;
+            for start in routes.graph.switches() {
+                let (mut at, mut steps) = (start, 0);
+                while at != DatapathId(0) {
+                    let Some(route) = routes.route(at, place(0, 99)) else { break };
+                    let ports = route.fork.as_ref().map_or(vec![route.exit.port], |fork| {
+                        fork.ports.to_vec()
+                    });
+                    let up: Vec<_> = ports
+                        .into_iter()
+                        .map(|port| Place { switch: at, port })
+                        .filter(|at| is_up(*at))
+                        .collect();
+                    let out = match route.fork.map(|fork| fork.kind) {
+                        Some(ForkKind::Balance) if !up.is_empty() => up[pick % up.len()],
+                        _ => match up.first() {
+                            Some(first) => *first,
+                            None => break,
+                        },
+                    };
+                    at = routes.graph.peer(out).unwrap().switch;
+                    steps += 1;
+                    prop_assert!(steps < 16, "it goes round from {start}");
+                }
+            }
+        }
     }
 }

@@ -18,6 +18,7 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::MacAddr;
 
+mod forks;
 mod read_back;
 mod report;
 mod sync;
@@ -37,6 +38,7 @@ use crate::rule::{Cookie, FlowId, Kind, OUR_TAPS};
 use crate::translate::{Station, Wiring, read_source, source_rule};
 use crate::ways::Ways;
 use crate::{BudgetError, Event, Limits, Millis, StatsToken, Ticket};
+use forks::Forking;
 use read_back::ReadBack;
 use wiring::Carried;
 
@@ -53,6 +55,8 @@ pub(crate) struct Switch {
     pub(crate) hosts: Hosts,
     /// The ways to its hosts and to those of others.
     ways: Ways,
+    /// What it can do about several of them.
+    forking: Forking,
     /// What its ports are for.
     wiring: Wiring,
     /// Copies of others that it carries, by their VLAN identifier.
@@ -143,6 +147,7 @@ impl Switch {
             ports: Ports::default(),
             hosts: Hosts::default(),
             ways: Ways::default(),
+            forking: Forking::default(),
             wiring: Wiring::default(),
             carries: BTreeMap::new(),
             held_since: None,
@@ -177,6 +182,7 @@ impl Switch {
     pub(crate) fn handle_connected(&mut self, limits: &Limits, now: Millis) {
         self.handle_lost();
         self.failed.clear();
+        self.forking = Forking::default();
         self.start_reading(true, limits, now);
     }
 
@@ -242,7 +248,7 @@ impl Switch {
         }
         if matches!(seen, Seen::New | Seen::Moved { .. }) {
             self.desired.insert(source_rule(self.station(sighting.key, sighting.port)));
-            self.set_way(sighting.key, Some(Exit::here(sighting.port)));
+            self.set_way(sighting.key, Some(Exit::here(sighting.port).into()));
             self.note_moved(sighting.key);
         }
         self.note_talk(sighting.key, sighting.to);
@@ -491,7 +497,7 @@ impl Switch {
 
     /// A group that no rule uses told its counters: they are the last ones if no copy waits.
     fn handle_last_counters(&mut self, group: GroupId, limits: &Limits, now: Millis) {
-        if !self.ledger.has_waiting(group) {
+        if !self.ledger.has_waiting(group) && !self.held.is_next(group) {
             return self.delete_group(group);
         }
         self.waiting_groups.push(group);

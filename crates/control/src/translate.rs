@@ -15,7 +15,7 @@
 //! | 1 | 1001 + 2 d | of a TAP's region of depth d, to a known host | to it and the monitors |
 //! | 1 | 1000 + 2 d | of a TAP's region of depth d | everywhere, the monitors included |
 //! | 1 | 0 | others | on to table 2 |
-//! | 2 | 100 | to a known host in its VLAN | to its port, or towards its switch |
+//! | 2 | 100 | to a known host in its VLAN | to its port, or towards its switch by one of several ways |
 //! | 2 | 20 | others, from a link that is not on the spanning tree | dropped |
 //! | 2 | 10 | others that are for one host, where not all are known | shown to the controller; as below |
 //! | 2 | 0 | others | everywhere: out of all ports, or those of edges and the spanning tree |
@@ -33,7 +33,7 @@ use tapswitch_openflow::{Masked, Match, Oxm, PortNo, VID_PRESENT};
 use tapswitch_wire::{EtherType, MacAddr, icmp, ip_proto};
 
 use crate::VidRange;
-use crate::exit::{Exit, Flood};
+use crate::exit::{Flood, Route};
 use crate::fabric::NEAREST_BRIDGE;
 use crate::group::{Carry, GroupKey, Path};
 use crate::hosts::HostKey;
@@ -152,23 +152,27 @@ pub(crate) fn source_rule(station: Station) -> (FlowId, Goal) {
 
 /// The rules of a way to a host: the way, and the copies of what goes there.
 pub(crate) fn way_rules<'a>(
-    (key, exit): (HostKey, Exit),
+    (key, route): (HostKey, Route),
     regions: impl IntoIterator<Item = &'a TapRegion>,
 ) -> Vec<(FlowId, Goal)> {
     let fields =
         Match::new().with(Oxm::EthDst(key.mac.into())).with(Oxm::VlanVid(key.vid().into()));
-    let way = Rule::new(Kind::Destination, 0, Outcome::Output(exit.port));
+    let out = match &route.fork {
+        Some(fork) => Outcome::Group(Arc::new(GroupKey::forking(fork.clone()))),
+        None => Outcome::Output(route.exit.port),
+    };
+    let way = Rule::new(Kind::Destination, 0, out);
     let copies = regions.into_iter().filter(|tap| tap.region.reaches(key));
     [(FlowId::new(FORWARD, HOST, fields), way)]
         .into_iter()
-        .chain(copies.map(|tap| copies_rule(tap, key, exit)))
+        .chain(copies.map(|tap| copies_rule(tap, key, route.clone())))
         .collect()
 }
 
 /// The rule of a region for a host that it reaches.
-pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, exit: Exit) -> (FlowId, Goal) {
+pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, route: Route) -> (FlowId, Goal) {
     let id = FlowId::new(TAPS, priority(tap) + 1, tap.region.matching_to(key));
-    (id, copy_rule(Kind::TapHost, tap, Path::To(exit)))
+    (id, copy_rule(Kind::TapHost, tap, Path::To(route)))
 }
 
 /// The rule of a region for what is flooded.
@@ -275,6 +279,7 @@ const BRIDGE_GROUP_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0])
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
     use crate::overlap::{Aim, Member, PolicyId};
     use crate::policy::Part;
     use crate::region::Family;
@@ -367,9 +372,9 @@ mod tests {
     #[test]
     fn a_host_has_a_place_a_way_and_copies() {
         let tcp = Region { family: Some(Family::Ipv4), proto: Some(6), ..Region::default() };
-        let (key, exit) = (station(Some(100)).key, Exit::here(PortNo(7)));
+        let (key, route): (_, Route) = (station(Some(100)).key, Exit::here(PortNo(7)).into());
         let mut rules = vec![source_rule(station(Some(100)))];
-        rules.extend(way_rules((key, exit), &[tap(tcp, 2)]));
+        rules.extend(way_rules((key, route), &[tap(tcp, 2)]));
         assert_eq!(
             texts(&rules),
             [
@@ -386,6 +391,23 @@ mod tests {
     }
 
     #[test]
+    fn several_ways_are_a_group() {
+        let place =
+            crate::resolve::Place { switch: tapswitch_openflow::DatapathId(9), port: PortNo(1) };
+        let fork = crate::exit::Fork {
+            kind: crate::exit::ForkKind::Balance,
+            ports: [PortNo(7), PortNo(8)].into(),
+        };
+        let exit = Exit { port: PortNo(7), beyond: Some(place) };
+        let route = Route { exit, fork: Some(fork) };
+        assert_eq!(
+            texts(&way_rules((station(None).key, route), [])),
+            ["add table=2,cookie=0x7470000300000000,priority=100,\
+              dl_dst=02:00:00:00:00:01,vlan_vid=0x0 actions=group:1"]
+        );
+    }
+
+    #[test]
     fn hosts_that_get_copies_stay_however_silent() {
         let monitor = Station { is_monitor: true, ..station(None) };
         assert_eq!(source_rule(monitor).1.idle_timeout, 0);
@@ -396,7 +418,7 @@ mod tests {
     fn copies_are_made_for_hosts_that_the_region_reaches() {
         let elsewhere =
             Region { dst_mac: Some(MacAddr([2, 0, 0, 0, 0, 9]).into()), ..Region::default() };
-        let way = (station(None).key, Exit::here(PortNo(7)));
+        let way = (station(None).key, Exit::here(PortNo(7)).into());
         assert_eq!(way_rules(way, &[tap(elsewhere, 1)]).len(), 1);
         let anywhere = region_rule(&tap(elsewhere, 1), &Flood::All);
         assert!(
@@ -407,7 +429,7 @@ mod tests {
     #[test]
     fn what_nobody_copies_is_forwarded_as_ever() {
         let except = TapRegion { members: [].into(), ..tap(Region::default(), 2) };
-        let to = copies_rule(&except, station(None).key, Exit::here(PortNo(7)));
+        let to = copies_rule(&except, station(None).key, Exit::here(PortNo(7)).into());
         assert_eq!(
             texts(&[to, region_rule(&except, &Flood::All)]),
             [

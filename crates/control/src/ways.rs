@@ -4,40 +4,41 @@ use std::collections::{BTreeMap, HashMap};
 
 use tapswitch_wire::MacAddr;
 
-use crate::exit::Exit;
+use crate::exit::Route;
 use crate::hosts::HostKey;
 use crate::region::{MacMask, Region};
 
 /// The ways to all hosts that a switch can reach.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ways {
-    by_key: BTreeMap<HostKey, Exit>,
+    by_key: BTreeMap<HostKey, Route>,
     vlan_counts: HashMap<Option<u16>, usize>,
 }
 
 impl Ways {
     /// The way to a host is this one, or there is none. Returns the one before.
-    pub(crate) fn set(&mut self, key: HostKey, exit: Option<Exit>) -> Option<Exit> {
-        let before = match exit {
-            Some(exit) => self.by_key.insert(key, exit),
+    pub(crate) fn set(&mut self, key: HostKey, route: Option<Route>) -> Option<Route> {
+        let is_there = route.is_some();
+        let before = match route {
+            Some(route) => self.by_key.insert(key, route),
             None => self.by_key.remove(&key),
         };
-        match (before, exit) {
-            (None, Some(_)) => *self.vlan_counts.entry(key.vlan).or_default() += 1,
-            (Some(_), None) => self.uncount(key.vlan),
+        match (&before, is_there) {
+            (None, true) => *self.vlan_counts.entry(key.vlan).or_default() += 1,
+            (Some(_), false) => self.uncount(key.vlan),
             _ => {}
         }
         before
     }
 
     /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (HostKey, Exit)> {
-        self.by_key.iter().map(|(key, exit)| (*key, *exit))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (HostKey, Route)> {
+        self.by_key.iter().map(|(key, route)| (*key, route.clone()))
     }
 
     /// Those to the hosts that a region reaches.
-    pub(crate) fn reached(&self, region: &Region) -> Vec<(HostKey, Exit)> {
-        let reached = |(key, _): &(HostKey, Exit)| region.reaches(*key);
+    pub(crate) fn reached(&self, region: &Region) -> Vec<(HostKey, Route)> {
+        let reached = |(key, _): &(HostKey, Route)| region.reaches(*key);
         match region.dst_mac.and_then(MacMask::exact) {
             Some(mac) => self.with_mac(mac).filter(reached).collect(),
             None => self.iter().filter(reached).collect(),
@@ -53,10 +54,10 @@ impl Ways {
         vlans.filter(|(vlan, _)| region.vlan.contains(**vlan)).map(|(_, count)| count).sum()
     }
 
-    fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = (HostKey, Exit)> {
+    fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = (HostKey, Route)> {
         let first = HostKey { mac, vlan: None };
         let last = HostKey { mac, vlan: Some(u16::MAX) };
-        self.by_key.range(first..=last).map(|(key, exit)| (*key, *exit))
+        self.by_key.range(first..=last).map(|(key, route)| (*key, route.clone()))
     }
 
     fn uncount(&mut self, vlan: Option<u16>) {
@@ -75,6 +76,7 @@ mod tests {
 
     use super::*;
     use crate::Vlan;
+    use crate::exit::Exit;
 
     fn key(last: u8, vlan: Option<u16>) -> HostKey {
         HostKey { mac: MacAddr([2, 0, 0, 0, 0, last]), vlan }
@@ -83,10 +85,10 @@ mod tests {
     #[test]
     fn regions_count_the_hosts_that_they_reach() {
         let mut ways = Ways::default();
-        let exit = Exit::here(PortNo(1));
-        assert_eq!(ways.set(key(1, None), Some(exit)), None);
-        assert_eq!(ways.set(key(2, Some(5)), Some(exit)), None);
-        assert_eq!(ways.set(key(2, Some(5)), Some(Exit::here(PortNo(2)))), Some(exit));
+        let route = |port| Some(Exit::here(PortNo(port)).into());
+        assert_eq!(ways.set(key(1, None), route(1)), None);
+        assert_eq!(ways.set(key(2, Some(5)), route(1)), None);
+        assert_eq!(ways.set(key(2, Some(5)), route(2)), route(1));
         let all = Region::default();
         let tagged = Region { vlan: Vlan::Id(5), ..all };
         let to_first = Region { dst_mac: Some(key(1, None).mac.into()), ..all };

@@ -26,7 +26,7 @@ use crate::group::{Group, GroupBucket, MAX_DEPTH};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
-use crate::program::{Arm, BucketRef, Op, Program, Walked};
+use crate::program::{Arm, BucketRef, Op, Program, Shares, Walked};
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
 use crate::{DropReason, Frame};
@@ -326,23 +326,30 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.snaplen = around;
     }
 
+    /// Each bucket has its share of all hashes, live or not, so that the flows of the others stay
+    /// where they are when one goes. Its own are shared among those that are live.
     fn select(&mut self, group: &Arc<Group>, live: &[(u32, &Bucket)], depth: usize) {
         let place = self.ops.len();
-        self.ops.push(Op::Select { arms: Box::default(), weight: 0, len: 0 });
-        let mut up_to = 0u32;
+        self.ops.push(Op::Select { arms: Box::default(), shares: Shares::default(), len: 0 });
+        // Buckets without weight are never picked (OpenFlow 1.3.5 §5.6.1), unless all are: many
+        // controllers leave the weights at zero and mean equal shares.
+        let are_equal = group.buckets.iter().all(|bucket| bucket.spec.weight == 0);
+        let mut shares = Shares::default();
         let mut placed = Vec::with_capacity(live.len());
-        for &(index, bucket) in live {
-            // Buckets without weight are never picked (OpenFlow 1.3.5 §5.6.1), unless all are: many
-            // controllers leave the weights at zero and mean equal shares.
-            let all_zero = live.iter().all(|(_, bucket)| bucket.weight == 0);
-            up_to += if all_zero { 1 } else { u32::from(bucket.weight) };
-            let start = self.ops.len() - place - 1;
-            self.bucket(group, index, depth, false);
-            placed.push(Arm { up_to, start, end: self.ops.len() - place - 1 });
+        for (index, bucket) in (0..).zip(&group.buckets) {
+            let weight = if are_equal { 1 } else { u32::from(bucket.spec.weight) };
+            shares.all += weight;
+            if live.iter().any(|(live, _)| *live == index) {
+                shares.live += weight;
+                let start = self.ops.len() - place - 1;
+                self.bucket(group, index, depth, false);
+                let end = self.ops.len() - place - 1;
+                placed.push(Arm { weight, up_to: shares.all, live_up_to: shares.live, start, end });
+            }
         }
         let end = self.ops.len();
-        if let Op::Select { arms, weight, len } = &mut self.ops[place] {
-            (*arms, *weight, *len) = (placed.into(), up_to, end - place - 1);
+        if let Op::Select { arms, shares: sums, len } = &mut self.ops[place] {
+            (*arms, *sums, *len) = (placed.into(), shares, end - place - 1);
         }
     }
 

@@ -36,7 +36,7 @@ use crate::learning::{MacTable, Sighting, Station};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::{Port, Traffic};
-use crate::program::{BucketRef, Op, Program};
+use crate::program::{BucketRef, Op, Program, pick_arm};
 use crate::vlan::{self, Edit, PortMode};
 use crate::{DropReason, Frame, Parts, rewrite, validate};
 
@@ -475,9 +475,8 @@ impl<'a, E: Egress> Run<'a, E> {
                 return Some(behind);
             }
             Op::OutputPart(outlet) => self.output_part(outlet, frame),
-            Op::Select { arms, weight, len } => {
-                let pick = self.flow_hash % (*weight).max(1);
-                if let Some(arm) = arms.iter().find(|arm| pick < arm.up_to) {
+            Op::Select { arms, shares, len } => {
+                if let Some(arm) = pick_arm(arms, *shares, self.flow_hash) {
                     self.nested(&tail[arm.start..arm.end], frame);
                 }
                 return Some(&tail[*len..]);

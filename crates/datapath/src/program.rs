@@ -97,20 +97,43 @@ pub(crate) enum Op {
     /// Run the next `len` ops as a bucket, on a copy with headers of its own if `isolated`.
     Bucket { bucket: BucketRef, isolated: bool, len: usize },
     /// Run one of the next buckets, picked by the hash of the flow; `len` ops in all.
-    Select { arms: Box<[Arm]>, weight: u32, len: usize },
+    Select { arms: Box<[Arm]>, shares: Shares, len: usize },
     /// A named way out without a port.
     Drop(DropReason),
 }
 
-/// One bucket of a [`Op::Select`].
+/// What the weights of a [`Op::Select`] sum up to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shares {
+    /// Of all buckets.
+    pub(crate) all: u32,
+    /// Of those that are live.
+    pub(crate) live: u32,
+}
+
+/// One live bucket of a [`Op::Select`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arm {
-    /// Hashes below this, and not below the arm before, pick this arm.
+    pub(crate) weight: u32,
+    /// Shares below this, and not further below than its weight, pick this arm: of all, and of
+    /// those that are live when the bucket of the share is not.
     pub(crate) up_to: u32,
+    pub(crate) live_up_to: u32,
     /// Where its steps lie behind the select op.
     pub(crate) start: usize,
     /// Where they end.
     pub(crate) end: usize,
+}
+
+/// The arm for a flow of this hash.
+pub(crate) fn pick_arm(arms: &[Arm], shares: Shares, hash: u32) -> Option<&Arm> {
+    let share = hash.checked_rem(shares.all)?;
+    let own = arms.iter().find(|arm| share < arm.up_to && arm.up_to - share <= arm.weight);
+    own.or_else(|| {
+        // Other bits of the hash, so that the flows of one bucket go to all others.
+        let share = (hash / shares.all).checked_rem(shares.live)?;
+        arms.iter().find(|arm| share < arm.live_up_to)
+    })
 }
 
 impl Op {
@@ -172,5 +195,48 @@ fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBuck
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arms of these weights, of which some are not live.
+    fn arms(weights: &[(u32, bool)]) -> (Vec<Arm>, Shares) {
+        let (mut arms, mut shares) = (Vec::new(), Shares::default());
+        for (index, (weight, is_live)) in weights.iter().enumerate() {
+            shares.all += weight;
+            if *is_live {
+                shares.live += weight;
+                let (up_to, live_up_to) = (shares.all, shares.live);
+                arms.push(Arm { weight: *weight, up_to, live_up_to, start: index, end: index });
+            }
+        }
+        (arms, shares)
+    }
+
+    fn picks(weights: &[(u32, bool)]) -> Vec<Option<usize>> {
+        let (arms, shares) = arms(weights);
+        let hashes = (0..3000_u32).map(|hash| hash.wrapping_mul(0x9e37_79b9));
+        hashes.map(|hash| Some(pick_arm(&arms, shares, hash)?.start)).collect()
+    }
+
+    #[test]
+    fn only_the_flows_of_a_bucket_that_goes_move() {
+        let before = picks(&[(1, true), (2, true), (0, true), (1, true)]);
+        let after = picks(&[(1, true), (2, false), (0, true), (1, true)]);
+        let count = |picks: &[Option<usize>], arm| picks.iter().filter(|p| **p == arm).count();
+        for (arm, share) in [(0, 750), (1, 1500), (3, 750)] {
+            assert!(count(&before, Some(arm)).abs_diff(share) < 150, "{arm}");
+        }
+        assert_eq!((count(&before, Some(2)), count(&after, Some(2))), (0, 0), "without weight");
+        for (before, after) in before.iter().zip(&after) {
+            assert!(before == after || *before == Some(1));
+        }
+        for arm in [0, 3] {
+            assert!(count(&after, Some(arm)).abs_diff(1500) < 200, "{arm}");
+        }
+        assert_eq!(count(&picks(&[(1, false), (1, false)]), None), 3000);
     }
 }

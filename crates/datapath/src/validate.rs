@@ -46,7 +46,8 @@ pub(crate) fn bucket_actions(
     kind: GroupType,
     groups: &GroupTable,
 ) -> Result<(), ErrorKind> {
-    let place = if kind == GroupType::All { Where::Copy } else { Where::Rule };
+    let copies = matches!(kind, GroupType::All | GroupType::Select);
+    let place = if copies { Where::Copy } else { Where::Rule };
     actions(list, Fields::Unknown, groups, place)?;
     let shapes = || list.iter().filter_map(Shape::of);
     let counts = [
@@ -61,7 +62,7 @@ pub(crate) fn bucket_actions(
 }
 
 /// Where actions stand: the reserved port TABLE makes sense in a packet-out only, a contract or a
-/// shape in a bucket of a group that copies.
+/// shape in a bucket of a group that copies, or that picks who gets the copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
     Rule,

@@ -1,5 +1,6 @@
 //! Several switches with cables between them, ours and Open vSwitch, and one controller.
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tempfile::TempDir;
@@ -23,7 +24,7 @@ pub(crate) enum Kind {
 pub(crate) struct Fabric {
     pub(crate) switches: Vec<Option<Daemon>>,
     ovs: Option<Ovs>,
-    _controller: Daemon,
+    pub(crate) controller: Daemon,
     pub(crate) hosts: Vec<Host>,
     pub(crate) monitors: Vec<Host>,
     kinds: Vec<Kind>,
@@ -55,17 +56,8 @@ impl Fabric {
         let ovs = has_others.then(|| Ovs::start_empty(&room, directory.path()));
         let switches = kinds.iter().map(|_| None).collect();
         let (kinds, cables) = (kinds.to_vec(), cables.to_vec());
-        let mut fabric = Self {
-            switches,
-            ovs,
-            _controller: controller,
-            hosts,
-            monitors,
-            kinds,
-            cables,
-            room,
-            directory,
-        };
+        let mut fabric =
+            Self { switches, ovs, controller, hosts, monitors, kinds, cables, room, directory };
         (1..=count).for_each(|number| fabric.start_switch(number));
         fabric.wait_for_links(fabric.cables.len());
         fabric.hosts.iter().chain(&fabric.monitors).for_each(Host::configure);
@@ -127,6 +119,24 @@ impl Fabric {
             false => netlink.set_down(&end).unwrap(),
         }
         self.wait_for_links(self.cables.len() - usize::from(!is_up));
+    }
+
+    /// Frames that a switch sent over a cable.
+    pub(crate) fn sent_over(&self, from: u8, to: u8) -> u64 {
+        let mut netlink = Netlink::open(&self.room).unwrap();
+        netlink.link(&format!("c{from}-{to}")).unwrap().stats.tx_packets
+    }
+
+    /// Takes a cable away while nobody tells the controller.
+    pub(crate) fn cut_unheard(&self, a: u8, b: u8) {
+        self.controller.signal(Signal::STOP);
+        Netlink::open(&self.room).unwrap().set_down(&format!("c{a}-{b}")).unwrap();
+    }
+
+    /// The controller goes on, and learns of what happened meanwhile.
+    pub(crate) fn hear(&self) {
+        self.controller.signal(Signal::CONT);
+        self.wait_for_links(self.cables.len() - 1);
     }
 
     /// True when the controller found so many links, and all switches are taken over.

@@ -10,7 +10,7 @@ use tapswitch_wire::MacAddr;
 use super::Control;
 use super::roster::PolicyEntry;
 use crate::hosts::HostKey;
-use crate::proof::{Model, Sample};
+use crate::proof::{Model, Sample, text};
 use crate::resolve::Place;
 use crate::text::as_switch_name;
 use crate::{PolicyError, PolicyState, TapPolicy, Transmit, WhenMissing};
@@ -208,11 +208,6 @@ impl Control {
         if arrivals == expected {
             return Ok(());
         }
-        let text = |arrivals: &BTreeMap<Place, usize>| {
-            let texts: Vec<_> =
-                arrivals.iter().map(|(place, count)| format!("{place} x{count}")).collect();
-            texts.join(", ")
-        };
         let (arrivals, expected) = (text(&arrivals), text(&expected));
         Err(format!("{sample:?} from {from} would arrive at {arrivals}, not at {expected}"))
     }

@@ -4,7 +4,8 @@
 //! hosts that would be millions of rules of which hardly any is ever met; so beyond, a switch knows the ways to those hosts that its own hosts talk to, and to those whose frames pass
 //! through it. Who talks to whom is seen by the answers to ARP and neighbour discovery, which come
 //! to the controller, by the first frames of hosts, and by what a switch has to flood: that comes
-//! to the controller too, then. A way that is known stays known until the host goes.
+//! to the controller too, then. A way that is known stays known until the host goes. It is one way then, where
+//! it would be all that are equally short.
 //!
 //! **No frame goes round.** Where a switch knows a way, so do all switches behind it. For the moment
 //! between, a frame that comes over a link that is not on the tree, to a host that is not known, is
@@ -88,8 +89,10 @@ impl Control {
             for id in knowing {
                 let Some(switch) = self.switches.get_mut(&id) else { continue };
                 if switch.hosts.find(key).is_none() {
-                    let exit = place.and_then(|place| self.routes.exit(id, place));
-                    if switch.set_way(key, exit) {
+                    let route = place.and_then(|place| self.routes.route(id, place));
+                    // Only the switches on one way know it, then.
+                    let route = route.map(|r| if self.is_vast { r.single() } else { r });
+                    if switch.set_way(key, route) {
                         self.touched.insert(id);
                     }
                 }

@@ -16,6 +16,7 @@ use tapswitch_openflow::{
 
 use tapswitch_wire::MacAddr;
 
+use super::forks::Forking;
 use super::{Link, Switch, our_taps};
 use crate::group::is_in_range;
 use crate::held::group_of;
@@ -43,6 +44,8 @@ pub(super) struct ReadBack {
     again: Vec<FlowStats>,
     /// How many times those are still to be told.
     agains_left: u8,
+    /// Whether it told what groups it can have, or that it does not know.
+    has_features: bool,
     /// From a switch of ours.
     ledgers: Option<Vec<BucketLedger>>,
 }
@@ -53,7 +56,7 @@ impl ReadBack {
             Some(is_ours) => !is_ours || self.ledgers.is_some(),
             None => false,
         };
-        let has_groups = self.groups.is_some() && self.counters.is_some();
+        let has_groups = self.groups.is_some() && self.counters.is_some() && self.has_features;
         let has_rules = self.rules.is_some() && self.agains_left == 0;
         has_ledgers && has_groups && has_rules && self.has_ports
     }
@@ -75,6 +78,7 @@ impl Switch {
         self.ask(MultipartRequestBody::GroupDesc, Request::Groups);
         self.ask(MultipartRequestBody::Group(GroupId::ALL), Request::GroupCounters);
         self.ask(MultipartRequestBody::Flow(our_taps()), Request::RulesAgain);
+        self.ask(MultipartRequestBody::GroupFeatures, Request::GroupFeatures);
     }
 
     /// The switch told some of what it holds.
@@ -114,6 +118,10 @@ impl Switch {
             (Request::Groups, MultipartReplyBody::GroupDesc(groups)) => {
                 let ours = groups.iter().filter(|group| is_in_range(group.group_id));
                 read.groups = Some(ours.cloned().collect());
+            }
+            (Request::GroupFeatures, MultipartReplyBody::GroupFeatures(features)) => {
+                read.has_features = true;
+                self.forking = Forking::of_features(features);
             }
             (Request::GroupCounters, MultipartReplyBody::Group(groups)) => {
                 let ours = groups.iter().filter(|group| is_in_range(group.group_id));
@@ -161,6 +169,10 @@ impl Switch {
             Request::Rules => read.rules = Some(Vec::new()),
             Request::Groups => read.groups = Some(Vec::new()),
             Request::GroupCounters => read.counters = Some(Vec::new()),
+            Request::GroupFeatures => {
+                read.has_features = true;
+                self.forking = Forking::NONE;
+            }
             _ => return,
         }
         let reason = format!("asked for what it holds ({request:?}): {kind}");
@@ -300,7 +312,7 @@ impl Switch {
         for stats in rules {
             let id = id_of(stats);
             let goal = self.desired.find(&id).and_then(|rule| group_of(&rule.outcome));
-            if let Some(key) = goal {
+            if let Some(key) = goal.filter(|key| !key.is_fork()) {
                 let is_at_rest = last.get(&id) == Some(&stats.packet_count);
                 self.ledger.adopt_rule(&id.into(), key, stats, is_at_rest);
             }

@@ -110,8 +110,8 @@ impl Switch {
         now: Millis,
     ) -> Ticket {
         let difference = self.held.reconcile(&mut self.desired);
-        for (id, key) in difference.groups {
-            let body = Body::GroupMod(key.add(id));
+        for (id, key, next) in difference.groups {
+            let body = Body::GroupMod(key.add(id, next));
             let ticket = self.outbox.send(body, Request::Group(id, key.clone()));
             self.ledger.open_group(id, &key, ticket);
         }
@@ -135,6 +135,8 @@ impl Switch {
     /// rule that begins to count must not go on where one stands that counted for nobody.
     fn send_rule(&mut self, id: &Arc<FlowId>, rule: &Rule<GroupId>, now: Millis) {
         let goal = self.desired.find(id).and_then(|goal| group_of(&goal.outcome).cloned());
+        // One that only forwards counts for nobody.
+        let goal = goal.filter(|key| !key.is_fork());
         if self.ledger.counts_for_others(id, goal.as_deref()) {
             self.send_deletion(id, now);
         }
@@ -301,16 +303,16 @@ impl Switch {
             for rule in region_rules(old, &self.wiring) {
                 self.desired.remove(&rule);
             }
-            for (key, exit) in self.ways.reached(&old.region) {
-                self.desired.remove(&copies_rule(old, key, exit));
+            for (key, route) in self.ways.reached(&old.region) {
+                self.desired.remove(&copies_rule(old, key, route));
             }
         }
         for new in changes.iter().filter_map(|(_, new)| new.as_ref()) {
             for rule in region_rules(new, &self.wiring) {
                 self.desired.insert(rule);
             }
-            for (key, exit) in self.ways.reached(&new.region) {
-                self.desired.insert(copies_rule(new, key, exit));
+            for (key, route) in self.ways.reached(&new.region) {
+                self.desired.insert(copies_rule(new, key, route));
             }
         }
     }
@@ -332,10 +334,17 @@ impl Switch {
             Request::Group(id, key) => {
                 self.held.forget_group(id, Some(&key));
                 self.ledger.cancel_group(id);
+                if key.is_fork() {
+                    return self.give_up_forks(kind);
+                }
                 (Some(key), format!("group {id}"))
             }
             _ => (None, "a deletion".to_owned()),
         };
+        if self.forking.is_none() && key.as_ref().is_some_and(|key| key.next().is_some()) {
+            // It went on to a group that was refused, and is there without that group soon.
+            return;
+        }
         self.blame(key.as_deref(), &what, kind);
     }
 

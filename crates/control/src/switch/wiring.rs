@@ -6,7 +6,7 @@ use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
 use tapswitch_openflow::{Action, Body, DatapathId, Oxm, PacketIn, PortNo, VID_PRESENT};
 
 use super::{Link, Switch};
-use crate::exit::Exit;
+use crate::exit::{Exit, Route};
 use crate::group::Carry;
 use crate::hosts::HostKey;
 use crate::learn::in_port;
@@ -60,9 +60,10 @@ impl Switch {
 
     /// The way to a host is this one, or there is none.
     /// Returns whether that is news.
-    pub(crate) fn set_way(&mut self, key: HostKey, exit: Option<Exit>) -> bool {
-        let before = self.ways.set(key, exit);
-        if before == exit {
+    pub(crate) fn set_way(&mut self, key: HostKey, route: Option<Route>) -> bool {
+        let route = route.map(|route| self.allowed(route));
+        let before = self.ways.set(key, route.clone());
+        if before == route {
             return false;
         }
         if let Some(before) = before {
@@ -70,8 +71,8 @@ impl Switch {
                 self.desired.remove(&rule);
             }
         }
-        if let Some(exit) = exit {
-            for rule in way_rules((key, exit), self.closure.regions()) {
+        if let Some(route) = route {
+            for rule in way_rules((key, route), self.closure.regions()) {
                 self.desired.insert(rule);
             }
         }
@@ -147,10 +148,12 @@ impl Switch {
         let hosts: Vec<_> = self.hosts.iter().map(|(key, host)| (key, host.port)).collect();
         for (key, port) in hosts {
             self.desired.insert(source_rule(self.station(key, port)));
-            self.ways.set(key, Some(Exit::here(port)));
+            self.ways.set(key, Some(Exit::here(port).into()));
         }
-        for way in self.ways.iter() {
-            way_rules(way, []).into_iter().for_each(|rule| self.desired.insert(rule));
+        for (key, route) in self.ways.iter().collect::<Vec<_>>() {
+            let route = self.allowed(route);
+            self.ways.set(key, Some(route.clone()));
+            way_rules((key, route), []).into_iter().for_each(|rule| self.desired.insert(rule));
         }
         for carried in self.carries.values() {
             self.desired.insert(carry_rule(carried.carry));

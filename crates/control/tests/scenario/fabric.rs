@@ -92,7 +92,7 @@ impl Fabric {
         edges.filter(|edge| *edge != (host.into(), 1)).collect()
     }
 
-    fn check_production(&mut self) {
+    pub(crate) fn check_production(&mut self) {
         for from in 1..=self.hosts {
             for to in (1..=self.hosts).filter(|to| *to != from) {
                 let arrivals = self.send(from, &udp(from, to).bytes());
@@ -117,7 +117,7 @@ impl Fabric {
     }
 
     /// The cable goes; the switches notice unless it is cut `silently`.
-    fn cut(&mut self, a: u64, b: u64, silently: bool) {
+    pub(crate) fn cut(&mut self, a: u64, b: u64, silently: bool) {
         let cables = self.world.cables.iter();
         let (at, to) =
             cables.map(|(at, to)| (*at, *to)).find(|(at, to)| (at.0, to.0) == (a, b)).unwrap();
@@ -137,7 +137,7 @@ fn take(next: &mut [u32], switch: u8) -> u32 {
     *port - 1
 }
 
-fn check_ledger(fabric: &mut Fabric, name: &str, matched: u64) {
+pub(crate) fn check_ledger(fabric: &mut Fabric, name: &str, matched: u64) {
     let report = fabric.world.ledger(name);
     assert_eq!(report.matched.packets, matched, "{report:?}");
     assert!(report.adds_up && report.is_complete, "{report:?}");

@@ -21,3 +21,4 @@ mod lifetime;
 mod property;
 mod reconnect;
 mod taps;
+mod ways;

@@ -8,7 +8,8 @@ use tapswitch_datapath::{
     WorkerIndex,
 };
 use tapswitch_openflow::multipart::{
-    BucketCounter, Desc, FlowStats, GroupDesc, GroupStats, PortStats,
+    BucketCounter, Desc, FlowStats, GroupCapabilities, GroupDesc, GroupFeatures, GroupStats,
+    PortStats,
 };
 use tapswitch_openflow::*;
 use tapswitch_wire::{MacAddr, NetHeader};
@@ -84,6 +85,8 @@ pub(crate) struct Model {
     out: Option<HashMap<(GroupId, u32), u64>>,
     /// What each port dropped on its way out, as it is told.
     pub(crate) tx_dropped: u64,
+    /// What groups it says that it can have.
+    pub(crate) group_features: GroupFeatures,
 }
 
 impl Model {
@@ -104,6 +107,12 @@ impl Model {
             full: None,
             out: None,
             tx_dropped: 0,
+            group_features: GroupFeatures {
+                types: 0b1111,
+                capabilities: GroupCapabilities::all(),
+                max_groups: [1000; 4],
+                actions: [u32::MAX; 4],
+            },
         };
         (1..=ports).for_each(|port| model.add_port(port));
         model.said.clear();
@@ -267,6 +276,9 @@ impl Model {
                 MultipartReplyBody::Flow(self.rules().iter().filter(is_wanted).cloned().collect())
             }
             MultipartRequestBody::GroupDesc => MultipartReplyBody::GroupDesc(self.groups()),
+            MultipartRequestBody::GroupFeatures => {
+                MultipartReplyBody::GroupFeatures(self.group_features)
+            }
             MultipartRequestBody::Group(wanted) => {
                 let groups = snapshot.groups.iter();
                 let groups = groups.filter(|group| *wanted == GroupId::ALL || *wanted == group.id);

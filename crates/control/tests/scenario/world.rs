@@ -21,6 +21,10 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     /// Cables between ports of switches, each in both directions.
     pub(crate) cables: BTreeMap<(u64, u32), (u64, u32)>,
+    /// Frames of hosts that went over each cable, by the end where they went in.
+    pub(crate) crossed: BTreeMap<(u64, u32), usize>,
+    /// The controller does nothing: what switches say waits.
+    pub(crate) is_stopped: bool,
 }
 
 /// What came out at the edges: switch, port, frame.
@@ -39,6 +43,8 @@ impl World {
             now: Millis(10_000),
             events: Vec::new(),
             cables: BTreeMap::new(),
+            crossed: BTreeMap::new(),
+            is_stopped: false,
         }
     }
 
@@ -127,6 +133,9 @@ impl World {
 
     /// Carries messages until nobody has any. `watch` sees the switch after each one.
     pub(crate) fn run_and_watch(&mut self, watch: &mut dyn FnMut(&mut Model)) {
+        if self.is_stopped {
+            return;
+        }
         while self.carry_to_switches(watch) | self.carry_emitted() | self.carry_to_controller() {}
         while let Some(event) = self.control.poll_event() {
             self.events.push(event);
@@ -162,7 +171,10 @@ impl World {
             assert!(hops < 2000, "a frame goes round and round");
             for (out, frame) in self.model(switch).receive(port, &frame) {
                 match self.cables.get(&(switch, out)) {
-                    Some(&(peer, at)) => under_way.push((peer, at, frame)),
+                    Some(&(peer, at)) => {
+                        *self.crossed.entry((switch, out)).or_default() += 1;
+                        under_way.push((peer, at, frame));
+                    }
                     None => arrivals.push((switch, out, frame)),
                 }
             }

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use tapswitch_channel::{Config, SwitchConnection, SwitchEvent};
-use tapswitch_openflow::multipart::{BucketCounter, Desc, FlowStats, GroupDesc, GroupStats};
+use tapswitch_openflow::multipart::{
+    BucketCounter, Desc, FlowStats, GroupCapabilities, GroupDesc, GroupFeatures, GroupStats,
+};
 use tapswitch_openflow::*;
 use tapswitch_wire::{EtherType, MacAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -201,6 +203,14 @@ impl Switch {
                 MultipartReplyBody::Group(groups.map(group_stats).collect())
             }
             MultipartRequestBody::PortStats(_) => MultipartReplyBody::PortStats(Vec::new()),
+            MultipartRequestBody::GroupFeatures => {
+                MultipartReplyBody::GroupFeatures(GroupFeatures {
+                    types: 0b1111,
+                    capabilities: GroupCapabilities::all(),
+                    max_groups: [u32::MAX; 4],
+                    actions: [u32::MAX; 4],
+                })
+            }
             _ => MultipartReplyBody::Desc(Box::new(Desc {
                 mfr_desc: "simulated".into(),
                 ..Desc::default()
