@@ -1,5 +1,5 @@
 //! Several ways between hosts: all are used, and switches leave one that goes by themselves, while
-//! the controller does nothing.
+//! the controller does nothing. Monitors share flows in the same way.
 
 use crate::support::*;
 
@@ -24,6 +24,7 @@ macro_rules! on_both {
 on_both! {
     flows_are_spread_over_spines_and_leave_one_that_goes
     connections_go_on_by_a_detour
+    monitors_share_flows
 }
 
 /// Four leaves, and two spines above them.
@@ -36,8 +37,8 @@ fn flows_are_spread_over_spines_and_leave_one_that_goes(kind: Kind) {
     let Some(fabric) = leaves_and_spines(kind) else { return };
     fabric.introduce();
     fabric.add("near", &["--ip-proto", "udp", "--monitor", "0x1/2"]);
-    let mut flows = Flows::new(&fabric);
-    let mut monitor = Capture::open(fabric.monitor(1));
+    let mut flows = Flows::new(&fabric, (1, 2));
+    let monitor = Capture::open(fabric.monitor(1));
     let before = [5, 6].map(|spine| fabric.sent_over(1, spine));
     for round in 0..ROUNDS {
         assert_eq!(flows.arriving(round), FLOWS, "of round {round}");
@@ -46,15 +47,7 @@ fn flows_are_spread_over_spines_and_leave_one_that_goes(kind: Kind) {
     let sent = [5, 6].map(|spine| fabric.sent_over(1, spine));
     let sent = [sent[0] - before[0], sent[1] - before[1]];
     assert!(sent.iter().all(|count| *count >= 8 * u64::from(ROUNDS)), "{sent:?}");
-    let mut copies = Vec::new();
-    until("all copies arrive", || {
-        copies.extend(monitor.drain());
-        copies.iter().filter(|(_, frame)| flows.number(frame).is_some()).count() >= flows.sent
-    });
-    for stream in &flows.streams {
-        let numbers = copies.iter().filter_map(|(_, frame)| stream.number(frame));
-        assert!(numbers.eq(0..ROUNDS), "each frame is copied once, in order");
-    }
+    assert_eq!(flows.copied_to(&mut [monitor]), [0; FLOWS]);
     fabric.assert_conserved();
 
     fabric.cut_unheard(1, 5);
@@ -87,7 +80,32 @@ fn connections_go_on_by_a_detour(kind: Kind) {
     fabric.assert_conserved();
 }
 
-/// Flows from host 1 to host 2, told apart by their source ports.
+/// The host and the monitor of the third switch share flows of the others.
+fn monitors_share_flows(kind: Kind) {
+    let Some(fabric) = Fabric::ring(&[kind; 3]) else { return };
+    fabric.introduce();
+    let fields = ["--ip-proto", "udp", "--dst-port", "2000", "--both"];
+    let monitor = ["--monitor", "one-of:0x3/1+0x3/2"];
+    fabric.add("shared", &[&fields[..], &monitor].concat());
+    let copied_to = [(1, 2), (2, 1)].map(|ends| {
+        let mut flows = Flows::new(&fabric, ends);
+        let mut monitors = [fabric.host(3), fabric.monitor(3)].map(Capture::open);
+        for round in 0..ROUNDS {
+            assert_eq!(flows.arriving(round), FLOWS, "of round {round}");
+        }
+        flows.copied_to(&mut monitors)
+    });
+    for copied_to in &copied_to {
+        let second = copied_to.iter().sum::<usize>();
+        assert!((8..=FLOWS - 8).contains(&second), "{copied_to:?}");
+    }
+    if kind == Kind::Ours {
+        assert_eq!(copied_to[0], copied_to[1], "both directions go to the same one");
+    }
+    fabric.assert_conserved();
+}
+
+/// Flows between two hosts, told apart by address and port at the one with the lower number.
 struct Flows {
     streams: Vec<Stream>,
     source: Capture,
@@ -96,11 +114,46 @@ struct Flows {
 }
 
 impl Flows {
-    fn new(fabric: &Fabric) -> Self {
-        let (from, to) = (fabric.host(1), fabric.host(2));
-        let streams = (1000..).take(FLOWS).map(|port| Stream::new(from, to).ports(port, 2000));
+    fn new(fabric: &Fabric, (from, to): (u8, u8)) -> Self {
+        let is_back = from > to;
+        let (from, to) = (fabric.host(from), fabric.host(to));
+        let streams = (1000..).take(FLOWS).map(|port: u16| {
+            let mut stream = Stream::new(from, to);
+            let [.., low] = port.to_be_bytes();
+            // Open vSwitch does not look at UDP ports to tell flows apart.
+            let address = std::net::Ipv4Addr::new(10, 77, 0, low).into();
+            match is_back {
+                false => stream.from.1 = address,
+                true => stream.to.1 = address,
+            }
+            let ports = if is_back { (2000, port) } else { (port, 2000) };
+            stream.ports(ports.0, ports.1)
+        });
         let (streams, source, sink) = (streams.collect(), Capture::open(from), Capture::open(to));
         Self { streams, source, sink, sent: 0 }
+    }
+
+    /// The one of these monitors that each flow was copied to: all of its frames, once, in order.
+    fn copied_to(&self, monitors: &mut [Capture]) -> Vec<usize> {
+        let mut copies = vec![Vec::new(); monitors.len()];
+        until("all copies arrive", || {
+            for (copies, monitor) in copies.iter_mut().zip(&mut *monitors) {
+                copies.extend(monitor.drain().into_iter().map(|(_, frame)| frame));
+            }
+            let ours = copies.iter().flatten().filter(|frame| self.number(frame).is_some());
+            ours.count() >= self.sent
+        });
+        let find = |stream: &Stream| {
+            let numbers = copies.iter().map(|copies| {
+                copies.iter().filter_map(|frame| stream.number(frame)).collect::<Vec<_>>()
+            });
+            let numbers: Vec<_> = numbers.collect();
+            let found = numbers.iter().position(|numbers| !numbers.is_empty()).unwrap();
+            assert!(numbers[found].iter().copied().eq(0..ROUNDS), "{numbers:?}");
+            assert!(numbers[found + 1..].iter().all(Vec::is_empty), "{numbers:?}");
+            found
+        };
+        self.streams.iter().map(find).collect()
     }
 
     /// Sends one frame of each flow. Returns how many of them arrive, until nothing more comes.

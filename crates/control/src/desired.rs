@@ -159,7 +159,7 @@ impl Desired {
             None => {
                 self.group_uses.insert(key.clone(), 0);
                 self.fork_count += usize::from(key.is_fork());
-                if let Some(next) = key.next() {
+                for next in key.next() {
                     self.use_group(&mut Arc::new(next));
                 }
             }
@@ -178,7 +178,7 @@ impl Desired {
             self.group_uses.remove(key);
             self.fork_count -= usize::from(key.is_fork());
             self.idle_groups.push(key.clone());
-            if let Some(next) = key.next() {
+            for next in key.next() {
                 self.leave_group(&Arc::new(next));
             }
         }
@@ -235,7 +235,10 @@ mod tests {
     fn a_fork_is_used_by_rules_and_by_groups_that_go_on_to_it() {
         let beyond = Some(Place { switch: DatapathId(9), port: PortNo(1) });
         let fork = Fork { kind: ForkKind::Balance, ports: [PortNo(1), PortNo(2)].into() };
-        let route = Route { exit: Exit { port: PortNo(1), beyond }, fork: Some(fork.clone()) };
+        let route = Route {
+            exit: Exit { port: PortNo(1), beyond, spread: None },
+            fork: Some(fork.clone()),
+        };
         let copying =
             Arc::new(GroupKey { members: group(1).members.clone(), path: Path::To(route) });
         let forking = Arc::new(GroupKey::forking(fork.clone()));

@@ -13,12 +13,38 @@ pub(crate) struct Exit {
     pub(crate) port: PortNo,
     /// Where it ends, when that is on another switch.
     pub(crate) beyond: Option<Place>,
+    /// The ports among which flows are shared where it ends; the end above is the first of them.
+    pub(crate) spread: Option<Spread>,
 }
 
 impl Exit {
     /// A port of the switch itself.
     pub(crate) const fn here(port: PortNo) -> Self {
-        Self { port, beyond: None }
+        Self { port, beyond: None, spread: None }
+    }
+
+    /// The same, ending at several ports.
+    pub(crate) const fn spread(self, spread: Option<Spread>) -> Self {
+        Self { spread, ..self }
+    }
+
+    /// The ports of this switch among which flows are shared.
+    pub(crate) fn spread_here(self) -> Option<Spread> {
+        self.spread.filter(|_| self.beyond.is_none())
+    }
+
+    /// Whether a frame that leaves by `original` reaches the end, or one of several.
+    pub(crate) fn is_reached_by(self, original: Self) -> bool {
+        match (self.spread, self.beyond, original.beyond) {
+            (None, None, _) => self == original,
+            // On whatever way it goes there.
+            (None, Some(end), _) => original.beyond == Some(end),
+            (Some(spread), None, None) => spread.ports().contains(&original.port),
+            (Some(spread), Some(end), Some(to)) => {
+                end.switch == to.switch && spread.ports().contains(&to.port)
+            }
+            (Some(_), ..) => false,
+        }
     }
 
     /// Where it ends, seen from `switch`.
@@ -26,6 +52,33 @@ impl Exit {
         self.beyond.unwrap_or(Place { switch, port: self.port })
     }
 }
+
+/// Ports of one switch, each flow of which takes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Spread {
+    ports: [PortNo; MAX_SPREAD],
+    count: u8,
+}
+
+impl Spread {
+    /// These, as many as there is room for; `None` when there are not several.
+    pub(crate) fn new(ports: &[PortNo]) -> Option<Self> {
+        let mut spread = Self { ports: [PortNo(0); MAX_SPREAD], count: 0 };
+        for (place, port) in spread.ports.iter_mut().zip(ports) {
+            *place = *port;
+            spread.count += 1;
+        }
+        (spread.count > 1).then_some(spread)
+    }
+
+    /// The ports.
+    pub(crate) fn ports(&self) -> &[PortNo] {
+        self.ports.get(..usize::from(self.count)).unwrap_or_default()
+    }
+}
+
+/// Ports among which flows are shared.
+pub(crate) const MAX_SPREAD: usize = 8;
 
 /// How a switch forwards to a host: by one exit, or by several of which it picks one itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

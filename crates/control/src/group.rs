@@ -26,7 +26,7 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::EtherType;
 
-use crate::exit::{Exit, Flood, Fork, ForkKind, Route};
+use crate::exit::{Exit, Flood, Fork, ForkKind, Route, Spread};
 use crate::overlap::Member;
 use crate::policy::Part;
 
@@ -43,6 +43,8 @@ pub(crate) enum Path {
     Carry(Carry),
     /// Out of one of several ports; the group does nothing else.
     Fork(Fork),
+    /// A copy for monitors that share flows, to one of them.
+    Spread(Spread),
 }
 
 /// What a switch does with copies that others send.
@@ -69,12 +71,19 @@ impl GroupKey {
         Self { members: [].into(), path: Path::Fork(fork) }
     }
 
-    /// The group that the first bucket goes on to.
-    pub(crate) fn next(&self) -> Option<Self> {
-        match &self.path {
+    /// The groups that its buckets go on to, in their order: one bucket to one group.
+    pub(crate) fn next(&self) -> Vec<Self> {
+        let fork = match &self.path {
             Path::To(route) => route.fork.clone().map(Self::forking),
-            Path::Flood(_) | Path::Ask(_) | Path::Carry(_) | Path::Fork(_) => None,
-        }
+            Path::Flood(_) | Path::Ask(_) | Path::Carry(_) | Path::Fork(_) | Path::Spread(_) => {
+                None
+            }
+        };
+        let spreads = self.own_buckets().into_iter().filter_map(|exit| {
+            let path = Path::Spread(exit.spread_here()?);
+            Some(Self { members: self.members_to(exit).copied().collect(), path })
+        });
+        fork.into_iter().chain(spreads).collect()
     }
 
     /// Whether it only forks.
@@ -85,8 +94,11 @@ impl GroupKey {
     /// How it picks buckets.
     pub(crate) const fn group_type(&self) -> GroupType {
         match &self.path {
+            Path::Carry(carry) if carry.exit.beyond.is_none() && carry.exit.spread.is_some() => {
+                GroupType::Select
+            }
             Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => GroupType::All,
-            Path::Fork(Fork { kind: ForkKind::Balance, .. }) => GroupType::Select,
+            Path::Fork(Fork { kind: ForkKind::Balance, .. }) | Path::Spread(_) => GroupType::Select,
             Path::Fork(Fork { kind: ForkKind::FailOver, .. }) => GroupType::FastFailover,
         }
     }
@@ -95,31 +107,48 @@ impl GroupKey {
     pub(crate) fn bucket_count(&self) -> usize {
         match &self.path {
             Path::Fork(fork) => fork.ports.len(),
-            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => {
-                1 + self.own_buckets().len()
-            }
+            Path::Spread(spread) => spread.ports().len(),
+            Path::Carry(carry) => carry.ports().len(),
+            Path::To(_) | Path::Flood(_) | Path::Ask(_) => 1 + self.own_buckets().len(),
         }
     }
 
-    /// Its buckets, where the next group, if it goes on to one, has this number.
-    pub(crate) fn buckets(&self, next: Option<GroupId>) -> Vec<Bucket> {
-        let path = match (&self.path, next) {
-            (Path::To(Route { fork: Some(_), .. }), Some(next)) => vec![Action::Group(next)],
-            (Path::To(route), _) => vec![Action::output(route.exit.port)],
-            (Path::Flood(flood), _) => flood.ports().iter().copied().map(output).collect(),
-            (Path::Ask(flood), _) => {
+    /// Its buckets, where the groups that it goes on to have these numbers.
+    pub(crate) fn buckets(&self, next: &[GroupId]) -> Vec<Bucket> {
+        let mut next = next.iter().copied().map(Action::Group);
+        let path = match &self.path {
+            Path::To(route) => {
+                let group = route.fork.as_ref().and_then(|_| next.next());
+                vec![group.unwrap_or(Action::output(route.exit.port))]
+            }
+            Path::Flood(flood) => flood.ports().iter().copied().map(output).collect(),
+            Path::Ask(flood) => {
                 let ports = [PortNo::CONTROLLER].into_iter().chain(flood.ports().iter().copied());
                 ports.map(output).collect()
             }
-            (Path::Carry(carry), _) => carry.actions(),
-            (Path::Fork(fork), _) => return fork.buckets(),
+            Path::Carry(carry) => return carry.buckets(),
+            Path::Fork(fork) => return fork.buckets(),
+            Path::Spread(spread) => return self.spread_buckets(*spread),
         };
-        let copies = self.own_buckets().into_iter().map(|exit| self.copy_to(exit));
+        let copies = self.own_buckets().into_iter().map(|exit| {
+            let group = exit.spread_here().and_then(|_| next.next());
+            group.map_or_else(|| self.copy_to(exit, exit.port), |group| vec![group])
+        });
         [path].into_iter().chain(copies).map(Bucket::new).collect()
     }
 
+    /// One for each monitor, which a switch passes by while its port has no link.
+    fn spread_buckets(&self, spread: Spread) -> Vec<Bucket> {
+        let exit = self.members.first().map(|member| member.aim.exit);
+        let copy = |port: &PortNo| {
+            let actions = exit.map(|exit| self.copy_to(exit, *port)).unwrap_or_default();
+            watching(*port, actions)
+        };
+        spread.ports().iter().map(copy).collect()
+    }
+
     /// The actions of the bucket that copies to a monitor.
-    fn copy_to(&self, exit: Exit) -> Vec<Action> {
+    fn copy_to(&self, exit: Exit, port: PortNo) -> Vec<Action> {
         let contract = self.contract(exit).map(Delivery::action);
         let tag = self.tag_of(exit).into_iter().flat_map(|tag| {
             let vid = Oxm::VlanVid((VID_PRESENT | tag).into());
@@ -127,26 +156,54 @@ impl GroupKey {
         });
         let tag_len = if self.tag_of(exit).is_some() { TAG_LEN } else { 0 };
         let shape = contract.into_iter().chain(self.part(exit).actions(tag_len));
-        shape.chain(tag).chain([output(exit.port)]).collect()
+        shape.chain(tag).chain([output(port)]).collect()
     }
 
-    /// Each policy's monitor, and the bucket that counts the copies to it.
-    pub(crate) fn bucket_of_each(&self) -> Vec<(Member, usize)> {
+    /// Each policy's monitor, where copies to it leave, and the bucket that counts them. Copies for
+    /// monitors that share flows are counted by the group that picks one.
+    pub(crate) fn bucket_of_each(&self) -> Vec<(Member, Exit, usize)> {
+        if let Path::Spread(spread) = &self.path {
+            let ports = || (0..).zip(spread.ports());
+            let of = |member: &Member| {
+                let member = *member;
+                ports().map(move |(bucket, port)| (member, Exit::here(*port), bucket))
+            };
+            return self.members.iter().flat_map(of).collect();
+        }
         let own = self.own_buckets();
-        let bucket = |exit| own.binary_search(&exit).map_or(0, |at| at + 1);
-        self.members.iter().map(|member| (*member, bucket(member.aim.exit))).collect()
+        let of = |member: &Member| {
+            let exit = member.aim.exit;
+            match own.binary_search(&exit) {
+                Ok(_) if exit.spread_here().is_some() => None,
+                Ok(at) => Some((*member, exit, at + 1)),
+                // The original is with one of several.
+                Err(_) => match (&self.path, exit.spread_here()) {
+                    (Path::To(route), Some(_)) => Some((*member, route.exit, 0)),
+                    _ => Some((*member, exit, 0)),
+                },
+            }
+        };
+        self.members.iter().filter_map(of).collect()
     }
 
     /// The identifier of the copies of others that it carries, if it does.
     pub(crate) const fn carried_tag(&self) -> Option<u16> {
         match &self.path {
             Path::Carry(carry) => Some(carry.tag),
-            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Fork(_) => None,
+            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Fork(_) | Path::Spread(_) => None,
+        }
+    }
+
+    /// The ports that copies of others leave by, each by its bucket.
+    pub(crate) fn carry_ports(&self) -> Vec<PortNo> {
+        match &self.path {
+            Path::Carry(carry) => carry.ports(),
+            _ => Vec::new(),
         }
     }
 
     /// The group-mod that adds the group, which goes on to `next`.
-    pub(crate) fn add(&self, group_id: GroupId, next: Option<GroupId>) -> GroupMod {
+    pub(crate) fn add(&self, group_id: GroupId, next: &[GroupId]) -> GroupMod {
         GroupMod {
             command: GroupModCommand::Add,
             group_type: self.group_type(),
@@ -161,25 +218,27 @@ impl GroupKey {
         member.map(|member| member.aim.tag).filter(|tag| *tag != 0)
     }
 
+    fn members_to(&self, exit: Exit) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |member| member.aim.exit == exit)
+    }
+
     /// What copies to this monitor are owed: the most that one of their policies asks for.
     fn contract(&self, exit: Exit) -> Option<Delivery> {
-        let members = self.members.iter().filter(|member| member.aim.exit == exit);
+        let members = self.members_to(exit);
         members.filter_map(|member| member.delivery).reduce(Delivery::or_stronger)
     }
 
     /// How much a monitor gets of each frame: the most that one of their policies asks for.
     fn part(&self, exit: Exit) -> Part {
-        let members = self.members.iter().filter(|member| member.aim.exit == exit);
+        let members = self.members_to(exit);
         members.map(|member| member.part).reduce(Part::or_more).unwrap_or_default()
     }
 
     /// The monitors that the path does not reach, each once, in order.
     fn own_buckets(&self) -> Vec<Exit> {
         let is_reached = |monitor: Exit| match &self.path {
-            // On whatever way the original goes there.
-            Path::To(Route { exit, .. }) if exit.beyond.is_some() => exit.beyond == monitor.beyond,
-            Path::To(route) => route.exit == monitor,
-            Path::Flood(_) | Path::Carry(_) | Path::Fork(_) => true,
+            Path::To(route) => monitor.is_reached_by(route.exit),
+            Path::Flood(_) | Path::Carry(_) | Path::Fork(_) | Path::Spread(_) => true,
             Path::Ask(_) => false,
         };
         let monitors = self.members.iter().map(|member| member.aim.exit);
@@ -194,23 +253,37 @@ impl Fork {
     /// One for each port, which a switch passes by while the port has no link.
     fn buckets(&self) -> Vec<Bucket> {
         let weight = u16::from(self.kind == ForkKind::Balance);
-        let bucket = |port: &PortNo| Bucket {
-            weight,
-            watch_port: *port,
-            ..Bucket::new(vec![Action::output(*port)])
-        };
-        self.ports.iter().map(bucket).collect()
+        let bucket = |port: &PortNo| watching(*port, vec![Action::output(*port)]);
+        self.ports.iter().map(|port| Bucket { weight, ..bucket(port) }).collect()
     }
 }
 
 impl Carry {
-    /// On to the next switch as they are, or without the tag to the monitor.
-    fn actions(&self) -> Vec<Action> {
+    /// On to the next switch as they are, or without the tag to the monitor, or to one of several.
+    fn buckets(&self) -> Vec<Bucket> {
+        let bucket = |port: &PortNo| match self.exit.spread_here() {
+            Some(_) => watching(*port, self.actions(*port)),
+            None => Bucket::new(self.actions(*port)),
+        };
+        self.ports().iter().map(bucket).collect()
+    }
+
+    fn ports(&self) -> Vec<PortNo> {
+        let spread = self.exit.spread_here();
+        spread.map_or_else(|| vec![self.exit.port], |spread| spread.ports().to_vec())
+    }
+
+    fn actions(&self, port: PortNo) -> Vec<Action> {
         let contract = self.delivery.map(Delivery::action);
         let is_end = self.exit.beyond.is_none();
         let untag = is_end.then_some(Action::PopVlan);
-        contract.into_iter().chain(untag).chain([Action::output(self.exit.port)]).collect()
+        contract.into_iter().chain(untag).chain([Action::output(port)]).collect()
     }
+}
+
+/// A bucket that is passed by while its port has no link.
+fn watching(port: PortNo, actions: Vec<Action>) -> Bucket {
+    Bucket { weight: 1, watch_port: port, ..Bucket::new(actions) }
 }
 
 /// Sends it out of a port. The controller gets the start.
@@ -321,13 +394,13 @@ mod tests {
     }
 
     fn texts(key: &GroupKey) -> Vec<String> {
-        key.buckets(None).iter().map(ToString::to_string).collect()
+        key.buckets(&[]).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn copies_for_elsewhere_are_tagged_and_lose_the_tag_there() {
         let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
-        let far = Aim { slot: 1, exit: Exit { port: PortNo(7), beyond }, tag: 3072 };
+        let far = Aim { slot: 1, exit: Exit { port: PortNo(7), beyond, spread: None }, tag: 3072 };
         let member =
             |aim| Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
         let ingress = GroupKey { members: [member(aim(4)), member(far)].into(), path: to(2) };
@@ -348,11 +421,11 @@ mod tests {
     }
 
     fn ports(key: &GroupKey) -> Vec<String> {
-        key.buckets(None).iter().map(|bucket| bucket.actions[0].to_string()).collect()
+        key.buckets(&[]).iter().map(|bucket| bucket.actions[0].to_string()).collect()
     }
 
     fn buckets(key: &GroupKey) -> Vec<usize> {
-        key.bucket_of_each().iter().map(|(_, bucket)| *bucket).collect()
+        key.bucket_of_each().iter().map(|(.., bucket)| *bucket).collect()
     }
 
     #[test]
@@ -399,7 +472,7 @@ mod tests {
         );
         let flooded = GroupKey { path: Path::Flood(Flood::All), ..to_2.clone() };
         assert_eq!(texts(&flooded), ["actions=FLOOD"]);
-        assert_eq!(to_2.add(GroupId(RANGE_START), None).check(), Ok(()));
+        assert_eq!(to_2.add(GroupId(RANGE_START), &[]).check(), Ok(()));
     }
 
     #[test]
@@ -411,7 +484,7 @@ mod tests {
             part: Part { snaplen: Some(snaplen), sample: every.parse().ok() },
         };
         let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
-        let far = Aim { slot: 0, exit: Exit { port: PortNo(7), beyond }, tag: 3072 };
+        let far = Aim { slot: 0, exit: Exit { port: PortNo(7), beyond, spread: None }, tag: 3072 };
         let members = [
             member(1, aim(3), 64, "1/10"),
             member(2, aim(3), 128, "1/5"),
@@ -426,22 +499,22 @@ mod tests {
                 "actions=truncate:68,push_vlan:0x88a8,set_field:0x1c00->vlan_vid,output:7",
             ]
         );
-        assert_eq!(key.add(GroupId(RANGE_START), None).check(), Ok(()));
+        assert_eq!(key.add(GroupId(RANGE_START), &[]).check(), Ok(()));
     }
 
     #[test]
     fn the_path_forks_in_a_group_of_its_own() {
         let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
-        let exit = Exit { port: PortNo(7), beyond };
+        let exit = Exit { port: PortNo(7), beyond, spread: None };
         let fork = Fork { kind: ForkKind::Balance, ports: [PortNo(7), PortNo(8)].into() };
         let route = Route { exit, fork: Some(fork.clone()) };
         let copying = key(Path::To(route.clone()), &[4]);
-        let forking = copying.next().unwrap();
-        assert_eq!((forking.next(), key(Path::To(route.single()), &[4]).next()), (None, None));
+        let forking = copying.next().remove(0);
+        assert_eq!((forking.next(), key(Path::To(route.single()), &[4]).next()), (vec![], vec![]));
         let (first, second) = (GroupId(RANGE_START), GroupId(RANGE_START | 1));
         let start = format!("add group_id={first},type");
         assert_eq!(
-            forking.add(first, None).to_string(),
+            forking.add(first, &[]).to_string(),
             format!(
                 "{start}=select,bucket=weight:1,watch_port:7,actions=output:7,\
                  bucket=weight:1,watch_port:8,actions=output:8"
@@ -449,29 +522,84 @@ mod tests {
         );
         let detour = GroupKey::forking(Fork { kind: ForkKind::FailOver, ..fork });
         assert_eq!(
-            detour.add(first, None).to_string(),
+            detour.add(first, &[]).to_string(),
             format!(
                 "{start}=fast_failover,bucket=watch_port:7,actions=output:7,\
                  bucket=watch_port:8,actions=output:8"
             )
         );
         assert_eq!(
-            copying.add(second, Some(first)).to_string(),
+            copying.add(second, &[first]).to_string(),
             format!(
                 "add group_id={second},type=all,bucket=actions=group:{first},\
                  bucket=actions=output:4"
             )
         );
         assert_eq!((forking.bucket_count(), copying.bucket_count()), (2, 2));
-        for change in [forking.add(first, None), detour.add(first, None)] {
+        for change in [forking.add(first, &[]), detour.add(first, &[])] {
             assert_eq!(change.check(), Ok(()));
         }
     }
 
     #[test]
+    fn monitors_that_share_flows_are_a_group_of_their_own() {
+        let spread = Spread::new(&[PortNo(3), PortNo(4)]);
+        let exit = Exit::here(PortNo(3)).spread(spread);
+        let member = |policy, exit, delivery| Member {
+            policy: PolicyId(policy),
+            aim: Aim { slot: 0, exit, tag: 0 },
+            delivery: Some(delivery),
+            part: Part::default(),
+        };
+        let lossless = Delivery::Lossless { stall_ms: 9 };
+        let members = [
+            member(1, exit, Delivery::BestEffort),
+            member(2, exit, lossless),
+            member(3, aim(5).exit, Delivery::BestEffort),
+        ];
+        let copying = GroupKey { members: members.into(), path: to(2) };
+        let [sharing] = &copying.next()[..] else { panic!() };
+        let group = GroupId(RANGE_START);
+        let copies: Vec<_> = copying.buckets(&[group]).iter().map(ToString::to_string).collect();
+        let own = "actions=deliver:best-effort,output:5";
+        // In the order of their exits.
+        assert_eq!(copies, ["actions=output:2", &format!("actions=group:{group}"), own]);
+        assert_eq!(
+            texts(sharing),
+            [
+                "weight:1,watch_port:3,actions=deliver:lossless(9 ms),output:3",
+                "weight:1,watch_port:4,actions=deliver:lossless(9 ms),output:4",
+            ]
+        );
+        assert_eq!(
+            (sharing.group_type(), sharing.add(group, &[]).check()),
+            (GroupType::Select, Ok(()))
+        );
+        let counted = |key: &GroupKey| {
+            let each = key.bucket_of_each().into_iter();
+            each.map(|(of, exit, bucket)| (of.policy.0, exit.port.0, bucket)).collect::<Vec<_>>()
+        };
+        assert_eq!(counted(&copying), [(3, 5, 2)]);
+        assert_eq!(counted(sharing), [(1, 3, 0), (1, 4, 1), (2, 3, 0), (2, 4, 1)]);
+        let to_one_of_them = GroupKey { path: to(4), ..copying.clone() };
+        assert_eq!(to_one_of_them.next(), [], "they have the original");
+        let flooded = GroupKey { path: Path::Flood(Flood::All), ..copying };
+        assert_eq!((flooded.next(), flooded.bucket_count()), (vec![], 1));
+        let carry = Path::Carry(Carry { tag: 3072, exit, delivery: None });
+        assert_eq!(
+            texts(&key(carry.clone(), &[])),
+            [
+                "weight:1,watch_port:3,actions=pop_vlan,output:3",
+                "weight:1,watch_port:4,actions=pop_vlan,output:4",
+            ]
+        );
+        assert_eq!(key(carry, &[]).group_type(), GroupType::Select);
+    }
+
+    #[test]
     fn groups_are_ones_that_switches_take() {
         assert_eq!(
-            key(Path::Flood(Flood::All), &[3]).add(GroupId(RANGE_START), None).check(),
+            key(Path::Flood(Flood::All), &[3]).add(GroupId(RANGE_START), &[]).check(),
             Ok(())
         );
         assert_eq!(delete(GroupId(RANGE_START)).check(), Ok(()));

@@ -28,15 +28,15 @@ pub(crate) struct Held {
     /// `None` for a rule with our mark that we would never make.
     rules: HashMap<Arc<FlowId>, Option<Rule<GroupId>>>,
     ids: GroupIds,
-    /// By group: the one that its first bucket goes on to.
-    next: HashMap<GroupId, GroupId>,
+    /// By group: those that its buckets go on to.
+    next: HashMap<GroupId, Vec<GroupId>>,
 }
 
 /// What to send, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// With the number of the group that each goes on to.
-    pub(crate) groups: Vec<(GroupId, Arc<GroupKey>, Option<GroupId>)>,
+    /// With the numbers of the groups that each goes on to.
+    pub(crate) groups: Vec<(GroupId, Arc<GroupKey>, Vec<GroupId>)>,
     pub(crate) adds: Vec<(Arc<FlowId>, Rule<GroupId>)>,
     pub(crate) deletes: Vec<Arc<FlowId>>,
     pub(crate) idle_groups: Vec<GroupId>,
@@ -63,10 +63,10 @@ impl Held {
         let in_range = groups.iter().filter(|group| is_in_range(group.group_id));
         let by_id: HashMap<_, _> = in_range.map(|group| (group.group_id, group)).collect();
         by_id.keys().for_each(|id| self.ids.avoid(*id));
-        self.next =
-            by_id.values().filter_map(|group| Some((group.group_id, next_of(group)?))).collect();
+        let next = by_id.values().map(|group| (group.group_id, next_of(group)));
+        self.next = next.filter(|(_, next)| !next.is_empty()).collect();
         let named: HashSet<_> = self.named_groups().collect();
-        let next = named.iter().filter_map(|id| self.next.get(id));
+        let next = named.iter().filter_map(|id| self.next.get(id)).flatten();
         let mut unused: HashSet<_> = next.chain(&named).copied().collect();
         unused.extend(own);
         unused.retain(|id| by_id.contains_key(id));
@@ -74,19 +74,38 @@ impl Held {
             let meant = desired.find(&id).and_then(|rule| group_of(&rule.outcome));
             let named = self.rules.get(&id).and_then(|rule| group_of(&rule.as_ref()?.outcome));
             let (Some(key), Some(named)) = (meant, named) else { continue };
-            // A group that forks is named by rules of an inner table, too, so its number is known.
-            let next = key.next().map(|next| self.ids.find(&next));
-            let fits = by_id.get(named).is_some_and(|group| match next {
-                Some(None) => false,
-                next => does(group, key, next.flatten()),
-            });
-            if fits && self.ids.find(key).is_none() && unused.remove(named) {
-                self.ids.adopt(key, *named);
-            }
+            self.adopt_group(key, *named, (&by_id, &mut unused));
         }
         let mut unused: Vec<_> = unused.into_iter().collect();
         unused.sort_unstable();
         unused
+    }
+
+    /// Takes a group, and those that it goes on to, if they do what they shall and have no other
+    /// use. Returns whether the key has this number then.
+    fn adopt_group(
+        &mut self,
+        key: &Arc<GroupKey>,
+        named: GroupId,
+        (by_id, unused): (&HashMap<GroupId, &GroupDesc>, &mut HashSet<GroupId>),
+    ) -> bool {
+        if let Some(known) = self.ids.find(key) {
+            return known == named;
+        }
+        let told = self.next.get(&named).cloned().unwrap_or_default();
+        let next = key.next();
+        let fits = by_id.get(&named).is_some_and(|group| does(group, key, &told));
+        let is_free = fits && told.len() == next.len() && unused.contains(&named);
+        let is_whole = is_free
+            && next
+                .into_iter()
+                .zip(told)
+                .all(|(next, told)| self.adopt_group(&Arc::new(next), told, (by_id, unused)));
+        if is_whole {
+            unused.remove(&named);
+            self.ids.adopt(key, named);
+        }
+        is_whole
     }
 
     /// What must be sent so that the switch holds what it shall, as far as that changed. From here
@@ -132,7 +151,7 @@ impl Held {
 
     /// Whether another group goes on to this one: a switch may delete the one with the other.
     pub(crate) fn is_next(&self, id: GroupId) -> bool {
-        self.next.values().any(|next| *next == id)
+        self.next.values().any(|next| next.contains(&id))
     }
 
     /// What identifies each rule of ours.
@@ -168,9 +187,13 @@ impl Held {
         if let Some(group) = self.ids.find(key) {
             return group;
         }
-        let next = key.next().map(|next| self.reconcile_group(&Arc::new(next), difference));
+        let next = key.next().into_iter();
+        let next: Vec<_> =
+            next.map(|next| self.reconcile_group(&Arc::new(next), difference)).collect();
         let group = self.ids.allocate(key);
-        self.next.extend(next.map(|next| (group, next)));
+        if !next.is_empty() {
+            self.next.insert(group, next.clone());
+        }
         difference.groups.push((group, key.clone(), next));
         group
     }
@@ -190,7 +213,7 @@ pub(crate) fn group_of<G>(outcome: &Outcome<G>) -> Option<&G> {
 }
 
 /// Whether the group does what it shall, which goes on to `next`.
-fn does(group: &GroupDesc, key: &GroupKey, next: Option<GroupId>) -> bool {
+fn does(group: &GroupDesc, key: &GroupKey, next: &[GroupId]) -> bool {
     let wanted = key.buckets(next);
     let is_same = |(told, wanted): (&Bucket, &Bucket)| {
         told.watch_port == wanted.watch_port
@@ -202,12 +225,14 @@ fn does(group: &GroupDesc, key: &GroupKey, next: Option<GroupId>) -> bool {
         && group.buckets.iter().zip(&wanted).all(is_same)
 }
 
-/// The group that a bucket goes on to.
-fn next_of(group: &GroupDesc) -> Option<GroupId> {
-    group.buckets.iter().flat_map(|bucket| &bucket.actions).find_map(|action| match action {
+/// The groups that its buckets go on to.
+fn next_of(group: &GroupDesc) -> Vec<GroupId> {
+    let actions = group.buckets.iter().flat_map(|bucket| &bucket.actions);
+    let next = actions.filter_map(|action| match action {
         Action::Group(next) => Some(*next),
         _ => None,
-    })
+    });
+    next.collect()
 }
 
 /// Actions by what they do: how much of a frame a real port gets is not for the sender to say, but

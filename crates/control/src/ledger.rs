@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tapswitch_openflow::multipart::FlowStats;
-use tapswitch_openflow::{FlowRemoved, GroupId};
+use tapswitch_openflow::{FlowRemoved, GroupId, PortNo};
 
 mod bucket;
 mod reading;
@@ -65,8 +65,8 @@ pub(crate) struct Ledger {
     closing: HashMap<Arc<FlowId>, VecDeque<Closing>>,
     groups: HashMap<GroupId, GroupMeter>,
     settled: HashMap<PolicyId, Tally>,
-    /// Copies of others, by their identifier, of groups that are gone.
-    carried: HashMap<u16, Copies>,
+    /// Copies of others, by their identifier and port, of groups that are gone.
+    carried: HashMap<u16, BTreeMap<PortNo, Copies>>,
     /// How many of the rules and groups above are for a policy.
     open_counts: HashMap<PolicyId, usize>,
     /// The groups that carry copies, by their identifier.
@@ -390,9 +390,16 @@ impl Ledger {
 
     /// What became of copies of others that were carried with this identifier.
     pub(crate) fn carried(&self, tag: u16) -> Copies {
-        let mut sum = self.carried.get(&tag).cloned().unwrap_or_default();
-        self.carriers(tag).for_each(|meter| add_carried(&mut sum, meter));
+        let mut sum = Copies::default();
+        self.carried_by_port(tag).values().for_each(|copies| sum += copies);
         sum
+    }
+
+    /// The same by the port that they left by.
+    pub(crate) fn carried_by_port(&self, tag: u16) -> BTreeMap<PortNo, Copies> {
+        let mut sums = self.carried.get(&tag).cloned().unwrap_or_default();
+        self.carriers(tag).for_each(|meter| add_carried(&mut sums, meter));
+        sums
     }
 
     /// Whether copies with this identifier are carried, or their last counters are to come.
@@ -505,11 +512,12 @@ fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], readi
 }
 
 fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
-    for (member, index) in meter.key.bucket_of_each() {
+    for (member, exit, index) in meter.key.bucket_of_each() {
         let Some(bucket) = meter.buckets.get(index) else { continue };
-        let Aim { slot, exit, tag } = member.aim;
+        let Aim { slot, tag, .. } = member.aim;
         // What becomes of originals on their way is not in any ledger.
-        let is_original = index == 0 && (tag != 0 || matches!(meter.key.path, Path::Flood(_)));
+        let is_path = index == 0 && !matches!(meter.key.path, Path::Spread(_));
+        let is_original = is_path && (tag != 0 || matches!(meter.key.path, Path::Flood(_)));
         let copies = if is_original { bucket.copies().flooded() } else { bucket.copies() };
         let tag = meter.key.tag_of(exit).filter(|_| !is_original);
         let sums = &mut tallies.entry(member.policy).or_default().copies;
@@ -517,6 +525,8 @@ fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
     }
 }
 
-fn add_carried(sum: &mut Copies, meter: &GroupMeter) {
-    meter.buckets.iter().for_each(|bucket| *sum += &bucket.copies());
+fn add_carried(sums: &mut BTreeMap<PortNo, Copies>, meter: &GroupMeter) {
+    for (port, bucket) in meter.key.carry_ports().into_iter().zip(&meter.buckets) {
+        *sums.entry(port).or_default() += &bucket.copies();
+    }
 }

@@ -1,7 +1,7 @@
 //! How a policy names its monitor: by port, by the port's name, or by the host behind it.
 //!
 //! Written as text: `3`, `0x1/3`, `mon0`, `0x1/mon0`, `02:00:00:00:00:09`, `10.0.0.9`,
-//! `2001:db8::9`, `controller`. A port is the surest: addresses are believed as hosts claim them.
+//! `2001:db8::9`, `controller`, `one-of:0x1/3+0x1/4`. A port is the surest: addresses are believed as hosts claim them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 
+use crate::exit::MAX_SPREAD;
 use crate::text::{ParseTextError, as_text, parse_switch_name, switch_name};
 
 /// Where copies go, as a policy says it.
@@ -37,6 +38,9 @@ pub enum MonitorSpec {
     Mac(MacAddr),
     /// The port behind which the host with this IP address is.
     Ip(IpAddr),
+    /// Several ports of one switch: each flow's copies go to one of them, those of both directions
+    /// to the same one. When its link goes, they go to the others.
+    OneOf(Vec<Self>),
 }
 
 impl MonitorSpec {
@@ -44,7 +48,15 @@ impl MonitorSpec {
     pub(crate) const fn switch(&self) -> Option<DatapathId> {
         match self {
             Self::Port { switch, .. } | Self::Name { switch, .. } => *switch,
-            Self::Controller | Self::Mac(_) | Self::Ip(_) => None,
+            Self::Controller | Self::Mac(_) | Self::Ip(_) | Self::OneOf(_) => None,
+        }
+    }
+
+    /// Itself, or those that it is one of.
+    pub(crate) const fn members(&self) -> &[Self] {
+        match self {
+            Self::OneOf(members) => members.as_slice(),
+            one => std::slice::from_ref(one),
         }
     }
 }
@@ -145,6 +157,9 @@ impl FromStr for MonitorSpec {
     type Err = ParseTextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(members) = text.strip_prefix(ONE_OF) {
+            return one_of(text, members);
+        }
         if let Ok(address) = text.parse() {
             return Ok(Self::Ip(address));
         }
@@ -171,6 +186,21 @@ impl FromStr for MonitorSpec {
     }
 }
 
+/// Several ports that share flows.
+fn one_of(text: &str, members: &str) -> Result<MonitorSpec, ParseTextError> {
+    let wrong = || ParseTextError::new(text, SEVERAL);
+    let members = members.split(SEPARATOR).map(|member| match member.parse() {
+        Ok(MonitorSpec::Controller | MonitorSpec::OneOf(_)) => Err(wrong()),
+        other => other,
+    });
+    let members: Vec<MonitorSpec> = members.collect::<Result<_, _>>()?;
+    let are_different = (1..)
+        .zip(&members)
+        .all(|(next, member)| members.get(next..).is_none_or(|others| !others.contains(member)));
+    let is_sound = (2..=MAX_SPREAD).contains(&members.len()) && are_different;
+    is_sound.then_some(MonitorSpec::OneOf(members)).ok_or_else(wrong)
+}
+
 impl fmt::Display for MonitorSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut behind = |switch: &Option<DatapathId>, port: &dyn fmt::Display| match switch {
@@ -183,6 +213,10 @@ impl fmt::Display for MonitorSpec {
             Self::Controller => f.write_str(CONTROLLER),
             Self::Mac(mac) => mac.fmt(f),
             Self::Ip(address) => address.fmt(f),
+            Self::OneOf(members) => {
+                let members: Vec<_> = members.iter().map(ToString::to_string).collect();
+                write!(f, "{ONE_OF}{}", members.join(SEPARATOR))
+            }
         }
     }
 }
@@ -202,9 +236,17 @@ impl<'de> Deserialize<'de> for MonitorSpec {
 /// Bytes of a port's name without the final zero (`OFP_MAX_PORT_NAME_LEN`).
 const MAX_PORT_NAME_LEN: usize = 15;
 const EXPECTED: &str = "a monitor: a port's number (3), a port with its switch (0x1/3), \
-     a port's name of at most 15 characters (mon0), a MAC or an IP address";
+     a port's name of at most 15 characters (mon0), a MAC or an IP address, or several ports that \
+     share flows (one-of:3+4)";
 const PORT_NUMBER: &str = "a port's number from 1 to 4294967040";
 const HOST_MAC: &str = "the MAC address of one host, not of a group";
+
+const SEVERAL: &str = "two to eight different ports of one switch, among which flows are shared \
+     (one-of:0x1/3+0x1/4)";
+
+/// The words for [`MonitorSpec::OneOf`].
+const ONE_OF: &str = "one-of:";
+const SEPARATOR: &str = "+";
 
 /// The word for [`MonitorSpec::Controller`].
 const CONTROLLER: &str = "controller";
@@ -215,9 +257,16 @@ mod tests {
 
     #[test]
     fn each_way_to_name_a_monitor_survives_a_round_trip() {
-        for text in
-            ["3", "0x1/3", "mon0", "0xab/mon0", "02:00:00:00:00:09", "10.0.0.9", "2001:db8::9"]
-        {
+        for text in [
+            "3",
+            "0x1/3",
+            "mon0",
+            "0xab/mon0",
+            "02:00:00:00:00:09",
+            "10.0.0.9",
+            "2001:db8::9",
+            "one-of:0x1/3+0x1/mon0",
+        ] {
             let spec: MonitorSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
         }
@@ -239,6 +288,12 @@ mod tests {
             "s1/3",
             "0x1/a/b",
             "01:00:5e:00:00:01",
+            "one-of:",
+            "one-of:3",
+            "one-of:3+3",
+            "one-of:3+controller",
+            "one-of:3+one-of:4+5",
+            "one-of:1+2+3+4+5+6+7+8+9",
         ] {
             assert!(text.parse::<MonitorSpec>().is_err(), "{text}");
         }

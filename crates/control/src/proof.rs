@@ -170,10 +170,15 @@ impl<'a> Model<'a> {
     /// The actions of the buckets of a group that are carried out.
     fn buckets(&self, key: &GroupKey, at: DatapathId, picks: &mut Picks) -> Vec<Vec<Action>> {
         let mut buckets: Vec<_> =
-            key.buckets(None).into_iter().map(|bucket| bucket.actions).collect();
+            key.buckets(&[]).into_iter().map(|bucket| bucket.actions).collect();
         let fork = match &key.path {
             Path::Fork(fork) | Path::To(Route { fork: Some(fork), .. }) => fork,
-            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => return buckets,
+            // Of monitors that share flows the first stands for all: their buckets are alike.
+            Path::Carry(_) => {
+                buckets.truncate(1);
+                return buckets;
+            }
+            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Spread(_) => return buckets,
         };
         if key.is_fork() {
             buckets.truncate(1);
@@ -438,7 +443,7 @@ mod tests {
     }
 
     fn copying(tag: u16) -> Desired {
-        let exit = Exit { port: PortNo(3), beyond: Some(place(2, 1)) };
+        let exit = Exit { port: PortNo(3), beyond: Some(place(2, 1)), spread: None };
         let member = Member {
             policy: PolicyId(1),
             aim: Aim { slot: 0, exit, tag },
@@ -490,7 +495,7 @@ mod tests {
     /// The rules of [`linked`], and one that forks what goes to `dst`.
     fn forking(dst: MacAddr, kind: ForkKind, ports: &[u32]) -> Desired {
         let ports = ports.iter().map(|port| PortNo(*port)).collect();
-        let exit = Exit { port: PortNo(2), beyond: Some(place(2, 1)) };
+        let exit = Exit { port: PortNo(2), beyond: Some(place(2, 1)), spread: None };
         let route = Route { exit, fork: Some(Fork { kind, ports }) };
         let mut desired = linked(&[1, 2]);
         let way = way_rules((HostKey { mac: dst, vlan: None }, route), []);

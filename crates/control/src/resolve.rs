@@ -6,6 +6,7 @@ use std::fmt::Display;
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 
+use crate::exit::Spread;
 use crate::switch::Switch;
 use crate::text::switch_name;
 use crate::{MonitorError, MonitorSpec};
@@ -31,8 +32,91 @@ impl std::fmt::Display for Place {
 
 pub(crate) type Switches = BTreeMap<DatapathId, Switch>;
 
-/// The port where copies for `monitor` go.
-pub(crate) fn resolve(monitor: &MonitorSpec, switches: &Switches) -> Result<Place, MonitorError> {
+/// Where a monitor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Its port, or the first of them.
+    pub(crate) place: Place,
+    /// All of them, when there are several.
+    pub(crate) spread: Option<Spread>,
+}
+
+impl Found {
+    /// Each of its ports.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        match &self.spread {
+            Some(spread) => {
+                spread.ports().iter().map(|port| Place { port: *port, ..self.place }).collect()
+            }
+            None => vec![self.place],
+        }
+    }
+}
+
+/// The port where copies for `monitor` go, or those among which they are shared.
+pub(crate) fn resolve(monitor: &MonitorSpec, switches: &Switches) -> Result<Found, MonitorError> {
+    match monitor {
+        MonitorSpec::OneOf(members) => resolve_several(monitor, members, switches),
+        one => Ok(Found { place: resolve_one(one, switches)?, spread: None }),
+    }
+}
+
+/// Whether all members of a monitor are there, if not with a link.
+pub(crate) fn check(monitor: &MonitorSpec, switches: &Switches) -> Result<(), MonitorError> {
+    let found = monitor.members().iter().map(|member| resolve_one(member, switches));
+    let wrong = found.filter_map(Result::err);
+    let is_missing = |error: &MonitorError| !matches!(error, MonitorError::Down { .. });
+    match wrong.into_iter().find(is_missing) {
+        Some(error) => Err(error),
+        None => resolve(monitor, switches).map(|_| ()),
+    }
+}
+
+/// Those of several ports that are there. One without a link is passed by by its switch, and taken
+/// again when it is back.
+fn resolve_several(
+    monitor: &MonitorSpec,
+    members: &[MonitorSpec],
+    switches: &Switches,
+) -> Result<Found, MonitorError> {
+    let (mut places, mut is_up, mut wrong) = (Vec::new(), false, None);
+    for member in members {
+        let place = match resolve_one(member, switches) {
+            Ok(place) => {
+                is_up = true;
+                place
+            }
+            Err(error) => {
+                let at = match error {
+                    MonitorError::Down { switch, port, .. } => Some(Place { switch, port }),
+                    _ => None,
+                };
+                wrong.get_or_insert(error);
+                let Some(at) = at else { continue };
+                at
+            }
+        };
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    let (first, wrong) = match (places.first(), wrong) {
+        (Some(first), _) if is_up => (*first, None),
+        (Some(first), wrong) => (*first, wrong),
+        (None, wrong) => (Place::CONTROLLER, wrong),
+    };
+    if let Some(wrong) = wrong {
+        return Err(wrong);
+    }
+    if places.iter().any(|place| place.switch != first.switch) {
+        let (monitor, places) = (monitor.clone(), list(places.iter()));
+        return Err(MonitorError::Scattered { monitor, places });
+    }
+    let ports: Vec<_> = places.iter().map(|place| place.port).collect();
+    Ok(Found { place: first, spread: Spread::new(&ports) })
+}
+
+fn resolve_one(monitor: &MonitorSpec, switches: &Switches) -> Result<Place, MonitorError> {
     if *monitor == MonitorSpec::Controller {
         return Ok(Place::CONTROLLER);
     }
@@ -59,15 +143,14 @@ pub(crate) fn resolve(monitor: &MonitorSpec, switches: &Switches) -> Result<Plac
 
 /// The MAC addresses of the hosts that `monitor` means, if it names one by an address.
 pub(crate) fn hosts_of(monitor: &MonitorSpec, switch: &Switch) -> BTreeSet<MacAddr> {
-    match monitor {
-        MonitorSpec::Mac(mac) => [*mac].into(),
+    let hosts = monitor.members().iter().flat_map(|member| match member {
+        MonitorSpec::Mac(mac) => vec![*mac],
         MonitorSpec::Ip(address) => {
             switch.hosts.with_address(*address).map(|(key, _)| key.mac).collect()
         }
-        MonitorSpec::Port { .. } | MonitorSpec::Name { .. } | MonitorSpec::Controller => {
-            BTreeSet::new()
-        }
-    }
+        _ => Vec::new(),
+    });
+    hosts.collect()
 }
 
 /// The ports of such switches that `monitor` could mean, each once.
@@ -97,9 +180,10 @@ fn ports_of(monitor: &MonitorSpec, id: DatapathId, switch: &Switch) -> BTreeSet<
         MonitorSpec::Name { switch: named, name } if is_here(named) => {
             switch.ports.named(name).collect()
         }
-        MonitorSpec::Port { .. } | MonitorSpec::Name { .. } | MonitorSpec::Controller => {
-            BTreeSet::new()
-        }
+        MonitorSpec::Port { .. }
+        | MonitorSpec::Name { .. }
+        | MonitorSpec::Controller
+        | MonitorSpec::OneOf(_) => BTreeSet::new(),
         MonitorSpec::Mac(mac) => switch.hosts.with_mac(*mac).map(|(_, host)| host.port).collect(),
         MonitorSpec::Ip(address) => {
             switch.hosts.with_address(*address).map(|(_, host)| host.port).collect()

@@ -66,7 +66,7 @@ impl Routes {
             return Some(Exit::here(to.port));
         }
         let port = pick(self.ways.get(&to.switch)?.get(&from)?, to)?;
-        Some(Exit { port, beyond: Some(to) })
+        Some(Exit { port, beyond: Some(to), spread: None })
     }
 
     /// The switches that reach a port of another one, that one left out.
@@ -78,7 +78,7 @@ impl Routes {
     /// last.
     pub(crate) fn behind(&self, from: DatapathId, to: Place) -> impl Iterator<Item = DatapathId> {
         let next = move |at: &DatapathId| {
-            let Exit { port, beyond } = self.exit(*at, to)?;
+            let Exit { port, beyond, .. } = self.exit(*at, to)?;
             beyond?;
             Some(self.graph.peer(Place { switch: *at, port })?.switch)
         };

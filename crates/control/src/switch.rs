@@ -65,8 +65,8 @@ pub(crate) struct Switch {
     held_since: Option<Millis>,
     /// Ports that led to other switches, by the rules that it had.
     remembered_links: BTreeSet<PortNo>,
-    /// Copies of others that it carried already: out of which port, and whether untagged.
-    remembered_carries: BTreeMap<u16, (PortNo, bool)>,
+    /// Copies of others that it carried already: out of which ports, and whether untagged.
+    remembered_carries: BTreeMap<u16, (Vec<PortNo>, bool)>,
     /// MAC addresses of hosts to which copies go.
     monitors: BTreeSet<MacAddr>,
     /// The policies that shall be applied here.

@@ -398,7 +398,7 @@ mod tests {
             kind: crate::exit::ForkKind::Balance,
             ports: [PortNo(7), PortNo(8)].into(),
         };
-        let exit = Exit { port: PortNo(7), beyond: Some(place) };
+        let exit = Exit { port: PortNo(7), beyond: Some(place), spread: None };
         let route = Route { exit, fork: Some(fork) };
         assert_eq!(
             texts(&way_rules((station(None).key, route), [])),

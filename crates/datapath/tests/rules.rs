@@ -219,7 +219,7 @@ fn contracts_are_for_the_copies_of_groups_that_copy() {
     let bad_type = ErrorKind::OFPBAC_BAD_EXP_TYPE;
     let cases: [(GroupType, Vec<Action>, ErrorKind); 5] = [
         (GroupType::Indirect, vec![deliver.clone(), out(2)], bad_type),
-        (GroupType::Select, vec![deliver.clone(), out(2)], bad_type),
+        (GroupType::FastFailover, vec![deliver.clone(), out(2)], bad_type),
         (GroupType::All, vec![ours(&[0, 2, 0, 1, 0, 0, 0, 0]), out(2)], bad_type),
         (GroupType::All, vec![theirs, out(2)], ErrorKind::OFPBAC_BAD_EXPERIMENTER),
         (
@@ -230,12 +230,15 @@ fn contracts_are_for_the_copies_of_groups_that_copy() {
     ];
     let mut switch = Switch::new(3);
     for (kind, actions, error) in cases {
-        let refused = switch.try_group(1, kind, vec![Bucket::new(actions.clone())]);
+        let bucket = Bucket { watch_port: PortNo(2), ..Bucket::new(actions.clone()) };
+        let refused = switch.try_group(1, kind, vec![bucket]);
         assert_eq!(refused.unwrap_err(), error, "{actions:?}");
     }
     let rule = switch.try_flow(0, 1, &[], &[apply(&[deliver.clone(), out(2)])]);
     assert_eq!(rule.unwrap_err(), bad_type);
 
+    // One that picks who gets a copy says what that is owed.
+    switch.group(2, GroupType::Select, vec![Bucket::new(vec![deliver.clone(), out(2)])]);
     let behind = Bucket::new(vec![out(3), Delivery::SampleOnPressure.action()]);
     let buckets = vec![Bucket::new(vec![out(2)]), Bucket::new(vec![deliver, out(3)]), behind];
     switch.group(1, GroupType::All, buckets);

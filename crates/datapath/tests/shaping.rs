@@ -163,14 +163,16 @@ fn shapes_stand_in_buckets_that_copy_once_each() {
     for (kind, actions, error) in [
         (GroupType::All, twice(TRUNCATE), ErrorKind::OFPBAC_TOO_MANY),
         (GroupType::All, twice(sample), ErrorKind::OFPBAC_TOO_MANY),
-        (GroupType::Select, vec![sample.action(), out(2)], ErrorKind::OFPBAC_BAD_EXP_TYPE),
+        (GroupType::FastFailover, vec![sample.action(), out(2)], ErrorKind::OFPBAC_BAD_EXP_TYPE),
         (GroupType::Indirect, vec![TRUNCATE.action(), out(2)], ErrorKind::OFPBAC_BAD_EXP_TYPE),
     ] {
-        let refused = switch.try_group(1, kind, vec![Bucket::new(actions)]);
+        let bucket = Bucket { watch_port: PortNo(2), ..Bucket::new(actions) };
+        let refused = switch.try_group(1, kind, vec![bucket]);
         assert_eq!(refused.unwrap_err(), error);
     }
     let refused = switch.try_flow(0, 1, &[], &[apply(&[TRUNCATE.action(), out(2)])]);
     assert_eq!(refused.unwrap_err(), ErrorKind::OFPBAC_BAD_EXP_TYPE);
     let both = vec![sample.action(), TRUNCATE.action(), out(2)];
-    switch.group(1, GroupType::All, vec![Bucket::new(both)]);
+    switch.group(1, GroupType::All, vec![Bucket::new(both.clone())]);
+    switch.group(2, GroupType::Select, vec![Bucket::new(both)]);
 }

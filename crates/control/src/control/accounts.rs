@@ -95,20 +95,32 @@ impl<'a> Accounts<'a> {
         let none = Account::default();
         let account = self.by_policy.get(&id).unwrap_or(&none);
         let mut accounted: BTreeMap<u8, u64> = BTreeMap::new();
-        let mut copied = BTreeMap::new();
+        let mut by_port: BTreeMap<(Place, u8), Copies> = BTreeMap::new();
         for ((slot, place), parts) in &account.copies {
-            let copies = self.follow(parts, self.tags.find((id, *slot)), *place);
-            let copies = report_copies(self.port(*place), &copies);
+            let monitor = policy.monitor.iter().nth(usize::from(*slot));
+            let is_shared = monitor.is_some_and(|monitor| monitor.members().len() > 1);
+            let tag = self.tags.find((id, *slot)).filter(|tag| !self.tags.is_shared(*tag));
+            // Of those that share flows, the first stands for what came from other switches.
+            let tag = tag.filter(|_| !is_shared || parts.sent != Copies::default());
+            let mut rest = self.follow(parts, tag, *place);
+            for (port, copies) in self.shared(tag.filter(|_| is_shared), *place) {
+                rest.take_out(&copies, &format!("{}:", switch_name(place.switch)));
+                *by_port.entry((Place { port, ..*place }, *slot)).or_default() += &copies;
+            }
+            *by_port.entry((*place, *slot)).or_default() += &rest;
+        }
+        let mut copied = Vec::new();
+        for ((place, slot), copies) in &by_port {
+            let copies = report_copies(self.port(*place), copies);
             let sum = accounted.entry(*slot).or_default();
             *sum = sum.saturating_add(copies.accounted());
-            copied.insert((*place, *slot), copies);
+            copied.push(copies);
         }
         let matched = account.slots.iter().map(|(slot, counts)| (*slot, counts.packets));
         let adds_up = accounted
             .into_iter()
             .filter(|(_, count)| *count > 0)
             .eq(matched.filter(|(_, count)| *count > 0));
-        let copied: Vec<_> = copied.into_values().collect();
         let monitors: Vec<_> = places.iter().map(|place| self.port(*place)).collect();
         PolicyReport {
             matched: account.matched,
@@ -123,11 +135,20 @@ impl<'a> Accounts<'a> {
         }
     }
 
+    /// Copies that came to another port than this one, of those that share flows with it.
+    fn shared(&self, tag: Option<u16>, end: Place) -> Vec<(PortNo, Copies)> {
+        let Some((tag, switch)) = tag.zip(self.switches.get(&end.switch)) else {
+            return Vec::new();
+        };
+        let ports = switch.ledger.carried_by_port(tag).into_iter();
+        ports.filter(|(port, _)| *port != end.port && !switch.is_link(*port)).collect()
+    }
+
     /// What became of copies to one monitor in the end.
     fn follow(&self, parts: &Parts, tag: Option<u16>, end: Place) -> Copies {
         let mut sum = parts.here.clone();
         sum += &parts.lent;
-        match tag.filter(|tag| !self.tags.is_shared(*tag)) {
+        match tag {
             // Others share the identifier: what came of whose copies on the way is not known.
             None => sum += &parts.sent,
             Some(tag) => sum += &self.follow_tag(&parts.sent, tag, end),
@@ -189,6 +210,10 @@ impl<'a> Accounts<'a> {
             monitors.iter().chain(copied.iter().map(|to| &to.monitor)).collect();
         notes.extend(ports.into_iter().filter(is_other).map(|port| self.note_on_drops(port)));
         notes.extend(self.notes_on_ways(id, policy));
+        let shares = policy.monitor.iter().any(|monitor| monitor.members().len() > 1);
+        let others: BTreeSet<_> =
+            monitors.iter().filter(|_| shares).filter(is_other).map(|port| port.switch).collect();
+        notes.extend(others.into_iter().map(note_on_sharing));
         notes
     }
 
@@ -256,6 +281,14 @@ fn note_on_contract(switch: DatapathId, delivery: Delivery) -> String {
     format!(
         "switch {name} is no tapswitch and knows no contracts: copies are best-effort, not \
          {delivery}"
+    )
+}
+
+fn note_on_sharing(switch: DatapathId) -> String {
+    let name = switch_name(switch);
+    format!(
+        "switch {name} is no tapswitch and shares flows among monitors by a hash of its own: it may \
+         take the two directions of a flow for two, and UDP flows between two hosts for one"
     )
 }
 

@@ -28,8 +28,7 @@ use crate::exit::Exit;
 use crate::group::Carry;
 use crate::overlap::{Aim, PolicyId, Tap};
 use crate::region::Sender;
-use crate::resolve::{Place, hosts_of, resolve};
-use crate::routes::Routes;
+use crate::resolve::{Found, Place, hosts_of, resolve};
 use crate::switch::Switch;
 
 impl Control {
@@ -58,7 +57,8 @@ impl Control {
         let places: Vec<_> = specs.map(|monitor| resolve(monitor, &self.switches)).collect();
         let mut hosts = BTreeSet::new();
         for (monitor, place) in entry.policy.monitor.iter().zip(&places) {
-            let switch = place.as_ref().ok().and_then(|place| self.switches.get(&place.switch));
+            let found = place.as_ref().ok();
+            let switch = found.and_then(|found| self.switches.get(&found.place.switch));
             if let Some(switch) = switch {
                 hosts.extend(hosts_of(monitor, switch).into_iter().map(|mac| (switch.id(), mac)));
             }
@@ -125,8 +125,8 @@ impl Control {
     fn assign_tags(&mut self, id: PolicyId) {
         let range = self.limits.copy_vids;
         let Some(entry) = self.policies.get_mut(id) else { return };
-        for (slot, place) in entry.found_places().collect::<Vec<_>>() {
-            let user = (id, slot);
+        for (slot, found) in entry.found().collect::<Vec<_>>() {
+            let (user, place) = ((id, slot), found.place);
             let goes_far = place != Place::CONTROLLER
                 && entry.applied.iter().any(|from| *from != place.switch);
             let tag = match goes_far {
@@ -134,7 +134,7 @@ impl Control {
                 false => self.tags.find(user),
             };
             if let Some(tag) = tag {
-                let before = entry.carried.insert(slot, (tag, place));
+                let before = entry.carried.insert(slot, (tag, found));
                 self.unsettled_tags.extend(before.map(|(tag, _)| tag).into_iter().chain([tag]));
             }
         }
@@ -175,8 +175,8 @@ impl Control {
                 continue;
             };
             for from in from {
-                for at in self.routes.behind(*from, to) {
-                    let Some(exit) = self.routes.exit(at, to) else { continue };
+                for at in self.routes.behind(*from, to.place) {
+                    let Some(exit) = self.exit(at, to) else { continue };
                     let carry = Carry { tag, exit, delivery: Some(delivery) };
                     let kept = carriers.entry(at).or_insert(carry);
                     // Where policies share an identifier, the stronger contract counts.
@@ -196,7 +196,7 @@ impl Control {
             };
             from.iter().all(|at| {
                 let switch = self.switches.get(at).filter(|switch| switch.is_up());
-                let exit = self.routes.exit(*at, to);
+                let exit = self.exit(*at, to);
                 switch.is_none_or(|switch| !switch.sends_otherwise((id, slot), exit))
             })
         })
@@ -272,11 +272,12 @@ impl Control {
     /// goes out as long as that is so for a way that was not used before.
     fn aims(&self, entry: &PolicyEntry, id: DatapathId, switch: &Switch) -> (Vec<Aim>, bool) {
         let (mut aims, mut waits) = (Vec::new(), false);
-        for (slot, place) in entry.found_places() {
-            if let Some(aim) = self.aim((entry, slot), place, id) {
+        for (slot, found) in entry.found() {
+            if let Some(aim) = self.aim((entry, slot), found, id) {
                 aims.push(aim);
                 continue;
             }
+            let place = found.place;
             let is_reached = self.routes.exit(id, place).is_some();
             waits |= is_reached;
             match switch.aim_before(entry.id, slot) {
@@ -297,18 +298,24 @@ impl Control {
     }
 
     /// Where a switch sends copies for a monitor, if the way is open.
-    fn aim(&self, (entry, slot): (&PolicyEntry, u8), to: Place, from: DatapathId) -> Option<Aim> {
-        let exit = self.routes.exit(from, to)?;
+    fn aim(&self, (entry, slot): (&PolicyEntry, u8), to: Found, from: DatapathId) -> Option<Aim> {
+        let exit = self.exit(from, to)?;
         if exit.beyond.is_none() {
             return Some(Aim { slot, exit, tag: 0 });
         }
         let tag = self.tags.find((entry.id, slot))?;
-        is_open(&self.routes, to, from, |id, exit| {
-            let switch = self.switches.get(&id);
+        let mut behind = self.routes.behind(from, to.place);
+        let is_carrying = |id: DatapathId| {
+            let switch = self.switches.get(&id).zip(self.exit(id, to));
             // One that is not connected carried it before, or it is not told now.
-            switch.is_some_and(|switch| switch.is_carrying(tag, exit))
-        })
-        .then_some(Aim { slot, exit, tag })
+            switch.is_some_and(|(switch, exit)| switch.is_carrying(tag, exit))
+        };
+        behind.all(is_carrying).then_some(Aim { slot, exit, tag })
+    }
+
+    /// The way from a switch to a monitor, of that switch or of another one.
+    fn exit(&self, from: DatapathId, to: Found) -> Option<Exit> {
+        Some(self.routes.exit(from, to.place)?.spread(to.spread))
     }
 
     /// Other hosts get a policy's copies than before: they are not forgotten however silent.
@@ -332,17 +339,6 @@ impl Control {
             self.switches.values_mut().for_each(|switch| switch.ledger.forget_carried(tag));
         }
     }
-}
-
-/// Whether all switches on the way carry the copies.
-fn is_open(
-    routes: &Routes,
-    to: Place,
-    from: DatapathId,
-    is_carrying: impl Fn(DatapathId, Exit) -> bool,
-) -> bool {
-    let mut behind = routes.behind(from, to);
-    behind.all(|id| routes.exit(id, to).is_some_and(|exit| is_carrying(id, exit)))
 }
 
 /// The hosts that get copies, and for how many policies.

@@ -195,9 +195,13 @@ impl Control {
         }
         let mut expected = originals;
         for entry in self.policies.iter().filter(|entry| entry.wants(sample)) {
-            for (_, place) in entry.found_places() {
+            for (_, found) in entry.found() {
+                let place = found.place;
+                // Of monitors that share flows the first stands for all; any may have the original.
+                let has_original = found.places().iter().any(|at| expected.contains_key(at));
                 if place != Place::CONTROLLER
                     && place != from
+                    && !has_original
                     && self.routes.exit(from.switch, place).is_some()
                 {
                     expected.entry(place).or_insert(1);

@@ -8,7 +8,7 @@ use super::Control;
 use super::accounts::Accounts;
 use super::roster::{Deletion, PolicyEntry};
 use crate::overlap::{Aim, PolicyId};
-use crate::resolve::{Place, list};
+use crate::resolve::{Place, check, list};
 use crate::text::switch_name;
 use crate::{Event, HopReport, PathReport, PolicyError, PolicyReport, PolicyState, TapPolicy};
 
@@ -126,8 +126,8 @@ impl Control {
 
     /// Whether a policy could be in force now.
     fn check_now(&self, entry: &PolicyEntry) -> Result<(), PolicyError> {
-        for place in &entry.places {
-            place.clone()?;
+        for monitor in &entry.policy.monitor {
+            check(monitor, &self.switches)?;
         }
         for id in self.where_applied(entry).0 {
             let Some(switch) = self.switches.get(&id) else { continue };
@@ -141,7 +141,7 @@ impl Control {
     }
 
     fn report_policy(&self, entry: &PolicyEntry, accounts: &Accounts<'_>) -> PolicyReport {
-        let places: Vec<_> = entry.found_places().map(|(_, place)| place).collect();
+        let places: Vec<_> = entry.found().flat_map(|(_, found)| found.places()).collect();
         let report = accounts.report((entry.id, &entry.policy), entry.current_state(), &places);
         let only = entry.is_narrow.then(|| note_on_place(&entry.applied));
         PolicyReport { notes: report.notes.into_iter().chain(only).collect(), ..report }

@@ -14,7 +14,7 @@ use super::lifetime::{Deadline, Rest};
 use crate::overlap::{Aim, PolicyId, Tap};
 use crate::proof::Sample;
 use crate::region::{Cells, Sender};
-use crate::resolve::{Place, Switches, list, resolve};
+use crate::resolve::{Found, Place, Switches, list, resolve};
 use crate::{Event, MonitorError, MonitorSpec, PolicyError, PolicyState, TapPolicy};
 
 /// All policies.
@@ -50,7 +50,7 @@ pub(super) struct PolicyEntry {
     name: Arc<str>,
     pub(super) cells: Arc<Cells>,
     /// Where its monitors are, in their order.
-    pub(super) places: Vec<Result<Place, MonitorError>>,
+    pub(super) places: Vec<Result<Found, MonitorError>>,
     /// Hosts that get its copies, and their switches.
     pub(super) monitor_hosts: BTreeSet<(DatapathId, MacAddr)>,
     /// The switches where it is applied, connected or not.
@@ -64,7 +64,7 @@ pub(super) struct PolicyEntry {
     /// How it is doing at switches where it is not in force.
     pub(super) troubles: BTreeMap<DatapathId, PolicyState>,
     /// By monitor: the identifier of copies for it between switches, and where they go.
-    pub(super) carried: BTreeMap<u8, (u16, Place)>,
+    pub(super) carried: BTreeMap<u8, (u16, Found)>,
     /// When it ends.
     pub(super) ends_at: Option<Deadline>,
     /// What its schedule waits for.
@@ -77,7 +77,7 @@ pub(super) struct PolicyEntry {
 #[derive(Clone, Debug)]
 pub(super) struct Deletion {
     pub(super) policy: TapPolicy,
-    pub(super) carried: BTreeMap<u8, (u16, Place)>,
+    pub(super) carried: BTreeMap<u8, (u16, Found)>,
     /// The switches that may make copies for it.
     pub(super) counting: BTreeSet<DatapathId>,
     /// No switch makes copies for it any more.
@@ -273,7 +273,7 @@ impl Policies {
 
 /// Copies for one monitor on their way between switches.
 pub(super) struct Carriage<'a> {
-    pub(super) to: Place,
+    pub(super) to: Found,
     pub(super) delivery: Delivery,
     pub(super) from: &'a BTreeSet<DatapathId>,
 }
@@ -288,9 +288,14 @@ impl PolicyEntry {
     }
 
     /// The monitors of which it is known where they are.
-    pub(super) fn found_places(&self) -> impl Iterator<Item = (u8, Place)> {
+    pub(super) fn found(&self) -> impl Iterator<Item = (u8, Found)> {
         let places = (0..).zip(&self.places);
-        places.filter_map(|(slot, place)| Some((slot, *place.as_ref().ok()?)))
+        places.filter_map(|(slot, found)| Some((slot, *found.as_ref().ok()?)))
+    }
+
+    /// The same by their ports, of several the first.
+    pub(super) fn found_places(&self) -> impl Iterator<Item = (u8, Place)> {
+        self.found().map(|(slot, found)| (slot, found.place))
     }
 
     /// What its frames match: one match for each of its regions.
@@ -356,7 +361,7 @@ struct Concerns {
 impl Concerns {
     fn of(entry: &PolicyEntry) -> Self {
         let mut concerns = Self::default();
-        for monitor in &entry.policy.monitor {
+        for monitor in entry.policy.monitor.iter().flat_map(MonitorSpec::members) {
             match monitor {
                 MonitorSpec::Port { switch: Some(at), .. }
                 | MonitorSpec::Name { switch: Some(at), .. } => _ = concerns.switches.insert(*at),
@@ -369,7 +374,7 @@ impl Concerns {
                     concerns.roams = true;
                     concerns.ips.insert(*ip);
                 }
-                MonitorSpec::Controller => {}
+                MonitorSpec::Controller | MonitorSpec::OneOf(_) => {}
             }
         }
         for region in entry.cells.included() {

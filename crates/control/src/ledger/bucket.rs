@@ -189,6 +189,23 @@ impl Copies {
         Self { copied: self.copied, flooded, ..Self::default() }
     }
 
+    /// Takes out a part that is told on its own. Its reasons have this prefix here.
+    pub(crate) fn take_out(&mut self, part: &Self, prefix: &str) {
+        let less = |all: &mut u64, part: u64| *all = all.saturating_sub(part);
+        for (all, part) in [(&mut self.copied, part.copied), (&mut self.delivered, part.delivered)]
+        {
+            less(&mut all.packets, part.packets);
+            less(&mut all.bytes, part.bytes);
+        }
+        less(&mut self.in_flight, part.in_flight);
+        for (reason, count) in &part.dropped {
+            if let Some(all) = self.dropped.get_mut(&format!("{prefix}{reason}")) {
+                less(all, *count);
+            }
+        }
+        self.dropped.retain(|_, count| *count > 0);
+    }
+
     /// Leaves out `foreign` copies that waited before ours came: as many of those that came out
     /// first, delivered ones before dropped ones.
     fn leave_out(&mut self, foreign: u64) {

@@ -111,7 +111,7 @@ impl Switch {
     ) -> Ticket {
         let difference = self.held.reconcile(&mut self.desired);
         for (id, key, next) in difference.groups {
-            let body = Body::GroupMod(key.add(id, next));
+            let body = Body::GroupMod(key.add(id, &next));
             let ticket = self.outbox.send(body, Request::Group(id, key.clone()));
             self.ledger.open_group(id, &key, ticket);
         }
@@ -341,7 +341,7 @@ impl Switch {
             }
             _ => (None, "a deletion".to_owned()),
         };
-        if self.forking.is_none() && key.as_ref().is_some_and(|key| key.next().is_some()) {
+        if self.forking.is_none() && key.as_ref().is_some_and(|key| !key.next().is_empty()) {
             // It went on to a group that was refused, and is there without that group soon.
             return;
         }

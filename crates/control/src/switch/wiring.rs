@@ -6,7 +6,7 @@ use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
 use tapswitch_openflow::{Action, Body, DatapathId, Oxm, PacketIn, PortNo, VID_PRESENT};
 
 use super::{Link, Switch};
-use crate::exit::{Exit, Route};
+use crate::exit::{Exit, Route, Spread};
 use crate::group::Carry;
 use crate::hosts::HostKey;
 use crate::learn::in_port;
@@ -51,6 +51,11 @@ impl Switch {
                 .flat_map(|region| region_rules(region, &self.wiring))
                 .for_each(|rule| self.desired.insert(rule));
         }
+    }
+
+    /// Whether another switch is behind the port.
+    pub(crate) fn is_link(&self, port: PortNo) -> bool {
+        self.wiring.links.contains(&port)
     }
 
     /// Whether hosts may be behind the port.
@@ -236,7 +241,10 @@ impl Switch {
     }
 
     fn is_remembered(&self, tag: u16, exit: Exit) -> bool {
-        self.remembered_carries.get(&tag) == Some(&(exit.port, exit.beyond.is_none()))
+        let spread = exit.spread_here();
+        let ports = spread.as_ref().map_or(std::slice::from_ref(&exit.port), Spread::ports);
+        let remembered = self.remembered_carries.get(&tag);
+        remembered.is_some_and(|(told, is_end)| told == ports && *is_end == exit.beyond.is_none())
     }
 
     /// Where the switch sent copies of a policy before.
@@ -263,14 +271,18 @@ impl Switch {
     }
 }
 
-/// The copies that a rule carries: their identifier, the port, and whether they leave untagged.
-fn read_carry(rule: &FlowStats, groups: &[GroupDesc]) -> Option<(u16, (PortNo, bool))> {
+/// The copies that a rule carries: their identifier, the port, or several that share them, and
+/// whether they leave untagged.
+fn read_carry(rule: &FlowStats, groups: &[GroupDesc]) -> Option<(u16, (Vec<PortNo>, bool))> {
     let [Oxm::VlanVid(vid)] = rule.match_fields.fields.as_slice() else { return None };
     let Outcome::Group(group) = Outcome::read(&rule.instructions)? else { return None };
     let group = groups.iter().find(|told| told.group_id == group)?;
-    let [bucket] = group.buckets.as_slice() else { return None };
-    let Some(Action::Output { port, .. }) = bucket.actions.last() else { return None };
-    let is_untagged = bucket.actions.contains(&Action::PopVlan);
-    let is_carry = Cookie(rule.cookie).is(Kind::Carry);
-    is_carry.then_some((vid.value & !VID_PRESENT, (*port, is_untagged)))
+    let ports = group.buckets.iter().map(|bucket| match bucket.actions.last() {
+        Some(Action::Output { port, .. }) => Some(*port),
+        _ => None,
+    });
+    let ports: Vec<_> = ports.collect::<Option<_>>()?;
+    let is_untagged = group.buckets.iter().all(|bucket| bucket.actions.contains(&Action::PopVlan));
+    let is_carry = Cookie(rule.cookie).is(Kind::Carry) && !ports.is_empty();
+    is_carry.then_some((vid.value & !VID_PRESENT, (ports, is_untagged)))
 }

@@ -20,5 +20,6 @@ mod ledger;
 mod lifetime;
 mod property;
 mod reconnect;
+mod sharing;
 mod taps;
 mod ways;
