@@ -11,7 +11,7 @@
 //! Copies take one way, which the controller turns: all that is carried of a policy stays in order,
 //! and is counted on one path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tapswitch_openflow::{DatapathId, PortNo};
@@ -83,6 +83,23 @@ impl Routes {
             Some(self.graph.peer(Place { switch: *at, port })?.switch)
         };
         std::iter::successors(Some(from), next).skip(1)
+    }
+
+    /// The switches that frames for a host's port may come through behind this one, by whatever way
+    /// and detour; that of the port is one of them.
+    pub(crate) fn all_behind(&self, from: DatapathId, to: Place) -> BTreeSet<DatapathId> {
+        let (mut found, mut queue) = (BTreeSet::new(), vec![from]);
+        while let Some(at) = queue.pop() {
+            let ports = |ways: &BTreeMap<DatapathId, NextHops>| {
+                ways.get(&to.switch).and_then(|hops| hops.get(&at)).cloned()
+            };
+            let ports = [ports(&self.ways), ports(&self.detours)].into_iter().flatten();
+            for port in ports.flat_map(|ports| ports.to_vec()) {
+                let peer = self.graph.peer(Place { switch: at, port });
+                queue.extend(peer.map(|peer| peer.switch).filter(|id| found.insert(*id)));
+            }
+        }
+        found
     }
 
     /// The ports that frames for a port leave by and come in by, from one switch on.

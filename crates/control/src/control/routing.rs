@@ -109,7 +109,8 @@ impl Control {
         };
         knowing.extend(self.talks.remembered.remove(&key).into_iter().flatten());
         knowing.extend(self.talks.peers(key).filter_map(|peer| self.located.find(peer)));
-        let behind: Vec<_> = knowing.iter().flat_map(|at| self.routes.behind(*at, place)).collect();
+        let behind = knowing.iter().flat_map(|at| self.routes.all_behind(*at, place));
+        let behind: Vec<_> = behind.collect();
         knowing.extend(behind);
         let all = knowing.iter().copied().collect();
         self.talks.known.insert(key, knowing);
