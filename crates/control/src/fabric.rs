@@ -237,6 +237,13 @@ impl Fabric {
         )
     }
 
+    /// Finds out again what the ports of a switch are for: their time may be over before they are
+    /// looked at. Returns whether that is news.
+    pub(crate) fn update_switch(&mut self, switch: DatapathId, now: Millis) -> bool {
+        let places: Vec<_> = self.of_switch(switch).map(|(place, _)| place).collect();
+        self.update_roles(&places, now)
+    }
+
     /// Whether it is known what all ports of the switch are for, as far as that can be known.
     pub(crate) fn is_settled(&self, switch: DatapathId, now: Millis) -> bool {
         let wait = self.discovery.probe_wait;

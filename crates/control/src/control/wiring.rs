@@ -88,16 +88,29 @@ impl Control {
     }
 
     /// Takes over the switches of which it is known by now what their ports are for.
+    ///
+    /// Those that had links, since they were controlled before, are taken over together: the ways
+    /// of each lead through others, and are believed to be as they were until all are known.
     pub(super) fn release_held(&mut self) {
-        let Some(fabric) = &self.fabric else { return };
-        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| switch.is_held()) {
-            let is_missing =
-                |port| !matches!(fabric.role(Place { switch: *id, port }), Role::Link(_));
-            let waits_for_links = switch.remembered_links().any(is_missing)
-                && !switch.is_held_for(RELINK_WAIT, self.now);
-            if fabric.is_settled(*id, self.now) && !waits_for_links {
+        let Some(fabric) = &mut self.fabric else { return };
+        let (mut ready, mut is_awaited) = (Vec::new(), false);
+        for (id, switch) in self.switches.iter().filter(|(_, switch)| switch.is_waiting()) {
+            if switch.is_held() && fabric.is_settled(*id, self.now) {
+                self.has_rewired |= fabric.update_switch(*id, self.now);
+                let is_missing =
+                    |port| !matches!(fabric.role(Place { switch: *id, port }), Role::Link(_));
+                let is_late = switch.is_held_for(RELINK_WAIT, self.now);
+                if is_late || !switch.remembered_links().any(is_missing) {
+                    ready.push((*id, is_late || switch.remembered_links().next().is_none()));
+                    continue;
+                }
+            }
+            is_awaited |= !switch.is_held_for(RELINK_WAIT, self.now);
+        }
+        for (id, _) in ready.into_iter().filter(|(_, is_apart)| *is_apart || !is_awaited) {
+            if let Some(switch) = self.switches.get_mut(&id) {
                 switch.release();
-                self.touched.insert(*id);
+                self.touched.insert(id);
                 self.has_rewired = true;
             }
         }

@@ -204,6 +204,11 @@ impl Switch {
         }
     }
 
+    /// Whether it is connected and not taken over yet.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.held_since.is_some() && !matches!(self.link, Link::Down)
+    }
+
     /// Whether it told everything and waits to be taken over.
     pub(crate) const fn is_held(&self) -> bool {
         self.held_since.is_some() && matches!(self.link, Link::Read(_))

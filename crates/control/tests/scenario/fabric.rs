@@ -10,6 +10,7 @@ use tapswitch_openflow::multipart::FlowStats;
 use tapswitch_openflow::{DatapathId, TableId};
 
 use crate::frames::{BROADCAST, arp_request, mac, tcp, udp};
+use crate::model::Model;
 use crate::world::{World, policy};
 
 /// Host `h` is at port 1 of switch `h`, its monitor at port 2. Cables lie at ports from 10 on.
@@ -309,6 +310,35 @@ fn a_controller_that_starts_again_changes_nothing() {
     assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
     check_ledger(&mut fabric, "web", 1);
     fabric.check_production();
+}
+
+#[test]
+fn switches_that_connect_again_in_their_own_time_are_disturbed_as_little() {
+    for mut fabric in [Fabric::line(4), Fabric::ring(3), Fabric::leaf_spine()] {
+        fabric.learn();
+        let ip_proto = Some(IpProto::TCP);
+        let web = TapPolicy { ip_proto, dst_port: Some(80.into()), ..policy("web", "0x3/2") };
+        fabric.world.tap(web.clone());
+        let state = |world: &World| {
+            format!("{:?}", world.switches.values().map(Model::state).collect::<Vec<_>>())
+        };
+        let before = state(&fabric.world);
+        // Messages come at any time, also when it is just over.
+        let millisecond = |world: &mut World| {
+            world.now = world.now.plus(Millis(1));
+            let copied = world.inject(1, 1, &tcp(1, 2).bytes());
+            let places: Vec<_> = copied.iter().map(|(switch, port, _)| (*switch, *port)).collect();
+            assert_eq!(places, [(2, 1), (3, 2)], "at {:?}", world.now);
+            world.inject(1, 1, &arp_request(1, 99, None));
+            assert_eq!(state(world), before, "at {:?}", world.now);
+            world.pass(0);
+        };
+        fabric.world.restart_controller_slowly(&[web], &mut |world| {
+            (0..7).for_each(|_| millisecond(world));
+        });
+        (0..500).for_each(|_| millisecond(&mut fabric.world));
+        fabric.check_production();
+    }
 }
 
 /// Traffic between all hosts while policies, cables and the controller come and go: everything

@@ -105,15 +105,25 @@ impl World {
 
     /// A controller that knows nothing of the one before, but for its configured policies.
     pub(crate) fn restart_controller(&mut self, policies: &[TapPolicy]) {
+        self.restart_controller_slowly(policies, &mut |_| {});
+    }
+
+    /// The same; the switches connect one after the other, and `between` says what happens behind
+    /// each of them.
+    pub(crate) fn restart_controller_slowly(
+        &mut self,
+        policies: &[TapPolicy],
+        between: &mut dyn FnMut(&mut Self),
+    ) {
         self.control = Control::new(self.limits.clone());
         self.tickets.clear();
         for policy in policies {
             self.control.add_policy(policy.clone(), WhenMissing::Wait).unwrap();
         }
-        let connected: Vec<_> = self.connected.iter().copied().collect();
-        for id in connected {
+        for id in std::mem::take(&mut self.connected) {
             self.model(id.0).changes.clear();
             self.connect(id.0);
+            between(self);
         }
     }
 
