@@ -49,4 +49,4 @@ pub use error::{CloseReason, Refusal, SendError};
 pub use pending::MAX_PENDING;
 pub use reassembly::MAX_OPEN_MULTIPARTS;
 pub use roles::{ConnectionId, RoleChange, Roles};
-pub use switch::{SwitchConnection, SwitchEvent};
+pub use switch::{SwitchConnection, SwitchEvent, changes_state};

@@ -320,8 +320,10 @@ const fn is_from_controller(message_type: MessageType) -> bool {
     )
 }
 
-/// Whether a message sends packets or changes the switch, which a slave must not (§6.3.5).
-fn changes_state(body: &Body) -> bool {
+/// Whether a message sends packets or changes the switch, which a slave must not (§6.3.5). A
+/// connection refuses these of a slave; who handles requests later than they came in must look
+/// again.
+pub fn changes_state(body: &Body) -> bool {
     match body {
         Body::SetConfig(_)
         | Body::PacketOut(_)

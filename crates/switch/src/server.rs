@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tapswitch_channel::{ConnectionId, Roles, SwitchEvent};
+use tapswitch_channel::{ConnectionId, Roles, SwitchEvent, changes_state};
 use tapswitch_datapath::{DropReason, HEADROOM, Millis, Port, WorkerIndex};
 use tapswitch_netlink::{Link, LinkEvent, Netlink};
 use tapswitch_openflow::{
-    Body, ControllerRole, Message, MultipartRequest, MultipartRequestBody, PacketOut, PortNo,
-    RoleMessage,
+    Body, ControllerRole, ErrorKind, Message, MultipartRequest, MultipartRequestBody, PacketOut,
+    PortNo, RoleMessage,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -263,6 +263,13 @@ impl Server {
     }
 
     fn handle_request(&mut self, id: ConnectionId, message: Message) {
+        // It came in before another controller became master, and is told of after: that one has
+        // been told what the switch holds.
+        let is_slave = self.peers.get(&id).is_some_and(|peer| peer.role == ControllerRole::Slave);
+        if is_slave && changes_state(&message.body) {
+            self.order(id, ToPeer::Refuse(message, ErrorKind::OFPBRC_IS_SLAVE));
+            return;
+        }
         match self.agent.handle_message(&message, clock::coarse()) {
             Ok(outcome) => self.carry_out(id, message, outcome),
             Err(refusal) => {
