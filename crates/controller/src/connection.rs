@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tapswitch_channel::{CloseReason, ControllerConnection, ControllerEvent, Refusal, SendError};
 use tapswitch_control::Ticket;
-use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
+use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply, RoleMessage};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,6 +37,8 @@ pub(crate) enum News {
     Error { ticket: Ticket, kind: ErrorKind },
     /// A message that nobody asked for.
     Message(Body),
+    /// The switch gave the role that was asked for, or will not.
+    Role(Result<(), ErrorKind>),
     /// The connection has ended.
     Closed { reason: String },
 }
@@ -44,16 +46,26 @@ pub(crate) enum News {
 /// What the hub tells a connection. When it hangs up, the connection ends.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    /// Messages to send.
-    pub(crate) messages: mpsc::Sender<(Ticket, Body)>,
+    /// What to send.
+    pub(crate) messages: mpsc::Sender<Order>,
     /// Ends the connection, for this reason, whatever still waits.
     pub(crate) close: oneshot::Sender<String>,
+}
+
+/// Something to send.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// A message.
+    Send(Ticket, Body),
+    /// A request for a role, with which a session begins: answers to what was sent before are of
+    /// no interest any more.
+    Role { session: u64, request: RoleMessage },
 }
 
 /// The other end of [`Orders`].
 #[derive(Debug)]
 struct Inbox {
-    messages: mpsc::Receiver<(Ticket, Body)>,
+    messages: mpsc::Receiver<Order>,
     close: oneshot::Receiver<String>,
 }
 
@@ -70,6 +82,10 @@ pub(crate) struct Connection {
     /// `None` while the switch has not said who it is.
     inbox: Option<Inbox>,
     tickets: Tickets,
+    /// The session that answers belong to, and the number of the request for a role that is not
+    /// answered yet.
+    session: u64,
+    role_xid: Option<u32>,
 }
 
 /// Why a connection ends.
@@ -88,7 +104,18 @@ impl Connection {
     ) -> Self {
         let channel = ControllerConnection::new(config, Instant::now());
         let tickets = Tickets::default();
-        Self { id, peer, channel, max_waiting, to_hub, switch: None, inbox: None, tickets }
+        Self {
+            id,
+            peer,
+            channel,
+            max_waiting,
+            to_hub,
+            switch: None,
+            inbox: None,
+            tickets,
+            session: 0,
+            role_xid: None,
+        }
     }
 
     /// Carries the connection on to its end.
@@ -144,12 +171,12 @@ impl Connection {
                     is_flushed = !has_output;
                 }
                 order = next_order(&mut self.inbox, takes_messages) => match order {
-                    Order::Send(ticket, body) => {
-                        if let Err(end) = self.send_all(ticket, body).await {
+                    Next::Order(order) => {
+                        if let Err(end) = self.obey_all(order).await {
                             return end;
                         }
                     }
-                    Order::Close(reason) => return End::Hub(reason),
+                    Next::Close(reason) => return End::Hub(reason),
                 },
                 () = sleep_until(deadline) => self.channel.handle_timeout(Instant::now()),
             }
@@ -161,6 +188,10 @@ impl Connection {
         while let Some(event) = self.channel.poll_event() {
             match event {
                 ControllerEvent::Ready { features } => self.handle_ready(features).await?,
+                ControllerEvent::Reply { xid, .. } if self.role_xid == Some(xid) => {
+                    self.role_xid = None;
+                    self.tell(News::Role(Ok(()))).await;
+                }
                 ControllerEvent::Reply { xid, body } => {
                     if let Some(ticket) = self.tickets.take(xid) {
                         if matches!(body, Body::BarrierReply) {
@@ -194,6 +225,10 @@ impl Connection {
     }
 
     async fn handle_error(&mut self, xid: u32, kind: ErrorKind) {
+        if self.role_xid.take_if(|role_xid| *role_xid == xid).is_some() {
+            self.tell(News::Role(Err(kind))).await;
+            return;
+        }
         match self.tickets.take(xid) {
             Some(ticket) => self.tell(News::Error { ticket, kind }).await,
             None => tracing::debug!("{}: error {kind} about nothing known", self.peer),
@@ -208,15 +243,27 @@ impl Connection {
         }
     }
 
-    /// Sends a message, and those that wait behind it as far as there is room.
-    async fn send_all(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
-        self.send(ticket, body).await?;
+    /// Sends what was ordered, and what waits behind it as far as there is room.
+    async fn obey_all(&mut self, order: Order) -> Result<(), End> {
+        self.obey(order).await?;
         while !self.channel.is_busy() {
             let waiting = self.inbox.as_mut().and_then(|inbox| inbox.messages.try_recv().ok());
-            let Some((ticket, body)) = waiting else { break };
-            self.send(ticket, body).await?;
+            let Some(order) = waiting else { break };
+            self.obey(order).await?;
         }
         Ok(())
+    }
+
+    async fn obey(&mut self, order: Order) -> Result<(), End> {
+        match order {
+            Order::Send(ticket, body) => self.send(ticket, body).await,
+            Order::Role { session, request } => {
+                (self.session, self.tickets) = (session, Tickets::default());
+                let sent = self.channel.send(Body::RoleRequest(request));
+                self.role_xid = Some(sent.map_err(|error| End::Hub(error.to_string()))?);
+                Ok(())
+            }
+        }
     }
 
     async fn send(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
@@ -248,7 +295,8 @@ impl Connection {
     /// Tells the hub, waiting until it has room. Who the switch is was told before.
     async fn tell(&self, news: News) {
         if let Some(switch) = self.switch {
-            let input = Input::News { connection: self.id, switch, news };
+            let (connection, session) = (self.id, self.session);
+            let input = Input::News { connection, session, switch, news };
             // Without a hub, there are no orders either, and the connection ends.
             let _ = self.to_hub.send(input).await;
         }
@@ -267,23 +315,21 @@ async fn write_or_flush(
 }
 
 /// What the hub wants next.
-enum Order {
-    Send(Ticket, Body),
+enum Next {
+    Order(Order),
     Close(String),
 }
 
-/// The next order; messages are left waiting unless they can be taken.
-async fn next_order(inbox: &mut Option<Inbox>, takes_messages: bool) -> Order {
+/// What comes next; orders are left waiting unless they can be taken.
+async fn next_order(inbox: &mut Option<Inbox>, takes_orders: bool) -> Next {
     let Some(Inbox { messages, close }) = inbox else {
         return std::future::pending().await;
     };
-    let stopped = || Order::Close("the controller stops".to_owned());
+    let stopped = || Next::Close("the controller stops".to_owned());
     tokio::select! {
         biased;
-        reason = close => reason.map_or_else(|_| stopped(), Order::Close),
-        message = messages.recv(), if takes_messages => {
-            message.map_or_else(stopped, |(ticket, body)| Order::Send(ticket, body))
-        }
+        reason = close => reason.map_or_else(|_| stopped(), Next::Close),
+        order = messages.recv(), if takes_orders => order.map_or_else(stopped, Next::Order),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tapswitch_control::PolicyError;
 
-use crate::{StoreError, TlsError, TokenError};
+use crate::{Leader, StoreError, TlsError, TokenError};
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,9 @@ pub enum BindError {
         /// What the system says.
         error: io::Error,
     },
+    /// There is no randomness.
+    #[error("no random name for this controller: {0}")]
+    NoRandom(io::Error),
     /// Nowhere to listen.
     #[error("no address to listen on; name one with --listen, as in 127.0.0.1:6653")]
     Nowhere,
@@ -138,6 +141,21 @@ pub enum RequestError {
     /// The store cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Another controller leads.
+    #[error(
+        "this controller follows another one, which knows: ask it{}",
+        leader.rest.as_ref().map_or_else(String::new, |rest| format!(", its REST is {rest}"))
+    )]
+    NotLeader {
+        /// That one.
+        leader: Leader,
+    },
+    /// Nobody leads, as far as is known.
+    #[error(
+        "no controller leads at the moment, so policies cannot be changed: one takes over within \
+         seconds if etcd answers; look whether most of its members run; what is in force goes on"
+    )]
+    NoLeader,
     /// The server has stopped.
     #[error("the controller has stopped; start it again")]
     Stopped,

@@ -7,10 +7,11 @@ use tapswitch_control::{
     Expiry, HostReport, LinkReport, PathReport, Plan, PolicyError, PolicyReport, SwitchReport,
     TapPolicy,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, What};
 use crate::clock::unix_time;
+use crate::cluster::{Access, ClusterReport, Leader, Standing};
 use crate::hub::{Input, Request};
 use crate::journal::Journal;
 use crate::keeper::{Claim, Keeper, Origin, refused};
@@ -26,6 +27,9 @@ pub struct Handle {
     journal: Arc<Journal>,
     request_timeout: Duration,
     stats_timeout: Duration,
+    standing: watch::Receiver<Standing>,
+    /// How the others know this controller, if there are such.
+    me: Option<Leader>,
     files: Reloader,
 }
 
@@ -34,9 +38,19 @@ impl Handle {
         hub: mpsc::Sender<Input>,
         (keeper, journal): (Arc<Keeper>, Arc<Journal>),
         (request_timeout, stats_timeout): (Duration, Duration),
-        files: Reloader,
+        ((standing, me), files): ((watch::Receiver<Standing>, Option<Leader>), Reloader),
     ) -> Self {
-        Self { hub, keeper, journal, request_timeout, stats_timeout, files }
+        Self { hub, keeper, journal, request_timeout, stats_timeout, standing, me, files }
+    }
+
+    /// What this controller is to those that share its store.
+    pub fn cluster(&self) -> ClusterReport {
+        self.standing.borrow().report(self.me.as_ref())
+    }
+
+    /// Whether what is asked for is to be had here; else why not, and where.
+    fn check(&self, access: Access) -> Result<(), RequestError> {
+        self.standing.borrow().check(access)
     }
 
     /// Reads tokens and certificates again. Connections that are there go on.
@@ -59,6 +73,7 @@ impl Handle {
         caller: &Caller,
         mut policy: TapPolicy,
     ) -> Result<PolicyReport, RequestError> {
+        self.check(Access::Write)?;
         let (this, caller) = (self.clone(), caller.clone());
         // A span begins now, and not again when the controller starts again.
         policy.expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
@@ -82,6 +97,7 @@ impl Handle {
         caller: &Caller,
         name: &str,
     ) -> Result<PolicyReport, RequestError> {
+        self.check(Access::Write)?;
         let (this, caller, name) = (self.clone(), caller.clone(), name.to_owned());
         to_its_end(async move {
             let claim = this.keeper.claim(&name)?;
@@ -223,6 +239,8 @@ impl Handle {
         let result = answer.and_then(|result| result);
         match &result {
             Ok(_) | Err(RequestError::TimedOut { .. } | RequestError::Stopped) => {}
+            // It is in the store, so whoever leads now puts it in force.
+            Err(RequestError::NotLeader { .. } | RequestError::NoLeader) => {}
             Err(error) => claim.take_back(caller, &policy, error).await,
         }
         result
@@ -255,9 +273,13 @@ impl Handle {
         request: impl FnOnce(oneshot::Sender<T>) -> Request,
     ) -> Result<T, RequestError> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.hub.send(Input::Request(request(reply))).await;
+        let request = request(reply);
+        let access = request.access();
+        self.check(access)?;
+        let sent = self.hub.send(Input::Request(request)).await;
         sent.map_err(|_| RequestError::Stopped)?;
-        answer.await.map_err(|_| RequestError::Stopped)
+        // Who steps down while somebody waits, drops the answer.
+        answer.await.map_err(|_| self.check(access).err().unwrap_or(RequestError::Stopped))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The task that owns the control plane. It takes what happens one after the other, and waits for
-//! nobody.
+//! nobody. Among several controllers only the leader's has something to do: see `duty`.
+
+mod duty;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,20 +14,24 @@ use tapswitch_control::{
     Control, Event, HostReport, LinkReport, Millis, PathReport, Plan, PolicyError, PolicyReport,
     PolicyState, StatsToken, SwitchReport, TapPolicy, Transmit, UnixTime, WhenMissing,
 };
-use tapswitch_openflow::{DatapathId, FeaturesReply};
+use tapswitch_openflow::{DatapathId, ErrorKind, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::RequestError;
-use crate::connection::{ConnectionId, News, Orders};
+use crate::cluster::{Access, Verdict};
+use crate::connection::{ConnectionId, News, Order, Orders};
 use crate::journal::{Journal, Kind};
 use crate::keeper::{Keeper, Origin};
+pub(crate) use duty::{Blueprint, Seat};
 
 /// Something that happens.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A connection tells something.
-    News { connection: ConnectionId, switch: DatapathId, news: News },
+    News { connection: ConnectionId, session: u64, switch: DatapathId, news: News },
+    /// Who is to lead.
+    Verdict(Verdict),
     /// Somebody asks something.
     Request(Request),
 }
@@ -62,11 +68,24 @@ pub(crate) enum Request {
     Stats(oneshot::Sender<()>),
 }
 
+impl Request {
+    /// Whether it is about a change.
+    pub(crate) const fn access(&self) -> Access {
+        match self {
+            Self::Add { .. } | Self::Delete { .. } | Self::Plan { .. } => Access::Write,
+            _ => Access::Read,
+        }
+    }
+}
+
 type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 
 /// The owner of the control plane.
 pub(crate) struct Hub {
     control: Control,
+    /// What the next control plane is made of, should this controller come to lead.
+    blueprint: Blueprint,
+    seat: Seat,
     inputs: mpsc::Receiver<Input>,
     journal: Arc<Journal>,
     keeper: Arc<Keeper>,
@@ -86,20 +105,27 @@ pub(crate) struct Hub {
 /// A switch that is connected.
 struct Connected {
     connection: ConnectionId,
+    features: FeaturesReply,
     peer: SocketAddr,
     since: Instant,
     orders: Orders,
+    /// Whether the control plane was told of it; followers do not, and leaders only when it takes
+    /// them for its master.
+    is_ours: bool,
 }
 
 impl Hub {
     pub(crate) fn new(
         control: Control,
+        (blueprint, seat): (Blueprint, Seat),
         inputs: mpsc::Receiver<Input>,
         (keeper, journal): (Arc<Keeper>, Arc<Journal>),
         takeover_after: Duration,
     ) -> Self {
         Self {
             control,
+            blueprint,
+            seat,
             inputs,
             journal,
             keeper,
@@ -119,12 +145,13 @@ impl Hub {
         let mut shutdown = pin!(shutdown);
         self.handle_timeout();
         loop {
+            self.check_term();
             self.transmit();
             // Events may have consequences, such as a policy that is taken back.
             while self.handle_events() {
                 self.transmit();
             }
-            let timeout = self.control.poll_timeout();
+            let timeout = self.control.poll_timeout().filter(|_| self.seat.acts());
             let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
             tokio::select! {
                 biased;
@@ -143,15 +170,22 @@ impl Hub {
     fn handle(&mut self, input: Input) {
         match input {
             Input::Request(request) => self.handle_request(request),
-            Input::News { connection, switch, news: News::Ready { features, peer, orders } } => {
-                let since = Instant::now();
-                let connected = Connected { connection, peer, since, orders };
-                self.handle_ready(switch, &features, connected);
+            Input::Verdict(verdict) => self.handle_verdict(verdict),
+            Input::News {
+                connection,
+                switch,
+                news: News::Ready { features, peer, orders },
+                ..
+            } => {
+                let (since, is_ours) = (Instant::now(), false);
+                let connected = Connected { connection, features, peer, since, orders, is_ours };
+                self.handle_ready(switch, connected);
             }
-            Input::News { connection, switch, news } => {
-                let current = self.switches.get(&switch).map(|current| current.connection);
-                if current == Some(connection) {
-                    self.handle_news(switch, news);
+            Input::News { connection, session, switch, news } => {
+                let Some(current) = self.switches.get(&switch) else { return };
+                if current.connection == connection {
+                    let is_heard = current.is_ours && self.seat.is_current(session);
+                    self.handle_news(switch, news, session, is_heard);
                 }
             }
         }
@@ -159,7 +193,7 @@ impl Hub {
 
     /// A switch is there. If it was connected already, the newer connection counts, unless that
     /// looks like two switches.
-    fn handle_ready(&mut self, id: DatapathId, features: &FeaturesReply, new: Connected) {
+    fn handle_ready(&mut self, id: DatapathId, new: Connected) {
         let name = Name(id);
         let Connected { peer, since, .. } = new;
         if let Some(old) = self.switches.remove(&id) {
@@ -177,31 +211,55 @@ impl Hub {
             tracing::info!("{name}: {peer} takes the place of {}", old.peer);
             let reason = format!("{name} connected again, from {peer}");
             let _ = old.orders.close.send(reason);
+            // It is taken over when it says who is master there.
+            if old.is_ours && !self.seat.is_alone() {
+                self.control.handle_disconnected(id);
+            }
         } else {
             tracing::info!("{name} connected from {peer}");
         }
         self.switches.insert(id, new);
-        let now = self.tick();
-        self.control.handle_connected(features, now);
+        self.ask_for_role(id);
     }
 
-    fn handle_news(&mut self, switch: DatapathId, news: News) {
+    /// `is_heard`: whether it answers, or tells, the control plane that there is now.
+    fn handle_news(&mut self, switch: DatapathId, news: News, session: u64, is_heard: bool) {
         let now = self.tick();
         match news {
+            News::Closed { reason } => self.disconnect(switch, &reason),
+            News::Role(result) if self.seat.is_current(session) => self.handle_role(switch, result),
+            _ if !is_heard => {}
+            News::Error { kind: ErrorKind::OFPBRC_IS_SLAVE, .. } => {
+                self.disconnect(switch, "another controller is its master by now");
+            }
             News::Reply { ticket, body } => self.control.handle_reply(switch, ticket, &body, now),
             News::Error { ticket, kind } => self.control.handle_error(switch, ticket, kind, now),
             News::Message(body) => self.control.handle_message(switch, &body, now),
-            News::Closed { reason } => self.disconnect(switch, &reason),
-            News::Ready { .. } => {}
+            News::Ready { .. } | News::Role(_) => {}
         }
     }
 
     fn handle_request(&mut self, request: Request) {
-        // Waits begin at the time that the control plane knows, which may be that of an answer long
-        // ago: they would be over before they begin.
-        if self.tick() != self.told {
-            self.handle_timeout();
+        match request {
+            request if self.seat.acts() => {
+                // Waits begin at the time that the control plane knows, which may be that of an
+                // answer long ago: they would be over before they begin.
+                if self.tick() != self.told {
+                    self.handle_timeout();
+                }
+                self.answer(request);
+            }
+            // No counters come any more.
+            Request::Stats(reply) if self.seat.remembers() => _ = reply.send(()),
+            request if self.seat.remembers() && request.access() == Access::Read => {
+                self.answer(request);
+            }
+            // Whoever asked hears that there is no answer, and knows why from the standing.
+            _ => {}
         }
+    }
+
+    fn answer(&mut self, request: Request) {
         // Who does not wait any more does not want to hear the answer.
         match request {
             Request::Add { policy, reply } => self.add_policy(*policy, reply),
@@ -243,20 +301,31 @@ impl Hub {
 
     /// Hands out what switches are to be told.
     fn transmit(&mut self) {
-        while let Some(Transmit { switch, ticket, body }) = self.control.poll_transmit() {
-            let Some(connected) = self.switches.get(&switch) else { continue };
-            match connected.orders.messages.try_send((ticket, body)) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_)) => self.disconnect(switch, "it does not read"),
-                Err(TrySendError::Closed(_)) => self.disconnect(switch, "the connection ended"),
+        while self.seat.acts()
+            && let Some(Transmit { switch, ticket, body }) = self.control.poll_transmit()
+        {
+            // To one that is about to be taken over all is said anew then.
+            if self.switches.get(&switch).is_some_and(|switch| switch.is_ours) {
+                self.order(switch, Order::Send(ticket, body));
             }
+        }
+    }
+
+    fn order(&mut self, switch: DatapathId, order: Order) {
+        let Some(connected) = self.switches.get(&switch) else { return };
+        match connected.orders.messages.try_send(order) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.disconnect(switch, "it does not read"),
+            Err(TrySendError::Closed(_)) => self.disconnect(switch, "the connection ended"),
         }
     }
 
     /// Returns whether there were any.
     fn handle_events(&mut self) -> bool {
         let mut count = 0;
-        while let Some(event) = self.control.poll_event() {
+        while self.seat.acts()
+            && let Some(event) = self.control.poll_event()
+        {
             count += 1;
             match event {
                 Event::Copy(copy) => self.journal.copies().publish(*copy),
@@ -345,16 +414,20 @@ impl Hub {
             tracing::info!("{} at {} disconnected: {reason}", Name(switch), connected.peer);
             // The connection may have ended by itself.
             let _ = connected.orders.close.send(reason.to_owned());
-            self.tell_switch(switch, false, Some(reason));
-            self.control.handle_disconnected(switch);
+            if connected.is_ours && self.seat.acts() {
+                self.tell_switch(switch, false, Some(reason));
+                self.control.handle_disconnected(switch);
+            }
         }
     }
 
     fn handle_timeout(&mut self) {
-        let now = self.tick();
-        self.told = now;
-        self.tell_time(now);
-        self.control.handle_timeout(now);
+        if self.seat.acts() {
+            let now = self.tick();
+            self.told = now;
+            self.tell_time(now);
+            self.control.handle_timeout(now);
+        }
     }
 
     /// Tells the time of day: the clock of this machine may be set at any time.

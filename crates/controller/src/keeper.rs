@@ -45,11 +45,20 @@ pub struct Origin {
 impl Keeper {
     /// Knows these policies already.
     pub(crate) fn new(store: Store, policies: impl IntoIterator<Item = KeptPolicy>) -> Arc<Self> {
-        let origins = policies.into_iter().map(|KeptPolicy { policy, created_at, owner }| {
-            (policy.name, Origin { created_at, owner })
-        });
-        let known = Known { origins: origins.collect(), ..Known::default() };
+        let known = Known { origins: origins(policies), ..Known::default() };
         Arc::new(Self { store, known: Mutex::new(known) })
+    }
+
+    /// Begins anew, with these policies: others may have changed them since.
+    pub(crate) fn begin(&self, policies: impl IntoIterator<Item = KeptPolicy>) {
+        let mut known = self.lock();
+        known.origins = origins(policies);
+        known.stale.clear();
+    }
+
+    /// Another controller leads: what was to be taken out is its business.
+    pub(crate) fn end(&self) {
+        self.lock().stale.clear();
     }
 
     /// Takes the name until the claim is dropped: two changes of one policy do not mix.
@@ -92,7 +101,7 @@ impl Keeper {
     }
 
     async fn commit(&self, mut changes: Vec<Change>) -> Result<(), StoreError> {
-        let stale = std::mem::take(&mut self.lock().stale);
+        let stale = self.take_stale();
         let first = stale.iter().cloned().map(Change::Delete);
         changes.splice(0..0, first);
         let result = self.store.commit(changes).await;
@@ -100,6 +109,14 @@ impl Keeper {
             self.lock().stale.extend(stale);
         }
         result
+    }
+
+    /// As many as go with other changes.
+    fn take_stale(&self) -> BTreeSet<String> {
+        let mut known = self.lock();
+        let names: BTreeSet<_> = known.stale.iter().take(MAX_STALE).cloned().collect();
+        known.stale.retain(|name| !names.contains(name));
+        names
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -122,8 +139,13 @@ impl Claim {
         let Origin { created_at, owner } = origin.clone();
         let kept = Box::new(KeptPolicy { policy: policy.clone(), created_at, owner });
         let record = Draft::new(caller, What::PolicyAdd, ACCEPTED).about(policy);
-        self.keeper.commit(vec![Change::Put(kept), Change::Record(record)]).await?;
+        let result = self.keeper.commit(vec![Change::Put(kept), Change::Record(record)]).await;
         let mut known = self.keeper.lock();
+        if result.is_err() {
+            // A store that is elsewhere may have written it, and not have been heard.
+            known.stale.insert(self.name.clone());
+            return result;
+        }
         known.stale.remove(&self.name);
         known.origins.insert(self.name.clone(), origin);
         Ok(())
@@ -160,9 +182,18 @@ impl Drop for Claim {
     }
 }
 
+fn origins(policies: impl IntoIterator<Item = KeptPolicy>) -> BTreeMap<String, Origin> {
+    let origin = |KeptPolicy { policy, created_at, owner }: KeptPolicy| {
+        (policy.name, Origin { created_at, owner })
+    };
+    policies.into_iter().map(origin).collect()
+}
+
 /// How the audit log tells of a refusal.
 pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
     format!("refused: {why}")
 }
 
 const ACCEPTED: &str = "accepted";
+/// Names that are taken out beside another change: a transaction has a limit.
+const MAX_STALE: usize = 64;

@@ -16,6 +16,9 @@
 //! [`Config::takeover_after`] is the newer one refused, since then there are two switches with the
 //! same datapath id, which would throw each other out for ever.
 //!
+//! **Several controllers** may share a store in etcd. One of them leads, by a lease; the others
+//! stay connected to all switches, and take over when it is gone: `cluster`, `hub::duty`.
+//!
 //! **The end.** When the server stops it closes its connections and changes nothing: the switches
 //! forward and copy on by the rules that they have.
 #![forbid(unsafe_code)]
@@ -23,10 +26,12 @@
 mod audit;
 mod caller;
 mod clock;
+mod cluster;
 mod config;
 mod connection;
 mod copies;
 mod error;
+mod etcd;
 pub mod exposition;
 mod handle;
 mod hub;
@@ -46,6 +51,7 @@ mod tokens;
 
 pub use audit::{ChainError, Verifier};
 pub use caller::{Caller, Role};
+pub use cluster::{ClusterReport, ClusterRole, EtcdConfig, Leader, ParseEtcdError};
 pub use config::Config;
 pub use error::{BindError, RequestError};
 pub use handle::Handle;

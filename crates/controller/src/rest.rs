@@ -127,6 +127,7 @@ impl Facts {
         let store = match config.store {
             StoreConfig::None => "memory",
             StoreConfig::File(_) => "disk",
+            StoreConfig::Etcd(_) => "etcd",
         };
         Self { limits: config.limits.clone(), store, max_events: config.max_events }
     }
@@ -151,6 +152,13 @@ impl Rest {
     /// Where it listens.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
+    }
+
+    /// The same as a URL, unless that is all addresses of this machine.
+    pub(crate) fn url(&self) -> Option<String> {
+        let address = self.local_addr().filter(|address| !address.ip().is_unspecified())?;
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Some(format!("{scheme}://{address}"))
     }
 
     pub(crate) fn reloader(&self) -> RestFiles {
@@ -243,8 +251,13 @@ async fn tick(api: Api) {
     loop {
         interval.tick().await;
         let is_wanted = api.handle.journal().listener_count() > 0 || api.series.is_wanted();
-        if is_wanted && api.tick().await.is_err() {
-            return;
+        if !is_wanted {
+            continue;
+        }
+        match api.tick().await {
+            Err(refusal) if refusal.code == error::STOPPED => return,
+            // A follower has nothing to tell.
+            _ => {}
         }
     }
 }
@@ -282,6 +295,7 @@ fn routes() -> Vec<Route> {
         Route::new(Method::DELETE, "/session", None, delete(session::sign_out)),
         read("/me", get(session::me)),
         read("/config", get(session::config)),
+        read("/cluster", get(session::cluster)),
         read("/topology", get(topology::topology)),
         read("/switches", get(network::switches)),
         read("/switches/{id}", get(network::one_switch)),

@@ -4,21 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tapswitch_control::{Control, Discovery, Limits, WhenMissing};
+use tapswitch_control::{Control, Discovery, Limits};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::clock::now_text;
+use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
 use crate::connection::{Connection, ConnectionId};
-use crate::hub::{Hub, Input};
+use crate::hub::{Blueprint, Hub, Input, Seat};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
-use crate::store::{Contents, KeptPolicy, Store};
+use crate::store::{Kept, Store};
 use crate::tls::Tls;
-use crate::{BindError, Config, Handle, Identity};
+use crate::{BindError, Config, Handle, Identity, StoreConfig};
 
 /// Where switches connect, by TLS or without.
 #[derive(Debug)]
@@ -32,6 +32,12 @@ struct Listener {
 pub struct Server {
     config: Config,
     control: Control,
+    blueprint: Blueprint,
+    seat: Seat,
+    /// Among others who have the same store.
+    elector: Option<Elector>,
+    /// How the others know this one.
+    me: Option<Leader>,
     listeners: Vec<Listener>,
     to_hub: mpsc::Sender<Input>,
     inputs: mpsc::Receiver<Input>,
@@ -54,14 +60,47 @@ impl Server {
             Some(rest) => Some(Rest::bind(rest).await?),
             None => None,
         };
-        let (store, contents) = Store::open(&config.store, Arc::clone(&journal))?;
-        let identity = contents.identity.clone();
-        let mut control = Control::new(limits(&config, &identity));
-        add_configured(&mut control, &config)?;
-        let policies = add_kept(&mut control, &config, contents);
-        let keeper = Keeper::new(store, policies);
+        let rest_url = rest.as_ref().and_then(Rest::url);
         let (to_hub, inputs) = mpsc::channel(MAX_INPUTS);
-        Ok(Self { config, control, listeners, to_hub, inputs, keeper, journal, identity, rest })
+        let (standing, _) = watch::channel(Standing::Alone);
+        let mut elector = None;
+        let mut me = None;
+        let (store, identity, kept) = match &config.store {
+            StoreConfig::Etcd(etcd) => {
+                standing.send_replace(Standing::Follower { leader: None, remembers: false });
+                let share = Store::share(etcd, standing.subscribe(), Arc::clone(&journal));
+                let (store, identity) = share.await?;
+                let leader = name(etcd, rest_url)?;
+                elector = Some(Elector::new(etcd, leader.clone(), to_hub.clone()));
+                me = Some(leader);
+                // What there is in the store, the elector tells when this controller leads.
+                (store, identity, Kept::default())
+            }
+            own => {
+                let (store, contents) = Store::open(own, Arc::clone(&journal))?;
+                (store, contents.identity, contents.kept)
+            }
+        };
+        let limits = limits(&config, &identity);
+        let blueprint = Blueprint { limits, policies: config.policies.clone() };
+        let (control, policies) = blueprint.build(kept)?;
+        let keeper = Keeper::new(store, policies);
+        let seat = Seat::new(standing, elector.as_ref().map(Elector::term));
+        Ok(Self {
+            config,
+            control,
+            blueprint,
+            seat,
+            elector,
+            me,
+            listeners,
+            to_hub,
+            inputs,
+            keeper,
+            journal,
+            identity,
+            rest,
+        })
     }
 
     /// Where switches can connect, with the ports that were chosen for port 0.
@@ -79,7 +118,8 @@ impl Server {
         let Config { request_timeout, stats_timeout, .. } = self.config;
         let kept = (Arc::clone(&self.keeper), Arc::clone(&self.journal));
         let timeouts = (request_timeout, stats_timeout);
-        Handle::new(self.to_hub.clone(), kept, timeouts, self.reloader())
+        let standing = (self.seat.standing.subscribe(), self.me.clone());
+        Handle::new(self.to_hub.clone(), kept, timeouts, (standing, self.reloader()))
     }
 
     fn reloader(&self) -> Reloader {
@@ -95,7 +135,8 @@ impl Server {
     /// Serves until `shutdown` is done, then closes all connections. Switches keep their rules.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let handle = self.handle();
-        let Self { config, control, listeners, to_hub, inputs, keeper, journal, rest, .. } = self;
+        let Self { config, control, blueprint, seat, elector, listeners, to_hub, .. } = self;
+        let Self { inputs, keeper, journal, rest, .. } = self;
         for Listener { socket, tls } in &listeners {
             if let Ok(address) = socket.local_addr() {
                 let scheme = if tls.is_some() { "tls" } else { "tcp" };
@@ -113,13 +154,21 @@ impl Server {
         }
         drop(acceptor);
         // Event streams hear of it, the rest ends with its task.
-        let (_end, ended) = watch::channel(false);
+        let (end, ended) = watch::channel(false);
+        let elector = elector.map(|elector| tokio::spawn(elector.run(ended.clone())));
         if let Some(rest) = rest {
             tasks.spawn(rest.run(handle, Facts::of(&config), ended));
         }
-        Hub::new(control, inputs, (keeper, journal), config.takeover_after).run(shutdown).await;
+        let place = (blueprint, seat);
+        let hub = Hub::new(control, place, inputs, (keeper, journal), config.takeover_after);
+        hub.run(shutdown).await;
+        end.send_replace(true);
         // What was told to switches before is still on its way; what they say is not heard.
         tasks.shutdown().await;
+        if let Some(elector) = elector {
+            // It makes room for another one, which is what the error of a panic does as well.
+            let _ = elector.await;
+        }
         tracing::info!("stopped; the switches keep their rules");
     }
 }
@@ -133,36 +182,12 @@ fn limits(config: &Config, identity: &Identity) -> Limits {
     limits
 }
 
-/// Adds the policies of the configuration.
-fn add_configured(control: &mut Control, config: &Config) -> Result<(), BindError> {
-    for policy in &config.policies {
-        let added = control.add_policy(policy.clone(), WhenMissing::Wait);
-        added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
-    }
-    Ok(())
-}
-
-/// Adds the policies of the store. One that cannot be, perhaps since the configuration has its
-/// name, is left out and said to be: the others are needed. Returns all that there are.
-fn add_kept(control: &mut Control, config: &Config, contents: Contents) -> Vec<KeptPolicy> {
-    for (name, error) in contents.unreadable {
-        tracing::error!("policy {name} of the store is left out: it is not understood: {error}");
-    }
-    let configured = config.policies.iter().map(|policy| KeptPolicy {
-        policy: policy.clone(),
-        created_at: now_text(),
-        owner: "configuration".to_owned(),
-    });
-    let mut all: Vec<_> = configured.collect();
-    for kept in contents.policies {
-        match control.add_policy(kept.policy.clone(), WhenMissing::Wait) {
-            Ok(()) => all.push(kept),
-            Err(error) => {
-                tracing::error!("policy {} of the store is left out: {error}", kept.policy.name);
-            }
-        }
-    }
-    all
+/// How the others know a controller: by a name that no other has, and by where its REST is.
+fn name(config: &EtcdConfig, rest: Option<String>) -> Result<Leader, BindError> {
+    let mut id = [0; 8];
+    crate::random::fill(&mut id).map_err(BindError::NoRandom)?;
+    let rest = config.rest_url.clone().or(rest);
+    Ok(Leader { id: crate::audit::hex(&id), rest, generation: 0 })
 }
 
 /// Takes the addresses. Those of TLS share one certificate.

@@ -4,8 +4,12 @@
 //! It takes what waits in one go: many changes cost one write. A change is answered when it is on
 //! disk, or when that failed; in between it is neither. After a failure the next change opens the
 //! store anew, so that a disk that has room again is noticed by whoever tries.
+//!
+//! A store that several controllers share is in etcd (`shared`): the same jobs, by a task instead
+//! of a thread, and guarded so that only the leader changes policies.
 
 mod disk;
+mod shared;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,11 +18,13 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tapswitch_control::TapPolicy;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, Head};
+use crate::cluster::{EtcdConfig, Standing};
 use crate::journal::{Journal, Kind};
 use disk::Disk;
+use shared::SharedClerk;
 
 /// Where policies and the audit log are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +36,8 @@ pub enum StoreConfig {
     None,
     /// In this file, which is made when it is not there; its directory must be.
     File(PathBuf),
+    /// In etcd, where several controllers share it; one of them leads.
+    Etcd(EtcdConfig),
 }
 
 /// A policy as it is kept.
@@ -55,11 +63,17 @@ pub struct Identity {
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) identity: Identity,
+    pub(crate) kept: Kept,
+    pub(crate) head: Head,
+}
+
+/// The policies that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
     /// In the order in which they were added.
     pub(crate) policies: Vec<KeptPolicy>,
     /// Names of policies that are there but not understood, and why.
     pub(crate) unreadable: Vec<(String, String)>,
-    pub(crate) head: Head,
 }
 
 /// One change. Those that are handed over together happen together or not at all.
@@ -101,7 +115,20 @@ pub(crate) struct Records {
 }
 
 impl Store {
-    /// Opens the store, or makes it.
+    /// Opens a store that several controllers share. What policies are in it, the leader finds out.
+    pub(crate) async fn share(
+        config: &EtcdConfig,
+        standing: watch::Receiver<Standing>,
+        journal: Arc<Journal>,
+    ) -> Result<(Self, Identity), StoreError> {
+        let (clerk, identity) = SharedClerk::open(config, standing, journal).await?;
+        let (jobs, waiting) = mpsc::channel(MAX_JOBS);
+        // It ends when nobody has a job for it any more.
+        tokio::spawn(clerk.run(waiting));
+        Ok((Self { jobs }, identity))
+    }
+
+    /// Opens a store of our own, or makes it.
     pub(crate) fn open(
         config: &StoreConfig,
         journal: Arc<Journal>,
@@ -153,7 +180,7 @@ impl Clerk {
                 }
                 Job::Commit { changes, reply } => {
                     let mut batch = vec![(changes, reply)];
-                    next = collect(&mut batch, &mut jobs);
+                    next = collect(&mut batch, &mut jobs, MAX_BATCH);
                     self.commit(batch);
                 }
             }
@@ -166,7 +193,7 @@ impl Clerk {
         let result = self.disk.commit(changes, &self.head);
         let result = result.map(|(head, lines)| {
             self.head = head;
-            lines.iter().for_each(|line| self.tell(line));
+            lines.iter().for_each(|line| tell(&self.journal, line));
         });
         if let Err(error) = &result {
             tracing::error!("{error}");
@@ -176,16 +203,21 @@ impl Clerk {
             let _ = reply.send(result.clone());
         }
     }
+}
 
-    fn tell(&self, line: &str) {
-        let record: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-        self.journal.publish(Kind::Audit, json!({ "record": record }));
-    }
+/// Tells those who watch of a new record.
+fn tell(journal: &Journal, line: &str) {
+    let record: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+    journal.publish(Kind::Audit, json!({ "record": record }));
 }
 
 /// Takes the changes that wait; returns what waits behind them and is no change.
-fn collect(batch: &mut Vec<Waiting>, jobs: &mut mpsc::Receiver<Job>) -> Option<Job> {
-    while batch.len() < MAX_BATCH {
+fn collect(
+    batch: &mut Vec<Waiting>,
+    jobs: &mut mpsc::Receiver<Job>,
+    max_count: usize,
+) -> Option<Job> {
+    while batch.len() < max_count {
         match jobs.try_recv().ok()? {
             Job::Commit { changes, reply } => batch.push((changes, reply)),
             other => return Some(other),
@@ -196,9 +228,9 @@ fn collect(batch: &mut Vec<Waiting>, jobs: &mut mpsc::Receiver<Job>) -> Option<J
 
 /// Why the store does not do what it should.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store{}: {what}: {cause}; {remedy}", place(path.as_ref()))]
+#[error("the store{}: {what}: {cause}; {remedy}", named(place.as_ref()))]
 pub struct StoreError {
-    path: Option<PathBuf>,
+    place: Option<String>,
     what: &'static str,
     cause: String,
     remedy: &'static str,
@@ -206,11 +238,15 @@ pub struct StoreError {
 
 impl StoreError {
     fn new(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
-        Self { path: None, what, cause: cause.to_string(), remedy: MAKE_ROOM }
+        Self { place: None, what, cause: cause.to_string(), remedy: MAKE_ROOM }
     }
 
     fn at(self, path: Option<&PathBuf>) -> Self {
-        Self { path: path.cloned(), ..self }
+        Self { place: path.map(|path| path.display().to_string()), ..self }
+    }
+
+    fn at_place(self, place: &str) -> Self {
+        Self { place: Some(place.to_owned()), ..self }
     }
 
     fn with_remedy(self, remedy: &'static str) -> Self {
@@ -222,8 +258,8 @@ impl StoreError {
     }
 }
 
-fn place(path: Option<&PathBuf>) -> String {
-    path.map_or_else(String::new, |path| format!(" {}", path.display()))
+fn named(place: Option<&String>) -> String {
+    place.map_or_else(String::new, |place| format!(" {place}"))
 }
 
 /// Jobs that wait; who brings more waits for room.
@@ -266,7 +302,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let config = StoreConfig::File(directory.path().join("c.redb"));
         let (store, contents) = open(&config);
-        assert!(contents.policies.is_empty());
+        assert!(contents.kept.policies.is_empty());
         let b = kept("b", "2026-01-01T00:00:00.000Z");
         let a = kept("a", "2026-01-02T00:00:00.000Z");
         store.commit(vec![put(&a), put(&b)]).await.unwrap();
@@ -274,7 +310,7 @@ mod tests {
         store.commit(vec![Change::Delete("c".to_owned())]).await.unwrap();
         drop(store);
         let again = open(&config).1;
-        assert_eq!(again.policies, [b, a], "in the order in which they were added");
+        assert_eq!(again.kept.policies, [b, a], "in the order in which they were added");
         assert_eq!(again.identity, contents.identity);
     }
 

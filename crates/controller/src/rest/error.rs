@@ -18,6 +18,8 @@ pub(super) struct Refusal {
     pub(super) message: String,
     /// The field of the document or the query that it is about.
     pub(super) field: Option<String>,
+    /// Where REST of the controller is that can answer.
+    pub(super) leader: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -30,11 +32,13 @@ struct Members<'a> {
     code: &'a str,
     message: &'a str,
     field: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<&'a str>,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), field: None }
+        Self { status, code, message: message.into(), field: None, leader: None }
     }
 
     /// It is about this field.
@@ -51,8 +55,9 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Self { status, code, message, field } = self;
-        let error = Members { code, message: &message, field: field.as_deref() };
+        let Self { status, code, message, field, leader } = self;
+        let (field, leader) = (field.as_deref(), leader.as_deref());
+        let error = Members { code, message: &message, field, leader };
         (status, Json(Document { error })).into_response()
     }
 }
@@ -68,7 +73,12 @@ impl From<RequestError> for Refusal {
             }
             RequestError::TimedOut { .. } => (StatusCode::SERVICE_UNAVAILABLE, "switch-silent"),
             RequestError::Busy { .. } => (StatusCode::CONFLICT, "policy-busy"),
-            RequestError::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
+            RequestError::NotLeader { leader } => {
+                let refusal = Self::new(StatusCode::MISDIRECTED_REQUEST, "not-leader", message);
+                return Self { leader: leader.rest, ..refusal };
+            }
+            RequestError::NoLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader"),
+            RequestError::Stopped => (StatusCode::SERVICE_UNAVAILABLE, STOPPED),
         };
         Self::new(status, code, message)
     }
@@ -88,8 +98,8 @@ impl From<PolicyError> for Refusal {
             PolicyError::Duplicate { .. } => StatusCode::CONFLICT,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };
-        let (code, message) = (policy_code(&error), error.to_string());
-        Self { status, code, field: error.field().map(str::to_owned), message }
+        let field = error.field().map(str::to_owned);
+        Self { field, ..Self::new(status, policy_code(&error), error.to_string()) }
     }
 }
 
@@ -127,6 +137,9 @@ fn monitor_code(error: &MonitorError) -> &'static str {
         _ => "monitor-refused",
     }
 }
+
+/// The code when nothing more is to be had here.
+pub(super) const STOPPED: &str = "stopped";
 
 #[cfg(test)]
 mod tests {

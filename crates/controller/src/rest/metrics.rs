@@ -6,24 +6,37 @@ use axum::response::IntoResponse;
 
 use super::Api;
 use super::error::Refusal;
+use crate::ClusterRole;
 use crate::exposition::{Exposition, Kind, Labels};
 use crate::metrics::{put_policies, put_switches};
 use crate::store::Wanted;
 
 pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse, Refusal> {
-    api.refresh().await?;
     let mut out = Exposition::default();
     let version = Labels::new("version", env!("CARGO_PKG_VERSION"));
     out.put("controller_info", Kind::Gauge, "What runs.", [(version, 1)]);
-    put_switches(&mut out, &api.handle.switches().await?);
+    let leads = api.handle.cluster().role != ClusterRole::Follower;
+    let help = "Whether it plans for the fabric: of those that share a store, one does.";
+    out.put("controller_leads", Kind::Gauge, help, [(Labels::default(), u64::from(leads))]);
+    if leads {
+        put_fabric(&mut out, &api).await?;
+    }
+    put_store(&mut out, &api).await;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], out.into_text()))
+}
+
+/// What followers do not know.
+async fn put_fabric(out: &mut Exposition, api: &Api) -> Result<(), Refusal> {
+    api.refresh().await?;
+    put_switches(out, &api.handle.switches().await?);
     let links = api.handle.links().await?.len();
-    out.put(
-        "controller_links",
-        Kind::Gauge,
-        "Links between switches.",
-        [(Labels::default(), links)],
-    );
-    put_policies(&mut out, &api.handle.known_policies().await?);
+    let help = "Links between switches.";
+    out.put("controller_links", Kind::Gauge, help, [(Labels::default(), links)]);
+    put_policies(out, &api.handle.known_policies().await?);
+    Ok(())
+}
+
+async fn put_store(out: &mut Exposition, api: &Api) {
     let listeners = api.handle.journal().listener_count();
     let help = "Clients that listen for events.";
     out.put("controller_event_listeners", Kind::Gauge, help, [(Labels::default(), listeners)]);
@@ -35,5 +48,4 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse,
     let help = "Records of the audit log.";
     let total = total.map(|total| (Labels::default(), total));
     out.put("controller_audit_records", Kind::Gauge, help, total);
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], out.into_text()))
 }

@@ -11,7 +11,7 @@ use super::access::{COOKIE_NAME, SESSION_AGE};
 use super::error::Refusal;
 use super::policies::Document;
 use super::{Api, Asking, Peer};
-use crate::{Caller, Role};
+use crate::{Caller, ClusterReport, Role};
 
 #[derive(Serialize)]
 pub(super) struct Me {
@@ -71,7 +71,7 @@ fn cookie(id: &str, age_s: u64, is_secure: bool) -> HeaderValue {
 
 #[derive(Serialize)]
 pub(super) struct ConfigView {
-    /// Where policies are kept: `memory` or `disk`.
+    /// Where policies are kept: `memory`, `disk` or `etcd`.
     store: &'static str,
     /// VLAN identifiers that copies have between switches.
     copy_vids: String,
@@ -95,4 +95,9 @@ pub(super) async fn config(State(api): State<Api>) -> Json<ConfigView> {
     };
     let copy_vids = api.facts.limits.copy_vids.to_string();
     Json(ConfigView { store: api.facts.store, copy_vids, limits })
+}
+
+/// Who leads; every controller answers.
+pub(super) async fn cluster(State(api): State<Api>) -> Json<ClusterReport> {
+    Json(api.handle.cluster())
 }

@@ -12,7 +12,9 @@ use redb::{
     Table, TableDefinition, TableError, WriteTransaction,
 };
 
-use super::{Change, Contents, Identity, KeptPolicy, Records, StoreConfig, StoreError, Wanted};
+use super::{
+    Change, Contents, Identity, Kept, KeptPolicy, Records, StoreConfig, StoreError, Wanted,
+};
 use crate::audit::{Head, hex};
 
 /// The tables, in a file or in memory.
@@ -30,8 +32,8 @@ impl Disk {
     /// Opens the file, or makes it, and reads what is there.
     pub(super) fn open(config: &StoreConfig) -> Result<(Self, Contents), StoreError> {
         let path = match config {
-            StoreConfig::None => None,
             StoreConfig::File(path) => Some(path.clone()),
+            StoreConfig::None | StoreConfig::Etcd(_) => None,
         };
         let failed = |error: Failure| error.at(path.as_ref());
         let database = open_database(path.as_ref()).map_err(failed)?;
@@ -105,7 +107,7 @@ fn read_all(database: &Database) -> Result<Contents, Failure> {
         Some(line) => Head::of(&line).ok_or_else(|| io::Error::other(NO_RECORD))?,
     };
     write.commit()?;
-    Ok(Contents { identity, policies, unreadable, head })
+    Ok(Contents { identity, kept: Kept { policies, unreadable }, head })
 }
 
 /// Who the controller is; decided when the store is made.
@@ -122,7 +124,7 @@ fn read_identity(write: &WriteTransaction) -> Result<Identity, Failure> {
     }
 }
 
-fn new_identity() -> Result<Identity, Failure> {
+pub(super) fn new_identity() -> io::Result<Identity> {
     let (mut id, mut lldp_key) = ([0; 16], [0; 32]);
     crate::random::fill(&mut id)?;
     crate::random::fill(&mut lldp_key)?;

@@ -27,6 +27,7 @@ async fn everything_that_can_be_looked_at_is_as_the_document_says() {
         "/openapi.json",
         "/me",
         "/config",
+        "/cluster",
         "/topology",
         "/topology?max_nodes=1",
         "/switches",
@@ -52,6 +53,7 @@ async fn everything_that_can_be_looked_at_is_as_the_document_says() {
         "tapswitch_controller_switch_connected{switch=\"0x1\"} 1",
         "tapswitch_policy_active{policy=\"a\"} 1",
         "tapswitch_controller_audit_records 2",
+        "tapswitch_controller_leads 1",
     ] {
         assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
     }

@@ -1,0 +1,106 @@
+//! Where the shared store is.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A store in etcd, shared by several controllers of which one leads.
+///
+/// As text: `etcd://HOST:PORT[,HOST:PORT...][/PREFIX][?ttl=SECONDS]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EtcdConfig {
+    /// Its members, each as `host:port`; there is one at least.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with: a fabric has one of its own.
+    pub prefix: String,
+    /// How long the leader may be silent until another controller takes its place.
+    pub ttl: Duration,
+    /// Where REST of this controller is for those who ask a follower; `None` for the address that
+    /// it listens on.
+    pub rest_url: Option<String>,
+}
+
+impl FromStr for EtcdConfig {
+    type Err = ParseEtcdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseEtcdError> {
+        let wrong = |what| ParseEtcdError { text: text.to_owned(), what };
+        let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("it begins otherwise"))?;
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(a, b)| (a, Some(b)));
+        let (members, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let endpoints: Vec<_> = members.split(',').map(str::to_owned).collect();
+        if !endpoints.iter().all(|endpoint| is_endpoint(endpoint)) {
+            return Err(wrong("each member is HOST:PORT"));
+        }
+        let prefix = match prefix.trim_matches('/') {
+            "" => DEFAULT_PREFIX.to_owned(),
+            prefix => format!("/{prefix}"),
+        };
+        let seconds = match query.map(|query| query.strip_prefix("ttl=").map(str::parse)) {
+            None => DEFAULT_TTL_S,
+            Some(Some(Ok(seconds @ 1..=MAX_TTL_S))) => seconds,
+            Some(_) => return Err(wrong("behind ? there is ttl= and 1 to 60 seconds")),
+        };
+        Ok(Self { endpoints, prefix, ttl: Duration::from_secs(seconds), rest_url: None })
+    }
+}
+
+/// Whether it is a host, or an address, and a port.
+fn is_endpoint(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    let is_name = !host.is_empty() && !host.contains([':', '@', ' ']);
+    (is_bracketed || is_name) && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+/// A text that names no store in etcd.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{text}' is no store in etcd: {what}; expected \
+     etcd://HOST:PORT,HOST:PORT,.../PREFIX?ttl=SECONDS, as in etcd://10.0.0.1:2379,10.0.0.2:2379"
+)]
+pub struct ParseEtcdError {
+    text: String,
+    what: &'static str,
+}
+
+/// What a store in etcd begins with.
+const SCHEME: &str = "etcd://";
+const DEFAULT_PREFIX: &str = "/tapswitch";
+/// The least that etcd grants with its default election timeout.
+const DEFAULT_TTL_S: u64 = 2;
+const MAX_TTL_S: u64 = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_store_is() {
+        let one: EtcdConfig = "etcd://localhost:2379".parse().unwrap();
+        assert_eq!((one.endpoints.len(), one.prefix.as_str()), (1, "/tapswitch"));
+        assert_eq!(one.ttl, Duration::from_secs(2));
+        let more: EtcdConfig = "etcd://10.0.0.1:2379,[::1]:2380/lab/two/?ttl=5".parse().unwrap();
+        assert_eq!(more.endpoints, ["10.0.0.1:2379", "[::1]:2380"]);
+        assert_eq!((more.prefix.as_str(), more.ttl.as_secs()), ("/lab/two", 5));
+    }
+
+    #[test]
+    fn what_is_no_store_is_told_so() {
+        let texts = [
+            "etcd://",
+            "etcd://host",
+            "etcd://host:0",
+            "etcd://user@host:2379",
+            "etcd://a:1,,b:2",
+            "etcd://a:1?ttl=0",
+            "etcd://a:1?ttl=x",
+            "etcd://a:1?lease=3",
+            "etcds://a:1",
+        ];
+        for text in texts {
+            let error = text.parse::<EtcdConfig>().unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains("as in etcd://"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Standing for election, leading while the lease is renewed, following otherwise.
+//!
+//! A follower looks at the leader's key; when it is gone, it asks for a lease and writes the key
+//! with it, unless somebody was faster. A leader renews its lease four times in its life. It ends
+//! its term when etcd says that the lease has ended, and when etcd has said nothing for so long
+//! that this is no election of etcd's own, which takes about two seconds and keeps leases alive.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+
+use super::{EtcdConfig, Keys, Leader, Term};
+use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op};
+use crate::hub::Input;
+use crate::store::{Kept, KeptPolicy};
+
+/// Who the elector says is to lead.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// This controller, with these policies.
+    Lead { generation: u64, kept: Kept },
+    /// Another one, or nobody that is known.
+    Follow { leader: Option<Leader> },
+}
+
+/// Stands for election as long as the controller runs.
+#[derive(Debug)]
+pub(crate) struct Elector {
+    client: Client,
+    keys: Keys,
+    ttl: Duration,
+    me: Leader,
+    term: Term,
+    to_hub: mpsc::Sender<Input>,
+    /// The lease of the term, or of a campaign.
+    lease: Option<i64>,
+    /// Whom the hub was told to follow.
+    told: Option<Leader>,
+    /// Whether etcd did not answer when it was asked last.
+    is_cut_off: bool,
+}
+
+impl Elector {
+    pub(crate) fn new(config: &EtcdConfig, me: Leader, to_hub: mpsc::Sender<Input>) -> Self {
+        Self {
+            client: Client::new(&config.endpoints, config.ttl / 2),
+            keys: Keys::new(&config.prefix),
+            ttl: config.ttl,
+            me,
+            term: Term::new(config.ttl * 2 + ETCD_ELECTION),
+            to_hub,
+            lease: None,
+            told: None,
+            is_cut_off: false,
+        }
+    }
+
+    /// How long the term of this controller goes on.
+    pub(crate) fn term(&self) -> Term {
+        self.term.clone()
+    }
+
+    /// Stands until `ended`, then makes room at once.
+    pub(crate) async fn run(mut self, mut ended: watch::Receiver<bool>) {
+        tokio::select! {
+            () = self.stand() => {}
+            // An error means that the sender is gone, which is an end as well.
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+        self.resign().await;
+    }
+
+    async fn stand(&mut self) {
+        loop {
+            self.follow().await;
+            let asked_at = Instant::now();
+            match self.campaign().await {
+                Ok(Some(generation)) => self.lead(generation, asked_at).await,
+                Ok(None) => {}
+                Err(error) => {
+                    self.note::<()>(Err(error));
+                    tokio::time::sleep(POLL).await;
+                }
+            }
+            // A lease is for one term.
+            self.resign().await;
+        }
+    }
+
+    /// Follows until nobody leads.
+    async fn follow(&mut self) {
+        loop {
+            let found = self.client.range(&self.keys.leader(), None, 1).await;
+            match self.note(found) {
+                Some(found) => match found.kvs.first() {
+                    None => return,
+                    Some(found) => self.handle_leader(found).await,
+                },
+                // A member that did not answer has cost time enough.
+                None => tokio::task::yield_now().await,
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn handle_leader(&mut self, found: &KeyValue) {
+        let leader = read_leader(found);
+        if leader.id == self.me.id {
+            // What was given up by us as unanswered was done.
+            self.lease = Some(found.lease);
+            self.resign().await;
+        } else if self.told.as_ref() != Some(&leader) {
+            self.told = Some(leader.clone());
+            self.tell(Verdict::Follow { leader: Some(leader) }).await;
+        }
+    }
+
+    /// Tries to become leader; returns the generation.
+    async fn campaign(&mut self) -> Result<Option<u64>, EtcdError> {
+        let lease = self.client.grant(self.ttl).await?;
+        self.lease = Some(lease);
+        let key = self.keys.leader();
+        let value = serde_json::to_string(&self.me).unwrap_or_default();
+        let nobody_leads = Compare::Created { key: key.clone(), revision: 0 };
+        let put = Op::Put { key, value, lease: Some(lease) };
+        let answer = self.client.txn(&[nobody_leads], &[put], &[]).await?;
+        Ok(answer.succeeded.then(|| answer.revision().cast_unsigned()))
+    }
+
+    /// Leads as long as the lease can be renewed.
+    async fn lead(&mut self, generation: u64, mut asked_at: Instant) {
+        let kept = match self.read_policies(&mut asked_at).await {
+            Ok(kept) => kept,
+            Err(error) => {
+                self.note::<()>(Err(error));
+                return;
+            }
+        };
+        self.told = None;
+        self.term.begin(asked_at);
+        self.tell(Verdict::Lead { generation, kept }).await;
+        let why = self.renew().await;
+        tracing::warn!("the term of generation {generation} ends: {why}");
+        self.term.end();
+        self.tell(Verdict::Follow { leader: None }).await;
+    }
+
+    /// Renews the lease until that is over; says why.
+    async fn renew(&mut self) -> String {
+        loop {
+            tokio::time::sleep(self.ttl / RENEWALS).await;
+            let asked_at = Instant::now();
+            if !self.term.goes_on(asked_at) {
+                return "no news from etcd for too long".to_owned();
+            }
+            let Some(lease) = self.lease else { return "there is no lease".to_owned() };
+            match self.client.keep_alive(lease).await {
+                Ok(true) => {
+                    self.note(Ok(()));
+                    if !self.term.renew(asked_at) {
+                        return "this controller was stopped for too long".to_owned();
+                    }
+                }
+                Ok(false) => return "the lease has run out".to_owned(),
+                Err(error @ EtcdError::NotFound(_)) => return error.to_string(),
+                Err(error) => _ = self.note::<()>(Err(error)),
+            }
+        }
+    }
+
+    /// All policies, as they are now that nobody else changes them.
+    async fn read_policies(&mut self, asked_at: &mut Instant) -> Result<Kept, EtcdError> {
+        let (mut start, end) = self.keys.policies();
+        let prefix_len = start.len();
+        let mut kept = Kept::default();
+        loop {
+            let page = self.client.range(&start, Some(&end), PAGE_COUNT).await?;
+            let is_last = page.kvs.len() < PAGE_COUNT;
+            for entry in page.kvs {
+                match serde_json::from_str::<KeptPolicy>(&entry.value) {
+                    Ok(policy) => kept.policies.push(policy),
+                    Err(error) => {
+                        let name = entry.key.get(prefix_len..).unwrap_or_default().to_owned();
+                        kept.unreadable.push((name, error.to_string()));
+                    }
+                }
+                start = format!("{}\0", entry.key);
+            }
+            if is_last {
+                kept.policies.sort_by(|a, b| a.created_at.cmp(&b.created_at));
+                return Ok(kept);
+            }
+            if asked_at.elapsed() > self.ttl / RENEWALS
+                && let Some(lease) = self.lease
+            {
+                let now = Instant::now();
+                if !self.client.keep_alive(lease).await? {
+                    return Err(EtcdError::NotFound("the lease has run out".to_owned()));
+                }
+                *asked_at = now;
+            }
+        }
+    }
+
+    /// Ends the lease, if there is one, and the term with it.
+    async fn resign(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            // When etcd does not answer, the lease ends by itself.
+            let _ = self.client.revoke(lease).await;
+        }
+    }
+
+    async fn tell(&self, verdict: Verdict) {
+        // Without a hub the controller stops.
+        let _ = self.to_hub.send(Input::Verdict(verdict)).await;
+    }
+
+    /// Says so when etcd begins not to answer, and when it answers again.
+    fn note<T>(&mut self, result: Result<T, EtcdError>) -> Option<T> {
+        let was_cut_off = std::mem::replace(&mut self.is_cut_off, result.is_err());
+        match &result {
+            Err(error) if !was_cut_off => tracing::warn!("etcd: {error}; trying again"),
+            Ok(_) if was_cut_off => tracing::info!("etcd answers again"),
+            _ => {}
+        }
+        result.ok()
+    }
+}
+
+/// Who leads, by the value of the key, and since when, by when it was made.
+fn read_leader(found: &KeyValue) -> Leader {
+    let unknown = || Leader { id: "unknown".to_owned(), rest: None, generation: 0 };
+    let leader = serde_json::from_str(&found.value).unwrap_or_else(|_| unknown());
+    Leader { generation: found.create_revision.cast_unsigned(), ..leader }
+}
+
+/// How often a follower looks who leads.
+const POLL: Duration = Duration::from_millis(200);
+/// Times that a lease is renewed in its life.
+const RENEWALS: u32 = 4;
+/// What an election among etcd's members takes at most, with its default timeouts, beyond the time
+/// of our own lease.
+const ETCD_ELECTION: Duration = Duration::from_secs(1);
+/// Policies that are read at once.
+const PAGE_COUNT: usize = 1000;

@@ -1,0 +1,74 @@
+//! How long a term may go on without news from etcd.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// When the lease of the leader was renewed last, shared by who renews it and who acts by it. A
+/// process that was stopped for a while finds out here before it acts.
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    /// `None` while this controller does not lead.
+    renewed_at: Arc<Mutex<Option<Instant>>>,
+    /// How long after that it goes on.
+    patience: Duration,
+}
+
+impl Term {
+    /// No term yet.
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { renewed_at: Arc::default(), patience }
+    }
+
+    /// Begins a term, with a lease that was asked for at this time.
+    pub(crate) fn begin(&self, asked_at: Instant) {
+        self.set(Some(asked_at));
+    }
+
+    /// The lease was renewed, which was asked for at this time. Returns whether the term goes on:
+    /// one that has ended does not.
+    pub(crate) fn renew(&self, asked_at: Instant) -> bool {
+        let mut renewed_at = self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if renewed_at.is_some() {
+            *renewed_at = Some(asked_at);
+        }
+        renewed_at.is_some()
+    }
+
+    /// Whether it goes on at this time; if not, it has ended for all.
+    pub(crate) fn goes_on(&self, now: Instant) -> bool {
+        let mut renewed_at = self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        renewed_at.take_if(|at| now.saturating_duration_since(*at) >= self.patience);
+        renewed_at.is_some()
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&self) {
+        self.set(None);
+    }
+
+    fn set(&self, at: Option<Instant>) {
+        // There is one value in it, so it is whole.
+        *self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_that_ended_is_not_renewed() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let term = Term::new(second * 5);
+        assert!(!term.goes_on(start) && !term.renew(start));
+        term.begin(start);
+        assert!(term.goes_on(start + second * 4));
+        assert!(term.renew(start + second * 4));
+        assert!(term.goes_on(start + second * 8));
+        assert!(!term.goes_on(start + second * 9), "nobody renewed it");
+        assert!(!term.renew(start + second * 9), "who renews it is told");
+        term.begin(start);
+        term.end();
+        assert!(!term.goes_on(start));
+    }
+}

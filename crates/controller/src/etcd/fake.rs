@@ -1,0 +1,166 @@
+//! As much of etcd's gateway as tests of its users need, in memory. It can lose answers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::post;
+use axum::{Json, Router};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// A member that runs as long as the test's runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct FakeEtcd {
+    pub(crate) endpoint: String,
+    state: Arc<Mutex<Data>>,
+}
+
+#[derive(Debug, Default)]
+struct Data {
+    revision: i64,
+    keys: BTreeMap<String, Entry>,
+    /// Transactions that are carried out without an answer.
+    unanswered: usize,
+    /// What somebody else does behind the next transaction that is not answered.
+    then: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    value: String,
+    created: i64,
+    written: i64,
+}
+
+impl FakeEtcd {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let state = Arc::new(Mutex::new(Data::default()));
+        let router = Router::new()
+            .route(
+                "/v3/kv/range",
+                post(async |State(data): State<Shared>, Json(ask)| {
+                    Json(data.lock().unwrap().range(&ask))
+                }),
+            )
+            .route("/v3/kv/txn", post(txn))
+            .with_state(Arc::clone(&state));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { endpoint, state }
+    }
+
+    /// Writes a key; returns the revision.
+    pub(crate) fn put(&self, key: &str, value: &str) -> i64 {
+        let mut data = self.state.lock().unwrap();
+        data.revision += 1;
+        data.put(key.to_owned(), value.to_owned());
+        data.revision
+    }
+
+    pub(crate) fn delete(&self, key: &str) {
+        let mut data = self.state.lock().unwrap();
+        data.revision += 1;
+        data.keys.remove(key);
+    }
+
+    /// The keys that begin so, in order.
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
+        let data = self.state.lock().unwrap();
+        data.keys.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
+    }
+
+    /// The next transaction is carried out, and its answer lost; behind it somebody writes this.
+    pub(crate) fn lose_answer(&self, then: Vec<(String, String)>) {
+        let mut data = self.state.lock().unwrap();
+        (data.unanswered, data.then) = (1, then);
+    }
+}
+
+type Shared = Arc<Mutex<Data>>;
+
+async fn txn(State(data): State<Shared>, Json(ask): Json<Value>) -> (StatusCode, Json<Value>) {
+    let mut data = data.lock().unwrap();
+    let answer = data.txn(&ask);
+    if data.unanswered == 0 || answer["succeeded"] == false {
+        return (StatusCode::OK, Json(answer));
+    }
+    data.unanswered -= 1;
+    for (key, value) in std::mem::take(&mut data.then) {
+        data.revision += 1;
+        data.put(key, value);
+    }
+    let error = json!({ "message": "etcdserver: request timed out", "code": 14 });
+    (StatusCode::SERVICE_UNAVAILABLE, Json(error))
+}
+
+impl Data {
+    fn txn(&mut self, ask: &Value) -> Value {
+        let holds = ask["compare"].as_array().unwrap().iter().all(|compare| self.holds(compare));
+        let ops = ask[if holds { "success" } else { "failure" }].as_array().unwrap();
+        if ops.iter().any(|op| op.get("request_range").is_none()) {
+            self.revision += 1;
+        }
+        let responses: Vec<_> = ops.iter().map(|op| self.carry_out(op)).collect();
+        let header = json!({ "revision": self.revision.to_string() });
+        json!({ "header": header, "succeeded": holds, "responses": responses })
+    }
+
+    fn holds(&self, compare: &Value) -> bool {
+        let entry = self.keys.get(&text(&compare["key"]));
+        let (actual, wanted) = match compare["target"].as_str().unwrap() {
+            "CREATE" => (entry.map(|entry| entry.created), &compare["create_revision"]),
+            _ => (entry.map(|entry| entry.written), &compare["mod_revision"]),
+        };
+        actual.unwrap_or_default().to_string() == wanted.as_str().unwrap()
+    }
+
+    fn carry_out(&mut self, op: &Value) -> Value {
+        if let Some(put) = op.get("request_put") {
+            self.put(text(&put["key"]), text(&put["value"]));
+        }
+        if let Some(delete) = op.get("request_delete_range") {
+            self.keys.remove(&text(&delete["key"]));
+        }
+        let found = op.get("request_range").map(|ask| self.range(ask));
+        json!({ "response_range": found.unwrap_or_else(|| json!({})) })
+    }
+
+    fn put(&mut self, key: String, value: String) {
+        let revision = self.revision;
+        let entry = self.keys.entry(key).or_insert_with(|| Entry {
+            value: String::new(),
+            created: revision,
+            written: revision,
+        });
+        (entry.value, entry.written) = (value, revision);
+    }
+
+    fn range(&self, ask: &Value) -> Value {
+        let start = text(&ask["key"]);
+        let end = ask.get("range_end").map_or_else(|| format!("{start}\0"), text);
+        let limit = ask["limit"].as_str().map_or(usize::MAX, |limit| limit.parse().unwrap());
+        let mut found: Vec<_> = self.keys.range(start..end).collect();
+        let count = found.len().to_string();
+        if ask["sort_order"] == "DESCEND" {
+            found.reverse();
+        }
+        let kvs = found.into_iter().take(limit).map(|(key, entry)| {
+            json!({
+                "key": STANDARD.encode(key),
+                "value": STANDARD.encode(&entry.value),
+                "create_revision": entry.created.to_string(),
+                "mod_revision": entry.written.to_string(),
+            })
+        });
+        json!({ "kvs": kvs.collect::<Vec<_>>(), "count": count })
+    }
+}
+
+fn text(value: &Value) -> String {
+    String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap()
+}

@@ -1,0 +1,78 @@
+//! The gateway's words, as etcd 3.4 says them.
+
+use super::message::{Compare, KeepAliveResponse, Op, RangeResponse, TxnResponse};
+use super::*;
+
+#[test]
+fn requests_are_as_the_gateway_wants_them() {
+    let key = || "/k".to_owned();
+    let compare = serde_json::to_value(Compare::Created { key: key(), revision: 7 }).unwrap();
+    let expected = json!({
+        "result": "EQUAL", "target": "CREATE", "key": "L2s=", "create_revision": "7"
+    });
+    assert_eq!(compare, expected);
+    let put = Op::Put { key: key(), value: "v".to_owned(), lease: Some(i64::MAX) };
+    let expected = json!({
+        "request_put": { "key": "L2s=", "value": "dg==", "lease": "9223372036854775807" }
+    });
+    assert_eq!(serde_json::to_value(put).unwrap(), expected);
+}
+
+#[test]
+fn what_is_left_out_is_zero() {
+    let refused: TxnResponse = read_answer(
+        StatusCode::OK,
+        br#"{"header":{"revision":"9","raft_term":"2"},"responses":[{"response_range":
+            {"kvs":[{"key":"L2s=","create_revision":"3","mod_revision":"4","value":"dg=="}],
+            "count":"1"}},{"response_range":{}}]}"#,
+    )
+    .unwrap();
+    assert!(!refused.succeeded);
+    assert_eq!(refused.revision(), 9);
+    let found = refused.found(0).unwrap();
+    assert_eq!((found.key.as_str(), found.value.as_str()), ("/k", "v"));
+    assert_eq!((found.create_revision, found.mod_revision, found.lease), (3, 4, 0));
+    assert_eq!((refused.found(1), refused.found(2)), (None, None));
+    let empty: RangeResponse = read_answer(StatusCode::OK, b"{}").unwrap();
+    assert_eq!((empty.kvs.len(), empty.count), (0, 0));
+    let ended: KeepAliveResponse =
+        read_answer(StatusCode::OK, br#"{"result":{"header":{},"ID":"5"}}"#).unwrap();
+    assert_eq!((ended.result.id, ended.result.ttl), (5, 0));
+}
+
+#[test]
+fn an_error_says_whether_another_member_may_know_better() {
+    let read = |body: &str| {
+        read_answer::<Value>(StatusCode::SERVICE_UNAVAILABLE, body.as_bytes()).unwrap_err()
+    };
+    let no_leader = read(r#"{"error":"e","message":"etcdserver: no leader","code":14}"#);
+    assert_eq!(no_leader, EtcdError::Unreachable("etcdserver: no leader".to_owned()));
+    let no_lease = read(r#"{"message":"etcdserver: requested lease not found","code":5}"#);
+    assert!(matches!(no_lease, EtcdError::NotFound(_)));
+    assert!(matches!(read("<html>"), EtcdError::Refused(text) if text.contains("503")));
+}
+
+#[tokio::test]
+async fn when_one_member_is_gone_the_next_one_is_asked() {
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let there = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let members = [&gone, &there].map(|member| member.local_addr().unwrap().to_string());
+    drop(gone);
+    let mut client = Client::new(&members, Duration::from_secs(60));
+    let error = client.range("/k", None, 1).await.unwrap_err();
+    assert!(matches!(&error, EtcdError::Unreachable(text) if text.contains(&members[0])));
+    let server = tokio::spawn(async move {
+        let (stream, _) = there.accept().await.unwrap();
+        let service = hyper::service::service_fn(async |request: Request<_>| {
+            assert_eq!(request.uri().path(), "/v3/kv/range");
+            let body = Full::new(Bytes::from_static(b"{\"count\":\"3\"}"));
+            Ok::<_, std::convert::Infallible>(hyper::Response::new(body))
+        });
+        let connection = hyper::server::conn::http1::Builder::new();
+        connection.serve_connection(TokioIo::new(stream), service).await.unwrap();
+    });
+    assert_eq!(client.range("/k", None, 1).await.unwrap().count, 3);
+    assert_eq!(client.range("/k", None, 1).await.unwrap().count, 3, "on the same connection");
+    drop(client);
+    server.await.unwrap();
+}

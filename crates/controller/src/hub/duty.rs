@@ -1,0 +1,206 @@
+//! Leading and following: what changes for the hub when the controllers that share a store elect
+//! another leader.
+//!
+//! A leader begins as a controller that starts again does: it asks each switch to be master, and
+//! when the switch says yes, reads what it holds and changes what differs. A follower stays
+//! connected, and says nothing but what role it has. So no rule changes for a change of leaders.
+
+use std::time::Instant;
+
+use tapswitch_control::{Control, Limits, TapPolicy, WhenMissing};
+use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
+use tokio::sync::watch;
+
+use super::{Hub, Name};
+use crate::clock::now_text;
+use crate::cluster::{Leader, Standing, Term, Verdict};
+use crate::connection::Order;
+use crate::error::BindError;
+use crate::store::{Kept, KeptPolicy};
+
+/// What a control plane is made of, whenever one begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Blueprint {
+    /// With the key by which links are found.
+    pub(crate) limits: Limits,
+    /// Those of the configuration.
+    pub(crate) policies: Vec<TapPolicy>,
+}
+
+impl Blueprint {
+    /// A control plane with the policies of the configuration and of the store, and all policies
+    /// that it has. One of the store that cannot be, perhaps since the configuration has its name,
+    /// is left out and said to be: the others are needed.
+    pub(crate) fn build(&self, kept: Kept) -> Result<(Control, Vec<KeptPolicy>), BindError> {
+        let mut control = Control::new(self.limits.clone());
+        let mut all = Vec::new();
+        for policy in &self.policies {
+            let added = control.add_policy(policy.clone(), WhenMissing::Wait);
+            added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
+            let (created_at, owner) = (now_text(), "configuration".to_owned());
+            all.push(KeptPolicy { policy: policy.clone(), created_at, owner });
+        }
+        for (name, error) in kept.unreadable {
+            tracing::error!(
+                "policy {name} of the store is left out: it is not understood: {error}"
+            );
+        }
+        for kept in kept.policies {
+            let name = kept.policy.name.clone();
+            match control.add_policy(kept.policy.clone(), WhenMissing::Wait) {
+                Ok(()) => all.push(kept),
+                Err(error) => tracing::error!("policy {name} of the store is left out: {error}"),
+            }
+        }
+        Ok((control, all))
+    }
+}
+
+/// The place of a controller among those that share its store.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// Whether it leads, for all who want to know.
+    pub(crate) standing: watch::Sender<Standing>,
+    /// How long its term goes on; `None` when it is alone.
+    pub(crate) term: Option<Term>,
+    /// Counts changes of roles: answers to what was sent before one are of no interest.
+    session: u64,
+    /// The highest generation that is known; zero when there was none.
+    generation: u64,
+}
+
+impl Seat {
+    pub(crate) const fn new(standing: watch::Sender<Standing>, term: Option<Term>) -> Self {
+        Self { standing, term, session: 0, generation: 0 }
+    }
+
+    /// Whether this controller tells switches what to do.
+    pub(super) fn acts(&self) -> bool {
+        matches!(*self.standing.borrow(), Standing::Alone | Standing::Leader { .. })
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        *self.standing.borrow() == Standing::Alone
+    }
+
+    /// Whether this controller led last, and nobody else has since.
+    pub(super) fn remembers(&self) -> bool {
+        matches!(*self.standing.borrow(), Standing::Follower { remembers: true, .. })
+    }
+
+    /// Whether answers of this session are of interest.
+    pub(super) const fn is_current(&self, session: u64) -> bool {
+        self.session == session
+    }
+
+    /// What a switch is asked for; nothing when there is nobody else.
+    fn role_order(&self) -> Option<Order> {
+        let role = match self.acts() {
+            _ if self.is_alone() || self.generation == 0 => return None,
+            true => ControllerRole::Master,
+            false => ControllerRole::Slave,
+        };
+        let request = RoleMessage { role, generation_id: self.generation };
+        Some(Order::Role { session: self.session, request })
+    }
+}
+
+impl Hub {
+    pub(super) fn handle_verdict(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Lead { generation, kept } => self.lead(generation, kept),
+            Verdict::Follow { leader } => self.follow(leader),
+        }
+    }
+
+    /// Steps down when the term has ended: this process may have been stopped for a while.
+    pub(super) fn check_term(&mut self) {
+        let has_ended = self.seat.term.as_ref().is_some_and(|term| !term.goes_on(Instant::now()));
+        if has_ended && self.seat.acts() {
+            self.follow(None);
+        }
+    }
+
+    fn lead(&mut self, generation: u64, kept: Kept) {
+        match self.blueprint.build(kept) {
+            Ok((control, policies)) => {
+                tracing::info!("leads, generation {generation}, {} policies", policies.len());
+                self.control = control;
+                self.keeper.begin(policies);
+            }
+            // Those of the configuration were tried before anything else was.
+            Err(error) => return tracing::error!("cannot lead: {error}"),
+        }
+        self.seat.generation = generation;
+        self.begin_session(Standing::Leader { generation });
+        self.handle_timeout();
+    }
+
+    fn follow(&mut self, leader: Option<Leader>) {
+        if leader.is_none() && !self.seat.acts() {
+            // Told before, or found out by the clock.
+            return;
+        }
+        let remembers = leader.is_none();
+        match &leader {
+            Some(Leader { id, rest, generation }) => {
+                let rest = rest.as_deref().unwrap_or("none");
+                tracing::info!("follows {id} (REST: {rest}), generation {generation}");
+                self.seat.generation = self.seat.generation.max(*generation);
+            }
+            None => tracing::warn!("steps down; the switches keep their rules"),
+        }
+        if !remembers {
+            self.control = Control::new(self.blueprint.limits.clone());
+        }
+        self.keeper.end();
+        self.begin_session(Standing::Follower { leader, remembers });
+    }
+
+    /// Whoever waits for an answer is told that there is none; all switches are asked for the role.
+    fn begin_session(&mut self, standing: Standing) {
+        self.adding.clear();
+        self.deleting.clear();
+        self.expired.clear();
+        self.waiting_for_stats.clear();
+        self.seat.standing.send_replace(standing);
+        self.seat.session += 1;
+        let ids: Vec<_> = self.switches.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.ask_for_role(id));
+    }
+
+    /// Asks a switch for the role that this controller has; without others there is nothing to ask.
+    pub(super) fn ask_for_role(&mut self, id: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&id) else { return };
+        switch.is_ours = false;
+        match self.seat.role_order() {
+            Some(order) => self.order(id, order),
+            None if self.seat.acts() => self.take_over(id),
+            None => {}
+        }
+    }
+
+    /// A switch gave the role that it was asked for, or did not.
+    pub(super) fn handle_role(&mut self, id: DatapathId, result: Result<(), ErrorKind>) {
+        let name = Name(id);
+        match result {
+            Ok(()) if self.seat.acts() => self.take_over(id),
+            Ok(()) => {}
+            Err(kind) if self.seat.acts() => tracing::error!(
+                "{name} does not take this controller for its master: {kind}; if no other one \
+                 leads it, it remembers a later election than etcd does: start the switch again"
+            ),
+            Err(kind) => {
+                tracing::debug!("{name} refuses the role of a slave: {kind}");
+            }
+        }
+    }
+
+    fn take_over(&mut self, id: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&id) else { return };
+        switch.is_ours = true;
+        let features = switch.features.clone();
+        let now = self.tick();
+        self.control.handle_connected(&features, now);
+    }
+}

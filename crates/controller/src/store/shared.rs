@@ -1,0 +1,305 @@
+//! The store in etcd, which several controllers share.
+//!
+//! Every change is one transaction: policies, records of the audit log and the head of its chain,
+//! all or nothing. It is guarded by the head, so that there is one log over all controllers, and,
+//! when it changes policies, by the term of the leader (`crate::cluster`).
+//!
+//! A transaction whose answer was lost may have been carried out. Before it is tried again the log
+//! is asked: if our record is there, then so it was.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+
+use super::{Change, Identity, Job, Records, StoreError, Waiting, Wanted, collect, disk, tell};
+use crate::audit::Head;
+use crate::cluster::{EtcdConfig, Keys, Standing};
+use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, TxnResponse};
+use crate::journal::Journal;
+
+/// Who works on the store.
+pub(super) struct SharedClerk {
+    client: Client,
+    keys: Keys,
+    place: String,
+    /// The last record, and the revision in which it was written; `None` when that is not known.
+    head: Option<(Head, i64)>,
+    standing: watch::Receiver<Standing>,
+    journal: Arc<Journal>,
+}
+
+impl SharedClerk {
+    /// Reads who the controllers are, or decides it.
+    pub(super) async fn open(
+        config: &EtcdConfig,
+        standing: watch::Receiver<Standing>,
+        journal: Arc<Journal>,
+    ) -> Result<(Self, Identity), StoreError> {
+        let client = Client::new(&config.endpoints, TIMEOUT);
+        let keys = Keys::new(&config.prefix);
+        let place = format!("etcd://{}{}", config.endpoints.join(","), config.prefix);
+        let mut clerk = Self { client, keys, place, head: None, standing, journal };
+        let identity = clerk.read_identity().await.map_err(|error| clerk.failed(&error));
+        identity.map(|identity| (clerk, identity))
+    }
+
+    /// Works until nobody has a job any more.
+    pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut next = jobs.recv().await;
+        while let Some(job) = next.take() {
+            match job {
+                Job::Records { wanted, max, reply } => {
+                    let records = self.records(wanted, max).await;
+                    // Who asked may be gone, here and below.
+                    let _ = reply.send(records.map_err(|error| self.failed(&error)));
+                }
+                Job::Commit { changes, reply } => {
+                    let mut batch = vec![(changes, reply)];
+                    next = collect(&mut batch, &mut jobs, MAX_BATCH);
+                    let (guarded, open): (Vec<_>, Vec<_>) =
+                        batch.into_iter().partition(|(changes, _)| changes_policies(changes));
+                    self.commit(guarded).await;
+                    self.commit(open).await;
+                }
+            }
+            if next.is_none() {
+                next = jobs.recv().await;
+            }
+        }
+    }
+
+    async fn commit(&mut self, batch: Vec<Waiting>) {
+        if batch.is_empty() {
+            return;
+        }
+        let changes: Vec<_> = batch.iter().flat_map(|(changes, _)| changes).collect();
+        let result = self.commit_all(&changes).await;
+        match &result {
+            Ok(lines) => lines.iter().for_each(|line| tell(&self.journal, line)),
+            Err(error) => tracing::error!("{error}"),
+        }
+        for (_, reply) in batch {
+            let _ = reply.send(result.clone().map(drop));
+        }
+    }
+
+    /// Makes the changes, all or none; returns the new records.
+    async fn commit_all(&mut self, changes: &[&Change]) -> Result<Vec<String>, StoreError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut written: Option<Vec<String>> = None;
+        loop {
+            let attempt = self.attempt(changes, &mut written).await;
+            match attempt {
+                Ok(Attempt::Done(lines)) => return Ok(lines),
+                Ok(Attempt::Deposed) => return Err(self.deposed()),
+                Ok(Attempt::Again) => {}
+                Err(error @ EtcdError::Unreachable(_)) if Instant::now() < deadline => {
+                    tracing::debug!("{}: {error}; trying again", self.place);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error @ EtcdError::Unreachable(_)) if written.is_some() => {
+                    return Err(self.failed(&error).with_remedy(PERHAPS_WRITTEN));
+                }
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+    }
+
+    /// Tries once. `written` is what was tried before and perhaps done.
+    async fn attempt(
+        &mut self,
+        changes: &[&Change],
+        written: &mut Option<Vec<String>>,
+    ) -> Result<Attempt, EtcdError> {
+        if let Some(lines) = written
+            && self.is_written(lines).await?
+        {
+            return Ok(Attempt::Done(std::mem::take(lines)));
+        }
+        let (head, revision) = match self.head.clone() {
+            Some(known) => known,
+            None => self.read_head().await?,
+        };
+        let Some(mut compare) = self.guard(changes) else { return Ok(Attempt::Deposed) };
+        compare.push(Compare::Written { key: self.keys.head(), revision });
+        let (new_head, lines, ops) = self.plan(changes, head)?;
+        // Should the answer be lost, nothing is known of it.
+        self.head = None;
+        *written = Some(lines.clone());
+        let look = [self.keys.leader(), self.keys.head()].map(|key| Op::Get { key });
+        let answer = self.client.txn(&compare, &ops, &look).await?;
+        if answer.succeeded {
+            // Changes without a record leave the head as it was.
+            let revision = if lines.is_empty() { revision } else { answer.revision() };
+            self.head = Some((new_head, revision));
+            return Ok(Attempt::Done(lines));
+        }
+        Ok(self.handle_refusal(&answer, &compare))
+    }
+
+    /// The guard did not hold: who leads, or what the last record is, is not as it was thought.
+    fn handle_refusal(&mut self, answer: &TxnResponse, compare: &[Compare]) -> Attempt {
+        let leader = answer.found(0).map_or(0, |found| found.create_revision);
+        let is_deposed = compare
+            .iter()
+            .any(|one| matches!(one, Compare::Created { revision, .. } if *revision != leader));
+        if is_deposed {
+            return Attempt::Deposed;
+        }
+        self.head = read_head(answer.found(1)).ok();
+        Attempt::Again
+    }
+
+    /// What must hold for the changes to be made; `None` when this controller may not make them.
+    fn guard(&self, changes: &[&Change]) -> Option<Vec<Compare>> {
+        if !changes.iter().copied().any(is_policy) {
+            return Some(Vec::new());
+        }
+        match *self.standing.borrow() {
+            Standing::Leader { generation } => {
+                let revision = generation.cast_signed();
+                Some(vec![Compare::Created { key: self.keys.leader(), revision }])
+            }
+            _ => None,
+        }
+    }
+
+    /// What is to be written: the last change of each key, since a transaction writes none twice.
+    fn plan(
+        &self,
+        changes: &[&Change],
+        mut head: Head,
+    ) -> Result<(Head, Vec<String>, Vec<Op>), EtcdError> {
+        let unwritable = |error: serde_json::Error| EtcdError::Refused(error.to_string());
+        let put = |key, value| Op::Put { key, value, lease: None };
+        let mut ops = BTreeMap::new();
+        let mut lines = Vec::new();
+        for change in changes {
+            match change {
+                Change::Put(kept) => {
+                    let key = self.keys.policy(&kept.policy.name);
+                    let value = serde_json::to_string(kept).map_err(unwritable)?;
+                    ops.insert(key.clone(), put(key, value));
+                }
+                Change::Delete(name) => {
+                    let key = self.keys.policy(name);
+                    ops.insert(key.clone(), Op::Delete { key });
+                }
+                Change::Record(draft) => {
+                    let line = head.append(draft).map_err(unwritable)?;
+                    let key = self.keys.record(head.seq);
+                    ops.insert(key.clone(), put(key, line.clone()));
+                    ops.insert(self.keys.head(), put(self.keys.head(), line.clone()));
+                    lines.push(line);
+                }
+            }
+        }
+        Ok((head, lines, ops.into_values().collect()))
+    }
+
+    /// Whether these records are in the log, and with them what else was written.
+    async fn is_written(&mut self, lines: &[String]) -> Result<bool, EtcdError> {
+        let Some(line) = lines.last() else { return Ok(false) };
+        let Some(head) = Head::of(line) else { return Ok(false) };
+        let found = self.client.range(&self.keys.record(head.seq), None, 1).await?;
+        Ok(found.kvs.first().is_some_and(|entry| entry.value == *line))
+    }
+
+    async fn read_head(&mut self) -> Result<(Head, i64), EtcdError> {
+        let found = self.client.range(&self.keys.head(), None, 1).await?;
+        read_head(found.kvs.first())
+    }
+
+    async fn read_identity(&mut self) -> Result<Identity, EtcdError> {
+        let key = self.keys.identity();
+        let refused = |error: &dyn std::fmt::Display| EtcdError::Refused(error.to_string());
+        let ours = disk::new_identity().map_err(|error| refused(&error))?;
+        let value = serde_json::to_string(&ours).map_err(|error| refused(&error))?;
+        let absent = [Compare::Created { key: key.clone(), revision: 0 }];
+        let put = [Op::Put { key: key.clone(), value, lease: None }];
+        let deadline = Instant::now() + START_PATIENCE;
+        let answer = loop {
+            match self.client.txn(&absent, &put, &[Op::Get { key: key.clone() }]).await {
+                Err(EtcdError::Unreachable(_)) if Instant::now() < deadline => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                answer => break answer?,
+            }
+        };
+        match answer.found(0) {
+            Some(theirs) => serde_json::from_str(&theirs.value).map_err(|error| refused(&error)),
+            None => Ok(ours),
+        }
+    }
+
+    async fn records(&mut self, wanted: Wanted, max: usize) -> Result<Records, EtcdError> {
+        let (first, end) = (self.keys.record(0), self.keys.end_of_records());
+        let total = self.client.range(&first, Some(&end), 1).await?.count;
+        let found = match wanted {
+            Wanted::After(seq) => {
+                let start = self.keys.record(seq.saturating_add(1));
+                self.client.range(&start, Some(&end), max).await?
+            }
+            Wanted::Before(seq) => {
+                self.client.range_backwards(&first, &self.keys.record(seq), max).await?
+            }
+        };
+        let lines = found.kvs.into_iter().map(|entry| entry.value).collect();
+        Ok(Records { lines, total: u64::try_from(total).unwrap_or_default() })
+    }
+
+    fn failed(&self, error: &EtcdError) -> StoreError {
+        let error = StoreError::new("etcd does not do it", error).with_remedy(UNTIL_IT_ANSWERS);
+        error.at_place(&self.place)
+    }
+
+    fn deposed(&self) -> StoreError {
+        let error = StoreError::new("not written", &"this controller does not lead any more");
+        error.with_remedy("ask the one that does").at_place(&self.place)
+    }
+}
+
+/// What came of trying.
+enum Attempt {
+    /// It is done; these are the new records.
+    Done(Vec<String>),
+    /// Another controller leads.
+    Deposed,
+    /// Others wrote records meanwhile.
+    Again,
+}
+
+fn changes_policies(changes: &[Change]) -> bool {
+    changes.iter().any(is_policy)
+}
+
+const fn is_policy(change: &Change) -> bool {
+    matches!(change, Change::Put(_) | Change::Delete(_))
+}
+
+/// Where the log stands, by its last record.
+fn read_head(found: Option<&KeyValue>) -> Result<(Head, i64), EtcdError> {
+    let Some(found) = found else { return Ok((Head::empty(), 0)) };
+    let head = Head::of(&found.value).ok_or_else(|| EtcdError::Refused(NO_RECORD.to_owned()))?;
+    Ok((head, found.mod_revision))
+}
+
+/// Changes that are written at once: etcd takes 128 keys in a transaction, unless told otherwise.
+const MAX_BATCH: usize = 24;
+/// How long one member may take.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a change is tried, one member after the other.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// The same for a controller that starts, perhaps together with etcd.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(50);
+const NO_RECORD: &str = "the head of the audit log is no record";
+const UNTIL_IT_ANSWERS: &str = "policies cannot be changed until it does; see that most of its \
+     members run; what is in force goes on";
+const PERHAPS_WRITTEN: &str = "the change may have been written, so look when it does; until then \
+     policies cannot be changed; see that most of its members run; what is in force goes on";
+
+#[cfg(test)]
+mod tests;

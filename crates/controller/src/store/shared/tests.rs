@@ -1,0 +1,129 @@
+//! What is written, and what is not, when answers are lost and leaders change.
+
+use super::*;
+use crate::Caller;
+use crate::audit::{Draft, Verifier, What};
+use crate::etcd::fake::FakeEtcd;
+use crate::store::{KeptPolicy, Store};
+use tapswitch_control::TapPolicy;
+
+/// A controller at etcd, which leads or not.
+struct Rig {
+    etcd: FakeEtcd,
+    store: Store,
+    standing: watch::Sender<Standing>,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        Self::join(FakeEtcd::start().await).await
+    }
+
+    /// One more controller.
+    async fn join(etcd: FakeEtcd) -> Self {
+        let config = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
+        let nobody = Standing::Follower { leader: None, remembers: false };
+        let (standing, receiver) = watch::channel(nobody);
+        let journal = Arc::new(Journal::new(16));
+        let (store, _) = Store::share(&config, receiver, journal).await.unwrap();
+        Self { etcd, store, standing }
+    }
+
+    /// Makes it the leader, as the elector does.
+    fn lead(&self) {
+        self.etcd.delete("/t/leader");
+        let generation = self.etcd.put("/t/leader", "{}").cast_unsigned();
+        self.standing.send_replace(Standing::Leader { generation });
+    }
+
+    async fn add(&self, name: &str) -> Result<(), StoreError> {
+        let policy = TapPolicy::new(name, "3".parse().unwrap());
+        let draft = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted").about(&policy);
+        let created_at = "2026-01-01T00:00:00Z".to_owned();
+        let kept = Box::new(KeptPolicy { policy, created_at, owner: "ann".to_owned() });
+        self.store.commit(vec![Change::Put(kept), Change::Record(draft)]).await
+    }
+
+    async fn record(&self) -> Result<(), StoreError> {
+        let draft = Draft::new(&Caller::unix("bob"), What::TokenRefused, "refused: no");
+        self.store.commit(vec![Change::Record(draft)]).await
+    }
+
+    /// Checks the log; returns how many records there are.
+    async fn verify(&self) -> u64 {
+        let records = self.store.records(Wanted::After(0), 100).await.unwrap();
+        let mut verifier = Verifier::default();
+        records.lines.iter().for_each(|line| verifier.check(line).unwrap());
+        assert_eq!(verifier.head().map(|head| head.0), Some(records.total));
+        records.total
+    }
+
+    fn policies(&self) -> Vec<String> {
+        self.etcd.keys("/t/policies/")
+    }
+}
+
+#[tokio::test]
+async fn only_the_leader_changes_policies() {
+    let rig = Rig::start().await;
+    let refused = rig.add("a").await.unwrap_err().to_string();
+    assert!(refused.contains("does not lead"), "{refused}");
+    rig.record().await.unwrap();
+    rig.lead();
+    rig.add("a").await.unwrap();
+    assert_eq!((rig.policies().len(), rig.verify().await), (1, 2));
+}
+
+#[tokio::test]
+async fn who_was_deposed_without_knowing_it_writes_nothing() {
+    let old = Rig::start().await;
+    old.lead();
+    old.add("a").await.unwrap();
+    let new = Rig::join(old.etcd.clone()).await;
+    new.lead();
+    new.add("b").await.unwrap();
+    assert!(matches!(*old.standing.borrow(), Standing::Leader { .. }), "it does not know");
+    let refused = old.add("c").await.unwrap_err().to_string();
+    assert!(refused.contains("does not lead"), "{refused}");
+    assert_eq!(old.policies(), ["/t/policies/a", "/t/policies/b"]);
+    old.record().await.unwrap();
+    assert_eq!(new.verify().await, 3, "one log of both");
+}
+
+#[tokio::test]
+async fn a_change_whose_answer_was_lost_is_made_once() {
+    let rig = Rig::start().await;
+    rig.lead();
+    rig.add("a").await.unwrap();
+    rig.etcd.lose_answer(vec![]);
+    rig.add("b").await.unwrap();
+    assert_eq!((rig.policies().len(), rig.verify().await), (2, 2));
+}
+
+#[tokio::test]
+async fn a_change_whose_answer_was_lost_is_found_behind_those_of_others() {
+    let rig = Rig::start().await;
+    rig.lead();
+    let draft = |what| Draft::new(&Caller::unix("bob"), what, "accepted");
+    let ours = draft(What::AuditExport);
+    // What another controller writes behind our record, which it has seen.
+    let mut head = Head::empty();
+    head.append(&ours).unwrap();
+    let theirs = head.append(&draft(What::TokenRefused)).unwrap();
+    let record = format!("/t/audit/{:020}", 2);
+    rig.etcd.lose_answer(vec![(record, theirs.clone()), ("/t/head".to_owned(), theirs)]);
+    rig.store.commit(vec![Change::Record(ours)]).await.unwrap();
+    assert_eq!(rig.verify().await, 2, "ours and theirs, each once");
+}
+
+#[tokio::test]
+async fn the_last_change_of_a_policy_counts() {
+    let rig = Rig::start().await;
+    rig.lead();
+    let policy = TapPolicy::new("a", "3".parse().unwrap());
+    let created_at = "2026-01-01T00:00:00Z".to_owned();
+    let kept = Box::new(KeptPolicy { policy, created_at, owner: "ann".to_owned() });
+    let changes = vec![Change::Delete("a".to_owned()), Change::Put(kept)];
+    rig.store.commit(changes).await.unwrap();
+    assert_eq!(rig.policies().len(), 1);
+}
