@@ -301,6 +301,8 @@ pub(crate) enum ShowWhat {
     Switches,
     /// Links between switches that the controller has found.
     Links,
+    /// What the controller is among those that share its store, and who leads.
+    Controller,
     /// Counters of ports and TAPs in the text format of Prometheus.
     Metrics,
 }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
-use tapswitch_controller::{RestConfig, StoreConfig, TlsFiles};
+use tapswitch_controller::{EtcdConfig, RestConfig, StoreConfig, TlsFiles};
 use tapswitch_switch::{
     Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec,
 };
@@ -63,6 +63,7 @@ struct ControllerSection {
     listen: Option<Texts>,
     store: Option<Spanned<String>>,
     rest: Option<Spanned<String>>,
+    rest_url: Option<String>,
     tokens: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -118,7 +119,7 @@ fn parse_one<T: FromStr<Err: fmt::Display>>(
 
 fn read_controller(section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
     let (store, rest) = section.places()?;
-    let files = section.files();
+    let (files, rest_url) = (section.files(), section.rest_url.clone());
     let mut config = controller_config(vec![], vec![]);
     let listen = match section.listen {
         Some(texts) => {
@@ -127,7 +128,7 @@ fn read_controller(section: ControllerSection) -> Result<tapswitch_controller::C
         }
         None => vec![default_listen()],
     };
-    configure(&mut config, &listen, (&store, rest), &files);
+    configure(&mut config, &listen, (&store, rest, rest_url), &files);
     Ok(config)
 }
 
@@ -135,7 +136,7 @@ fn read_controller(section: ControllerSection) -> Result<tapswitch_controller::C
 pub(crate) fn configure(
     config: &mut tapswitch_controller::Config,
     listen: &[Listen],
-    (store, rest): (&StorePlace, RestPlace),
+    (store, rest, rest_url): (&StorePlace, RestPlace, Option<String>),
     files: &FilesArgs,
 ) {
     for at in listen {
@@ -147,6 +148,11 @@ pub(crate) fn configure(
     config.store = match store {
         StorePlace::None => StoreConfig::None,
         StorePlace::File(path) => StoreConfig::File(path.clone()),
+        StorePlace::Etcd(etcd) => {
+            let mut etcd: EtcdConfig = etcd.clone();
+            etcd.rest_url = rest_url;
+            StoreConfig::Etcd(etcd)
+        }
     };
     let tls = |ca: &Option<PathBuf>| {
         let (cert, key) = (files.tls_cert.clone()?, files.tls_key.clone()?);

@@ -57,7 +57,8 @@ pub(crate) fn controller(args: &ControllerArgs) -> Result<(), Failure> {
     let socket = socket_path(&args.socket, "controller");
     let store = args.store.clone().unwrap_or_else(default_store);
     let mut controller = tapswitch_controller::Config { listen: vec![], ..Default::default() };
-    configure(&mut controller, &args.listen, (&store, args.rest), &args.files);
+    let places = (&store, args.rest, args.rest_url.clone());
+    configure(&mut controller, &args.listen, places, &args.files);
     block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))
 }
 

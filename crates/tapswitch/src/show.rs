@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tapswitch_control::{HostReport, LinkReport, MonitorPort, SwitchReport as ConnectedSwitch};
+use tapswitch_controller::{ClusterReport, ClusterRole};
 use tapswitch_switch::report::{
     BooksReport, BucketReport, DropReport, DropsReport, FlowReport, GroupReport, GuestReport,
     PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
@@ -36,6 +37,9 @@ pub(crate) fn main(args: &ShowArgs) -> Result<(), AskError> {
             show(ask, Topic::Switches, |report: &Vec<ConnectedSwitch>| switches(report))
         }
         ShowWhat::Links => show(ask, Topic::Links, |report: &Vec<LinkReport>| links(report)),
+        ShowWhat::Controller => {
+            show(ask, Topic::Controller, |report: &ClusterReport| controller(report))
+        }
     }
 }
 
@@ -475,6 +479,25 @@ fn links(reports: &[LinkReport]) {
         ]);
     }
     print(&rows, "no links between switches");
+}
+
+fn controller(report: &ClusterReport) {
+    let mut rows = table(&["CONTROLLER", "ROLE", "LEADER", "ITS REST", "GENERATION "]);
+    let text = |text: Option<&String>| text.cloned().unwrap_or_else(|| "-".to_owned());
+    let role = match report.role {
+        ClusterRole::Alone => "alone",
+        ClusterRole::Leader => "leader",
+        _ => "follower",
+    };
+    let leader = report.leader.as_ref();
+    rows.add_row([
+        text(report.id.as_ref()),
+        role.to_owned(),
+        text(leader.map(|leader| &leader.id)),
+        text(leader.and_then(|leader| leader.rest.as_ref())),
+        leader.map_or_else(|| "-".to_owned(), |leader| leader.generation.to_string()),
+    ]);
+    print(&rows, "");
 }
 
 /// Drops in a cell: `oversize=3 port_down=1`, or a dash.

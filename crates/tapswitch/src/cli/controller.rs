@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use tapswitch_controller::Role;
+use tapswitch_controller::{EtcdConfig, ParseEtcdError, Role};
 
 use super::{AskArgs, ServeArgs};
 
@@ -15,13 +15,18 @@ pub(crate) struct ControllerArgs {
     /// times.
     #[arg(long, value_name = "ENDPOINT", default_value = "tcp:127.0.0.1:6653")]
     pub(crate) listen: Vec<Listen>,
-    /// Where policies and the audit log are kept: a file, or none;
+    /// Where policies and the audit log are kept: a file, none, or etcd for several controllers of
+    /// which one leads, as etcd://HOST:PORT,HOST:PORT/PREFIX?ttl=SECONDS;
     /// /var/lib/tapswitch/controller.redb when not given and root.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PLACE")]
     pub(crate) store: Option<StorePlace>,
     /// Where REST is served: ADDRESS:PORT, or off.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8653")]
     pub(crate) rest: RestPlace,
+    /// Where others reach REST of this controller when it leads, for those who ask a follower;
+    /// without it, what --rest says.
+    #[arg(long, value_name = "URL")]
+    pub(crate) rest_url: Option<String>,
     #[command(flatten)]
     pub(crate) files: FilesArgs,
     #[command(flatten)]
@@ -84,13 +89,18 @@ fn no_endpoint(text: &str) -> String {
 pub(crate) enum StorePlace {
     None,
     File(PathBuf),
+    Etcd(EtcdConfig),
 }
 
 impl FromStr for StorePlace {
-    type Err = std::convert::Infallible;
+    type Err = ParseEtcdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(if text == "none" { Self::None } else { Self::File(text.into()) })
+        match text {
+            "none" => Ok(Self::None),
+            url if url.contains("://") => url.parse().map(Self::Etcd),
+            path => Ok(Self::File(path.into())),
+        }
     }
 }
 
@@ -196,6 +206,8 @@ mod tests {
     fn what_can_be_left_out_is_a_word() {
         assert_eq!("none".parse(), Ok(StorePlace::None));
         assert_eq!("./none".parse(), Ok(StorePlace::File("./none".into())));
+        assert!(matches!("etcd://a:1".parse(), Ok(StorePlace::Etcd(_))));
+        assert!("http://a:1".parse::<StorePlace>().unwrap_err().to_string().contains("etcd://"));
         assert_eq!("off".parse(), Ok(RestPlace::Off));
         assert!("8653".parse::<RestPlace>().unwrap_err().contains("ADDRESS:PORT"));
     }

@@ -56,13 +56,16 @@ pub(crate) enum Topic {
     Hosts,
     Switches,
     Links,
+    Controller,
 }
 
 impl Request {
     /// Which part of tapswitch answers this.
     pub(crate) fn part(&self) -> Part {
         match self {
-            Self::Show(Topic::Hosts | Topic::Switches | Topic::Links) => Part::Controller,
+            Self::Show(Topic::Hosts | Topic::Switches | Topic::Links | Topic::Controller) => {
+                Part::Controller
+            }
             Self::Show(_) | Self::AddPort(_) | Self::RemovePort(_) | Self::Parts => Part::Switch,
             _ => Part::Controller,
         }

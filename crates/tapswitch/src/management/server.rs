@@ -156,7 +156,7 @@ async fn show_switch(switch: &tapswitch_switch::Handle, topic: Topic) -> Answer 
         Topic::Workers => said(switch.workers().await),
         Topic::Drops => said(switch.drops().await),
         Topic::Taps => said(switch.taps().await),
-        Topic::Hosts | Topic::Switches | Topic::Links => {
+        Topic::Hosts | Topic::Switches | Topic::Links | Topic::Controller => {
             Answer::Error("that is for a controller".to_owned())
         }
     }
@@ -177,6 +177,7 @@ async fn ask_controller(
         Request::Show(Topic::Hosts) => said(controller.hosts().await),
         Request::Show(Topic::Switches) => said(controller.switches().await),
         Request::Show(Topic::Links) => said(controller.links().await),
+        Request::Show(Topic::Controller) => said(Ok::<_, String>(controller.cluster())),
         _ => Answer::Error("that is for a switch".to_owned()),
     }
 }
