@@ -11,6 +11,7 @@ mod access;
 mod bench;
 mod capture;
 mod churn;
+mod cluster;
 mod controller;
 mod demo;
 mod device;

@@ -1,10 +1,12 @@
-//! Several switches with cables between them, ours and Open vSwitch, and one controller.
+//! Several switches with cables between them, ours and Open vSwitch, and one controller, or several
+//! that share a store.
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tempfile::TempDir;
 
+use super::cluster::Cluster;
 use super::lab::CONTROLLER;
 use super::ovs::Ovs;
 use super::{
@@ -24,7 +26,7 @@ pub(crate) enum Kind {
 pub(crate) struct Fabric {
     pub(crate) switches: Vec<Option<Daemon>>,
     ovs: Option<Ovs>,
-    pub(crate) controller: Daemon,
+    control: Controllers,
     pub(crate) hosts: Vec<Host>,
     pub(crate) monitors: Vec<Host>,
     kinds: Vec<Kind>,
@@ -33,9 +35,35 @@ pub(crate) struct Fabric {
     directory: TempDir,
 }
 
+/// Who controls it.
+enum Controllers {
+    One(Daemon),
+    Several(Box<Cluster>),
+}
+
 impl Fabric {
     /// `None` when a peer is not installed, or this is not root.
     pub(crate) fn new(kinds: &[Kind], cables: &[(u8, u8)]) -> Option<Self> {
+        Self::with_controllers(kinds, cables, |room, directory| {
+            Controllers::One(start_controller(room, directory))
+        })
+    }
+
+    /// With three controllers that share a store.
+    pub(crate) fn with_cluster(kinds: &[Kind], cables: &[(u8, u8)]) -> Option<Self> {
+        if !can_run(&Cluster::PROGRAMS) {
+            return None;
+        }
+        Self::with_controllers(kinds, cables, |room, directory| {
+            Controllers::Several(Box::new(Cluster::start(room, directory.path())))
+        })
+    }
+
+    fn with_controllers(
+        kinds: &[Kind],
+        cables: &[(u8, u8)],
+        start: impl FnOnce(&OwnedNamespace, &TempDir) -> Controllers,
+    ) -> Option<Self> {
         if !can_run(&["ping"]) {
             return None;
         }
@@ -52,12 +80,12 @@ impl Fabric {
         for host in hosts.iter().chain(&monitors) {
             join(host, &room, &format!("p{}", host.number));
         }
-        let controller = start_controller(&room, &directory);
+        let control = start(&room, &directory);
         let ovs = has_others.then(|| Ovs::start_empty(&room, directory.path()));
         let switches = kinds.iter().map(|_| None).collect();
         let (kinds, cables) = (kinds.to_vec(), cables.to_vec());
         let mut fabric =
-            Self { switches, ovs, controller, hosts, monitors, kinds, cables, room, directory };
+            Self { switches, ovs, control, hosts, monitors, kinds, cables, room, directory };
         (1..=count).for_each(|number| fabric.start_switch(number));
         fabric.wait_for_links(fabric.cables.len());
         fabric.hosts.iter().chain(&fabric.monitors).for_each(Host::configure);
@@ -87,7 +115,9 @@ impl Fabric {
     pub(crate) fn start_switch(&mut self, number: u8) {
         let interfaces = self.interfaces(number);
         match (self.kinds[usize::from(number) - 1], &self.ovs) {
-            (Kind::OpenVswitch, Some(ovs)) => ovs.add_switch(number.into(), &interfaces),
+            (Kind::OpenVswitch, Some(ovs)) => {
+                ovs.add_switch(number.into(), &interfaces, &self.endpoints());
+            }
             _ => {
                 self.switches[usize::from(number) - 1] = Some(self.start_ours(number, &interfaces));
             }
@@ -129,13 +159,13 @@ impl Fabric {
 
     /// Takes a cable away while nobody tells the controller.
     pub(crate) fn cut_unheard(&self, a: u8, b: u8) {
-        self.controller.signal(Signal::STOP);
+        self.controller().signal(Signal::STOP);
         Netlink::open(&self.room).unwrap().set_down(&format!("c{a}-{b}")).unwrap();
     }
 
     /// The controller goes on, and learns of what happened meanwhile.
     pub(crate) fn hear(&self) {
-        self.controller.signal(Signal::CONT);
+        self.controller().signal(Signal::CONT);
         self.wait_for_links(self.cables.len() - 1);
     }
 
@@ -180,9 +210,50 @@ impl Fabric {
         self.ovs.iter().for_each(Ovs::settle);
     }
 
-    /// Runs a command on the controller's management socket, for data.
+    /// The only controller.
+    fn controller(&self) -> &Daemon {
+        match &self.control {
+            Controllers::One(controller) => controller,
+            Controllers::Several(_) => panic!("there are several controllers"),
+        }
+    }
+
+    /// The controllers that share a store.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        match &self.control {
+            Controllers::Several(cluster) => cluster,
+            Controllers::One(_) => panic!("there is one controller"),
+        }
+    }
+
+    pub(crate) fn cluster_mut(&mut self) -> &mut Cluster {
+        match &mut self.control {
+            Controllers::Several(cluster) => cluster,
+            Controllers::One(_) => panic!("there is one controller"),
+        }
+    }
+
+    /// Where switches find controllers.
+    fn endpoints(&self) -> Vec<String> {
+        match &self.control {
+            Controllers::One(_) => vec![CONTROLLER.to_owned()],
+            Controllers::Several(_) => Cluster::endpoints(),
+        }
+    }
+
+    /// Runs a command on the management socket of the controller, or of the one that leads, for
+    /// data.
     pub(crate) fn ask(&self, command: &[&str]) -> Said {
+        if let Controllers::Several(cluster) = &self.control {
+            return cluster.ask(cluster.wait_for_leader(&[]).0, command);
+        }
         let socket = self.directory.path().join("controller.sock").display().to_string();
+        tapswitch(&[command, &["--json", "--socket", &socket]].concat())
+    }
+
+    /// The same on the management socket of a switch of ours.
+    pub(crate) fn ask_switch(&self, number: u8, command: &[&str]) -> Said {
+        let socket = self.directory.path().join(format!("s{number}.sock")).display().to_string();
         tapswitch(&[command, &["--json", "--socket", &socket]].concat())
     }
 
@@ -202,10 +273,12 @@ impl Fabric {
         let (name, id) = (format!("s{number}"), format!("{number:#x}"));
         let ports = (1..).zip(interfaces);
         let ports: Vec<_> = ports.map(|(number, name)| format!("{number}=netdev:{name}")).collect();
-        let fixed = ["switch", "--name", &name, "--datapath-id", &id, "--controller", CONTROLLER];
+        let fixed = ["switch", "--name", &name, "--datapath-id", &id];
+        let endpoints = self.endpoints();
+        let controllers = endpoints.iter().flat_map(|endpoint| ["--controller", endpoint]);
         let more = ["--fail-mode", "secure", "--socket", &socket];
         let ports = ports.iter().flat_map(|port| ["--port", port]);
-        let args: Vec<_> = fixed.into_iter().chain(more).chain(ports).collect();
+        let args: Vec<_> = fixed.into_iter().chain(controllers).chain(more).chain(ports).collect();
         Daemon::tapswitch(&self.room, self.directory.path(), &args)
     }
 }

@@ -1,6 +1,7 @@
 //! What the tests share: rooms, hosts, programs, peers, streams of frames and what is seen of them.
 
 mod capture;
+mod cluster;
 pub(crate) mod conservation;
 mod fabric;
 mod host;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use capture::Capture;
+pub(crate) use cluster::Cluster;
 pub(crate) use fabric::{Fabric, Kind};
 pub(crate) use host::{Host, checksum_errors, count_checksum_errors, join, room};
 pub(crate) use lab::{CONTROLLER, Ends, Lab, Peer, number};

@@ -43,7 +43,12 @@ impl Ovs {
     }
 
     /// One of several bridges, with these interfaces as its ports from 1 on.
-    pub(crate) fn add_switch(&self, datapath_id: u64, interfaces: &[String]) {
+    pub(crate) fn add_switch(
+        &self,
+        datapath_id: u64,
+        interfaces: &[String],
+        controllers: &[String],
+    ) {
         let bridge = format!("br{datapath_id}");
         let id = format!("other-config:datapath-id={datapath_id:016x}");
         let settings = ["datapath_type=netdev", "protocols=OpenFlow13", "fail-mode=secure", &id];
@@ -53,7 +58,8 @@ impl Ovs {
             let set = ["--", "set", "interface", interface, &number];
             self.vsctl(&[&["add-port", &bridge, interface][..], &set].concat());
         }
-        self.vsctl(&["set-controller", &bridge, CONTROLLER]);
+        let set = ["set-controller", &bridge].into_iter();
+        self.vsctl(&set.chain(controllers.iter().map(String::as_str)).collect::<Vec<_>>());
     }
 
     /// A bridge that learns by itself and looks at this many tags, with these ports: interfaces

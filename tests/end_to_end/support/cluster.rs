@@ -1,0 +1,133 @@
+//! Several controllers that share a store: three members of etcd, three controllers.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tapswitch_netlink::Namespace;
+
+use super::{Daemon, Said, eventually, tapswitch, until};
+
+/// A running cluster, ended with this value. Its parts are known by numbers from 0 on.
+pub(crate) struct Cluster {
+    controllers: Vec<Option<Daemon>>,
+    members: Vec<Option<Daemon>>,
+    room: Namespace,
+    directory: PathBuf,
+}
+
+/// What REST answered: the status and the document.
+pub(crate) type Answer = (u16, Value);
+
+impl Cluster {
+    /// What it needs.
+    pub(crate) const PROGRAMS: [&str; 2] = ["etcd", "curl"];
+
+    /// Starts all, and waits until one of the controllers leads.
+    pub(crate) fn start(room: &Namespace, directory: &Path) -> Self {
+        let (controllers, members) = ((0..COUNT).map(|_| None), (0..COUNT).map(|_| None));
+        let (controllers, members) = (controllers.collect(), members.collect());
+        let (room, directory) = (room.clone(), directory.to_owned());
+        let mut cluster = Self { controllers, members, room, directory };
+        (0..COUNT).for_each(|number| cluster.start_member(number));
+        (0..COUNT).for_each(|number| cluster.start_controller(number));
+        cluster.wait_for_leader(&[]);
+        cluster
+    }
+
+    /// Where switches find the controllers.
+    pub(crate) fn endpoints() -> Vec<String> {
+        (0..COUNT).map(|number| format!("tcp:127.0.0.1:{}", 6653 + number)).collect()
+    }
+
+    /// Starts a member of etcd, anew or with what it has on disk.
+    pub(crate) fn start_member(&mut self, number: usize) {
+        let data = self.directory.join(format!("etcd{number}")).display().to_string();
+        let url = |port: usize| format!("http://127.0.0.1:{}", port + number);
+        let peers = (0..COUNT).map(|peer| format!("e{peer}=http://127.0.0.1:{}", 2480 + peer));
+        let peers = peers.collect::<Vec<_>>().join(",");
+        let (name, client, peer) = (format!("e{number}"), url(2379), url(2480));
+        let mut command = self.room.command("etcd");
+        command.args(["--name", &name, "--data-dir", &data, "--initial-cluster", &peers]);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        self.members[number] = Some(Daemon::start(command, &self.directory));
+    }
+
+    pub(crate) fn start_controller(&mut self, number: usize) {
+        let members = (0..COUNT).map(|member| format!("127.0.0.1:{}", 2379 + member));
+        let store = format!("etcd://{}/lab", members.collect::<Vec<_>>().join(","));
+        let (listen, rest) = (&Self::endpoints()[number], format!("127.0.0.1:{}", 8653 + number));
+        let socket = self.socket(number);
+        let args = ["controller", "--listen", listen, "--store", &store, "--rest", &rest];
+        let args = [&args[..], &["--socket", &socket]].concat();
+        self.controllers[number] = Some(Daemon::tapswitch(&self.room, &self.directory, &args));
+        until("the controller answers", || {
+            self.ask(number, &["show", "controller"]).code == Some(0)
+        });
+    }
+
+    /// Ends a member of etcd as a failure of its machine would.
+    pub(crate) fn kill_member(&mut self, number: usize) {
+        self.members[number].take().unwrap().kill();
+    }
+
+    /// The same with a controller.
+    pub(crate) fn kill_controller(&mut self, number: usize) {
+        self.controllers[number].take().unwrap().kill();
+    }
+
+    pub(crate) fn signal_controller(&self, number: usize, signal: Signal) {
+        self.controllers[number].as_ref().unwrap().signal(signal);
+    }
+
+    /// Runs a command on a controller's management socket, for data.
+    pub(crate) fn ask(&self, number: usize, command: &[&str]) -> Said {
+        tapswitch(&[command, &["--json", "--socket", &self.socket(number)]].concat())
+    }
+
+    /// Which controller leads, of those that are there and not among `others`.
+    pub(crate) fn leader(&self, others: &[usize]) -> Option<usize> {
+        let there = (0..COUNT).filter(|number| self.controllers[*number].is_some());
+        there.filter(|number| !others.contains(number)).find(|number| {
+            let said = self.ask(*number, &["show", "controller"]);
+            said.code == Some(0) && said.json()["role"] == "leader"
+        })
+    }
+
+    /// The same as soon as one leads, and how long that took.
+    pub(crate) fn wait_for_leader(&self, others: &[usize]) -> (usize, Duration) {
+        let start = Instant::now();
+        let leader = eventually("a controller leads", || self.leader(others));
+        (leader, start.elapsed())
+    }
+
+    /// Asks a controller by REST; `None` when it does not answer.
+    pub(crate) fn rest(
+        &self,
+        number: usize,
+        method: &str,
+        path: &str,
+        document: Option<&Value>,
+    ) -> Option<Answer> {
+        let url = format!("http://127.0.0.1:{}/api/v1{path}", 8653 + number);
+        let mut command = self.room.command("curl");
+        command.args(["-s", "-m", "60", "-w", "\n%{http_code}", "-X", method, &url]);
+        if let Some(document) = document {
+            command.args(["--json", &document.to_string()]);
+        }
+        let said = Said::by(&mut command);
+        let (body, status) = said.out.rsplit_once('\n')?;
+        let status = status.parse().ok().filter(|status| *status != 0)?;
+        Some((status, serde_json::from_str(body).unwrap_or_default()))
+    }
+
+    /// A controller's management socket.
+    pub(crate) fn socket(&self, number: usize) -> String {
+        self.directory.join(format!("c{number}.sock")).display().to_string()
+    }
+}
+
+/// Members of etcd, and controllers.
+pub(crate) const COUNT: usize = 3;
