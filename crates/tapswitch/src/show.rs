@@ -464,6 +464,31 @@ fn switches(reports: &[ConnectedSwitch]) {
         ]);
     }
     print(&rows, "no switches");
+    reports.iter().flat_map(hostilities).for_each(|line| say!("{line}"));
+}
+
+/// What hosts of a switch sent that was not believed, and what to do about it.
+fn hostilities(switch: &ConnectedSwitch) -> impl Iterator<Item = String> {
+    let said = [
+        (
+            switch.hosts_refused,
+            "hosts or addresses found no room: they are reached by flooding; \
+          look for a port with thousands of them (tapswitch show hosts)",
+        ),
+        (
+            switch.address_conflicts,
+            "claims of an address that another host has: not believed; \
+          look for a host that is set up twice or forges ARP or neighbour discovery",
+        ),
+        (
+            switch.lldp_forged,
+            "frames of LLDP forged, or of another controller: no links; \
+          look for a second controller, or a host that makes up links",
+        ),
+    ];
+    let name = switch.switch;
+    let happened = said.into_iter().filter(|(count, _)| *count > 0);
+    happened.map(move |(count, what)| format!("{name}: {} {what}", grouped(count)))
 }
 
 fn links(reports: &[LinkReport]) {
@@ -522,6 +547,19 @@ mod tests {
         let row = tunnel_row("5", &tunnel);
         assert_eq!([&row[1], &row[3], &row[6], &row[7]], ["192.0.2.2", "42", "1_234", "30"]);
         assert_eq!(row[10], "runt=1 wrong_vni=2");
+    }
+
+    #[test]
+    fn what_hosts_forge_is_told_with_its_remedy() {
+        let text = r#"{"switch":"0x1","is_connected":true,"ports":[],"hosts":1,"hosts_refused":0,
+            "address_conflicts":0,"lldp_forged":0,"rules":1,"groups":0,"refusals":0}"#;
+        let mut report: ConnectedSwitch = serde_json::from_str(text).unwrap();
+        assert_eq!(hostilities(&report).count(), 0);
+        (report.hosts_refused, report.lldp_forged) = (1234, 1);
+        let lines: Vec<_> = hostilities(&report).collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("0000000000000001: 1_234 hosts or addresses found no room"));
+        assert!(lines[1].contains("look for a second controller"), "{}", lines[1]);
     }
 
     #[test]

@@ -353,7 +353,13 @@ impl Switch {
         let members = key.iter().flat_map(|key| key.members.iter());
         match members.map(|member| member.policy).max() {
             Some(policy) => {
-                let remedy = "; see its log, then delete the policy and add it again";
+                let remedy = match kind {
+                    ErrorKind::OFPFMFC_TABLE_FULL | ErrorKind::OFPGMFC_OUT_OF_GROUPS => {
+                        "; it is full: delete other policies, or give this one fewer ports and \
+                         addresses"
+                    }
+                    _ => "; see its log, then delete the policy and add it again",
+                };
                 self.failed.entry(policy).or_insert_with(|| reason + remedy);
                 self.stale.insert(policy);
             }

@@ -152,6 +152,7 @@ fn a_refused_rule_fails_its_policy_and_nothing_else() {
     };
     assert!(name == "tcp" && reason.contains("switch 0x1 refused"), "{reason}");
     assert!(reason.contains("OFPFMFC_TABLE_FULL"), "{reason}");
+    assert!(reason.ends_with("delete other policies, or give this one fewer ports and addresses"));
     assert_eq!(world.switch().state(), before);
     assert_eq!(world.state("all"), PolicyState::Active);
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
