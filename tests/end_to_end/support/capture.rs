@@ -51,7 +51,6 @@ impl Capture {
 
     /// Numbers of the stream's frames that wait now, as they came. Each is as it was sent.
     pub(crate) fn numbers(&mut self, stream: &Stream) -> Vec<u32> {
-        let frames = self.drain();
-        frames.iter().filter_map(|(_, frame)| stream.number(frame)).collect()
+        stream.numbers(&self.drain())
     }
 }

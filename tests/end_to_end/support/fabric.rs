@@ -3,21 +3,32 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tapswitch_netlink::{Netlink, OwnedNamespace};
+use tapswitch_netlink::{Feature, Netlink, OwnedNamespace};
 use tempfile::TempDir;
 
 use super::cluster::Cluster;
 use super::lab::CONTROLLER;
-use super::ovs::Ovs;
-use super::{
-    Daemon, Host, Said, can_run, conservation, directory, join, room, skip, tapswitch, until,
-};
+use super::ovs::{Build, Ovs};
+use super::{Daemon, Host, Said, can_run, conservation, directory, join, room, tapswitch, until};
 
 /// Whose switch it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ours,
     OpenVswitch,
+    /// The same with DPDK's ports. Not beside the other one in one fabric.
+    OpenVswitchDpdk,
+}
+
+impl Kind {
+    /// The Open vSwitch that is needed for it.
+    const fn build(self) -> Option<Build> {
+        match self {
+            Self::Ours => None,
+            Self::OpenVswitch => Some(Build::Plain),
+            Self::OpenVswitchDpdk => Some(Build::Dpdk),
+        }
+    }
 }
 
 /// Switch *n* has host *n* at its port 1, a monitor at its port 2, and cables from port 3 on.
@@ -44,7 +55,14 @@ enum Controllers {
 impl Fabric {
     /// `None` when a peer is not installed, or this is not root.
     pub(crate) fn new(kinds: &[Kind], cables: &[(u8, u8)]) -> Option<Self> {
-        Self::with_controllers(kinds, cables, |room, directory| {
+        Self::with_controllers(2, kinds, cables, |room, directory| {
+            Controllers::One(start_controller(room, directory))
+        })
+    }
+
+    /// The same; Open vSwitch looks at this many tags.
+    fn looking_at(tags: u8, kinds: &[Kind], cables: &[(u8, u8)]) -> Option<Self> {
+        Self::with_controllers(tags, kinds, cables, |room, directory| {
             Controllers::One(start_controller(room, directory))
         })
     }
@@ -54,12 +72,13 @@ impl Fabric {
         if !can_run(&Cluster::PROGRAMS) {
             return None;
         }
-        Self::with_controllers(kinds, cables, |room, directory| {
+        Self::with_controllers(2, kinds, cables, |room, directory| {
             Controllers::Several(Box::new(Cluster::start(room, directory.path())))
         })
     }
 
     fn with_controllers(
+        tags: u8,
         kinds: &[Kind],
         cables: &[(u8, u8)],
         start: impl FnOnce(&OwnedNamespace, &TempDir) -> Controllers,
@@ -67,9 +86,8 @@ impl Fabric {
         if !can_run(&["ping"]) {
             return None;
         }
-        let has_others = kinds.contains(&Kind::OpenVswitch);
-        if has_others && !Ovs::is_there() {
-            skip("Open vSwitch is not installed; install openvswitch-switch");
+        let build = kinds.iter().find_map(|kind| kind.build());
+        if build.is_some_and(|build| !Ovs::can_run(build)) {
             return None;
         }
         let (room, directory) = (room(), directory());
@@ -81,11 +99,12 @@ impl Fabric {
             join(host, &room, &format!("p{}", host.number));
         }
         let control = start(&room, &directory);
-        let ovs = has_others.then(|| Ovs::start_empty(&room, directory.path()));
+        let ovs = build.map(|build| Ovs::start_empty(&room, directory.path(), build, tags));
         let switches = kinds.iter().map(|_| None).collect();
         let (kinds, cables) = (kinds.to_vec(), cables.to_vec());
         let mut fabric =
             Self { switches, ovs, control, hosts, monitors, kinds, cables, room, directory };
+        (1..=count).for_each(|number| fabric.spare_dpdk(number));
         (1..=count).for_each(|number| fabric.start_switch(number));
         fabric.wait_for_links(fabric.cables.len());
         fabric.hosts.iter().chain(&fabric.monitors).for_each(Host::configure);
@@ -98,9 +117,41 @@ impl Fabric {
         Self::new(kinds, &(1..=count).map(|at| (at, at % count + 1)).collect::<Vec<_>>())
     }
 
+    /// Switches in a line, of these kinds.
+    pub(crate) fn line(kinds: &[Kind]) -> Option<Self> {
+        Self::line_looking_at(2, kinds)
+    }
+
+    /// The same; Open vSwitch looks at this many tags.
+    pub(crate) fn line_looking_at(tags: u8, kinds: &[Kind]) -> Option<Self> {
+        let count = u8::try_from(kinds.len()).unwrap();
+        Self::looking_at(tags, kinds, &(1..count).map(|at| (at, at + 1)).collect::<Vec<_>>())
+    }
+
+    /// Four leaves, 1 to 4, each with a cable to both spines, 5 and 6; of these kinds.
+    pub(crate) fn leaves_and_spines(leaves: [Kind; 4], spines: [Kind; 2]) -> Option<Self> {
+        let cables: Vec<_> = (1..=4).flat_map(|leaf| [(leaf, 5), (leaf, 6)]).collect();
+        Self::new(&[&leaves[..], &spines].concat(), &cables)
+    }
+
     /// Whether all switches are ours.
     pub(crate) fn is_ours(&self) -> bool {
         self.ovs.is_none()
+    }
+
+    /// Whether there are two ways to each switch.
+    pub(crate) fn is_ring(&self) -> bool {
+        self.cables.len() == self.kinds.len()
+    }
+
+    /// Whether a switch has DPDK's ports.
+    pub(crate) fn has_dpdk(&self) -> bool {
+        self.kinds.contains(&Kind::OpenVswitchDpdk)
+    }
+
+    /// Whose a switch is.
+    pub(crate) fn kind(&self, number: u8) -> Kind {
+        self.kinds[usize::from(number) - 1]
     }
 
     pub(crate) fn host(&self, number: u8) -> &Host {
@@ -114,8 +165,8 @@ impl Fabric {
     /// Starts a switch, with all of its ports.
     pub(crate) fn start_switch(&mut self, number: u8) {
         let interfaces = self.interfaces(number);
-        match (self.kinds[usize::from(number) - 1], &self.ovs) {
-            (Kind::OpenVswitch, Some(ovs)) => {
+        match (self.kind(number), &self.ovs) {
+            (Kind::OpenVswitch | Kind::OpenVswitchDpdk, Some(ovs)) => {
                 ovs.add_switch(number.into(), &interfaces, &self.endpoints());
             }
             _ => {
@@ -257,6 +308,12 @@ impl Fabric {
         tapswitch(&[command, &["--json", "--socket", &socket]].concat())
     }
 
+    /// The same for people; it must succeed.
+    pub(crate) fn says(&self, command: &[&str]) -> String {
+        let socket = self.directory.path().join("controller.sock").display().to_string();
+        tapswitch(&[command, &["--socket", &socket]].concat()).well()
+    }
+
     /// The interfaces at a switch's ports from 1 on.
     fn interfaces(&self, number: u8) -> Vec<String> {
         let hosts = [format!("p{number}"), format!("p{}", 100 + number)];
@@ -268,11 +325,31 @@ impl Fabric {
         hosts.into_iter().chain(cables).collect()
     }
 
+    /// What comes to DPDK's ports of a switch is cut, and its checksums are complete.
+    fn spare_dpdk(&self, number: u8) {
+        if self.kind(number) != Kind::OpenVswitchDpdk {
+            return;
+        }
+        for host in [self.host(number), self.monitor(number)] {
+            host.netlink().set_feature(&host.interface, Feature::TxChecksum, false).unwrap();
+        }
+        let mut netlink = Netlink::open(&self.room).unwrap();
+        for cable in self.interfaces(number).iter().filter_map(|name| name.strip_prefix('c')) {
+            let (here, there) = cable.split_once('-').unwrap();
+            let other_end = format!("c{there}-{here}");
+            netlink.set_feature(&other_end, Feature::TxChecksum, false).unwrap();
+        }
+    }
+
     fn start_ours(&self, number: u8, interfaces: &[String]) -> Daemon {
         let socket = self.directory.path().join(format!("s{number}.sock")).display().to_string();
         let (name, id) = (format!("s{number}"), format!("{number:#x}"));
         let ports = (1..).zip(interfaces);
-        let ports: Vec<_> = ports.map(|(number, name)| format!("{number}=netdev:{name}")).collect();
+        // Two tags of a host, and that of the copies.
+        let envelope = |name: &str| if name.starts_with('c') { ",envelope=12" } else { "" };
+        let port =
+            |(number, name): (u8, &String)| format!("{number}=netdev:{name}{}", envelope(name));
+        let ports: Vec<_> = ports.map(port).collect();
         let fixed = ["switch", "--name", &name, "--datapath-id", &id];
         let endpoints = self.endpoints();
         let controllers = endpoints.iter().flat_map(|endpoint| ["--controller", endpoint]);

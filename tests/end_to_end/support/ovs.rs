@@ -7,14 +7,66 @@ use std::process::Command;
 
 use tapswitch_netlink::Namespace;
 
-use super::{CONTROLLER, Daemon, Host, Said, is_installed, join, until};
+use super::{CONTROLLER, Daemon, Host, Said, is_installed, join, skip, unique, until};
 
 /// A running Open vSwitch, ended with this value.
 pub(crate) struct Ovs {
     switch: Option<Daemon>,
     _database: Daemon,
+    build: Build,
     room: Namespace,
     directory: PathBuf,
+}
+
+/// Which of Debian's two binaries it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    Plain,
+    /// Its ports are DPDK's, which take whole packets with complete checksums only.
+    Dpdk,
+}
+
+impl Build {
+    /// The program of the switch itself.
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Plain => "ovs-vswitchd",
+            Self::Dpdk => "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk",
+        }
+    }
+
+    /// What a switch is told that looks at this many tags.
+    fn options(self, tags: u8) -> Vec<String> {
+        let known = match self {
+            Self::Plain => vec![TSO.to_owned()],
+            // Without --legacy-mem it would ask for memory that is in no file, which wants huge
+            // pages. A thread that polls sleeps while nothing comes, for others' sake.
+            Self::Dpdk => vec![
+                "other_config:dpdk-init=true".to_owned(),
+                format!(
+                    "other_config:dpdk-extra=\"--no-huge --no-pci --legacy-mem -m 1024 \
+                     --file-prefix={}\"",
+                    unique()
+                ),
+                "other_config:pmd-maxsleep=500".to_owned(),
+            ],
+        };
+        known.into_iter().chain([format!("other_config:vlan-limit={tags}")]).collect()
+    }
+
+    /// How it is told of an interface that is to be its port.
+    fn settings(self, interface: &str) -> Vec<String> {
+        match self {
+            Self::Plain => Vec::new(),
+            // DPDK's driver for packet sockets makes 802.1Q tags of all outermost ones.
+            Self::Dpdk => {
+                let device = format!("net_pcap_{interface}");
+                let ends = format!("rx_iface_in={interface},tx_iface={interface}");
+                let device = format!("options:dpdk-devargs={device},{ends}");
+                vec!["type=dpdk".to_owned(), device]
+            }
+        }
+    }
 }
 
 impl Ovs {
@@ -24,10 +76,22 @@ impl Ovs {
         programs.iter().all(|program| is_installed(program)) && Path::new(SCHEMA).exists()
     }
 
+    /// The same for one of the builds; otherwise says that the test is skipped.
+    pub(crate) fn can_run(build: Build) -> bool {
+        if !Self::is_there() {
+            return skip("Open vSwitch is not installed; install openvswitch-switch");
+        }
+        if build == Build::Dpdk && !(Path::new(build.program()).exists() && has_pcap_driver()) {
+            let packages = "openvswitch-switch-dpdk and librte-net-pcap23";
+            return skip(&format!("Open vSwitch with DPDK is not installed; install {packages}"));
+        }
+        true
+    }
+
     /// A bridge that forwards by the rules of its controller alone, with a port for each host.
     pub(crate) fn start(room: &Namespace, directory: &Path, hosts: &[Host]) -> Self {
         // Else it neither takes trains from veths nor completes checksums there.
-        let mut ovs = Self::with_options(room, directory, &[TSO]);
+        let mut ovs = Self::with_options(room, directory, Build::Plain, &[TSO]);
         ovs.start_switch();
         ovs.add_bridge(&["fail-mode=secure"]);
         hosts.iter().for_each(|host| ovs.add_port(host));
@@ -35,9 +99,11 @@ impl Ovs {
         ovs
     }
 
-    /// No bridge yet. Copies on their way between switches have one tag more than what is copied.
-    pub(crate) fn start_empty(room: &Namespace, directory: &Path) -> Self {
-        let mut ovs = Self::with_options(room, directory, &[TSO, "other_config:vlan-limit=2"]);
+    /// One that looks at this many tags, with no bridge yet.
+    pub(crate) fn start_empty(room: &Namespace, directory: &Path, build: Build, tags: u8) -> Self {
+        let options = build.options(tags);
+        let options: Vec<_> = options.iter().map(String::as_str).collect();
+        let mut ovs = Self::with_options(room, directory, build, &options);
         ovs.start_switch();
         ovs
     }
@@ -55,8 +121,10 @@ impl Ovs {
         self.vsctl(&[&["add-br", &bridge, "--", "set", "bridge", &bridge][..], &settings].concat());
         for (interface, number) in interfaces.iter().zip(1..) {
             let number = format!("ofport_request={number}");
-            let set = ["--", "set", "interface", interface, &number];
-            self.vsctl(&[&["add-port", &bridge, interface][..], &set].concat());
+            let set = ["add-port", &bridge, interface, "--", "set", "interface", interface];
+            let settings = self.build.settings(interface);
+            let settings = settings.iter().map(String::as_str).chain([number.as_str()]);
+            self.vsctl(&set.into_iter().chain(settings).collect::<Vec<_>>());
         }
         let set = ["set-controller", &bridge].into_iter();
         self.vsctl(&set.chain(controllers.iter().map(String::as_str)).collect::<Vec<_>>());
@@ -71,7 +139,7 @@ impl Ovs {
         ports: &[(&str, &[&str])],
     ) -> Self {
         let limit = format!("other_config:vlan-limit={tags}");
-        let mut ovs = Self::with_options(room, directory, &[&limit]);
+        let mut ovs = Self::with_options(room, directory, Build::Plain, &[&limit]);
         ovs.start_switch();
         ovs.add_bridge(&["fail-mode=standalone"]);
         for (name, settings) in ports {
@@ -82,14 +150,15 @@ impl Ovs {
     }
 
     /// The database, and no switch yet.
-    fn with_options(room: &Namespace, directory: &Path, options: &[&str]) -> Self {
+    fn with_options(room: &Namespace, directory: &Path, build: Build, options: &[&str]) -> Self {
         let directory = directory.join("ovs");
         fs::create_dir(&directory).unwrap();
         let database = directory.join("conf.db").display().to_string();
         run(room.command("ovsdb-tool").args(["create", &database, SCHEMA]));
         let remote = format!("--remote=p{}", socket(&directory));
         let server = start(room, &directory, "ovsdb-server", &[&database, &remote]);
-        let ovs = Self { switch: None, _database: server, room: room.clone(), directory };
+        let room = room.clone();
+        let ovs = Self { switch: None, _database: server, build, room, directory };
         until("the database listens", || UnixStream::connect(ovs.path("db.sock")).is_ok());
         ovs.vsctl(&["--no-wait", "init"]);
         for option in options {
@@ -101,7 +170,8 @@ impl Ovs {
     /// Starts the switch itself; the database remembers its bridge.
     pub(crate) fn start_switch(&mut self) {
         let socket = socket(&self.directory);
-        self.switch = Some(start(&self.room, &self.directory, "ovs-vswitchd", &[&socket]));
+        let program = self.build.program();
+        self.switch = Some(start(&self.room, &self.directory, program, &[&socket]));
     }
 
     /// Ends the switch itself.
@@ -121,9 +191,18 @@ impl Ovs {
 
     /// Counts what its cache has forwarded: it does so once in a while, for the rules of that time.
     pub(crate) fn settle(&self) {
-        let control = self.path("ovs-vswitchd.ctl");
+        let name = Path::new(self.build.program()).file_name().unwrap().to_str().unwrap();
+        let control = self.path(&format!("{name}.ctl"));
         let mut command = Command::new("ovs-appctl");
         run(command.arg("-t").arg(control).arg("revalidator/purge"));
+    }
+
+    /// Lets a table of the only bridge hold so many rules; more are refused.
+    pub(crate) fn limit_rules(&self, table: u8, count: u16) {
+        let (table, limit) = (format!("flow_tables:{table}=@table"), format!("flow_limit={count}"));
+        let create =
+            ["--", "--id=@table", "create", "Flow_Table", &limit, "overflow_policy=refuse"];
+        self.vsctl(&[&["set", "bridge", BRIDGE, &table][..], &create].concat());
     }
 
     /// Has its controller on an encrypted connection, by these files: key, certificate, authority.
@@ -175,12 +254,23 @@ fn socket(directory: &Path) -> String {
 
 fn start(room: &Namespace, directory: &Path, program: &str, args: &[&str]) -> Daemon {
     let mut command = room.command(program);
-    let control = directory.join(program).with_extension("ctl");
+    let name = Path::new(program).file_name().unwrap();
+    let control = directory.join(name).with_extension("ctl");
     command.args(args).arg(format!("--unixctl={}", control.display()));
-    for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+    for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"]
+    {
         command.env(variable, directory);
     }
     Daemon::start(command, directory)
+}
+
+/// Whether DPDK's plug-in for libpcap is there.
+fn has_pcap_driver() -> bool {
+    let libraries = Path::new("/usr/lib");
+    let inside = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    let plugins = inside(libraries).flat_map(|entry| inside(&entry.path().join("dpdk")));
+    let mut drivers = plugins.flat_map(|entry| inside(&entry.path()));
+    drivers.any(|entry| entry.file_name().to_string_lossy().starts_with("librte_net_pcap.so"))
 }
 
 fn run(command: &mut Command) -> String {

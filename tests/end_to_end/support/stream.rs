@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use tapswitch_wire::MacAddr;
+use tapswitch_wire::{MacAddr, NetHeader};
 
 use super::{Capture, Host, PATIENCE};
 
@@ -16,7 +16,8 @@ use super::{Capture, Host, PATIENCE};
 pub(crate) struct Stream {
     pub(crate) from: (MacAddr, IpAddr),
     pub(crate) to: (MacAddr, IpAddr),
-    pub(crate) vlan: Option<u16>,
+    /// EtherType and identifier, the outermost first.
+    pub(crate) tags: Vec<(u16, u16)>,
     pub(crate) ports: (u16, u16),
     /// Tells the frames of this stream from all others.
     mark: [u8; 4],
@@ -28,7 +29,7 @@ impl Stream {
         static COUNT: AtomicU32 = AtomicU32::new(0xe2e0_0000);
         let mark = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let [from, to] = [from, to].map(|host| (host.mac(), host.ip()));
-        Self { from, to, vlan: None, ports: (1000, 2000), mark }
+        Self { from, to, tags: Vec::new(), ports: (1000, 2000), mark }
     }
 
     /// The same over IPv6.
@@ -37,8 +38,14 @@ impl Stream {
         Self { from: (ipv4.from.0, from.ip6()), to: (ipv4.to.0, to.ip6()), ..ipv4 }
     }
 
+    /// In a VLAN of IEEE 802.1Q.
     pub(crate) fn vlan(self, id: u16) -> Self {
-        Self { vlan: Some(id), ..self }
+        Self { tags: vec![(0x8100, id)], ..self }
+    }
+
+    /// In a customer's VLAN, within a provider's (IEEE 802.1ad).
+    pub(crate) fn vlan_in_vlan(self, provider: u16, customer: u16) -> Self {
+        Self { tags: vec![(0x88a8, provider), (0x8100, customer)], ..self }
     }
 
     pub(crate) fn ports(self, from: u16, to: u16) -> Self {
@@ -59,10 +66,8 @@ impl Stream {
         };
         let mut frame = Vec::with_capacity(1500);
         ip.udp(self.ports.0, self.ports.1).write(&mut frame, &payload).unwrap();
-        if let Some(id) = self.vlan {
-            let [high, low] = id.to_be_bytes();
-            frame.splice(12..12, [0x81, 0x00, high, low]);
-        }
+        let tags = self.tags.iter().flat_map(|(kind, id)| [kind.to_be_bytes(), id.to_be_bytes()]);
+        frame.splice(12..12, tags.flatten());
         frame
     }
 
@@ -75,10 +80,15 @@ impl Stream {
         Some(number)
     }
 
+    /// Numbers of this stream's frames, as they came.
+    pub(crate) fn numbers(&self, frames: &[(NetHeader, Vec<u8>)]) -> Vec<u32> {
+        frames.iter().filter_map(|(_, frame)| self.number(frame)).collect()
+    }
+
     fn headers_len(&self) -> usize {
-        let tag_len = if self.vlan.is_some() { 4 } else { 0 };
+        let tags_len = self.tags.len() * 4;
         let ip_len = if self.from.1.is_ipv4() { 20 } else { 40 };
-        14 + tag_len + ip_len + 8
+        14 + tags_len + ip_len + 8
     }
 }
 
