@@ -27,7 +27,7 @@ demo: cargo page
 
 test: cargo page
 	@scripts/install-packages --optional iperf3 tshark tcpdump ping ip ovs-vswitchd python3-venv \
-	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk chromium curl etcd
+	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk chromium curl etcd mn
 	$(CARGO) xtask check
 
 BENCH ?= tap-forward echo vlan vhost offload lossless controller

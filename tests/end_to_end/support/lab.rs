@@ -103,6 +103,12 @@ impl Lab {
         }
     }
 
+    /// Lets a table of Open vSwitch hold so many rules; more are refused.
+    pub(crate) fn limit_rules(&self, table: u8, count: u16) {
+        let Switch::Theirs(ovs) = &self.switch else { panic!("ours has no such limit") };
+        ovs.limit_rules(table, count);
+    }
+
     /// True when the controller knows a host by both of its addresses.
     pub(crate) fn knows(&self, mac: &str, ip: &str) -> bool {
         let hosts = self.ask_controller(&["show", "hosts"]).json();

@@ -1,6 +1,7 @@
 //! Programs: those that run in the background, and those whose output is looked at.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -112,8 +113,16 @@ pub(crate) struct Said {
 
 impl Said {
     pub(crate) fn by(command: &mut Command) -> Self {
-        let Output { status, stdout, stderr } =
-            command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        Self::by_telling(command, "")
+    }
+
+    /// The same, with this text to read.
+    pub(crate) fn by_telling(command: &mut Command, text: &str) -> Self {
+        let io = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = io.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        // It may end without reading; all that is told here fits the pipe.
+        let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+        let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
         let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         assert!(!err.contains("panicked"), "{command:?}: {err}");
         Self { code: status.code(), out, err }
