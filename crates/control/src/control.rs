@@ -1,10 +1,11 @@
 //! All switches and all policies.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
 
 mod accounts;
+mod details;
 mod lifetime;
 mod placing;
 mod plan;
@@ -13,7 +14,7 @@ mod roster;
 mod routing;
 mod wiring;
 
-pub use plan::{Plan, Proof, SwitchChange};
+pub use plan::{Plan, Proof, SwitchChange, Verdict};
 pub use policies::WhenMissing;
 
 use crate::fabric::Fabric;
@@ -21,11 +22,11 @@ use crate::group::Carry;
 use crate::hosts::HostKey;
 use crate::outbox::Ticket;
 use crate::overlap::PolicyId;
-use crate::resolve::Switches;
+use crate::resolve::{Place, Switches};
 use crate::routes::Routes;
 use crate::switch::{Signals, Switch};
 use crate::tags::Tags;
-use crate::{Event, HostReport, Limits, Millis, StatsToken, SwitchReport};
+use crate::{Event, HostReport, Limits, Millis, MonitorPort, StatsToken, SwitchReport};
 use lifetime::Clock;
 use placing::MonitorHosts;
 use roster::Policies;
@@ -85,6 +86,8 @@ pub struct Control {
     now_ns: u64,
     /// Links or edges changed.
     has_rewired: bool,
+    /// The links that were told of.
+    told_links: BTreeMap<(Place, Place), (MonitorPort, MonitorPort)>,
     /// The time of day, for policies that end or pause by it.
     clock: Clock,
 }
@@ -119,6 +122,7 @@ impl Control {
             ended: BTreeSet::new(),
             now_ns: 0,
             has_rewired: false,
+            told_links: BTreeMap::new(),
             limits,
             switches: Switches::new(),
             touched: BTreeSet::new(),
@@ -202,15 +206,11 @@ impl Control {
 
     /// Asks all switches for counters. [`Event::StatsReady`] says when they came.
     pub fn request_stats(&mut self) -> StatsToken {
-        self.last_token = StatsToken(self.last_token.0 + 1);
-        let token = self.last_token;
+        let token = self.next_token();
         let counts = self.switches.values_mut().map(|switch| switch.ask_stats(Some(token)));
         let count = counts.sum();
         self.sending.extend(self.switches.keys());
-        match count {
-            0 => self.events.push_back(Event::StatsReady(token)),
-            _ => _ = self.stats.insert(token, count),
-        }
+        self.await_stats(token, count);
         token
     }
 
@@ -284,9 +284,10 @@ impl Control {
             // What a switch that is not connected counts is not waited for.
             self.ended.extend(self.policies.deletions.keys());
         }
+        let mut left = HashMap::new();
         for host in moved {
             self.policies.touch_mac(host.mac);
-            self.relocate(host, id);
+            left.extend(self.relocate(host, id).map(|from| (host, from)));
         }
         for (from, to) in talks {
             self.note_talk(from, to);
@@ -310,7 +311,7 @@ impl Control {
         for tag in uncarried {
             self.ended.extend(self.tags.users(tag).map(|(policy, _)| policy));
         }
-        self.events.extend(events);
+        self.events.extend(events.into_iter().map(|event| with_origin(event, &left)));
         for token in answered {
             let Some(count) = self.stats.get_mut(&token) else { continue };
             *count -= 1;
@@ -340,11 +341,23 @@ impl Control {
                 }
             }
             self.update_states();
+            self.finish_replacements();
             self.finish_deletions();
             let is_settled = self.policies.dirty.is_empty() && self.unsettled_tags.is_empty();
             if is_settled && self.shaken.is_empty() && self.touched.is_empty() {
                 return;
             }
         }
+    }
+}
+
+/// A host that came to one switch and left another has moved.
+fn with_origin(event: Event, left: &HashMap<HostKey, MonitorPort>) -> Event {
+    match event {
+        Event::HostSeen { mac, vlan, at } => match left.get(&HostKey { mac, vlan }) {
+            Some(from) => Event::HostMoved { mac, vlan, from: from.clone(), at },
+            None => Event::HostSeen { mac, vlan, at },
+        },
+        other => other,
     }
 }

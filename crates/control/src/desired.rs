@@ -99,6 +99,11 @@ impl Desired {
         self.rules.iter()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rules.len()
+    }
+
     /// How many of them make copies.
     pub(crate) const fn tap_count(&self) -> usize {
         self.tap_count

@@ -1,8 +1,9 @@
 //! What happens, for who drives a [`crate::Control`].
 
 use tapswitch_openflow::DatapathId;
+use tapswitch_wire::MacAddr;
 
-use crate::PolicyReport;
+use crate::{MonitorPort, PolicyReport};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +67,72 @@ pub enum Event {
         /// Its name.
         name: String,
     },
+    /// A policy has taken the place of the one of its name.
+    PolicyReplaced {
+        /// Its name.
+        name: String,
+    },
+    /// A policy cannot take the place of the one of its name, which stays.
+    PolicyNotReplaced {
+        /// Its name.
+        name: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The last counts of a policy in whose place another one is.
+    PolicySuperseded(Box<PolicyReport>),
     /// A policy is gone, and so are its rules.
     PolicyDeleted(Box<PolicyReport>),
+    /// A host was seen that was not known.
+    HostSeen {
+        /// Its MAC address.
+        mac: MacAddr,
+        /// Identifier of its outermost VLAN tag, if it has one.
+        vlan: Option<u16>,
+        /// The port behind which it is.
+        at: MonitorPort,
+    },
+    /// A host is behind another port, perhaps of another switch.
+    HostMoved {
+        /// Its MAC address.
+        mac: MacAddr,
+        /// Identifier of its outermost VLAN tag, if it has one.
+        vlan: Option<u16>,
+        /// The port behind which it was.
+        from: MonitorPort,
+        /// The port behind which it is.
+        at: MonitorPort,
+    },
+    /// A host was silent for long, or its port is down: it is forgotten.
+    HostGone {
+        /// Its MAC address.
+        mac: MacAddr,
+        /// Identifier of its outermost VLAN tag, if it has one.
+        vlan: Option<u16>,
+        /// The port behind which it was.
+        at: MonitorPort,
+    },
+    /// Two switches are linked.
+    LinkUp {
+        /// One end.
+        a: MonitorPort,
+        /// The other end.
+        b: MonitorPort,
+    },
+    /// Two switches are not linked any more.
+    LinkDown {
+        /// One end.
+        a: MonitorPort,
+        /// The other end.
+        b: MonitorPort,
+    },
+    /// A port carries frames, or does not any more.
+    PortChanged {
+        /// Which one.
+        at: MonitorPort,
+        /// Whether it does.
+        is_up: bool,
+    },
     /// The counters that were asked for came, as far as switches answered.
     StatsReady(StatsToken),
 }

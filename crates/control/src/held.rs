@@ -154,9 +154,19 @@ impl Held {
         self.next.values().any(|next| next.contains(&id))
     }
 
+    /// The groups that a group goes on to.
+    pub(crate) fn next(&self, id: GroupId) -> &[GroupId] {
+        self.next.get(&id).map_or(&[], Vec::as_slice)
+    }
+
     /// What identifies each rule of ours.
     pub(crate) fn rule_ids(&self) -> impl Iterator<Item = &Arc<FlowId>> {
         self.rules.keys()
+    }
+
+    /// The rules of ours, but for those that we would never make.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (&Arc<FlowId>, &Rule<GroupId>)> {
+        self.rules.iter().filter_map(|(id, rule)| Some((id, rule.as_ref()?)))
     }
 
     /// Whether the switch has this rule.
@@ -213,7 +223,7 @@ pub(crate) fn group_of<G>(outcome: &Outcome<G>) -> Option<&G> {
 }
 
 /// Whether the group does what it shall, which goes on to `next`.
-fn does(group: &GroupDesc, key: &GroupKey, next: &[GroupId]) -> bool {
+pub(crate) fn does(group: &GroupDesc, key: &GroupKey, next: &[GroupId]) -> bool {
     let wanted = key.buckets(next);
     let is_same = |(told, wanted): (&Bucket, &Bucket)| {
         told.watch_port == wanted.watch_port

@@ -41,6 +41,7 @@
 
 mod control;
 mod desired;
+mod detail;
 mod error;
 mod event;
 mod exit;
@@ -71,7 +72,11 @@ mod time;
 mod translate;
 mod ways;
 
-pub use control::{Control, Plan, Proof, SwitchChange, Transmit, WhenMissing};
+pub use control::{Control, Plan, Proof, SwitchChange, Transmit, Verdict, WhenMissing};
+pub use detail::{
+    BucketReport, GroupReport, PortCounters, PortDetail, PortLoad, Purpose, RuleReport, Standing,
+    SwitchDetails,
+};
 pub use error::{BudgetError, MonitorError, PolicyError};
 pub use event::{Event, ShownCopy, StatsToken};
 pub use filter::{Filter, FilterError};

@@ -56,6 +56,12 @@ pub(crate) enum Request {
     PortStats(Option<StatsToken>),
     /// Tell the last counters of a group.
     LastGroupStats(GroupId),
+    /// Tell all rules, for somebody who looks.
+    ShownRules(StatsToken),
+    /// Tell all groups, for somebody who looks.
+    ShownGroups(StatsToken),
+    /// Tell the counters of all groups, for somebody who looks.
+    ShownCounters(StatsToken),
 }
 
 impl Request {
@@ -63,14 +69,18 @@ impl Request {
     pub(crate) const fn token(&self) -> Option<StatsToken> {
         match self {
             Self::RuleStats(token) | Self::GroupStats(token) | Self::PortStats(token) => *token,
+            Self::ShownRules(token) | Self::ShownGroups(token) | Self::ShownCounters(token) => {
+                Some(*token)
+            }
             _ => None,
         }
     }
 
     /// Whether it asks for counters of what the switch is known to hold.
     pub(crate) const fn asks_counters(&self) -> bool {
-        let asks_last = matches!(self, Self::LastGroupStats(_));
-        asks_last || matches!(self, Self::RuleStats(_) | Self::GroupStats(_) | Self::PortStats(_))
+        let is_for_none = matches!(self, Self::RuleStats(None) | Self::GroupStats(None));
+        let asks_last = matches!(self, Self::LastGroupStats(_) | Self::PortStats(_));
+        asks_last || is_for_none || self.token().is_some()
     }
 
     /// Whether it is answered only when it fails.

@@ -165,6 +165,15 @@ impl TapPolicy {
         self.cells().map(|cells| cells.regions().count())
     }
 
+    /// What it matches, in words: a line for each of the sets of frames that it is made of.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn words(&self) -> Result<Vec<String>, PolicyError> {
+        self.check_fields()?;
+        Ok(self.frames()?.terms().iter().map(ToString::to_string).collect())
+    }
+
     /// What it matches, in layers. The fields must have passed [`Self::check`].
     pub(crate) fn cells(&self) -> Result<Cells, PolicyError> {
         Ok(Cells::new(&self.frames()?)?)

@@ -16,6 +16,7 @@ use tapswitch_wire::{EtherType, FlowKey, MacAddr};
 mod cells;
 mod frames;
 mod mac_mask;
+mod words;
 
 pub(crate) use cells::Cells;
 #[cfg(test)]

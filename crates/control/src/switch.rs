@@ -18,6 +18,7 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::MacAddr;
 
+mod detail;
 mod forks;
 mod read_back;
 mod report;
@@ -37,7 +38,8 @@ use crate::ports::Ports;
 use crate::rule::{Cookie, FlowId, Kind, OUR_TAPS};
 use crate::translate::{Station, Wiring, read_source, source_rule};
 use crate::ways::Ways;
-use crate::{BudgetError, Event, Limits, Millis, StatsToken, Ticket};
+use crate::{BudgetError, Event, Limits, Millis, MonitorPort, StatsToken, Ticket};
+use detail::{PortReading, Shown};
 use forks::Forking;
 use read_back::ReadBack;
 use wiring::Carried;
@@ -87,8 +89,10 @@ pub(crate) struct Switch {
     waiting_groups: Vec<GroupId>,
     /// When to ask for those again.
     ask_again_at: Option<Millis>,
-    /// Frames that ports dropped on their way out, from a switch that is not ours.
-    tx_dropped: HashMap<PortNo, u64>,
+    /// What its ports counted, as it was told last.
+    port_readings: HashMap<PortNo, PortReading>,
+    /// What it said that it holds, for whoever asked.
+    shown: Shown,
     /// Groups whose last counters can be asked for when this barrier is reached.
     idle_groups: Vec<(Ticket, GroupId)>,
     /// What the switch refused since the last barrier.
@@ -163,7 +167,8 @@ impl Switch {
             moving: HashMap::new(),
             waiting_groups: Vec::new(),
             ask_again_at: None,
-            tx_dropped: HashMap::new(),
+            port_readings: HashMap::new(),
+            shown: Shown::default(),
             idle_groups: Vec::new(),
             failures: Vec::new(),
             desired: Desired::default(),
@@ -250,6 +255,7 @@ impl Switch {
             self.desired.insert(source_rule(self.station(sighting.key, sighting.port)));
             self.set_way(sighting.key, Some(Exit::here(sighting.port).into()));
             self.note_moved(sighting.key);
+            self.tell_host(sighting.key, sighting.port, seen);
         }
         self.note_talk(sighting.key, sighting.to);
     }
@@ -269,8 +275,15 @@ impl Switch {
 
     /// A port came, went or changed.
     pub(crate) fn handle_port_status(&mut self, status: &PortStatus, limits: &Limits) {
+        let port = status.desc.port_no;
+        let was_up = self.ports.is_up(port);
         if self.ports.handle_status(status, limits.max_ports) {
-            self.forget_behind(status.desc.port_no);
+            self.forget_behind(port);
+        }
+        let is_up = self.ports.is_up(port);
+        if was_up != is_up {
+            let at = MonitorPort { name: status.desc.name.to_string(), ..self.monitor_port(port) };
+            self.signals.events.push(Event::PortChanged { at, is_up });
         }
         self.signals.ports_moved = true;
     }
@@ -404,6 +417,11 @@ impl Switch {
         &self.desired
     }
 
+    /// What it holds of ours, with all that was sent already done.
+    pub(crate) const fn held(&self) -> &Held {
+        &self.held
+    }
+
     /// Whether it said that it is not ours.
     pub(crate) const fn is_other(&self) -> bool {
         self.is_described && !self.is_ours
@@ -416,6 +434,7 @@ impl Switch {
 
     fn handle_lost(&mut self) {
         self.link = Link::Down;
+        self.shown = Shown::default();
         let lost = self.outbox.clear().into_iter().filter_map(|request| request.token());
         self.signals.answered.extend(lost);
         self.waiting_groups.clear();
@@ -462,10 +481,9 @@ impl Switch {
                 self.handle_group_counters(ticket, body);
             }
             (Request::PortStats(_), MultipartReplyBody::PortStats(ports)) => {
-                let known = ports.iter().filter(|port| self.ports.find(port.port_no).is_some());
-                let known = known.filter(|port| port.tx_dropped != u64::MAX);
-                self.tx_dropped = known.map(|port| (port.port_no, port.tx_dropped)).collect();
+                self.handle_port_stats(ports, now);
             }
+            (request, body) if self.handle_shown(request, body) => {}
             _ => return false,
         }
         self.signals.answered.extend(request.token());
@@ -537,6 +555,8 @@ impl Switch {
         };
         self.desired.remove(&source_rule(self.station(key, host.port)));
         self.set_way(key, None);
+        let (HostKey { mac, vlan }, at) = (key, self.monitor_port(host.port));
+        self.signals.events.push(Event::HostGone { mac, vlan, at });
         self.signals.renamed.extend(host.addresses);
         self.signals.moved.insert(key);
     }
@@ -546,6 +566,16 @@ impl Switch {
         let addresses = self.hosts.find(key).into_iter().flat_map(|host| &host.addresses);
         self.signals.renamed.extend(addresses);
         self.signals.moved.insert(key);
+    }
+
+    fn tell_host(&mut self, HostKey { mac, vlan }: HostKey, port: PortNo, seen: Seen) {
+        let at = self.monitor_port(port);
+        self.signals.events.push(match seen {
+            Seen::Moved { from } => {
+                Event::HostMoved { mac, vlan, from: self.monitor_port(from), at }
+            }
+            _ => Event::HostSeen { mac, vlan, at },
+        });
     }
 
     fn station(&self, key: HostKey, port: PortNo) -> Station {
@@ -559,11 +589,6 @@ impl Switch {
             true => self.ask_ledgers(group, request),
             false => self.ask(MultipartRequestBody::Group(group), request),
         }
-    }
-
-    /// Frames that a port dropped on its way out, where the switch tells no more than that.
-    pub(crate) fn tx_dropped(&self, port: PortNo) -> Option<u64> {
-        self.tx_dropped.get(&port).copied().filter(|_| !self.is_ours)
     }
 
     /// Asks a switch of ours what became of copies.

@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FlowModCommand, GroupModCommand, PortNo};
 use tapswitch_wire::MacAddr;
 
+mod quick;
+mod replacement;
+
+pub use quick::Verdict;
+
 use super::Control;
 use super::roster::PolicyEntry;
 use crate::hosts::HostKey;
@@ -59,8 +64,18 @@ impl Control {
         let mut then = self.clone();
         then.add_policy(policy, WhenMissing::Refuse)?;
         let changes = then.rehearse();
-        let report = then.policy(&name)?;
-        let mut proof = self.prove(&then);
+        self.plan(&then, &name, changes)
+    }
+
+    /// What is to be told of these changes, after which all is as `then`.
+    fn plan(
+        &self,
+        then: &Self,
+        name: &str,
+        changes: Vec<SwitchChange>,
+    ) -> Result<Plan, PolicyError> {
+        let report = then.policy(name)?;
+        let mut proof = self.prove(then);
         match report.state {
             PolicyState::Active | PolicyState::Resting { .. } => {}
             PolicyState::Failed { reason } | PolicyState::Pending { reason } => {
@@ -135,10 +150,18 @@ impl Control {
 
     /// Frames to follow, and where they come in.
     fn samples(&self) -> Vec<(Place, Sample)> {
+        self.samples_of(self.policies.iter())
+    }
+
+    /// Frames that these policies are about.
+    fn samples_of<'a>(
+        &self,
+        policies: impl Iterator<Item = &'a PolicyEntry>,
+    ) -> Vec<(Place, Sample)> {
         let hosts = self.some_hosts();
         let macs = hosts.iter().map(|(key, _)| key.mac);
         let macs: BTreeSet<_> = macs.chain([NOBODY, MacAddr::BROADCAST]).collect();
-        let fields: Vec<_> = self.policies.iter().flat_map(PolicyEntry::matches).collect();
+        let fields: Vec<_> = policies.flat_map(PolicyEntry::matches).collect();
         let mut samples = Vec::new();
         for fields in &fields {
             for (key, place) in &hosts {

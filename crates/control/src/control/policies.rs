@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use tapswitch_openflow::DatapathId;
 
+mod replace;
+
 use super::Control;
 use super::accounts::Accounts;
 use super::roster::{Deletion, PolicyEntry};
@@ -58,19 +60,16 @@ impl Control {
         let Some(entry) = self.policies.remove(name) else {
             return Err(self.policies.unknown(name));
         };
-        let PolicyEntry { id, policy, carried, applied, counting, monitor_hosts, .. } = entry;
-        applied.into_iter().for_each(|at| self.want(at, id, None));
-        self.watch_hosts(&monitor_hosts, &BTreeSet::new());
-        let deletion = Deletion { policy, carried, counting, is_drained: false };
-        self.policies.deletions.insert(id, deletion);
-        self.ended.insert(id);
+        self.drop_heir_of(entry.id);
+        self.retire(entry, Some(Event::PolicyDeleted));
         Ok(())
     }
 
     /// All policies in the order in which they were added, by the counters that came last.
     pub fn policies(&self) -> Vec<PolicyReport> {
         let accounts = Accounts::new(&self.switches, &self.tags, None);
-        self.policies.iter().map(|entry| self.report_policy(entry, &accounts)).collect()
+        let entries = self.policies.iter().filter(|entry| !self.policies.is_heir(entry.id));
+        entries.map(|entry| self.report_policy(entry, &accounts)).collect()
     }
 
     /// One policy, by the counters that came last.
@@ -151,12 +150,15 @@ impl Control {
     /// than before.
     pub(super) fn update_states(&mut self) {
         for id in std::mem::take(&mut self.policies.news) {
+            let is_heir = self.policies.is_heir(id);
             let Some(entry) = self.policies.get_mut(id) else { continue };
             let tags = entry.carried.values().map(|(tag, _)| *tag);
             self.unsettled_tags.extend(tags.filter(|tag| self.lingering.contains(tag)));
             let state = entry.current_state();
             if entry.state.as_ref() != Some(&state) {
-                self.events.extend(entry.event(&state));
+                if !is_heir {
+                    self.events.extend(entry.event(&state));
+                }
                 entry.state = Some(state);
             }
         }
@@ -193,12 +195,13 @@ impl Control {
         if deletion.carried.values().any(|(tag, _)| is_carried(*tag)) {
             return;
         }
-        let Some(Deletion { policy, counting, .. }) = self.policies.deletions.remove(&id) else {
-            return;
-        };
-        let accounts = Accounts::new(&self.switches, &self.tags, Some(id));
-        let report = accounts.report((id, &policy), PolicyState::Deleted, &[]);
-        self.events.push_back(Event::PolicyDeleted(Box::new(report)));
+        let Some(gone) = self.policies.deletions.remove(&id) else { return };
+        let Deletion { policy, counting, last, .. } = gone;
+        if let Some(last) = last {
+            let accounts = Accounts::new(&self.switches, &self.tags, Some(id));
+            let report = accounts.report((id, &policy), PolicyState::Deleted, &[]);
+            self.events.push_back(last(Box::new(report)));
+        }
         self.release_tags(id);
         for at in counting {
             if let Some(switch) = self.switches.get_mut(&at) {

@@ -15,13 +15,15 @@ use crate::overlap::{Aim, PolicyId, Tap};
 use crate::proof::Sample;
 use crate::region::{Cells, Sender};
 use crate::resolve::{Found, Place, Switches, list, resolve};
-use crate::{Event, MonitorError, MonitorSpec, PolicyError, PolicyState, TapPolicy};
+use crate::{Event, MonitorError, MonitorSpec, PolicyError, PolicyReport, PolicyState, TapPolicy};
 
 /// All policies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policies {
     entries: BTreeMap<PolicyId, PolicyEntry>,
     by_name: HashMap<Arc<str>, PolicyId>,
+    /// Those that are to take the place of others, and which.
+    pub(super) heirs: BTreeMap<PolicyId, PolicyId>,
     /// Deleted ones whose last counters are to come.
     pub(super) deletions: BTreeMap<PolicyId, Deletion>,
     last_id: u64,
@@ -82,6 +84,8 @@ pub(super) struct Deletion {
     pub(super) counting: BTreeSet<DatapathId>,
     /// No switch makes copies for it any more.
     pub(super) is_drained: bool,
+    /// What to tell with its last counts.
+    pub(super) last: Option<fn(Box<PolicyReport>) -> Event>,
 }
 
 impl Policies {
@@ -157,6 +161,38 @@ impl Policies {
     /// Takes a policy out. What it used is freed when [`Self::deletions`] has it no more.
     pub(super) fn remove(&mut self, name: &str) -> Option<PolicyEntry> {
         let id = self.by_name.remove(name)?;
+        self.take(id)
+    }
+
+    /// Adds what was prepared, to take the place of another; until then it has no name.
+    pub(super) fn insert_heir(&mut self, heir: PolicyEntry, everywhere: usize, of: PolicyId) {
+        let (id, name) = (heir.id, heir.name.clone());
+        self.insert(heir, everywhere);
+        self.by_name.insert(name, of);
+        self.heirs.insert(id, of);
+    }
+
+    /// Whether a policy is to take the place of another, and does not yet.
+    pub(super) fn is_heir(&self, id: PolicyId) -> bool {
+        self.heirs.contains_key(&id)
+    }
+
+    /// It takes the place of the other, which is returned.
+    pub(super) fn inherit(&mut self, heir: PolicyId) -> Option<PolicyEntry> {
+        let old = self.heirs.remove(&heir)?;
+        let name = self.entries.get(&heir)?.name.clone();
+        self.by_name.insert(name, heir);
+        self.take(old)
+    }
+
+    /// Whoever was to take the place of this policy does not, and is returned.
+    pub(super) fn disinherit(&mut self, of: PolicyId) -> Option<PolicyEntry> {
+        let heir = self.heirs.iter().find(|(_, old)| **old == of).map(|(heir, _)| *heir)?;
+        self.heirs.remove(&heir);
+        self.take(heir)
+    }
+
+    fn take(&mut self, id: PolicyId) -> Option<PolicyEntry> {
         let entry = self.entries.remove(&id)?;
         let concerns = Concerns::of(&entry);
         concerns.switches.iter().for_each(|at| forget(&mut self.at_switch, at, id));

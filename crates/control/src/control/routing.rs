@@ -23,28 +23,31 @@ use tapswitch_wire::MacAddr;
 use super::Control;
 use crate::hosts::HostKey;
 use crate::resolve::Place;
+use crate::{Event, MonitorPort};
 
 impl Control {
-    /// A host came to a switch, or went.
-    pub(super) fn relocate(&mut self, key: HostKey, id: DatapathId) {
-        if self.fabric.is_none() {
-            return;
-        }
+    /// A host came to a switch, or went. Returns the port that it left, if that is of another one.
+    pub(super) fn relocate(&mut self, key: HostKey, id: DatapathId) -> Option<MonitorPort> {
+        self.fabric.as_ref()?;
+        let mut left = None;
         let is_here = self.switches.get(&id).is_some_and(|switch| switch.hosts.find(key).is_some());
         match self.located.find(key) {
             Some(old) if is_here && old != id && self.routes.connects(old, id) => {
                 if let Some(switch) = self.switches.get_mut(&old) {
+                    left = switch.hosts.find(key).map(|host| switch.monitor_port(host.port));
                     switch.forget_host(key);
+                    switch.signals.events.retain(|event| !matches!(event, Event::HostGone { .. }));
                     self.touched.insert(old);
                 }
             }
-            Some(old) if !is_here && old != id => return,
+            Some(old) if !is_here && old != id => return None,
             _ => {}
         }
         self.located.set(key, is_here.then_some(id));
         self.unrouted.insert(key);
         // Who talks to it does so from elsewhere than before, too.
         self.unrouted.extend(self.talks.peers(key));
+        left
     }
 
     /// Two hosts talk to each other.

@@ -1,9 +1,9 @@
 //! What links between switches mean for each of them: floods, ways to hosts, copies of others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::{Action, Body, DatapathId, PacketIn, PacketOut};
+use tapswitch_openflow::{Action, Body, DatapathId, PacketIn, PacketOut, PortNo};
 use tapswitch_wire::EtherType;
 
 use super::Control;
@@ -14,7 +14,7 @@ use crate::resolve::Place;
 use crate::routes::Routes;
 use crate::switch::Switch;
 use crate::translate::Wiring;
-use crate::{Limits, LinkReport, Millis, SwitchReport};
+use crate::{Event, Limits, LinkReport, Millis, MonitorPort, SwitchReport};
 
 impl Control {
     /// The time, more precisely than elsewhere: nanoseconds since any origin. Without it, links
@@ -132,6 +132,24 @@ impl Control {
         let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.collect_signals(id));
         self.policies.touch_all();
+        self.tell_links();
+    }
+
+    /// Tells of links that came or went.
+    fn tell_links(&mut self) {
+        let links = self.links().into_iter().map(|link| {
+            let [a, b] =
+                [&link.a, &link.b].map(|at| Place { switch: at.switch, port: PortNo(at.port) });
+            ((a, b), (link.a, link.b))
+        });
+        let links: BTreeMap<_, _> = links.collect();
+        let told = std::mem::replace(&mut self.told_links, links);
+        let is_in = |links: &BTreeMap<_, _>, key: &_| links.contains_key(key);
+        let gone = told.iter().filter(|(key, _)| !is_in(&self.told_links, key));
+        let gone = gone.map(|(_, (a, b))| Event::LinkDown { a: a.clone(), b: b.clone() });
+        let new = self.told_links.iter().filter(|(key, _)| !is_in(&told, key));
+        let new = new.map(|(_, (a, b))| Event::LinkUp { a: a.clone(), b: b.clone() });
+        self.events.extend(gone.chain(new));
     }
 }
 

@@ -1,5 +1,7 @@
 //! MAC addresses of which some bits count.
 
+use std::fmt;
+
 use tapswitch_openflow::Masked;
 use tapswitch_wire::MacAddr;
 
@@ -58,6 +60,16 @@ impl From<MacMask> for Masked<MacAddr> {
         match mask == MacAddr::BROADCAST {
             true => value.into(),
             false => Self::with_mask(value, mask),
+        }
+    }
+}
+
+impl fmt::Display for MacMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::GROUPS => f.write_str("groups"),
+            Self { value, mask: MacAddr::BROADCAST } => value.fmt(f),
+            Self { value, mask } => write!(f, "{value}/{mask}"),
         }
     }
 }

@@ -8,16 +8,10 @@ use crate::{HostReport, MonitorPort, PortReport, PortRole, SwitchReport};
 impl Switch {
     /// The switch, for people.
     pub(crate) fn report(&self) -> SwitchReport {
-        let ports = self.ports.iter().map(|(number, port)| PortReport {
-            port: number.to_string(),
-            name: port.name.clone(),
-            is_up: port.is_up,
-            role: self.role(number),
-        });
         SwitchReport {
             switch: self.id,
             is_connected: self.is_up() && !self.is_held(),
-            ports: ports.collect(),
+            ports: self.port_reports().map(|(_, port)| port).collect(),
             hosts: self.hosts.count(),
             hosts_refused: self.hosts.refused(),
             address_conflicts: self.hosts.conflicts(),
@@ -27,6 +21,15 @@ impl Switch {
             groups: self.held.groups().count(),
             refusals: self.refusals,
         }
+    }
+
+    /// Its ports, for people.
+    pub(super) fn port_reports(&self) -> impl Iterator<Item = (PortNo, PortReport)> {
+        self.ports.iter().map(|(number, port)| {
+            let (name, role) = (port.name.clone(), self.role(number));
+            let report = PortReport { port: number.to_string(), name, is_up: port.is_up, role };
+            (number, report)
+        })
     }
 
     fn role(&self, port: PortNo) -> PortRole {

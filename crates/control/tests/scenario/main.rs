@@ -20,6 +20,7 @@ mod ledger;
 mod lifetime;
 mod property;
 mod reconnect;
+mod replace;
 mod sharing;
 mod taps;
 mod ways;

@@ -370,6 +370,16 @@ fn probes() -> impl Iterator<Item = Packet> {
 /// Checks the switch in the middle of a change: everything is forwarded as always, no port gets
 /// anything twice, and policies that stay miss nothing.
 fn check_between(model: &mut Model, stays: &[TapPolicy]) {
+    for (packet, ports) in passed_once(model) {
+        for policy in stays.iter().filter(|policy| matches(policy, &packet)) {
+            assert!(ports.contains(&monitor(policy)), "{packet:?} to {ports:?} missed {policy:?}");
+        }
+    }
+}
+
+/// Packets and the ports where they leave: each as always, and none twice.
+fn passed_once(model: &mut Model) -> Vec<(Packet, Vec<u32>)> {
+    let mut passed = Vec::new();
     for packet in probes() {
         let port = u32::from(packet.src);
         let sent = model.receive(port, &packet.bytes());
@@ -382,10 +392,9 @@ fn check_between(model: &mut Model, stays: &[TapPolicy]) {
         };
         assert_eq!(forwarded, expected, "{packet:?}");
         assert!(ports.is_sorted_by(|a, b| a < b), "twice: {packet:?} to {ports:?}");
-        for policy in stays.iter().filter(|policy| matches(policy, &packet)) {
-            assert!(ports.contains(&monitor(policy)), "{packet:?} to {ports:?} missed {policy:?}");
-        }
+        passed.push((packet, ports));
     }
+    passed
 }
 
 /// A quarter of the usual number of cases, for one of these is long.
@@ -433,6 +442,43 @@ proptest! {
             });
             let all: Vec<_> = there.iter().map(|(_, policy)| policy.clone()).collect();
             check_between(world.switch(), &all);
+        }
+    }
+    #[test]
+    fn what_two_versions_want_is_copied_all_the_while_that_one_replaces_the_other(
+        versions in vec(tap_policy(), 2..5),
+        beside in option::of(tap_policy()),
+    ) {
+        let mut world = World::new(PORTS);
+        world.learn(HOSTS);
+        let at = |port: u32, policy: TapPolicy| {
+            let monitor = MonitorSpec::Port { switch: None, port: PortNo(port) }.into();
+            TapPolicy { monitor, ..policy }
+        };
+        let beside = beside.map(|policy| TapPolicy { name: "beside".to_owned(), ..at(5, policy) });
+        let beside: Vec<_> = beside.into_iter().collect();
+        beside.iter().for_each(|policy| world.tap(policy.clone()));
+        let versions = versions.into_iter().enumerate();
+        let versions: Vec<_> =
+            versions.map(|(index, policy)| at(5 + index as u32 / 2 % 2, policy)).collect();
+        world.tap(versions[0].clone());
+        for pair in versions.windows(2) {
+            world.events.clear();
+            world.control.replace_policy(pair[1].clone(), WhenMissing::Refuse).unwrap();
+            world.run_and_watch(&mut |model| {
+                check_between(model, &beside);
+                for (packet, ports) in passed_once(model) {
+                    let is_owed = pair.iter().all(|policy| matches(policy, &packet))
+                        && monitor(&pair[0]) == monitor(&pair[1]);
+                    assert!(!is_owed || ports.contains(&monitor(&pair[0])), "{packet:?} {ports:?}");
+                }
+                model.said.retain(|message| !matches!(message.body, Body::PacketIn(_)));
+            });
+            let replaced = Event::PolicyReplaced { name: "p".to_owned() };
+            assert!(world.events.contains(&replaced), "{:?}", world.events);
+            assert_eq!(world.control.policy("p").unwrap().policy, pair[1]);
+            let stays: Vec<_> = beside.iter().chain(&pair[1..]).cloned().collect();
+            check_between(world.switch(), &stays);
         }
     }
 }

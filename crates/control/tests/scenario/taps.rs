@@ -306,7 +306,7 @@ fn a_policy_from_a_file_waits_for_its_monitor() {
     assert!(name == "web" && reason.contains("has not sent ARP"), "{reason}");
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2]);
     world.send(3, &arp_request(3, 1, None));
-    assert_eq!(world.events, [Event::PolicyActive { name: "web".into() }]);
+    assert!(world.events.contains(&Event::PolicyActive { name: "web".into() }));
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
 }
 

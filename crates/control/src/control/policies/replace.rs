@@ -1,0 +1,118 @@
+//! A policy in the place of the one of its name.
+//!
+//! **Make before break.** The new one, the *heir*, is at first a policy of its own, beside the old
+//! one: what both want is copied once to each distinct monitor, as with any two policies. When all
+//! switches confirmed the heir's rules the old one goes, and what it alone wanted with it. So
+//! copies that both want have no gap and no double. When the heir fails, the old one stays.
+//!
+//! What changes no copy, such as a later end or another reason, changes no rule: the policy goes on
+//! with its counts.
+
+use std::collections::BTreeSet;
+
+use super::WhenMissing;
+use crate::control::Control;
+use crate::control::roster::{Deletion, PolicyEntry};
+use crate::overlap::PolicyId;
+use crate::{Event, PolicyError, PolicyReport, PolicyState, TapPolicy};
+
+impl Control {
+    /// Puts a policy in the place of the one of its name. [`Event::PolicyReplaced`], or
+    /// [`Event::PolicyNotReplaced`], says how it went; until then the old one is told of.
+    ///
+    /// # Errors
+    /// What is wrong with the policy, or that there is none of its name. Nothing has changed then.
+    pub fn replace_policy(
+        &mut self,
+        policy: TapPolicy,
+        missing: WhenMissing,
+    ) -> Result<(), PolicyError> {
+        policy.check_fields()?;
+        let old = self.policies.find(&policy.name);
+        let old = old.ok_or_else(|| self.policies.unknown(&policy.name))?.id;
+        let cells = policy.cells()?;
+        let mut heir = self.policies.prepare(policy, cells, &self.switches);
+        self.clock.start(&mut heir, self.now)?;
+        if missing == WhenMissing::Refuse && heir.rests_until.is_none() {
+            self.check_now(&heir)?;
+        }
+        self.drop_heir_of(old);
+        if !self.amend(old, &heir) {
+            self.policies.insert_heir(heir, self.limits.everywhere, old);
+        }
+        Ok(())
+    }
+
+    /// Takes over what changes no copy. Returns whether that is all.
+    fn amend(&mut self, old: PolicyId, heir: &PolicyEntry) -> bool {
+        let Some(entry) = self.policies.get_mut(old).filter(|entry| entry.copies_as(heir)) else {
+            return false;
+        };
+        entry.policy.clone_from(&heir.policy);
+        (entry.ends_at, entry.rests_until) = (heir.ends_at, heir.rests_until.clone());
+        self.clock.watch(entry, self.now);
+        self.policies.dirty.insert(old);
+        let name = heir.policy.name.clone();
+        self.events.push_back(Event::PolicyReplaced { name });
+        true
+    }
+
+    /// Lets heirs take the place of others as soon as they are in force, and drops those that
+    /// cannot be.
+    pub(in crate::control) fn finish_replacements(&mut self) {
+        let heirs: Vec<_> = self.policies.heirs.iter().map(|(id, old)| (*id, *old)).collect();
+        for (id, old) in heirs {
+            let state = self.policies.get(id).and_then(|entry| entry.state.clone());
+            match state {
+                None | Some(PolicyState::Installing | PolicyState::Deleted) => {}
+                Some(PolicyState::Active | PolicyState::Resting { .. }) => self.inherit(id),
+                Some(PolicyState::Pending { reason } | PolicyState::Failed { reason }) => {
+                    if let Some(name) = self.drop_heir_of(old) {
+                        self.events.push_back(Event::PolicyNotReplaced { name, reason });
+                    }
+                }
+            }
+        }
+    }
+
+    fn inherit(&mut self, heir: PolicyId) {
+        let Some(old) = self.policies.inherit(heir) else { return };
+        let name = old.policy.name.clone();
+        if let Some(entry) = self.policies.get(heir) {
+            self.clock.watch(entry, self.now);
+        }
+        self.retire(old, Some(Event::PolicySuperseded));
+        self.events.push_back(Event::PolicyReplaced { name });
+    }
+
+    /// Whoever was to take the place of this policy does not. Returns their name.
+    pub(super) fn drop_heir_of(&mut self, old: PolicyId) -> Option<String> {
+        let heir = self.policies.disinherit(old)?;
+        let name = heir.policy.name.clone();
+        self.retire(heir, None);
+        Some(name)
+    }
+
+    /// A policy is wanted no longer; its last counters are to come.
+    pub(super) fn retire(
+        &mut self,
+        gone: PolicyEntry,
+        last: Option<fn(Box<PolicyReport>) -> Event>,
+    ) {
+        let PolicyEntry { id, policy, carried, applied, counting, monitor_hosts, .. } = gone;
+        applied.into_iter().for_each(|at| self.want(at, id, None));
+        self.watch_hosts(&monitor_hosts, &BTreeSet::new());
+        let deletion = Deletion { policy, carried, counting, is_drained: false, last };
+        self.policies.deletions.insert(id, deletion);
+        self.ended.insert(id);
+    }
+}
+
+impl PolicyEntry {
+    /// Whether the same frames are copied to the same monitors, owed the same.
+    fn copies_as(&self, other: &Self) -> bool {
+        let (a, b) = (&self.policy, &other.policy);
+        let terms = |policy: &TapPolicy| (policy.delivery, policy.part(), policy.priority);
+        self.cells == other.cells && a.monitor == b.monitor && terms(a) == terms(b)
+    }
+}
