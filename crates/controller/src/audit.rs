@@ -33,6 +33,8 @@ pub(crate) struct Draft {
 pub(crate) enum What {
     #[serde(rename = "policy.add")]
     PolicyAdd,
+    #[serde(rename = "policy.replace")]
+    PolicyReplace,
     #[serde(rename = "policy.delete")]
     PolicyDelete,
     #[serde(rename = "policy.expire")]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tapswitch_control::PolicyError;
+use tapswitch_openflow::DatapathId;
 
 use crate::{Leader, StoreError, TlsError, TokenError};
 
@@ -121,6 +122,23 @@ pub enum RequestError {
         /// Why.
         reason: String,
     },
+    /// Frames would not go where they should.
+    #[error(
+        "policy {name}: {problem}; a dry run tells more, and force puts it in force all the same \
+         (--force, ?force=true)"
+    )]
+    NotProved {
+        /// Its name.
+        name: String,
+        /// A frame, and where it would go.
+        problem: String,
+    },
+    /// The policy is from the configuration.
+    #[error("policy {name} is from the configuration: change it there, and start again")]
+    Configured {
+        /// Its name.
+        name: String,
+    },
     /// The switch did not answer in time.
     #[error(
         "policy {name}: the switch did not confirm it within {after:?}; it stays asked for, \
@@ -129,6 +147,17 @@ pub enum RequestError {
     TimedOut {
         /// Its name.
         name: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// A switch did not say what it holds.
+    #[error(
+        "switch {:#x} did not say what it holds within {after:?}; look at it, then try again",
+        switch.0
+    )]
+    SwitchSilent {
+        /// Which one.
+        switch: DatapathId,
         /// How long was waited.
         after: Duration,
     },

@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tapswitch_control::{
-    Expiry, HostReport, LinkReport, PathReport, Plan, PolicyError, PolicyReport, SwitchReport,
-    TapPolicy,
+    Expiry, HostReport, LinkReport, PathReport, Plan, PolicyError, PolicyReport, SwitchDetails,
+    SwitchReport, TapPolicy,
 };
+use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::audit::{Draft, What};
+use crate::audit::Draft;
+use crate::change::{Applied, How};
 use crate::clock::unix_time;
 use crate::cluster::{Access, ClusterReport, Leader, Standing};
-use crate::hub::{Input, Request};
+use crate::hub::{Input, Loads, Request};
 use crate::journal::Journal;
 use crate::keeper::{Claim, Keeper, Origin, refused};
 use crate::reload::Reloader;
-use crate::store::{Records, StoreError, Wanted};
+use crate::store::{KeptPolicy, Records, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
 /// Asks a running [`crate::Server`]. Cheap to clone.
@@ -63,25 +65,37 @@ impl Handle {
         self.files.has_files()
     }
 
-    /// Adds a policy. Returns when it is in the store and the switch confirmed its rules. Who
-    /// stops waiting changes nothing: it goes on to its end.
+    /// Adds a policy, as [`Self::apply_policy`] does.
     ///
     /// # Errors
-    /// Why it is not in force. Except when the switch did not answer in time, nothing of it stays.
+    /// Why it is not in force.
     pub async fn add_policy(
         &self,
         caller: &Caller,
-        mut policy: TapPolicy,
+        policy: TapPolicy,
     ) -> Result<PolicyReport, RequestError> {
+        Ok(self.apply_policy(caller, policy, How::default()).await?.report)
+    }
+
+    /// Adds a policy, or puts it in the place of another. Returns when it is in the store and the
+    /// switches confirmed its rules. Who stops waiting changes nothing: it goes on to its end.
+    ///
+    /// # Errors
+    /// Why it is not in force. Except when the switch did not answer in time, all is as before.
+    pub async fn apply_policy(
+        &self,
+        caller: &Caller,
+        mut policy: TapPolicy,
+        how: How,
+    ) -> Result<Applied, RequestError> {
         self.check(Access::Write)?;
         let (this, caller) = (self.clone(), caller.clone());
         // A span begins now, and not again when the controller starts again.
         policy.expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
         to_its_end(async move {
-            let result = this.start_adding(&policy).await;
-            match result {
-                Ok(claim) => this.add(&caller, &claim, policy).await,
-                Err(error) => Err(this.refuse(&caller, What::PolicyAdd, &policy, error).await),
+            match this.start_applying(&policy, how).await {
+                Ok(claimed) => this.apply(&caller, claimed, policy, how).await,
+                Err(error) => Err(this.refuse(&caller, how, &policy, error).await),
             }
         })
         .await
@@ -148,6 +162,27 @@ impl Handle {
         self.ask(Request::Hosts).await
     }
 
+    /// A switch in detail, by what it says that it holds. `None` for one that is not known.
+    ///
+    /// # Errors
+    /// It did not say so in time.
+    pub async fn switch_details(
+        &self,
+        switch: DatapathId,
+    ) -> Result<Option<SwitchDetails>, RequestError> {
+        let after = self.request_timeout;
+        let asked = self.ask(|reply| Request::Details { switch, reply });
+        let answer = tokio::time::timeout(after, asked).await;
+        answer.unwrap_or(Err(RequestError::SwitchSilent { switch, after }))
+    }
+
+    /// What passes the ports of all switches, since this was asked before; those that did not
+    /// answer in time are left out.
+    pub(crate) async fn loads(&self) -> Result<Option<Loads>, RequestError> {
+        let answer = tokio::time::timeout(self.stats_timeout, self.ask(Request::Loads)).await;
+        answer.ok().transpose()
+    }
+
     /// The ways that the copies of a policy take.
     ///
     /// # Errors
@@ -171,8 +206,15 @@ impl Handle {
     /// # Errors
     /// What is wrong with the policy.
     pub async fn plan_policy(&self, policy: TapPolicy) -> Result<Plan, RequestError> {
-        let policy = Box::new(policy);
-        Ok(self.ask(|reply| Request::Plan { policy, reply }).await??)
+        self.plan(policy, false).await
+    }
+
+    /// The same of putting the policy in the place of the one of its name.
+    ///
+    /// # Errors
+    /// What is wrong with the policy.
+    pub async fn plan_replacement(&self, policy: TapPolicy) -> Result<Plan, RequestError> {
+        self.plan(policy, true).await
     }
 
     /// At most `max` records of the audit log behind record `after`, each a line of JSON.
@@ -216,32 +258,49 @@ impl Handle {
         }
     }
 
-    /// What can be said before anything is written.
-    async fn start_adding(&self, policy: &TapPolicy) -> Result<Claim, RequestError> {
+    async fn plan(&self, policy: TapPolicy, replaces: bool) -> Result<Plan, RequestError> {
+        let policy = Box::new(policy);
+        Ok(self.ask(|reply| Request::Plan { policy, replaces, reply }).await??)
+    }
+
+    /// What can be said before anything is written. Returns the policy that is to be replaced.
+    async fn start_applying(
+        &self,
+        policy: &TapPolicy,
+        how: How,
+    ) -> Result<(Claim, Option<KeptPolicy>), RequestError> {
         policy.check()?;
         let claim = self.keeper.claim(&policy.name)?;
         match self.known_policy(&policy.name).await {
+            Ok(old) if how.replaces => Ok((claim, Some(self.keeper.kept(old.policy)?))),
             Ok(_) => Err(PolicyError::Duplicate { name: policy.name.clone() }.into()),
-            Err(RequestError::Policy(PolicyError::Unknown { .. })) => Ok(claim),
+            Err(RequestError::Policy(PolicyError::Unknown { .. })) if !how.replaces => {
+                Ok((claim, None))
+            }
             Err(error) => Err(error),
         }
     }
 
-    async fn add(
+    async fn apply(
         &self,
         caller: &Caller,
-        claim: &Claim,
+        (claim, before): (Claim, Option<KeptPolicy>),
         policy: TapPolicy,
-    ) -> Result<PolicyReport, RequestError> {
-        claim.put(caller, &policy).await?;
+        how: How,
+    ) -> Result<Applied, RequestError> {
+        claim.put(caller, &policy, (how, before.as_ref())).await?;
         let (name, asked) = (policy.name.clone(), Box::new(policy.clone()));
-        let answer = self.ask_in_time(name, |reply| Request::Add { policy: asked, reply }).await;
+        let request = |reply| Request::Apply { policy: asked, how, reply };
+        let answer = self.ask_in_time(name, request).await;
         let result = answer.and_then(|result| result);
         match &result {
             Ok(_) | Err(RequestError::TimedOut { .. } | RequestError::Stopped) => {}
             // It is in the store, so whoever leads now puts it in force.
             Err(RequestError::NotLeader { .. } | RequestError::NoLeader) => {}
-            Err(error) => claim.take_back(caller, &policy, error).await,
+            Err(error) => {
+                let record = Draft::new(caller, how.what(), refused(error)).about(&policy);
+                claim.take_back(before, record).await;
+            }
         }
         result
     }
@@ -250,11 +309,11 @@ impl Handle {
     async fn refuse(
         &self,
         caller: &Caller,
-        what: What,
+        how: How,
         policy: &TapPolicy,
         error: RequestError,
     ) -> RequestError {
-        self.record(Draft::new(caller, what, refused(&error)).about(policy)).await;
+        self.record(Draft::new(caller, how.what(), refused(&error)).about(policy)).await;
         error
     }
 

@@ -12,17 +12,20 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tapswitch_control::{
     Control, Event, HostReport, LinkReport, Millis, PathReport, Plan, PolicyError, PolicyReport,
-    PolicyState, StatsToken, SwitchReport, TapPolicy, Transmit, UnixTime, WhenMissing,
+    PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, TapPolicy, Transmit, UnixTime,
+    Verdict, WhenMissing,
 };
 use tapswitch_openflow::{DatapathId, ErrorKind, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::RequestError;
-use crate::cluster::{Access, Verdict};
+use crate::change::{Applied, How};
+use crate::cluster::{Access, Verdict as Election};
 use crate::connection::{ConnectionId, News, Order, Orders};
 use crate::journal::{Journal, Kind};
 use crate::keeper::{Keeper, Origin};
+use crate::told::Chatter;
 pub(crate) use duty::{Blueprint, Seat};
 
 /// Something that happens.
@@ -31,7 +34,7 @@ pub(crate) enum Input {
     /// A connection tells something.
     News { connection: ConnectionId, session: u64, switch: DatapathId, news: News },
     /// Who is to lead.
-    Verdict(Verdict),
+    Verdict(Election),
     /// Somebody asks something.
     Request(Request),
 }
@@ -39,9 +42,10 @@ pub(crate) enum Input {
 /// Something that is asked. Whoever asked may have stopped waiting.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Add {
+    Apply {
         policy: Box<TapPolicy>,
-        reply: PolicyReply,
+        how: How,
+        reply: AppliedReply,
     },
     Delete {
         name: String,
@@ -62,22 +66,41 @@ pub(crate) enum Request {
     /// What adding a policy would do.
     Plan {
         policy: Box<TapPolicy>,
+        replaces: bool,
         reply: oneshot::Sender<Result<Plan, PolicyError>>,
     },
     /// Answered when counters came.
     Stats(oneshot::Sender<()>),
+    /// Answered when the switch told what it holds.
+    Details {
+        switch: DatapathId,
+        reply: oneshot::Sender<Option<SwitchDetails>>,
+    },
+    /// Answered when the counters of all ports came: bytes per second, by switch and port.
+    Loads(oneshot::Sender<Loads>),
 }
 
 impl Request {
     /// Whether it is about a change.
     pub(crate) const fn access(&self) -> Access {
         match self {
-            Self::Add { .. } | Self::Delete { .. } | Self::Plan { .. } => Access::Write,
+            Self::Apply { .. } | Self::Delete { .. } | Self::Plan { .. } => Access::Write,
             _ => Access::Read,
         }
     }
 }
 
+/// What passes ports, by switch and number.
+pub(crate) type Loads = HashMap<(DatapathId, u32), PortLoad>;
+
+/// Who waits for counters.
+enum StatsReply {
+    Any(oneshot::Sender<()>),
+    Details(DatapathId, oneshot::Sender<Option<SwitchDetails>>),
+    Loads(oneshot::Sender<Loads>),
+}
+
+type AppliedReply = oneshot::Sender<Result<Applied, RequestError>>;
 type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 
 /// The owner of the control plane.
@@ -94,12 +117,14 @@ pub(crate) struct Hub {
     start: Instant,
     /// The time up to which the control plane did what was due.
     told: Millis,
-    /// Who waits for a policy to be in force, or to be gone.
-    adding: HashMap<String, PolicyReply>,
+    /// Who waits for a policy to be in force, in the place of another or not, or to be gone.
+    adding: HashMap<String, (Verdict, AppliedReply)>,
+    replacing: HashMap<String, (Verdict, AppliedReply)>,
     deleting: HashMap<String, PolicyReply>,
     /// Policies that reached their end and are going, and where they came from.
     expired: HashMap<String, Option<Origin>>,
-    waiting_for_stats: HashMap<StatsToken, oneshot::Sender<()>>,
+    waiting_for_stats: HashMap<StatsToken, StatsReply>,
+    chatter: Chatter,
 }
 
 /// A switch that is connected.
@@ -134,9 +159,11 @@ impl Hub {
             start: Instant::now(),
             told: Millis(0),
             adding: HashMap::new(),
+            replacing: HashMap::new(),
             deleting: HashMap::new(),
             expired: HashMap::new(),
             waiting_for_stats: HashMap::new(),
+            chatter: Chatter::new(Instant::now()),
         }
     }
 
@@ -262,7 +289,7 @@ impl Hub {
     fn answer(&mut self, request: Request) {
         // Who does not wait any more does not want to hear the answer.
         match request {
-            Request::Add { policy, reply } => self.add_policy(*policy, reply),
+            Request::Apply { policy, how, reply } => self.apply_policy(*policy, how, reply),
             Request::Delete { name, reply } => self.delete_policy(name, reply),
             Request::Policy { name, reply } => {
                 let _ = reply.send(self.control.policy(&name).map_err(RequestError::from));
@@ -274,22 +301,66 @@ impl Hub {
             Request::Paths { name, reply } => {
                 let _ = reply.send(self.control.policy_paths(&name).map_err(RequestError::from));
             }
-            Request::Plan { policy, reply } => {
-                let _ = reply.send(self.control.plan_policy(*policy));
+            Request::Plan { policy, replaces, reply } => {
+                let plan = match replaces {
+                    true => self.control.plan_replacement(*policy),
+                    false => self.control.plan_policy(*policy),
+                };
+                let _ = reply.send(plan);
             }
             Request::Stats(reply) => {
                 let token = self.control.request_stats();
-                self.waiting_for_stats.insert(token, reply);
+                self.waiting_for_stats.insert(token, StatsReply::Any(reply));
+            }
+            Request::Details { switch, reply } => match self.control.request_details(switch) {
+                Some(token) => {
+                    self.waiting_for_stats.insert(token, StatsReply::Details(switch, reply));
+                }
+                None => _ = reply.send(None),
+            },
+            Request::Loads(reply) => {
+                let token = self.control.request_ports();
+                self.waiting_for_stats.insert(token, StatsReply::Loads(reply));
             }
         }
     }
 
-    fn add_policy(&mut self, policy: TapPolicy, reply: PolicyReply) {
-        let name = policy.name.clone();
-        match self.control.add_policy(policy, WhenMissing::Refuse) {
-            Ok(()) => _ = self.adding.insert(name, reply),
-            Err(error) => _ = reply.send(Err(error.into())),
+    fn answer_stats(&mut self, token: StatsToken) {
+        // Who does not wait any more does not want to hear it.
+        match self.waiting_for_stats.remove(&token) {
+            None => {}
+            Some(StatsReply::Any(reply)) => _ = reply.send(()),
+            Some(StatsReply::Details(switch, reply)) => {
+                let _ = reply.send(self.control.take_details(switch));
+            }
+            Some(StatsReply::Loads(reply)) => {
+                let loads = self.control.loads().map(|(switch, port, load)| ((switch, port), load));
+                let _ = reply.send(loads.collect());
+            }
         }
+    }
+
+    fn apply_policy(&mut self, policy: TapPolicy, how: How, reply: AppliedReply) {
+        let name = policy.name.clone();
+        match self.start_policy(policy, how) {
+            Err(error) => _ = reply.send(Err(error)),
+            Ok(verdict) if how.replaces => _ = self.replacing.insert(name, (verdict, reply)),
+            Ok(verdict) => _ = self.adding.insert(name, (verdict, reply)),
+        }
+    }
+
+    /// Puts a policy in force, unless it would do harm.
+    fn start_policy(&mut self, policy: TapPolicy, how: How) -> Result<Verdict, RequestError> {
+        let verdict = self.control.judge_policy(&policy, how.replaces)?;
+        if let Some(problem) = verdict.counterexample().filter(|_| !how.by_force) {
+            let (name, problem) = (policy.name, problem.to_owned());
+            return Err(RequestError::NotProved { name, problem });
+        }
+        match how.replaces {
+            true => self.control.replace_policy(policy, WhenMissing::Refuse)?,
+            false => self.control.add_policy(policy, WhenMissing::Refuse)?,
+        }
+        Ok(verdict)
     }
 
     fn delete_policy(&mut self, name: String, reply: PolicyReply) {
@@ -365,27 +436,46 @@ impl Hub {
                     self.tell_policy(&name, &PolicyState::Failed { reason: reason.clone() });
                     self.take_back(name, reason);
                 }
-                Event::PolicyDeleted(report) => self.answer_deleted(*report),
-                Event::StatsReady(token) => {
-                    if let Some(reply) = self.waiting_for_stats.remove(&token) {
-                        let _ = reply.send(());
+                Event::PolicyReplaced { name } => self.answer_replaced(&name),
+                Event::PolicyNotReplaced { name, reason } => {
+                    tracing::warn!("policy {name} stays as it was: {reason}");
+                    if let Some((_, reply)) = self.replacing.remove(&name) {
+                        let _ = reply.send(Err(RequestError::NotInstalled { name, reason }));
                     }
                 }
-                _ => {}
+                Event::PolicySuperseded(report) => {
+                    let (name, matched) = (&report.policy.name, report.matched.packets);
+                    tracing::info!("policy {name} before it was replaced: {matched} packets");
+                }
+                Event::PolicyDeleted(report) => self.answer_deleted(*report),
+                Event::StatsReady(token) => self.answer_stats(token),
+                other => self.chatter.tell(&self.journal, &other, Instant::now()),
             }
         }
         count > 0
     }
 
     fn answer_added(&mut self, name: &str) {
-        if let Some(reply) = self.adding.remove(name) {
-            let _ = reply.send(self.control.policy(name).map_err(RequestError::from));
+        if let Some((verdict, reply)) = self.adding.remove(name) {
+            let report = self.control.policy(name).map_err(RequestError::from);
+            let _ = reply.send(report.map(|report| Applied { report, verdict }));
+        }
+    }
+
+    fn answer_replaced(&mut self, name: &str) {
+        tracing::info!("policy {name} is replaced");
+        let report = self.control.policy(name).map_err(RequestError::from);
+        if let Ok(report) = &report {
+            self.tell_policy(name, &report.state);
+        }
+        if let Some((verdict, reply)) = self.replacing.remove(name) {
+            let _ = reply.send(report.map(|report| Applied { report, verdict }));
         }
     }
 
     /// Deletes a policy again that somebody waits for.
     fn take_back(&mut self, name: String, reason: String) {
-        if let Some(reply) = self.adding.remove(&name) {
+        if let Some((_, reply)) = self.adding.remove(&name) {
             // It is there, so it can be deleted.
             let _ = self.control.delete_policy(&name);
             let _ = reply.send(Err(RequestError::NotInstalled { name, reason }));
@@ -402,6 +492,10 @@ impl Hub {
             // It is written while the hub goes on.
             let (keeper, policy) = (Arc::clone(&self.keeper), report.policy.clone());
             tokio::spawn(async move { keeper.expire(&policy, origin).await });
+        }
+        if let Some((_, reply)) = self.replacing.remove(name) {
+            let (name, reason) = (name.clone(), "it ended meanwhile".to_owned());
+            let _ = reply.send(Err(RequestError::NotInstalled { name, reason }));
         }
         if let Some(reply) = self.deleting.remove(name) {
             let _ = reply.send(Ok(report));

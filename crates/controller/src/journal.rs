@@ -18,6 +18,12 @@ pub(crate) enum Kind {
     Switch,
     /// A policy is doing otherwise than before.
     Policy,
+    /// A link between switches came or went.
+    Link,
+    /// A host came, moved or went.
+    Host,
+    /// A port carries frames, or does not any more.
+    Port,
     /// Something that somebody should look at.
     Alarm,
     /// A record of the audit log.
@@ -31,10 +37,18 @@ impl Kind {
         match self {
             Self::Switch => "switch",
             Self::Policy => "policy",
+            Self::Link => "link",
+            Self::Host => "host",
+            Self::Port => "port",
             Self::Alarm => "alarm",
             Self::Audit => "audit",
             Self::Tick => "tick",
         }
+    }
+
+    /// Whether there may be so many that others would not be remembered.
+    const fn is_chatter(self) -> bool {
+        matches!(self, Self::Link | Self::Host | Self::Port)
     }
 }
 
@@ -59,7 +73,11 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 struct Ring {
     entries: VecDeque<Arc<Entry>>,
+    /// How many of them are of links, hosts and ports: at most half.
+    chatter: usize,
     last_id: u64,
+    /// The last one that is gone.
+    forgotten: u64,
     max: usize,
 }
 
@@ -77,7 +95,8 @@ impl Journal {
     /// Keeps the last `max` events; a listener may be as many behind.
     pub(crate) fn new(max: usize) -> Self {
         // Times as numbers, so that they go on growing when a controller starts again.
-        let ring = Ring { entries: VecDeque::new(), last_id: now_us(), max: max.max(1) };
+        let (entries, last_id) = (VecDeque::new(), now_us());
+        let ring = Ring { entries, chatter: 0, last_id, forgotten: last_id, max: max.max(1) };
         Self {
             ring: Mutex::new(ring),
             copies: Copies::default(),
@@ -92,10 +111,7 @@ impl Journal {
         let id = ring.last_id;
         let entry = Arc::new(Entry { id, kind, data: stamped(id, data) });
         if kind != Kind::Tick {
-            while ring.entries.len() >= ring.max {
-                ring.entries.pop_front();
-            }
-            ring.entries.push_back(Arc::clone(&entry));
+            ring.push(Arc::clone(&entry));
         }
         // Perhaps nobody listens.
         let _ = self.sender.send(entry);
@@ -110,8 +126,7 @@ impl Journal {
         };
         let missed: Vec<_> =
             ring.entries.iter().filter(|entry| entry.id > after).cloned().collect();
-        let is_known = ring.entries.front().is_some_and(|first| first.id <= after);
-        Subscription { missed, has_gap: !is_known, receiver }
+        Subscription { missed, has_gap: after < ring.forgotten, receiver }
     }
 
     /// The last events, newest first.
@@ -132,6 +147,23 @@ impl Journal {
     fn lock(&self) -> MutexGuard<'_, Ring> {
         // What is in there is whole whenever the lock is free.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn push(&mut self, entry: Arc<Entry>) {
+        let is_chatter = |entry: &Arc<Entry>| entry.kind.is_chatter();
+        let is_full = is_chatter(&entry) && self.chatter >= self.max.div_ceil(2);
+        let gone = match is_full {
+            true => self.entries.iter().position(is_chatter),
+            false => (self.entries.len() >= self.max).then_some(0),
+        };
+        if let Some(gone) = gone.and_then(|index| self.entries.remove(index)) {
+            self.chatter -= usize::from(is_chatter(&gone));
+            self.forgotten = self.forgotten.max(gone.id);
+        }
+        self.chatter += usize::from(is_chatter(&entry));
+        self.entries.push_back(entry);
     }
 }
 
@@ -174,6 +206,27 @@ mod tests {
         assert!(journal.subscribe(Some(oldest - 1)).has_gap);
         assert!(journal.subscribe(Some(1)).has_gap, "of a controller before this one");
         assert!(!journal.subscribe(None).has_gap);
+    }
+
+    #[test]
+    fn hosts_do_not_make_the_rest_forgotten() {
+        let journal = Journal::new(4);
+        journal.publish(Kind::Policy, json!({"n": 0}));
+        let seen = journal.last()[0].id;
+        for n in 1..9 {
+            journal.publish(Kind::Host, json!({"n": n}));
+        }
+        let told = |journal: &Journal| {
+            let last = journal.last();
+            last.iter().map(|entry| entry.data["n"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&journal), [8, 7, 0]);
+        assert!(journal.subscribe(Some(seen)).has_gap);
+        assert!(!journal.subscribe(Some(seen + 6)).has_gap);
+        for n in 9..12 {
+            journal.publish(Kind::Policy, json!({"n": n}));
+        }
+        assert_eq!(told(&journal), [11, 10, 9, 8]);
     }
 
     #[tokio::test]

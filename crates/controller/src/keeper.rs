@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapswitch_control::TapPolicy;
 
 use crate::audit::{Draft, What};
+use crate::change::How;
 use crate::clock::now_text;
 use crate::store::{Change, KeptPolicy, Records, Store, StoreError, Wanted};
 use crate::{Caller, RequestError};
@@ -29,8 +30,8 @@ struct Known {
     origins: BTreeMap<String, Origin>,
     /// Names that somebody is changing something about.
     claimed: BTreeSet<String>,
-    /// Names that should have been taken out of the store when it could not be written.
-    stale: BTreeSet<String>,
+    /// By name: what should have been written to the store when it could not be.
+    stale: BTreeMap<String, Change>,
 }
 
 /// Where a policy comes from.
@@ -74,6 +75,19 @@ impl Keeper {
         self.lock().origins.get(name).cloned()
     }
 
+    /// A policy that is there, as the store has it.
+    pub(crate) fn kept(&self, policy: TapPolicy) -> Result<KeptPolicy, RequestError> {
+        let name = policy.name.clone();
+        match self.origin(&name) {
+            Some(Origin { owner, .. }) if owner == CONFIGURATION => {
+                Err(RequestError::Configured { name })
+            }
+            Some(Origin { created_at, owner }) => Ok(KeptPolicy { policy, created_at, owner }),
+            // It is going at this moment.
+            None => Err(RequestError::Busy { name }),
+        }
+    }
+
     /// Takes out a policy that reached its end, unless another one of its name is there by now.
     pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
         let name = &policy.name;
@@ -102,7 +116,7 @@ impl Keeper {
 
     async fn commit(&self, mut changes: Vec<Change>) -> Result<(), StoreError> {
         let stale = self.take_stale();
-        let first = stale.iter().cloned().map(Change::Delete);
+        let first = stale.values().cloned();
         changes.splice(0..0, first);
         let result = self.store.commit(changes).await;
         if result.is_err() {
@@ -112,11 +126,11 @@ impl Keeper {
     }
 
     /// As many as go with other changes.
-    fn take_stale(&self) -> BTreeSet<String> {
+    fn take_stale(&self) -> BTreeMap<String, Change> {
         let mut known = self.lock();
-        let names: BTreeSet<_> = known.stale.iter().take(MAX_STALE).cloned().collect();
-        known.stale.retain(|name| !names.contains(name));
-        names
+        let later = known.stale.keys().nth(MAX_STALE).cloned();
+        let later = later.map(|name| known.stale.split_off(&name)).unwrap_or_default();
+        std::mem::replace(&mut known.stale, later)
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -133,17 +147,24 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Writes a policy that is to come into force.
-    pub(crate) async fn put(&self, caller: &Caller, policy: &TapPolicy) -> Result<(), StoreError> {
+    /// Writes a policy that is to come into force, in the place of what was there `before`.
+    pub(crate) async fn put(
+        &self,
+        caller: &Caller,
+        policy: &TapPolicy,
+        (how, before): (How, Option<&KeptPolicy>),
+    ) -> Result<(), StoreError> {
         let origin = Origin { created_at: now_text(), owner: caller.name.clone() };
         let Origin { created_at, owner } = origin.clone();
         let kept = Box::new(KeptPolicy { policy: policy.clone(), created_at, owner });
-        let record = Draft::new(caller, What::PolicyAdd, ACCEPTED).about(policy);
+        let record = Draft::new(caller, how.what(), how.accepted()).about(policy);
         let result = self.keeper.commit(vec![Change::Put(kept), Change::Record(record)]).await;
         let mut known = self.keeper.lock();
         if result.is_err() {
             // A store that is elsewhere may have written it, and not have been heard.
-            known.stale.insert(self.name.clone());
+            let delete = || Change::Delete(self.name.clone());
+            let change = before.map_or_else(delete, |kept| Change::Put(Box::new(kept.clone())));
+            known.stale.insert(self.name.clone(), change);
             return result;
         }
         known.stale.remove(&self.name);
@@ -151,14 +172,24 @@ impl Claim {
         Ok(())
     }
 
-    /// Takes a policy out again that came to nothing. When that cannot be written it is with the
-    /// next change that can.
-    pub(crate) async fn take_back(&self, caller: &Caller, policy: &TapPolicy, why: &RequestError) {
-        self.keeper.lock().origins.remove(&self.name);
-        let record = Draft::new(caller, What::PolicyAdd, refused(why)).about(policy);
-        let changes = vec![Change::Delete(self.name.clone()), Change::Record(record)];
+    /// Takes a policy out again that came to nothing, and puts back what was there `before`. When
+    /// that cannot be written it is with the next change that can.
+    pub(crate) async fn take_back(&self, before: Option<KeptPolicy>, record: Draft) {
+        let change = match before {
+            None => {
+                self.keeper.lock().origins.remove(&self.name);
+                Change::Delete(self.name.clone())
+            }
+            Some(kept) => {
+                let KeptPolicy { created_at, owner, .. } = kept.clone();
+                let origin = Origin { created_at, owner };
+                self.keeper.lock().origins.insert(self.name.clone(), origin);
+                Change::Put(Box::new(kept))
+            }
+        };
+        let changes = vec![change.clone(), Change::Record(record)];
         if self.keeper.commit(changes).await.is_err() {
-            self.keeper.lock().stale.insert(self.name.clone());
+            self.keeper.lock().stale.insert(self.name.clone(), change);
         }
     }
 
@@ -195,5 +226,7 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 }
 
 const ACCEPTED: &str = "accepted";
-/// Names that are taken out beside another change: a transaction has a limit.
+/// Names that are put right beside another change: a transaction has a limit.
 const MAX_STALE: usize = 64;
+/// Whose policies those of the configuration file are.
+pub(crate) const CONFIGURATION: &str = "configuration";

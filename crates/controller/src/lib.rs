@@ -25,6 +25,7 @@
 
 mod audit;
 mod caller;
+mod change;
 mod clock;
 mod cluster;
 mod config;
@@ -48,9 +49,11 @@ mod store;
 mod tickets;
 mod tls;
 mod tokens;
+mod told;
 
 pub use audit::{ChainError, Verifier};
 pub use caller::{Caller, Role};
+pub use change::{Applied, How};
 pub use cluster::{ClusterReport, ClusterRole, EtcdConfig, Leader, ParseEtcdError};
 pub use config::Config;
 pub use error::{BindError, RequestError};

@@ -8,7 +8,9 @@
 //! pages of 1,000 items, 512 connections; see also [`crate::net`].
 
 mod access;
+mod details;
 mod error;
+mod filters;
 mod lists;
 mod live;
 mod log;
@@ -32,7 +34,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use serde_json::{Value, json};
 use tapswitch_control::Limits;
 use tokio::net::TcpListener;
@@ -40,6 +42,7 @@ use tokio::sync::watch;
 
 use crate::audit::{Draft, What};
 use crate::clock::now_text;
+use crate::hub::Loads;
 use crate::keeper::refused;
 use crate::net::{self, Peer};
 use crate::tls::Tls;
@@ -111,7 +114,16 @@ struct Api {
     started_at: Arc<str>,
     facts: Arc<Facts>,
     refreshed: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    loads: Arc<tokio::sync::Mutex<LastLoads>>,
+    details: Arc<details::Last>,
     ended: watch::Receiver<bool>,
+}
+
+/// What passed ports when it was asked for last.
+#[derive(Debug, Default)]
+struct LastLoads {
+    at: Option<Instant>,
+    loads: Arc<Loads>,
 }
 
 /// What never changes.
@@ -182,6 +194,8 @@ impl Rest {
             started_at: now_text().into(),
             facts: Arc::new(facts),
             refreshed: Arc::default(),
+            loads: Arc::default(),
+            details: Arc::default(),
             ended,
         };
         let ticker = tick(api.clone());
@@ -201,6 +215,18 @@ impl Api {
             *refreshed = Some(Instant::now());
         }
         Ok(())
+    }
+
+    /// What passes ports, from counters that are asked for while somebody looks.
+    async fn loads(&self) -> Result<Arc<Loads>, Refusal> {
+        let mut last = self.loads.lock().await;
+        if last.at.is_none_or(|at| at.elapsed() >= LOADS_FRESH) {
+            if let Some(loads) = self.handle.loads().await? {
+                last.loads = Arc::new(loads);
+            }
+            last.at = Some(Instant::now());
+        }
+        Ok(Arc::clone(&last.loads))
     }
 
     /// Turns somebody away, with a record if it is worth one.
@@ -299,10 +325,15 @@ fn routes() -> Vec<Route> {
         read("/topology", get(topology::topology)),
         read("/switches", get(network::switches)),
         read("/switches/{id}", get(network::one_switch)),
+        read("/switches/{id}/ports", get(details::ports)),
+        read("/switches/{id}/rules", get(details::rules)),
+        read("/switches/{id}/groups", get(details::groups)),
         read("/hosts", get(network::hosts)),
+        Route::new(Method::POST, "/filters/check", Viewer, post(filters::check)),
         read("/policies", get(policies::list)),
         Route::new(Method::POST, "/policies", Operator, post(policies::add)),
         read("/policies/{name}", get(policies::one)),
+        Route::new(Method::PUT, "/policies/{name}", Operator, put(policies::replace)),
         Route::new(Method::DELETE, "/policies/{name}", Operator, delete(policies::delete)),
         read("/policies/{name}/series", get(policies::series)),
         Route::new(Method::GET, "/policies/{name}/packets", Operator, get(packets::packets)),
@@ -404,6 +435,8 @@ const MAX_BODY_LEN: usize = 64 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Counters younger than this are not asked for again.
 const FRESH: Duration = Duration::from_millis(250);
+/// Counters of ports younger than this are not asked for again.
+const LOADS_FRESH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
 const UNKNOWN_PATH: &str = "there is nothing of this path; see /api/v1/openapi.json";
 /// <https://spec.openapis.org/oas/v3.1.0>

@@ -289,7 +289,7 @@ fn actions(instructions: &[Instruction]) -> String {
 }
 
 fn wanted_group(id: GroupId, key: &GroupKey, next: &[GroupId]) -> GroupDesc {
-    let add = key.add(id);
+    let add = key.add(id, next);
     GroupDesc { group_type: add.group_type, group_id: id, buckets: add.buckets }
 }
 

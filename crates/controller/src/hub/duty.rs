@@ -16,6 +16,7 @@ use crate::clock::now_text;
 use crate::cluster::{Leader, Standing, Term, Verdict};
 use crate::connection::Order;
 use crate::error::BindError;
+use crate::keeper::CONFIGURATION;
 use crate::store::{Kept, KeptPolicy};
 
 /// What a control plane is made of, whenever one begins.
@@ -37,7 +38,7 @@ impl Blueprint {
         for policy in &self.policies {
             let added = control.add_policy(policy.clone(), WhenMissing::Wait);
             added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
-            let (created_at, owner) = (now_text(), "configuration".to_owned());
+            let (created_at, owner) = (now_text(), CONFIGURATION.to_owned());
             all.push(KeptPolicy { policy: policy.clone(), created_at, owner });
         }
         for (name, error) in kept.unreadable {
@@ -160,6 +161,7 @@ impl Hub {
     /// Whoever waits for an answer is told that there is none; all switches are asked for the role.
     fn begin_session(&mut self, standing: Standing) {
         self.adding.clear();
+        self.replacing.clear();
         self.deleting.clear();
         self.expired.clear();
         self.waiting_for_stats.clear();

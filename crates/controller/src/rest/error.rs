@@ -20,6 +20,8 @@ pub(super) struct Refusal {
     pub(super) field: Option<String>,
     /// Where REST of the controller is that can answer.
     pub(super) leader: Option<String>,
+    /// The byte of the filter that it is about.
+    pub(super) at: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -34,11 +36,13 @@ struct Members<'a> {
     field: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<&'a str>,
+    at: Option<usize>,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), field: None, leader: None }
+        let (field, at, leader) = (None, None, None);
+        Self { status, code, message: message.into(), field, leader, at }
     }
 
     /// It is about this field.
@@ -55,9 +59,9 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Self { status, code, message, field, leader } = self;
+        let Self { status, code, message, field, leader, at } = self;
         let (field, leader) = (field.as_deref(), leader.as_deref());
-        let error = Members { code, message: &message, field, leader };
+        let error = Members { code, message: &message, field, leader, at };
         (status, Json(Document { error })).into_response()
     }
 }
@@ -71,7 +75,11 @@ impl From<RequestError> for Refusal {
             RequestError::NotInstalled { .. } => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "not-installed")
             }
-            RequestError::TimedOut { .. } => (StatusCode::SERVICE_UNAVAILABLE, "switch-silent"),
+            RequestError::NotProved { .. } => (StatusCode::CONFLICT, "not-proved"),
+            RequestError::Configured { .. } => (StatusCode::CONFLICT, "policy-configured"),
+            RequestError::TimedOut { .. } | RequestError::SwitchSilent { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "switch-silent")
+            }
             RequestError::Busy { .. } => (StatusCode::CONFLICT, "policy-busy"),
             RequestError::NotLeader { leader } => {
                 let refusal = Self::new(StatusCode::MISDIRECTED_REQUEST, "not-leader", message);
@@ -98,8 +106,13 @@ impl From<PolicyError> for Refusal {
             PolicyError::Duplicate { .. } => StatusCode::CONFLICT,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };
+        let (code, message) = (policy_code(&error), error.to_string());
+        let at = match &error {
+            PolicyError::Filter(error) => Some(error.at()),
+            _ => None,
+        };
         let field = error.field().map(str::to_owned);
-        Self { field, ..Self::new(status, policy_code(&error), error.to_string()) }
+        Self { field, at, ..Self::new(status, code, message) }
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct PageQuery {
     pub(super) limit: Option<usize>,
     pub(super) cursor: Option<String>,
     /// Items that have this in one of their values, whatever its case.
-    q: Option<String>,
+    pub(super) q: Option<String>,
     /// Items of this switch.
     pub(super) switch: Option<String>,
 }

@@ -8,13 +8,13 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tapswitch_control::{PathReport, PolicyReport, TapPolicy};
+use tapswitch_control::{PathReport, PolicyReport, TapPolicy, Verdict};
 
 use super::error::Refusal;
 use super::lists::{Asked, Page, PageQuery};
 use super::series::SeriesReport;
 use super::{Api, Asking};
-use crate::Handle;
+use crate::{Applied, Handle, How};
 
 /// A policy as it is told.
 #[derive(Debug, Serialize)]
@@ -26,13 +26,21 @@ pub(super) struct PolicyView {
     /// Told of one policy alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<Vec<PathReport>>,
+    /// Told of one that was just put in force.
+    #[serde(flatten)]
+    verdict: Option<Verdict>,
 }
 
 impl PolicyView {
     fn new(report: PolicyReport, handle: &Handle) -> Self {
         let origin = handle.origin(&report.policy.name);
         let (created_at, owner) = origin.map(|origin| (origin.created_at, origin.owner)).unzip();
-        Self { report, created_at, owner, path: None }
+        Self { report, created_at, owner, path: None, verdict: None }
+    }
+
+    fn applied(applied: Applied, handle: &Handle) -> Self {
+        let Applied { report, verdict } = applied;
+        Self { verdict: Some(verdict), ..Self::new(report, handle) }
     }
 }
 
@@ -59,25 +67,52 @@ pub(super) async fn one(
 /// What is wanted with a policy.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AddQuery {
+pub(super) struct ApplyQuery {
     #[serde(default)]
     dry_run: bool,
+    #[serde(default)]
+    force: bool,
 }
 
 pub(super) async fn add(
     State(api): State<Api>,
     Asking(admitted): Asking,
-    Asked(query): Asked<AddQuery>,
+    Asked(query): Asked<ApplyQuery>,
     Document(policy): Document<TapPolicy>,
 ) -> Result<Response, Refusal> {
     if query.dry_run {
         let plan = api.handle.plan_policy(policy).await?;
         return Ok(Json(plan).into_response());
     }
-    let report = api.handle.add_policy(&admitted.caller, policy).await?;
-    let location = location(&report.policy.name);
-    let view = PolicyView::new(report, &api.handle);
+    let how = How { replaces: false, by_force: query.force };
+    let applied = api.handle.apply_policy(&admitted.caller, policy, how).await?;
+    let location = location(&applied.report.policy.name);
+    let view = PolicyView::applied(applied, &api.handle);
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(view)).into_response())
+}
+
+pub(super) async fn replace(
+    State(api): State<Api>,
+    Asking(admitted): Asking,
+    Named(name): Named,
+    Asked(query): Asked<ApplyQuery>,
+    Document(policy): Document<TapPolicy>,
+) -> Result<Response, Refusal> {
+    if policy.name != name {
+        let message = format!(
+            "name {}: the path names {name}; a policy keeps its name: delete it, and add another",
+            policy.name
+        );
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        return Err(Refusal::new(status, "other-name", message).about("name"));
+    }
+    if query.dry_run {
+        let plan = api.handle.plan_replacement(policy).await?;
+        return Ok(Json(plan).into_response());
+    }
+    let how = How { replaces: true, by_force: query.force };
+    let applied = api.handle.apply_policy(&admitted.caller, policy, how).await?;
+    Ok(Json(PolicyView::applied(applied, &api.handle)).into_response())
 }
 
 pub(super) async fn delete(
@@ -88,7 +123,7 @@ pub(super) async fn delete(
     let origin = api.handle.origin(&name);
     let report = api.handle.delete_policy(&admitted.caller, &name).await?;
     let (created_at, owner) = origin.map(|origin| (origin.created_at, origin.owner)).unzip();
-    Ok(Json(PolicyView { report, created_at, owner, path: None }))
+    Ok(Json(PolicyView { report, created_at, owner, path: None, verdict: None }))
 }
 
 pub(super) async fn series(

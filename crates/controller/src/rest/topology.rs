@@ -6,11 +6,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use tapswitch_control::{LinkReport, MonitorPort, PolicyReport, SwitchReport};
+use tapswitch_control::{LinkReport, MonitorPort, PolicyReport, PortLoad, SwitchReport};
 
 use super::Api;
 use super::error::Refusal;
 use super::lists::Asked;
+use crate::hub::Loads;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,7 +49,10 @@ struct Link {
     is_up: bool,
     is_tree: bool,
     latency_ns: Option<u64>,
-    /// Not known yet: no counters of ports are read.
+    /// Between groups, of all links. None until counters of its ports were told twice.
+    a_to_b_bits_per_second: Option<u64>,
+    b_to_a_bits_per_second: Option<u64>,
+    /// Both directions.
     bits_per_second: Option<u64>,
 }
 
@@ -80,7 +84,8 @@ pub(super) async fn topology(
     let switches = api.handle.switches().await?;
     let links = api.handle.links().await?;
     let policies = api.handle.known_policies().await?;
-    let whole = Topology::whole(&switches, &links, &policies);
+    let loads = api.loads().await?;
+    let whole = Topology::whole(&switches, (&links, &loads), &policies);
     Ok(Json(match query.max_nodes {
         Some(max) if max < whole.switches.len() => whole.joined(max),
         _ => whole,
@@ -88,7 +93,11 @@ pub(super) async fn topology(
 }
 
 impl Topology {
-    fn whole(switches: &[SwitchReport], links: &[LinkReport], policies: &[PolicyReport]) -> Self {
+    fn whole(
+        switches: &[SwitchReport],
+        (links, loads): (&[LinkReport], &Loads),
+        policies: &[PolicyReport],
+    ) -> Self {
         let monitors = policies.iter().flat_map(|report| &report.monitors);
         let monitors: BTreeSet<_> = monitors.map(|port| (port.switch, port.port)).collect();
         let switches = switches.iter().map(|report| Node {
@@ -98,7 +107,7 @@ impl Topology {
             hosts: report.hosts,
             monitors: monitors.iter().filter(|(switch, _)| *switch == report.switch).count(),
         });
-        let links = links.iter().map(Link::of);
+        let links = links.iter().map(|report| Link::of(report, loads));
         Self::new(switches.collect(), links.collect(), Vec::new())
     }
 
@@ -130,10 +139,11 @@ impl Topology {
         let mut between: BTreeMap<(String, String), Link> = BTreeMap::new();
         for link in &self.links {
             let (Some(a), Some(b)) = (id(&link.a.switch), id(&link.b.switch)) else { continue };
-            let (a, b) = if a.id <= b.id { (&a.id, &b.id) } else { (&b.id, &a.id) };
+            let is_turned = a.id > b.id;
+            let (a, b) = if is_turned { (&b.id, &a.id) } else { (&a.id, &b.id) };
             if a != b {
                 let key = (a.clone(), b.clone());
-                between.entry(key).or_insert_with(|| Link::between(a, b)).take(link);
+                between.entry(key).or_insert_with(|| Link::between(a, b)).take(link, is_turned);
             }
         }
         let links = between.into_values().collect();
@@ -142,25 +152,49 @@ impl Topology {
 }
 
 impl Link {
-    fn of(report: &LinkReport) -> Self {
+    fn of(report: &LinkReport, loads: &Loads) -> Self {
+        let load = |port: &MonitorPort| loads.get(&(port.switch, port.port));
+        let (a, b) = (load(&report.a), load(&report.b));
+        // What left one end; where that is not known, what came in at the other.
+        let rate = |from: Option<&PortLoad>, to: Option<&PortLoad>| {
+            let bytes = from.map(|load| load.tx).or(to.map(|load| load.rx))?;
+            Some(bytes.saturating_mul(8))
+        };
+        let (there, back) = (rate(a, b), rate(b, a));
         Self {
             a: End::of(&report.a),
             b: End::of(&report.b),
             is_up: report.is_sure,
             is_tree: report.is_tree,
             latency_ns: (report.latency_ns > 0).then_some(report.latency_ns),
-            bits_per_second: None,
+            a_to_b_bits_per_second: there,
+            b_to_a_bits_per_second: back,
+            bits_per_second: sum(there, back),
         }
     }
 
     fn between(a: &str, b: &str) -> Self {
         let end = |id: &str| End { switch: id.to_owned(), port: None, port_name: String::new() };
         let (a, b) = (end(a), end(b));
-        Self { a, b, is_up: false, is_tree: false, latency_ns: None, bits_per_second: None }
+        Self {
+            a,
+            b,
+            is_up: false,
+            is_tree: false,
+            latency_ns: None,
+            a_to_b_bits_per_second: None,
+            b_to_a_bits_per_second: None,
+            bits_per_second: None,
+        }
     }
 
     /// One more link between two groups.
-    fn take(&mut self, link: &Self) {
+    fn take(&mut self, link: &Self, is_turned: bool) {
+        let (there, back) = (link.a_to_b_bits_per_second, link.b_to_a_bits_per_second);
+        let (there, back) = if is_turned { (back, there) } else { (there, back) };
+        self.a_to_b_bits_per_second = sum(self.a_to_b_bits_per_second, there);
+        self.b_to_a_bits_per_second = sum(self.b_to_a_bits_per_second, back);
+        self.bits_per_second = sum(self.bits_per_second, link.bits_per_second);
         self.is_up |= link.is_up;
         self.is_tree |= link.is_tree;
     }
@@ -184,6 +218,14 @@ impl Group {
         self.hosts += node.hosts;
         self.is_connected &= node.is_connected;
         self.members.push(node.switch.clone());
+    }
+}
+
+/// The sum of what is known.
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
     }
 }
 
@@ -230,6 +272,7 @@ fn join(count: usize, links: &[(usize, usize)], max: usize) -> Vec<usize> {
 mod tests {
     use super::*;
     use tapswitch_control::{Counts, PolicyState, PortReport, PortRole, TapPolicy};
+    use tapswitch_openflow::DatapathId;
 
     #[test]
     fn a_line_becomes_groups_of_neighbours() {
@@ -255,9 +298,12 @@ mod tests {
     fn groups_have_what_their_switches_have() {
         let switches: Vec<_> = (1..=4).map(switch).collect();
         let links = [link(1, 2), link(2, 3), link(3, 4)];
-        let whole = Topology::whole(&switches, &links, &[policy()]);
+        let loads = [((DatapathId(2), 1), PortLoad { rx: 1, tx: 1000 })].into();
+        let whole = Topology::whole(&switches, (&links, &loads), &[policy()]);
         assert_eq!((whole.switches[3].monitors, whole.links.len()), (1, 3));
-        let joined = Topology::whole(&switches, &links, &[policy()]).joined(2);
+        let loaded = whole.links.iter().map(|link| link.bits_per_second).collect::<Vec<_>>();
+        assert_eq!(loaded, [Some(8008), Some(8008), None], "one port of theirs told its counters");
+        let joined = Topology::whole(&switches, (&links, &loads), &[policy()]).joined(2);
         assert!(joined.is_aggregated && joined.switches.is_empty());
         assert_ne!(joined.generation, whole.generation);
         let told: Vec<_> =
@@ -277,7 +323,7 @@ mod tests {
             role: PortRole::Edge,
         };
         SwitchReport {
-            switch: tapswitch_openflow::DatapathId(id),
+            switch: DatapathId(id),
             is_connected: true,
             ports: vec![port],
             hosts: usize::try_from(id).unwrap(),
@@ -292,7 +338,7 @@ mod tests {
     }
 
     fn end(id: u64) -> MonitorPort {
-        MonitorPort { switch: tapswitch_openflow::DatapathId(id), port: 1, name: String::new() }
+        MonitorPort { switch: DatapathId(id), port: 1, name: String::new() }
     }
 
     fn link(a: u64, b: u64) -> LinkReport {

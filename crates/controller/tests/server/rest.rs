@@ -2,7 +2,10 @@
 
 mod access;
 mod answers;
+mod changes;
 mod client;
+mod details;
+mod hostile;
 mod live;
 mod store;
 mod tls;

@@ -208,6 +208,11 @@ pub(crate) fn validate(schema: &Value, value: &Value) {
     assert!(errors.is_empty(), "{errors:#?}\n{value:#}");
 }
 
+/// The document, where nothing is allowed that it does not name.
+pub(crate) fn document() -> &'static Value {
+    &DOCUMENT
+}
+
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let text = include_str!("../../../src/rest/openapi.json");
     let mut document = serde_json::from_str(text).unwrap();

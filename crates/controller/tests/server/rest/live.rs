@@ -14,13 +14,13 @@ use crate::running::{Running, until};
 use crate::script::Script;
 
 /// A stream of events that is read.
-struct Events {
+pub(super) struct Events {
     body: Incoming,
     text: String,
 }
 
 impl Events {
-    async fn open(server: &Running, headers: &[(&str, &str)]) -> Self {
+    pub(super) async fn open(server: &Running, headers: &[(&str, &str)]) -> Self {
         let stream = tokio::net::TcpStream::connect(server.rest()).await.unwrap();
         let request = ("GET", "/api/v1/events");
         let response = start(stream, server.rest(), request, headers, vec![]).await;
@@ -46,7 +46,7 @@ impl Events {
     }
 
     /// The next event of this name.
-    async fn next_of(&mut self, wanted: &str) -> Value {
+    pub(super) async fn next_of(&mut self, wanted: &str) -> Value {
         loop {
             let (name, data) = self.next().await.expect("the stream ended");
             if name == wanted {

@@ -1,0 +1,128 @@
+//! Policies that take the place of others, and proofs that go with changes.
+
+use serde_json::{Value, json};
+use tapswitch_controller::{Config, StoreConfig};
+
+use super::client::{Answer, ask_with, get, post, with_rest};
+use crate::running::Running;
+use crate::script::Script;
+
+async fn put(server: &Running, path: &str, document: &Value) -> Answer {
+    let headers = [("content-type", "application/json")];
+    ask_with(server, ("PUT", path), &headers, document.to_string().into_bytes()).await
+}
+
+async fn with_policy(policy: &Value) -> (Running, Script) {
+    let server = Running::start(with_rest()).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    assert_eq!(post(&server, "/api/v1/policies", policy).await.status, 201);
+    (server, switch)
+}
+
+#[tokio::test]
+async fn a_policy_takes_the_place_of_another() {
+    let (server, switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
+    let path = "/api/v1/policies/web";
+    let other = json!({"name": "web", "monitor": "4", "dst-port": 80, "reason": "ticket 7"});
+    let answer = put(&server, path, &other).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let report = answer.json();
+    assert_eq!((&report["policy"], &report["state"]["is"]), (&other, &json!("active")));
+    assert_eq!(report["proof"]["is_proved"], true, "{report}");
+    assert_eq!(get(&server, path).await.json()["monitors"][0]["port"], 4);
+    assert_eq!(get(&server, "/api/v1/policies").await.json()["total"], 1);
+    assert_eq!(switch.tap_count(), 4, "TCP and UDP over IPv4 and IPv6, and nothing of the old one");
+    let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
+    assert_eq!(
+        (&record["what"], &record["result"], &record["reason"]),
+        (&json!("policy.replace"), &json!("accepted"), &json!("ticket 7")),
+    );
+}
+
+#[tokio::test]
+async fn what_is_refused_leaves_the_policy_as_it_was() {
+    let old = json!({"name": "web", "monitor": "3"});
+    let (server, switch) = with_policy(&old).await;
+    let rules = switch.tap_count();
+    let cases = [
+        ("web", json!({"name": "other", "monitor": "3"}), 422, "other-name"),
+        ("none", json!({"name": "none", "monitor": "3"}), 404, "unknown-policy"),
+        ("web", json!({"name": "web", "monitor": "9"}), 422, "unknown-monitor"),
+        ("web", json!({"name": "web", "monitor": "3", "vlan": 4095}), 422, "vlan-range"),
+        ("web", json!({"name": "web"}), 400, "malformed"),
+    ];
+    for (name, policy, status, code) in cases {
+        let answer = put(&server, &format!("/api/v1/policies/{name}"), &policy).await;
+        assert_eq!(answer.refusal(), (status, code.to_owned()), "{policy}: {}", answer.text);
+    }
+    switch.state.lock().unwrap().refused_priority = Some(1002);
+    let path = "/api/v1/policies/web";
+    let answer = put(&server, path, &json!({"name": "web", "monitor": "4", "vlan": 5})).await;
+    assert_eq!(answer.refusal(), (422, "not-installed".to_owned()), "{}", answer.text);
+    let report = get(&server, path).await.json();
+    assert_eq!((&report["policy"], &report["owner"]), (&old, &json!("local")));
+    assert_eq!(switch.tap_count(), rules);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_change_changes_nothing() {
+    let (server, switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
+    let before = switch.state.lock().unwrap().changes;
+    let other = json!({"name": "web", "monitor": "4"});
+    let plan = put(&server, "/api/v1/policies/web?dry_run=true", &other).await.json();
+    assert_eq!(plan["proof"]["is_proved"], true, "{plan}");
+    let [added, removed] = ["add", "remove"].map(|what| plan["changes"][0][what].to_string());
+    assert!(added.contains("output:4") && !added.contains("output:3"), "{added}");
+    assert_ne!(removed, "[]");
+    assert_eq!(switch.state.lock().unwrap().changes, before);
+}
+
+#[tokio::test]
+async fn what_was_answered_survives_and_what_was_refused_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = StoreConfig::File(directory.path().join("controller.redb"));
+    let config = || Config { store: store.clone(), ..with_rest() };
+    let server = Running::start(config()).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let path = "/api/v1/policies/web";
+    let policy = |monitor: &str| json!({"name": "web", "monitor": monitor});
+    assert_eq!(post(&server, "/api/v1/policies", &policy("3")).await.status, 201);
+    assert_eq!(put(&server, path, &policy("4")).await.status, 200);
+    switch.state.lock().unwrap().refused_priority = Some(1002);
+    let refused = json!({"name": "web", "monitor": "2", "vlan": 5});
+    assert_eq!(put(&server, path, &refused).await.status, 422);
+    server.stop().await;
+    let again = Running::start(config()).await;
+    assert_eq!(get(&again, path).await.json()["policy"], policy("4"));
+}
+
+#[tokio::test]
+async fn policies_of_the_configuration_are_changed_there() {
+    let policy = tapswitch_control::TapPolicy::new("web", "3".parse().unwrap());
+    let server = Running::start(Config { policies: vec![policy], ..with_rest() }).await;
+    let _switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let other = json!({"name": "web", "monitor": "4"});
+    let answer = put(&server, "/api/v1/policies/web", &other).await;
+    assert_eq!(answer.refusal(), (409, "policy-configured".to_owned()), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn whoever_adds_is_told_of_the_proof_or_why_there_is_none() {
+    let (server, _switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
+    let policy = json!({"name": "all", "monitor": "4"});
+    let report = post(&server, "/api/v1/policies", &policy).await.json();
+    assert_eq!(report["proof"]["is_proved"], true, "{report}");
+    assert!(report["proof"]["checked"].as_u64() > Some(0) && report["unproved"].is_null());
+    // Hundreds of rules, each with many frames.
+    let wide = json!({"name": "wide", "monitor": "4", "dst-port": "1-200", "ip-proto": "tcp"});
+    let report = post(&server, "/api/v1/policies", &wide).await.json();
+    assert_eq!((&report["proof"], &report["state"]["is"]), (&Value::Null, &json!("active")));
+    assert!(report["unproved"].as_str().unwrap().contains("dry run"), "{report}");
+    let forced = json!({"name": "forced", "monitor": "4"});
+    assert_eq!(post(&server, "/api/v1/policies?force=true", &forced).await.status, 201);
+    let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
+    assert_eq!(record["result"], "accepted, by force");
+}
