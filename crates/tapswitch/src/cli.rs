@@ -176,6 +176,9 @@ pub(crate) struct PolicyArgs {
 pub(crate) enum PolicyCommand {
     /// Copy matching traffic to a monitor. Any field may be left out but the monitor.
     Add(Box<PolicyAddArgs>),
+    /// Put a policy in the place of the one of its name: what both copy goes on without a gap, what
+    /// is not given is as if it never was.
+    Set(Box<PolicyAddArgs>),
     /// List all policies with their counters.
     List(AskArgs),
     /// Show one policy with its ledger.
@@ -231,6 +234,9 @@ pub(crate) struct PolicyAddArgs {
     /// should; change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Put it in force also when it was found that frames would not go where they should.
+    #[arg(long)]
+    pub(crate) force: bool,
     /// What copies are owed while the monitor cannot take them: best-effort, lossless (senders wait
     /// as long as the monitor's port allows), lossless:MS (at most so many milliseconds at a time)
     /// or sample-on-pressure.

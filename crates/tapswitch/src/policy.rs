@@ -2,9 +2,10 @@
 
 use comfy_table::Table;
 use tapswitch_control::{
-    Copied, Direction, Monitors, Plan, PolicyReport, PolicyState, Proof, TapPolicy,
+    Copied, Direction, Monitors, Plan, PolicyReport, PolicyState, Proof, TapPolicy, Verdict,
 };
-use tapswitch_openflow::Delivery;
+use tapswitch_controller::{Applied, How};
+use tapswitch_openflow::{Delivery, PortNo};
 
 use crate::cli::{AskArgs, PolicyAddArgs, PolicyArgs, PolicyCommand, PolicyNameArgs};
 use crate::management::{AskError, Request, ask};
@@ -14,16 +15,43 @@ use crate::table::{grouped, print, table};
 /// Carries out one command.
 pub(crate) fn main(args: PolicyArgs) -> Result<(), AskError> {
     match args.command {
-        PolicyCommand::Add(args) => add(*args),
+        PolicyCommand::Add(args) => apply(*args, false),
+        PolicyCommand::Set(args) => apply(*args, true),
         PolicyCommand::List(args) => list(&args),
         PolicyCommand::Show(args) => one(&args, Request::Policy),
         PolicyCommand::Delete(args) => one(&args, Request::DeletePolicy),
     }
 }
 
-fn add(args: PolicyAddArgs) -> Result<(), AskError> {
+fn apply(args: PolicyAddArgs, replaces: bool) -> Result<(), AskError> {
+    let (ask_args, dry_run) = (args.ask.clone(), args.dry_run);
+    let how = How { replaces, by_force: args.force };
+    let (socket, policy) = (ask_args.socket.as_deref(), Box::new(policy(args)));
+    if dry_run {
+        let request = match replaces {
+            false => Request::PlanPolicy(policy),
+            true => Request::PlanReplacement(policy),
+        };
+        let plan: Plan = ask(socket, &request)?;
+        show_plan(&ask_args, &plan);
+        return Ok(());
+    }
+    let applied: Applied = ask(socket, &Request::ApplyPolicy(policy, how))?;
+    if ask_args.json {
+        print_json(&applied);
+        return Ok(());
+    }
+    show(&ask_args, &applied.report);
+    let Verdict { proof, unproved } = &applied.verdict;
+    proof.iter().for_each(show_proof);
+    unproved.iter().for_each(|reason| say!("not proved: {reason}"));
+    Ok(())
+}
+
+/// The policy that the arguments say.
+fn policy(args: PolicyAddArgs) -> TapPolicy {
     let direction = if args.both { Direction::Both } else { Direction::Forward };
-    let policy = TapPolicy {
+    TapPolicy {
         filter: args.filter,
         src_mac: args.src_mac,
         dst_mac: args.dst_mac,
@@ -44,16 +72,7 @@ fn add(args: PolicyAddArgs) -> Result<(), AskError> {
         owner: args.owner,
         reason: args.reason,
         ..TapPolicy::to_several(args.name, Monitors::new(args.monitor))
-    };
-    let (socket, policy) = (args.ask.socket.as_deref(), Box::new(policy));
-    if args.dry_run {
-        let plan: Plan = ask(socket, &Request::PlanPolicy(policy))?;
-        show_plan(&args.ask, &plan);
-        return Ok(());
     }
-    let report = ask(socket, &Request::AddPolicy(policy))?;
-    show(&args.ask, &report);
-    Ok(())
 }
 
 /// What would change on which switch, as a difference is printed.
@@ -66,12 +85,15 @@ fn show_plan(args: &AskArgs, plan: &Plan) {
         change.remove.iter().for_each(|line| say!("- {line}"));
         change.add.iter().for_each(|line| say!("+ {line}"));
     }
-    let Proof { is_proved, checked, problems } = &plan.proof;
+    show_proof(&plan.proof);
+    plan.notes.iter().for_each(|note| say!("note: {note}"));
+}
+
+fn show_proof(Proof { is_proved, checked, problems }: &Proof) {
     match is_proved {
         true => say!("proved: {checked} ways of frames end where they should"),
         false => problems.iter().for_each(|problem| say!("NOT PROVED: {problem}")),
     }
-    plan.notes.iter().for_each(|note| say!("note: {note}"));
 }
 
 fn list(args: &AskArgs) -> Result<(), AskError> {
@@ -168,9 +190,10 @@ fn outcomes(report: &PolicyReport) -> Table {
     for copies in &report.copied {
         let port = &copies.monitor;
         let mut row = |what: String, frames: u64, bytes: Option<u64>| {
+            let is_controller = port.port == PortNo::CONTROLLER.0;
             rows.add_row([
-                port.switch.to_string(),
-                port.port.to_string(),
+                if is_controller { "-".to_owned() } else { port.switch.to_string() },
+                if is_controller { "-".to_owned() } else { port.port.to_string() },
                 port.name.clone(),
                 what,
                 grouped(frames),
@@ -239,9 +262,13 @@ fn monitor(report: &PolicyReport) -> String {
     match report.monitors.as_slice() {
         [] => report.policy.monitor.to_string(),
         ports => {
-            let ports: Vec<_> =
-                ports.iter().map(|port| format!("port {} {}", port.port, port.name)).collect();
-            format!("{} ({})", report.policy.monitor, ports.join(", "))
+            let real = ports.iter().filter(|port| port.port != PortNo::CONTROLLER.0);
+            let real: Vec<_> =
+                real.map(|port| format!("port {} {}", port.port, port.name)).collect();
+            match real.is_empty() {
+                true => report.policy.monitor.to_string(),
+                false => format!("{} ({})", report.policy.monitor, real.join(", ")),
+            }
         }
     }
 }
@@ -288,6 +315,23 @@ mod tests {
         assert_eq!(lines[2], [&port[..], &["in", "flight", "5", "-"]].concat());
         assert_eq!(lines[3], [&port[..], &["dropped:", "egress_full", "3", "-"]].concat());
         assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn the_controller_as_a_monitor_has_no_number() {
+        let mut shown = report(7, 0, 0);
+        shown.policy = TapPolicy::new("p", "controller".parse().unwrap());
+        let to = MonitorPort {
+            switch: tapswitch_switch::DatapathId(0),
+            port: PortNo::CONTROLLER.0,
+            name: "controller".to_owned(),
+        };
+        (shown.monitors, shown.copied[0].monitor) = (vec![to.clone()], to);
+        assert_eq!(monitor(&shown), "controller");
+        let text = outcomes(&shown).trim_fmt();
+        let line = text.lines().nth(1).unwrap();
+        let cells: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(cells, ["-", "-", "controller", "delivered", "7", "700"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tapswitch_control::TapPolicy;
+use tapswitch_controller::How;
 use tapswitch_switch::PortSpec;
 
 pub(crate) use client::{AskError, ask, running_switches};
@@ -24,10 +25,12 @@ pub(crate) enum Request {
     Parts,
     /// Show something.
     Show(Topic),
-    /// Add a policy.
-    AddPolicy(Box<TapPolicy>),
+    /// Put a policy in force.
+    ApplyPolicy(Box<TapPolicy>, How),
     /// What adding it would do.
     PlanPolicy(Box<TapPolicy>),
+    /// What putting it in the place of the one of its name would do.
+    PlanReplacement(Box<TapPolicy>),
     /// List all policies.
     Policies,
     /// Show one policy.

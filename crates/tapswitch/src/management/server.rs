@@ -169,7 +169,10 @@ async fn ask_controller(
 ) -> Answer {
     match request {
         Request::PlanPolicy(policy) => said(controller.plan_policy(*policy).await),
-        Request::AddPolicy(policy) => said(controller.add_policy(caller, *policy).await),
+        Request::PlanReplacement(policy) => said(controller.plan_replacement(*policy).await),
+        Request::ApplyPolicy(policy, how) => {
+            said(controller.apply_policy(caller, *policy, how).await)
+        }
         Request::Policies => said(controller.policies().await),
         Request::Policy(name) => said(controller.policy(&name).await),
         Request::DeletePolicy(name) => said(controller.delete_policy(caller, &name).await),
