@@ -12,7 +12,16 @@ export const lostAt = signal(0);
 /** The last alarms, newest first. */
 export const alarms = signal<LoggedEvent[]>([]);
 
-export const TOPICS = ["switch", "link", "host", "policy", "alarm", "audit", "tick"] as const;
+export const TOPICS = [
+  "switch",
+  "link",
+  "host",
+  "port",
+  "policy",
+  "alarm",
+  "audit",
+  "tick",
+] as const;
 export type Topic = (typeof TOPICS)[number] | "again";
 
 type Listener = (topic: Topic, event: LoggedEvent) => void;

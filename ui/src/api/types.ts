@@ -98,8 +98,8 @@ export interface SwitchReport {
   hosts: number;
   hosts_refused: number;
   address_conflicts: number;
-  rules: number | string[];
-  groups: number | string[];
+  rules: number;
+  groups: number;
   refusals: number;
   /** Frames that claim to prove a link and do not. */
   lldp_forged?: number;
@@ -129,7 +129,10 @@ export interface Link {
   is_up: boolean;
   is_tree?: boolean;
   latency_ns?: number | null;
+  /** Both ways together. */
   bits_per_second?: number | null;
+  a_to_b_bits_per_second?: number | null;
+  b_to_a_bits_per_second?: number | null;
 }
 
 export interface TopologySwitch {
@@ -224,7 +227,43 @@ export interface AuditRecord {
   hash: string;
 }
 
+/** What a filter matches, in words. */
 export interface FilterCheck {
   ok: boolean;
   regions?: number;
+  matches?: string[];
+  total?: number;
+}
+
+/** A port with what it counted; null for what its switch does not count. */
+export interface PortDetail extends PortReport {
+  role: string;
+  counters: Record<string, number | null> | null;
+  /** Bytes per second. */
+  load: { rx: number; tx: number } | null;
+}
+
+/** Whether a switch has what it shall have. */
+export type Standing = "in-place" | "missing" | "other" | "surplus" | "foreign" | "unread";
+
+export interface RuleReport {
+  table: number;
+  priority: number;
+  matches: string;
+  actions: string;
+  purpose: string;
+  policies: string[];
+  standing: Standing;
+  counts: Counts | null;
+  age_s: number | null;
+}
+
+export interface GroupReport {
+  group: number;
+  kind: string;
+  buckets: { actions: string; counts: Counts | null }[];
+  policies: string[];
+  standing: Standing;
+  rules: number | null;
+  counts: Counts | null;
 }

@@ -90,12 +90,18 @@ function joined(links: Link[], groups: Group[]): Link[] {
     pairs.set(key, pair);
     pair.is_up ||= link.is_up;
     pair.is_tree ||= link.is_tree !== false;
-    if (link.bits_per_second != null) {
-      pair.bits_per_second = (pair.bits_per_second ?? 0) + link.bits_per_second;
-    }
+    const isTurned = home.get(link.a.switch) !== a;
+    const [there, back] = [link.a_to_b_bits_per_second, link.b_to_a_bits_per_second];
+    pair.bits_per_second = sum(pair.bits_per_second, link.bits_per_second);
+    pair.a_to_b_bits_per_second = sum(pair.a_to_b_bits_per_second, isTurned ? back : there);
+    pair.b_to_a_bits_per_second = sum(pair.b_to_a_bits_per_second, isTurned ? there : back);
   }
   return [...pairs.values()];
 }
+
+/** Of what is known. */
+const sum = (a?: number | null, b?: number | null): number | null | undefined =>
+  a == null || b == null ? (a ?? b) : a + b;
 
 /** The part of a topology that these switches are, with the links among them. */
 export function only(topology: Topology, members: Iterable<string>): Topology {

@@ -2,6 +2,7 @@
 //
 // The level of detail follows the scale: dots, then boxes, then names and loads, then hosts.
 import { bitRate, count, latency } from "../model/format";
+import { loadColour } from "./load";
 import type { Tone } from "../model/policy";
 import {
   type Camera,
@@ -224,7 +225,8 @@ export class Renderer {
     const { link } = edge;
     const isChosen = this.isChosen({ kind: "link", key: edgeKey(edge) });
     const c = this.context;
-    c.strokeStyle = this.colour(isChosen ? "accent" : !link.is_up ? "bad" : "link");
+    const usual = link.is_up ? loadColour(link.bits_per_second) : "bad";
+    c.strokeStyle = this.colour(isChosen ? "accent" : usual);
     c.lineWidth = (isChosen ? 2 : 0) + loadWidth(link.bits_per_second ?? 0, this.camera.scale);
     c.setLineDash(!link.is_up ? [3, 5] : link.is_tree === false ? [6, 4] : []);
     this.stroke([a, b]);

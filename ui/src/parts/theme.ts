@@ -8,16 +8,22 @@ export const theme = signal<Theme>(stored());
 export const colours = signal(0);
 
 const system = matchMedia("(prefers-color-scheme: dark)");
-system.addEventListener("change", () => (colours.value += 1));
+system.addEventListener("change", paint);
 theme.subscribe((chosen) => {
-  document.documentElement.dataset.theme = chosen;
-  colours.value += 1;
+  paint();
   try {
     localStorage.setItem(KEY, chosen);
   } catch {
     // A browser without storage forgets the choice, no more.
   }
 });
+
+/** The style sheet knows light and dark; what the system's choice is, is found out here. */
+function paint(): void {
+  const isDark = theme.value === "system" ? system.matches : theme.value === "dark";
+  document.documentElement.dataset.theme = isDark ? "dark" : "light";
+  colours.value += 1;
+}
 
 function stored(): Theme {
   try {

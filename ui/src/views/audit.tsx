@@ -5,8 +5,8 @@ import type { AuditRecord } from "../api/types";
 import { dateTime } from "../model/format";
 import { traffic } from "../model/policy";
 import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
-import { Foot } from "./policies";
 
 export function Audit() {
   const [text, setText] = useState("");

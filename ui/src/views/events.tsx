@@ -2,11 +2,11 @@
 import { useEffect, useState } from "preact/hooks";
 import { listen, liveness } from "../api/live";
 import { useResource } from "../api/resource";
-import type { ListOf, LoggedEvent } from "../api/types";
-import { dateTime } from "../model/format";
+import type { ListOf, LoggedEvent, MonitorPort } from "../api/types";
+import { count, dateTime } from "../model/format";
 import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
 
-const KINDS = ["switch", "link", "host", "policy", "alarm", "audit"];
+const KINDS = ["switch", "link", "host", "port", "policy", "alarm", "audit"];
 
 export function Events() {
   const isPolled = liveness.value === "polled";
@@ -104,6 +104,25 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
     if (typeof is_connected !== "boolean") return undefined;
     return `${id} is ${is_connected ? "connected" : "lost"}${because(reason)}`;
   },
+  link({ what, a, b }) {
+    return isPort(a) && isPort(b) ? `${portText(a)} – ${portText(b)} is ${what}` : undefined;
+  },
+  port({ what, at_port }) {
+    return isPort(at_port) ? `${portText(at_port)} is ${what}` : undefined;
+  },
+  host({ what, mac, vlan, at_port, from, untold }) {
+    if (!isPort(at_port)) return undefined;
+    const who = `${mac}${vlan == null ? "" : ` in VLAN ${vlan}`}`;
+    const where =
+      what === "moved" && isPort(from)
+        ? `moved from ${portText(from)} to ${portText(at_port)}`
+        : what === "gone"
+          ? `is gone from ${portText(at_port)}`
+          : `was seen at ${portText(at_port)}`;
+    const others =
+      typeof untold === "number" ? ` (${count(untold)} events before are not told)` : "";
+    return `${who} ${where}${others}`;
+  },
   policy({ name, state }) {
     const { is, reason } = (state ?? {}) as { is?: string; reason?: string };
     return is && `${name} is ${is}${because(reason)}`;
@@ -114,6 +133,12 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
     return who ? `${who}: ${what}${name ? ` ${name}` : ""}` : undefined;
   },
 };
+
+const isPort = (value: unknown): value is MonitorPort =>
+  typeof value === "object" && value !== null && "switch" in value && "port" in value;
+
+const portText = ({ switch: id, port, name }: MonitorPort): string =>
+  `${id}/${port}${name ? ` (${name})` : ""}`;
 
 const because = (reason: unknown): string => (typeof reason === "string" ? `: ${reason}` : "");
 

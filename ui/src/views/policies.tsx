@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { ApiError, request } from "../api/client";
 import { mayChange } from "../api/session";
 import type { PolicyReport } from "../api/types";
-import { bitRate, count, packetRate, plural } from "../model/format";
+import { bitRate, count, packetRate } from "../model/format";
 import {
   endsAt,
   ledger,
@@ -14,34 +14,21 @@ import {
   totals,
   traffic,
 } from "../model/policy";
-import {
-  Confirm,
-  Countdown,
-  Empty,
-  Failure,
-  Heading,
-  Search,
-  type Sort,
-  SortHead,
-  Table,
-  Tag,
-  sorted,
-  useSettled,
-} from "../parts/basics";
-import { usePages } from "../parts/pages";
+import { Confirm, Countdown, Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { type Sort, SortHead } from "../parts/basics";
+import { Foot, useList } from "../parts/list";
 import { feed, rateOf } from "../parts/rates";
-import { link, route } from "../parts/route";
+import { link } from "../parts/route";
 
 type Column = "name" | "state" | "rate" | "matched" | "delivered" | "dropped" | "ends";
 
 export function Policies() {
-  const [text, setText] = useState(route.value.query.get("q") ?? "");
-  const [sort, setSort] = useState<Sort<Column>>({ by: "name", isDown: false });
   const [doomed, setDoomed] = useState<PolicyReport>();
-  const q = useSettled(text.trim());
-  const pages = usePages<PolicyReport>("/policies", { q }, { topics: ["policy"], everyMs: 1000 });
+  const { text, setText, q, sort, setSort, pages, rows } = useList("/policies", ORDER, "name", {
+    topics: ["policy"],
+    everyMs: 1000,
+  });
   useMemo(() => feed(pages.items, pages.at), [pages.at]);
-  const rows = sorted(pages.items, ORDER[sort.by], sort.isDown);
   return (
     <>
       <Heading title="Policies">
@@ -188,39 +175,6 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
 function monitors(report: PolicyReport): string {
   const ports = monitorPorts(report);
   return ports.length ? ports.map(monitorText).join(", ") : monitorNames(report.policy).join(", ");
-}
-
-export function Foot({
-  shown,
-  total,
-  more,
-  what = "policy",
-  many = "policies",
-}: {
-  shown: number;
-  total: number;
-  more: (() => void) | undefined;
-  what?: string;
-  many?: string;
-}) {
-  if (total === 0) return null;
-  const all = shown >= total;
-  return (
-    <p class="foot">
-      {all
-        ? plural(total, what, many)
-        : `The first ${count(shown)} of ${plural(total, what, many)}.`}
-      {more && (
-        <>
-          {" "}
-          <button type="button" onClick={more}>
-            Show more
-          </button>
-        </>
-      )}
-      {!all && !more && " Search to see others."}
-    </p>
-  );
 }
 
 /** Asks, deletes, and says what went wrong. */

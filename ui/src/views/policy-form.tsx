@@ -59,7 +59,7 @@ function Form({ old }: { old?: PolicyReport }) {
   const [refusal, setRefusal] = useState<ApiError>();
   const [isBusy, setBusy] = useState(false);
   const form = useRef<HTMLFormElement>(null);
-  const filterProblem = useFilterCheck(draft.filter);
+  const { problem: filterProblem, matches } = useFilterCheck(draft.filter);
   const found: Problems = { ...problems(draft) };
   if (filterProblem) found.filter ??= filterProblem;
   if (refusal?.field && (FIELDS as readonly string[]).includes(refusal.field)) {
@@ -73,13 +73,13 @@ function Form({ old }: { old?: PolicyReport }) {
     setTouched((before) => new Set(before).add(field));
     setRefusal(undefined);
   };
-  const save = async (event: Event) => {
-    event.preventDefault();
+  const save = async (event?: Event, force = false) => {
+    event?.preventDefault();
     setTouched(new Set(FIELDS));
     if (!isClean) return focusFirst(form.current, found);
     setBusy(true);
     try {
-      const report = await send(draft, old);
+      const report = await send(draft, old, force);
       go(["policies", report.policy.name]);
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
@@ -94,11 +94,17 @@ function Form({ old }: { old?: PolicyReport }) {
       <Heading title={old ? `Edit ${old.policy.name}` : "New policy"} />
       <form ref={form} class="policy-form" onSubmit={save} noValidate aria-label="Policy">
         <Fields shared={shared} isEdit={old !== undefined} />
+        <Matches lines={matches} />
         {refusal && !refusal.field && <Failure error={refusal} what="Refused" />}
         <div class="actions">
           <button type="submit" class="primary" disabled={isBusy}>
             {old ? "Save" : "Create"}
           </button>
+          {refusal?.code === "not-proved" && (
+            <button type="button" disabled={isBusy} onClick={() => void save(undefined, true)}>
+              {old ? "Save" : "Create"} all the same
+            </button>
+          )}
           <a class="button" href={old ? link(["policies", old.policy.name]) : link(["policies"])}>
             Cancel
           </a>
@@ -109,11 +115,12 @@ function Form({ old }: { old?: PolicyReport }) {
   );
 }
 
-async function send(draft: Draft, old?: PolicyReport): Promise<PolicyReport> {
+async function send(draft: Draft, old?: PolicyReport, force = false): Promise<PolicyReport> {
   const policy = toPolicy(draft, old?.policy);
-  if (!old) return request("POST", "/policies", policy);
+  const how = force ? "?force=true" : "";
+  if (!old) return request("POST", `/policies${how}`, policy);
   try {
-    return await request("PUT", `/policies/${encodeURIComponent(old.policy.name)}`, policy);
+    return await request("PUT", `/policies/${encodeURIComponent(old.policy.name)}${how}`, policy);
   } catch (error) {
     if (error instanceof ApiError && error.isMissingEndpoint) {
       throw new ApiError(error.status, "no-edit", NO_EDIT);
@@ -341,27 +348,51 @@ function Monitors() {
   );
 }
 
+/** What is wrong with a filter, or what it matches. */
+interface Checked {
+  problem?: string;
+  matches?: string[];
+}
+
 /** What the controller says of a filter, once the typing rests. */
-function useFilterCheck(filter: string): string | undefined {
+function useFilterCheck(filter: string): Checked {
   const settled = useSettled(filter.trim(), 300);
-  const [problem, setProblem] = useState<{ of: string; words: string }>();
+  const [found, setFound] = useState<{ of: string; is: Checked }>();
   useEffect(() => {
     if (settled === "") return;
     const abort = new AbortController();
     request<FilterCheck>("POST", "/filters/check", { filter: settled }, abort.signal)
-      .then((answer) =>
-        setProblem(
-          answer.ok === false ? { of: settled, words: "The controller refuses it." } : undefined,
-        ),
-      )
+      .then(({ matches = [], total = matches.length }) => {
+        const more = total > matches.length ? [`and ${total - matches.length} more`] : [];
+        setFound({ of: settled, is: { matches: [...matches, ...more] } });
+      })
       .catch((error) => {
         if (!(error instanceof ApiError) || abort.signal.aborted) return;
         // A controller without this check says what is wrong when the policy is saved.
-        if (!error.isMissingEndpoint) setProblem({ of: settled, words: pointed(settled, error) });
+        if (error.isMissingEndpoint) return;
+        setFound({ of: settled, is: { problem: pointed(settled, error) } });
       });
     return () => abort.abort();
   }, [settled]);
-  return problem?.of === filter.trim() ? problem.words : undefined;
+  return found?.of === filter.trim() ? found.is : {};
+}
+
+/** What the filter matches, in the controller's words. */
+function Matches({ lines }: { lines: string[] | undefined }) {
+  return (
+    <div class="matches" aria-live="polite">
+      {lines && lines.length > 0 && (
+        <>
+          <p class="muted">The filter matches, of what the other fields leave:</p>
+          <ul>
+            {lines.map((line) => (
+              <li key={line}>{line}</li>
+            ))}
+          </ul>
+        </>
+      )}
+    </div>
+  );
 }
 
 /** The error with the place it is about. */

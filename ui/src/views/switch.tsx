@@ -1,20 +1,17 @@
 // One switch: its ports, hosts, rules and groups.
-import { useState } from "preact/hooks";
 import { useResource } from "../api/resource";
-import type { HostReport, ListOf, PortReport, SwitchReport } from "../api/types";
-import { count, plural } from "../model/format";
-import { Empty, Fact, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import type { HostReport, ListOf, PortDetail, SwitchReport } from "../api/types";
+import { bitRate, count, plural, size } from "../model/format";
+import { Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
+import { Foot } from "../parts/list";
+import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
+import { Groups, Rules } from "./switch-tables";
 import { Connected } from "./switches";
 
 export function Switch({ id }: { id: string }) {
-  const [hasRules, setRules] = useState(false);
   const path = `/switches/${encodeURIComponent(id)}`;
   const plain = useResource<SwitchReport>(path, { topics: ["switch"], everyMs: 2000 });
-  const full = useResource<SwitchReport>(hasRules ? `${path}?rules=true` : undefined, {
-    topics: ["switch", "policy"],
-    everyMs: 5000,
-  });
   const report = plain.data;
   if (!report) {
     const isGone = plain.error?.status === 404;
@@ -29,7 +26,6 @@ export function Switch({ id }: { id: string }) {
       </>
     );
   }
-  const number = (list: number | string[]) => (typeof list === "number" ? list : list.length);
   return (
     <>
       <Heading title={`Switch ${id}`}>
@@ -44,8 +40,8 @@ export function Switch({ id }: { id: string }) {
         {report.is_ours !== undefined && (
           <Fact name="Kind">{report.is_ours ? "tapswitch" : "another OpenFlow switch"}</Fact>
         )}
-        <Fact name="Rules of ours">{count(number(report.rules))}</Fact>
-        <Fact name="Groups of ours">{count(number(report.groups))}</Fact>
+        <Fact name="Rules of ours">{count(report.rules)}</Fact>
+        <Fact name="Groups of ours">{count(report.groups)}</Fact>
         <Fact name="Refused by it">{count(report.refusals)}</Fact>
         <Fact name="Hosts without room">{count(report.hosts_refused)}</Fact>
         <Fact name="Address conflicts">{count(report.address_conflicts)}</Fact>
@@ -53,31 +49,13 @@ export function Switch({ id }: { id: string }) {
           <Fact name="Forged LLDP">{count(report.lldp_forged)}</Fact>
         )}
       </dl>
-      <Ports ports={report.ports} />
+      <Ports id={id} />
       <Hosts id={id} />
-      <section aria-labelledby="rules">
-        <h2 id="rules">Rules and groups</h2>
-        {!hasRules && (
-          <button type="button" onClick={() => setRules(true)}>
-            Show what the switch holds
-          </button>
-        )}
-        {hasRules && <Failure error={full.error} what="Rules" />}
-        {hasRules && full.data && <Rules report={full.data} />}
-      </section>
+      <Rules id={id} />
+      <Groups id={id} />
     </>
   );
 }
-
-/** Counters that a controller may tell of ports, in the order of the columns. */
-const COUNTERS: [string, string][] = [
-  ["rx_packets", "Packets in"],
-  ["rx_bytes", "Bytes in"],
-  ["rx_dropped", "Dropped in"],
-  ["tx_packets", "Packets out"],
-  ["tx_bytes", "Bytes out"],
-  ["tx_dropped", "Dropped out"],
-];
 
 const ROLES: Record<string, string> = {
   edge: "hosts",
@@ -85,56 +63,79 @@ const ROLES: Record<string, string> = {
   closed: "not known yet; nothing passes",
 };
 
-function Ports({ ports }: { ports: PortReport[] }) {
-  const flat = ports.map(
-    (port) => ({ ...port, ...(port.counters as object | undefined) }) as PortReport,
-  );
-  const hasRoles = ports.some((port) => port.role !== undefined);
-  const told = COUNTERS.filter(([key]) => flat.some((port) => typeof port[key] === "number"));
+/** Columns of counters: what they are called, and how they are read. */
+const COUNTERS: [string, string, (n: number) => string][] = [
+  ["rx_packets", "Packets in", count],
+  ["rx_bytes", "Bytes in", size],
+  ["rx_dropped", "Dropped in", count],
+  ["tx_packets", "Packets out", count],
+  ["tx_bytes", "Bytes out", size],
+  ["tx_dropped", "Dropped out", count],
+];
+
+function Ports({ id }: { id: string }) {
+  const path = `/switches/${encodeURIComponent(id)}/ports`;
+  const pages = usePages<PortDetail>(path, {}, { topics: ["port", "link"], everyMs: 2000 });
+  const words = ["In now", "Out now", ...COUNTERS.map(([, title]) => title)];
   return (
     <section aria-labelledby="ports">
       <h2 id="ports">Ports</h2>
-      {ports.length === 0 ? (
-        <Empty title="It has no ports" />
-      ) : (
+      <Failure error={pages.error} what="Ports" />
+      {pages.data && pages.items.length === 0 && <Empty title="It has no ports" />}
+      {pages.items.length > 0 && (
         <Table label="All ports">
           <thead>
             <tr>
               <th scope="col" class="number">
                 Port
               </th>
-              <th scope="col">Name</th>
-              <th scope="col">State</th>
-              {hasRoles && <th scope="col">What is there</th>}
-              {told.map(([key, words]) => (
-                <th key={key} scope="col" class="number">
-                  {words}
+              {["Name", "State", "What is there"].map((title) => (
+                <th key={title} scope="col">
+                  {title}
+                </th>
+              ))}
+              {words.map((title) => (
+                <th key={title} scope="col" class="number">
+                  {title}
                 </th>
               ))}
             </tr>
           </thead>
           <tbody>
-            {flat.map((port) => (
-              <tr key={port.port}>
-                <th scope="row" class="number">
-                  {port.port}
-                </th>
-                <td>{port.name}</td>
-                <td>
-                  <Tag tone={port.is_up ? "good" : "bad"}>{port.is_up ? "up" : "down"}</Tag>
-                </td>
-                {hasRoles && <td>{ROLES[String(port.role)] ?? String(port.role)}</td>}
-                {told.map(([key]) => (
-                  <td key={key} class="number">
-                    {typeof port[key] === "number" ? count(port[key] as number) : "–"}
-                  </td>
-                ))}
-              </tr>
+            {pages.items.map((port) => (
+              <Port key={port.port} port={port} />
             ))}
           </tbody>
         </Table>
       )}
+      <Foot shown={pages.items.length} {...pages} what="port" many="ports" />
     </section>
+  );
+}
+
+function Port({ port }: { port: PortDetail }) {
+  const { load, counters } = port;
+  return (
+    <tr data-port={port.port}>
+      <th scope="row" class="number">
+        {port.port}
+      </th>
+      <td>{port.name}</td>
+      <td>
+        <Tag tone={port.is_up ? "good" : "bad"}>{port.is_up ? "up" : "down"}</Tag>
+      </td>
+      <td>{ROLES[port.role] ?? port.role}</td>
+      {[load?.rx, load?.tx].map((bytes, i) => (
+        <td key={i} class="number">
+          {bytes === undefined ? "–" : bitRate(bytes * 8)}
+        </td>
+      ))}
+      {COUNTERS.map(([key, , text]) => (
+        <td key={key} class="number">
+          {counters?.[key] == null ? "–" : text(counters[key])}
+        </td>
+      ))}
+    </tr>
   );
 }
 
@@ -199,47 +200,3 @@ export function tapHost(host: HostReport): string {
   const who: Record<string, string> = address ? { "src-ip": address } : { "src-mac": host.mac };
   return link(["new"], { ...who, direction: "both", name: `host ${address ?? host.mac}` });
 }
-
-function Rules({ report }: { report: SwitchReport }) {
-  const [text, setText] = useState("");
-  const lists: [string, number | string[]][] = [
-    ["Rules", report.rules],
-    ["Groups", report.groups],
-  ];
-  return (
-    <>
-      <Search value={text} onChange={setText} label="Search rules and groups" />
-      {lists.map(([name, list]) => (
-        <section key={name} aria-label={name}>
-          <h3>{name}</h3>
-          {Array.isArray(list) ? (
-            <Lines lines={list.filter((l) => l.includes(text))} label={name} />
-          ) : (
-            <p class="muted">
-              {plural(list, "entry", "entries")}; this controller does not tell more.
-            </p>
-          )}
-        </section>
-      ))}
-    </>
-  );
-}
-
-function Lines({ lines, label }: { lines: string[]; label: string }) {
-  if (lines.length === 0) return <p class="muted">None.</p>;
-  const shown = lines.slice(0, MOST_LINES);
-  return (
-    <>
-      <pre class="rules" tabIndex={0} aria-label={label}>
-        {shown.join("\n")}
-      </pre>
-      {lines.length > shown.length && (
-        <p class="foot">
-          The first {count(shown.length)} of {count(lines.length)}; search for others.
-        </p>
-      )}
-    </>
-  );
-}
-
-const MOST_LINES = 500;

@@ -1,43 +1,27 @@
 // All switches.
-import { useState } from "preact/hooks";
 import type { SwitchReport } from "../api/types";
 import { count } from "../model/format";
-import {
-  Empty,
-  Failure,
-  Heading,
-  Search,
-  type Sort,
-  SortHead,
-  Table,
-  Tag,
-  sorted,
-  useSettled,
-} from "../parts/basics";
-import { usePages } from "../parts/pages";
+import { Empty, Failure, Heading, Search, SortHead, Table, Tag } from "../parts/basics";
+import { Foot, useList } from "../parts/list";
 import { link } from "../parts/route";
-import { Foot } from "./policies";
 
 type Column = "switch" | "state" | "ports" | "hosts" | "rules" | "groups" | "refusals";
-
-const size = (list: number | unknown[]): number => (typeof list === "number" ? list : list.length);
 
 const ORDER: Record<Column, (report: SwitchReport) => string | number> = {
   switch: (s) => s.switch,
   state: (s) => (s.is_connected ? 1 : 0),
   ports: (s) => s.ports.length,
   hosts: (s) => s.hosts,
-  rules: (s) => size(s.rules),
-  groups: (s) => size(s.groups),
+  rules: (s) => s.rules,
+  groups: (s) => s.groups,
   refusals: (s) => s.refusals,
 };
 
 export function Switches() {
-  const [text, setText] = useState("");
-  const [sort, setSort] = useState<Sort<Column>>({ by: "switch", isDown: false });
-  const q = useSettled(text.trim());
-  const pages = usePages<SwitchReport>("/switches", { q }, { topics: ["switch"], everyMs: 3000 });
-  const rows = sorted(pages.items, ORDER[sort.by], sort.isDown);
+  const { text, setText, q, sort, setSort, pages, rows } = useList("/switches", ORDER, "switch", {
+    topics: ["switch"],
+    everyMs: 3000,
+  });
   const same = { sort, onSort: setSort };
   return (
     <>
@@ -84,8 +68,8 @@ export function Switches() {
                 </td>
                 <td class="number">{count(s.ports.length)}</td>
                 <td class="number">{count(s.hosts)}</td>
-                <td class="number">{count(size(s.rules))}</td>
-                <td class="number">{count(size(s.groups))}</td>
+                <td class="number">{count(s.rules)}</td>
+                <td class="number">{count(s.groups)}</td>
                 <td class="number">{count(s.refusals)}</td>
               </tr>
             ))}

@@ -1,6 +1,7 @@
 // Beside the picture: what is selected, and TAPs, switches and links as lists.
 import { useState } from "preact/hooks";
 import type { HostReport, PolicyReport } from "../api/types";
+import { loadText } from "../graph/load";
 import { type Target, edgeKey } from "../graph/renderer";
 import type { Edge, Frame, Node } from "../graph/scene";
 import { bitRate, count, latency, plural } from "../model/format";
@@ -181,7 +182,7 @@ function HostCard({ host }: { host: HostReport }) {
 }
 
 function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
-  const { a, b, is_up, is_tree, latency_ns, bits_per_second } = edge.link;
+  const { a, b, is_up, is_tree, latency_ns } = edge.link;
   const end = (e: typeof a) =>
     `${e.switch}${e.port === null ? "" : `, ${e.port_name || "port"} (${e.port})`}`;
   return (
@@ -193,7 +194,7 @@ function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
         <Fact name="State">
           <Tag tone={is_up ? "good" : "bad"}>{is_up ? "up" : "down"}</Tag>
         </Fact>
-        <Fact name="Load">{bits_per_second == null ? "not known" : bitRate(bits_per_second)}</Fact>
+        <Fact name="Load">{loadText(edge.link)}</Fact>
         <Fact name="Latency">
           {latency_ns == null ? "not known" : `at most ${latency(latency_ns)}`}
         </Fact>

@@ -1,5 +1,6 @@
 // The fabric as a live picture, with the same as lists beside it.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { LOADS } from "../graph/load";
 import { Renderer, type Scene, type Target, isSame } from "../graph/renderer";
 import { type Frame, type Node, frame, graphOf, outlet, place, spots, ways } from "../graph/scene";
 import { nearest, zoom } from "../graph/geometry";
@@ -320,29 +321,24 @@ function zoomBy(made: Renderer | undefined, factor: number): void {
 function Legend() {
   return (
     <ul class="legend" aria-label="Legend">
-      <li>
-        <span class="key switch" />
-        switch
-      </li>
-      <li>
-        <span class="key host" />
-        host
-      </li>
-      <li>
-        <span class="key outlet" />
-        monitor
-      </li>
-      <li>
-        <span class="key tap" />
-        copies
-      </li>
-      <li>
-        <span class="key broken" />
-        lost, or does not add up
-      </li>
+      {LEGEND.map(([key, words]) => (
+        <li key={key}>
+          <span class={`key ${key}`} />
+          {words}
+        </li>
+      ))}
     </ul>
   );
 }
+
+const LEGEND: [string, string][] = [
+  ["switch", "switch"],
+  ["host", "host"],
+  ["outlet", "monitor"],
+  ["tap", "copies"],
+  ...LOADS.map(({ key, words }): [string, string] => [key, words]),
+  ["broken", "lost, or does not add up"],
+];
 
 /** Drag moves the picture or a node, the wheel zooms, a click selects. */
 function usePointer(

@@ -87,6 +87,36 @@ test(
   },
 );
 
+test("a policy is changed on the page, and its copies go elsewhere", { skip }, async () => {
+  const [one, two] = [lab.hosts[0]!, lab.hosts[2]!];
+  const policy = { name: "moves", "src-ip": one.address, "ip-proto": "icmp", monitor: "0x5/2" };
+  await lab.command("POST", "/policies", policy);
+  const page = await browser.page(`${lab.url}/#/policies/moves/edit`);
+  await page.getByLabel("Filter").fill("icmp[icmptype] = icmp-echo");
+  await page.getByText("ICMP over IPv4 type 8").waitFor();
+  await page.getByLabel("Monitor").fill("0x4/2");
+  await page.getByLabel("Reason").fill("ticket 7");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("heading", { name: "moves", exact: true }).waitFor();
+  await page.getByText("ticket 7").waitFor();
+  assert.ok(lab.ping(one, two.address, 20), "the traffic is not disturbed");
+  await until(
+    "the copies are in the ledger",
+    async () => (await ledgered(page, "delivered")) >= 20,
+  );
+  const report = await lab.ask("/policies/moves");
+  assert.deepEqual([report.monitors[0].switch, report.adds_up], ["0x4", true]);
+  await page.goto(`${lab.url}/#/audit`);
+  await page.getByText("policy.replace").first().waitFor();
+  await page.goto(`${lab.url}/#/events`);
+  await page
+    .getByText(/was seen at 0x[345]/)
+    .first()
+    .waitFor();
+  await lab.command("DELETE", "/policies/moves");
+  await page.close();
+});
+
 test("what the controller refuses is said at the field", { skip }, async () => {
   const page = await browser.page(`${lab.url}/#/new?name=lost&monitor=nowhere`);
   await page.getByRole("button", { name: "Create" }).click();
@@ -198,9 +228,21 @@ test("the main views with traffic", { skip }, async () => {
       await page.getByText(/Tried on the model/).waitFor({ state: "detached" });
       await screenshot(page, `new-policy-${scheme}`);
       await page.goto(`${lab.url}/#/switches/0x3`);
-      await page.getByRole("button", { name: "Show what the switch holds" }).click();
-      await page.locator("section[aria-label=Rules]").waitFor();
+      await page.getByRole("region", { name: "All rules" }).getByText("in place").first().waitFor();
+      await page
+        .getByRole("region", { name: "All groups" })
+        .getByText("in place")
+        .first()
+        .waitFor();
+      await until("what passes its ports is known", async () =>
+        /b\/s/.test(await page.getByRole("region", { name: "All ports" }).innerText()),
+      );
       await screenshot(page, `switch-${scheme}`);
+      await page.goto(`${lab.url}/#/topology`);
+      await page.getByRole("button", { name: "Links", exact: true }).click();
+      await until("what passes links is known", async () =>
+        /b\/s/.test(await page.locator("aside.side").innerText()),
+      );
       await page.close();
     }
   } finally {

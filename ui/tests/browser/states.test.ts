@@ -97,8 +97,9 @@ function furnish(made: StandIn): void {
     port: String(n),
     name: n === 13 ? "watch0" : `p${n}`,
     is_up: n !== 2,
-    rx_packets: n * 1e6,
-    tx_packets: n * 2e6,
+    role: n === 2 ? "link" : "edge",
+    counters: { rx_packets: n * 1e6, rx_bytes: n * 1e9, tx_packets: n * 2e6, tx_dropped: null },
+    load: n === 1 ? null : { rx: 1.25e8, tx: 2.5e6 },
   }));
   const one = {
     switch: "0x6",
@@ -112,17 +113,49 @@ function furnish(made: StandIn): void {
     refusals: 0,
   };
   made.answers.set("GET /switches", list([one, { ...one, switch: "0x5", is_connected: false }]));
-  made.answers.set("GET /switches/0x6", (request: { url?: string }) =>
-    request.url!.includes("rules=true")
-      ? {
-          ...one,
-          rules: [
-            "priority=10,tcp,nw_src=10.0.3.1 actions=group:1",
-            "priority=0 actions=CONTROLLER:65535",
-          ],
-          groups: ["group_id=1,type=all,bucket=actions=output:13"],
-        }
-      : one,
+  made.answers.set("GET /switches/0x6", one);
+  made.answers.set("GET /switches/0x6/ports", list(ports));
+  const counts = { packets: 12_345, bytes: 6_789_000 };
+  const rule = {
+    table: 1,
+    priority: 1002,
+    purpose: "copies",
+    counts,
+    age_s: 75,
+    policies: ["web"],
+  };
+  const rules = [
+    { ...rule, matches: "tcp,nw_src=10.0.3.1", actions: "group:1", standing: "in-place" },
+    { ...rule, matches: "udp", actions: "group:2", standing: "missing", counts: null, age_s: null },
+    {
+      ...rule,
+      matches: "",
+      actions: "drop",
+      standing: "foreign",
+      purpose: "foreign",
+      policies: [],
+    },
+  ];
+  made.answers.set("GET /switches/0x6/rules", (request: { url?: string }) =>
+    list(request.url!.includes("table=0") ? [] : rules),
+  );
+  const buckets = [
+    { actions: "output:1", counts },
+    { actions: "output:13", counts },
+  ];
+  made.answers.set(
+    "GET /switches/0x6/groups",
+    list([
+      {
+        group: 0x74700001,
+        kind: "all",
+        buckets,
+        policies: ["web"],
+        standing: "in-place",
+        rules: 4,
+        counts,
+      },
+    ]),
   );
   const points = Array.from({ length: 120 }, (_, i) => ({
     at: new Date(Date.now() - (120 - i) * 1000).toISOString(),
@@ -145,6 +178,31 @@ function furnish(made: StandIn): void {
         event: "alarm",
         text: "group table full",
         switch: "0x6",
+      },
+      {
+        id: 6,
+        at: "2026-01-01T10:00:06Z",
+        event: "host",
+        what: "moved",
+        mac: "02:00:00:00:00:07",
+        vlan: 5,
+        from: { switch: "0x5", port: 2, name: "t2" },
+        at_port: { switch: "0x6", port: 1, name: "p1" },
+      },
+      {
+        id: 5,
+        at: "2026-01-01T10:00:05Z",
+        event: "link",
+        what: "down",
+        a: { switch: "0x5", port: 3, name: "" },
+        b: { switch: "0x6", port: 2, name: "p2" },
+      },
+      {
+        id: 4,
+        at: "2026-01-01T10:00:04Z",
+        event: "port",
+        what: "down",
+        at_port: { switch: "0x6", port: 2, name: "p2" },
       },
       { id: 2, at: "2026-01-01T10:00:02Z", event: "policy", name: "web", state: { is: "active" } },
       { id: 1, at: "2026-01-01T10:00:01Z", event: "switch", switch: "0x6", is_connected: true },
@@ -370,7 +428,7 @@ test(
     controller.answers.set("POST /filters/check", (_: unknown, body: string) =>
       JSON.parse(body).filter.includes("prot ")
         ? new Refusal(422, { code: "bad-filter", message: "'prot' is no word of a filter", at: 4 })
-        : { ok: true, regions: 2 },
+        : { ok: true, regions: 2, matches: ["TCP over IPv4 to port 80", "ARP"], total: 5 },
     );
     const page = await browser.page(`${controller.url}/#/new`);
     await page.getByLabel("Source IP").fill("10.0.0.1/24");
@@ -379,7 +437,11 @@ test(
     await page.getByText("All bits behind the prefix must be zero.").waitFor({ state: "detached" });
     await page.getByLabel("Filter").fill("tcp prot 80");
     await page.getByText("'prot' is no word of a filter (here: “prot 80”)").waitFor();
+    await page.getByLabel("Filter").fill("tcp dst port 80 or arp");
+    await page.getByText("TCP over IPv4 to port 80").waitFor();
+    await page.getByText("and 3 more").waitFor();
     await page.getByLabel("Filter").fill("");
+    await page.getByText("TCP over IPv4 to port 80").waitFor({ state: "detached" });
     await page.getByRole("button", { name: "Create" }).click();
     assert.equal(
       await page.evaluate(() => document.activeElement?.id),
@@ -418,6 +480,51 @@ test("what the controller refuses is shown at its field", options, async () => {
   await problem.getByText("no port of this name").waitFor();
   await page.getByLabel("Monitor").fill("somewhere");
   await problem.getByText("no port of this name").waitFor({ state: "detached" });
+  await page.close();
+});
+
+test("what is not proved can be put in force all the same", options, async () => {
+  const message = "policy a: a frame would arrive at 0x1/3 x2, not at 0x1/3 x1";
+  controller.answers.set("POST /policies", (request: { url?: string }) =>
+    request.url!.includes("force=true")
+      ? report("web")
+      : new Refusal(409, { code: "not-proved", message, field: null }),
+  );
+  const page = await browser.page(`${controller.url}/#/new?name=a&monitor=watch0`);
+  await page.getByRole("button", { name: "Create", exact: true }).click();
+  await page.getByText("Refused: policy a: a frame would arrive at 0x1/3 x2").waitFor();
+  await page.getByRole("button", { name: "Create all the same" }).click();
+  await page.getByRole("heading", { name: "web", exact: true }).waitFor();
+  await page.close();
+});
+
+test("a switch is shown with its ports, tables and groups", options, async () => {
+  const page = await browser.page(`${controller.url}/#/switches/0x6`);
+  const port = page.locator("tr[data-port='2']");
+  await port.getByText("down").waitFor();
+  await port.getByText("1.00\u202fGb/s").waitFor();
+  await page.getByText("tcp,nw_src=10.0.3.1").waitFor();
+  await page.getByRole("region", { name: "All rules" }).getByText("missing").waitFor();
+  await page.getByRole("region", { name: "All groups" }).getByText("output:13").waitFor();
+  await page.getByLabel("Table").selectOption("0");
+  await page.getByText("No such rule").waitFor();
+  await page.close();
+});
+
+test("links, ports and hosts that come and go are told in words", options, async () => {
+  const page = await browser.page(`${controller.url}/#/events`);
+  for (const words of [
+    "02:00:00:00:00:07 in VLAN 5 moved from 0x5/2 (t2) to 0x6/1 (p1)",
+    "0x5/3 – 0x6/2 (p2) is down",
+    "0x6/2 (p2) is down",
+  ])
+    await page.getByText(words, { exact: true }).waitFor();
+  const at_port = { switch: "0x6", port: 9, name: "" };
+  const data = { what: "seen", mac: "02:00:00:00:00:09", vlan: null, at_port, untold: 7 };
+  controller.send("host", data);
+  await page
+    .getByText("02:00:00:00:00:09 was seen at 0x6/9 (7 events before are not told)")
+    .waitFor();
   await page.close();
 });
 

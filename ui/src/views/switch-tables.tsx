@@ -1,0 +1,202 @@
+// The rules and groups of a switch: what it shall have, and what it says that it has.
+import { useState } from "preact/hooks";
+import type { Counts, GroupReport, RuleReport, Standing } from "../api/types";
+import { count, duration, size } from "../model/format";
+import type { Tone } from "../model/policy";
+import { Empty, Failure, Search, Table, Tag, useSettled } from "../parts/basics";
+import { Foot } from "../parts/list";
+import { usePages } from "../parts/pages";
+import { link } from "../parts/route";
+
+const STANDINGS: Record<Standing, [Tone, string, string]> = {
+  "in-place": ["good", "in place", "The switch has it as it shall be."],
+  missing: ["bad", "missing", "It is on its way, or the switch refused it."],
+  other: ["bad", "differs", "The switch has it, and it does something else."],
+  surplus: ["wait", "surplus", "Ours, and not to be there any more."],
+  foreign: ["plain", "foreign", "Somebody else's; it is left alone."],
+  unread: ["wait", "not read", "The switch did not tell what it has."],
+};
+
+/** What the tables of ours are for; others have none. */
+const TABLES: Record<number, string> = { 0: "who sends", 1: "copies", 2: "forwarding" };
+
+const PURPOSES: Record<string, string> = {
+  base: "base",
+  host: "host",
+  way: "way to a host",
+  port: "port",
+  carry: "copies of others",
+  copies: "copies",
+  foreign: "foreign",
+};
+
+export function Rules({ id }: { id: string }) {
+  const [text, setText] = useState("");
+  const [table, setTable] = useState("");
+  const q = useSettled(text.trim());
+  const path = `/switches/${encodeURIComponent(id)}/rules`;
+  const pages = usePages<RuleReport>(path, { q, table }, { topics: ["policy"], everyMs: 3000 });
+  return (
+    <section aria-labelledby="rules">
+      <h2 id="rules">Rules</h2>
+      <div class="tools">
+        <select
+          aria-label="Table"
+          value={table}
+          onChange={(event) => setTable(event.currentTarget.value)}
+        >
+          <option value="">All tables</option>
+          {Object.entries(TABLES).map(([number, words]) => (
+            <option key={number} value={number}>
+              Table {number}: {words}
+            </option>
+          ))}
+        </select>
+        <Search value={text} onChange={setText} label="Search rules" />
+      </div>
+      <Failure error={pages.error} what="Rules" />
+      {pages.data && pages.items.length === 0 && <Empty title="No such rule" />}
+      {pages.items.length > 0 && (
+        <Table label="All rules">
+          <Head
+            words={["Table", "Priority", "Matches", "Actions", "For", "State"]}
+            numbers={["Packets", "Bytes", "Age"]}
+          />
+          <tbody>
+            {pages.items.map((rule) => (
+              <Rule key={`${rule.table} ${rule.priority} ${rule.matches}`} rule={rule} />
+            ))}
+          </tbody>
+        </Table>
+      )}
+      <Foot shown={pages.items.length} {...pages} what="rule" many="rules" />
+    </section>
+  );
+}
+
+function Rule({ rule }: { rule: RuleReport }) {
+  return (
+    <tr>
+      <th scope="row">{rule.table}</th>
+      <td>{rule.priority}</td>
+      <td class="wide">{rule.matches ? <code>{rule.matches}</code> : "everything else"}</td>
+      <td class="wide">
+        <code>{rule.actions}</code>
+      </td>
+      <td>
+        {PURPOSES[rule.purpose] ?? rule.purpose}
+        <Names policies={rule.policies} />
+      </td>
+      <td>
+        <State of={rule.standing} />
+      </td>
+      <Counted counts={rule.counts} />
+      <td class="number">{rule.age_s === null ? "–" : duration(rule.age_s * 1000)}</td>
+    </tr>
+  );
+}
+
+export function Groups({ id }: { id: string }) {
+  const path = `/switches/${encodeURIComponent(id)}/groups`;
+  const pages = usePages<GroupReport>(path, {}, { topics: ["policy"], everyMs: 3000 });
+  return (
+    <section aria-labelledby="groups">
+      <h2 id="groups">Groups</h2>
+      <Failure error={pages.error} what="Groups" />
+      {pages.data && pages.items.length === 0 && (
+        <Empty title="It has no groups: nothing is copied here" />
+      )}
+      {pages.items.length > 0 && (
+        <Table label="All groups">
+          <Head
+            words={["Group", "Kind", "Buckets", "For", "State"]}
+            numbers={["Rules", "Packets", "Bytes"]}
+          />
+          <tbody>
+            {pages.items.map((group) => (
+              <Group key={group.group} group={group} />
+            ))}
+          </tbody>
+        </Table>
+      )}
+      <Foot shown={pages.items.length} {...pages} what="group" many="groups" />
+    </section>
+  );
+}
+
+function Group({ group }: { group: GroupReport }) {
+  return (
+    <tr>
+      <th scope="row">0x{group.group.toString(16)}</th>
+      <td>{group.kind}</td>
+      <td class="wide">
+        <ol class="plain">
+          {group.buckets.map(({ actions, counts }, i) => (
+            <li key={i}>
+              <code>{actions}</code>{" "}
+              {counts && <span class="muted">{count(counts.packets)} packets</span>}
+            </li>
+          ))}
+        </ol>
+      </td>
+      <td>
+        <Names policies={group.policies} />
+      </td>
+      <td>
+        <State of={group.standing} />
+      </td>
+      <td class="number">{group.rules === null ? "–" : count(group.rules)}</td>
+      <Counted counts={group.counts} />
+    </tr>
+  );
+}
+
+function Head({ words, numbers }: { words: string[]; numbers: string[] }) {
+  return (
+    <thead>
+      <tr>
+        {words.map((word) => (
+          <th key={word} scope="col">
+            {word}
+          </th>
+        ))}
+        {numbers.map((word) => (
+          <th key={word} scope="col" class="number">
+            {word}
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}
+
+function State({ of }: { of: Standing }) {
+  const [tone, word, sentence] = STANDINGS[of];
+  return (
+    <Tag tone={tone} title={sentence}>
+      {word}
+    </Tag>
+  );
+}
+
+function Names({ policies }: { policies: string[] }) {
+  return (
+    <>
+      {policies.map((name) => (
+        <>
+          {" "}
+          <a href={link(["policies", name])}>{name}</a>
+        </>
+      ))}
+    </>
+  );
+}
+
+function Counted({ counts }: { counts: Counts | null }) {
+  return (
+    <>
+      <td class="number">{counts ? count(counts.packets) : "–"}</td>
+      <td class="number">{counts ? size(counts.bytes) : "–"}</td>
+    </>
+  );
+}
