@@ -24,7 +24,7 @@ impl Fabric {
         Self::with(switches, cables, Limits::default())
     }
 
-    fn with(switches: u8, cables: &[(u8, u8)], limits: Limits) -> Self {
+    pub(crate) fn with(switches: u8, cables: &[(u8, u8)], limits: Limits) -> Self {
         let limits = Limits { discovery: Some(Discovery::new([7; 32])), ..limits };
         let mut world = World::empty(limits);
         let mut next = [10_u32; 32];
