@@ -1,5 +1,6 @@
 // The rules and groups of a switch: what it shall have, and what it says that it has.
 import { useState } from "preact/hooks";
+import type { Topic } from "../api/live";
 import type { Counts, GroupReport, RuleReport, Standing } from "../api/types";
 import { count, duration, size } from "../model/format";
 import type { Tone } from "../model/policy";
@@ -7,6 +8,13 @@ import { Empty, Failure, Search, Table, Tag, useSettled } from "../parts/basics"
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
+
+/** A few at first: a switch may have many. */
+const FRESH: { topics: Topic[]; everyMs: number; step: number } = {
+  topics: ["policy"],
+  everyMs: 3000,
+  step: 25,
+};
 
 const STANDINGS: Record<Standing, [Tone, string, string]> = {
   "in-place": ["good", "in place", "The switch has it as it shall be."],
@@ -35,7 +43,7 @@ export function Rules({ id }: { id: string }) {
   const [table, setTable] = useState("");
   const q = useSettled(text.trim());
   const path = `/switches/${encodeURIComponent(id)}/rules`;
-  const pages = usePages<RuleReport>(path, { q, table }, { topics: ["policy"], everyMs: 3000 });
+  const pages = usePages<RuleReport>(path, { q, table }, FRESH);
   return (
     <section aria-labelledby="rules">
       <h2 id="rules">Rules</h2>
@@ -98,7 +106,7 @@ function Rule({ rule }: { rule: RuleReport }) {
 
 export function Groups({ id }: { id: string }) {
   const path = `/switches/${encodeURIComponent(id)}/groups`;
-  const pages = usePages<GroupReport>(path, {}, { topics: ["policy"], everyMs: 3000 });
+  const pages = usePages<GroupReport>(path, {}, FRESH);
   return (
     <section aria-labelledby="groups">
       <h2 id="groups">Groups</h2>

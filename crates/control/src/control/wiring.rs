@@ -14,7 +14,7 @@ use crate::resolve::Place;
 use crate::routes::Routes;
 use crate::switch::Switch;
 use crate::translate::Wiring;
-use crate::{Event, Limits, LinkReport, Millis, MonitorPort, SwitchReport};
+use crate::{Event, Limits, LinkReport, Millis, SwitchReport};
 
 impl Control {
     /// The time, more precisely than elsewhere: nanoseconds since any origin. Without it, links
