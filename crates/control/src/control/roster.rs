@@ -165,9 +165,9 @@ impl Policies {
     }
 
     /// Adds what was prepared, to take the place of another; until then it has no name.
-    pub(super) fn insert_heir(&mut self, heir: PolicyEntry, everywhere: usize, of: PolicyId) {
+    pub(super) fn insert_heir(&mut self, heir: PolicyEntry, of: PolicyId) {
         let (id, name) = (heir.id, heir.name.clone());
-        self.insert(heir, everywhere);
+        self.insert(heir);
         self.by_name.insert(name, of);
         self.heirs.insert(id, of);
     }

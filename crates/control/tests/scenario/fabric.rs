@@ -21,11 +21,12 @@ pub(crate) struct Fabric {
 
 impl Fabric {
     pub(crate) fn new(switches: u8, cables: &[(u8, u8)]) -> Self {
-        Self::with(switches, cables, Limits::default())
+        Self::with(switches, cables, &Limits::default())
     }
 
-    pub(crate) fn with(switches: u8, cables: &[(u8, u8)], limits: Limits) -> Self {
-        let limits = Limits { discovery: Some(Discovery::new([7; 32])), ..limits };
+    pub(crate) fn with(switches: u8, cables: &[(u8, u8)], limits: &Limits) -> Self {
+        let discovery = Some(Discovery::new([7; 32]));
+        let limits = Limits { discovery, ..limits.clone() };
         let mut world = World::empty(limits);
         let mut next = [10_u32; 32];
         for &(a, b) in cables {
@@ -55,10 +56,10 @@ impl Fabric {
 
     /// Two spines, 5 and 6, above four leaves.
     pub(crate) fn leaf_spine() -> Self {
-        Self::leaf_spine_with(Limits::default())
+        Self::leaf_spine_with(&Limits::default())
     }
 
-    fn leaf_spine_with(limits: Limits) -> Self {
+    fn leaf_spine_with(limits: &Limits) -> Self {
         let links = (1..=4).flat_map(|leaf| [(leaf, 5), (leaf, 6)]);
         Self::with(6, &links.collect::<Vec<_>>(), limits)
     }
@@ -343,7 +344,7 @@ fn switches_that_connect_again_in_their_own_time_are_disturbed_as_little() {
 
 /// Traffic between all hosts while policies, cables and the controller come and go: everything
 /// arrives once, and every copy that is owed.
-fn churn(seed: &[u8], limits: Limits) {
+fn churn(seed: &[u8], limits: &Limits) {
     let mut fabric = Fabric::leaf_spine_with(limits);
     fabric.learn();
     let mut matched: BTreeMap<String, u64> = BTreeMap::new();
@@ -392,7 +393,7 @@ proptest! {
         seed in vec(any::<u8>(), 1..60),
         everywhere in 0..3_usize,
     ) {
-        churn(&seed, Limits { max_places: everywhere * 6, ..Limits::default() });
+        churn(&seed, &Limits { max_places: everywhere * 6, ..Limits::default() });
     }
 }
 
@@ -410,7 +411,7 @@ fn from_host(host: u8) -> TapPolicy {
 
 #[test]
 fn where_there_are_many_policies_they_are_applied_where_senders_are() {
-    let mut fabric = Fabric::leaf_spine_with(Limits { max_places: 6, ..Limits::default() });
+    let mut fabric = Fabric::leaf_spine_with(&Limits { max_places: 6, ..Limits::default() });
     fabric.learn();
     fabric.world.tap(from_host(1));
     fabric.world.tap(from_host(2));
@@ -435,7 +436,7 @@ fn knowing(fabric: &Fabric, host: u8) -> Vec<u64> {
 
 #[test]
 fn where_there_are_many_hosts_those_that_talk_are_known() {
-    let mut fabric = Fabric::leaf_spine_with(Limits { max_ways: 0, ..Limits::default() });
+    let mut fabric = Fabric::leaf_spine_with(&Limits { max_ways: 0, ..Limits::default() });
     fabric.learn();
     assert_eq!(knowing(&fabric, 2), [2]);
     let mut flooded = fabric.everywhere_but(1);
@@ -466,7 +467,7 @@ fn where_there_are_many_hosts_those_that_talk_are_known() {
 
 #[test]
 fn a_sender_that_nobody_knows_may_be_anywhere() {
-    let mut fabric = Fabric::leaf_spine_with(Limits { max_places: 0, ..Limits::default() });
+    let mut fabric = Fabric::leaf_spine_with(&Limits { max_places: 0, ..Limits::default() });
     fabric.learn();
     fabric.world.tap(from_host(77));
     assert_eq!(tapping(&fabric), [1, 2, 3, 4, 5, 6]);
@@ -476,7 +477,7 @@ fn a_sender_that_nobody_knows_may_be_anywhere() {
 
 #[test]
 fn a_policy_follows_its_sender_to_another_switch() {
-    let mut fabric = Fabric::leaf_spine_with(Limits { max_places: 0, ..Limits::default() });
+    let mut fabric = Fabric::leaf_spine_with(&Limits { max_places: 0, ..Limits::default() });
     fabric.learn();
     fabric.world.tap(from_host(1));
     assert_eq!(tapping(&fabric), [1]);

@@ -181,7 +181,7 @@ proptest! {
 #[test]
 fn what_would_go_wrong_is_told_before_and_what_is_right_is_proved() {
     let copy_vids = VidRange::new(8, 1).unwrap();
-    let mut fabric = Fabric::with(3, &[(1, 2), (2, 3)], Limits { copy_vids, ..Limits::default() });
+    let mut fabric = Fabric::with(3, &[(1, 2), (2, 3)], &Limits { copy_vids, ..Limits::default() });
     fabric.learn();
     let verdict = fabric.world.control.judge_policy(&policy("a", "0x3/2"), false).unwrap();
     assert!(verdict.proof.is_some_and(|proof| proof.is_proved && proof.checked > 0));

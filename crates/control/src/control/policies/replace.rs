@@ -38,7 +38,7 @@ impl Control {
         }
         self.drop_heir_of(old);
         if !self.amend(old, &heir) {
-            self.policies.insert_heir(heir, self.limits.everywhere, old);
+            self.policies.insert_heir(heir, old);
         }
         Ok(())
     }
