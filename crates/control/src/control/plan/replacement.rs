@@ -46,7 +46,8 @@ fn difference(before: &Switch, after: &Switch) -> SwitchChange {
 fn held(switch: &Switch) -> HashMap<String, String> {
     let rules = switch.held().rules().map(|(id, rule)| (rule.add(id).to_string(), id.delete()));
     let rules = rules.map(|(add, delete)| (add, delete.to_string()));
-    let groups = switch.held().groups().map(|(key, id)| (key.add(id, switch.held().next(id)), group::delete(id)));
+    let next = |id| switch.held().next(id);
+    let groups = switch.held().groups().map(|(key, id)| (key.add(id, next(id)), group::delete(id)));
     let groups = groups.map(|(add, delete)| (add.to_string(), delete.to_string()));
     rules.chain(groups).collect()
 }
