@@ -15,9 +15,9 @@
 //! | 1 | 1001 + 2 d | of a TAP's region of depth d, to a known host | to it and the monitors |
 //! | 1 | 1000 + 2 d | of a TAP's region of depth d | everywhere, the monitors included |
 //! | 1 | 0 | others | on to table 2 |
-//! | 2 | 100 | to a known host in its VLAN | to its port, or towards its switch by one of several ways |
+//! | 2 | 100 | to a known host in its VLAN | to its port, or to its switch by one of its ways |
 //! | 2 | 20 | others, from a link that is not on the spanning tree | dropped |
-//! | 2 | 10 | others that are for one host, where not all are known | shown to the controller; as below |
+//! | 2 | 10 | others that are for one host, where not all are known | shown, too; as below |
 //! | 2 | 0 | others | everywhere: out of all ports, or those of edges and the spanning tree |
 //!
 //! Forwarding never waits for the controller. Of the regions that a frame is in, the deepest name

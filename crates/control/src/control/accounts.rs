@@ -287,8 +287,8 @@ fn note_on_contract(switch: DatapathId, delivery: Delivery) -> String {
 fn note_on_sharing(switch: DatapathId) -> String {
     let name = switch_name(switch);
     format!(
-        "switch {name} is no tapswitch and shares flows among monitors by a hash of its own: it may \
-         take the two directions of a flow for two, and UDP flows between two hosts for one"
+        "switch {name} is no tapswitch and shares flows among monitors by a hash of its own: it \
+         may take the two directions of a flow for two, and UDP flows between two hosts for one"
     )
 }
 

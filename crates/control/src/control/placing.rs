@@ -11,8 +11,8 @@
 //!
 //! **Everywhere, or where the senders are.** Whoever sends, from wherever: a policy is applied at
 //! all switches where such a frame could come in. A rule at each of a thousand switches for each of
-//! a hundred thousand policies is more than switches hold; so beyond [`Limits::max_places`], a policy
-//! whose senders are all known hosts is applied where those are, and follows them.
+//! a hundred thousand policies is more than switches hold; so beyond [`Limits::max_places`], a
+//! policy whose senders are all known hosts is applied where those are, and follows them.
 //!
 //! [`Limits::max_places`]: crate::Limits::max_places
 

@@ -1,17 +1,18 @@
 //! Which hosts are where, and which switches know the way to them.
 //!
-//! Up to [`Limits::max_ways`], each switch knows the way to each host. With thousands of switches and
-//! hosts that would be millions of rules of which hardly any is ever met; so beyond, a switch knows the ways to those hosts that its own hosts talk to, and to those whose frames pass
-//! through it. Who talks to whom is seen by the answers to ARP and neighbour discovery, which come
-//! to the controller, by the first frames of hosts, and by what a switch has to flood: that comes
-//! to the controller too, then. A way that is known stays known until the host goes. It is one way then, where
-//! it would be all that are equally short.
+//! Up to [`Limits::max_ways`], each switch knows the way to each host. With thousands of switches
+//! and hosts that would be millions of rules of which hardly any is ever met; so beyond, a switch
+//! knows the ways to those hosts that its own hosts talk to, and to those whose frames pass through
+//! it. Who talks to whom is seen by the answers to ARP and neighbour discovery, which come to the
+//! controller, by the first frames of hosts, and by what a switch has to flood: that comes to the
+//! controller too, then. A way that is known stays known until the host goes. It is one way then,
+//! where it would be all that are equally short.
 //!
-//! **No frame goes round.** Where a switch knows a way, so do all switches behind it. For the moment
-//! between, a frame that comes over a link that is not on the tree, to a host that is not known, is
-//! dropped: only ways lead over such links. A frame that is flooded may meet switches that know the
-//! way, and then arrive twice, and reach a monitor beside its copy, until the switch where it came in
-//! knows the way too.
+//! **No frame goes round.** Where a switch knows a way, so do all switches behind it. For the
+//! moment between, a frame that comes over a link that is not on the tree, to a host that is not
+//! known, is dropped: only ways lead over such links. A frame that is flooded may meet switches
+//! that know the way, and then arrive twice, and reach a monitor beside its copy, until the switch
+//! where it came in knows the way too.
 //!
 //! [`Limits::max_ways`]: crate::Limits::max_ways
 
