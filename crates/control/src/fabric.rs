@@ -15,10 +15,12 @@ use tapswitch_openflow::{DatapathId, PortNo};
 
 mod graph;
 mod lldp;
+mod shortest;
 
-pub(crate) use graph::{Costs, Graph, NextHops};
+pub(crate) use graph::Graph;
 pub(crate) use lldp::NEAREST_BRIDGE;
 use lldp::{Probe, Signer, Unproved};
+pub(crate) use shortest::{NextHops, Shortest};
 
 use crate::resolve::Place;
 use crate::{Discovery, Millis};

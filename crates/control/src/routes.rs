@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tapswitch_openflow::{DatapathId, PortNo};
 
 use crate::exit::{Exit, Fork, ForkKind, Route};
-use crate::fabric::{Costs, Graph, NextHops};
+use crate::fabric::{Graph, NextHops, Shortest};
 use crate::resolve::Place;
 
 /// The ways between all switches that are linked.
@@ -33,13 +33,14 @@ pub(crate) struct Routes {
 impl Routes {
     /// The ways by these links.
     pub(crate) fn new(graph: Graph) -> Self {
-        let (mut ways, mut costs) = (BTreeMap::new(), BTreeMap::new());
-        for to in graph.switches() {
-            let (hops, cost) = graph.ways_to(to);
+        let mut shortest = Shortest::new(&graph);
+        let (mut ways, mut costs) = (BTreeMap::new(), Vec::new());
+        for (number, to) in graph.switches().enumerate() {
+            let (hops, cost) = shortest.ways_to(number);
             ways.insert(to, hops);
-            costs.insert(to, cost);
+            costs.push(cost);
         }
-        let detours = Neighbours::new(&graph, &costs).detours(&ways);
+        let detours = Detours { graph: &shortest, costs }.all(&ways);
         Self { graph, ways, detours }
     }
 
@@ -123,36 +124,20 @@ impl Routes {
     }
 }
 
-/// The neighbours of all switches, and what it costs to go from anywhere to anywhere. Switches are
-/// numbers here: all pairs of switches, with all neighbours of one, are looked at.
-struct Neighbours {
-    switches: Vec<DatapathId>,
-    /// By switch: the port, the neighbour, and the cost of the link.
-    links: Vec<Vec<(PortNo, usize, u64)>>,
+/// What goes from anywhere to anywhere, and by which neighbour else it could go.
+struct Detours<'a> {
+    graph: &'a Shortest,
     /// By destination and switch.
     costs: Vec<Vec<u64>>,
 }
 
-impl Neighbours {
-    fn new(graph: &Graph, costs: &BTreeMap<DatapathId, Costs>) -> Self {
-        let switches: Vec<_> = graph.switches().collect();
-        let number = |id: &DatapathId| switches.binary_search(id).unwrap_or(usize::MAX);
-        let links = switches.iter().map(|id| {
-            let links = graph.links_of(*id);
-            links.map(|(port, peer, cost)| (port, number(&peer.switch), cost.into())).collect()
-        });
-        let row = |costs: &Costs| {
-            switches.iter().map(|id| costs.get(id).copied().unwrap_or(FAR)).collect()
-        };
-        let (links, costs) = (links.collect(), costs.values().map(row).collect());
-        Self { switches, links, costs }
-    }
-
+impl Detours<'_> {
     /// By destination and switch: the only port that leads nearer, and that of the detour.
-    fn detours(&self, ways: &BTreeMap<DatapathId, NextHops>) -> BTreeMap<DatapathId, NextHops> {
-        let to = self.switches.iter().zip(&self.costs).map(|(to, cost)| {
+    fn all(&self, ways: &BTreeMap<DatapathId, NextHops>) -> BTreeMap<DatapathId, NextHops> {
+        let switches = self.graph.switches();
+        let to = switches.iter().zip(&self.costs).map(|(to, cost)| {
             let hops = ways.get(to);
-            let from = self.switches.iter().enumerate().filter_map(|(number, from)| {
+            let from = switches.iter().enumerate().filter_map(|(number, from)| {
                 let [nearest] = hops?.get(from)?[..] else { return None };
                 let detour = self.detour(number, nearest, cost)?;
                 Some((*from, Arc::from([nearest, detour])))
@@ -166,18 +151,15 @@ impl Neighbours {
     /// `cost` is what it costs from each switch to the destination.
     fn detour(&self, from: usize, nearest: PortNo, cost: &[u64]) -> Option<PortNo> {
         let (own, back) = (*cost.get(from)?, self.costs.get(from)?);
-        let others = self.links.get(from)?.iter().filter(|(port, ..)| *port != nearest);
-        let detours = others.filter_map(|(port, neighbour, step)| {
-            let on = *cost.get(*neighbour)?;
-            let is_free = on < back.get(*neighbour)?.saturating_add(own);
-            is_free.then_some((on >= own, on.saturating_add(*step), *port))
+        let others = self.graph.links(from).iter().filter(|step| step.port != nearest);
+        let detours = others.filter_map(|step| {
+            let on = *cost.get(step.peer)?;
+            let is_free = on < back.get(step.peer)?.saturating_add(own);
+            is_free.then_some((on >= own, on.saturating_add(step.cost), step.port))
         });
         detours.min().map(|(.., port)| port)
     }
 }
-
-/// More than any way costs.
-const FAR: u64 = u64::MAX / 4;
 
 /// One of several ports: the same one each time for the same destination, different ones for
 /// different ones.

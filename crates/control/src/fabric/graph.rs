@@ -3,12 +3,11 @@
 //! Everything here is a function of the links alone, and the same whatever the order in which they
 //! were found, so that a controller that starts again comes to the same rules.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tapswitch_openflow::{DatapathId, PortNo};
 
+use super::shortest::{NextHops, Shortest};
 use crate::resolve::Place;
 
 /// Links in both directions: the port at this end, and what is at the other.
@@ -16,13 +15,6 @@ use crate::resolve::Place;
 pub(crate) struct Graph {
     links: BTreeMap<DatapathId, BTreeMap<PortNo, (Place, u32)>>,
 }
-
-/// From each switch, the ports that lead one step nearer to a destination: all that are equally
-/// short.
-pub(crate) type NextHops = BTreeMap<DatapathId, Arc<[PortNo]>>;
-
-/// What it costs to go to a destination from each switch that reaches it, itself included.
-pub(crate) type Costs = BTreeMap<DatapathId, u64>;
 
 impl Graph {
     /// The graph of these links, each of which is named by both of its ends, one way or the other,
@@ -54,7 +46,7 @@ impl Graph {
             if seen.contains(&root) {
                 continue;
             }
-            for (switch, ports) in self.ways_to(root).0 {
+            for (switch, ports) in self.ways_to(root) {
                 let port = ports.first().copied();
                 let link = port.map(|port| Place { switch, port });
                 tree.extend(link.and_then(|at| Some([at, self.peer(at)?])).into_iter().flatten());
@@ -74,33 +66,11 @@ impl Graph {
         links.map(|(port, (peer, cost))| (*port, *peer, *cost))
     }
 
-    /// The ways to a switch from all others that reach it, and what they cost.
-    pub(crate) fn ways_to(&self, destination: DatapathId) -> (NextHops, Costs) {
-        let mut costs = BTreeMap::from([(destination, 0_u64)]);
-        let mut queue = BinaryHeap::from([Reverse((0_u64, destination))]);
-        let mut hops: BTreeMap<DatapathId, Vec<PortNo>> = BTreeMap::new();
-        while let Some(Reverse((cost, switch))) = queue.pop() {
-            if costs.get(&switch).is_some_and(|known| *known < cost) {
-                continue;
-            }
-            for (peer, step) in self.links.get(&switch).into_iter().flat_map(BTreeMap::values) {
-                let through = cost + u64::from(*step);
-                match costs.get(&peer.switch) {
-                    Some(known) if *known < through => continue,
-                    Some(known) if *known == through => {}
-                    _ => {
-                        costs.insert(peer.switch, through);
-                        hops.remove(&peer.switch);
-                        queue.push(Reverse((through, peer.switch)));
-                    }
-                }
-                hops.entry(peer.switch).or_default().push(peer.port);
-            }
-        }
-        hops.remove(&destination);
-        hops.values_mut().for_each(|ports| ports.sort_unstable());
-        let hops = hops.into_iter().map(|(from, ports)| (from, ports.into()));
-        (hops.collect(), costs)
+    /// The ways to a switch from all others that reach it.
+    pub(crate) fn ways_to(&self, destination: DatapathId) -> NextHops {
+        let mut shortest = Shortest::new(self);
+        let number = shortest.switches().binary_search(&destination).unwrap_or(usize::MAX);
+        shortest.ways_to(number).0
     }
 }
 
@@ -128,7 +98,7 @@ mod tests {
 
     #[test]
     fn ways_of_the_same_length_are_all_told() {
-        let ways = ring(4).ways_to(DatapathId(0)).0;
+        let ways = ring(4).ways_to(DatapathId(0));
         assert_eq!(*ways[&DatapathId(1)], [PortNo(2)]);
         assert_eq!(*ways[&DatapathId(2)], [PortNo(1), PortNo(2)]);
         assert_eq!(ways.get(&DatapathId(0)), None);
@@ -139,7 +109,7 @@ mod tests {
         let links = [(place(0, 1), place(1, 1), 1000), (place(0, 2), place(2, 1), 1)];
         let more = [(place(2, 2), place(1, 2), 1), (place(1, 3), place(3, 1), 1000)];
         let graph = Graph::new(links.into_iter().chain(more));
-        let ways = graph.ways_to(DatapathId(1)).0;
+        let ways = graph.ways_to(DatapathId(1));
         assert_eq!(*ways[&DatapathId(0)], [PortNo(2)]);
         assert_eq!(*ways[&DatapathId(3)], [PortNo(1)]);
         assert!(!graph.tree().contains(&place(0, 1)));
@@ -149,7 +119,7 @@ mod tests {
     fn parts_that_do_not_meet_have_trees_of_their_own() {
         let graph = Graph::new([(place(1, 1), place(2, 1), 1), (place(3, 1), place(4, 1), 1)]);
         assert_eq!(graph.tree().len(), 4);
-        assert_eq!(graph.ways_to(DatapathId(1)).0.len(), 1);
+        assert_eq!(graph.ways_to(DatapathId(1)).len(), 1);
     }
 
     proptest! {
@@ -165,7 +135,7 @@ mod tests {
             let kept = links.into_iter().filter(|(a, ..)| tree.contains(a));
             let kept = Graph::new(kept);
             for switch in graph.links.keys() {
-                let (whole, on_tree) = (graph.ways_to(*switch).0, kept.ways_to(*switch).0);
+                let (whole, on_tree) = (graph.ways_to(*switch), kept.ways_to(*switch));
                 prop_assert!(whole.keys().eq(on_tree.keys()), "the tree reaches as many");
                 prop_assert!(on_tree.values().all(|ports| ports.len() == 1), "on one way");
             }
@@ -176,7 +146,7 @@ mod tests {
             let links = links.into_iter().zip(1..).filter(|((a, b), _)| a != b);
             let graph =
                 Graph::new(links.map(|((a, b), port)| (place(a, port), place(b, port), 1)));
-            let ways = graph.ways_to(DatapathId(0)).0;
+            let ways = graph.ways_to(DatapathId(0));
             for start in ways.keys() {
                 for choice in 0..3 {
                     let (mut at, mut steps) = (*start, 0);
