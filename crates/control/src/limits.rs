@@ -158,7 +158,7 @@ impl Default for Limits {
             max_hosts_per_port: 4096,
             max_addresses: 16,
             max_policies: 4096,
-            max_places: 100_000,
+            max_places: 20_000,
             max_ways: 1 << 20,
             max_regions: 4096,
             max_tap_rules: 65_536,

@@ -184,11 +184,19 @@ impl Lab {
                 == self.switches)
         })
         .await?;
-        self.announce_hosts();
-        let hosts = row.hosts;
-        self.until(async || Ok(handle.hosts().await?.len() as u64 == hosts)).await?;
+        let (hosts, mut asked) = (row.hosts, None::<Instant>);
+        self.until(async || {
+            // As hosts do, they ask again: a switch may not have had the rule that shows them.
+            if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) {
+                self.announce_hosts();
+                asked = Some(Instant::now());
+            }
+            Ok(handle.hosts().await?.len() as u64 == hosts)
+        })
+        .await?;
         self.let_hosts_talk(args.peers)?;
         row.converged = (self.quiet().await - self.start).as_secs_f64();
+        eprintln!("  converged: {:.2} s", row.converged);
         row.rules = self.world.rules.load(Ordering::Relaxed);
         row.idle_percent = idle_percent().await?;
         let caller = Caller::unix("bench");
@@ -200,6 +208,7 @@ impl Lab {
         }
         (row.single_p50_ms, row.single_p99_ms) =
             (percentile(&mut times, 50), percentile(&mut times, 99));
+        eprintln!("  one policy: {:.1} ms, p99 {:.1} ms", row.single_p50_ms, row.single_p99_ms);
         let start = Instant::now();
         let mut adding = JoinSet::new();
         for index in 0..args.policies {
@@ -211,6 +220,7 @@ impl Lab {
             added??;
         }
         row.bulk = start.elapsed().as_secs_f64();
+        eprintln!("  {} policies: {:.2} s", args.policies, row.bulk);
         row.bulk_per_second = f64::from(u32::try_from(args.policies)?) / row.bulk.max(1e-9);
         row.rules_with_policies = self.world.rules.load(Ordering::Relaxed);
         row.rerouted = self.cut_a_link(handle).await?;
@@ -409,6 +419,8 @@ fn show(rows: &[Row]) {
 const MONITOR_PORTS: u32 = 1;
 /// How long nothing must change until everything is there.
 const QUIET: Duration = Duration::from_millis(500);
+/// How long a host waits for an answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long the processor is watched.
 const IDLE: Duration = Duration::from_secs(2);
 /// How long anything may take.
