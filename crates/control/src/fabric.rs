@@ -66,6 +66,8 @@ pub(crate) struct Fabric {
     /// Switches that are not connected: what was known of their links is believed for as long as
     /// the other ends say nothing else.
     frozen: BTreeSet<DatapathId>,
+    /// What came from switches was not all handled yet.
+    is_behind: bool,
     unproven: BTreeMap<DatapathId, Unproven>,
 }
 
@@ -109,6 +111,7 @@ impl Fabric {
             due: BTreeSet::new(),
             last_number: 0,
             frozen: BTreeSet::new(),
+            is_behind: false,
             unproven: BTreeMap::new(),
         }
     }
@@ -177,6 +180,11 @@ impl Fabric {
         let others = lost.into_iter().filter(|other| *other != probe.from);
         let affected: Vec<_> = others.chain([at, probe.from]).collect();
         self.update_roles(&affected, now)
+    }
+
+    /// Whether probes may have come back that were not handled yet.
+    pub(crate) const fn set_behind(&mut self, is_behind: bool) {
+        self.is_behind = is_behind;
     }
 
     /// What is to be sent now. Returns whether links or edges changed, too.
@@ -345,7 +353,8 @@ impl Fabric {
             |sent: &&Sent| sent.at > heard.at && now.since(sent.at).0 >= link_interval.0 / 2;
         let missed = sent.iter().filter(is_missed).count();
         let is_frozen = self.frozen.contains(&heard.from.switch);
-        if is_frozen || now.since(heard.at) < link_timeout || missed < MISSED {
+        let is_late = now.since(heard.at) >= link_timeout && missed >= MISSED;
+        if is_frozen || self.is_behind || !is_late {
             return false;
         }
         self.hear(place, None);

@@ -184,13 +184,25 @@ impl Hub {
                 biased;
                 () = &mut shutdown => return,
                 Some(input) = self.inputs.recv() => self.handle(input),
-                () = sleep_until(at) => self.handle_timeout(),
+                // What came meanwhile is read by other tasks: they get their turn first.
+                () = sleep_until(at) => tokio::task::yield_now().await,
             }
             // What waits already is taken before conclusions are drawn.
             for _ in 0..COLLECT_COUNT {
                 let Ok(input) = self.inputs.try_recv() else { break };
                 self.handle(input);
             }
+            self.handle_due(at);
+        }
+    }
+
+    /// Does what is due, when nothing waits to be handled, or has kept it waiting for long.
+    fn handle_due(&mut self, at: Option<Instant>) {
+        let late = at.and_then(|at| Instant::now().checked_duration_since(at));
+        let is_behind = !self.inputs.is_empty();
+        if late.is_some_and(|late| !is_behind || late >= LATE) {
+            self.control.set_behind(is_behind);
+            self.handle_timeout();
         }
     }
 
@@ -272,6 +284,7 @@ impl Hub {
                 // Waits begin at the time that the control plane knows, which may be that of an
                 // answer long ago: they would be over before they begin.
                 if self.tick() != self.told {
+                    self.control.set_behind(true);
                     self.handle_timeout();
                 }
                 self.answer(request);
@@ -566,5 +579,7 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
+/// By how much what is due may be late while inputs wait.
+const LATE: Duration = Duration::from_millis(100);
 /// Inputs that are taken in a row.
 const COLLECT_COUNT: usize = 256;

@@ -360,7 +360,8 @@ impl PolicyEntry {
         }
         if self.applied.is_empty() {
             let reason = self.places.iter().find_map(|place| place.as_ref().err());
-            let reason = reason.map(ToString::to_string).unwrap_or_default();
+            let unlinked = "no switch that its senders are at is linked to that of its monitor";
+            let reason = reason.map_or_else(|| unlinked.to_owned(), ToString::to_string);
             return PolicyState::Pending { reason };
         }
         let failed = |state: &&PolicyState| matches!(state, PolicyState::Failed { .. });

@@ -23,6 +23,14 @@ impl Control {
         self.now_ns = now_ns;
     }
 
+    /// Whether messages of switches wait that were not handled yet: what seems to be missing may be
+    /// among them, so no link is given up meanwhile.
+    pub const fn set_behind(&mut self, is_behind: bool) {
+        if let Some(fabric) = &mut self.fabric {
+            fabric.set_behind(is_behind);
+        }
+    }
+
     /// The links between switches.
     pub fn links(&self) -> Vec<LinkReport> {
         let Some(fabric) = &self.fabric else { return Vec::new() };

@@ -105,6 +105,22 @@ fn a_controller_that_was_late_gives_up_no_link() {
 }
 
 #[test]
+fn no_link_is_given_up_while_answers_may_wait() {
+    let mut lab = Lab::new();
+    lab.wait(400);
+    let cables = std::mem::take(&mut lab.cables);
+    lab.fabric.set_behind(true);
+    lab.wait(2000);
+    assert_eq!(lab.fabric.links().count(), 1);
+    (lab.cables, lab.fabric.is_behind) = (cables, false);
+    lab.wait(400);
+    assert_eq!(lab.fabric.links().count(), 1);
+    lab.cables.clear();
+    lab.wait(1000);
+    assert_eq!(lab.fabric.links().count(), 0);
+}
+
+#[test]
 fn frames_that_prove_nothing_are_counted() {
     let mut lab = Lab::new();
     lab.wait(400);
