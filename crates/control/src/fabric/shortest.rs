@@ -1,7 +1,7 @@
 //! Shortest paths between all switches.
 //!
-//! With a thousand switches there are a million pairs, and all of them are looked at whenever a link
-//! comes or goes: here switches are numbers, and equal sets of ports are one.
+//! With a thousand switches there are a million pairs, and all of them are looked at whenever a
+//! link comes or goes: here switches are numbers, and equal sets of ports are one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
