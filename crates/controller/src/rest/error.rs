@@ -36,6 +36,7 @@ struct Members<'a> {
     field: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<usize>,
 }
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tapswitch_channel::{Config, SwitchConnection, SwitchEvent};
-use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats, PortStats};
+use tapswitch_openflow::multipart::{
+    BucketCounter, FlowStats, GroupDesc, GroupFeatures, GroupStats, PortStats,
+};
 use tapswitch_openflow::*;
 use tapswitch_wire::MacAddr;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -191,6 +193,9 @@ fn describe(request: &MultipartRequestBody, state: &State) -> MultipartReplyBody
         MultipartRequestBody::Desc => MultipartReplyBody::Desc(Box::default()),
         MultipartRequestBody::PortStats(_) => {
             MultipartReplyBody::PortStats((1..=4).map(|number| port_stats(number, state)).collect())
+        }
+        MultipartRequestBody::GroupFeatures => {
+            MultipartReplyBody::GroupFeatures(GroupFeatures::default())
         }
         MultipartRequestBody::PortDesc => {
             MultipartReplyBody::PortDesc((1..=4).map(|number| port(number, true)).collect())

@@ -77,7 +77,7 @@ async fn bind(config: Config) -> Server {
     }
 }
 
-async fn restart(config: Config) -> Running {
+pub(super) async fn restart(config: Config) -> Running {
     Running::run(bind(config).await)
 }
 
