@@ -26,6 +26,7 @@ use crate::BudgetError;
 use crate::exit::Exit;
 use crate::policy::Part;
 use crate::region::{Cells, Region};
+use crate::text::fnv_1a;
 
 /// A policy by its number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -271,11 +272,10 @@ impl Closure {
     }
 }
 
-/// 32 bits of the names (FNV-1a). Two sets of names may share a number: it is for people who read
-/// a switch's rules, nothing rests on it.
+/// 32 bits of the names. Two sets of names may share a number: it is for people who read a switch's
+/// rules, nothing rests on it.
 fn hash(names: &[&str]) -> u32 {
-    let bytes = names.iter().flat_map(|name| name.bytes().chain([0]));
-    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    fnv_1a(names.iter().flat_map(|name| name.bytes().chain([0])))
 }
 
 #[cfg(test)]

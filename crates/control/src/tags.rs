@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::VidRange;
 use crate::overlap::PolicyId;
 use crate::resolve::Place;
+use crate::text::fnv_1a;
 
 /// A monitor of a policy.
 pub(crate) type Use = (PolicyId, u8);
@@ -119,9 +120,7 @@ impl Tags {
         if self.in_use.len() >= ids.len() {
             return None;
         }
-        let bytes = name.bytes().chain([user.1]);
-        let hash = bytes
-            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let hash = fnv_1a(name.bytes().chain([user.1]));
         let start = usize::try_from(hash).unwrap_or(0) % ids.len().max(1);
         let from_start = ids.iter().cycle().skip(start).take(ids.len());
         from_start.copied().find(|id| !self.in_use.contains_key(id))

@@ -182,6 +182,11 @@ impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for OptionVisitor<T> {
     }
 }
 
+/// 32 bits of a text (FNV-1a), the same in each life of the controller.
+pub(crate) fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u32 {
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
