@@ -205,10 +205,7 @@ pub(crate) fn region_rules(tap: &TapRegion, wiring: &Wiring) -> Vec<(FlowId, Goa
 pub(crate) fn read_source(id: &FlowId) -> Option<(HostKey, PortNo)> {
     match id.matching().fields.as_slice() {
         [Oxm::InPort(port), Oxm::EthSrc(mac), Oxm::VlanVid(vid)] => {
-            let is_tagged = vid.value & VID_PRESENT != 0;
-            let vlan = is_tagged.then_some(vid.value & !VID_PRESENT);
-            let is_exact = mac.mask.is_none() && vid.mask.is_none();
-            is_exact.then_some((HostKey { mac: mac.value, vlan }, *port))
+            Some((read_host(mac, vid)?, *port))
         }
         _ => None,
     }
@@ -217,12 +214,17 @@ pub(crate) fn read_source(id: &FlowId) -> Option<(HostKey, PortNo)> {
 /// The host that a rule knows the way to.
 pub(crate) fn read_way(id: &FlowId) -> Option<HostKey> {
     match id.matching().fields.as_slice() {
-        [Oxm::EthDst(mac), Oxm::VlanVid(vid)] => {
-            let vlan = (vid.value & VID_PRESENT != 0).then_some(vid.value & !VID_PRESENT);
-            (mac.mask.is_none() && vid.mask.is_none()).then_some(HostKey { mac: mac.value, vlan })
-        }
+        [Oxm::EthDst(mac), Oxm::VlanVid(vid)] => read_host(mac, vid),
         _ => None,
     }
+}
+
+/// The one host that these fields mean.
+fn read_host(mac: &Masked<MacAddr>, vid: &Masked<u16>) -> Option<HostKey> {
+    let is_tagged = vid.value & VID_PRESENT != 0;
+    let vlan = is_tagged.then_some(vid.value & !VID_PRESENT);
+    let is_exact = mac.mask.is_none() && vid.mask.is_none();
+    is_exact.then_some(HostKey { mac: mac.value, vlan })
 }
 
 /// The port of which a rule says that it leads to another switch.
