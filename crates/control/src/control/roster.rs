@@ -4,6 +4,7 @@
 //! them, all others would be most of the work.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -144,12 +145,9 @@ impl Policies {
         let id = entry.id;
         self.last_id = id.0;
         let concerns = Concerns::of(&entry);
-        concerns
-            .switches
-            .iter()
-            .for_each(|at| _ = self.at_switch.entry(*at).or_default().insert(id));
-        concerns.macs.iter().for_each(|mac| _ = self.of_mac.entry(*mac).or_default().insert(id));
-        concerns.ips.iter().for_each(|ip| _ = self.of_ip.entry(*ip).or_default().insert(id));
+        concerns.switches.iter().for_each(|at| note(&mut self.at_switch, at, id));
+        concerns.macs.iter().for_each(|mac| note(&mut self.of_mac, mac, id));
+        concerns.ips.iter().for_each(|ip| note(&mut self.of_ip, ip, id));
         if concerns.roams {
             self.roaming.insert(id);
         }
@@ -267,7 +265,7 @@ impl Policies {
             forget(&mut self.applied, at, id);
         }
         for at in applied.difference(&entry.applied) {
-            self.applied.entry(*at).or_default().insert(id);
+            note(&mut self.applied, at, id);
         }
         entry.counting.extend(&applied);
         entry.applied = applied;
@@ -425,11 +423,11 @@ impl Concerns {
     }
 }
 
-fn forget<K: Eq + std::hash::Hash>(
-    index: &mut HashMap<K, BTreeSet<PolicyId>>,
-    key: &K,
-    id: PolicyId,
-) {
+fn note<K: Copy + Eq + Hash>(index: &mut HashMap<K, BTreeSet<PolicyId>>, key: &K, id: PolicyId) {
+    index.entry(*key).or_default().insert(id);
+}
+
+fn forget<K: Eq + Hash>(index: &mut HashMap<K, BTreeSet<PolicyId>>, key: &K, id: PolicyId) {
     if let Some(ids) = index.get_mut(key) {
         ids.remove(&id);
         if ids.is_empty() {
