@@ -214,17 +214,21 @@ impl Control {
         token
     }
 
-    /// What is sent next.
+    /// What is sent next. Conclusions are drawn when nothing else waits, not for each message.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.settle();
-        while let Some(&switch) = self.sending.first() {
-            let outgoing = self.switches.get_mut(&switch).and_then(Switch::poll_transmit);
-            if let Some((ticket, body)) = outgoing {
-                return Some(Transmit { switch, ticket, body });
+        loop {
+            while let Some(&switch) = self.sending.first() {
+                let outgoing = self.switches.get_mut(&switch).and_then(Switch::poll_transmit);
+                if let Some((ticket, body)) = outgoing {
+                    return Some(Transmit { switch, ticket, body });
+                }
+                self.sending.remove(&switch);
             }
-            self.sending.remove(&switch);
+            self.settle();
+            if self.sending.is_empty() {
+                return None;
+            }
         }
-        None
     }
 
     /// What happened next.
