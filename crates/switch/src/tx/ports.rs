@@ -72,20 +72,7 @@ impl TxPorts {
         beyond: Beyond<'_>,
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
-        let index = index(number);
-        let mut port = self.find(index)?;
-        if port.queue.is_some() {
-            return self.keep(index, frame, beyond, claim);
-        }
-        if port.wants_hold() {
-            self.hold(index);
-            port = self.find(index)?;
-        }
-        match port.send(frame, beyond) {
-            Ok(()) => Ok(Sent::Now),
-            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
-            Err(reason) => Err(reason),
-        }
+        self.send_by(number, frame, beyond, claim, |port, frame| port.send(frame, beyond))
     }
 
     /// As [`Self::send`], of each packet the first `snaplen` bytes.
@@ -98,6 +85,21 @@ impl TxPorts {
         claim: &Claim<'_>,
         snaplen: usize,
     ) -> Result<Sent, DropReason> {
+        self.send_by(number, frame, beyond, claim, |port, frame| {
+            port.send_part(frame, beyond, snaplen, 0)
+        })
+    }
+
+    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
+    #[inline(always)]
+    fn send_by(
+        &mut self,
+        number: PortNo,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+        send: impl FnOnce(&mut TxPort, &mut Frame<'_>) -> Result<(), DropReason>,
+    ) -> Result<Sent, DropReason> {
         let index = index(number);
         let mut port = self.find(index)?;
         if port.queue.is_some() {
@@ -107,7 +109,7 @@ impl TxPorts {
             self.hold(index);
             port = self.find(index)?;
         }
-        match port.send_part(frame, beyond, snaplen, 0) {
+        match send(port, frame) {
             Ok(()) => Ok(Sent::Now),
             Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
             Err(reason) => Err(reason),
