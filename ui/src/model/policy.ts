@@ -13,7 +13,7 @@ export function monitorNames(policy: TapPolicy): string[] {
 }
 
 /** Fields that say which traffic is copied, in the order in which people read them. */
-const TRAFFIC = [
+export const TRAFFIC = [
   "src-mac",
   "dst-mac",
   "eth-type",
@@ -24,7 +24,7 @@ const TRAFFIC = [
   "src-port",
   "dst-port",
   "filter",
-];
+] as const;
 
 /** Which traffic a policy copies, in one line. */
 export function traffic(policy: TapPolicy): string {

@@ -2,6 +2,7 @@
 //
 // The controller has the last word: what passes here may still be refused, by its dry run or when
 // the policy is saved.
+import { TRAFFIC } from "./policy";
 import { isWholePrefix, parseMac, parsePrefix } from "./address";
 import type { TapPolicy } from "../api/types";
 
@@ -11,16 +12,7 @@ export type Field = (typeof FIELDS)[number];
 export const FIELDS = [
   "name",
   "monitor",
-  "src-mac",
-  "dst-mac",
-  "eth-type",
-  "src-ip",
-  "dst-ip",
-  "ip-proto",
-  "vlan",
-  "src-port",
-  "dst-port",
-  "filter",
+  ...TRAFFIC,
   "direction",
   "delivery",
   "expires",
