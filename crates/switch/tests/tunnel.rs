@@ -97,28 +97,7 @@ fn a_slow_path_makes_the_ingress_wait() {
         return;
     }
     let fabric = Fabric::new(false, "", 1450);
-    let [a, b] = &fabric.hosts[..] else { unreachable!() };
-    ping(a, b);
-    let qdisc = ["tbf", "rate", "200mbit", "burst", "100000", "limit", "20000000"];
-    let mut tc = fabric.underlay.sites[0].namespace.command("tc");
-    let made = tc.args(["qdisc", "add", "dev", "eth0", "root"]).args(qdisc).output();
-    if !made.as_ref().is_ok_and(|output| output.status.success()) {
-        skip(&format!("no tbf: {made:?}"));
-        return;
-    }
-    let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
-    rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, 64 << 20).unwrap();
-    set_udp_segment(&from, 1400);
-    for _ in 0..80 {
-        from.send_to(&[7; 44 * 1400], to.local_addr().unwrap()).unwrap();
-    }
-    let mut buf = [0; 2000];
-    for at in 0..80 * 44 {
-        let received = to.recv_from(&mut buf);
-        assert_eq!(received.unwrap_or_else(|error| panic!("{at}: {error}")).0, 1400);
-    }
-    let (tunnel, tap) = (fabric.tunnel(0).0, fabric.switches[0].port(1));
-    assert!(tunnel.drops.is_empty() && tap.drops.is_empty(), "{tunnel:?} {tap:?}");
+    let Some(tunnel) = fabric.overrun(80) else { return };
     let waits: Vec<_> = tunnel.pressure.holds_up.iter().filter(|it| it.port == "1").collect();
     assert!(waits.iter().any(|wait| wait.count > 0), "{:?}", tunnel.pressure);
 }

@@ -5,7 +5,9 @@ use std::process::Output;
 
 use tapswitch_switch::report::{PortReport, TunnelReport};
 
-use super::{Host, Running, config, has_dropped, introduce, join, until};
+use super::{
+    Host, Running, config, has_dropped, introduce, join, ping, set_udp_segment, skip, udp, until,
+};
 
 /// Port of the tunnel.
 pub(crate) const TUNNEL: u32 = 9;
@@ -85,6 +87,35 @@ impl Fabric {
         let port = self.switches[at].port(TUNNEL);
         let tunnel = port.tunnel.clone().unwrap();
         (port, tunnel)
+    }
+
+    /// Makes the path take less than the first host sends, and has `trains` trains go through, all
+    /// packets of which must arrive, without a drop. `None`, said loudly, where paths cannot be
+    /// made slow; else how the tunnel did.
+    pub(crate) fn overrun(&self, trains: usize) -> Option<PortReport> {
+        let [a, b] = &self.hosts[..] else { unreachable!() };
+        ping(a, b);
+        let qdisc = ["tbf", "rate", "200mbit", "burst", "100000", "limit", "20000000"];
+        let mut tc = self.underlay.sites[0].namespace.command("tc");
+        let made = tc.args(["qdisc", "add", "dev", "eth0", "root"]).args(qdisc).output();
+        if !made.as_ref().is_ok_and(|output| output.status.success()) {
+            skip(&format!("no tbf: {made:?}"));
+            return None;
+        }
+        let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, 64 << 20).unwrap();
+        set_udp_segment(&from, 1400);
+        for _ in 0..trains {
+            from.send_to(&[7; 44 * 1400], to.local_addr().unwrap()).unwrap();
+        }
+        let mut buf = [0; 2000];
+        for at in 0..trains * 44 {
+            let received = to.recv_from(&mut buf);
+            assert_eq!(received.unwrap_or_else(|error| panic!("{at}: {error}")).0, 1400);
+        }
+        let (tunnel, tap) = (self.tunnel(0).0, self.switches[0].port(1));
+        assert!(tunnel.drops.is_empty() && tap.drops.is_empty(), "{tunnel:?} {tap:?}");
+        Some(tunnel)
     }
 
     pub(crate) fn check_nothing_dropped(&self) {
