@@ -53,7 +53,7 @@ impl Testpmd {
             return true;
         }
         skip(
-            "no dpdk-testpmd; install dpdk librte-net-virtio23 librte-net-pcap23 \
+            "no dpdk-testpmd; install dpdk-dev librte-net-virtio23 librte-net-pcap23 \
               librte-net-null23 librte-mempool-ring23",
         )
     }

@@ -149,7 +149,7 @@ fn has_peers() -> bool {
 
 /// Programs, and the Debian packages that bring them. The drivers of DPDK are plug-ins.
 const PEERS: [(&str, &str); 8] = [
-    (dpdk::TESTPMD, "dpdk"),
+    (dpdk::TESTPMD, "dpdk-dev"),
     (ovs_dpdk::PROGRAM, "openvswitch-switch-dpdk"),
     ("ovs-ofctl", "openvswitch-switch"),
     ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_virtio.so.23", "librte-net-virtio23"),
