@@ -47,8 +47,10 @@ pub enum Error {
     TimedOut {
         /// Release of the kernel.
         release: String,
-        /// As the guest was given.
+        /// As the guest was given, or what all are given until the program begins.
         limit: Duration,
+        /// True when the program had been started.
+        booted: bool,
         /// The end of the console and of the output.
         console: Tail,
     },

@@ -155,10 +155,10 @@ impl Guest {
         self
     }
 
-    /// Runs it to the end of its program. A kernel that panics before that has begun is booted
-    /// again, as is one that meets a breakpoint of its own: QEMU's emulation now and then goes on
-    /// with an old translation of code that the kernel patches (`int3` in `ktime_get`, where the
-    /// clock's source changes).
+    /// Runs it to the end of its program. A kernel that panics or stands still before that has begun
+    /// is booted again, as is one that meets a breakpoint of its own: where QEMU emulates each
+    /// processor by a thread, one of them now and then goes on with an old translation of code that
+    /// another one patches (`int3` in `ktime_get`, where the clock's source changes).
     ///
     /// # Errors
     /// [`Error::Unavailable`] without QEMU or busybox; [`Error::Panicked`], [`Error::TimedOut`],
@@ -166,7 +166,9 @@ impl Guest {
     pub fn run(&self) -> Result<Outcome, Error> {
         for _ in 1..BOOT_COUNT {
             match self.start()?.wait() {
-                Err(Error::Panicked { booted: false, .. }) => {}
+                Err(
+                    Error::Panicked { booted: false, .. } | Error::TimedOut { booted: false, .. },
+                ) => {}
                 Err(Error::Panicked { why, .. }) if why.contains(BREAKPOINT) => {}
                 outcome => return outcome,
             }
@@ -252,7 +254,7 @@ impl Guest {
     fn qemu(&self, root: &File) -> Result<Command, Error> {
         check_machine()?;
         let mut qemu = Command::new(root::find(QEMU).unwrap_or_else(|| QEMU.into()));
-        let accel = env::var("TAPSWITCH_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
+        let accel = env::var("TAPSWITCH_GUEST_ACCEL").unwrap_or_else(|_| ACCEL.to_owned());
         let (sharing, memory) = (self.sharing, self.memory_mib);
         let memory = format!("memory-backend-{sharing},id=memory,size={memory}M");
         if !self.reboots {
@@ -349,18 +351,18 @@ impl Running {
         if let Some(status) = lines.find_map(|line| line.strip_prefix("exit ")?.parse().ok()) {
             return Ok(Some(status));
         }
-        let is_late = self.started.elapsed() > self.limit;
-        if ended.is_none() && !is_late {
+        let booted = told.lines().any(|line| line == STARTED);
+        let limit = if booted { self.limit } else { self.limit.min(BOOT_LIMIT) };
+        if ended.is_none() && self.started.elapsed() <= limit {
             return Ok(None);
         }
         let (release, console) = (self.release.clone(), self.tail());
         // It ends QEMU, but only after all that the kernel has to say of it.
         if let Some(why) = panic_in(&contents(&self.ports.console)) {
-            let booted = told.lines().any(|line| line == STARTED);
             return Err(Error::Panicked { release, why, booted, console });
         }
         let Some(status) = ended else {
-            return Err(Error::TimedOut { release, limit: self.limit, console });
+            return Err(Error::TimedOut { release, limit, booted, console });
         };
         let said = if told.is_empty() { "nothing" } else { told.trim() };
         Err(self.died(format!("QEMU ended ({status}); the guest told: {said}")))
@@ -468,8 +470,13 @@ const PROGRAM: &str = "/guest/program";
 const PAUSE: Duration = Duration::from_millis(20);
 /// What the kernel says of a breakpoint that it knows nothing of.
 const BREAKPOINT: &str = "int3: 0000";
-/// Times that a kernel is booted which panics for what is no fault of the program.
+/// Times that a kernel is booted which panics or stands still for what is no fault of the program.
 const BOOT_COUNT: usize = 3;
+/// How long it may take until the program begins: some five seconds, on a busy machine a minute.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// One thread for all processors of a guest: with one for each, code that a processor patches may
+/// be old to another one, and kernels panic or stand still now and then.
+const ACCEL: &str = "tcg,thread=single";
 /// What init tells before it starts the program.
 const STARTED: &str = "started";
 /// Says little, fails fast. An emulated clock is late on a busy machine: the kernel shall not check
