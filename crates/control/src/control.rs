@@ -86,6 +86,8 @@ pub struct Control {
     now_ns: u64,
     /// Links or edges changed.
     has_rewired: bool,
+    /// When that is looked at, at the earliest.
+    rewire_at: Millis,
     /// The links that were told of.
     told_links: BTreeMap<(Place, Place), (MonitorPort, MonitorPort)>,
     /// The time of day, for policies that end or pause by it.
@@ -122,6 +124,7 @@ impl Control {
             ended: BTreeSet::new(),
             now_ns: 0,
             has_rewired: false,
+            rewire_at: Millis(0),
             told_links: BTreeMap::new(),
             limits,
             switches: Switches::new(),
@@ -141,7 +144,11 @@ impl Control {
         self.now = now;
         let id = features.datapath_id;
         self.make_room(id);
-        let switch = self.switches.entry(id).or_insert_with(|| Switch::new(id));
+        let switch = self.switches.entry(id).or_insert_with(|| {
+            // It is told the ways to all hosts.
+            self.unrouted.extend(self.located.keys());
+            Switch::new(id)
+        });
         switch.handle_connected(&self.limits, now);
         if self.fabric.is_some() {
             switch.hold(now);
@@ -241,7 +248,8 @@ impl Control {
     pub fn poll_timeout(&self) -> Option<Millis> {
         let probe = self.fabric.as_ref().and_then(Fabric::poll_timeout);
         let switches = self.switches.values().filter_map(Switch::poll_timeout);
-        switches.chain(probe).chain(self.clock.due()).min()
+        let rewiring = Some(self.rewire_at).filter(|at| *at > self.now);
+        switches.chain(probe).chain(rewiring).chain(self.clock.due()).min()
     }
 
     /// The switches, connected or remembered.
@@ -330,11 +338,8 @@ impl Control {
     /// policies are doing.
     fn settle(&mut self) {
         loop {
-            self.release_held();
             self.weigh_hosts();
-            if std::mem::take(&mut self.has_rewired) {
-                self.rewire();
-            }
+            self.rewire();
             self.route_hosts();
             self.place_policies();
             for id in std::mem::take(&mut self.touched) {

@@ -20,7 +20,7 @@ mod shortest;
 pub(crate) use graph::Graph;
 pub(crate) use lldp::NEAREST_BRIDGE;
 use lldp::{Probe, Signer, Unproved};
-pub(crate) use shortest::{NextHops, Shortest};
+pub(crate) use shortest::Shortest;
 
 use crate::resolve::Place;
 use crate::{Discovery, Millis};

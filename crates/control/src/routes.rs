@@ -11,37 +11,102 @@
 //! Copies take one way, which the controller turns: all that is carried of a policy stays in order,
 //! and is counted on one path.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tapswitch_openflow::{DatapathId, PortNo};
 
 use crate::exit::{Exit, Fork, ForkKind, Route};
-use crate::fabric::{Graph, NextHops, Shortest};
+use crate::fabric::{Graph, Shortest};
 use crate::resolve::Place;
 
 /// The ways between all switches that are linked.
+///
+/// Of a thousand switches there are a million: they are in tables, by the numbers of both ends, and
+/// equal sets of ports are there once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
     graph: Graph,
-    /// By destination.
-    ways: BTreeMap<DatapathId, NextHops>,
-    /// By destination and switch: the only port that leads nearer, and that of the detour.
-    detours: BTreeMap<DatapathId, NextHops>,
+    /// In the order of their numbers.
+    switches: Vec<DatapathId>,
+    sets: PortSets,
+    /// The ports that lead nearer.
+    ways: Vec<SetId>,
+    /// The only port that leads nearer, and that of the detour.
+    detours: Vec<SetId>,
 }
 
 impl Routes {
     /// The ways by these links.
     pub(crate) fn new(graph: Graph) -> Self {
-        let mut shortest = Shortest::new(&graph);
-        let (mut ways, mut costs) = (BTreeMap::new(), Vec::new());
-        for (number, to) in graph.switches().enumerate() {
-            let (hops, cost) = shortest.ways_to(number);
-            ways.insert(to, hops);
-            costs.push(cost);
+        let shortest = Shortest::new(&graph);
+        let switches = shortest.switches().to_vec();
+        let costs: Vec<_> = (0..switches.len()).map(|to| shortest.costs_to(to)).collect();
+        let (mut sets, mut ports) = (PortSets::default(), Vec::new());
+        let detours_of = Detours { graph: &shortest, costs: &costs };
+        let (mut ways, mut detours) = (Vec::new(), Vec::new());
+        for cost in &costs {
+            for from in 0..switches.len() {
+                shortest.nearest(from, cost, &mut ports);
+                ways.push(sets.id(&ports));
+                let detour = match ports[..] {
+                    [nearest] => detours_of.best(from, nearest, cost).map(|port| [nearest, port]),
+                    _ => None,
+                };
+                detours.push(detour.map_or(NONE, |ports| sets.id(&ports)));
+            }
         }
-        let detours = Detours { graph: &shortest, costs }.all(&ways);
-        Self { graph, ways, detours }
+        Self { graph, switches, sets, ways, detours }
+    }
+
+    /// The ports that lead nearer from one switch to another one.
+    fn nearest(&self, from: DatapathId, to: DatapathId) -> Option<&Arc<[PortNo]>> {
+        self.sets.get(*self.ways.get(self.index(from, to)?)?)
+    }
+
+    /// The only one, and that of its detour.
+    fn detour(&self, from: DatapathId, to: DatapathId) -> Option<&Arc<[PortNo]>> {
+        self.sets.get(*self.detours.get(self.index(from, to)?)?)
+    }
+
+    fn index(&self, from: DatapathId, to: DatapathId) -> Option<usize> {
+        Some(self.number(to)? * self.switches.len() + self.number(from)?)
+    }
+
+    fn number(&self, switch: DatapathId) -> Option<usize> {
+        self.switches.binary_search(&switch).ok()
+    }
+
+    /// What is not as it was before.
+    pub(crate) fn changes(&self, before: &Self) -> Changes<'_> {
+        let is_comparable = self.switches == before.switches;
+        let changed = (0..self.ways.len()).filter(|index| {
+            let (now, then) = (self.sets_at(*index), before.sets_at(*index));
+            now != then
+        });
+        let changed = if is_comparable { changed.collect() } else { Vec::new() };
+        Changes { routes: self, changed: is_comparable.then_some(changed) }
+    }
+
+    fn sets_at(&self, index: usize) -> [Option<&Arc<[PortNo]>>; 2] {
+        [&self.ways, &self.detours].map(|table| self.sets.get(*table.get(index)?))
+    }
+
+    /// Whether copies went the same way before.
+    pub(crate) fn leads_as(&self, before: &Self, from: DatapathId, to: Place) -> bool {
+        let mut at = from;
+        loop {
+            let exit = self.exit(at, to);
+            if exit != before.exit(at, to) {
+                return false;
+            }
+            let port = exit.filter(|exit| exit.beyond.is_some()).map(|exit| exit.port);
+            let Some(here) = port.map(|port| Place { switch: at, port }) else { return true };
+            match (self.graph.peer(here), before.graph.peer(here)) {
+                (Some(now), Some(then)) if now == then => at = now.switch,
+                _ => return false,
+            }
+        }
     }
 
     /// The way from a switch to a host's port, of that switch or of another one.
@@ -53,11 +118,11 @@ impl Routes {
 
     /// The ports towards a switch, if there are several.
     fn fork(&self, from: DatapathId, to: DatapathId) -> Option<Fork> {
-        let nearest = self.ways.get(&to)?.get(&from)?;
+        let nearest = self.nearest(from, to)?;
         if nearest.len() > 1 {
             return Some(Fork { kind: ForkKind::Balance, ports: nearest.clone() });
         }
-        let ports = self.detours.get(&to)?.get(&from)?.clone();
+        let ports = self.detour(from, to)?.clone();
         Some(Fork { kind: ForkKind::FailOver, ports })
     }
 
@@ -66,13 +131,16 @@ impl Routes {
         if from == to.switch || to == Place::CONTROLLER {
             return Some(Exit::here(to.port));
         }
-        let port = pick(self.ways.get(&to.switch)?.get(&from)?, to)?;
+        let port = pick(self.nearest(from, to.switch)?, to)?;
         Some(Exit { port, beyond: Some(to), spread: None })
     }
 
     /// The switches that reach a port of another one, that one left out.
     pub(crate) fn sources(&self, to: Place) -> impl Iterator<Item = DatapathId> {
-        self.ways.get(&to.switch).into_iter().flat_map(|hops| hops.keys().copied())
+        let count = self.switches.len();
+        let row = self.number(to.switch).and_then(|to| self.ways.get(to * count..)?.get(..count));
+        let ways = self.switches.iter().zip(row.into_iter().flatten());
+        ways.filter(|(_, ports)| **ports != NONE).map(|(from, _)| *from)
     }
 
     /// The switches that frames for a port come through behind this one; that of the port is the
@@ -91,11 +159,8 @@ impl Routes {
     pub(crate) fn all_behind(&self, from: DatapathId, to: Place) -> BTreeSet<DatapathId> {
         let (mut found, mut queue) = (BTreeSet::new(), vec![from]);
         while let Some(at) = queue.pop() {
-            let ports = |ways: &BTreeMap<DatapathId, NextHops>| {
-                ways.get(&to.switch).and_then(|hops| hops.get(&at)).cloned()
-            };
-            let ports = [ports(&self.ways), ports(&self.detours)].into_iter().flatten();
-            for port in ports.flat_map(|ports| ports.to_vec()) {
+            let ports = [self.nearest(at, to.switch), self.detour(at, to.switch)];
+            for &port in ports.into_iter().flatten().flat_map(|ports| &**ports) {
                 let peer = self.graph.peer(Place { switch: at, port });
                 queue.extend(peer.map(|peer| peer.switch).filter(|id| found.insert(*id)));
             }
@@ -120,36 +185,75 @@ impl Routes {
 
     /// Whether the two are linked, through others or not.
     pub(crate) fn connects(&self, a: DatapathId, b: DatapathId) -> bool {
-        a == b || self.ways.get(&a).is_some_and(|hops| hops.contains_key(&b))
+        a == b || self.nearest(b, a).is_some()
     }
 }
 
-/// What goes from anywhere to anywhere, and by which neighbour else it could go.
+/// Which ways are not as they were.
+#[derive(Debug)]
+pub(crate) struct Changes<'a> {
+    routes: &'a Routes,
+    /// Indices of ways and detours, in their order. `None`: switches came or went, so all may be.
+    changed: Option<Vec<usize>>,
+}
+
+impl Changes<'_> {
+    /// The switches whose ways to this one are others now. `None`: it may be any.
+    pub(crate) fn to(&self, to: DatapathId) -> Option<BTreeSet<DatapathId>> {
+        let (changed, count) = (self.changed.as_deref()?, self.routes.switches.len());
+        let Some(first) = self.routes.number(to).map(|to| to * count) else {
+            return Some(BTreeSet::new());
+        };
+        let start = changed.partition_point(|index| *index < first);
+        let row = changed.iter().skip(start).take_while(|index| **index < first + count);
+        let from = row.filter_map(|index| self.routes.switches.get(index - first).copied());
+        Some(from.collect())
+    }
+}
+
+/// Sets of ports, each there once.
+#[derive(Clone, Debug, Default)]
+struct PortSets {
+    sets: Vec<Arc<[PortNo]>>,
+    known: HashMap<Arc<[PortNo]>, SetId>,
+}
+
+/// The number of a set, or [`NONE`].
+type SetId = u32;
+/// No ports.
+const NONE: SetId = SetId::MAX;
+
+impl PortSets {
+    fn id(&mut self, ports: &[PortNo]) -> SetId {
+        if ports.is_empty() {
+            return NONE;
+        }
+        if let Some(id) = self.known.get(ports) {
+            return *id;
+        }
+        let (ports, id) = (Arc::<[PortNo]>::from(ports), self.sets.len());
+        let id = SetId::try_from(id).unwrap_or(NONE);
+        self.sets.push(ports.clone());
+        self.known.insert(ports, id);
+        id
+    }
+
+    fn get(&self, id: SetId) -> Option<&Arc<[PortNo]>> {
+        self.sets.get(usize::try_from(id).ok()?)
+    }
+}
+
+/// By which neighbour else frames could go.
 struct Detours<'a> {
     graph: &'a Shortest,
     /// By destination and switch.
-    costs: Vec<Vec<u64>>,
+    costs: &'a [Vec<u64>],
 }
 
 impl Detours<'_> {
-    /// By destination and switch: the only port that leads nearer, and that of the detour.
-    fn all(&self, ways: &BTreeMap<DatapathId, NextHops>) -> BTreeMap<DatapathId, NextHops> {
-        let switches = self.graph.switches();
-        let to = switches.iter().zip(&self.costs).map(|(to, cost)| {
-            let hops = ways.get(to);
-            let from = switches.iter().enumerate().filter_map(|(number, from)| {
-                let [nearest] = hops?.get(from)?[..] else { return None };
-                let detour = self.detour(number, nearest, cost)?;
-                Some((*from, Arc::from([nearest, detour])))
-            });
-            (*to, from.collect())
-        });
-        to.collect()
-    }
-
     /// The port of the best detour from a switch, whose only way is by another port.
     /// `cost` is what it costs from each switch to the destination.
-    fn detour(&self, from: usize, nearest: PortNo, cost: &[u64]) -> Option<PortNo> {
+    fn best(&self, from: usize, nearest: PortNo, cost: &[u64]) -> Option<PortNo> {
         let (own, back) = (*cost.get(from)?, self.costs.get(from)?);
         let others = self.graph.links(from).iter().filter(|step| step.port != nearest);
         let detours = others.filter_map(|step| {

@@ -29,6 +29,7 @@ use crate::group::Carry;
 use crate::overlap::{Aim, PolicyId, Tap};
 use crate::region::Sender;
 use crate::resolve::{Found, Place, hosts_of, resolve};
+use crate::routes::Routes;
 use crate::switch::Switch;
 
 impl Control {
@@ -48,6 +49,22 @@ impl Control {
             self.tell_anew(switch);
         }
         self.policies.news.extend(dirty);
+    }
+
+    /// Links came or went: copies of some policies go another way than before, or come from other
+    /// switches.
+    pub(super) fn touch_moved(&mut self, before: &Routes) {
+        let moved = self.policies.iter().filter(|entry| self.is_moved(entry, before));
+        let moved: Vec<_> = moved.map(|entry| entry.id).collect();
+        self.policies.dirty.extend(moved);
+    }
+
+    fn is_moved(&self, entry: &PolicyEntry, before: &Routes) -> bool {
+        let leads_as_before =
+            |to: Place| entry.counting.iter().all(|from| self.routes.leads_as(before, *from, to));
+        !entry.is_narrow
+            || !entry.found_places().all(|(_, place)| leads_as_before(place))
+            || self.where_applied(entry).0 != entry.applied
     }
 
     /// Looks up where a policy's monitors are, and where it is applied.

@@ -223,11 +223,6 @@ impl Policies {
         self.everywhere.contains(&id)
     }
 
-    /// All are to be placed anew.
-    pub(super) fn touch_all(&mut self) {
-        self.dirty.extend(self.entries.keys());
-    }
-
     /// Ports of a switch changed: monitors may be there now, or not any more.
     pub(super) fn touch_at(&mut self, switch: DatapathId) {
         self.dirty.extend(self.at_switch.get(&switch).into_iter().flatten());

@@ -16,7 +16,7 @@
 //!
 //! [`Limits::max_ways`]: crate::Limits::max_ways
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tapswitch_openflow::DatapathId;
 use tapswitch_wire::MacAddr;
@@ -24,6 +24,7 @@ use tapswitch_wire::MacAddr;
 use super::Control;
 use crate::hosts::HostKey;
 use crate::resolve::Place;
+use crate::routes::Routes;
 use crate::{Event, MonitorPort};
 
 impl Control {
@@ -72,10 +73,27 @@ impl Control {
         }
         self.is_vast = true;
         self.has_rewired = true;
+        self.unrouted.extend(self.located.keys());
         for (id, switch) in &self.switches {
             for key in switch.known_hosts() {
                 self.talks.known.entry(key).or_default().insert(*id);
             }
+        }
+    }
+
+    /// Links came or went: the ways to some hosts are others than before.
+    pub(super) fn unroute(&mut self, before: &Routes) {
+        let changes = self.routes.changes(before);
+        let mut from: HashMap<DatapathId, Option<BTreeSet<DatapathId>>> = HashMap::new();
+        for (key, at) in self.located.iter() {
+            let is_concerned = match from.entry(at).or_insert_with(|| changes.to(at)) {
+                None => true,
+                Some(from) if self.is_vast => {
+                    self.talks.known.get(&key).is_some_and(|known| !known.is_disjoint(from))
+                }
+                Some(from) => !from.is_empty(),
+            };
+            self.unrouted.extend(is_concerned.then_some(key));
         }
     }
 
@@ -145,6 +163,10 @@ impl Located {
 
     pub(super) fn keys(&self) -> impl Iterator<Item = HostKey> {
         self.0.keys().copied()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (HostKey, DatapathId)> {
+        self.0.iter().map(|(key, at)| (*key, *at))
     }
 
     /// The switches that the hosts with this address are at, one for each VLAN.

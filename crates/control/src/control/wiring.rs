@@ -99,7 +99,7 @@ impl Control {
     ///
     /// Those that had links, since they were controlled before, are taken over together: the ways
     /// of each lead through others, and are believed to be as they were until all are known.
-    pub(super) fn release_held(&mut self) {
+    fn release_held(&mut self) {
         let Some(fabric) = &mut self.fabric else { return };
         let (mut ready, mut is_awaited) = (Vec::new(), false);
         for (id, switch) in self.switches.iter().filter(|(_, switch)| switch.is_waiting()) {
@@ -118,14 +118,26 @@ impl Control {
         for (id, _) in ready.into_iter().filter(|(_, is_apart)| *is_apart || !is_awaited) {
             if let Some(switch) = self.switches.get_mut(&id) {
                 switch.release();
+                self.shaken.insert(id);
                 self.touched.insert(id);
                 self.has_rewired = true;
             }
         }
     }
 
-    /// Draws the conclusions of links that came or went.
+    /// Draws the conclusions of links that came or went, unless it just did: then those that came
+    /// or went meanwhile are looked at together.
     pub(super) fn rewire(&mut self) {
+        if self.now < self.rewire_at {
+            return;
+        }
+        self.release_held();
+        if std::mem::take(&mut self.has_rewired) {
+            self.rewire_now();
+        }
+    }
+
+    fn rewire_now(&mut self) {
         let Some(fabric) = &self.fabric else { return };
         let graph = fabric.graph();
         let tree = graph.tree();
@@ -135,12 +147,14 @@ impl Control {
             switch.set_wiring(Wiring { asks: self.is_vast, ..wiring });
             self.touched.insert(*id);
         }
-        self.routes = Routes::new(graph);
-        self.unrouted.extend(self.located.keys());
+        let before = std::mem::replace(&mut self.routes, Routes::new(graph));
+        self.unroute(&before);
         let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.collect_signals(id));
-        self.policies.touch_all();
+        self.touch_moved(&before);
         self.tell_links();
+        let links = u64::try_from(self.told_links.len()).unwrap_or(u64::MAX);
+        self.rewire_at = self.now.plus(Millis(links / LINKS_PER_MS));
     }
 
     /// Tells of links that came or went.
@@ -188,3 +202,6 @@ fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &
 /// How long a switch that had links is given to find them again, when we start: the switches at
 /// their other ends connect in their own time.
 const RELINK_WAIT: Millis = Millis(3000);
+/// Links for each of which links are looked at a millisecond later again: all ways are found out
+/// anew then, and with thousands of links that takes its time.
+const LINKS_PER_MS: u64 = 10;

@@ -68,9 +68,9 @@ impl Graph {
 
     /// The ways to a switch from all others that reach it.
     pub(crate) fn ways_to(&self, destination: DatapathId) -> NextHops {
-        let mut shortest = Shortest::new(self);
+        let shortest = Shortest::new(self);
         let number = shortest.switches().binary_search(&destination).unwrap_or(usize::MAX);
-        shortest.ways_to(number).0
+        shortest.ways_to(number)
     }
 }
 

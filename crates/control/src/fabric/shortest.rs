@@ -1,10 +1,10 @@
 //! Shortest paths between all switches.
 //!
 //! With a thousand switches there are a million pairs, and all of them are looked at whenever a
-//! link comes or goes: here switches are numbers, and equal sets of ports are one.
+//! link comes or goes: so switches are numbers here.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use tapswitch_openflow::{DatapathId, PortNo};
@@ -20,8 +20,6 @@ pub(crate) type NextHops = BTreeMap<DatapathId, Arc<[PortNo]>>;
 pub(crate) struct Shortest {
     switches: Vec<DatapathId>,
     links: Vec<Vec<Step>>,
-    /// Sets of ports that are there already.
-    known: HashSet<Arc<[PortNo]>>,
 }
 
 /// A link from one switch to another one.
@@ -30,7 +28,6 @@ pub(crate) struct Step {
     pub(crate) port: PortNo,
     /// The number of the other switch.
     pub(crate) peer: usize,
-    peer_port: PortNo,
     pub(crate) cost: u64,
 }
 
@@ -41,12 +38,11 @@ impl Shortest {
         let links = switches.iter().map(|id| {
             let links = graph.links_of(*id);
             let steps = links.filter_map(|(port, peer, cost)| {
-                let (peer, peer_port) = (number(&peer.switch)?, peer.port);
-                Some(Step { port, peer, peer_port, cost: cost.into() })
+                Some(Step { port, peer: number(&peer.switch)?, cost: cost.into() })
             });
             steps.collect()
         });
-        Self { links: links.collect(), switches, known: HashSet::new() }
+        Self { links: links.collect(), switches }
     }
 
     /// The switches, by their numbers.
@@ -54,16 +50,15 @@ impl Shortest {
         &self.switches
     }
 
-    /// The links of a switch.
+    /// The links of a switch, in the order of its ports.
     pub(crate) fn links(&self, number: usize) -> &[Step] {
         self.links.get(number).map_or(&[], Vec::as_slice)
     }
 
-    /// The ways to a switch from all others that reach it, and what they cost from each, by number:
-    /// [`FAR`] where there is none. (Dijkstra's algorithm.)
-    pub(crate) fn ways_to(&mut self, destination: usize) -> (NextHops, Vec<u64>) {
+    /// What the way to a switch costs from each, by number: [`FAR`] where there is none. (Dijkstra's
+    /// algorithm; links cost the same both ways.)
+    pub(crate) fn costs_to(&self, destination: usize) -> Vec<u64> {
         let mut costs = vec![FAR; self.switches.len()];
-        let mut hops: Vec<Vec<PortNo>> = vec![Vec::new(); self.switches.len()];
         if let Some(cost) = costs.get_mut(destination) {
             *cost = 0;
         }
@@ -72,39 +67,39 @@ impl Shortest {
             if costs.get(at).is_none_or(|known| *known < cost) {
                 continue;
             }
-            for step in self.links.get(at).into_iter().flatten() {
+            for step in self.links(at) {
                 let through = cost + step.cost;
-                let (Some(known), Some(ports)) =
-                    (costs.get_mut(step.peer), hops.get_mut(step.peer))
-                else {
-                    continue;
-                };
-                if *known < through || step.peer == destination {
-                    continue;
-                }
-                if *known > through {
+                if let Some(known) = costs.get_mut(step.peer).filter(|known| **known > through) {
                     *known = through;
-                    ports.clear();
                     queue.push(Reverse((through, step.peer)));
                 }
-                ports.push(step.peer_port);
             }
         }
-        let ways = self.switches.iter().zip(hops).filter(|(_, ports)| !ports.is_empty());
-        let known = &mut self.known;
-        (ways.map(|(id, ports)| (*id, shared(known, ports))).collect(), costs)
+        costs
     }
-}
 
-/// The set of these ports that is there already, if there is one.
-fn shared(known: &mut HashSet<Arc<[PortNo]>>, mut ports: Vec<PortNo>) -> Arc<[PortNo]> {
-    ports.sort_unstable();
-    if let Some(known) = known.get(ports.as_slice()) {
-        return known.clone();
+    /// The ports of a switch that lead nearer to where the costs are to, all that are equally short;
+    /// `ports` is what they are put into.
+    pub(crate) fn nearest(&self, from: usize, costs: &[u64], ports: &mut Vec<PortNo>) {
+        ports.clear();
+        let Some(&own) = costs.get(from).filter(|own| **own < FAR) else { return };
+        let is_nearer = |step: &&Step| {
+            let on = costs.get(step.peer).copied().unwrap_or(FAR);
+            on.saturating_add(step.cost) == own
+        };
+        ports.extend(self.links(from).iter().filter(is_nearer).map(|step| step.port));
     }
-    let ports: Arc<[PortNo]> = ports.into();
-    known.insert(ports.clone());
-    ports
+
+    /// The ways to a switch from all others that reach it.
+    pub(crate) fn ways_to(&self, destination: usize) -> NextHops {
+        let costs = self.costs_to(destination);
+        let ways = self.switches.iter().enumerate().map(|(from, id)| {
+            let mut ports = Vec::new();
+            self.nearest(from, &costs, &mut ports);
+            (*id, Arc::from(ports))
+        });
+        ways.filter(|(_, ports): &(_, Arc<[PortNo]>)| !ports.is_empty()).collect()
+    }
 }
 
 /// More than any way costs.
