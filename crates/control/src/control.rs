@@ -68,6 +68,8 @@ pub struct Control {
     is_vast: bool,
     /// Hosts whose ways are to be found out.
     unrouted: BTreeSet<HostKey>,
+    /// Ways that were told since time passed.
+    told_ways: usize,
     tags: Tags,
     /// By identifier, the switches that carry copies which have it.
     carriers: BTreeMap<u16, BTreeMap<DatapathId, Carry>>,
@@ -115,6 +117,7 @@ impl Control {
             talks: Talks::default(),
             is_vast: false,
             unrouted: BTreeSet::new(),
+            told_ways: 0,
             tags: Tags::default(),
             carriers: BTreeMap::new(),
             unsettled_tags: BTreeSet::new(),
@@ -202,6 +205,7 @@ impl Control {
     /// Time passed.
     pub fn handle_timeout(&mut self, now: Millis) {
         self.now = now;
+        self.told_ways = 0;
         let is_due = |switch: &Switch| switch.poll_timeout().is_some_and(|at| at <= now);
         let due = self.switches.iter().filter(|(_, switch)| is_due(switch)).map(|(id, _)| *id);
         for id in due.collect::<Vec<_>>() {
@@ -249,7 +253,9 @@ impl Control {
         let probe = self.fabric.as_ref().and_then(Fabric::poll_timeout);
         let switches = self.switches.values().filter_map(Switch::poll_timeout);
         let rewiring = Some(self.rewire_at).filter(|at| *at > self.now);
-        switches.chain(probe).chain(rewiring).chain(self.clock.due()).min()
+        let routing = (!self.unrouted.is_empty()).then_some(self.now);
+        let own = [probe, rewiring, routing, self.clock.due()];
+        switches.chain(own.into_iter().flatten()).min()
     }
 
     /// The switches, connected or remembered.

@@ -159,7 +159,7 @@ impl Default for Limits {
             max_addresses: 16,
             max_policies: 4096,
             max_places: 20_000,
-            max_ways: 1 << 18,
+            max_ways: 1 << 17,
             max_regions: 4096,
             max_tap_rules: 65_536,
             stats_interval: Some(Millis(5000)),

@@ -97,9 +97,12 @@ impl Control {
         }
     }
 
-    /// Tells switches the ways to hosts that came, went or moved.
+    /// Tells switches the ways to hosts that came, went or moved: so many at a time that messages
+    /// which come meanwhile do not wait for long.
     pub(super) fn route_hosts(&mut self) {
-        for key in std::mem::take(&mut self.unrouted) {
+        while self.told_ways < WAYS_AT_A_TIME
+            && let Some(key) = self.unrouted.pop_first()
+        {
             let place = self.located.find(key).and_then(|id| {
                 let host = self.switches.get(&id)?.hosts.find(key)?;
                 Some(Place { switch: id, port: host.port })
@@ -108,6 +111,7 @@ impl Control {
                 true => self.knowing(key, place),
                 false => self.switches.keys().copied().collect(),
             };
+            self.told_ways += knowing.len();
             for id in knowing {
                 let Some(switch) = self.switches.get_mut(&id) else { continue };
                 if switch.hosts.find(key).is_none() {
@@ -216,3 +220,5 @@ impl Talks {
 
 /// Hosts that one host is known to talk to.
 const MAX_PEERS: usize = 4096;
+/// Ways that are told until what came meanwhile is handled: some milliseconds of work.
+const WAYS_AT_A_TIME: usize = 2000;

@@ -288,7 +288,7 @@ impl Lab {
         let deadline = Instant::now() + PATIENCE;
         while !is_so().await? {
             if Instant::now() > deadline {
-                return Err("the controller does not get there; see its log (RUST_LOG=info)".into());
+                return Err("the controller does not get there; see its log (--log info)".into());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

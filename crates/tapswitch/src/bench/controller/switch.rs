@@ -50,7 +50,9 @@ pub(super) struct Switch {
 
 #[derive(Default)]
 struct Tables {
-    rules: HashMap<(u8, u16, String), FlowMod>,
+    rules: HashMap<(TableId, u16, Match), FlowMod>,
+    /// Cookies of the rules that show the controller frames of these kinds.
+    shown: HashMap<EtherType, u64>,
     groups: HashMap<GroupId, GroupMod>,
     /// Ports without a link.
     down: Vec<u32>,
@@ -92,7 +94,13 @@ impl Switch {
                         channel.handle_bytes(bytes, Instant::now());
                     }
                 },
-                Some(input) = self.inbox.recv() => self.handle(input, &mut channel, &mut tables),
+                Some(input) = self.inbox.recv() => {
+                    self.handle(input, &mut channel, &mut tables);
+                    // What waits goes out together.
+                    while let Ok(input) = self.inbox.try_recv() {
+                        self.handle(input, &mut channel, &mut tables);
+                    }
+                }
                 () = timeout => channel.handle_timeout(Instant::now()),
             }
         }
@@ -161,7 +169,13 @@ impl Switch {
 
     fn change_rule(&self, channel: &mut SwitchConnection, change: &FlowMod, tables: &mut Tables) {
         self.world.changes.fetch_add(1, Ordering::Relaxed);
-        let key = (change.table_id.0, change.priority, change.match_fields.to_string());
+        let key = (change.table_id, change.priority, change.match_fields.clone());
+        if let Some(kind) = shown_kind(change) {
+            match change.command.deletes() {
+                true => _ = tables.shown.remove(&kind),
+                false => _ = tables.shown.insert(kind, change.cookie),
+            }
+        }
         if !change.command.deletes() {
             if tables.rules.insert(key, change.clone()).is_none() {
                 self.world.rules.fetch_add(1, Ordering::Relaxed);
@@ -222,23 +236,27 @@ impl Switch {
 impl Tables {
     /// What the controller is shown of a frame, if a rule says so.
     fn packet_in(&self, port: u32, data: Vec<u8>) -> Option<Body> {
-        let is_lldp = data.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes());
-        let kind = if is_lldp { EtherType::LLDP } else { EtherType::ARP };
-        let shows = |rule: &&FlowMod| {
-            let is_of_kind = rule.match_fields.iter().any(|field| *field == Oxm::EthType(kind));
-            rule.table_id == TableId(0) && is_of_kind
-        };
-        let rule = self.rules.values().find(shows)?;
+        let &[a, b] = data.get(12..14)? else { return None };
+        let cookie = *self.shown.get(&EtherType(u16::from_be_bytes([a, b])))?;
         Some(Body::PacketIn(PacketIn {
             buffer_id: BufferId::NO_BUFFER,
             total_len: u16::try_from(data.len()).ok()?,
             reason: PacketInReason::ACTION,
             table_id: TableId(0),
-            cookie: rule.cookie,
+            cookie,
             match_fields: Match::new().with(Oxm::InPort(PortNo(port))),
             data,
         }))
     }
+}
+
+/// The kind of frames that the controller is shown by a rule, if it is such a one.
+fn shown_kind(rule: &FlowMod) -> Option<EtherType> {
+    let mut kinds = rule.match_fields.iter().filter_map(|field| match field {
+        Oxm::EthType(kind) => Some(*kind),
+        _ => None,
+    });
+    kinds.next().filter(|_| rule.table_id == TableId(0))
 }
 
 fn describe_port(number: u32, is_up: bool) -> Port {
