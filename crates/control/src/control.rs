@@ -88,8 +88,11 @@ pub struct Control {
     now_ns: u64,
     /// Links or edges changed.
     has_rewired: bool,
-    /// When that is looked at, at the earliest.
+    /// When that is looked at, at the earliest, and for how long it was not then.
     rewire_at: Millis,
+    rewire_pause: Millis,
+    /// The ports that floods take between switches.
+    tree: BTreeSet<Place>,
     /// The links that were told of.
     told_links: BTreeMap<(Place, Place), (MonitorPort, MonitorPort)>,
     /// The time of day, for policies that end or pause by it.
@@ -128,6 +131,8 @@ impl Control {
             now_ns: 0,
             has_rewired: false,
             rewire_at: Millis(0),
+            rewire_pause: Millis(0),
+            tree: BTreeSet::new(),
             told_links: BTreeMap::new(),
             limits,
             switches: Switches::new(),

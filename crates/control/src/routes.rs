@@ -45,10 +45,15 @@ impl Routes {
         let (mut sets, mut ports) = (PortSets::default(), Vec::new());
         let detours_of = Detours { graph: &shortest, costs: &costs };
         let (mut ways, mut detours) = (Vec::new(), Vec::new());
+        // Most ways of a switch leave by the same ports.
+        let mut last = vec![NONE; switches.len()];
         for cost in &costs {
-            for from in 0..switches.len() {
+            for (from, last) in last.iter_mut().enumerate() {
                 shortest.nearest(from, cost, &mut ports);
-                ways.push(sets.id(&ports));
+                if sets.get(*last).is_none_or(|last| **last != *ports) {
+                    *last = sets.id(&ports);
+                }
+                ways.push(*last);
                 let detour = match ports[..] {
                     [nearest] => detours_of.best(from, nearest, cost).map(|port| [nearest, port]),
                     _ => None,

@@ -34,7 +34,6 @@ impl Control {
     /// The links between switches.
     pub fn links(&self) -> Vec<LinkReport> {
         let Some(fabric) = &self.fabric else { return Vec::new() };
-        let tree = fabric.graph().tree();
         let report = |place: Place| match self.switches.get(&place.switch) {
             Some(switch) => switch.monitor_port(place.port),
             None => crate::MonitorPort::unnamed(place),
@@ -43,7 +42,7 @@ impl Control {
             a: report(a),
             b: report(b),
             latency_ns,
-            is_tree: tree.contains(&a),
+            is_tree: self.tree.contains(&a),
             is_sure: !fabric.is_frozen(a.switch) && !fabric.is_frozen(b.switch),
         });
         links.collect()
@@ -85,12 +84,18 @@ impl Control {
     /// Sends the frames by which links are found, as far as they are due.
     pub(super) fn probe(&mut self) {
         let Some(fabric) = &mut self.fabric else { return };
-        let (probes, changed) = fabric.handle_timeout((self.now, self.now_ns));
+        let is_done = |id: DatapathId, ticket| {
+            self.switches.get(&id).is_none_or(|switch| switch.is_done_before(ticket))
+        };
+        let (probes, changed) = fabric.handle_timeout((self.now, self.now_ns), is_done);
         self.has_rewired |= changed;
         for ProbeOut { from, frame } in probes {
+            let hearer = fabric.hearer(from).and_then(|id| self.switches.get(&id));
+            let last = hearer.map(Switch::last_ticket).unwrap_or_default();
             let Some(switch) = self.switches.get_mut(&from.switch) else { continue };
             let actions = vec![Action::output(from.port)];
-            switch.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
+            let body = Body::PacketOut(PacketOut::new(frame, actions));
+            fabric.note_tickets(from, switch.send_unanswered(body), last);
             self.sending.insert(from.switch);
         }
     }
@@ -140,10 +145,10 @@ impl Control {
     fn rewire_now(&mut self) {
         let Some(fabric) = &self.fabric else { return };
         let graph = fabric.graph();
-        let tree = graph.tree();
+        self.tree = graph.tree();
         let known = |switch: &Switch| switch.is_up() && !switch.is_held();
         for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
-            let wiring = wiring(fabric, *id, &tree, &self.limits);
+            let wiring = wiring(fabric, *id, &self.tree, &self.limits);
             switch.set_wiring(Wiring { asks: self.is_vast, ..wiring });
             self.touched.insert(*id);
         }
@@ -154,7 +159,11 @@ impl Control {
         self.touch_moved(&before);
         self.tell_links();
         let links = u64::try_from(self.told_links.len()).unwrap_or(u64::MAX);
-        self.rewire_at = self.now.plus(Millis(links / LINKS_PER_MS));
+        let least = links / LINKS_PER_MS;
+        let is_calm = self.now.since(self.rewire_at).0 > self.rewire_pause.0;
+        let pause = if is_calm { least } else { (self.rewire_pause.0 * 2).clamp(least, least * 8) };
+        self.rewire_pause = Millis(pause);
+        self.rewire_at = self.now.plus(self.rewire_pause);
     }
 
     /// Tells of links that came or went.
@@ -202,6 +211,7 @@ fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &
 /// How long a switch that had links is given to find them again, when we start: the switches at
 /// their other ends connect in their own time.
 const RELINK_WAIT: Millis = Millis(3000);
-/// Links for each of which links are looked at a millisecond later again: all ways are found out
-/// anew then, and with thousands of links that takes its time.
+/// Links for each of which links are looked at a millisecond later again, and twice as much later
+/// each time when they do not come to rest: all ways are found out anew, and with thousands of
+/// links that takes its time.
 const LINKS_PER_MS: u64 = 10;

@@ -55,8 +55,8 @@ impl Shortest {
         self.links.get(number).map_or(&[], Vec::as_slice)
     }
 
-    /// What the way to a switch costs from each, by number: [`FAR`] where there is none. (Dijkstra's
-    /// algorithm; links cost the same both ways.)
+    /// What the way to a switch costs from each, by number: [`FAR`] where there is none.
+    /// (Dijkstra's algorithm; links cost the same both ways.)
     pub(crate) fn costs_to(&self, destination: usize) -> Vec<u64> {
         let mut costs = vec![FAR; self.switches.len()];
         if let Some(cost) = costs.get_mut(destination) {
@@ -78,8 +78,8 @@ impl Shortest {
         costs
     }
 
-    /// The ports of a switch that lead nearer to where the costs are to, all that are equally short;
-    /// `ports` is what they are put into.
+    /// The ports of a switch that lead nearer to where the costs are to, all that are equally
+    /// short; `ports` is what they are put into.
     pub(crate) fn nearest(&self, from: usize, costs: &[u64], ports: &mut Vec<PortNo>) {
         ports.clear();
         let Some(&own) = costs.get(from).filter(|own| **own < FAR) else { return };

@@ -184,6 +184,7 @@ impl Lab {
                 == self.switches)
         })
         .await?;
+        eprintln!("  links found: {:.2} s", self.start.elapsed().as_secs_f64());
         let (hosts, mut asked) = (row.hosts, None::<Instant>);
         self.until(async || {
             // As hosts do, they ask again: a switch may not have had the rule that shows them.
@@ -194,6 +195,7 @@ impl Lab {
             Ok(handle.hosts().await?.len() as u64 == hosts)
         })
         .await?;
+        eprintln!("  hosts found: {:.2} s", self.start.elapsed().as_secs_f64());
         self.let_hosts_talk(args.peers)?;
         row.converged = (self.quiet().await - self.start).as_secs_f64();
         eprintln!("  converged: {:.2} s", row.converged);
@@ -286,13 +288,17 @@ impl Lab {
         mut is_so: impl AsyncFnMut() -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
-        while !is_so().await? {
+        loop {
+            let asked = Instant::now();
+            if is_so().await? {
+                return Ok(());
+            }
             if Instant::now() > deadline {
                 return Err("the controller does not get there; see its log (--log info)".into());
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            // Asking shall not be what it is busy with.
+            tokio::time::sleep(Duration::from_millis(5).max(asked.elapsed() * 4)).await;
         }
-        Ok(())
     }
 
     /// Waits until no switch was told anything for a while. Returns when the last one was.
