@@ -481,7 +481,7 @@ mod tests {
             policy: PolicyId(policy),
             aim,
             delivery: None,
-            part: Part { snaplen: Some(snaplen), sample: every.parse().ok() },
+            part: Part { snaplen: Some(snaplen), sample: every.parse().ok(), ..Part::default() },
         };
         let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
         let far = Aim { slot: 0, exit: Exit { port: PortNo(7), beyond, spread: None }, tag: 3072 };

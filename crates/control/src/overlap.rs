@@ -64,7 +64,7 @@ pub(crate) struct Tap {
     pub(crate) priority: u8,
     /// What its copies are owed; none where the switch has no word for it.
     pub(crate) delivery: Option<Delivery>,
-    /// How much of the frames is copied; all where the switch has no word for it.
+    /// How much of the frames is copied, and in what form; as far as the switch has words for it.
     pub(crate) part: Part,
     /// What it matches.
     pub(crate) cells: Arc<Cells>,

@@ -11,6 +11,7 @@ use tapswitch_wire::MacAddr;
 
 mod check;
 mod expiry;
+mod form;
 mod part;
 mod port_range;
 mod sample;
@@ -19,6 +20,7 @@ mod summary;
 mod word;
 
 pub use expiry::Expiry;
+pub use form::Tagging;
 pub(crate) use part::Part;
 pub use port_range::PortRange;
 pub use sample::Sample;
@@ -82,6 +84,10 @@ pub struct TapPolicy {
     /// One copy of every so many frames; of each when left out. Shared copies as with `snaplen`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
+    /// What becomes of the VLAN tags of copies. Where another policy that keeps them copies the same
+    /// frames to the same monitor, they are kept.
+    #[serde(default, skip_serializing_if = "Tagging::is_keep")]
+    pub tags: Tagging,
     /// Which of two policies gives way when a switch has no room for both: the lower one, and of
     /// equals the newer one.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -126,6 +132,7 @@ impl TapPolicy {
             delivery: Delivery::BestEffort,
             snaplen: None,
             sample: None,
+            tags: Tagging::Keep,
             priority: 0,
             expires: None,
             schedule: None,
@@ -153,7 +160,7 @@ impl TapPolicy {
 
     /// What part of what it matches is copied.
     pub(crate) const fn part(&self) -> Part {
-        Part { snaplen: self.snaplen, sample: self.sample }
+        Part { snaplen: self.snaplen, sample: self.sample, tags: self.tags }
     }
 
     /// How many regions it is made of: where a switch knows none of the hosts, as many rules.
@@ -325,6 +332,7 @@ mod tests {
             dst-port = 80
             direction = "both"
             delivery = "lossless:20"
+            tags = "strip"
             monitor = "0x1/3"
         "#;
         let from_toml: TapPolicy = toml::from_str(toml).unwrap();
@@ -362,6 +370,7 @@ mod tests {
             ("expires = 'soon'", "a span as in 30m"),
             ("schedule = 'weekends'", "days and hours"),
             ("snaplen = 70000", "70000"),
+            ("tags = 'pop'", "unknown variant"),
             ("priority = 256", "256"),
             ("direction = 'back'", "unknown variant"),
             ("delivery = 'lossless:0'", "expected a contract"),

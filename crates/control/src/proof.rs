@@ -11,7 +11,8 @@
 //!
 //! **What is checked.** Without the table that copies, frames arrive as before the change. With
 //! it, they arrive at the same ports and once at each monitor of the policies that they match,
-//! without a tag of ours, and nowhere else. No frame goes round.
+//! without a tag of ours, for the address that they were sent to, with their own tag or without as
+//! those policies say, and nowhere else. No frame goes round.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -52,8 +53,33 @@ pub(crate) struct Sample {
     ports: (u16, u16),
 }
 
+/// A frame on its way: what becomes of the fields that rules change.
+#[derive(Clone, Debug)]
+struct Frame<'a> {
+    /// As it was sent.
+    sent: &'a Sample,
+    dst: MacAddr,
+    vlan: Option<u16>,
+    /// Tags of ours, the outermost one last.
+    tags: Vec<u16>,
+}
+
+/// Where a frame arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Arrival {
+    pub(crate) place: Place,
+    /// It had a tag when it was sent, and has none any more.
+    pub(crate) is_stripped: bool,
+}
+
+impl From<Place> for Arrival {
+    fn from(place: Place) -> Self {
+        Self { place, is_stripped: false }
+    }
+}
+
 /// Where a frame arrives, and how many times; or why that cannot be told.
-pub(crate) type Arrivals = Result<BTreeMap<Place, usize>, String>;
+pub(crate) type Arrivals = Result<BTreeMap<Arrival, usize>, String>;
 
 impl<'a> Model<'a> {
     /// The model of switches by what they shall hold, and of their links in both directions.
@@ -110,20 +136,19 @@ impl<'a> Model<'a> {
         picks: &mut Picks,
     ) -> Arrivals {
         let mut arrivals = BTreeMap::new();
-        let mut queue = VecDeque::from([(from, Vec::new())]);
+        let mut queue = VecDeque::from([(from, Frame::of(sample))]);
         let mut hops = 0;
-        while let Some((at, tags)) = queue.pop_front() {
+        while let Some((at, frame)) = queue.pop_front() {
             hops += 1;
             if hops > self.switches.len() * 64 {
                 return Err(format!("a frame goes round: {sample:?} from {from}"));
             }
-            for (port, tags) in self.pass((at, &tags), sample, with_copies, picks) {
+            for (port, frame) in self.pass((at, &frame), with_copies, picks) {
                 let out = Place { switch: at.switch, port };
                 match self.links.get(&out) {
                     Some(peer) if picks.is_dead(out) || picks.is_dead(*peer) => {}
-                    Some(peer) => queue.push_back((*peer, tags)),
-                    None if tags.is_empty() => *arrivals.entry(out).or_insert(0) += 1,
-                    None => return Err(format!("a copy arrives at {out} with its tag")),
+                    Some(peer) => queue.push_back((*peer, frame)),
+                    None => *arrivals.entry(frame.arrive(out)?).or_insert(0) += 1,
                 }
             }
         }
@@ -131,20 +156,19 @@ impl<'a> Model<'a> {
     }
 
     /// What one switch sends where.
-    fn pass(
+    fn pass<'f>(
         &self,
-        (at, tags): (Place, &[u16]),
-        sample: &Sample,
+        (at, frame): (Place, &Frame<'f>),
         with_copies: bool,
         picks: &mut Picks,
-    ) -> Vec<(PortNo, Vec<u16>)> {
+    ) -> Vec<(PortNo, Frame<'f>)> {
         let Some(tables) = self.switches.get(&at.switch) else { return Vec::new() };
         let mut table = SOURCE;
         loop {
             let skips = table == TAPS && !with_copies;
             let outcome = match skips {
                 true => &Outcome::Forward,
-                false => match tables.find(table, (at.port, sample, tags)) {
+                false => match tables.find(table, (at.port, frame)) {
                     Some(goal) => &goal.outcome,
                     None => return Vec::new(),
                 },
@@ -154,14 +178,14 @@ impl<'a> Model<'a> {
                 Outcome::Forward => table = FORWARD,
                 Outcome::Drop | Outcome::Show => return Vec::new(),
                 Outcome::Output(port) => {
-                    return tables.output(&Flood::Ports([*port].into()), at, tags);
+                    return tables.output(&Flood::Ports([*port].into()), at, frame);
                 }
                 Outcome::Flood(flood) | Outcome::Ask(flood) => {
-                    return tables.output(flood, at, tags);
+                    return tables.output(flood, at, frame);
                 }
                 Outcome::Group(key) => {
                     let buckets = self.buckets(key, at.switch, picks).into_iter();
-                    return buckets.flat_map(|bucket| tables.apply(&bucket, at, tags)).collect();
+                    return buckets.flat_map(|bucket| tables.apply(&bucket, at, frame)).collect();
                 }
             }
         }
@@ -264,40 +288,47 @@ impl Picks {
 const MAX_PICKS: usize = 64;
 
 impl<'a> Tables<'a> {
-    fn find(&self, table: TableId, frame: (PortNo, &Sample, &[u16])) -> Option<&'a Goal> {
+    fn find(&self, table: TableId, frame: (PortNo, &Frame<'_>)) -> Option<&'a Goal> {
         let rules = self.rules.get(usize::from(table.0))?;
         rules.iter().find(|(id, _)| matches(id.matching(), frame)).map(|(_, goal)| *goal)
     }
 
     /// All ports but that of arrival.
-    fn output(&self, flood: &Flood, at: Place, tags: &[u16]) -> Vec<(PortNo, Vec<u16>)> {
+    fn output<'f>(&self, flood: &Flood, at: Place, frame: &Frame<'f>) -> Vec<(PortNo, Frame<'f>)> {
         let ports: Vec<_> = match flood {
             Flood::All => self.ports.iter().copied().collect(),
             Flood::Ports(ports) => ports.to_vec(),
         };
         let others = ports.into_iter().filter(|port| *port != at.port);
-        others.map(|port| (port, tags.to_vec())).collect()
+        others.map(|port| (port, frame.clone())).collect()
     }
 
-    fn apply(&self, actions: &[Action], at: Place, tags: &[u16]) -> Vec<(PortNo, Vec<u16>)> {
-        let mut tags = tags.to_vec();
+    fn apply<'f>(
+        &self,
+        actions: &[Action],
+        at: Place,
+        frame: &Frame<'f>,
+    ) -> Vec<(PortNo, Frame<'f>)> {
+        let mut frame = frame.clone();
         let mut out = Vec::new();
         for action in actions {
             match action {
-                Action::PushVlan(_) => tags.push(0),
-                Action::PopVlan => _ = tags.pop(),
+                Action::PushVlan(_) => frame.tags.push(0),
+                Action::PopVlan => frame.pop(),
                 Action::SetField(Oxm::VlanVid(vid)) => {
-                    if let Some(last) = tags.last_mut() {
+                    if let Some(last) = frame.tags.last_mut() {
                         *last = vid.value & !VID_PRESENT;
                     }
                 }
+                Action::SetField(Oxm::EthDst(mac)) => frame.dst = mac.value,
+                Action::Output { port: PortNo::IN_PORT, .. } => out.push((at.port, frame.clone())),
                 // What the controller gets is no frame of the network any more.
                 Action::Output { port: PortNo::CONTROLLER, .. } => {}
                 Action::Output { port: PortNo::FLOOD, .. } => {
-                    out.extend(self.output(&Flood::All, at, &tags));
+                    out.extend(self.output(&Flood::All, at, &frame));
                 }
                 Action::Output { port, .. } => {
-                    out.extend(self.output(&Flood::Ports([*port].into()), at, &tags));
+                    out.extend(self.output(&Flood::Ports([*port].into()), at, &frame));
                 }
                 // Contracts say nothing of where copies go.
                 _ => {}
@@ -307,10 +338,38 @@ impl<'a> Tables<'a> {
     }
 }
 
+impl<'a> Frame<'a> {
+    /// As a host sends it.
+    const fn of(sent: &'a Sample) -> Self {
+        Self { sent, dst: sent.dst, vlan: sent.vlan, tags: Vec::new() }
+    }
+
+    /// Loses the outermost tag, if there is one.
+    fn pop(&mut self) {
+        if self.tags.pop().is_none() {
+            self.vlan = None;
+        }
+    }
+
+    /// Leaves the fabric there.
+    fn arrive(&self, place: Place) -> Result<Arrival, String> {
+        if !self.tags.is_empty() {
+            return Err(format!("a copy arrives at {place} with its tag"));
+        }
+        if self.dst != self.sent.dst {
+            return Err(format!("a copy arrives at {place} for {}", self.dst));
+        }
+        Ok(Arrival { place, is_stripped: self.vlan != self.sent.vlan })
+    }
+}
+
 /// Places, and how often a frame arrives there.
-pub(crate) fn text(arrivals: &BTreeMap<Place, usize>) -> String {
-    let texts: Vec<_> = arrivals.iter().map(|(place, count)| format!("{place} x{count}")).collect();
-    texts.join(", ")
+pub(crate) fn text(arrivals: &BTreeMap<Arrival, usize>) -> String {
+    let text = |(arrival, count): (&Arrival, &usize)| {
+        let form = if arrival.is_stripped { " without its tag" } else { "" };
+        format!("{}{form} x{count}", arrival.place)
+    };
+    arrivals.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 impl Sample {
@@ -354,20 +413,21 @@ impl Sample {
 
     /// Whether the frame, as a host sends it, has these fields.
     pub(crate) fn has(&self, fields: &Match) -> bool {
-        matches(fields, (PortNo::ANY, self, &[]))
+        matches(fields, (PortNo::ANY, &Frame::of(self)))
     }
 }
 
-fn matches(fields: &Match, frame: (PortNo, &Sample, &[u16])) -> bool {
+fn matches(fields: &Match, frame: (PortNo, &Frame<'_>)) -> bool {
     fields.iter().all(|field| has_field(field, frame))
 }
 
-fn has_field(field: &Oxm, (in_port, sample, tags): (PortNo, &Sample, &[u16])) -> bool {
-    let vid = tags.last().copied().or(sample.vlan).map_or(0, |vid| VID_PRESENT | vid);
+fn has_field(field: &Oxm, (in_port, frame): (PortNo, &Frame<'_>)) -> bool {
+    let sample = frame.sent;
+    let vid = frame.tags.last().copied().or(frame.vlan).map_or(0, |vid| VID_PRESENT | vid);
     match (field, sample.ips) {
         (Oxm::InPort(port), _) => *port == in_port,
         (Oxm::EthSrc(mac), _) => mac_matches(*mac, sample.src),
-        (Oxm::EthDst(mac), _) => mac_matches(*mac, sample.dst),
+        (Oxm::EthDst(mac), _) => mac_matches(*mac, frame.dst),
         (Oxm::EthType(kind), _) => kind.0 == sample.eth_type,
         (Oxm::VlanVid(wanted), _) => {
             let mask = wanted.mask.unwrap_or(u16::MAX);
@@ -470,14 +530,14 @@ mod tests {
 
     #[test]
     fn a_tree_floods_once() {
-        assert_eq!(walk(&linked(&[1, 2]), &linked(&[1, 2])), Ok([(place(2, 1), 1)].into()));
+        assert_eq!(walk(&linked(&[1, 2]), &linked(&[1, 2])), Ok([(place(2, 1).into(), 1)].into()));
     }
 
     #[test]
     fn what_goes_round_or_comes_twice_is_found() {
         let told = walk(&linked(&[1, 2, 3]), &linked(&[1, 2, 3])).unwrap_err();
         assert!(told.starts_with("a frame goes round"), "{told}");
-        assert_eq!(walk(&linked(&[1, 2, 3]), &linked(&[1])), Ok([(place(2, 1), 2)].into()));
+        assert_eq!(walk(&linked(&[1, 2, 3]), &linked(&[1])), Ok([(place(2, 1).into(), 2)].into()));
     }
 
     #[test]
@@ -489,7 +549,7 @@ mod tests {
             Err("a copy arrives at 0x2/1 with its tag".to_owned())
         );
         end.insert(carry_rule(carry));
-        assert_eq!(walk(&copying(3072), &end), Ok([(place(2, 1), 1)].into()));
+        assert_eq!(walk(&copying(3072), &end), Ok([(place(2, 1).into(), 1)].into()));
     }
 
     /// The rules of [`linked`], and one that forks what goes to `dst`.
@@ -511,7 +571,7 @@ mod tests {
         way.into_iter().for_each(|rule| end.insert(rule));
         for kind in [ForkKind::Balance, ForkKind::FailOver] {
             let both = forking(dst, kind, &[2, 3]);
-            assert_eq!(walk(&both, &end), Ok([(place(2, 1), 1)].into()));
+            assert_eq!(walk(&both, &end), Ok([(place(2, 1).into(), 1)].into()));
             let told = walk(&both, &forking(dst, kind, &[3, 2])).unwrap_err();
             assert!(told.starts_with("a frame goes round"), "{told}");
         }

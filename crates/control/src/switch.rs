@@ -33,7 +33,6 @@ use crate::learn;
 use crate::ledger::{BucketValue, Ledger};
 use crate::outbox::{Failure, Outbox, Request};
 use crate::overlap::{Closure, PolicyId, Tap};
-use crate::policy::Part;
 use crate::ports::Ports;
 use crate::rule::{Cookie, FlowId, Kind, OUR_TAPS};
 use crate::translate::{Station, Wiring, read_source, source_rule};
@@ -371,7 +370,7 @@ impl Switch {
     pub(crate) fn want(&mut self, id: PolicyId, tap: Option<Tap>) -> bool {
         let tap = tap.map(|tap| match self.is_ours {
             true => tap,
-            false => Tap { delivery: None, part: Part::default(), ..tap },
+            false => Tap { delivery: None, part: tap.part.plain(), ..tap },
         });
         if self.wanted.get(&id) == tap.as_ref() {
             return false;

@@ -383,10 +383,11 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.ops.push(Op::PushTag(tpid));
     }
 
+    /// A frame without a tag stays as it is, as at Open vSwitch; OpenFlow does not say.
     fn pop_tag(&mut self) {
         self.move_tags();
         if self.current.tag_count() == 0 {
-            return self.ops.push(Op::Drop(DropReason::BadAction));
+            return;
         }
         self.popped += 1;
         if !self.current.pop_tag() {

@@ -35,7 +35,7 @@ pub enum DropReason {
     NoSuchGroup,
     /// Groups that chain deeper than the switch follows.
     TooDeep,
-    /// An action that does not apply to the frame, such as popping a tag that is not there.
+    /// An action that does not apply to the frame.
     BadAction,
     /// Output to the controller while none is connected.
     NoController,

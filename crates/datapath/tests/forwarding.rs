@@ -239,6 +239,27 @@ fn six_tags_are_popped_one_by_one() {
     assert!(switch.receive(1, &packet.bytes()).is_empty(), "the last tag is another");
 }
 
+/// A group's buckets are for frames with tags and without.
+#[test]
+fn a_pop_leaves_a_frame_without_a_tag_as_it_is() {
+    let mut switch = Switch::new(2);
+    let actions = vec![Action::PopVlan, Action::PopVlan, out(2)];
+    switch.group(1, GroupType::All, vec![Bucket::new(actions)]);
+    switch.flow(0, 1, &[], &[apply(&[Action::Group(GroupId(1))])]);
+    let mut packet = tcp();
+    for tags in [vec![], vec![CUSTOMER_TAG], vec![SERVICE_TAG, CUSTOMER_TAG]] {
+        packet.tags = tags;
+        for _ in 0..2 {
+            assert_eq!(switch.receive(1, &packet.bytes()), [2]);
+            assert_eq!(switch.sent(2), tcp().bytes());
+        }
+    }
+    packet.tags = vec![SERVICE_TAG, SERVICE_TAG, CUSTOMER_TAG];
+    assert_eq!(switch.receive(1, &packet.bytes()), [2]);
+    packet.tags = vec![CUSTOMER_TAG];
+    assert_eq!(switch.sent(2), packet.bytes());
+}
+
 #[test]
 fn an_ended_ttl_goes_to_the_controller_and_not_on() {
     let mut switch = Switch::new(2);

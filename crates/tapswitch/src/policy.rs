@@ -2,7 +2,8 @@
 
 use comfy_table::Table;
 use tapswitch_control::{
-    Copied, Direction, Monitors, Plan, PolicyReport, PolicyState, Proof, TapPolicy, Verdict,
+    Copied, Direction, Monitors, Plan, PolicyReport, PolicyState, Proof, Tagging, TapPolicy,
+    Verdict,
 };
 use tapswitch_controller::{Applied, How};
 use tapswitch_openflow::{Delivery, PortNo};
@@ -66,6 +67,7 @@ fn policy(args: PolicyAddArgs) -> TapPolicy {
         delivery: args.delivery,
         snaplen: args.snaplen,
         sample: args.sample,
+        tags: args.tags,
         priority: args.priority,
         expires: args.expires,
         schedule: args.schedule,
@@ -175,6 +177,7 @@ fn terms(policy: &TapPolicy) -> Vec<(&'static str, String)> {
     let rows = [
         ("snaplen", text(policy.snaplen.as_ref().map(|len| len as _))),
         ("sample", text(policy.sample.as_ref().map(|sample| sample as _))),
+        ("tags", text((policy.tags != Tagging::Keep).then_some(&policy.tags as _))),
         ("priority", text((policy.priority > 0).then_some(&policy.priority as _))),
         ("schedule", policy.schedule.as_ref().map(|hours| format!("{hours} UTC"))),
         ("expires", text(policy.expires.as_ref().map(|expiry| expiry as _))),

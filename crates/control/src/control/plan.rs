@@ -15,10 +15,10 @@ pub use quick::Verdict;
 use super::Control;
 use super::roster::PolicyEntry;
 use crate::hosts::HostKey;
-use crate::proof::{Model, Sample, text};
+use crate::proof::{Arrival, Model, Sample, text};
 use crate::resolve::Place;
 use crate::text::as_switch_name;
-use crate::{PolicyError, PolicyState, TapPolicy, Transmit, WhenMissing};
+use crate::{PolicyError, PolicyState, Tagging, TapPolicy, Transmit, WhenMissing};
 
 /// What a change would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -217,19 +217,9 @@ impl Control {
             return Err(format!("{sample:?} from {from} would be forwarded otherwise"));
         }
         let mut expected = originals;
-        for entry in self.policies.iter().filter(|entry| entry.wants(sample)) {
-            for (_, found) in entry.found() {
-                let place = found.place;
-                // Of monitors that share flows the first stands for all; any may have the original.
-                let has_original = found.places().iter().any(|at| expected.contains_key(at));
-                if place != Place::CONTROLLER
-                    && place != from
-                    && !has_original
-                    && self.routes.exit(from.switch, place).is_some()
-                {
-                    expected.entry(place).or_insert(1);
-                }
-            }
+        for (place, tags) in self.copies(from, sample, &expected) {
+            let is_stripped = tags == Tagging::Strip && sample.vlan.is_some();
+            *expected.entry(Arrival { place, is_stripped }).or_insert(0) += 1;
         }
         let arrivals = after.walk(from, sample, true)?;
         if arrivals == expected {
@@ -237,6 +227,33 @@ impl Control {
         }
         let (arrivals, expected) = (text(&arrivals), text(&expected));
         Err(format!("{sample:?} from {from} would arrive at {arrivals}, not at {expected}"))
+    }
+
+    /// The monitors that get a copy of a frame which arrives there without any, and with which tags.
+    fn copies(
+        &self,
+        from: Place,
+        sample: &Sample,
+        originals: &BTreeMap<Arrival, usize>,
+    ) -> BTreeMap<Place, Tagging> {
+        let mut copies = BTreeMap::new();
+        for entry in self.policies.iter().filter(|entry| entry.wants(sample)) {
+            for (_, found) in entry.found() {
+                let place = found.place;
+                // Of monitors that share flows the first stands for all; any may have the original.
+                let has_original =
+                    found.places().iter().any(|at| originals.contains_key(&(*at).into()));
+                if place != Place::CONTROLLER
+                    && place != from
+                    && !has_original
+                    && self.routes.exit(from.switch, place).is_some()
+                {
+                    let tags = copies.entry(place).or_insert(entry.policy.tags);
+                    *tags = entry.policy.tags.min(*tags);
+                }
+            }
+        }
+        copies
     }
 }
 

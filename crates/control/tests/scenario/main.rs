@@ -15,6 +15,7 @@ mod contracts;
 mod counters;
 mod errors;
 mod fabric;
+mod forms;
 mod learning;
 mod ledger;
 mod lifetime;
