@@ -46,6 +46,8 @@ on_every_fabric! {
     a_cable_may_go_while_a_connection_is_copied
     what_is_broadcast_arrives_once
     copies_have_the_tags_of_their_hosts
+    copies_may_lose_their_tags
+    copies_have_another_address_on_the_way
 }
 
 on_every_fabric_with_dpdk! {
@@ -169,6 +171,60 @@ fn copies_have_the_tags_of_their_hosts(fabric: &Fabric) {
             assert_copies(&frames, stream, count, number);
         }
     }
+}
+
+/// Frames without a tag, with one and with two are copied without; by Open vSwitch, without one.
+fn copies_may_lose_their_tags(fabric: &Fabric) {
+    fabric.introduce();
+    let [one, two] = [1, 2].map(|number| fabric.host(number));
+    let streams = in_each_vlan(one, two);
+    meet_in(fabric, &in_each_vlan(two, one), &streams);
+    fabric.add("plain", &["--ip-proto", "udp", "--tags", "strip", "--monitor", "0x3/2"]);
+    let streams = in_each_vlan(one, two);
+    let mut monitor = Capture::open(fabric.monitor(3));
+    let counts = streams.each_ref().map(|stream| Flow::start(stream, one, two).finish_after(60));
+    let mut frames = Vec::new();
+    for (stream, count) in streams.into_iter().zip(counts) {
+        let plain = stream.without_tags(if fabric.kind(1) == Kind::Ours { 2 } else { 1 });
+        until("the last copy arrives", || {
+            frames.extend(monitor.drain());
+            plain.numbers(&frames).len() >= count as usize
+        });
+        assert_copies(&frames, &plain, count, 3);
+    }
+}
+
+/// What is for one host is copied at its switch: for a monitor there, for one behind that switch,
+/// and for one that copies go back to on the way that frames came.
+fn copies_have_another_address_on_the_way(fabric: &Fabric) {
+    fabric.introduce();
+    let [one, two] = [1, 2].map(|number| fabric.host(number));
+    let streams = in_each_vlan(one, two);
+    meet_in(fabric, &in_each_vlan(two, one), &streams);
+    let mac = two.mac().to_string();
+    let fields = ["--dst-mac", &mac, "--ip-proto", "udp", "--transport", "rewrite", "--monitor"];
+    for (name, monitor) in [("back", "0x1/2"), ("here", "0x2/2"), ("on", "0x3/2")] {
+        let all = [&fields[..], &[monitor]].concat();
+        let plan = fabric.ask(&[&["policy", "add", name, "--dry-run"], &all[..]].concat()).json();
+        assert_eq!(plan["proof"]["is_proved"], true, "{plan}");
+        fabric.add(name, &all);
+    }
+    let streams = in_each_vlan(one, two);
+    let mut monitors: Vec<_> = fabric.monitors.iter().take(3).map(Capture::open).collect();
+    let mut elsewhere = Capture::open(fabric.host(3));
+    let counts = streams.each_ref().map(|stream| Flow::start(stream, one, two).finish_after(60));
+    for (monitor, number) in monitors.iter_mut().zip(1..) {
+        let mut frames = Vec::new();
+        for (stream, count) in streams.iter().zip(counts) {
+            until("the last copy arrives", || {
+                frames.extend(monitor.drain());
+                stream.numbers(&frames).len() >= count as usize
+            });
+            assert_copies(&frames, stream, count, number);
+        }
+    }
+    let elsewhere = elsewhere.drain();
+    streams.iter().for_each(|stream| assert_copies(&elsewhere, stream, 0, 3));
 }
 
 /// Frames with two tags are copied whole by an Open vSwitch that looks at the first one.

@@ -66,6 +66,8 @@ pub struct Control {
     talks: Talks,
     /// There are so many hosts that not every switch knows all of them.
     is_vast: bool,
+    /// Copies may have other addresses on the way.
+    is_rewriting: bool,
     /// Hosts whose ways are to be found out.
     unrouted: BTreeSet<HostKey>,
     /// Ways that were told since time passed.
@@ -119,6 +121,7 @@ impl Control {
             located: Located::default(),
             talks: Talks::default(),
             is_vast: false,
+            is_rewriting: false,
             unrouted: BTreeSet::new(),
             told_ways: 0,
             tags: Tags::default(),
@@ -350,6 +353,7 @@ impl Control {
     fn settle(&mut self) {
         loop {
             self.weigh_hosts();
+            self.note_rewriting();
             self.rewire();
             self.route_hosts();
             self.place_policies();

@@ -65,6 +65,36 @@ pub enum PolicyError {
     /// No frame goes there.
     #[error("dst-mac 00:00:00:00:00:00: no host has this address; leave dst-mac out")]
     NoDestination,
+    /// Where copies are for is not put back.
+    #[error(
+        "transport rewrite puts the destination back at the monitor's switch: name the one host \
+         that frames are for by dst-mac, or leave transport out"
+    )]
+    NoOneDestination,
+    /// The destination is no host.
+    #[error(
+        "dst-mac {mac} is a group: transport rewrite copies at the switch of one host; name that, \
+         or leave transport out"
+    )]
+    GroupRewritten {
+        /// The address.
+        mac: MacAddr,
+    },
+    /// Frames back are for others.
+    #[error(
+        "direction both: transport rewrite puts one destination back, and answers are for \
+         another; make a policy for each direction, or leave transport out"
+    )]
+    BothRewritten,
+    /// The destination is at no switch.
+    #[error(
+        "dst-mac {mac}: transport rewrite copies at the switch of this host, which is not known; \
+         let it speak first, or see `tapswitch show hosts` for those that are known"
+    )]
+    UnknownDestination {
+        /// The address.
+        mac: MacAddr,
+    },
     /// No packet is of both families.
     #[error(
         "src-ip {src} and dst-ip {dst}: one is IPv4 and one IPv6, no packet has both; \
@@ -246,7 +276,11 @@ impl PolicyError {
             | Self::NameControl { .. }
             | Self::Duplicate { .. } => "name",
             Self::NeverSource { .. } => "src-mac",
-            Self::NeverAnswers { .. } | Self::NoDestination => "dst-mac",
+            Self::NeverAnswers { .. }
+            | Self::NoDestination
+            | Self::NoOneDestination
+            | Self::GroupRewritten { .. }
+            | Self::UnknownDestination { .. } => "dst-mac",
             Self::MixedFamilies { .. } => "src-ip",
             Self::IcmpOverIpv6 { field, .. }
             | Self::Icmpv6OverIpv4 { field, .. }
@@ -262,7 +296,7 @@ impl PolicyError {
             Self::TagType { .. } | Self::NoType { .. } => "eth-type",
             Self::SnaplenRange { .. } => "snaplen",
             Self::Filter(_) | Self::NothingLeft => "filter",
-            Self::NoAnswers => "direction",
+            Self::NoAnswers | Self::BothRewritten => "direction",
             Self::Past { .. } => "expires",
             Self::Monitor(_)
             | Self::NoMonitor

@@ -22,19 +22,21 @@ use std::sync::Arc;
 
 use tapswitch_openflow::{
     Action, Bucket, Delivery, GroupId, GroupMod, GroupModCommand, GroupType, Oxm, PortNo,
-    VID_PRESENT,
 };
-use tapswitch_wire::EtherType;
+use tapswitch_wire::MacAddr;
 
 use crate::exit::{Exit, Flood, Fork, ForkKind, Route, Spread};
 use crate::overlap::Member;
 use crate::policy::Part;
+use crate::tags;
 
 /// Where a frame goes without any TAP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Path {
     /// To its destination.
     To(Route),
+    /// To its destination at a port of the switch, from another switch.
+    Back(Back),
     /// Everywhere.
     Flood(Flood),
     /// Everywhere where nobody knows better, and the controller is asked for the way.
@@ -47,12 +49,24 @@ pub(crate) enum Path {
     Spread(Spread),
 }
 
+/// Frames from a link that copies leave by, too: switches send nothing out of the port where it
+/// came in, unless they are told just that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Back {
+    /// Where the original goes.
+    pub(crate) to: Exit,
+    /// The port of the link.
+    pub(crate) from: PortNo,
+}
+
 /// What a switch does with copies that others send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Carry {
     /// The identifier that they have.
     pub(crate) tag: u16,
     pub(crate) exit: Exit,
+    /// The address that they get back at the end, if they have another one on the way.
+    pub(crate) rewritten: Option<MacAddr>,
     /// What they are owed; none where the switch has no word for it.
     pub(crate) delivery: Option<Delivery>,
 }
@@ -75,9 +89,12 @@ impl GroupKey {
     pub(crate) fn next(&self) -> Vec<Self> {
         let fork = match &self.path {
             Path::To(route) => route.fork.clone().map(Self::forking),
-            Path::Flood(_) | Path::Ask(_) | Path::Carry(_) | Path::Fork(_) | Path::Spread(_) => {
-                None
-            }
+            Path::Back(_)
+            | Path::Flood(_)
+            | Path::Ask(_)
+            | Path::Carry(_)
+            | Path::Fork(_)
+            | Path::Spread(_) => None,
         };
         let spreads = self.own_buckets().into_iter().filter_map(|exit| {
             let path = Path::Spread(exit.spread_here()?);
@@ -97,7 +114,9 @@ impl GroupKey {
             Path::Carry(carry) if carry.exit.beyond.is_none() && carry.exit.spread.is_some() => {
                 GroupType::Select
             }
-            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => GroupType::All,
+            Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => {
+                GroupType::All
+            }
             Path::Fork(Fork { kind: ForkKind::Balance, .. }) | Path::Spread(_) => GroupType::Select,
             Path::Fork(Fork { kind: ForkKind::FailOver, .. }) => GroupType::FastFailover,
         }
@@ -109,7 +128,9 @@ impl GroupKey {
             Path::Fork(fork) => fork.ports.len(),
             Path::Spread(spread) => spread.ports().len(),
             Path::Carry(carry) => carry.ports().len(),
-            Path::To(_) | Path::Flood(_) | Path::Ask(_) => 1 + self.own_buckets().len(),
+            Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) => {
+                1 + self.own_buckets().len()
+            }
         }
     }
 
@@ -121,6 +142,7 @@ impl GroupKey {
                 let group = route.fork.as_ref().and_then(|_| next.next());
                 vec![group.unwrap_or(Action::output(route.exit.port))]
             }
+            Path::Back(back) => vec![Action::output(back.to.port)],
             Path::Flood(flood) => flood.ports().iter().copied().map(output).collect(),
             Path::Ask(flood) => {
                 let ports = [PortNo::CONTROLLER].into_iter().chain(flood.ports().iter().copied());
@@ -150,13 +172,13 @@ impl GroupKey {
     /// The actions of the bucket that copies to a monitor.
     fn copy_to(&self, exit: Exit, port: PortNo) -> Vec<Action> {
         let contract = self.contract(exit).map(Delivery::action);
-        let tag = self.tag_of(exit).into_iter().flat_map(|tag| {
-            let vid = Oxm::VlanVid((VID_PRESENT | tag).into());
-            [Action::PushVlan(EtherType::SERVICE_VLAN), Action::SetField(vid)]
-        });
-        let tag_len = if self.tag_of(exit).is_some() { TAG_LEN } else { 0 };
-        let shape = contract.into_iter().chain(self.part(exit).actions(tag_len));
-        shape.chain(tag).chain([output(port)]).collect()
+        let tag = self.tag_of(exit);
+        let shape = contract.into_iter().chain(self.part(exit).actions(tag.map_or(0, tags::len)));
+        let out = match &self.path {
+            Path::Back(back) if back.from == port => PortNo::IN_PORT,
+            _ => port,
+        };
+        shape.chain(tag.into_iter().flat_map(tags::mark)).chain([output(out)]).collect()
     }
 
     /// Each policy's monitor, where copies to it leave, and the bucket that counts them. Copies for
@@ -177,10 +199,10 @@ impl GroupKey {
                 Ok(_) if exit.spread_here().is_some() => None,
                 Ok(at) => Some((*member, exit, at + 1)),
                 // The original is with one of several.
-                Err(_) => match (&self.path, exit.spread_here()) {
-                    (Path::To(route), Some(_)) => Some((*member, route.exit, 0)),
-                    _ => Some((*member, exit, 0)),
-                },
+                Err(_) => {
+                    let original = exit.spread_here().and_then(|_| self.original());
+                    Some((*member, original.unwrap_or(exit), 0))
+                }
             }
         };
         self.members.iter().filter_map(of).collect()
@@ -190,7 +212,21 @@ impl GroupKey {
     pub(crate) const fn carried_tag(&self) -> Option<u16> {
         match &self.path {
             Path::Carry(carry) => Some(carry.tag),
-            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Fork(_) | Path::Spread(_) => None,
+            Path::To(_)
+            | Path::Back(_)
+            | Path::Flood(_)
+            | Path::Ask(_)
+            | Path::Fork(_)
+            | Path::Spread(_) => None,
+        }
+    }
+
+    /// Where the original goes, if that is to one place.
+    const fn original(&self) -> Option<Exit> {
+        match &self.path {
+            Path::To(route) => Some(route.exit),
+            Path::Back(back) => Some(back.to),
+            _ => None,
         }
     }
 
@@ -237,7 +273,9 @@ impl GroupKey {
     /// The monitors that the path does not reach, each once, in order.
     fn own_buckets(&self) -> Vec<Exit> {
         let is_reached = |monitor: Exit| match &self.path {
-            Path::To(route) => monitor.is_reached_by(route.exit),
+            Path::To(Route { exit, .. }) | Path::Back(Back { to: exit, .. }) => {
+                monitor.is_reached_by(*exit)
+            }
             Path::Flood(_) | Path::Carry(_) | Path::Fork(_) | Path::Spread(_) => true,
             Path::Ask(_) => false,
         };
@@ -259,7 +297,7 @@ impl Fork {
 }
 
 impl Carry {
-    /// On to the next switch as they are, or without the tag to the monitor, or to one of several.
+    /// On to the next switch as they are, or as they were made to the monitor, or one of several.
     fn buckets(&self) -> Vec<Bucket> {
         let bucket = |port: &PortNo| match self.exit.spread_here() {
             Some(_) => watching(*port, self.actions(*port)),
@@ -276,8 +314,11 @@ impl Carry {
     fn actions(&self, port: PortNo) -> Vec<Action> {
         let contract = self.delivery.map(Delivery::action);
         let is_end = self.exit.beyond.is_none();
-        let untag = is_end.then_some(Action::PopVlan);
-        contract.into_iter().chain(untag).chain([Action::output(port)]).collect()
+        let undo = match self.rewritten {
+            None => Action::PopVlan,
+            Some(mac) => Action::SetField(Oxm::EthDst(mac.into())),
+        };
+        contract.into_iter().chain(is_end.then_some(undo)).chain([Action::output(port)]).collect()
     }
 }
 
@@ -359,8 +400,6 @@ pub(crate) const fn is_in_range(id: GroupId) -> bool {
 
 /// Bytes of a copy that the controller gets, to show them: headers, and a glance at the rest.
 const SHOWN_LEN: u16 = 256;
-/// Bytes of the tag that copies have between switches.
-const TAG_LEN: u16 = 4;
 /// First of our numbers.
 const RANGE_START: u32 = 0x7470_0000;
 /// How many numbers are ours: more than rules that we make on a switch.
@@ -415,9 +454,38 @@ mod tests {
         assert_eq!(buckets(&ingress), [1, 2]);
         let to_monitor_itself = GroupKey { path: Path::To(far.exit.into()), ..ingress };
         assert_eq!(buckets(&to_monitor_itself), [1, 0], "the original goes there");
-        let carry = |exit| Path::Carry(Carry { tag: 3072, exit, delivery: None });
+        let carry = |exit| Path::Carry(Carry { tag: 3072, exit, rewritten: None, delivery: None });
         assert_eq!(texts(&key(carry(far.exit), &[])), ["actions=output:7"]);
         assert_eq!(texts(&key(carry(aim(3).exit), &[])), ["actions=pop_vlan,output:3"]);
+    }
+
+    #[test]
+    fn copies_for_elsewhere_are_for_another_address_and_get_theirs_back() {
+        let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
+        let exit = Exit { port: PortNo(7), beyond, spread: None };
+        let far = Aim { slot: 0, exit, tag: 0x1234 };
+        let part = Part { snaplen: Some(64), ..Part::default() };
+        let member = |aim| Member { policy: PolicyId(1), aim, delivery: None, part };
+        let egress = GroupKey { members: [member(aim(4)), member(far)].into(), path: to(2) };
+        let near = "actions=truncate:64,output:4";
+        let set = "actions=truncate:64,set_field:72:74:70:00:12:34->dl_dst";
+        assert_eq!(texts(&egress), ["actions=output:2", near, &format!("{set},output:7")]);
+        let back = |from| {
+            let back = Back { to: Exit::here(PortNo(2)), from: PortNo(from) };
+            GroupKey { path: Path::Back(back), ..egress.clone() }
+        };
+        let returned = format!("{set},{}", PortNo::IN_PORT);
+        assert_eq!(texts(&back(7)), ["actions=output:2", near, &returned]);
+        assert_eq!(texts(&back(8)), texts(&egress));
+        assert_eq!(buckets(&back(7)), buckets(&egress));
+        assert_eq!(back(7).add(GroupId(RANGE_START), &[]).check(), Ok(()));
+        let rewritten = Some(MacAddr([2, 0, 0, 0, 0, 2]));
+        let carry = |exit| Path::Carry(Carry { tag: 0x1234, exit, rewritten, delivery: None });
+        assert_eq!(texts(&key(carry(exit), &[])), ["actions=output:7"]);
+        assert_eq!(
+            texts(&key(carry(aim(3).exit), &[])),
+            ["actions=set_field:02:00:00:00:00:02->dl_dst,output:3"]
+        );
     }
 
     fn ports(key: &GroupKey) -> Vec<String> {
@@ -585,7 +653,7 @@ mod tests {
         assert_eq!(to_one_of_them.next(), [], "they have the original");
         let flooded = GroupKey { path: Path::Flood(Flood::All), ..copying };
         assert_eq!((flooded.next(), flooded.bucket_count()), (vec![], 1));
-        let carry = Path::Carry(Carry { tag: 3072, exit, delivery: None });
+        let carry = Path::Carry(Carry { tag: 3072, exit, rewritten: None, delivery: None });
         assert_eq!(
             texts(&key(carry.clone(), &[])),
             [

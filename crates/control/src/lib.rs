@@ -84,7 +84,8 @@ pub use limits::{Discovery, Limits, VidRange};
 pub use monitor::{MonitorSpec, Monitors};
 pub use outbox::Ticket;
 pub use policy::{
-    Direction, EthType, Expiry, IpProto, PortRange, Sample, Schedule, Tagging, TapPolicy, Vlan,
+    Direction, EthType, Expiry, IpProto, PortRange, Sample, Schedule, Tagging, TapPolicy,
+    Transport, Vlan,
 };
 pub use prefix::IpPrefix;
 pub use report::{

@@ -110,9 +110,9 @@ impl VidRange {
         (self.first, 0xfff & !(self.count - 1))
     }
 
-    /// All that may be used: 4095 is reserved (IEEE 802.1Q-2022 §9.6).
-    pub(crate) fn ids(self) -> impl Iterator<Item = u16> {
-        (self.first..self.first + self.count).filter(|id| *id < 4095)
+    /// The first, and how many may be used: 4095 is reserved (IEEE 802.1Q-2022 §9.6).
+    pub(crate) fn usable(self) -> (u16, u16) {
+        (self.first, self.count.min(4095 - self.first))
     }
 
     /// Whether the identifier is one of them.

@@ -49,7 +49,7 @@ pub(crate) struct Aim {
     /// Which one, in the order of the policy.
     pub(crate) slot: u8,
     pub(crate) exit: Exit,
-    /// The VLAN identifier of the copies on their way to another switch; 0 for a port of this one.
+    /// The identifier of the copies on their way to another switch; 0 for a port of this one.
     pub(crate) tag: u16,
 }
 
@@ -66,6 +66,8 @@ pub(crate) struct Tap {
     pub(crate) delivery: Option<Delivery>,
     /// How much of the frames is copied, and in what form; as far as the switch has words for it.
     pub(crate) part: Part,
+    /// Its frames are copied where they go out to their host, whatever way they came.
+    pub(crate) is_at_destination: bool,
     /// What it matches.
     pub(crate) cells: Arc<Cells>,
 }
@@ -295,7 +297,8 @@ mod tests {
         let name = format!("p{id}").into();
         let (id, aims) = (PolicyId(id), vec![aim(monitor)]);
         let cells = Cells::union(regions.iter().copied()).into();
-        Tap { id, name, priority: 0, aims, delivery: None, part: Part::default(), cells }
+        let part = Part::default();
+        Tap { id, name, priority: 0, aims, delivery: None, part, is_at_destination: false, cells }
     }
 
     fn aim(monitor: u32) -> Aim {

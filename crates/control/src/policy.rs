@@ -20,7 +20,7 @@ mod summary;
 mod word;
 
 pub use expiry::Expiry;
-pub use form::Tagging;
+pub use form::{Tagging, Transport};
 pub(crate) use part::Part;
 pub use port_range::PortRange;
 pub use sample::Sample;
@@ -84,10 +84,13 @@ pub struct TapPolicy {
     /// One copy of every so many frames; of each when left out. Shared copies as with `snaplen`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-    /// What becomes of the VLAN tags of copies. Where another policy that keeps them copies the same
-    /// frames to the same monitor, they are kept.
+    /// What becomes of the VLAN tags of copies. Where another policy that keeps them copies the
+    /// same frames to the same monitor, they are kept.
     #[serde(default, skip_serializing_if = "Tagging::is_keep")]
     pub tags: Tagging,
+    /// How copies travel to a monitor at another switch.
+    #[serde(default, skip_serializing_if = "Transport::is_svlan")]
+    pub transport: Transport,
     /// Which of two policies gives way when a switch has no room for both: the lower one, and of
     /// equals the newer one.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -133,6 +136,7 @@ impl TapPolicy {
             snaplen: None,
             sample: None,
             tags: Tagging::Keep,
+            transport: Transport::Svlan,
             priority: 0,
             expires: None,
             schedule: None,
@@ -159,8 +163,15 @@ impl TapPolicy {
     }
 
     /// What part of what it matches is copied.
-    pub(crate) const fn part(&self) -> Part {
-        Part { snaplen: self.snaplen, sample: self.sample, tags: self.tags }
+    pub(crate) fn part(&self) -> Part {
+        let pops = if self.tags == Tagging::Strip { STRIPPED } else { 0 };
+        Part { snaplen: self.snaplen, sample: self.sample, pops }
+    }
+
+    /// The host that its frames are for, where copies have another address on the way: it is put
+    /// back at the end.
+    pub(crate) fn rewritten(&self) -> Option<MacAddr> {
+        self.dst_mac.filter(|_| self.transport == Transport::Rewrite)
     }
 
     /// How many regions it is made of: where a switch knows none of the hosts, as many rules.
@@ -290,6 +301,8 @@ pub(crate) const MAX_MONITORS: usize = 16;
 pub(crate) const MAX_TEXT_LEN: usize = 256;
 /// Highest VLAN identifier (IEEE 802.1Q-2022 §9.6: 4095 is reserved).
 pub(crate) const MAX_VLAN_ID: u16 = 4094;
+/// Tags that copies lose: those of QinQ.
+const STRIPPED: u8 = 2;
 /// The least that a packet can be cut to: its Ethernet header.
 pub(crate) const MIN_SNAPLEN: u16 = 14;
 
@@ -371,6 +384,7 @@ mod tests {
             ("schedule = 'weekends'", "days and hours"),
             ("snaplen = 70000", "70000"),
             ("tags = 'pop'", "unknown variant"),
+            ("transport = 'gre'", "unknown variant"),
             ("priority = 256", "256"),
             ("direction = 'back'", "unknown variant"),
             ("delivery = 'lossless:0'", "expected a contract"),
@@ -425,6 +439,7 @@ mod tests {
     #[test]
     fn impossible_frames_name_field_and_remedy() {
         let group = Some(MacAddr([1, 0, 0x5e, 0, 0, 1]));
+        let host = Some(MacAddr([2, 0, 0, 0, 0, 1]));
         let both = TapPolicy { direction: Direction::Both, ..policy() };
         let text = |text: &str| Some(text.to_owned());
         let cases = [
@@ -460,6 +475,21 @@ mod tests {
                 "the other ICMP",
             ),
             (TapPolicy { snaplen: Some(13), ..policy() }, "snaplen", "14 bytes at least"),
+            (
+                TapPolicy { transport: Transport::Rewrite, ..policy() },
+                "dst-mac",
+                "name the one host",
+            ),
+            (
+                TapPolicy { transport: Transport::Rewrite, dst_mac: group, ..policy() },
+                "dst-mac",
+                "01:00:5e:00:00:01 is a group",
+            ),
+            (
+                TapPolicy { transport: Transport::Rewrite, dst_mac: host, ..both.clone() },
+                "direction",
+                "a policy for each",
+            ),
             (TapPolicy { filter: text("tcp prot 80"), ..policy() }, "filter", "filter: at byte 4"),
             (
                 TapPolicy { filter: text("arp"), dst_port: port("80"), ..policy() },

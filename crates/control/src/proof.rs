@@ -9,7 +9,7 @@
 //! walked: by any of them frames must arrive at the same places. A way that is picked only when
 //! another has no link is walked without that link.
 //!
-//! **What is checked.** Without the table that copies, frames arrive as before the change. With
+//! **What is checked.** Without the rules that copy, frames arrive as before the change. With
 //! it, they arrive at the same ports and once at each monitor of the policies that they match,
 //! without a tag of ours, for the address that they were sent to, with their own tag or without as
 //! those policies say, and nowhere else. No frame goes round.
@@ -25,7 +25,7 @@ use crate::exit::{Flood, Fork, ForkKind, Route};
 use crate::group::{GroupKey, Path};
 use crate::hosts::HostKey;
 use crate::resolve::Place;
-use crate::rule::{FORWARD, FlowId, Outcome, SOURCE, TAPS};
+use crate::rule::{FORWARD, FlowId, Kind, Outcome, SOURCE, TAPS};
 use crate::translate::Goal;
 
 /// The rules of all switches, and what is between them.
@@ -168,7 +168,7 @@ impl<'a> Model<'a> {
             let skips = table == TAPS && !with_copies;
             let outcome = match skips {
                 true => &Outcome::Forward,
-                false => match tables.find(table, (at.port, frame)) {
+                false => match tables.find(table, (at.port, frame), with_copies) {
                     Some(goal) => &goal.outcome,
                     None => return Vec::new(),
                 },
@@ -202,7 +202,9 @@ impl<'a> Model<'a> {
                 buckets.truncate(1);
                 return buckets;
             }
-            Path::To(_) | Path::Flood(_) | Path::Ask(_) | Path::Spread(_) => return buckets,
+            Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) | Path::Spread(_) => {
+                return buckets;
+            }
         };
         if key.is_fork() {
             buckets.truncate(1);
@@ -288,9 +290,16 @@ impl Picks {
 const MAX_PICKS: usize = 64;
 
 impl<'a> Tables<'a> {
-    fn find(&self, table: TableId, frame: (PortNo, &Frame<'_>)) -> Option<&'a Goal> {
-        let rules = self.rules.get(usize::from(table.0))?;
-        rules.iter().find(|(id, _)| matches(id.matching(), frame)).map(|(_, goal)| *goal)
+    fn find(
+        &self,
+        table: TableId,
+        frame: (PortNo, &Frame<'_>),
+        with_copies: bool,
+    ) -> Option<&'a Goal> {
+        let counts = |goal: &Goal| with_copies || !goal.cookie.is(Kind::TapHost);
+        let rules = self.rules.get(usize::from(table.0))?.iter();
+        let mut rules = rules.filter(|(_, goal)| counts(goal));
+        rules.find(|(id, _)| matches(id.matching(), frame)).map(|(_, goal)| *goal)
     }
 
     /// All ports but that of arrival.
@@ -543,7 +552,8 @@ mod tests {
     #[test]
     fn a_copy_loses_its_tag_or_that_is_found() {
         let mut end = linked(&[1, 2]);
-        let carry = Carry { tag: 3072, exit: Exit::here(PortNo(1)), delivery: None };
+        let carry =
+            Carry { tag: 3072, exit: Exit::here(PortNo(1)), rewritten: None, delivery: None };
         assert_eq!(
             walk(&copying(3072), &end),
             Err("a copy arrives at 0x2/1 with its tag".to_owned())

@@ -76,6 +76,8 @@ pub(crate) struct Switch {
     stale: BTreeSet<PolicyId>,
     /// Those that are, by the rules in `desired`.
     closure: Closure,
+    /// Those that copy what goes out to hosts.
+    arrivals: Closure,
     /// Those that do not fit the budget.
     over_budget: BTreeMap<PolicyId, BudgetError>,
     /// Policies that the switch refused, and why.
@@ -160,6 +162,7 @@ impl Switch {
             wanted: BTreeMap::new(),
             stale: BTreeSet::new(),
             closure: Closure::default(),
+            arrivals: Closure::default(),
             over_budget: BTreeMap::new(),
             failed: HashMap::new(),
             installing: HashMap::new(),

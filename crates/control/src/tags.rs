@@ -1,9 +1,16 @@
-//! VLAN identifiers of copies on their way between switches.
+//! Identifiers of copies on their way between switches: of a tag, or of an address.
 //!
 //! Each monitor of each policy has one of its own, so that what becomes of its copies on the way is
 //! known. When there are not enough, policies with the same monitor share one.
+//!
+//! Numbers to 4094 are VLAN identifiers. Higher ones are the end of an address that the controller
+//! gives to the monitor ([`address`]): copies have it in the place of that of the host that they
+//! are for, so those that share one are for the same host.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use tapswitch_openflow::{Action, Masked, Oxm, VID_PRESENT};
+use tapswitch_wire::{EtherType, MacAddr};
 
 use crate::VidRange;
 use crate::overlap::PolicyId;
@@ -19,14 +26,69 @@ pub(crate) struct Tags {
     by_use: BTreeMap<Use, u16>,
     in_use: BTreeMap<u16, Users>,
     /// The first identifier of copies that go there.
-    by_place: BTreeMap<Place, u16>,
+    by_end: BTreeMap<End, u16>,
+    /// How many of those in use are VLAN identifiers.
+    vid_count: usize,
+}
+
+/// Where copies go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct End {
+    pub(crate) place: Place,
+    /// The address that they get back there, if they have another one on the way.
+    pub(crate) rewritten: Option<MacAddr>,
 }
 
 /// Who has an identifier, and where their copies go.
 #[derive(Clone, Debug)]
 struct Users {
-    to: Place,
+    to: End,
     users: BTreeSet<Use>,
+}
+
+/// The address of copies with this identifier on their way; none where it is a VLAN's.
+pub(crate) const fn address(id: u16) -> Option<MacAddr> {
+    let [high, low] = id.to_be_bytes();
+    let [a, b, c, d, ..] = ADDRESSES.0;
+    if id < FIRST_ADDRESS { None } else { Some(MacAddr([a, b, c, d, high, low])) }
+}
+
+/// What copies with this identifier match.
+pub(crate) fn field(id: u16) -> Oxm {
+    match address(id) {
+        Some(mac) => Oxm::EthDst(mac.into()),
+        None => Oxm::VlanVid((VID_PRESENT | id).into()),
+    }
+}
+
+/// What all copies match that have an address.
+pub(crate) fn any_address() -> Oxm {
+    Oxm::EthDst(Masked::with_mask(ADDRESSES, ADDRESSES_MASK))
+}
+
+/// The identifier that a match is about.
+pub(crate) fn read(field: &Oxm) -> Option<u16> {
+    match field {
+        Oxm::VlanVid(vid) if vid.mask.is_none() => Some(vid.value & !VID_PRESENT),
+        Oxm::EthDst(mac) if mac.mask.is_none() => {
+            let [.., high, low] = mac.value.0;
+            let id = u16::from_be_bytes([high, low]);
+            (address(id) == Some(mac.value)).then_some(id)
+        }
+        _ => None,
+    }
+}
+
+/// What gives a copy its identifier.
+pub(crate) fn mark(id: u16) -> impl Iterator<Item = Action> {
+    let push = Action::PushVlan(EtherType::SERVICE_VLAN);
+    let push = address(id).is_none().then_some(push);
+    push.into_iter().chain([Action::SetField(field(id))])
+}
+
+/// Bytes that it adds to the copy.
+pub(crate) const fn len(id: u16) -> u16 {
+    if id < FIRST_ADDRESS { TAG_LEN } else { 0 }
 }
 
 impl Tags {
@@ -36,7 +98,7 @@ impl Tags {
         &mut self,
         user: Use,
         name: &str,
-        (to, range): (Place, VidRange),
+        (to, range): (End, VidRange),
     ) -> Option<u16> {
         if let Some(tag) = self.find(user) {
             if self.lead_to(tag, to) {
@@ -45,9 +107,12 @@ impl Tags {
             // It is that of others, whose copies go elsewhere.
             self.remove(user, tag);
         }
-        let tag = self.free(user, name, range).or_else(|| self.by_place.get(&to).copied())?;
-        self.by_place.entry(to).or_insert(tag);
+        let free = self.free(user, name, (to, range));
+        let tag = free.or_else(|| self.by_end.get(&to).copied())?;
+        self.by_end.entry(to).or_insert(tag);
         self.by_use.insert(user, tag);
+        let is_new_vid = !self.in_use.contains_key(&tag) && address(tag).is_none();
+        self.vid_count += usize::from(is_new_vid);
         let none = || Users { to, users: BTreeSet::new() };
         self.in_use.entry(tag).or_insert_with(none).users.insert(user);
         Some(tag)
@@ -79,7 +144,7 @@ impl Tags {
     }
 
     /// Makes an identifier one of copies for `to`, unless others have it whose copies go elsewhere.
-    fn lead_to(&mut self, tag: u16, to: Place) -> bool {
+    fn lead_to(&mut self, tag: u16, to: End) -> bool {
         let Some(users) = self.in_use.get_mut(&tag) else { return false };
         if users.to == to {
             return true;
@@ -88,8 +153,8 @@ impl Tags {
             return false;
         }
         let before = std::mem::replace(&mut users.to, to);
-        self.forget_place(before, tag);
-        self.by_place.entry(to).or_insert(tag);
+        self.forget_end(before, tag);
+        self.by_end.entry(to).or_insert(tag);
         true
     }
 
@@ -103,29 +168,43 @@ impl Tags {
         }
         let to = users.to;
         self.in_use.remove(&tag);
-        self.forget_place(to, tag);
+        self.vid_count -= usize::from(address(tag).is_none());
+        self.forget_end(to, tag);
         true
     }
 
-    fn forget_place(&mut self, to: Place, tag: u16) {
-        if self.by_place.get(&to) == Some(&tag) {
-            self.by_place.remove(&to);
+    fn forget_end(&mut self, to: End, tag: u16) {
+        if self.by_end.get(&to) == Some(&tag) {
+            self.by_end.remove(&to);
             let other = self.in_use.iter().find(|(other, users)| **other != tag && users.to == to);
-            self.by_place.extend(other.map(|(other, _)| (to, *other)));
+            self.by_end.extend(other.map(|(other, _)| (to, *other)));
         }
     }
 
-    fn free(&self, user: Use, name: &str, range: VidRange) -> Option<u16> {
-        let ids: Vec<_> = range.ids().collect();
-        if self.in_use.len() >= ids.len() {
+    fn free(&self, user: Use, name: &str, (to, range): (End, VidRange)) -> Option<u16> {
+        let ((first, count), used) = match to.rewritten {
+            None => (range.usable(), self.vid_count),
+            Some(_) => ((FIRST_ADDRESS, ADDRESS_COUNT), self.in_use.len() - self.vid_count),
+        };
+        if used >= usize::from(count) {
             return None;
         }
         let hash = fnv_1a(name.bytes().chain([user.1]));
-        let start = usize::try_from(hash).unwrap_or(0) % ids.len().max(1);
-        let from_start = ids.iter().cycle().skip(start).take(ids.len());
-        from_start.copied().find(|id| !self.in_use.contains_key(id))
+        let start = hash % u32::from(count.max(1));
+        let start = u16::try_from(start).unwrap_or(0);
+        let from_start = (start..count).chain(0..start);
+        from_start.map(|id| first + id).find(|id| !self.in_use.contains_key(id))
     }
 }
+
+/// Bytes of the tag that copies have.
+const TAG_LEN: u16 = 4;
+/// The first number that is no VLAN identifier.
+const FIRST_ADDRESS: u16 = 4096;
+const ADDRESS_COUNT: u16 = u16::MAX - FIRST_ADDRESS;
+/// The addresses that monitors are given: locally administered (IEEE 802c-2017 §8.4.4.3, AAI).
+const ADDRESSES: MacAddr = MacAddr([0x72, 0x74, 0x70, 0, 0, 0]);
+const ADDRESSES_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0, 0]);
 
 #[cfg(test)]
 mod tests {
@@ -133,8 +212,25 @@ mod tests {
 
     use super::*;
 
-    fn place(port: u32) -> Place {
-        Place { switch: DatapathId(1), port: PortNo(port) }
+    fn place(port: u32) -> End {
+        End { place: Place { switch: DatapathId(1), port: PortNo(port) }, rewritten: None }
+    }
+
+    #[test]
+    fn a_monitor_has_an_address_for_each_host_that_copies_are_for() {
+        let range = VidRange::new(8, 2).unwrap();
+        let mut tags = Tags::default();
+        let to = |host: u8| End { rewritten: Some(MacAddr([2, 0, 0, 0, 0, host])), ..place(1) };
+        let mut assign = |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (to, range));
+        let ids = [assign(1, to(1)), assign(2, to(2)), assign(3, place(1)), assign(4, place(1))];
+        let [a, b, c, d] = ids.map(Option::unwrap);
+        assert!(a != b && c != d && [c, d].iter().all(|id| range.contains(*id)), "{ids:?}");
+        for id in [a, b, c, d] {
+            assert_eq!((address(id).is_some(), read(&field(id))), (id > 4095, Some(id)));
+        }
+        assert_eq!(read(&any_address()), None);
+        assert_eq!(tags.release(PolicyId(3)), [c]);
+        assert_eq!(tags.assign((PolicyId(5), 0), "p5", (place(2), range)), Some(c));
     }
 
     #[test]

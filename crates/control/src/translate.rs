@@ -5,8 +5,8 @@
 //! | 0 | 1100 | LLDP, where links are looked for | shown to the controller |
 //! | 0 | 1000 | to 01:80:c2:00:00:0x, which bridges keep to a link | dropped |
 //! | 0 | 970 | from a port of which it is not known what is there | dropped |
-//! | 0 | 960 | from hosts, in a VLAN of copies, where there are links | dropped |
-//! | 0 | 950 | copies of one TAP, from a link | on to the next switch, or untagged to the monitor |
+//! | 0 | 960 | from hosts, in VLANs or for addresses of copies, where there are links | dropped |
+//! | 0 | 950 | copies of one TAP, from a link | on to the next switch, or as made to the monitor |
 //! | 0 | 940 | copies that nobody waits for any more | dropped |
 //! | 0 | 500 | from a link | on to table 2 |
 //! | 0 | 110 | ARP; ICMPv6 neighbour discovery | shown to the controller; on to table 1 |
@@ -15,6 +15,8 @@
 //! | 1 | 1001 + 2 d | of a TAP's region of depth d, to a known host | to it and the monitors |
 //! | 1 | 1000 + 2 d | of a TAP's region of depth d | everywhere, the monitors included |
 //! | 1 | 0 | others | on to table 2 |
+//! | 2 | 1001 + 2 d | the same, from a link that copies leave by | to it and the monitors |
+//! | 2 | 1000 + 2 d | of a TAP's region of depth d, to an own host | to it and the monitors |
 //! | 2 | 100 | to a known host in its VLAN | to its port, or to its switch by one of its ways |
 //! | 2 | 20 | others, from a link that is not on the spanning tree | dropped |
 //! | 2 | 10 | others that are for one host, where not all are known | shown, too; as below |
@@ -24,7 +26,8 @@
 //! the policies that it matches (`overlap.rs`), so the one rule that it meets copies for all of
 //! them; where a policy excepts those frames and no other wants them, it copies nothing. It meets
 //! it on the switch where it comes in from a host, and there alone: what comes over a link was
-//! looked at before.
+//! looked at before. Policies whose copies have another address on the way are met where frames go
+//! out to their host, in table 1 by those of the switch's own hosts, in table 2 by others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,13 +36,14 @@ use tapswitch_openflow::{Masked, Match, Oxm, PortNo, VID_PRESENT};
 use tapswitch_wire::{EtherType, MacAddr, icmp, ip_proto};
 
 use crate::VidRange;
-use crate::exit::{Flood, Route};
+use crate::exit::{Exit, Flood, Route};
 use crate::fabric::NEAREST_BRIDGE;
-use crate::group::{Carry, GroupKey, Path};
+use crate::group::{Back, Carry, GroupKey, Path};
 use crate::hosts::HostKey;
 use crate::overlap::TapRegion;
 use crate::region::{MacMask, Region};
 use crate::rule::{FORWARD, FlowId, Kind, Outcome, Rule, SOURCE, TAPS};
+use crate::tags;
 
 /// A rule that a switch shall have.
 pub(crate) type Goal = Rule<Arc<GroupKey>>;
@@ -69,6 +73,17 @@ pub(crate) struct Wiring {
     pub(crate) asks: bool,
     /// The VLANs of copies, where there are links.
     pub(crate) copy_vids: Option<VidRange>,
+    /// Whether copies may have addresses of their own, too.
+    pub(crate) has_rewritten: bool,
+}
+
+impl Wiring {
+    /// What copies of others have, whichever it may be.
+    fn copy_fields(&self) -> impl Iterator<Item = Oxm> {
+        let addresses = self.copy_vids.filter(|_| self.has_rewritten);
+        let vids = self.copy_vids.map(copy_field);
+        vids.into_iter().chain(addresses.map(|_| tags::any_address()))
+    }
 }
 
 /// The rules that every switch has.
@@ -110,12 +125,13 @@ fn port_rules(wiring: &Wiring) -> impl Iterator<Item = (FlowId, Goal)> {
     let from = |port: &PortNo| Match::new().with(Oxm::InPort(*port));
     let closed = wiring.closed.iter().map(move |port| rule(CLOSED, from(port), Outcome::Drop));
     let links = wiring.links.iter().map(move |port| rule(LINK, from(port), Outcome::Forward));
-    let copies = wiring.copy_vids.into_iter().flat_map(move |vids| {
+    let copies = wiring.copy_fields().flat_map(move |copies| {
+        let of_host = copies.clone();
         let forged = wiring
             .edges
             .iter()
-            .map(move |port| rule(FORGED, from(port).with(copy_field(vids)), Outcome::Drop));
-        let lost = rule(LOST, Match::new().with(copy_field(vids)), Outcome::Drop);
+            .map(move |port| rule(FORGED, from(port).with(of_host.clone()), Outcome::Drop));
+        let lost = rule(LOST, Match::new().with(copies), Outcome::Drop);
         forged.chain([lost])
     });
     let strays = wiring.shortcuts.iter().map(move |port| {
@@ -127,7 +143,7 @@ fn port_rules(wiring: &Wiring) -> impl Iterator<Item = (FlowId, Goal)> {
 
 /// The rule for copies that come over a link.
 pub(crate) fn carry_rule(carry: Carry) -> (FlowId, Goal) {
-    let fields = Match::new().with(Oxm::VlanVid((VID_PRESENT | carry.tag).into()));
+    let fields = Match::new().with(tags::field(carry.tag));
     let group = Arc::new(GroupKey { members: [].into(), path: Path::Carry(carry) });
     let rule = Rule::new(Kind::Carry, u32::from(carry.tag), Outcome::Group(group));
     (FlowId::new(SOURCE, COPY, fields), rule)
@@ -173,6 +189,30 @@ pub(crate) fn way_rules<'a>(
 pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, route: Route) -> (FlowId, Goal) {
     let id = FlowId::new(TAPS, priority(tap) + 1, tap.region.matching_to(key));
     (id, copy_rule(Kind::TapHost, tap, Path::To(route)))
+}
+
+/// The rules of a region for what goes out to a host of this switch, whatever way it came.
+pub(crate) fn arrival_rules(tap: &TapRegion, key: HostKey, to: Exit) -> Vec<(FlowId, Goal)> {
+    let matching = tap.region.matching_to(key);
+    let ways_out: BTreeSet<_> = tap
+        .members
+        .iter()
+        .map(|member| member.aim.exit)
+        .filter(|exit| exit.beyond.is_some())
+        .map(|exit| exit.port)
+        .collect();
+    let rule = |priority, matching: Match, path| {
+        let rule = copy_rule(Kind::TapHost, tap, path);
+        let is_way = rule.outcome == Outcome::Forward;
+        let outcome = if is_way { Outcome::Output(to.port) } else { rule.outcome };
+        (FlowId::new(FORWARD, priority, matching), Rule { outcome, ..rule })
+    };
+    let back = ways_out.into_iter().map(|from| {
+        let matching = matching.clone().with(Oxm::InPort(from));
+        rule(priority(tap) + 1, matching, Path::Back(Back { to, from }))
+    });
+    let any = rule(priority(tap), matching.clone(), Path::To(to.into()));
+    back.chain([any]).collect()
 }
 
 /// The rule of a region for what is flooded.
@@ -281,7 +321,6 @@ const BRIDGE_GROUP_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0])
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Exit;
     use crate::overlap::{Aim, Member, PolicyId};
     use crate::policy::Part;
     use crate::region::Family;
@@ -338,12 +377,14 @@ mod tests {
             closed: [PortNo(5)].into(),
             asks: true,
             copy_vids: Some(VidRange::default()),
+            has_rewritten: true,
         };
         let alone = texts(&base_rules(&Wiring::default()));
         let mut rules = texts(&base_rules(&wiring));
         rules.retain(|rule| !alone.contains(rule));
         let (base, port) = ("cookie=0x7470000100000000", "cookie=0x7470000400000000");
         let copies = "vlan_vid=0x1c00/0x1c00";
+        let given = "dl_dst=72:74:70:00:00:00/ff:ff:ff:ff:00:00";
         assert_eq!(
             rules,
             [
@@ -361,10 +402,13 @@ mod tests {
                 format!("add table=0,{port},priority=500,in_port=4 actions=goto_table:2"),
                 format!("add table=0,{port},priority=960,in_port=1,{copies} actions=drop"),
                 format!("add table=0,{port},priority=940,{copies} actions=drop"),
+                format!("add table=0,{port},priority=960,in_port=1,{given} actions=drop"),
+                format!("add table=0,{port},priority=940,{given} actions=drop"),
                 format!("add table=2,{port},priority=20,in_port=4 actions=drop"),
             ]
         );
-        let carry = Carry { tag: 3072, exit: Exit::here(PortNo(1)), delivery: None };
+        let carry =
+            Carry { tag: 3072, exit: Exit::here(PortNo(1)), rewritten: None, delivery: None };
         assert_eq!(
             text(&carry_rule(carry)),
             "add table=0,cookie=0x7470000500000c00,priority=950,dl_vlan=3072 actions=group:1"

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use tapswitch_control::{
-    EthType, Expiry, IpPrefix, IpProto, MonitorSpec, PortRange, Sample, Schedule, Tagging, Vlan,
+    EthType, Expiry, IpPrefix, IpProto, MonitorSpec, PortRange, Sample, Schedule, Tagging,
+    Transport, Vlan,
 };
 use tapswitch_openflow::Delivery;
 use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PortSpec};
@@ -248,9 +249,15 @@ pub(crate) struct PolicyAddArgs {
     /// Copy one of so many frames, as in 1/10.
     #[arg(long, value_name = "1/N")]
     pub(crate) sample: Option<Sample>,
-    /// What becomes of the VLAN tags of copies: keep, or strip (of the two outermost ones).
+    /// What becomes of the VLAN tags of copies: keep, or strip (the two outermost
+    /// ones; at other switches than ours the outermost).
     #[arg(long, value_name = "HOW", default_value = "keep")]
     pub(crate) tags: Tagging,
+    /// How copies travel to a monitor at another switch: svlan (copied where a host sends it, with
+    /// one more tag on the way) or rewrite (copied at the switch of the host of dst-mac, with
+    /// another destination on the way).
+    #[arg(long, value_name = "HOW", default_value = "svlan")]
+    pub(crate) transport: Transport,
     /// Which policy gives way when a switch has no room for all: the lowest, and of equals the
     /// newest.
     #[arg(long, value_name = "0-255", default_value_t = 0)]

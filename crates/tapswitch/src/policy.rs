@@ -3,7 +3,7 @@
 use comfy_table::Table;
 use tapswitch_control::{
     Copied, Direction, Monitors, Plan, PolicyReport, PolicyState, Proof, Tagging, TapPolicy,
-    Verdict,
+    Transport, Verdict,
 };
 use tapswitch_controller::{Applied, How};
 use tapswitch_openflow::{Delivery, PortNo};
@@ -68,6 +68,7 @@ fn policy(args: PolicyAddArgs) -> TapPolicy {
         snaplen: args.snaplen,
         sample: args.sample,
         tags: args.tags,
+        transport: args.transport,
         priority: args.priority,
         expires: args.expires,
         schedule: args.schedule,
@@ -174,10 +175,12 @@ fn show(args: &AskArgs, report: &PolicyReport) {
 /// What the policy says beside traffic, monitor and delivery, as far as it says something.
 fn terms(policy: &TapPolicy) -> Vec<(&'static str, String)> {
     let text = |value: Option<&dyn std::fmt::Display>| value.map(ToString::to_string);
+    let is_other = policy.transport != Transport::Svlan;
     let rows = [
         ("snaplen", text(policy.snaplen.as_ref().map(|len| len as _))),
         ("sample", text(policy.sample.as_ref().map(|sample| sample as _))),
         ("tags", text((policy.tags != Tagging::Keep).then_some(&policy.tags as _))),
+        ("transport", text(is_other.then_some(&policy.transport as _))),
         ("priority", text((policy.priority > 0).then_some(&policy.priority as _))),
         ("schedule", policy.schedule.as_ref().map(|hours| format!("{hours} UTC"))),
         ("expires", text(policy.expires.as_ref().map(|expiry| expiry as _))),

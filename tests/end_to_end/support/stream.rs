@@ -48,6 +48,11 @@ impl Stream {
         Self { tags: vec![(0x88a8, provider), (0x8100, customer)], ..self }
     }
 
+    /// The same frames without so many of their outermost tags.
+    pub(crate) fn without_tags(self, count: usize) -> Self {
+        Self { tags: self.tags.into_iter().skip(count).collect(), ..self }
+    }
+
     pub(crate) fn ports(self, from: u16, to: u16) -> Self {
         Self { ports: (from, to), ..self }
     }

@@ -50,7 +50,8 @@ export interface TapPolicy {
   priority?: number;
   snaplen?: number;
   sample?: string | number;
-  "strip-tags"?: boolean | number;
+  tags?: string;
+  transport?: string;
   [field: string]: unknown;
 }
 

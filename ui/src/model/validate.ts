@@ -19,6 +19,8 @@ export const FIELDS = [
   "schedule",
   "snaplen",
   "sample",
+  "tags",
+  "transport",
   "priority",
   "owner",
   "reason",
@@ -29,7 +31,7 @@ export type Problems = Partial<Record<Field, string>>;
 
 export const emptyDraft = (): Draft => {
   const fields = Object.fromEntries(FIELDS.map((field) => [field, ""])) as Draft;
-  return { ...fields, direction: "both", delivery: "best-effort" };
+  return { ...fields, direction: "both", ...DEFAULTS };
 };
 
 /** Checks everything; an empty answer means that the policy may be sent. */
@@ -54,7 +56,8 @@ export function toPolicy(draft: Draft, rest: Partial<TapPolicy> = {}): TapPolicy
   const monitors = list(draft.monitor);
   policy.monitor = monitors.length === 1 ? monitors[0] : monitors;
   if (policy.direction !== "both") delete policy.direction;
-  if (policy.delivery === "best-effort") delete policy.delivery;
+  for (const [field, value] of Object.entries(DEFAULTS))
+    if (policy[field] === value) delete policy[field];
   return policy as TapPolicy;
 }
 
@@ -92,6 +95,11 @@ const CHECKS: Partial<Record<Field, Check>> = {
     const isGroup = ((parseMac(text)?.[0] ?? 0) & 1) === 1;
     if (isGroup && draft.direction === "both")
       return "A group never answers: copy one direction only.";
+    if (draft.transport === "rewrite") {
+      if (text === "" || isGroup) return "Copied at the destination's switch: name one host.";
+      if (draft.direction === "both")
+        return "Copied at the switch of one host, and answers are for another: one direction only.";
+    }
     return macProblem(text, false);
   },
   "src-ip": (text, draft) => prefixProblem(text, draft),
@@ -182,6 +190,9 @@ function numberProblem(
   const isIn = /^\d+$/.test(text) && Number(text) >= least && Number(text) <= most;
   return isIn ? undefined : `A number from ${least} to ${most}${unit && ` ${unit}`}.`;
 }
+
+/** What a policy need not say. */
+const DEFAULTS = { delivery: "best-effort", tags: "keep", transport: "svlan" } as const;
 
 export const PROTOCOLS = ["tcp", "udp", "icmp", "icmpv6", "sctp"];
 const NUMBERS = new Set<Field>(["src-port", "dst-port", "vlan", "snaplen", "priority"]);

@@ -224,6 +224,24 @@ function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) {
           />
           <Input field="snaplen" label="Bytes of each packet" shared={shared} />
           <Input field="sample" label="Sample" shared={shared} hint="1/100" />
+          <Choice
+            field="tags"
+            label="VLAN tags"
+            shared={shared}
+            values={[
+              ["keep", "Copies keep them"],
+              ["strip", "Copies lose the two outermost"],
+            ]}
+          />
+          <Choice
+            field="transport"
+            label="Between switches"
+            shared={shared}
+            values={[
+              ["svlan", "Copied at the sender's switch, tagged"],
+              ["rewrite", "Copied at the destination's switch, readdressed"],
+            ]}
+          />
           <Input
             field="priority"
             label="Priority"

@@ -87,9 +87,15 @@ function Facts({ report }: { report: PolicyReport }) {
   const { policy } = report;
   const how = state(report);
   const end = endsAt(report);
-  const optional = ["delivery", "snaplen", "sample", "schedule", "priority"].filter(
-    (f) => policy[f] !== undefined,
-  );
+  const optional = [
+    "delivery",
+    "snaplen",
+    "sample",
+    "tags",
+    "transport",
+    "schedule",
+    "priority",
+  ].filter((f) => policy[f] !== undefined);
   return (
     <dl class="facts">
       <Fact name="State">

@@ -49,6 +49,8 @@ test("each contradiction is said at its field", () => {
     [{ expires: "2001-01-01T00:00:00Z" }, "expires", /over/],
     [{ sample: "0" }, "sample", /1\/100/],
     [{ snaplen: "1" }, "snaplen", /14/],
+    [{ transport: "rewrite" }, "dst-mac", /one host/],
+    [{ transport: "rewrite", "dst-mac": "02:00:00:00:00:01" }, "dst-mac", /one direction/],
   ];
   for (const [change, field, words] of cases) {
     const found = problems(draft(change));
@@ -72,6 +74,8 @@ test("what is right passes", () => {
     { sample: "1/100" },
     { "ip-proto": "47" },
     { "dst-mac": "01:00:5e:00:00:01", direction: "forward" },
+    { transport: "rewrite", "dst-mac": "02:00:00:00:00:01", direction: "forward" },
+    { tags: "strip" },
     { monitor: "watch0, 10.0.0.9" },
   ];
   for (const change of right) assert.deepEqual(problems(draft(change)), {}, JSON.stringify(change));
@@ -85,7 +89,9 @@ test("a policy goes through the form unharmed, with fields that the form does no
     "dst-port": 80,
     direction: "both",
     delivery: "lossless",
-    transport: "svlan",
+    transport: "rewrite",
+    tags: "strip",
+    "of-tomorrow": 7,
   };
   assert.deepEqual(toPolicy(toDraft(policy), policy), policy);
   const forward = { name: "one", monitor: "3" };

@@ -21,7 +21,7 @@ use crate::resolve::{Place, Switches};
 use crate::switch::Switch;
 use crate::tags::Tags;
 use crate::text::switch_name;
-use crate::{Copied, Counts, MonitorPort, PolicyReport, PolicyState, TapPolicy};
+use crate::{Copied, Counts, MonitorPort, PolicyReport, PolicyState, Tagging, TapPolicy};
 
 /// What all policies matched and copied, on all switches.
 pub(super) struct Accounts<'a> {
@@ -206,6 +206,9 @@ impl<'a> Accounts<'a> {
             notes.extend(other.into_iter().map(|switch| note_on_contract(switch, policy.delivery)));
         }
         notes.extend(self.notes_on_parts(id, policy));
+        if policy.tags == Tagging::Strip {
+            notes.extend(self.others_copying(id).map(note_on_tags));
+        }
         let ports: BTreeSet<_> =
             monitors.iter().chain(copied.iter().map(|to| &to.monitor)).collect();
         notes.extend(ports.into_iter().filter(is_other).map(|port| self.note_on_drops(port)));
@@ -224,15 +227,19 @@ impl<'a> Accounts<'a> {
             policy.sample.map(|sample| format!("sample {sample}")),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
-        let is_whole =
-            |switch: &Switch| switch.is_other() && switch.tap_state(id) == PolicyState::Active;
-        let switches = self.switches.iter().filter(|(_, switch)| is_whole(switch));
-        let switches = switches.filter(|_| !parts.is_empty());
-        let note = |(switch, _): (&DatapathId, _)| {
-            let (name, parts) = (switch_name(*switch), parts.join(", "));
+        let switches = self.others_copying(id).filter(|_| !parts.is_empty());
+        let note = |switch| {
+            let (name, parts) = (switch_name(switch), parts.join(", "));
             format!("switch {name} is no tapswitch and copies all of each frame, without {parts}")
         };
         switches.map(note).collect()
+    }
+
+    /// Switches that copy for a policy and are not ours.
+    fn others_copying(&self, id: PolicyId) -> impl Iterator<Item = DatapathId> {
+        let copies =
+            move |switch: &Switch| switch.is_other() && switch.tap_state(id) == PolicyState::Active;
+        self.switches.iter().filter(move |(_, switch)| copies(switch)).map(|(switch, _)| *switch)
     }
 
     fn note_on_drops(&self, port: &MonitorPort) -> String {
@@ -281,6 +288,13 @@ fn note_on_contract(switch: DatapathId, delivery: Delivery) -> String {
     format!(
         "switch {name} is no tapswitch and knows no contracts: copies are best-effort, not \
          {delivery}"
+    )
+}
+
+fn note_on_tags(switch: DatapathId) -> String {
+    let name = switch_name(switch);
+    format!(
+        "switch {name} is no tapswitch and takes one VLAN tag away: of two, the inner one stays"
     )
 }
 

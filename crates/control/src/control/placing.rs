@@ -31,6 +31,7 @@ use crate::region::Sender;
 use crate::resolve::{Found, Place, hosts_of, resolve};
 use crate::routes::Routes;
 use crate::switch::Switch;
+use crate::tags::End;
 
 impl Control {
     /// Looks up where monitors and senders of policies are that something concerned, and tells the
@@ -80,6 +81,11 @@ impl Control {
                 hosts.extend(hosts_of(monitor, switch).into_iter().map(|mac| (switch.id(), mac)));
             }
         }
+        // So is the host whose copies have another address on the way.
+        let rewritten = entry.policy.rewritten();
+        hosts.extend(
+            rewritten.into_iter().flat_map(|mac| self.with_mac(mac).map(move |at| (at, mac))),
+        );
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.places = places;
         let before = std::mem::replace(&mut entry.monitor_hosts, hosts.clone());
@@ -98,14 +104,17 @@ impl Control {
     /// are at.
     pub(super) fn where_applied(&self, entry: &PolicyEntry) -> (BTreeSet<DatapathId>, bool) {
         let places: Vec<_> = entry.found_places().map(|(_, place)| place).collect();
+        let reaches = |from: &DatapathId| {
+            places.iter().any(|place| self.routes.exit(*from, *place).is_some())
+        };
+        if let Some(mac) = entry.policy.rewritten() {
+            return (self.with_mac(mac).filter(reaches).collect(), false);
+        }
         let senders = match self.policies.is_everywhere(entry.id) {
             true => None,
             false => self.senders(entry),
         };
         if let Some(senders) = senders {
-            let reaches = |from: &DatapathId| {
-                places.iter().any(|place| self.routes.exit(*from, *place).is_some())
-            };
             return (senders.into_iter().filter(reaches).collect(), true);
         }
         if places.contains(&Place::CONTROLLER) {
@@ -132,6 +141,12 @@ impl Control {
         Some(senders)
     }
 
+    /// The switches that a host with this address is at.
+    fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = DatapathId> {
+        let has_it = move |switch: &Switch| switch.hosts.with_mac(mac).next().is_some();
+        self.switches.iter().filter(move |(_, switch)| has_it(switch)).map(|(id, _)| *id)
+    }
+
     /// The switches that hosts with this address are at.
     fn with_address(&self, ip: IpAddr) -> impl Iterator<Item = DatapathId> {
         let has_it = move |switch: &Switch| switch.hosts.with_address(ip).next().is_some();
@@ -147,7 +162,10 @@ impl Control {
             let goes_far = place != Place::CONTROLLER
                 && entry.applied.iter().any(|from| *from != place.switch);
             let tag = match goes_far {
-                true => self.tags.assign(user, &entry.policy.name, (place, range)),
+                true => {
+                    let end = End { place, rewritten: entry.policy.rewritten() };
+                    self.tags.assign(user, &entry.policy.name, (end, range))
+                }
                 false => self.tags.find(user),
             };
             if let Some(tag) = tag {
@@ -188,13 +206,12 @@ impl Control {
     fn carriers(&self, tag: u16) -> BTreeMap<DatapathId, Carry> {
         let mut carriers: BTreeMap<DatapathId, Carry> = BTreeMap::new();
         for (id, slot) in self.tags.users(tag) {
-            let Some(Carriage { to, delivery, from }) = self.policies.carriage(id, slot) else {
-                continue;
-            };
+            let Some(carriage) = self.policies.carriage(id, slot) else { continue };
+            let Carriage { to, rewritten, delivery, from } = carriage;
             for from in from {
                 for at in self.routes.behind(*from, to.place) {
                     let Some(exit) = self.exit(at, to) else { continue };
-                    let carry = Carry { tag, exit, delivery: Some(delivery) };
+                    let carry = Carry { tag, exit, rewritten, delivery: Some(delivery) };
                     let kept = carriers.entry(at).or_insert(carry);
                     // Where policies share an identifier, the stronger contract counts.
                     kept.delivery = kept.delivery.map(|kept| kept.or_stronger(delivery));

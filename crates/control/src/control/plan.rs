@@ -229,31 +229,46 @@ impl Control {
         Err(format!("{sample:?} from {from} would arrive at {arrivals}, not at {expected}"))
     }
 
-    /// The monitors that get a copy of a frame which arrives there without any, and with which tags.
+    /// The monitors that get a copy of a frame, for it does not arrive there anyway, and with which
+    /// tags: one from each switch that copies.
     fn copies(
         &self,
         from: Place,
         sample: &Sample,
         originals: &BTreeMap<Arrival, usize>,
-    ) -> BTreeMap<Place, Tagging> {
+    ) -> Vec<(Place, Tagging)> {
         let mut copies = BTreeMap::new();
         for entry in self.policies.iter().filter(|entry| entry.wants(sample)) {
+            let Some(at) = self.copied_at(entry, from, sample) else { continue };
             for (_, found) in entry.found() {
                 let place = found.place;
                 // Of monitors that share flows the first stands for all; any may have the original.
                 let has_original =
                     found.places().iter().any(|at| originals.contains_key(&(*at).into()));
                 if place != Place::CONTROLLER
-                    && place != from
+                    && (place != from || at != from.switch)
                     && !has_original
-                    && self.routes.exit(from.switch, place).is_some()
+                    && self.routes.exit(at, place).is_some()
                 {
-                    let tags = copies.entry(place).or_insert(entry.policy.tags);
+                    let tags = copies.entry((at, place)).or_insert(entry.policy.tags);
                     *tags = entry.policy.tags.min(*tags);
                 }
             }
         }
-        copies
+        copies.into_iter().map(|((_, place), tags)| (place, tags)).collect()
+    }
+
+    /// The switch that copies a frame for a policy: where it comes in, or where it goes out to its
+    /// host.
+    fn copied_at(&self, entry: &PolicyEntry, from: Place, sample: &Sample) -> Option<DatapathId> {
+        if entry.policy.rewritten().is_none() {
+            return Some(from.switch);
+        }
+        let key = HostKey { mac: sample.dst, vlan: sample.vlan };
+        let mut applied = entry.applied.iter();
+        applied
+            .find(|at| self.switches.get(at).is_some_and(|at| at.hosts.find(key).is_some()))
+            .copied()
     }
 }
 

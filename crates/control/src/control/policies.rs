@@ -128,7 +128,11 @@ impl Control {
         for monitor in &entry.policy.monitor {
             check(monitor, &self.switches)?;
         }
-        for id in self.where_applied(entry).0 {
+        let applied = self.where_applied(entry).0;
+        if let (true, Some(mac)) = (applied.is_empty(), entry.policy.rewritten()) {
+            return Err(PolicyError::UnknownDestination { mac });
+        }
+        for id in applied {
             let Some(switch) = self.switches.get(&id) else { continue };
             let exits = entry.found_places().filter_map(|(slot, place)| {
                 let exit = self.routes.exit(id, place)?;

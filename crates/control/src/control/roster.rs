@@ -39,6 +39,8 @@ pub(super) struct Policies {
     of_ip: HashMap<IpAddr, BTreeSet<PolicyId>>,
     /// Those that are applied at a switch.
     applied: HashMap<DatapathId, BTreeSet<PolicyId>>,
+    /// Whether there is or was one whose copies have other addresses on the way.
+    pub(super) has_rewritten: bool,
     /// To be placed anew.
     pub(super) dirty: BTreeSet<PolicyId>,
     /// How they are doing is to be looked up.
@@ -144,6 +146,7 @@ impl Policies {
     pub(super) fn insert(&mut self, entry: PolicyEntry) {
         let id = entry.id;
         self.last_id = id.0;
+        self.has_rewritten |= entry.policy.rewritten().is_some();
         let concerns = Concerns::of(&entry);
         concerns.switches.iter().for_each(|at| note(&mut self.at_switch, at, id));
         concerns.macs.iter().for_each(|mac| note(&mut self.of_mac, mac, id));
@@ -288,7 +291,7 @@ impl Policies {
             }
         };
         let (_, to) = *carried.get(&slot)?;
-        Some(Carriage { to, delivery: policy.delivery, from })
+        Some(Carriage { to, rewritten: policy.rewritten(), delivery: policy.delivery, from })
     }
 
     pub(super) fn unknown(&self, name: &str) -> PolicyError {
@@ -303,6 +306,8 @@ impl Policies {
 /// Copies for one monitor on their way between switches.
 pub(super) struct Carriage<'a> {
     pub(super) to: Found,
+    /// The address that they get back there, if they have another one on the way.
+    pub(super) rewritten: Option<MacAddr>,
     pub(super) delivery: Delivery,
     pub(super) from: &'a BTreeSet<DatapathId>,
 }
@@ -313,7 +318,8 @@ impl PolicyEntry {
         let (name, cells) = (self.name.clone(), self.cells.clone());
         let (delivery, part) = (Some(self.policy.delivery), self.policy.part());
         let priority = self.policy.priority;
-        Tap { id: self.id, name, priority, aims, delivery, part, cells }
+        let is_at_destination = self.policy.rewritten().is_some();
+        Tap { id: self.id, name, priority, aims, delivery, part, is_at_destination, cells }
     }
 
     /// The monitors of which it is known where they are.
@@ -353,8 +359,16 @@ impl PolicyEntry {
         }
         if self.applied.is_empty() {
             let reason = self.places.iter().find_map(|place| place.as_ref().err());
-            let unlinked = "no switch that its senders are at is linked to that of its monitor";
-            let reason = reason.map_or_else(|| unlinked.to_owned(), ToString::to_string);
+            let unlinked = match self.policy.rewritten() {
+                Some(mac) => format!(
+                    "the switch of dst-mac {mac} is not known yet, or not linked to that of its \
+                     monitor"
+                ),
+                None => {
+                    "no switch that its senders are at is linked to that of its monitor".to_owned()
+                }
+            };
+            let reason = reason.map_or(unlinked, ToString::to_string);
             return PolicyState::Pending { reason };
         }
         let failed = |state: &&PolicyState| matches!(state, PolicyState::Failed { .. });
@@ -407,6 +421,7 @@ impl Concerns {
                 MonitorSpec::Controller | MonitorSpec::OneOf(_) => {}
             }
         }
+        concerns.macs.extend(entry.policy.rewritten());
         for region in entry.cells.included() {
             match region.sender() {
                 Some(Sender::Mac(mac)) => _ = concerns.macs.insert(mac),

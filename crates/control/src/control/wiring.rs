@@ -130,6 +130,15 @@ impl Control {
         }
     }
 
+    /// Looks whether there is the first policy whose copies have other addresses on the way.
+    pub(super) fn note_rewriting(&mut self) {
+        if self.policies.has_rewritten && !self.is_rewriting {
+            // At once: hosts must not send what is taken for copies.
+            (self.is_rewriting, self.has_rewired) = (true, true);
+            self.rewire_at = self.now;
+        }
+    }
+
     /// Draws the conclusions of links that came or went, unless it just did: then those that came
     /// or went meanwhile are looked at together.
     pub(super) fn rewire(&mut self) {
@@ -149,7 +158,8 @@ impl Control {
         let known = |switch: &Switch| switch.is_up() && !switch.is_held();
         for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
             let wiring = wiring(fabric, *id, &self.tree, &self.limits);
-            switch.set_wiring(Wiring { asks: self.is_vast, ..wiring });
+            let (asks, has_rewritten) = (self.is_vast, self.is_rewriting);
+            switch.set_wiring(Wiring { asks, has_rewritten, ..wiring });
             self.touched.insert(*id);
         }
         let before = std::mem::replace(&mut self.routes, Routes::new(graph));

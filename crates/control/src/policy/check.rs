@@ -6,7 +6,7 @@ use tapswitch_wire::{EtherType, MacAddr};
 
 use super::{
     Direction, IpProto, MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN,
-    PortRange, Vlan,
+    PortRange, Transport, Vlan,
 };
 use crate::region::{Family, MAX_SIZE};
 use crate::{PolicyError, TapPolicy};
@@ -19,6 +19,7 @@ impl TapPolicy {
         check_text("owner", self.owner.as_deref())?;
         check_text("reason", self.reason.as_deref())?;
         self.check_macs()?;
+        self.check_transport()?;
         self.check_type()?;
         self.check_addresses()?;
         self.check_ports()?;
@@ -71,6 +72,21 @@ impl TapPolicy {
             }
             Some(MacAddr::ZERO) => Err(PolicyError::NoDestination),
             _ => Ok(()),
+        }
+    }
+
+    /// What is put back at the end of the way must be known.
+    fn check_transport(&self) -> Result<(), PolicyError> {
+        match (self.transport, self.dst_mac) {
+            (Transport::Svlan, _) => Ok(()),
+            (Transport::Rewrite, None) => Err(PolicyError::NoOneDestination),
+            (Transport::Rewrite, Some(mac)) if !mac.is_unicast() => {
+                Err(PolicyError::GroupRewritten { mac })
+            }
+            (Transport::Rewrite, _) if self.direction == Direction::Both => {
+                Err(PolicyError::BothRewritten)
+            }
+            (Transport::Rewrite, _) => Ok(()),
         }
     }
 

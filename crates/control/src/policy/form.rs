@@ -1,4 +1,4 @@
-//! The form that copies have.
+//! The form that copies have, and how they travel.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,8 +16,8 @@ pub enum Tagging {
     /// Copies have the tags of what was copied.
     #[default]
     Keep,
-    /// Copies have lost the two outermost tags, as far as there are any. OpenFlow has one action
-    /// that takes one tag away, and no way to say "all of them".
+    /// Copies have lost the two outermost tags, as far as there are any; those that a switch makes
+    /// which is not ours, the outermost one.
     Strip,
 }
 
@@ -43,5 +43,44 @@ impl FromStr for Tagging {
         let all = [Self::Keep, Self::Strip];
         let found = all.into_iter().find(|word| word.to_string() == text);
         found.ok_or_else(|| ParseTextError::new(text, "keep or strip"))
+    }
+}
+
+/// How copies travel to a monitor at another switch.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Copied where a host sends it, and with one more tag (802.1ad) on the way.
+    #[default]
+    Svlan,
+    /// Copied at the switch of the host that it is for, and on the way with an address of the
+    /// monitor's in the place of that host's, which is put back at the monitor's switch.
+    Rewrite,
+}
+
+impl Transport {
+    pub(crate) fn is_svlan(&self) -> bool {
+        *self == Self::Svlan
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Svlan => "svlan",
+            Self::Rewrite => "rewrite",
+        })
+    }
+}
+
+impl FromStr for Transport {
+    type Err = ParseTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Svlan, Self::Rewrite];
+        let found = all.into_iter().find(|word| word.to_string() == text);
+        found.ok_or_else(|| ParseTextError::new(text, "svlan or rewrite"))
     }
 }

@@ -2,7 +2,7 @@
 
 use tapswitch_openflow::{Action, Shape};
 
-use super::{Sample, Tagging};
+use super::Sample;
 
 /// Which frames are copied, and how much of each. All of all by default, with their tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,7 +11,8 @@ pub(crate) struct Part {
     pub(crate) snaplen: Option<u16>,
     /// One frame of so many.
     pub(crate) sample: Option<Sample>,
-    pub(crate) tags: Tagging,
+    /// Tags that are taken away, as far as there are any.
+    pub(crate) pops: u8,
 }
 
 impl Part {
@@ -21,28 +22,24 @@ impl Part {
     pub(crate) fn or_more(self, other: Self) -> Self {
         let snaplen = self.snaplen.zip(other.snaplen).map(|(a, b)| a.max(b));
         let sample = self.sample.zip(other.sample).map(|(a, b)| a.min(b));
-        // To keep is more.
-        Self { snaplen, sample, tags: self.tags.min(other.tags) }
+        Self { snaplen, sample, pops: self.pops.min(other.pops) }
     }
 
-    /// What of it a switch can do that knows no more than OpenFlow.
+    /// What of it a switch can do that knows no more than OpenFlow: there a bucket is a set of
+    /// actions, one of each kind (OpenFlow 1.3.5 §5.10).
     #[must_use]
     pub(crate) fn plain(self) -> Self {
-        Self { tags: self.tags, ..Self::default() }
+        Self { pops: self.pops.min(1), ..Self::default() }
     }
 
     /// The actions that say so, for copies with a tag of so many bytes in front of what is kept.
     pub(crate) fn actions(self, tag_len: u16) -> impl Iterator<Item = Action> {
         let truncate = self.snaplen.map(|len| Shape::Truncate { len: len.saturating_add(tag_len) });
         let sample = self.sample.map(|Sample(every)| Shape::Sample { every: every.get() });
-        let strip = if self.tags == Tagging::Strip { STRIPPED } else { 0 };
         let shape = [truncate, sample].into_iter().flatten().map(Shape::action);
-        shape.chain(std::iter::repeat_n(Action::PopVlan, strip))
+        shape.chain(std::iter::repeat_n(Action::PopVlan, self.pops.into()))
     }
 }
-
-/// Tags that are taken away where there are so many: those of QinQ.
-const STRIPPED: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -53,7 +50,7 @@ mod tests {
         let part = |snaplen, every: Option<&str>| Part {
             snaplen,
             sample: every.map(|text| text.parse().unwrap()),
-            tags: Tagging::Keep,
+            pops: 0,
         };
         let (headers, some) = (part(Some(64), None), part(Some(128), Some("1/10")));
         assert_eq!(headers.or_more(some), part(Some(128), None));
@@ -65,11 +62,11 @@ mod tests {
 
     #[test]
     fn who_keeps_tags_misses_none() {
-        let strip = Part { tags: Tagging::Strip, snaplen: Some(64), ..Part::default() };
+        let strip = Part { pops: 2, snaplen: Some(64), ..Part::default() };
         assert_eq!(strip.or_more(strip), strip);
         assert_eq!(strip.or_more(Part::default()), Part::default());
         let actions = |part: Part| part.actions(0).map(|action| action.to_string());
         assert_eq!(actions(strip).collect::<Vec<_>>(), ["truncate:64", "pop_vlan", "pop_vlan"]);
-        assert_eq!(actions(strip.plain()).collect::<Vec<_>>(), ["pop_vlan", "pop_vlan"]);
+        assert_eq!(actions(strip.plain()).collect::<Vec<_>>(), ["pop_vlan"]);
     }
 }

@@ -50,6 +50,7 @@ impl TapPolicy {
         part("", self.sample.map(|sample| format!("{sample} of the frames")));
         part("", self.snaplen.map(|len| format!("{len} bytes of each packet")));
         part("", (!self.tags.is_keep()).then(|| "without VLAN tags".to_owned()));
+        part("", (!self.transport.is_svlan()).then(|| format!("by {}", self.transport)));
         part("priority ", (self.priority != 0).then(|| self.priority.to_string()));
         part("", self.schedule.as_ref().map(|schedule| format!("{schedule} UTC")));
         part("until ", self.expires.map(|at| at.to_string()));

@@ -10,11 +10,11 @@ use crate::desired::Desired;
 use crate::group::{self, GroupKey};
 use crate::held::group_of;
 use crate::outbox::{Failure, Request};
-use crate::overlap::{Budget, Closure, PolicyId, Tap};
+use crate::overlap::{Budget, Closure, PolicyId, Tap, TapRegion};
 use crate::region::Region;
 use crate::rule::{FlowId, Rule};
 use crate::text::switch_name;
-use crate::translate::{copies_rule, region_rules};
+use crate::translate::{arrival_rules, copies_rule, region_rules};
 use crate::{BudgetError, Event, Limits, Millis, PolicyState, Ticket};
 
 impl Switch {
@@ -94,7 +94,7 @@ impl Switch {
 
     /// Makes the desired rules anew, from all that is known.
     pub(super) fn start_over(&mut self, limits: &Limits) {
-        self.closure = Closure::default();
+        (self.closure, self.arrivals) = (Closure::default(), Closure::default());
         self.desired = Desired::default();
         self.insert_all();
         self.stale.clear();
@@ -207,7 +207,7 @@ impl Switch {
         let applied = self.closure.taps().keys().copied();
         let gone: Vec<_> = applied.filter(|id| !closure.taps().contains_key(id)).collect();
         for id in gone {
-            self.closure.remove(id);
+            self.drop_tap(id);
             // It is tried again behind those that need its room.
             self.stale.insert(id);
         }
@@ -247,9 +247,11 @@ impl Switch {
             let Some(applied) = self.closure.taps().get(id) else { continue };
             let wanted = self.wanted.get(id).filter(|_| !self.failed.contains_key(id));
             match wanted {
-                None => self.closure.remove(*id),
+                None => self.drop_tap(*id),
                 Some(wanted) if wanted.aims != applied.aims => {
-                    self.closure.move_monitors(*id, &wanted.aims);
+                    let aims = wanted.aims.clone();
+                    self.closure.move_monitors(*id, &aims);
+                    self.arrivals.move_monitors(*id, &aims);
                     moved.push(*id);
                 }
                 Some(_) => {}
@@ -272,14 +274,31 @@ impl Switch {
         missing.sort_by_key(|tap| Reverse(tap.priority));
         let mut added = Vec::new();
         for tap in missing {
-            let (id, budget) = (tap.id, self.budget(limits));
-            match self.closure.add(tap, budget, |region| self.ways.count_reached(region)) {
+            let id = tap.id;
+            match self.add_tap(tap, limits) {
                 Ok(()) => added.push(id),
-                Err(error) => _ = self.over_budget.insert(id, error),
+                Err(error) => {
+                    self.drop_tap(id);
+                    self.over_budget.insert(id, error);
+                }
             }
             self.apply_changes();
         }
         added
+    }
+
+    fn add_tap(&mut self, tap: Tap, limits: &Limits) -> Result<(), BudgetError> {
+        let budget = self.budget(limits);
+        if tap.is_at_destination {
+            let hosts = |region: &Region| 2 * self.ways.count_reached(region);
+            self.arrivals.add(tap.clone(), budget, hosts)?;
+        }
+        self.closure.add(tap, budget, |region| self.ways.count_reached(region))
+    }
+
+    fn drop_tap(&mut self, id: PolicyId) {
+        self.closure.remove(id);
+        self.arrivals.remove(id);
     }
 
     /// Gives up policies while there are too many rules: hosts may come after policies.
@@ -288,7 +307,7 @@ impl Switch {
         while self.desired.tap_count() > max
             && let Some((_, first)) = self.closure.first_to_give_way()
         {
-            self.closure.remove(first);
+            self.drop_tap(first);
             self.apply_changes();
             self.over_budget.insert(first, BudgetError::Outgrown { max });
             self.signals.news.insert(first);
@@ -298,6 +317,7 @@ impl Switch {
     /// Makes the desired rules follow the closure. What goes, goes first: it may make room for what
     /// comes in its place.
     fn apply_changes(&mut self) {
+        self.apply_arrivals();
         let changes = self.closure.take_changes();
         for old in changes.iter().filter_map(|(old, _)| old.as_ref()) {
             for rule in region_rules(old, &self.wiring) {
@@ -315,6 +335,22 @@ impl Switch {
                 self.desired.insert(copies_rule(new, key, route));
             }
         }
+    }
+
+    /// The same for what goes out to hosts of the switch.
+    fn apply_arrivals(&mut self) {
+        let changes = self.arrivals.take_changes();
+        let rules = |tap: &TapRegion| {
+            let here = self.ways.reached(&tap.region).into_iter();
+            let here = here.filter(|(_, route)| route.exit.beyond.is_none());
+            here.flat_map(|(key, route)| arrival_rules(tap, key, route.exit)).collect::<Vec<_>>()
+        };
+        let gone: Vec<_> =
+            changes.iter().filter_map(|(old, _)| old.as_ref()).flat_map(rules).collect();
+        let new: Vec<_> =
+            changes.iter().filter_map(|(_, new)| new.as_ref()).flat_map(rules).collect();
+        gone.iter().for_each(|rule| self.desired.remove(rule));
+        new.into_iter().for_each(|rule| self.desired.insert(rule));
     }
 
     /// The switch refused something. A policy that it concerns is given up as a whole: the newest,

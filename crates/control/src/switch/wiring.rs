@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
-use tapswitch_openflow::{Action, Body, DatapathId, Oxm, PacketIn, PortNo, VID_PRESENT};
+use tapswitch_openflow::{Action, Body, DatapathId, Oxm, PacketIn, PortNo};
 
 use super::{Link, Switch};
 use crate::exit::{Exit, Route, Spread};
@@ -11,10 +11,11 @@ use crate::group::Carry;
 use crate::hosts::HostKey;
 use crate::learn::in_port;
 use crate::overlap::{Aim, PolicyId};
-use crate::rule::{Cookie, Kind, Outcome};
-use crate::tags::Use;
+use crate::rule::{Cookie, FlowId, Kind, Outcome};
+use crate::tags::{self, Use};
 use crate::translate::{
-    Wiring, base_rules, carry_rule, region_rules, search_rule, source_rule, way_rules,
+    Goal, Wiring, arrival_rules, base_rules, carry_rule, region_rules, search_rule, source_rule,
+    way_rules,
 };
 use crate::{Event, Millis, ShownCopy, Ticket};
 
@@ -72,16 +73,27 @@ impl Switch {
             return false;
         }
         if let Some(before) = before {
-            for rule in way_rules((key, before), self.closure.regions()) {
+            for rule in self.rules_to(key, before) {
                 self.desired.remove(&rule);
             }
         }
         if let Some(route) = route {
-            for rule in way_rules((key, route), self.closure.regions()) {
+            for rule in self.rules_to(key, route) {
                 self.desired.insert(rule);
             }
         }
         true
+    }
+
+    /// The rules for frames to a host: the way, and copies of them.
+    fn rules_to(&self, key: HostKey, route: Route) -> Vec<(FlowId, Goal)> {
+        let exit = route.exit;
+        let mut rules = way_rules((key, route), self.closure.regions());
+        if exit.beyond.is_none() {
+            let arrivals = self.arrivals.regions().filter(|tap| tap.region.reaches(key));
+            rules.extend(arrivals.flat_map(|tap| arrival_rules(tap, key, exit)));
+        }
+        rules
     }
 
     /// The switch carries these copies of others, and no more.
@@ -287,9 +299,10 @@ impl Switch {
 }
 
 /// The copies that a rule carries: their identifier, the port, or several that share them, and
-/// whether they leave untagged.
+/// whether they leave as they were made.
 fn read_carry(rule: &FlowStats, groups: &[GroupDesc]) -> Option<(u16, (Vec<PortNo>, bool))> {
-    let [Oxm::VlanVid(vid)] = rule.match_fields.fields.as_slice() else { return None };
+    let [field] = rule.match_fields.fields.as_slice() else { return None };
+    let tag = tags::read(field)?;
     let Outcome::Group(group) = Outcome::read(&rule.instructions)? else { return None };
     let group = groups.iter().find(|told| told.group_id == group)?;
     let ports = group.buckets.iter().map(|bucket| match bucket.actions.last() {
@@ -297,7 +310,9 @@ fn read_carry(rule: &FlowStats, groups: &[GroupDesc]) -> Option<(u16, (Vec<PortN
         _ => None,
     });
     let ports: Vec<_> = ports.collect::<Option<_>>()?;
-    let is_untagged = group.buckets.iter().all(|bucket| bucket.actions.contains(&Action::PopVlan));
+    let undoes =
+        |action: &Action| matches!(action, Action::PopVlan | Action::SetField(Oxm::EthDst(_)));
+    let is_end = group.buckets.iter().all(|bucket| bucket.actions.iter().any(undoes));
     let is_carry = Cookie(rule.cookie).is(Kind::Carry) && !ports.is_empty();
-    is_carry.then_some((vid.value & !VID_PRESENT, (ports, is_untagged)))
+    is_carry.then_some((tag, (ports, is_end)))
 }

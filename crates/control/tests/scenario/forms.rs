@@ -24,9 +24,9 @@ fn in_service_vlan(frame: &[u8], vlan: u16) -> Vec<u8> {
     [&frame[..12], &tag, &frame[12..]].concat()
 }
 
-fn check(arrivals: Arrivals, expected: &[(u64, u32, &[u8])]) {
+fn check(arrivals: &Arrivals, expected: &[(u64, u32, &[u8])]) {
     let expected = expected.iter().map(|(switch, port, frame)| (*switch, *port, frame.to_vec()));
-    assert_eq!(arrivals, expected.collect::<Vec<_>>());
+    assert_eq!(*arrivals, expected.collect::<Vec<_>>());
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn copies_lose_their_tags_and_frames_keep_them() {
     let twice = in_service_vlan(&tagged, 200);
     for frame in [&plain, &tagged, &twice] {
         let arrivals = fabric.world.inject(1, 1, frame);
-        check(arrivals, &[(1, 2, &plain), (2, 1, frame), (3, 2, &plain)]);
+        check(&arrivals, &[(1, 2, &plain), (2, 1, frame), (3, 2, &plain)]);
     }
     check_ledger(&mut fabric, "far", 3);
     check_ledger(&mut fabric, "near", 3);
@@ -57,8 +57,8 @@ fn who_keeps_tags_gets_them_also_where_another_strips_them() {
     let mut other = tcp(1, 2);
     other.dst_port = 81;
     let (tagged, plain) = (other.vlan_bytes(Some(100)), other.bytes());
-    check(fabric.world.inject(1, 1, &web), &[(2, 1, &web), (3, 2, &web)]);
-    check(fabric.world.inject(1, 1, &tagged), &[(2, 1, &tagged), (3, 2, &plain)]);
+    check(&fabric.world.inject(1, 1, &web), &[(2, 1, &web), (3, 2, &web)]);
+    check(&fabric.world.inject(1, 1, &tagged), &[(2, 1, &tagged), (3, 2, &plain)]);
 }
 
 /// What reaches a monitor without any TAP is no copy.
@@ -68,7 +68,7 @@ fn frames_for_the_monitor_itself_keep_their_tags() {
     learn(&mut fabric, 100);
     fabric.world.plan_and_tap(strip("all", "02:00:00:00:00:02"));
     let tagged = tcp(1, 2).vlan_bytes(Some(100));
-    check(fabric.world.inject(1, 1, &tagged), &[(2, 1, &tagged)]);
+    check(&fabric.world.inject(1, 1, &tagged), &[(2, 1, &tagged)]);
     let flooded = arp_request(1, 98, Some(100));
     let arrivals = fabric.world.inject(1, 1, &flooded);
     assert!(arrivals.iter().all(|(.., frame)| *frame == flooded), "{arrivals:?}");
@@ -85,7 +85,11 @@ fn a_switch_that_is_not_ours_strips_tags_too() {
     world.tap(strip("all", "3"));
     let (tagged, plain) = (tcp(1, 2).vlan_bytes(Some(100)), tcp(1, 2).bytes());
     let sent = world.switch().receive(1, &tagged);
-    assert_eq!(sent, [(2, tagged), (3, plain)]);
+    assert_eq!(sent, [(2, tagged), (3, plain.clone())]);
+    assert_eq!(world.send(1, &plain), [2, 3]);
     let notes = world.control.policy("all").unwrap().notes;
+    let expected =
+        "switch 0x1 is no tapswitch and takes one VLAN tag away: of two, the inner one stays";
+    assert!(notes.iter().any(|note| note == expected), "{notes:?}");
     assert!(!notes.iter().any(|note| note.contains("copies all of each frame")), "{notes:?}");
 }

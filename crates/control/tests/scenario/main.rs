@@ -22,6 +22,7 @@ mod lifetime;
 mod property;
 mod reconnect;
 mod replace;
+mod rewriting;
 mod sharing;
 mod taps;
 mod ways;
