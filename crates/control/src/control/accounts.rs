@@ -19,7 +19,7 @@ use crate::ledger::{Copies, Tally, Way};
 use crate::overlap::PolicyId;
 use crate::resolve::{Place, Switches};
 use crate::switch::Switch;
-use crate::tags::Tags;
+use crate::tags::{self, Tags};
 use crate::text::switch_name;
 use crate::{Copied, Counts, MonitorPort, PolicyReport, PolicyState, Tagging, TapPolicy};
 
@@ -267,8 +267,10 @@ impl<'a> Accounts<'a> {
                 parts.map(|(_, parts)| parts.lent.copied.packets).sum()
             });
             if self.tags.is_shared(tag) {
+                let shared = tags::address(tag)
+                    .map_or_else(|| format!("VLAN {tag}"), |mac| format!("address {mac}"));
                 Some(format!(
-                    "copies for {monitor} share VLAN {tag} between switches with those of other \
+                    "copies for {monitor} share {shared} between switches with those of other \
                      policies: what was lost between switches is not told apart"
                 ))
             } else {

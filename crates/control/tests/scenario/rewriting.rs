@@ -142,6 +142,22 @@ fn each_place_of_copying_makes_one_copy() {
 }
 
 #[test]
+fn a_policy_may_change_its_transport() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    let to_second = TapPolicy { dst_mac: Some(mac(2)), ..policy("web", "0x3/2") };
+    fabric.world.tap(to_second.clone());
+    for next in [rewrite("web", 2, "0x3/2"), to_second] {
+        fabric.world.control.replace_policy(next.clone(), WhenMissing::Refuse).unwrap();
+        fabric.world.run();
+        assert_eq!(fabric.world.control.policy("web").unwrap().policy, next);
+        assert_eq!(fabric.world.state("web"), PolicyState::Active);
+        assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+        check_ledger(&mut fabric, "web", 1);
+    }
+}
+
+#[test]
 fn hosts_cannot_send_to_the_addresses_of_monitors() {
     let mut fabric = Fabric::line(3);
     fabric.learn();
