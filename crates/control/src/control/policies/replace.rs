@@ -112,7 +112,9 @@ impl PolicyEntry {
     /// Whether the same frames are copied to the same monitors, owed the same.
     fn copies_as(&self, other: &Self) -> bool {
         let (a, b) = (&self.policy, &other.policy);
-        let terms = |policy: &TapPolicy| (policy.delivery, policy.part(), policy.priority);
+        let terms = |policy: &TapPolicy| {
+            (policy.delivery, policy.part(), policy.priority, policy.transport)
+        };
         self.cells == other.cells && a.monitor == b.monitor && terms(a) == terms(b)
     }
 }
