@@ -156,9 +156,9 @@ impl Guest {
     }
 
     /// Runs it to the end of its program. A kernel that panics or stands still before that has
-    /// begun is booted again, as is one that meets a breakpoint of its own: where QEMU emulates each
-    /// processor by a thread, one of them now and then goes on with an old translation of code that
-    /// another one patches (`int3` in `ktime_get`, where the clock's source changes).
+    /// begun is booted again, as is one that meets a breakpoint of its own: where QEMU emulates
+    /// each processor by a thread, one of them now and then goes on with an old translation of code
+    /// that another one patches (`int3` in `ktime_get`, where the clock's source changes).
     ///
     /// # Errors
     /// [`Error::Unavailable`] without QEMU or busybox; [`Error::Panicked`], [`Error::TimedOut`],
