@@ -133,6 +133,7 @@ function Connection() {
     live: "live",
     lost: "no connection",
     polled: "asked every few seconds",
+    follows: "follows another controller",
   };
   const tone = value === "live" ? "good" : value === "lost" ? "bad" : "wait";
   return (

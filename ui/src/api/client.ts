@@ -11,8 +11,15 @@ export class ApiError extends Error {
     readonly field: string | null = null,
     /** Where in a filter. */
     readonly at: number | null = null,
+    /** Where the page of the controller is that leads, when this one does not. */
+    readonly leader: string | null = null,
   ) {
     super(message);
+  }
+
+  /** It may be answered later without anybody's help: another controller may lead by then. */
+  get mayHeal(): boolean {
+    return this.status === 0 || this.status === 421 || this.status >= 500;
   }
 
   /** The controller has no such endpoint: not a thing that is not found there. */
@@ -51,7 +58,7 @@ export async function request<T>(
   return (text === "" ? undefined : parse(text)) as T;
 }
 
-function asError(status: number, text: string): ApiError {
+export function asError(status: number, text: string): ApiError {
   const error = (parse(text) as { error?: Record<string, unknown> } | undefined)?.error;
   if (!error) return new ApiError(status, "", `The controller answered with status ${status}.`);
   return new ApiError(
@@ -60,7 +67,13 @@ function asError(status: number, text: string): ApiError {
     String(error.message ?? `status ${status}`),
     typeof error.field === "string" ? error.field : null,
     typeof error.at === "number" ? error.at : null,
+    isWebAddress(error.leader) ? error.leader : null,
   );
+}
+
+/** What may be behind a link: whatever a controller says, nothing that a click would run. */
+function isWebAddress(value: unknown): value is string {
+  return typeof value === "string" && /^https?:\/\//.test(value);
 }
 
 function parse(text: string): unknown {

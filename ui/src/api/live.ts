@@ -3,8 +3,11 @@ import { signal } from "@preact/signals";
 import { BASE } from "./client";
 import type { LoggedEvent } from "./types";
 
-/** `polled`: a controller without events is asked instead. */
-export type Liveness = "connecting" | "live" | "lost" | "polled";
+/**
+ * `polled`: a controller without events is asked instead; `follows`: another one leads, and this one
+ * is asked until it does.
+ */
+export type Liveness = "connecting" | "live" | "lost" | "polled" | "follows";
 
 export const liveness = signal<Liveness>("connecting");
 /** When it was lost, by the clock of the browser. */
@@ -40,7 +43,7 @@ export function connect(): void {
   disconnect();
   source = new EventSource(`${BASE}/events`);
   source.onopen = () => {
-    const wasLost = liveness.value === "lost";
+    const wasLost = liveness.value === "lost" || liveness.value === "follows";
     liveness.value = "live";
     if (wasLost) tell("again", { id: "" });
   };
@@ -59,14 +62,20 @@ export function disconnect(): void {
 
 /** The browser connects again by itself, but not after an answer that is no stream. */
 function lost(): void {
-  if (liveness.value !== "lost") lostAt.value = Date.now();
-  liveness.value = "lost";
-  if (source?.readyState !== EventSource.CLOSED) return;
+  const isRefused = source?.readyState === EventSource.CLOSED;
+  // One that follows refuses it every time; whether it still does is asked below.
+  if (!isRefused || liveness.value !== "follows") note("lost");
+  if (!isRefused) return;
   clearTimeout(retry);
   retry = setTimeout(() => void again(), RETRY_MS);
 }
 
-/** A stream that is refused may mean that this controller has none, or wants a token again. */
+function note(value: "lost" | "follows"): void {
+  if (value === "lost" && liveness.value !== "lost") lostAt.value = Date.now();
+  liveness.value = value;
+}
+
+/** A stream that is refused may mean that this controller has none, follows, or wants a token. */
 async function again(): Promise<void> {
   const status = await fetch(`${BASE}/events/log?limit=1`).then(
     (r) => r.status,
@@ -76,6 +85,8 @@ async function again(): Promise<void> {
     liveness.value = "polled";
     return;
   }
+  if (status === 421) note("follows");
+  else if (status !== 200) note("lost");
   if (status === 401) tell("again", { id: "" });
   else connect();
 }

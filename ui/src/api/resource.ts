@@ -115,8 +115,7 @@ class Asker<T> {
     if (error.status === 401) signedOut();
     this.tell(undefined, error);
     // Without events nobody says when the controller is back.
-    const mayHeal = error.status === 0 || error.status >= 500;
-    if (mayHeal && liveness.value !== "live")
+    if (error.mayHeal && liveness.value !== "live")
       setTimeout(() => this.abort.signal.aborted || this.ask(), HEAL_MS);
   }
 }

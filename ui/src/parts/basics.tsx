@@ -48,6 +48,12 @@ export function Failure({ error, what }: { error: ApiError | undefined; what: st
     <div class="failure" role="alert">
       <strong>{what}: </strong>
       {error.message}
+      {error.leader && (
+        <>
+          {" "}
+          <a href={error.leader}>To the page of that controller</a>
+        </>
+      )}
     </div>
   );
 }

@@ -15,7 +15,13 @@ export type Answer = unknown | ((request: IncomingMessage, body: string) => unkn
 export class Refusal {
   constructor(
     readonly status: number,
-    readonly error: { code: string; message: string; field?: string | null; at?: number },
+    readonly error: {
+      code: string;
+      message: string;
+      field?: string | null;
+      at?: number;
+      leader?: string;
+    },
   ) {}
 }
 
@@ -96,7 +102,9 @@ export class StandIn {
     const { pathname } = new URL(request.url!, "http://x");
     if (!pathname.startsWith("/api/v1")) return this.file(pathname, response);
     const path = pathname.slice("/api/v1".length);
-    if (path === "/events") return this.stream(request, response, this.streams);
+    const refusal = this.answers.get(`GET ${path}`);
+    if (path === "/events" && !(refusal instanceof Refusal))
+      return this.stream(request, response, this.streams);
     if (path.endsWith("/packets")) return this.stream(request, response, this.watchers);
     let body = "";
     for await (const chunk of request) body += chunk;

@@ -359,6 +359,27 @@ test("a lost connection is said, and heals by itself", options, async () => {
   await page.close();
 });
 
+test("a follower says where the leader is, and goes on when it leads", options, async () => {
+  const leader = "http://10.0.1.2:8653";
+  const refusal = { code: "not-leader", message: "this controller follows another one", leader };
+  const paths = ["GET /events", "GET /events/log", "GET /policies"];
+  const before = paths.map((path) => [path, controller.answers.get(path)] as const);
+  for (const path of paths) controller.answers.set(path, new Refusal(421, refusal));
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.getByText("this controller follows another one").waitFor();
+  await page.locator("[data-liveness=follows]").waitFor();
+  const link = page.getByRole("link", { name: "To the page of that controller" });
+  assert.equal(await link.getAttribute("href"), leader);
+  assert.equal(await page.getByText("The connection to the controller is lost").count(), 0);
+  await assertAccessible(page, "a follower");
+  // Without the stream, a view asks again by itself.
+  controller.answers.set("GET /policies", before[2]![1]);
+  await page.locator("tr[data-policy=web]").waitFor();
+  for (const [path, answer] of before) controller.answers.set(path, answer);
+  await page.locator("[data-liveness=live]").waitFor();
+  await page.close();
+});
+
 test("alarms are told at once", options, async () => {
   const page = await browser.page(`${controller.url}/#/policies`);
   await page.locator("[data-liveness=live]").waitFor();
