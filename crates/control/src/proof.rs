@@ -15,6 +15,7 @@
 //! those policies say, and nowhere else. No frame goes round.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use tapswitch_openflow::{Action, DatapathId, Masked, Match, Oxm, PortNo, TableId, VID_PRESENT};
@@ -27,6 +28,7 @@ use crate::hosts::HostKey;
 use crate::resolve::Place;
 use crate::rule::{FORWARD, FlowId, Kind, Outcome, SOURCE, TAPS};
 use crate::translate::Goal;
+use crate::{EthType, IpProto};
 
 /// The rules of all switches, and what is between them.
 pub(crate) struct Model<'a> {
@@ -119,7 +121,7 @@ impl<'a> Model<'a> {
             let is_missing = picks.dead.is_none() && arrivals.len() != first.len();
             if is_missing || !arrivals.iter().all(is_as_first) {
                 return Err(format!(
-                    "{sample:?} from {from} arrives at {} by one way, at {} by another",
+                    "{sample} that comes in at {from} arrives {} by one way, {} by another",
                     text(&first),
                     text(&arrivals)
                 ));
@@ -141,7 +143,7 @@ impl<'a> Model<'a> {
         while let Some((at, frame)) = queue.pop_front() {
             hops += 1;
             if hops > self.switches.len() * 64 {
-                return Err(format!("a frame goes round: {sample:?} from {from}"));
+                return Err(format!("a frame goes round: {sample} that comes in at {from}"));
             }
             for (port, frame) in self.pass((at, &frame), with_copies, picks) {
                 let out = Place { switch: at.switch, port };
@@ -378,7 +380,8 @@ pub(crate) fn text(arrivals: &BTreeMap<Arrival, usize>) -> String {
         let form = if arrival.is_stripped { " without its tag" } else { "" };
         format!("{}{form} x{count}", arrival.place)
     };
-    arrivals.iter().map(text).collect::<Vec<_>>().join(", ")
+    let texts: Vec<_> = arrivals.iter().map(text).collect();
+    if texts.is_empty() { "nowhere".to_owned() } else { format!("at {}", texts.join(", ")) }
 }
 
 impl Sample {
@@ -423,6 +426,25 @@ impl Sample {
     /// Whether the frame, as a host sends it, has these fields.
     pub(crate) fn has(&self, fields: &Match) -> bool {
         matches(fields, (PortNo::ANY, &Frame::of(self)))
+    }
+}
+
+/// What a frame is, as far as its type has it.
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a frame from {} to {}", self.src, self.dst)?;
+        if let Some(vid) = self.vlan {
+            write!(f, " in VLAN {vid}")?;
+        }
+        write!(f, " ({}", EthType(self.eth_type))?;
+        let (is_arp, (src, dst)) = (self.eth_type == EtherType::ARP.0, self.ips);
+        if is_arp || [EtherType::IPV4.0, EtherType::IPV6.0].contains(&self.eth_type) {
+            write!(f, " {src} > {dst}")?;
+            if !is_arp {
+                write!(f, ", {} {} > {}", IpProto(self.proto), self.ports.0, self.ports.1)?;
+            }
+        }
+        f.write_str(")")
     }
 }
 
@@ -538,6 +560,22 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_is_told_in_words() {
+        let host = MacAddr([2, 0, 0, 0, 0, 1]);
+        let sample = |fields, vlan| {
+            Sample::new(&fields, (HostKey { mac: host, vlan }, MacAddr::BROADCAST)).to_string()
+        };
+        let start = "a frame from 02:00:00:00:00:01 to ff:ff:ff:ff:ff:ff";
+        let web = Match::new().with(Oxm::IpProto(6)).with(Oxm::TcpDst(80));
+        assert_eq!(
+            sample(web, Some(5)),
+            format!("{start} in VLAN 5 (ipv4 192.0.2.1 > 192.0.2.1, tcp 0 > 80)")
+        );
+        let lldp = Match::new().with(Oxm::EthType(EtherType::LLDP));
+        assert_eq!(sample(lldp, None), format!("{start} (lldp)"));
+    }
+
+    #[test]
     fn a_tree_floods_once() {
         assert_eq!(walk(&linked(&[1, 2]), &linked(&[1, 2])), Ok([(place(2, 1).into(), 1)].into()));
     }
@@ -592,7 +630,7 @@ mod tests {
         let dst = MacAddr::BROADCAST;
         let both = forking(dst, ForkKind::Balance, &[1, 2]);
         let told = walk(&both, &linked(&[1, 2])).unwrap_err();
-        assert!(told.ends_with("arrives at  by one way, at 0x2/1 x1 by another"), "{told}");
+        assert!(told.ends_with("arrives nowhere by one way, at 0x2/1 x1 by another"), "{told}");
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl Control {
     ) -> Result<(), String> {
         let originals = before.walk(from, sample, false)?;
         if after.walk(from, sample, false)? != originals {
-            return Err(format!("{sample:?} from {from} would be forwarded otherwise"));
+            return Err(format!("{sample} that comes in at {from} would be forwarded otherwise"));
         }
         let mut expected = originals;
         for (place, tags) in self.copies(from, sample, &expected) {
@@ -226,7 +226,7 @@ impl Control {
             return Ok(());
         }
         let (arrivals, expected) = (text(&arrivals), text(&expected));
-        Err(format!("{sample:?} from {from} would arrive at {arrivals}, not at {expected}"))
+        Err(format!("{sample} that comes in at {from} would arrive {arrivals}, not {expected}"))
     }
 
     /// The monitors that get a copy of a frame, for it does not arrive there anyway, and with which

@@ -133,3 +133,46 @@ async fn whoever_adds_is_told_of_the_proof_or_why_there_is_none() {
     let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
     assert_eq!(record["result"], "accepted, by force");
 }
+
+/// Frames by which links are found are the controller's own, so nobody gets copies of them.
+#[tokio::test]
+async fn what_would_go_wrong_is_refused_with_a_frame_unless_it_is_forced() {
+    let (server, switch) =
+        with_policy(&json!({"name": "web", "monitor": "3", "dst-port": 80})).await;
+    let before = switch.state.lock().unwrap().changes;
+    let links = json!({
+        "name": "links",
+        "monitor": "4",
+        "eth-type": "lldp",
+        "dst-mac": "01:80:c2:00:00:0e",
+    });
+    let plan = post(&server, "/api/v1/policies?dry_run=true", &links).await.json();
+    assert_eq!(plan["proof"]["is_proved"], false, "{plan}");
+    let answer = post(&server, "/api/v1/policies", &links).await;
+    assert_eq!(answer.refusal(), (409, "not-proved".to_owned()), "{}", answer.text);
+    let problem = plan["proof"]["problems"][0].as_str().unwrap();
+    assert!(problem.contains("to 01:80:c2:00:00:0e (lldp) that comes in at 0x1/"), "{problem}");
+    assert!(problem.ends_with("would arrive nowhere, not at 0x1/4 x1"), "{problem}");
+    let said = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(said.contains(problem) && said.contains("--force"), "{said}");
+    assert_eq!(get(&server, "/api/v1/policies/links").await.status, 404);
+    let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
+    assert_eq!((&record["what"], &record["policy"]), (&json!("policy.add"), &links));
+    assert!(record["result"].as_str().unwrap().starts_with("refused"), "{record}");
+    // A change is judged as well.
+    let change = json!({
+        "name": "web",
+        "monitor": "4",
+        "eth-type": "lldp",
+        "dst-mac": "01:80:c2:00:00:0e",
+    });
+    let answer = put(&server, "/api/v1/policies/web", &change).await;
+    assert_eq!(answer.refusal(), (409, "not-proved".to_owned()), "{}", answer.text);
+    assert_eq!(switch.state.lock().unwrap().changes, before, "no switch heard of it");
+
+    let answer = post(&server, "/api/v1/policies?force=true", &links).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    assert_eq!(answer.json()["proof"]["problems"][0], problem);
+    let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
+    assert_eq!(record["result"], "accepted, by force");
+}
