@@ -4,13 +4,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::Value;
 use tapswitch_netlink::Namespace;
 
 use crate::support::{
-    BINARY, CONTROLLER, Daemon, Ends, Host, Lab, Ovs, Peer, Said, can_run, directory, eventually,
-    room, skip, tapswitch, until,
+    Authority, BINARY, CONTROLLER, Daemon, Ends, Host, Lab, Ovs, Peer, Said, can_run, directory,
+    eventually, room, skip, tapswitch, until,
 };
 
 #[test]
@@ -197,37 +196,4 @@ fn open_vswitch_is_controlled_by_tls() {
         let mut ping = hosts[0].namespace.command("ping");
         Said::by(ping.args(["-c", "1", "-W", "1", &target])).code == Some(0)
     });
-}
-
-/// Who vouches for both sides.
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    path: PathBuf,
-    directory: PathBuf,
-}
-
-impl Authority {
-    fn new(directory: &Path) -> Self {
-        let mut params = CertificateParams::new([]).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let path = directory.join("ca.pem");
-        fs::write(&path, issuer.pem()).unwrap();
-        Self { issuer, path, directory: directory.to_owned() }
-    }
-
-    /// Key and certificate.
-    fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
-        let key = KeyPair::generate().unwrap();
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let mut params = CertificateParams::new(names).unwrap();
-        // OpenSSL takes a certificate with its issuer's name for one that vouches for itself.
-        params.distinguished_name.push(DnType::CommonName, name);
-        let cert = params.signed_by(&key, &self.issuer).unwrap();
-        let path = |end: &str| self.directory.join(format!("{name}.{end}"));
-        fs::write(path("key"), key.serialize_pem()).unwrap();
-        fs::write(path("pem"), cert.pem()).unwrap();
-        (path("key"), path("pem"))
-    }
 }

@@ -14,7 +14,7 @@ mod term;
 
 use serde::{Deserialize, Serialize};
 
-pub use config::{EtcdConfig, ParseEtcdError};
+pub use config::{EtcdConfig, EtcdTls, ParseEtcdError};
 pub(crate) use election::{Elector, Verdict};
 pub(crate) use term::Term;
 

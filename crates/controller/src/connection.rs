@@ -160,6 +160,10 @@ impl Connection {
                         let bytes = buf.get(..len).unwrap_or_default();
                         self.channel.handle_bytes(bytes, Instant::now());
                     }
+                    // By TLS, an end without a farewell; a message that was cut off is noticed.
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        self.channel.handle_eof();
+                    }
                     Err(error) => return End::Io(error),
                 },
                 written = write_or_flush(writer, output), if has_output || !is_flushed => {

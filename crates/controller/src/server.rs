@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
 use crate::connection::{Connection, ConnectionId};
+use crate::etcd::Way;
 use crate::hub::{Blueprint, Hub, Input, Seat};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
@@ -68,10 +69,11 @@ impl Server {
         let (store, identity, kept) = match &config.store {
             StoreConfig::Etcd(etcd) => {
                 standing.send_replace(Standing::Follower { leader: None, remembers: false });
-                let share = Store::share(etcd, standing.subscribe(), Arc::clone(&journal));
+                let place = (etcd, Way::open(etcd)?);
+                let share = Store::share(place.clone(), standing.subscribe(), Arc::clone(&journal));
                 let (store, identity) = share.await?;
                 let leader = name(etcd, rest_url)?;
-                elector = Some(Elector::new(etcd, leader.clone(), to_hub.clone()));
+                elector = Some(Elector::new(place, leader.clone(), to_hub.clone()));
                 me = Some(leader);
                 // What there is in the store, the elector tells when this controller leads.
                 (store, identity, Kept::default())

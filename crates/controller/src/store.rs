@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, Head};
 use crate::cluster::{EtcdConfig, Standing};
+use crate::etcd::Way;
 use crate::journal::{Journal, Kind};
 use disk::Disk;
 use shared::SharedClerk;
@@ -117,11 +118,11 @@ pub(crate) struct Records {
 impl Store {
     /// Opens a store that several controllers share. What policies are in it, the leader finds out.
     pub(crate) async fn share(
-        config: &EtcdConfig,
+        place: (&EtcdConfig, Way),
         standing: watch::Receiver<Standing>,
         journal: Arc<Journal>,
     ) -> Result<(Self, Identity), StoreError> {
-        let (clerk, identity) = SharedClerk::open(config, standing, journal).await?;
+        let (clerk, identity) = SharedClerk::open(place, standing, journal).await?;
         let (jobs, waiting) = mpsc::channel(MAX_JOBS);
         // It ends when nobody has a job for it any more.
         tokio::spawn(clerk.run(waiting));
@@ -237,7 +238,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    fn new(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
+    pub(crate) fn new(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
         Self { place: None, what, cause: cause.to_string(), remedy: MAKE_ROOM }
     }
 
@@ -245,11 +246,11 @@ impl StoreError {
         Self { place: path.map(|path| path.display().to_string()), ..self }
     }
 
-    fn at_place(self, place: &str) -> Self {
+    pub(crate) fn at_place(self, place: &str) -> Self {
         Self { place: Some(place.to_owned()), ..self }
     }
 
-    fn with_remedy(self, remedy: &'static str) -> Self {
+    pub(crate) fn with_remedy(self, remedy: &'static str) -> Self {
         Self { remedy, ..self }
     }
 

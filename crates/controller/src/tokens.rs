@@ -144,11 +144,17 @@ impl Tokens {
     }
 }
 
+/// The mode of a file of secrets, if others than its owner may change it, or others than its group
+/// read it.
+pub(crate) fn open_mode(meta: &Metadata) -> Option<u32> {
+    let mode = meta.permissions().mode() & 0o777;
+    (mode & 0o027 != 0).then_some(mode)
+}
+
 fn read(path: &Path) -> Result<(Vec<Token>, Stamp), TokenError> {
     let io = |source| TokenError::Io { path: path.to_owned(), source };
     let meta = fs::metadata(path).map_err(io)?;
-    let mode = meta.permissions().mode() & 0o777;
-    if mode & 0o007 != 0 || mode & 0o020 != 0 {
+    if let Some(mode) = open_mode(&meta) {
         return Err(TokenError::Permissions { path: path.to_owned(), mode });
     }
     let text = fs::read_to_string(path).map_err(io)?;

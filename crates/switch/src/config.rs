@@ -3,10 +3,12 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_openflow::DatapathId;
+use tapswitch_tls::{ClientFiles, PeerName, TlsFiles};
 
 use crate::{PortKind, PortSpec};
 
@@ -21,6 +23,8 @@ pub struct Config {
     pub controllers: Vec<Endpoint>,
     /// Where the switch waits for connections, such as `ovs-ofctl`'s.
     pub listen: Vec<Endpoint>,
+    /// Key and certificates for those of them that are by TLS.
+    pub tls: Option<Tls>,
     /// What it does while no controller answers.
     pub fail_mode: FailMode,
     /// What tells VLANs apart where NORMAL learns stations.
@@ -41,6 +45,7 @@ impl Config {
             datapath_id,
             controllers: Vec::new(),
             listen: Vec::new(),
+            tls: None,
             fail_mode: FailMode::default(),
             learning: Learning::default(),
             ports: Vec::new(),
@@ -49,8 +54,14 @@ impl Config {
         }
     }
 
-    /// The first thing that is wrong with the ports: a number, interface or socket used twice.
+    /// The first thing that is wrong: an end by TLS without certificates, or a number, interface or
+    /// socket of ports used twice.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let mut endpoints = self.controllers.iter().chain(&self.listen);
+        if let Some(at) = endpoints.find(|at| at.transport == Transport::Tls && self.tls.is_none())
+        {
+            return Err(ConfigError::NoCertificate { endpoint: *at });
+        }
         for (position, port) in self.ports.iter().enumerate() {
             self.ports[..position].iter().try_for_each(|other| port.check_beside(other))?;
         }
@@ -140,23 +151,60 @@ pub struct ParseLearningError(String);
 #[error("'{0}' is no fail-mode; expected standalone or secure")]
 pub struct ParseFailModeError(String);
 
-/// An end of OpenFlow connections: `tcp:ADDRESS:PORT`.
+/// An end of OpenFlow connections: `tcp:ADDRESS:PORT`, or `tls:ADDRESS:PORT`, for which Open
+/// vSwitch says `ssl:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Endpoint(pub SocketAddr);
+pub struct Endpoint {
+    /// How.
+    pub transport: Transport,
+    /// Where.
+    pub address: SocketAddr,
+}
+
+/// What carries an OpenFlow connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// TCP, as it is.
+    Tcp,
+    /// TLS, by which both ends know each other.
+    Tls,
+}
+
+impl Endpoint {
+    /// An end by TCP.
+    pub const fn tcp(address: SocketAddr) -> Self {
+        Self { transport: Transport::Tcp, address }
+    }
+
+    /// An end by TLS.
+    pub const fn tls(address: SocketAddr) -> Self {
+        Self { transport: Transport::Tls, address }
+    }
+}
 
 impl FromStr for Endpoint {
     type Err = ParseEndpointError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseEndpointError(text.to_owned());
-        let address = text.strip_prefix("tcp:").ok_or_else(error)?;
-        address.parse().map(Self).map_err(|_| error())
+        let (transport, address) = text.split_once(':').ok_or_else(error)?;
+        let transport = match transport {
+            "tcp" => Transport::Tcp,
+            "tls" | "ssl" => Transport::Tls,
+            _ => return Err(error()),
+        };
+        let address = address.parse().map_err(|_| error())?;
+        Ok(Self { transport, address })
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tcp:{}", self.0)
+        let transport = match self.transport {
+            Transport::Tcp => "tcp",
+            Transport::Tls => "tls",
+        };
+        write!(f, "{transport}:{}", self.address)
     }
 }
 
@@ -175,9 +223,38 @@ impl<'de> Deserialize<'de> for Endpoint {
 /// A text is no end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no endpoint; expected tcp:ADDRESS:PORT, as in tcp:127.0.0.1:6653 or tcp:[::1]:6653"
+    "'{0}' is no endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
+     tcp:127.0.0.1:6653 or tls:[::1]:6653"
 )]
 pub struct ParseEndpointError(String);
+
+/// Where the switch has its key and its certificate, and who vouches for others, as PEM. The files
+/// are read again when they have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The switch's certificate, and those that vouch for it.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Who vouches for controllers and for tools: whoever has no certificate of theirs is refused.
+    pub ca: PathBuf,
+    /// What a controller's certificate must be for.
+    pub name: PeerName,
+}
+
+impl Tls {
+    /// What is needed to connect.
+    pub(crate) fn client(&self) -> ClientFiles {
+        let own = Some((self.cert.clone(), self.key.clone()));
+        ClientFiles { ca: self.ca.clone(), own, name: self.name.clone() }
+    }
+
+    /// What is needed where others connect.
+    pub(crate) fn server(&self) -> TlsFiles {
+        let (cert, key) = (self.cert.clone(), self.key.clone());
+        TlsFiles { cert, key, ca: Some(self.ca.clone()) }
+    }
+}
 
 impl PortSpec {
     /// What keeps this port from being there beside `other`, if anything does.
@@ -205,6 +282,15 @@ impl PortSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// There is nothing to shake hands with.
+    #[error(
+        "{endpoint} needs the switch's key and certificate, and who vouches for others: --tls-key, \
+         --tls-cert and --tls-ca; in a file tls-key, tls-cert and tls-ca of [switch]"
+    )]
+    NoCertificate {
+        /// The end that is by TLS.
+        endpoint: Endpoint,
+    },
     /// Two ports have the same number.
     #[error("ports {other} and {port} have the same number; give each its own")]
     NumberTwice {
@@ -273,6 +359,14 @@ mod tests {
         assert_eq!(endpoint.to_string(), "tcp:[::1]:6653");
         let error = "127.0.0.1:6653".parse::<Endpoint>().unwrap_err().to_string();
         assert!(error.contains("expected tcp:ADDRESS:PORT"), "{error}");
+        for text in ["tls:10.0.0.1:6653", "ssl:10.0.0.1:6653"] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!(endpoint.to_string(), "tls:10.0.0.1:6653");
+            let controllers = vec![endpoint];
+            let config = Config { controllers, ..config(&["1=tap:a"]) };
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains("tls:10.0.0.1:6653 needs") && error.contains("--tls-key"));
+        }
         assert_eq!("secure".parse(), Ok(FailMode::Secure));
         assert!("open".parse::<FailMode>().is_err());
     }

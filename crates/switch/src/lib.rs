@@ -2,7 +2,7 @@
 //! tells them how.
 //!
 //! ```text
-//!   controllers, tools ── TCP ── peer tasks ──► server task (owns the agent) ◄── reports ─┐
+//!   controllers, tools ─ TCP, TLS ─ peer tasks ──► server task (owns the agent) ◄── reports ─┐
 //!                                                   │ snapshots, errands                  │
 //!   tap queues, sockets, guests ◄────────────► worker threads ────────────────────────────┘
 //! ```
@@ -42,6 +42,7 @@ mod store;
 mod switch;
 #[cfg(test)]
 mod test_frames;
+mod tls;
 mod tun;
 mod tunnel;
 mod tx;
@@ -49,7 +50,7 @@ mod worker;
 
 pub use config::{
     Config, ConfigError, Endpoint, FailMode, Learning, ParseEndpointError, ParseFailModeError,
-    ParseLearningError,
+    ParseLearningError, Tls, Transport,
 };
 pub use device::OpenPortError;
 pub use envelope::MtuError;
@@ -65,3 +66,4 @@ pub use ports::{AddPortError, RemovePortError};
 pub use recorder::OpenFileError;
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;
+pub use tapswitch_tls::{ParsePeerNameError, PeerName, TlsError};

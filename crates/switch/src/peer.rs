@@ -9,7 +9,7 @@ use tapswitch_channel::{
     CloseReason, Config, ConnectionId, RoleChange, SendError, SwitchConnection, SwitchEvent,
 };
 use tapswitch_openflow::{AsyncConfig, Body, ControllerRole, ErrorKind, Message, RoleMessage};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
 use crate::Endpoint;
@@ -100,7 +100,6 @@ fn is_packet_in(order: &ToPeer) -> bool {
 #[derive(Debug)]
 pub(crate) struct Peer {
     id: ConnectionId,
-    stream: TcpStream,
     to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
     inbox: Inbox,
     /// True for who connects to the switch: such tools get no asynchronous messages until they
@@ -115,73 +114,82 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn new(
         id: ConnectionId,
-        stream: TcpStream,
         to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
         inbox: Inbox,
         is_quiet: bool,
     ) -> Self {
         let (listens, last_words_until) = (false, None);
-        Self { id, stream, to_server, inbox, is_quiet, listens, last_words_until }
+        Self { id, to_server, inbox, is_quiet, listens, last_words_until }
     }
 
-    /// Carries the connection on until it ends or the server lets it go. Returns whether it was
-    /// ever of use.
-    pub(crate) async fn run(mut self) -> bool {
+    /// Carries the connection on until it ends or the server lets it go.
+    pub(crate) async fn run(mut self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Ended {
+        let (reader, writer) = tokio::io::split(stream);
+        let mut socket = Socket { reader, writer, is_flushed: true, buf: vec![0; READ_LEN] };
+        let ended = self.serve(&mut socket).await;
+        // By TLS this says that nothing was cut off; nobody need be there to hear it.
+        let _ = tokio::time::timeout(LAST_WORDS_TIME, socket.writer.shutdown()).await;
+        ended
+    }
+
+    async fn serve(&mut self, socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> Ended {
         let mut connection = SwitchConnection::new(Config::default(), Instant::now());
         let mut was_ready = false;
-        let mut buf = vec![0; READ_LEN];
+        let end = |was_ready| Ended { was_ready, error: None };
         loop {
             while let Some(event) = connection.poll_event() {
                 was_ready |= event == SwitchEvent::Ready;
                 self.note_interest(&event);
                 if self.tell(FromPeer::Event(event)).await.is_err() {
-                    return was_ready;
+                    return end(was_ready);
                 }
             }
             if self.tell_interest(&connection, was_ready).await.is_err() {
-                return was_ready;
+                return end(was_ready);
             }
             let unsent = !connection.poll_transmit().is_empty();
             if connection.is_closed() && !(unsent && self.has_time_for_last_words()) {
-                return was_ready;
+                return end(was_ready);
             }
-            if let Err(error) = self.step(&mut connection, &mut buf, unsent).await {
+            if let Err(error) = self.step(&mut connection, socket).await {
                 let reason = CloseReason::Eof;
                 tracing::debug!("connection {}: {error}", self.id.0);
                 // The server is gone when it does not want to hear it.
                 let _ = self.tell(FromPeer::Event(SwitchEvent::Closed(reason))).await;
-                return was_ready;
+                return Ended { was_ready, error: Some(error) };
             }
         }
     }
 
-    /// Waits for one thing and does it.
+    /// Waits for one thing and does it. Reading, writing and flushing may all be given up while
+    /// they wait, and nothing is lost.
     async fn step(
         &mut self,
         connection: &mut SwitchConnection,
-        buf: &mut [u8],
-        unsent: bool,
+        socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>,
     ) -> io::Result<()> {
         let timeout = connection.poll_timeout().or(self.last_words_until);
         // Who does not read the answers is not asked for more.
         let reads = !connection.is_closed() && !connection.is_busy();
+        let Socket { reader, writer, is_flushed, buf } = socket;
+        let output = connection.poll_transmit();
+        let has_output = !output.is_empty();
         tokio::select! {
-            readable = self.stream.readable(), if reads => {
-                readable?;
-                match self.stream.try_read(buf) {
-                    Ok(0) => connection.handle_eof(),
-                    Ok(len) => connection.handle_bytes(&buf[..len], Instant::now()),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
+            len = reader.read(buf), if reads => match len {
+                Ok(0) => connection.handle_eof(),
+                Ok(len) => connection.handle_bytes(&buf[..len], Instant::now()),
+                // By TLS, an end without a farewell; a message that was cut off is noticed.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    connection.handle_eof();
                 }
-            }
-            writable = self.stream.writable(), if unsent => {
-                writable?;
-                match self.stream.try_write(connection.poll_transmit()) {
-                    Ok(len) => connection.handle_transmitted(len, Instant::now()),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
+                Err(error) => return Err(error),
+            },
+            written = write_or_flush(writer, output), if has_output || !*is_flushed => {
+                match written? {
+                    0 => {}
+                    len => connection.handle_transmitted(len, Instant::now()),
                 }
+                *is_flushed = !has_output;
             }
             order = self.inbox.recv() => match order {
                 Some(order) => self.obey(connection, order).await?,
@@ -260,6 +268,35 @@ impl Peer {
         let sent = self.to_server.send((self.id, news)).await;
         sent.map_err(|_| io::Error::other("the switch stops"))
     }
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Whether it was ever of use.
+    pub(crate) was_ready: bool,
+    /// What the socket said, or TLS.
+    pub(crate) error: Option<io::Error>,
+}
+
+/// Both directions of a stream.
+struct Socket<S> {
+    reader: ReadHalf<S>,
+    writer: WriteHalf<S>,
+    /// False while TLS may hold something that it was given.
+    is_flushed: bool,
+    buf: Vec<u8>,
+}
+
+/// Writes as much as goes, or what was written before; returns how much.
+async fn write_or_flush(
+    writer: &mut (impl AsyncWrite + Unpin),
+    output: &[u8],
+) -> io::Result<usize> {
+    if output.is_empty() {
+        return writer.flush().await.map(|()| 0);
+    }
+    writer.write(output).await
 }
 
 fn has_defaults(connection: &SwitchConnection) -> bool {

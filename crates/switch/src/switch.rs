@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use tapswitch_channel::Roles;
 use tapswitch_datapath::WorkerIndex;
 use tapswitch_openflow::{Action, Body, FlowMod, FlowModCommand, Instruction, Message, PortNo};
+use tapswitch_tls::TlsError;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -20,16 +21,19 @@ use crate::handle::Handle;
 use crate::ports::{AddPortError, Ports};
 use crate::server::{Barriers, Inputs, Server};
 use crate::shared::Shared;
+use crate::tls::{TlsClient, TlsServer};
 use crate::worker::{WorkerHandle, WorkerSetup};
-use crate::{Config, Endpoint, FailMode};
+use crate::{Config, Endpoint, FailMode, Transport};
 
 /// A switch that has started: its workers forward, and [`Switch::run`] does the rest.
 pub struct Switch {
     server: Server,
     handle: Handle,
     connector: Connector,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(Endpoint, TcpListener)>,
     controllers: Vec<Endpoint>,
+    /// What [`Self::run`] connects and accepts with, where TLS is wanted.
+    tls: Option<(TlsClient, TlsServer)>,
 }
 
 impl Switch {
@@ -39,6 +43,10 @@ impl Switch {
     /// [`StartError`], which names the cause and a remedy. Nothing is left behind.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         config.check()?;
+        let tls = match &config.tls {
+            None => None,
+            Some(tls) => Some((TlsClient::open(tls)?, TlsServer::open(tls)?)),
+        };
         let listeners = listen(&config.listen).await?;
         let worker_count = config.worker_count();
         let agent = new_agent(&config, worker_count);
@@ -68,7 +76,7 @@ impl Switch {
         let connector = Connector { next_id: Arc::new(AtomicU64::new(1)), to_server };
         let handle = Handle::new(queries);
         let controllers = config.controllers;
-        Ok(Self { server, handle, connector, listeners, controllers })
+        Ok(Self { server, handle, connector, listeners, controllers, tls })
     }
 
     /// A way to ask the switch about itself.
@@ -81,17 +89,23 @@ impl Switch {
     /// # Errors
     /// When the kernel does not tell.
     pub fn local_endpoints(&self) -> io::Result<Vec<Endpoint>> {
-        self.listeners.iter().map(|listener| listener.local_addr().map(Endpoint)).collect()
+        let at = |(endpoint, listener): &(Endpoint, TcpListener)| {
+            Ok(Endpoint { address: listener.local_addr()?, ..*endpoint })
+        };
+        self.listeners.iter().map(at).collect()
     }
 
     /// Runs until `shutdown` is done; then stops the workers and takes away what it made.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let mut tasks = JoinSet::new();
+        let by_tls = |at: &Endpoint| self.tls.clone().filter(|_| at.transport == Transport::Tls);
         for controller in self.controllers {
-            tasks.spawn(self.connector.clone().keep(controller));
+            let tls = by_tls(&controller).map(|(client, _)| client);
+            tasks.spawn(self.connector.clone().keep(controller, tls));
         }
-        for listener in self.listeners {
-            tasks.spawn(self.connector.clone().accept(listener));
+        for (endpoint, listener) in self.listeners {
+            let tls = by_tls(&endpoint).map(|(_, server)| server);
+            tasks.spawn(self.connector.clone().accept(listener, tls));
         }
         self.server.run(shutdown).await;
         tasks.shutdown().await;
@@ -108,6 +122,9 @@ pub enum StartError {
     /// A port.
     #[error(transparent)]
     Port(#[from] AddPortError),
+    /// Keys and certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A listening socket.
     #[error("cannot listen on {endpoint}: {source}; choose another address or port with --listen")]
     Listen {
@@ -121,11 +138,12 @@ pub enum StartError {
     Worker(io::Error),
 }
 
-async fn listen(endpoints: &[Endpoint]) -> Result<Vec<TcpListener>, StartError> {
+async fn listen(endpoints: &[Endpoint]) -> Result<Vec<(Endpoint, TcpListener)>, StartError> {
     let mut listeners = Vec::with_capacity(endpoints.len());
     for &endpoint in endpoints {
-        let bound = TcpListener::bind(endpoint.0).await;
-        listeners.push(bound.map_err(|source| StartError::Listen { endpoint, source })?);
+        let bound = TcpListener::bind(endpoint.address).await;
+        let listener = bound.map_err(|source| StartError::Listen { endpoint, source })?;
+        listeners.push((endpoint, listener));
     }
     Ok(listeners)
 }

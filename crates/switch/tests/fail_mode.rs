@@ -31,7 +31,7 @@ fn a_lost_controller_is_connected_to_again() {
     drop(listener);
     let mut listener = None;
     eventually("the address is free again", || {
-        listener = std::net::TcpListener::bind(endpoint.0).ok();
+        listener = std::net::TcpListener::bind(endpoint.address).ok();
         listener.as_ref().map(|listener| listener.set_nonblocking(true).unwrap())
     });
     Controller::accept(&listener.unwrap()).barrier();

@@ -31,7 +31,7 @@ fn simple_switch_13_joins_two_hosts() {
             return;
         }
     };
-    let lab = Lab::with(2, |config| config.controllers = vec![Endpoint(os_ken.address)]);
+    let lab = Lab::with(2, |config| config.controllers = vec![Endpoint::tcp(os_ken.address)]);
     ping(lab.host(1), lab.host(2));
     // It adds a rule for each direction, by which the rest goes without it.
     let mut controller = lab.switch.controller();

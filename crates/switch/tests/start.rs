@@ -93,7 +93,7 @@ fn ports_that_contradict_each_other_are_named() {
 #[test]
 fn an_address_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = Endpoint(taken.local_addr().unwrap());
+    let endpoint = Endpoint::tcp(taken.local_addr().unwrap());
     let text = error(Config { listen: vec![endpoint], ..Config::new("br0", DatapathId(1)) });
     assert_names(&text, &[&endpoint.to_string(), "in use", "choose another address or port"]);
 }

@@ -12,7 +12,7 @@ use tapswitch_control::{
     Transport, Vlan,
 };
 use tapswitch_openflow::Delivery;
-use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PortSpec};
+use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PeerName, PortSpec, Tls};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     /// Run the OpenFlow switch alone.
     Switch(SwitchArgs),
     /// Run the controller alone.
-    Controller(controller::ControllerArgs),
+    Controller(Box<controller::ControllerArgs>),
     /// Add, list, show or delete TAP policies of a running controller.
     Policy(PolicyArgs),
     /// Make tokens for the REST interface of a controller.
@@ -126,12 +126,16 @@ pub(crate) struct SwitchArgs {
     /// Unique number of the datapath, decimal or 0x and hexadecimal digits.
     #[arg(long, value_name = "ID", default_value = "0x1", value_parser = parse_datapath_id)]
     pub(crate) datapath_id: DatapathId,
-    /// Controller to connect to, as tcp:ADDRESS:PORT; may be given several times.
+    /// Controller to connect to, as tcp:ADDRESS:PORT or tls:ADDRESS:PORT; may be given several
+    /// times.
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) controller: Vec<Endpoint>,
-    /// Where to accept OpenFlow connections, such as ovs-ofctl's; may be given several times.
+    /// Where to accept OpenFlow connections, such as ovs-ofctl's, in the same words; may be given
+    /// several times.
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<Endpoint>,
+    #[command(flatten)]
+    pub(crate) tls: SwitchTlsArgs,
     /// What to do while no controller answers: standalone (forward as a learning switch) or secure
     /// (go on by the rules).
     #[arg(long, value_name = "MODE", default_value = "standalone")]
@@ -165,6 +169,32 @@ pub(crate) struct SwitchArgs {
     pub(crate) cores: Vec<usize>,
     #[command(flatten)]
     pub(crate) socket: ServeArgs,
+}
+
+/// How a switch and its controllers know each other by TLS. The files are read again, when they
+/// have changed, for each connection.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SwitchTlsArgs {
+    /// The switch's certificate for tls: (PEM), with those that vouch for it.
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Who vouches for controllers, and for tools that connect (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// What a controller's certificate is for, where that is not the address that is connected to:
+    /// a host's name, or any for whomever the authority vouches for.
+    #[arg(long, value_name = "NAME", requires = "tls_cert")]
+    pub(crate) tls_name: Option<PeerName>,
+}
+
+impl SwitchTlsArgs {
+    pub(crate) fn tls(self) -> Option<Tls> {
+        let name = self.tls_name.unwrap_or_default();
+        Some(Tls { cert: self.tls_cert?, key: self.tls_key?, ca: self.tls_ca?, name })
+    }
 }
 
 #[derive(Args, Clone, Debug)]

@@ -13,11 +13,11 @@ use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
 use tapswitch_controller::{EtcdConfig, RestConfig, StoreConfig, TlsFiles};
 use tapswitch_switch::{
-    Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec,
+    Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec, Tls,
 };
 use toml::Spanned;
 
-use crate::cli::controller::{FilesArgs, Listen, RestPlace, StorePlace};
+use crate::cli::controller::{FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
 use crate::cli::parse_datapath_id;
 
 /// What `tapswitch run` is to run.
@@ -55,6 +55,30 @@ struct SwitchSection {
     workers: Option<NonZeroUsize>,
     #[serde(default)]
     cores: Vec<usize>,
+    tls_cert: Option<Spanned<PathBuf>>,
+    tls_key: Option<Spanned<PathBuf>>,
+    tls_ca: Option<Spanned<PathBuf>>,
+    tls_name: Option<Spanned<String>>,
+}
+
+impl SwitchSection {
+    /// All files, or none.
+    fn tls(&self) -> Result<Option<Tls>, Fault> {
+        let name = parse_one(self.tls_name.as_ref(), "switch.tls-name")?.unwrap_or_default();
+        let files = [&self.tls_cert, &self.tls_key, &self.tls_ca];
+        if let [Some(cert), Some(key), Some(ca)] = files {
+            let [cert, key, ca] = [cert, key, ca].map(|file| file.get_ref().clone());
+            return Ok(Some(Tls { cert, key, ca, name }));
+        }
+        let given = files.into_iter().flatten().map(Spanned::span);
+        match given.chain(self.tls_name.iter().map(Spanned::span)).next() {
+            None => Ok(None),
+            Some(span) => {
+                let text = "switch: TLS needs all of tls-cert, tls-key and tls-ca";
+                Err(Fault::new(span, text.to_owned()))
+            }
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,6 +86,10 @@ struct SwitchSection {
 struct ControllerSection {
     listen: Option<Texts>,
     store: Option<Spanned<String>>,
+    store_ca: Option<PathBuf>,
+    store_cert: Option<PathBuf>,
+    store_key: Option<PathBuf>,
+    store_login: Option<PathBuf>,
     rest: Option<Spanned<String>>,
     rest_url: Option<String>,
     tokens: Option<PathBuf>,
@@ -85,11 +113,25 @@ impl ControllerSection {
         }
     }
 
+    fn store_files(&self) -> StoreFilesArgs {
+        StoreFilesArgs {
+            store_ca: self.store_ca.clone(),
+            store_cert: self.store_cert.clone(),
+            store_key: self.store_key.clone(),
+            store_login: self.store_login.clone(),
+        }
+    }
+
     /// Where policies are kept and REST is served: nowhere, unless the file says so.
     fn places(&self) -> Result<(StorePlace, RestPlace), Fault> {
         let store = parse_one(self.store.as_ref(), "controller.store")?;
         let rest = parse_one(self.rest.as_ref(), "controller.rest")?;
-        Ok((store.unwrap_or(StorePlace::None), rest.unwrap_or(RestPlace::Off)))
+        let store = store.unwrap_or(StorePlace::None).with_files(&self.store_files());
+        let store = store.map_err(|text| Fault {
+            span: self.store.as_ref().map(Spanned::span),
+            text: format!("controller.store: {text}"),
+        })?;
+        Ok((store, rest.unwrap_or(RestPlace::Off)))
     }
 }
 
@@ -185,6 +227,7 @@ impl RunConfig {
 
     fn parse(text: &str) -> Result<Self, Fault> {
         let File { bridge, switch, controller, policy } = toml::from_str(text)?;
+        let tls = switch.tls()?;
         let specs = parse_all(switch.port, "switch.port")?;
         let ports = Ports { datapath_id: switch.datapath_id, specs };
         ports.check()?;
@@ -193,11 +236,7 @@ impl RunConfig {
         // A switch beside its own controller connects to it, unless told otherwise.
         let controllers = match switch.controller {
             Some(texts) => endpoints(texts, "switch.controller")?,
-            None => controller
-                .iter()
-                .flat_map(|own| own.listen.first())
-                .map(|at| Endpoint(*at))
-                .collect(),
+            None => controller.iter().filter_map(own_controller).collect(),
         };
         let policies = policy.into_iter().map(Spanned::into_inner).collect();
         let controller =
@@ -205,6 +244,7 @@ impl RunConfig {
         let switch = SwitchConfig {
             controllers,
             listen: endpoints(switch.listen, "switch.listen")?,
+            tls,
             fail_mode: switch.fail_mode,
             learning: switch.learning,
             ports: ports.specs.into_iter().map(Spanned::into_inner).collect(),
@@ -214,6 +254,12 @@ impl RunConfig {
         };
         Ok(Self { switch, controller })
     }
+}
+
+/// Where a switch reaches the controller of its own process.
+fn own_controller(own: &tapswitch_controller::Config) -> Option<Endpoint> {
+    let by_tls = own.listen_tls.first().map(|at| Endpoint::tls(*at));
+    own.listen.first().map(|at| Endpoint::tcp(*at)).or(by_tls)
 }
 
 /// What can be seen before anything runs: a controller for the policies, one name each, and
@@ -495,6 +541,21 @@ dst-port = 80
         let error_text = error(&GOOD.replace("dst-port = 80", "dst-port = \"http\""));
         assert!(error_text.starts_with("lab.toml:16:"), "{error_text}");
         assert!(error_text.contains("in: dst-port = \"http\""), "{error_text}");
+    }
+
+    #[test]
+    fn tls_is_whole_or_not_there() {
+        let with = |keys: &str| GOOD.replace("fail-mode", &format!("{keys}\nfail-mode"));
+        let all = "tls-cert = \"s.pem\"\ntls-key = \"s.key\"\ntls-ca = \"ca.pem\"";
+        let text = with(all).replace("[controller]", "[controller]\nlisten = [\"tls:[::1]:6653\"]");
+        let switch = RunConfig::parse(&text).unwrap().switch;
+        assert_eq!(switch.controllers, ["tls:[::1]:6653".parse().unwrap()], "its own controller");
+        assert_eq!(switch.tls.unwrap().ca, Path::new("ca.pem"));
+        let error_text = error(&with("tls-key = \"s.key\""));
+        assert!(error_text.starts_with("lab.toml:6:"), "{error_text}");
+        assert!(error_text.contains("all of tls-cert, tls-key and tls-ca"), "{error_text}");
+        let error_text = error(&with(&format!("{all}\ntls-name = \"a b\"")));
+        assert!(error_text.contains("expected a host's name or address"), "{error_text}");
     }
 
     #[test]

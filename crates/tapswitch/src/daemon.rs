@@ -42,6 +42,7 @@ pub(crate) fn switch(args: SwitchArgs) -> Result<(), Failure> {
     let switch = SwitchConfig {
         controllers: controller,
         listen,
+        tls: args.tls.tls(),
         fail_mode,
         learning,
         ports: port,
@@ -55,7 +56,7 @@ pub(crate) fn switch(args: SwitchArgs) -> Result<(), Failure> {
 /// `tapswitch controller`.
 pub(crate) fn controller(args: &ControllerArgs) -> Result<(), Failure> {
     let socket = socket_path(&args.socket, "controller");
-    let store = args.store.clone().unwrap_or_else(default_store);
+    let store = args.store.clone().unwrap_or_else(default_store).with_files(&args.store_files)?;
     let mut controller = tapswitch_controller::Config { listen: vec![], ..Default::default() };
     let places = (&store, args.rest, args.rest_url.clone());
     configure(&mut controller, &args.listen, places, &args.files);

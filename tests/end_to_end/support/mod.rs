@@ -1,5 +1,6 @@
 //! What the tests share: rooms, hosts, programs, peers, streams of frames and what is seen of them.
 
+mod authority;
 mod capture;
 mod cluster;
 pub(crate) mod conservation;
@@ -17,6 +18,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use authority::Authority;
 pub(crate) use capture::Capture;
 pub(crate) use cluster::Cluster;
 pub(crate) use fabric::{Fabric, Kind};

@@ -37,7 +37,7 @@ impl Layer {
 const LAYERS: [(Layer, &[&str]); 4] = [
     (Layer::Words, &["wire", "openflow", "pcapng"]),
     (Layer::Logic, &["offload", "datapath", "control", "channel"]),
-    (Layer::Edges, &["tap", "netdev", "netlink", "tunnel", "vhost"]),
+    (Layer::Edges, &["tap", "netdev", "netlink", "tls", "tunnel", "vhost"]),
     (Layer::Shells, &["switch", "controller", "tapswitch"]),
 ];
 

@@ -1,11 +1,13 @@
 //! Where the shared store is.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 /// A store in etcd, shared by several controllers of which one leads.
 ///
-/// As text: `etcd://HOST:PORT[,HOST:PORT...][/PREFIX][?ttl=SECONDS]`.
+/// As text: `etcd://HOST:PORT[,HOST:PORT...][/PREFIX][?ttl=SECONDS]`, or `etcds://` for members
+/// that are reached by TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EtcdConfig {
@@ -15,9 +17,33 @@ pub struct EtcdConfig {
     pub prefix: String,
     /// How long the leader may be silent until another controller takes its place.
     pub ttl: Duration,
+    /// Whether members are reached by TLS, for which [`Self::tls`] is needed.
+    pub is_secure: bool,
+    /// Certificates for that.
+    pub tls: Option<EtcdTls>,
+    /// A file with a line of `USER:PASSWORD`, where etcd wants to know who asks. It is read again
+    /// whenever etcd does.
+    pub login: Option<PathBuf>,
     /// Where REST of this controller is for those who ask a follower; `None` for the address that
     /// it listens on.
     pub rest_url: Option<String>,
+}
+
+/// Certificates for members of etcd, as PEM. They are read again when they have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdTls {
+    /// Who vouches for the members.
+    pub ca: PathBuf,
+    /// Our certificate and its key, where members want to see one.
+    pub own: Option<(PathBuf, PathBuf)>,
+}
+
+impl EtcdConfig {
+    /// How this store is named, without what is secret.
+    pub(crate) fn place(&self) -> String {
+        let scheme = if self.is_secure { SECURE_SCHEME } else { SCHEME };
+        format!("{scheme}{}{}", self.endpoints.join(","), self.prefix)
+    }
 }
 
 impl FromStr for EtcdConfig {
@@ -25,12 +51,14 @@ impl FromStr for EtcdConfig {
 
     fn from_str(text: &str) -> Result<Self, ParseEtcdError> {
         let wrong = |what| ParseEtcdError { text: text.to_owned(), what };
-        let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("it begins otherwise"))?;
+        let secure = text.strip_prefix(SECURE_SCHEME);
+        let rest = secure.or_else(|| text.strip_prefix(SCHEME));
+        let rest = rest.ok_or_else(|| wrong("it begins otherwise"))?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(a, b)| (a, Some(b)));
         let (members, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let endpoints: Vec<_> = members.split(',').map(str::to_owned).collect();
         if !endpoints.iter().all(|endpoint| is_endpoint(endpoint)) {
-            return Err(wrong("each member is HOST:PORT"));
+            return Err(wrong("each member is HOST:PORT; who asks, --store-login says"));
         }
         let prefix = match prefix.trim_matches('/') {
             "" => DEFAULT_PREFIX.to_owned(),
@@ -41,7 +69,15 @@ impl FromStr for EtcdConfig {
             Some(Some(Ok(seconds @ 1..=MAX_TTL_S))) => seconds,
             Some(_) => return Err(wrong("behind ? there is ttl= and 1 to 60 seconds")),
         };
-        Ok(Self { endpoints, prefix, ttl: Duration::from_secs(seconds), rest_url: None })
+        Ok(Self {
+            endpoints,
+            prefix,
+            ttl: Duration::from_secs(seconds),
+            is_secure: secure.is_some(),
+            tls: None,
+            login: None,
+            rest_url: None,
+        })
     }
 }
 
@@ -57,7 +93,8 @@ fn is_endpoint(text: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is no store in etcd: {what}; expected \
-     etcd://HOST:PORT,HOST:PORT,.../PREFIX?ttl=SECONDS, as in etcd://10.0.0.1:2379,10.0.0.2:2379"
+     etcd://HOST:PORT,HOST:PORT,.../PREFIX?ttl=SECONDS, as in \
+     etcd://10.0.0.1:2379,10.0.0.2:2379, or etcds:// for TLS"
 )]
 pub struct ParseEtcdError {
     text: String,
@@ -66,6 +103,7 @@ pub struct ParseEtcdError {
 
 /// What a store in etcd begins with.
 const SCHEME: &str = "etcd://";
+const SECURE_SCHEME: &str = "etcds://";
 const DEFAULT_PREFIX: &str = "/tapswitch";
 /// The least that etcd grants with its default election timeout.
 const DEFAULT_TTL_S: u64 = 2;
@@ -83,6 +121,10 @@ mod tests {
         let more: EtcdConfig = "etcd://10.0.0.1:2379,[::1]:2380/lab/two/?ttl=5".parse().unwrap();
         assert_eq!(more.endpoints, ["10.0.0.1:2379", "[::1]:2380"]);
         assert_eq!((more.prefix.as_str(), more.ttl.as_secs()), ("/lab/two", 5));
+        assert!(!more.is_secure);
+        let secure: EtcdConfig = "etcds://a:1,b:2/lab".parse().unwrap();
+        assert!(secure.is_secure);
+        assert_eq!(secure.place(), "etcds://a:1,b:2/lab");
     }
 
     #[test]
@@ -96,7 +138,7 @@ mod tests {
             "etcd://a:1?ttl=0",
             "etcd://a:1?ttl=x",
             "etcd://a:1?lease=3",
-            "etcds://a:1",
+            "etcdx://a:1",
         ];
         for text in texts {
             let error = text.parse::<EtcdConfig>().unwrap_err().to_string();

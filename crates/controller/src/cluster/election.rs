@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::{EtcdConfig, Keys, Leader, Term};
-use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op};
+use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
 use crate::hub::Input;
 use crate::store::{Kept, KeptPolicy};
 
@@ -41,9 +41,13 @@ pub(crate) struct Elector {
 }
 
 impl Elector {
-    pub(crate) fn new(config: &EtcdConfig, me: Leader, to_hub: mpsc::Sender<Input>) -> Self {
+    pub(crate) fn new(
+        (config, way): (&EtcdConfig, Way),
+        me: Leader,
+        to_hub: mpsc::Sender<Input>,
+    ) -> Self {
         Self {
-            client: Client::new(&config.endpoints, config.ttl / 2),
+            client: Client::new(way, config.ttl / 2),
             keys: Keys::new(&config.prefix),
             ttl: config.ttl,
             me,

@@ -148,6 +148,13 @@ pub(super) struct KeepAliveResponse {
     pub(super) result: GrantResponse,
 }
 
+/// Whom etcd takes us for from now on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SignInResponse {
+    pub(super) token: String,
+}
+
 /// Why not.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -1,7 +1,10 @@
 //! The gateway's words, as etcd 3.4 says them.
 
+use hyper_util::rt::TokioIo;
+
 use super::message::{Compare, KeepAliveResponse, Op, RangeResponse, TxnResponse};
 use super::*;
+use crate::EtcdConfig;
 
 #[test]
 fn requests_are_as_the_gateway_wants_them() {
@@ -52,13 +55,42 @@ fn an_error_says_whether_another_member_may_know_better() {
     assert!(matches!(read("<html>"), EtcdError::Refused(text) if text.contains("503")));
 }
 
+#[test]
+fn who_is_not_known_signs_in_and_who_may_not_is_told_what_mends_it() {
+    let read = |code: u32, text: &str| {
+        let body = format!(r#"{{"message":"etcdserver: {text}","code":{code}}}"#);
+        read_answer::<Value>(StatusCode::BAD_REQUEST, body.as_bytes()).unwrap_err()
+    };
+    for (code, text) in [
+        (16, "invalid auth token"),
+        (3, "user name is empty"),
+        (3, "revision of auth store is old"),
+    ] {
+        let error = read(code, text);
+        assert!(matches!(error, EtcdError::SignedOut(_)), "{error:?}");
+        assert!(error.to_string().contains("--store-login"), "{error}");
+    }
+    assert!(matches!(read(9, "authentication is not enabled"), EtcdError::NoUsers(_)));
+    let told = read(7, "permission denied").to_string();
+    assert!(told.contains("grant-permission"), "{told}");
+    let told = read(3, "authentication failed, invalid user ID or password").to_string();
+    assert!(told.contains("the file of --store-login"), "{told}");
+    let body = b"Client sent an HTTP request to an HTTPS server.\n";
+    let told = read_answer::<Value>(StatusCode::BAD_REQUEST, body).unwrap_err().to_string();
+    assert!(told.contains("say etcds://"), "{told}");
+    let body = b"CommonName of client sending a request against gateway will be ignored";
+    let told = read_answer::<Value>(StatusCode::BAD_REQUEST, body).unwrap_err().to_string();
+    assert!(told.contains("must have no CommonName"), "{told}");
+}
+
 #[tokio::test]
 async fn when_one_member_is_gone_the_next_one_is_asked() {
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let there = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let members = [&gone, &there].map(|member| member.local_addr().unwrap().to_string());
     drop(gone);
-    let mut client = Client::new(&members, Duration::from_secs(60));
+    let config: EtcdConfig = format!("etcd://{}", members.join(",")).parse().unwrap();
+    let mut client = Client::new(Way::open(&config).unwrap(), Duration::from_secs(60));
     let error = client.range("/k", None, 1).await.unwrap_err();
     assert!(matches!(&error, EtcdError::Unreachable(text) if text.contains(&members[0])));
     let server = tokio::spawn(async move {

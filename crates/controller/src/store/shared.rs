@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Change, Identity, Job, Records, StoreError, Waiting, Wanted, collect, disk, tell};
 use crate::audit::Head;
 use crate::cluster::{EtcdConfig, Keys, Standing};
-use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, TxnResponse};
+use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, TxnResponse, Way};
 use crate::journal::Journal;
 
 /// Who works on the store.
@@ -33,13 +33,13 @@ pub(super) struct SharedClerk {
 impl SharedClerk {
     /// Reads who the controllers are, or decides it.
     pub(super) async fn open(
-        config: &EtcdConfig,
+        (config, way): (&EtcdConfig, Way),
         standing: watch::Receiver<Standing>,
         journal: Arc<Journal>,
     ) -> Result<(Self, Identity), StoreError> {
-        let client = Client::new(&config.endpoints, TIMEOUT);
+        let client = Client::new(way, TIMEOUT);
         let keys = Keys::new(&config.prefix);
-        let place = format!("etcd://{}{}", config.endpoints.join(","), config.prefix);
+        let place = config.place();
         let mut clerk = Self { client, keys, place, head: None, standing, journal };
         let identity = clerk.read_identity().await.map_err(|error| clerk.failed(&error));
         identity.map(|identity| (clerk, identity))

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use tapswitch_openflow::{BufferId, Match, PacketIn, PacketInReason, TableId};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
@@ -24,14 +23,17 @@ fn packet_in() -> ToPeer {
     }))
 }
 
+type News = mpsc::Receiver<(ConnectionId, FromPeer)>;
+
 /// A connection to a stranger, with what the server has of it.
-async fn connection() -> (Peer, TcpStream, Orders, mpsc::Receiver<(ConnectionId, FromPeer)>) {
+async fn connection() -> ((Peer, TcpStream), TcpStream, Orders, News) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
     let (to_server, news) = mpsc::channel(64);
     let (orders, inbox) = Orders::channel();
-    (Peer::new(ConnectionId(1), stream, to_server, inbox, false), stranger, orders, news)
+    let peer = Peer::new(ConnectionId(1), to_server, inbox, false);
+    ((peer, stream), stranger, orders, news)
 }
 
 #[tokio::test]
@@ -50,8 +52,8 @@ async fn packets_for_a_peer_are_bounded_and_the_rest_is_not() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_read_the_last_words_is_left() {
-    let (peer, mut stranger, orders, mut news) = connection().await;
-    let peer = tokio::spawn(peer.run());
+    let ((peer, stream), mut stranger, orders, mut news) = connection().await;
+    let peer = tokio::spawn(peer.run(stream));
     // More than the sockets hold, and less than makes the connection busy.
     stranger.write_all(&HELLO).await.unwrap();
     while !matches!(news.recv().await, Some((_, FromPeer::Event(SwitchEvent::Ready)))) {}
@@ -61,7 +63,7 @@ async fn a_peer_that_does_not_read_the_last_words_is_left() {
     // A header that cannot be ends the connection.
     stranger.write_all(&[4, 2, 0, 3, 0, 0, 0, 2]).await.unwrap();
     let ended = tokio::time::timeout(PATIENCE, peer).await;
-    assert!(ended.expect("the peer is left").unwrap(), "it was of use");
+    assert!(ended.expect("the peer is left").unwrap().was_ready, "it was of use");
     let mut was_closed = false;
     while let Some((_, told)) = news.recv().await {
         was_closed |= matches!(told, FromPeer::Event(SwitchEvent::Closed(_)));
@@ -71,18 +73,18 @@ async fn a_peer_that_does_not_read_the_last_words_is_left() {
 
 #[tokio::test]
 async fn a_peer_ends_with_the_server() {
-    let (peer, _stranger, orders, news) = connection().await;
-    let peer = tokio::spawn(peer.run());
+    let ((peer, stream), _stranger, orders, news) = connection().await;
+    let peer = tokio::spawn(peer.run(stream));
     drop((orders, news));
     let ended = tokio::time::timeout(PATIENCE, peer).await;
-    assert!(!ended.expect("it ends").unwrap());
+    assert!(!ended.expect("it ends").unwrap().was_ready);
 }
 
 #[tokio::test]
 async fn interest_is_told_when_it_changes() {
-    let (mut peer, mut stranger, _orders, mut news) = connection().await;
+    let ((mut peer, stream), mut stranger, _orders, mut news) = connection().await;
     peer.is_quiet = true;
-    let peer = tokio::spawn(peer.run());
+    let peer = tokio::spawn(peer.run(stream));
     stranger.write_all(&HELLO).await.unwrap();
     // Set-config: whole packets, please.
     let set_config = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0xff, 0xff];
@@ -102,5 +104,5 @@ async fn interest_is_told_when_it_changes() {
     while let Some((_, told)) = news.recv().await {
         was_closed |= matches!(told, FromPeer::Event(SwitchEvent::Closed(_)));
     }
-    assert!(was_closed && peer.await.unwrap());
+    assert!(was_closed && peer.await.unwrap().was_ready);
 }

@@ -27,7 +27,7 @@ pub(crate) struct Controller {
 pub(crate) fn listen() -> (TcpListener, Endpoint) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let endpoint = Endpoint(listener.local_addr().unwrap());
+    let endpoint = Endpoint::tcp(listener.local_addr().unwrap());
     (listener, endpoint)
 }
 

@@ -44,7 +44,7 @@ impl Running {
         let thread = thread.unwrap();
         match starts.recv().unwrap() {
             Ok((handle, endpoints)) => {
-                let listening = endpoints.unwrap().into_iter().map(|Endpoint(to)| to).collect();
+                let listening = endpoints.unwrap().into_iter().map(|at| at.address).collect();
                 let (shutdown, thread) = (Some(shutdown), Some(thread));
                 Ok(Self { handle, listening, shutdown, thread })
             }
@@ -155,7 +155,7 @@ pub(crate) fn ask(handle: &Handle) -> Result<SwitchReport, Stopped> {
 /// A switch that listens on loopback, goes by its rules alone and has two workers.
 pub(crate) fn config(ports: &[String]) -> Config {
     Config {
-        listen: vec![Endpoint((Ipv4Addr::LOCALHOST, 0).into())],
+        listen: vec![Endpoint::tcp((Ipv4Addr::LOCALHOST, 0).into())],
         fail_mode: FailMode::Secure,
         ports: ports.iter().map(|port| port.parse().unwrap()).collect(),
         ..Config::new("br0", DatapathId(0x42))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use tapswitch_controller::{EtcdConfig, ParseEtcdError, Role};
+use tapswitch_controller::{EtcdConfig, EtcdTls, ParseEtcdError, Role};
 
 use super::{AskArgs, ServeArgs};
 
@@ -16,8 +16,8 @@ pub(crate) struct ControllerArgs {
     #[arg(long, value_name = "ENDPOINT", default_value = "tcp:127.0.0.1:6653")]
     pub(crate) listen: Vec<Listen>,
     /// Where policies and the audit log are kept: a file, none, or etcd for several controllers of
-    /// which one leads, as etcd://HOST:PORT,HOST:PORT/PREFIX?ttl=SECONDS;
-    /// /var/lib/tapswitch/controller.redb when not given and root.
+    /// which one leads, as etcd://HOST:PORT,HOST:PORT/PREFIX?ttl=SECONDS, or etcds:// for etcd by
+    /// TLS; /var/lib/tapswitch/controller.redb when not given and root.
     #[arg(long, value_name = "PLACE")]
     pub(crate) store: Option<StorePlace>,
     /// Where REST is served: ADDRESS:PORT, or off.
@@ -28,9 +28,28 @@ pub(crate) struct ControllerArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) rest_url: Option<String>,
     #[command(flatten)]
+    pub(crate) store_files: StoreFilesArgs,
+    #[command(flatten)]
     pub(crate) files: FilesArgs,
     #[command(flatten)]
     pub(crate) socket: ServeArgs,
+}
+
+/// How etcd and a controller know each other. Files are read again when they have changed.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct StoreFilesArgs {
+    /// Who vouches for the members of an etcds:// store (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) store_ca: Option<PathBuf>,
+    /// The controller's certificate for them (PEM), where they want to see one.
+    #[arg(long, value_name = "FILE", requires_all = ["store_key", "store_ca"])]
+    pub(crate) store_cert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE", requires = "store_cert")]
+    pub(crate) store_key: Option<PathBuf>,
+    /// File with a line of USER:PASSWORD, for an etcd that asks who writes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) store_login: Option<PathBuf>,
 }
 
 /// Who may come in, and by which certificates. SIGHUP reads the files again.
@@ -103,6 +122,34 @@ impl FromStr for StorePlace {
         }
     }
 }
+
+impl StorePlace {
+    /// The same, with what is needed to reach it; or what does not fit.
+    pub(crate) fn with_files(self, files: &StoreFilesArgs) -> Result<Self, String> {
+        let StoreFilesArgs { store_ca, store_cert, store_key, store_login } = files;
+        let Self::Etcd(mut etcd) = self else {
+            let given = [store_ca, store_cert, store_key, store_login].into_iter().flatten().next();
+            return match given {
+                None => Ok(self),
+                Some(file) => Err(format!("{}: {ONLY_ETCD}", file.display())),
+            };
+        };
+        let own = match (store_cert, store_key) {
+            (None, None) => None,
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            _ => return Err("a certificate needs its key: store-cert, store-key".to_owned()),
+        };
+        etcd.login.clone_from(store_login);
+        etcd.tls = match (store_ca, own) {
+            (None, None) => None,
+            (Some(ca), own) => Some(EtcdTls { ca: ca.clone(), own }),
+            (None, Some(_)) => return Err("who vouches for etcd, store-ca says".to_owned()),
+        };
+        Ok(Self::Etcd(etcd))
+    }
+}
+
+const ONLY_ETCD: &str = "a file is for a store in etcd alone, as in etcds://10.0.0.1:2379";
 
 /// Where REST is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -106,7 +106,7 @@ async fn start(hosts: &[&Host], directory: &TempDir) -> Result<Running, Failure>
     let address = free_address(loopback)?;
     let ports = hosts.iter().map(|host| host.port_spec().parse()).collect::<Result<_, _>>()?;
     let switch = Config {
-        controllers: vec![Endpoint(address)],
+        controllers: vec![Endpoint::tcp(address)],
         fail_mode: FailMode::Secure,
         ports,
         ..Config::new("demo", DatapathId(1))

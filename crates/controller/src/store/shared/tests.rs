@@ -21,11 +21,12 @@ impl Rig {
 
     /// One more controller.
     async fn join(etcd: FakeEtcd) -> Self {
-        let config = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
+        let config: EtcdConfig = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
         let nobody = Standing::Follower { leader: None, remembers: false };
         let (standing, receiver) = watch::channel(nobody);
         let journal = Arc::new(Journal::new(16));
-        let (store, _) = Store::share(&config, receiver, journal).await.unwrap();
+        let way = Way::open(&config).unwrap();
+        let (store, _) = Store::share((&config, way), receiver, journal).await.unwrap();
         Self { etcd, store, standing }
     }
 

@@ -1,0 +1,164 @@
+//! How members of etcd are reached: by TLS or without, and as whom.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
+
+use http_body_util::Full;
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde_json::{Value, json};
+use tapswitch_tls::{ClientFiles, Fresh, PeerName, explain};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::{EtcdError, unreachable};
+use crate::StoreError;
+use crate::cluster::{EtcdConfig, EtcdTls};
+use crate::tokens::open_mode;
+
+/// How members are reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    /// Each as `host:port`; there is one at least.
+    members: Arc<[String]>,
+    tls: Option<Arc<Mutex<Fresh<ClientFiles>>>>,
+    /// A file with user and password.
+    login: Option<Arc<PathBuf>>,
+}
+
+impl Way {
+    /// Reads the certificates, if there are any.
+    pub(crate) fn open(config: &EtcdConfig) -> Result<Self, StoreError> {
+        let wrong = |cause: &dyn Display, remedy| {
+            let error = StoreError::new("it cannot be reached so", cause);
+            error.with_remedy(remedy).at_place(&config.place())
+        };
+        let tls = match &config.tls {
+            None if config.is_secure => return Err(wrong(&"nobody vouches for it", NO_CA)),
+            Some(_) if !config.is_secure => return Err(wrong(&"it is without TLS", NO_TLS)),
+            None => None,
+            Some(EtcdTls { ca, own }) => {
+                let (ca, own) = (ca.clone(), own.clone());
+                let fresh = Fresh::open(ClientFiles { ca, own, name: PeerName::Address });
+                Some(Arc::new(Mutex::new(fresh.map_err(|error| wrong(&error, OTHER_FILES))?)))
+            }
+        };
+        let login = config.login.clone().map(Arc::new);
+        Ok(Self { members: config.endpoints.clone().into(), tls, login })
+    }
+
+    pub(super) fn members(&self) -> &[String] {
+        &self.members
+    }
+
+    pub(super) const fn has_login(&self) -> bool {
+        self.login.is_some()
+    }
+
+    /// What etcd is told to sign in; the file is read each time, so that it can be changed.
+    pub(super) fn login(&self) -> Result<Option<Value>, EtcdError> {
+        let Some(path) = &self.login else { return Ok(None) };
+        let login = read_login(path);
+        let refused = |what| EtcdError::Refused(format!("{}: {what}", path.display()));
+        login.map(Some).map_err(refused)
+    }
+
+    /// Why there was no answer on a connection that there was.
+    pub(super) fn explain_lost(&self, error: &hyper::Error) -> EtcdError {
+        let perhaps = match self.tls {
+            None if error.is_incomplete_message() => "; perhaps it wants TLS: then say etcds://",
+            _ => "",
+        };
+        EtcdError::Unreachable(format!("{}{perhaps}", explain_error(error)))
+    }
+
+    /// A connection to a member.
+    pub(super) async fn connect(
+        &self,
+        member: &str,
+    ) -> Result<SendRequest<Full<Bytes>>, EtcdError> {
+        let stream = TcpStream::connect(member).await.map_err(unreachable)?;
+        // Requests are small, and waited for.
+        let _ = stream.set_nodelay(true);
+        let Some(config) = self.client_config() else { return speak(stream).await };
+        let host = member.rsplit_once(':').map_or(member, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(unreachable)?;
+        speak(TlsConnector::from(config).connect(name, stream).await.map_err(unreachable)?).await
+    }
+
+    /// What the files say now; when they are of no use, what they said before.
+    fn client_config(&self) -> Option<Arc<ClientConfig>> {
+        let mut fresh = self.tls.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = fresh.refresh() {
+            tracing::error!("etcd: {error}; the certificates stay as they were");
+        }
+        Some(fresh.config())
+    }
+}
+
+fn read_login(path: &Path) -> Result<Value, String> {
+    let meta = fs::metadata(path).map_err(|error| error.to_string())?;
+    if let Some(mode) = open_mode(&meta) {
+        return Err(format!("others may use this file (mode {mode:03o}); `chmod 600` it"));
+    }
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let line = text.trim_end_matches(['\r', '\n']);
+    match line.split_once(':') {
+        Some((name, password)) if !name.is_empty() && !line.contains('\n') => {
+            Ok(json!({ "name": name, "password": password }))
+        }
+        _ => Err("one line is expected there, as in USER:PASSWORD".to_owned()),
+    }
+}
+
+async fn speak<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, EtcdError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
+    // It ends with its sender; why it ended, the sender says.
+    tokio::spawn(async move { _ = connection.await });
+    Ok(sender)
+}
+
+/// What was wrong with a connection, in words where it was TLS, which is below what HTTP says.
+pub(super) fn explain_error(error: &(dyn Error + 'static)) -> String {
+    let mut inner = Some(error);
+    while let Some(one) = inner {
+        if let Some(io) = one.downcast_ref::<io::Error>() {
+            return explain(io);
+        }
+        inner = one.source();
+    }
+    error.to_string()
+}
+
+/// What an answer says that is not the gateway's.
+pub(super) fn explain_status(status: StatusCode, bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let line = text.lines().next().unwrap_or_default().trim();
+    let line: String = line.chars().take(MAX_WORDS_LEN).collect();
+    let remedy = match &line {
+        line if line.contains("HTTPS") => "; say etcds:// instead of etcd://",
+        line if line.contains("CommonName") => {
+            "; where etcd has users, the certificate of --store-cert must have no CommonName"
+        }
+        _ => "",
+    };
+    format!("HTTP status {status}: {line}{remedy}")
+}
+
+/// Of an answer that is not understood.
+const MAX_WORDS_LEN: usize = 200;
+const NO_CA: &str = "name the file of etcd's authority with --store-ca";
+const NO_TLS: &str = "say etcds:// instead of etcd://, or leave out --store-ca";
+const OTHER_FILES: &str = "name the right files with --store-ca, --store-cert and --store-key";
