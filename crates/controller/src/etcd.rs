@@ -100,6 +100,14 @@ impl Client {
         Ok(renewed.result.ttl > 0)
     }
 
+    /// Whole seconds that are left of a lease. One that has run out has none, until etcd gets to
+    /// ending it.
+    pub(crate) async fn time_to_live(&mut self, lease: i64) -> Result<i64, EtcdError> {
+        let body = json!({ "ID": lease.to_string() });
+        let left: GrantResponse = self.call("/v3/lease/timetolive", &body).await?;
+        Ok(left.ttl)
+    }
+
     /// Ends a lease, and what was written with it.
     pub(crate) async fn revoke(&mut self, lease: i64) -> Result<(), EtcdError> {
         let body = json!({ "ID": lease.to_string() });

@@ -1,9 +1,12 @@
 //! Standing for election, leading while the lease is renewed, following otherwise.
 //!
 //! A follower looks at the leader's key; when it is gone, it asks for a lease and writes the key
-//! with it, unless somebody was faster. A leader renews its lease four times in its life. It ends
-//! its term when etcd says that the lease has ended, and when etcd has said nothing for so long
-//! that this is no election of etcd's own, which takes about two seconds and keeps leases alive.
+//! with it, unless somebody was faster. etcd ends a lease up to half a second after it has run out,
+//! so a follower that has seen that it has ends it at once.
+//!
+//! A leader renews its lease four times in its life. It ends its term when etcd says that the lease
+//! has ended, and when etcd has said nothing for so long that this is no election of etcd's own,
+//! which takes about two seconds and keeps leases alive.
 
 use std::time::{Duration, Instant};
 
@@ -93,17 +96,39 @@ impl Elector {
 
     /// Follows until nobody leads.
     async fn follow(&mut self) {
+        let mut last_second = None;
         loop {
             let found = self.client.range(&self.keys.leader(), None, 1).await;
+            let mut pause = POLL;
             match self.note(found) {
                 Some(found) => match found.kvs.first() {
                     None => return,
-                    Some(found) => self.handle_leader(found).await,
+                    Some(found) => {
+                        self.handle_leader(found).await;
+                        self.look_at_lease(found.lease, &mut last_second).await;
+                        pause = if last_second.is_some() { CLOSE_POLL } else { POLL };
+                    }
                 },
                 // A member that did not answer has cost time enough.
                 None => tokio::task::yield_now().await,
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Ends the leader's lease when it has run out: when a second has passed since less than that
+    /// was left, all the time.
+    async fn look_at_lease(&mut self, lease: i64, last_second: &mut Option<LastSecond>) {
+        // Whoever does not answer is asked again; a lease that has ended took its key with it.
+        let Ok(left) = self.client.time_to_live(lease).await else { return };
+        let now = Instant::now();
+        let since = |seen: &LastSecond| now.saturating_duration_since(seen.looked_at);
+        // Who did not look for so long may have missed a renewal.
+        let before = last_second.filter(|seen| seen.lease == lease && since(seen) < SECOND / 2);
+        let began_at = before.map_or(now, |seen| seen.began_at);
+        *last_second = (left <= 0).then_some(LastSecond { lease, began_at, looked_at: now });
+        if left <= 0 && now.saturating_duration_since(began_at) > SECOND {
+            let _ = self.client.revoke(lease).await;
         }
     }
 
@@ -231,6 +256,16 @@ impl Elector {
     }
 }
 
+/// What a follower knows of a lease that has less than a second left.
+#[derive(Clone, Copy, Debug)]
+struct LastSecond {
+    lease: i64,
+    /// When that was seen first.
+    began_at: Instant,
+    /// When that was seen last.
+    looked_at: Instant,
+}
+
 /// Who leads, by the value of the key, and since when, by when it was made.
 fn read_leader(found: &KeyValue) -> Leader {
     let unknown = || Leader { id: "unknown".to_owned(), rest: None, generation: 0 };
@@ -239,7 +274,11 @@ fn read_leader(found: &KeyValue) -> Leader {
 }
 
 /// How often a follower looks who leads.
-const POLL: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(100);
+/// The same while the leader has missed a renewal, as far as its lease says.
+const CLOSE_POLL: Duration = Duration::from_millis(20);
+/// What etcd counts the time of leases in.
+const SECOND: Duration = Duration::from_secs(1);
 /// Times that a lease is renewed in its life.
 const RENEWALS: u32 = 4;
 /// What an election among etcd's members takes at most, with its default timeouts, beyond the time
