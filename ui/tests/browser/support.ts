@@ -93,9 +93,17 @@ export async function screenshot(page: Page, name: string, below = ""): Promise<
   mkdirSync(join(folder, below), { recursive: true });
   await page.mouse.move(0, 0);
   await page.waitForTimeout(250);
-  await page.screenshot({ path: resolve(folder, below, `${name}.png`), fullPage: true });
+  // Of a long list the start is enough.
+  const size = await page.evaluate(() => {
+    const { clientWidth, scrollHeight } = document.documentElement;
+    return { width: clientWidth, height: scrollHeight };
+  });
+  const clip = { x: 0, y: 0, ...size, height: Math.min(size.height, MOST_HEIGHT) };
+  await page.screenshot({ path: resolve(folder, below, `${name}.png`), fullPage: true, clip });
 }
 
+/** Of a picture, in pixels. */
+const MOST_HEIGHT = 1300;
 const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",
