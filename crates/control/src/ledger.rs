@@ -402,6 +402,11 @@ impl Ledger {
         sums
     }
 
+    /// Whether copies with this identifier were ever carried.
+    pub(crate) fn has_carried(&self, tag: u16) -> bool {
+        self.carried.contains_key(&tag) || self.carrying.contains_key(&tag)
+    }
+
     /// Whether copies with this identifier are carried, or their last counters are to come.
     pub(crate) fn is_carrying(&self, tag: u16) -> bool {
         self.carriers(tag).next().is_some()

@@ -160,7 +160,8 @@ impl<'a> Accounts<'a> {
         let mut sum = Copies { delivered: Counts::ZERO, ..sent.clone() };
         sum.dropped = named(sent.dropped.clone(), "");
         let (mut on_the_way, mut arrived) = (0_u64, 0_u64);
-        for (id, switch) in self.switches {
+        let carrying = self.switches.iter().filter(|(_, switch)| switch.ledger.has_carried(tag));
+        for (id, switch) in carrying {
             let carried = switch.ledger.carried(tag);
             let dropped: u64 = carried.dropped.values().sum();
             if *id == end.switch {

@@ -11,8 +11,9 @@
 //!
 //! **Everywhere, or where the senders are.** Whoever sends, from wherever: a policy is applied at
 //! all switches where such a frame could come in. A rule at each of a thousand switches for each of
-//! a hundred thousand policies is more than switches hold; so beyond [`Limits::max_places`], a
-//! policy whose senders are all known hosts is applied where those are, and follows them.
+//! a hundred thousand policies is more than switches hold; so beyond [`Limits::max_places`], and in
+//! a fabric of hundreds of switches, one whose senders are all known hosts is applied where those
+//! are, and follows them.
 //!
 //! [`Limits::max_places`]: crate::Limits::max_places
 
@@ -37,7 +38,9 @@ impl Control {
     /// Looks up where monitors and senders of policies are that something concerned, and tells the
     /// switches what is wanted there.
     pub(super) fn place_policies(&mut self) {
-        self.policies.spread(self.limits.max_places / self.switches.len().max(1));
+        let switches = self.switches.len();
+        let count = self.limits.max_places / switches.max(1);
+        self.policies.spread(if switches > MAX_SPREAD { 0 } else { count });
         let dirty = std::mem::take(&mut self.policies.dirty);
         for id in &dirty {
             self.find_places(*id);
@@ -409,3 +412,7 @@ impl MonitorHosts {
         changed
     }
 }
+
+/// Switches beyond which no policy is applied everywhere whose senders are known: one costs as much
+/// as another then, and little.
+const MAX_SPREAD: usize = 200;
