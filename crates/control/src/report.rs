@@ -139,6 +139,12 @@ impl MonitorPort {
     }
 }
 
+impl std::fmt::Display for MonitorPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", crate::text::switch_name(self.switch), self.port)
+    }
+}
+
 /// A link between two switches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkReport {

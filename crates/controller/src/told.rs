@@ -36,6 +36,10 @@ impl Chatter {
                 members.insert("untold".to_owned(), std::mem::take(&mut self.untold).into());
             }
         }
+        if let Event::LinkUp { a, b } | Event::LinkDown { a, b } = event {
+            let what = if matches!(event, Event::LinkUp { .. }) { "found" } else { "gone" };
+            tracing::info!("link {a} – {b} is {what}");
+        }
         journal.publish(kind, data);
     }
 
