@@ -13,8 +13,8 @@
 //! excepted from what is around it, and forwarded as without policies.
 //!
 //! In the worst case `n` policies make `2^n` regions. The closure is bounded: a policy that would
-//! burst the bound is refused as a whole. Adding one costs a pass over the regions for each of its
-//! cells, and what is new a pass over the policies.
+//! burst the bound is refused as a whole. Adding one costs, for each of its cells, a pass over the
+//! regions of the same sender and those of any, and what is new a pass over such policies.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -22,11 +22,14 @@ use std::sync::Arc;
 
 use tapswitch_openflow::Delivery;
 
+mod senders;
+
 use crate::BudgetError;
 use crate::exit::Exit;
 use crate::policy::Part;
 use crate::region::{Cells, Region};
 use crate::text::fnv_1a;
+use senders::Senders;
 
 /// A policy by its number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,6 +110,9 @@ pub(crate) struct Budget {
 pub(crate) struct Closure {
     taps: BTreeMap<PolicyId, Tap>,
     regions: HashMap<Region, TapRegion>,
+    /// Both by who sends their frames.
+    taps_of: Senders<PolicyId>,
+    regions_of: Senders<Region>,
     /// What regions were before they changed, since that was taken.
     before: HashMap<Region, Option<TapRegion>>,
 }
@@ -128,6 +134,7 @@ impl Closure {
             self.set(region, Some(new));
         }
         let id = tap.id;
+        tap.cells.regions().for_each(|own| self.taps_of.insert(&own, id));
         self.taps.insert(id, tap);
         for inner in self.inside(id) {
             let around = self.around(&inner).map(|tap| tap.id).chain([id]).collect();
@@ -145,8 +152,8 @@ impl Closure {
     ) -> Result<Vec<Region>, BudgetError> {
         let (max, mut new) = (budget.max_regions, HashSet::new());
         for own in tap.cells.regions() {
-            let overlaps: Vec<_> =
-                self.regions.keys().filter_map(|other| own.intersect(other)).collect();
+            let near = self.regions_of.near(&own);
+            let overlaps: Vec<_> = near.iter().filter_map(|other| own.intersect(other)).collect();
             let unknown = |region: &Region| !self.regions.contains_key(region);
             new.extend(overlaps.into_iter().chain([own]).filter(unknown));
             if self.regions.len() + new.len() > max {
@@ -163,7 +170,9 @@ impl Closure {
     /// Takes a policy away, and the regions that were there because of it.
     pub(crate) fn remove(&mut self, policy: PolicyId) {
         let affected = self.inside(policy);
-        self.taps.remove(&policy);
+        if let Some(tap) = self.taps.remove(&policy) {
+            tap.cells.regions().for_each(|own| self.taps_of.remove(&own, policy));
+        }
         for region in affected {
             let around: BTreeSet<_> = self.around(&region).map(|tap| tap.id).collect();
             match self.is_overlap(&region.region, &around) {
@@ -211,14 +220,17 @@ impl Closure {
         let Some(tap) = self.taps.get(&policy) else {
             return Vec::new();
         };
-        let regions = self.regions.values();
-        regions.filter(|inner| tap.cells.level_in(&inner.region) > 0).cloned().collect()
+        let near: BTreeSet<_> =
+            tap.cells.regions().flat_map(|own| self.regions_of.near(&own)).collect();
+        let inside = near.iter().filter(|inner| tap.cells.level_in(inner) > 0);
+        inside.filter_map(|inner| self.regions.get(inner).cloned()).collect()
     }
 
     /// A region with those of the policies that its frames match.
     fn overlap_of_all(&self, region: Region) -> TapRegion {
-        let around = self.taps.values().filter(|tap| tap.cells.level_in(&region) > 0);
-        self.region_of(region, around)
+        let near = self.taps_of.near(&region);
+        let taps = near.iter().filter_map(|id| self.taps.get(id));
+        self.region_of(region, taps.filter(|tap| tap.cells.level_in(&region) > 0))
     }
 
     /// Makes a region that of these policies, which are around it.
@@ -267,8 +279,14 @@ impl Closure {
 
     fn set(&mut self, region: Region, new: Option<TapRegion>) {
         let old = match new {
-            Some(new) => self.regions.insert(region, new),
-            None => self.regions.remove(&region),
+            Some(new) => {
+                self.regions_of.insert(&region, region);
+                self.regions.insert(region, new)
+            }
+            None => {
+                self.regions_of.remove(&region, region);
+                self.regions.remove(&region)
+            }
         };
         self.before.entry(region).or_insert(old);
     }

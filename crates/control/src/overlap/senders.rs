@@ -1,0 +1,75 @@
+//! Which of many regions may have frames in common with one, by who sends them: most regions name
+//! one host, and two that name different ones are apart. So a policy is compared with those of its
+//! own sender, and with those of anybody, instead of with all.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::net::IpAddr;
+
+use tapswitch_wire::MacAddr;
+
+use crate::IpPrefix;
+use crate::region::{MacMask, Region};
+
+/// What was put under regions, by their senders.
+#[derive(Clone, Debug)]
+pub(super) struct Senders<T> {
+    by_mac: Buckets<MacAddr, T>,
+    by_ip: Buckets<IpAddr, T>,
+}
+
+/// By the one address that a region names; those that name none, or many, are under `None`.
+type Buckets<K, T> = HashMap<Option<K>, BTreeSet<T>>;
+
+impl<T> Default for Senders<T> {
+    fn default() -> Self {
+        Self { by_mac: HashMap::new(), by_ip: HashMap::new() }
+    }
+}
+
+impl<T: Copy + Ord> Senders<T> {
+    /// Puts something under a region.
+    pub(super) fn insert(&mut self, region: &Region, value: T) {
+        self.by_mac.entry(mac(region)).or_default().insert(value);
+        self.by_ip.entry(ip(region)).or_default().insert(value);
+    }
+
+    /// Takes it away again.
+    pub(super) fn remove(&mut self, region: &Region, value: T) {
+        remove(&mut self.by_mac, mac(region), value);
+        remove(&mut self.by_ip, ip(region), value);
+    }
+
+    /// What is under regions that have frames in common with this one, and some more.
+    pub(super) fn near(&self, region: &Region) -> BTreeSet<T> {
+        let near = [
+            mac(region).map(|mac| near(&self.by_mac, mac)),
+            ip(region).map(|ip| near(&self.by_ip, ip)),
+        ];
+        let count = |sets: &Vec<&BTreeSet<T>>| sets.iter().map(|set| set.len()).sum::<usize>();
+        let fewest = near.into_iter().flatten().min_by_key(count);
+        let sets = fewest.unwrap_or_else(|| self.by_mac.values().collect());
+        sets.into_iter().flatten().copied().collect()
+    }
+}
+
+fn near<K: Copy + Eq + Hash, T>(buckets: &Buckets<K, T>, key: K) -> Vec<&BTreeSet<T>> {
+    [Some(key), None].into_iter().filter_map(|key| buckets.get(&key)).collect()
+}
+
+fn remove<K: Copy + Eq + Hash, T: Ord>(buckets: &mut Buckets<K, T>, key: Option<K>, value: T) {
+    if let Some(bucket) = buckets.get_mut(&key) {
+        bucket.remove(&value);
+        if bucket.is_empty() {
+            buckets.remove(&key);
+        }
+    }
+}
+
+fn mac(region: &Region) -> Option<MacAddr> {
+    region.src_mac.and_then(MacMask::exact)
+}
+
+fn ip(region: &Region) -> Option<IpAddr> {
+    region.src_ip.and_then(IpPrefix::only)
+}
