@@ -36,8 +36,8 @@ impl<T: Copy + Ord> Senders<T> {
 
     /// Takes it away again.
     pub(super) fn remove(&mut self, region: &Region, value: T) {
-        remove(&mut self.by_mac, mac(region), value);
-        remove(&mut self.by_ip, ip(region), value);
+        remove(&mut self.by_mac, mac(region), &value);
+        remove(&mut self.by_ip, ip(region), &value);
     }
 
     /// What is under regions that have frames in common with this one, and some more.
@@ -57,9 +57,9 @@ fn near<K: Copy + Eq + Hash, T>(buckets: &Buckets<K, T>, key: K) -> Vec<&BTreeSe
     [Some(key), None].into_iter().filter_map(|key| buckets.get(&key)).collect()
 }
 
-fn remove<K: Copy + Eq + Hash, T: Ord>(buckets: &mut Buckets<K, T>, key: Option<K>, value: T) {
+fn remove<K: Copy + Eq + Hash, T: Ord>(buckets: &mut Buckets<K, T>, key: Option<K>, value: &T) {
     if let Some(bucket) = buckets.get_mut(&key) {
-        bucket.remove(&value);
+        bucket.remove(value);
         if bucket.is_empty() {
             buckets.remove(&key);
         }
