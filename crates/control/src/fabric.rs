@@ -22,7 +22,6 @@ pub(crate) use lldp::NEAREST_BRIDGE;
 use lldp::{Probe, Signer, Unproved};
 pub(crate) use shortest::Shortest;
 
-use crate::outbox::Ticket;
 use crate::resolve::Place;
 use crate::{Discovery, Millis};
 
@@ -91,9 +90,6 @@ struct Sent {
     number: u64,
     at: Millis,
     at_ns: u64,
-    /// Its own, and the last one at the switch that is to hear it.
-    ticket: Ticket,
-    hearer_ticket: Ticket,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -191,25 +187,20 @@ impl Fabric {
         self.is_behind = is_behind;
     }
 
-    /// What is to be sent now. Returns whether links or edges changed, too. `is_done` says whether
-    /// a switch did all that it was told before.
-    pub(crate) fn handle_timeout(
-        &mut self,
-        (now, now_ns): (Millis, u64),
-        is_done: impl Fn(DatapathId, Ticket) -> bool,
-    ) -> (Vec<ProbeOut>, bool) {
+    /// What is to be sent now. Returns whether links or edges changed, too.
+    pub(crate) fn handle_timeout(&mut self, (now, now_ns): (Millis, u64)) -> (Vec<ProbeOut>, bool) {
         let mut out = Vec::new();
         let mut changed = false;
         while let Some(&(at, place)) = self.due.first()
             && at <= now
         {
             self.due.pop_first();
-            changed |= self.forget_late(place, now, &is_done);
+            changed |= self.forget_late(place, now);
             self.last_number += 1;
             let number = self.last_number;
             let Some(port) = self.ports.get_mut(&place) else { continue };
             port.sent.rotate_right(1);
-            port.sent[0] = Sent { number, at: now, at_ns: now_ns, ..Sent::default() };
+            port.sent[0] = Sent { number, at: now, at_ns: now_ns };
             port.due = now.plus(self.discovery.interval(port, now));
             self.due.insert((port.due, place));
             out.push(ProbeOut {
@@ -219,19 +210,6 @@ impl Fabric {
             changed |= self.update_role(place, now);
         }
         (out, changed)
-    }
-
-    /// The frame that was to be sent last out of a port has this ticket; the last one of the switch
-    /// that is to hear it is the other.
-    pub(crate) fn note_tickets(&mut self, from: Place, ticket: Ticket, hearer_ticket: Ticket) {
-        if let Some(port) = self.ports.get_mut(&from) {
-            (port.sent[0].ticket, port.sent[0].hearer_ticket) = (ticket, hearer_ticket);
-        }
-    }
-
-    /// The switch that hears a port.
-    pub(crate) fn hearer(&self, from: Place) -> Option<DatapathId> {
-        self.hearers.get(&from)?.first().map(|hearer| hearer.switch)
     }
 
     /// When [`Self::handle_timeout`] is due.
@@ -366,23 +344,13 @@ impl Fabric {
     }
 
     /// Forgets whom a port heard too long ago: several of its frames did not come. Frames that were
-    /// not sent, since we were late ourselves, are not missed, nor are those that a switch may not
-    /// have sent yet, or shown, busy with what it was told before.
-    fn forget_late(
-        &mut self,
-        place: Place,
-        now: Millis,
-        is_done: &impl Fn(DatapathId, Ticket) -> bool,
-    ) -> bool {
+    /// not sent, since we were late ourselves, are not missed.
+    fn forget_late(&mut self, place: Place, now: Millis) -> bool {
         let Discovery { link_timeout, link_interval, .. } = self.discovery;
         let Some(heard) = self.heard(place) else { return false };
         let sent = self.ports.get(&heard.from).map_or(&[][..], |port| &port.sent);
-        let is_missed = |sent: &&Sent| {
-            sent.at > heard.at
-                && now.since(sent.at).0 >= link_interval.0 / 2
-                && is_done(heard.from.switch, sent.ticket)
-                && is_done(place.switch, sent.hearer_ticket)
-        };
+        let is_missed =
+            |sent: &&Sent| sent.at > heard.at && now.since(sent.at).0 >= link_interval.0 / 2;
         let missed = sent.iter().filter(is_missed).count();
         let is_frozen = self.frozen.contains(&heard.from.switch);
         let is_late = now.since(heard.at) >= link_timeout && missed >= MISSED;
@@ -445,7 +413,7 @@ const COST: u32 = 1;
 /// What a link costs of which nobody knows whether it works: more than any way around.
 const UNSURE_COST: u32 = 1 << 20;
 /// Frames of a port that may still be on their way.
-const REMEMBERED: usize = 8;
+const REMEMBERED: usize = 4;
 /// Frames in a row that must not come until a link is given up.
 const MISSED: usize = 2;
 

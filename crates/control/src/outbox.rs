@@ -115,20 +115,9 @@ impl Outbox {
     }
 
     /// Sends something that nothing is to be heard of.
-    pub(crate) fn send_unanswered(&mut self, body: Body) -> Ticket {
+    pub(crate) fn send_unanswered(&mut self, body: Body) {
         self.last = Ticket(self.last.0 + 1);
         self.queue.push_back((self.last, body));
-        self.last
-    }
-
-    /// What was sent last.
-    pub(crate) const fn last(&self) -> Ticket {
-        self.last
-    }
-
-    /// Whether all that was sent before this is answered, or known to be done.
-    pub(crate) fn is_done_before(&self, ticket: Ticket) -> bool {
-        self.waiting.first_key_value().is_none_or(|(first, _)| *first > ticket)
     }
 
     /// What goes out next.

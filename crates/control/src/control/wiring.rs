@@ -84,18 +84,12 @@ impl Control {
     /// Sends the frames by which links are found, as far as they are due.
     pub(super) fn probe(&mut self) {
         let Some(fabric) = &mut self.fabric else { return };
-        let is_done = |id: DatapathId, ticket| {
-            self.switches.get(&id).is_none_or(|switch| switch.is_done_before(ticket))
-        };
-        let (probes, changed) = fabric.handle_timeout((self.now, self.now_ns), is_done);
+        let (probes, changed) = fabric.handle_timeout((self.now, self.now_ns));
         self.has_rewired |= changed;
         for ProbeOut { from, frame } in probes {
-            let hearer = fabric.hearer(from).and_then(|id| self.switches.get(&id));
-            let last = hearer.map(Switch::last_ticket).unwrap_or_default();
             let Some(switch) = self.switches.get_mut(&from.switch) else { continue };
             let actions = vec![Action::output(from.port)];
-            let body = Body::PacketOut(PacketOut::new(frame, actions));
-            fabric.note_tickets(from, switch.send_unanswered(body), last);
+            switch.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
             self.sending.insert(from.switch);
         }
     }

@@ -283,18 +283,8 @@ impl Switch {
     }
 
     /// Sends something that is not answered, and may as well be lost.
-    pub(crate) fn send_unanswered(&mut self, body: Body) -> Ticket {
-        self.outbox.send_unanswered(body)
-    }
-
-    /// What it was told last.
-    pub(crate) const fn last_ticket(&self) -> Ticket {
-        self.outbox.last()
-    }
-
-    /// Whether it did all that it was told before this.
-    pub(crate) fn is_done_before(&self, ticket: Ticket) -> bool {
-        self.outbox.is_done_before(ticket)
+    pub(crate) fn send_unanswered(&mut self, body: Body) {
+        self.outbox.send_unanswered(body);
     }
 }
 
