@@ -50,6 +50,7 @@ mod filter;
 mod group;
 mod held;
 mod hosts;
+mod index;
 mod learn;
 mod ledger;
 mod limits;

@@ -4,7 +4,6 @@
 //! them, all others would be most of the work.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use tapswitch_openflow::{DatapathId, Delivery, Match};
 use tapswitch_wire::MacAddr;
 
 use super::lifetime::{Deadline, Rest};
+use crate::index::{Index, forget, note};
 use crate::overlap::{Aim, PolicyId, Tap};
 use crate::proof::Sample;
 use crate::region::{Cells, Sender};
@@ -31,14 +31,14 @@ pub(super) struct Policies {
     /// The oldest ones, which are applied wherever their frames could come in.
     everywhere: BTreeSet<PolicyId>,
     /// Those with a monitor at this switch.
-    at_switch: HashMap<DatapathId, BTreeSet<PolicyId>>,
+    at_switch: Index<DatapathId, PolicyId>,
     /// Those whose monitors may be anywhere.
     roaming: BTreeSet<PolicyId>,
     /// Those that name a host.
-    of_mac: HashMap<MacAddr, BTreeSet<PolicyId>>,
-    of_ip: HashMap<IpAddr, BTreeSet<PolicyId>>,
+    of_mac: Index<MacAddr, PolicyId>,
+    of_ip: Index<IpAddr, PolicyId>,
     /// Those that are applied at a switch.
-    applied: HashMap<DatapathId, BTreeSet<PolicyId>>,
+    applied: Index<DatapathId, PolicyId>,
     /// Whether there is or was one whose copies have other addresses on the way.
     pub(super) has_rewritten: bool,
     /// To be placed anew.
@@ -196,10 +196,10 @@ impl Policies {
     fn take(&mut self, id: PolicyId) -> Option<PolicyEntry> {
         let entry = self.entries.remove(&id)?;
         let concerns = Concerns::of(&entry);
-        concerns.switches.iter().for_each(|at| forget(&mut self.at_switch, at, id));
-        concerns.macs.iter().for_each(|mac| forget(&mut self.of_mac, mac, id));
-        concerns.ips.iter().for_each(|ip| forget(&mut self.of_ip, ip, id));
-        entry.applied.iter().for_each(|at| forget(&mut self.applied, at, id));
+        concerns.switches.iter().for_each(|at| forget(&mut self.at_switch, at, &id));
+        concerns.macs.iter().for_each(|mac| forget(&mut self.of_mac, mac, &id));
+        concerns.ips.iter().for_each(|ip| forget(&mut self.of_ip, ip, &id));
+        entry.applied.iter().for_each(|at| forget(&mut self.applied, at, &id));
         self.roaming.remove(&id);
         self.dirty.remove(&id);
         self.news.remove(&id);
@@ -260,7 +260,7 @@ impl Policies {
         let gone: Vec<_> = entry.applied.difference(&applied).copied().collect();
         for at in &gone {
             entry.troubles.remove(at);
-            forget(&mut self.applied, at, id);
+            forget(&mut self.applied, at, &id);
         }
         for at in applied.difference(&entry.applied) {
             note(&mut self.applied, at, id);
@@ -430,18 +430,5 @@ impl Concerns {
             }
         }
         concerns
-    }
-}
-
-fn note<K: Copy + Eq + Hash>(index: &mut HashMap<K, BTreeSet<PolicyId>>, key: &K, id: PolicyId) {
-    index.entry(*key).or_default().insert(id);
-}
-
-fn forget<K: Eq + Hash>(index: &mut HashMap<K, BTreeSet<PolicyId>>, key: &K, id: PolicyId) {
-    if let Some(ids) = index.get_mut(key) {
-        ids.remove(&id);
-        if ids.is_empty() {
-            index.remove(key);
-        }
     }
 }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use tapswitch_wire::MacAddr;
 
 use crate::IpPrefix;
+use crate::index::{Index, forget, note};
 use crate::region::{MacMask, Region};
 
 /// What was put under regions, by their senders.
@@ -19,7 +20,7 @@ pub(super) struct Senders<T> {
 }
 
 /// By the one address that a region names; those that name none, or many, are under `None`.
-type Buckets<K, T> = HashMap<Option<K>, BTreeSet<T>>;
+type Buckets<K, T> = Index<Option<K>, T>;
 
 impl<T> Default for Senders<T> {
     fn default() -> Self {
@@ -30,14 +31,14 @@ impl<T> Default for Senders<T> {
 impl<T: Copy + Ord> Senders<T> {
     /// Puts something under a region.
     pub(super) fn insert(&mut self, region: &Region, value: T) {
-        self.by_mac.entry(mac(region)).or_default().insert(value);
-        self.by_ip.entry(ip(region)).or_default().insert(value);
+        note(&mut self.by_mac, &mac(region), value);
+        note(&mut self.by_ip, &ip(region), value);
     }
 
     /// Takes it away again.
     pub(super) fn remove(&mut self, region: &Region, value: T) {
-        remove(&mut self.by_mac, mac(region), &value);
-        remove(&mut self.by_ip, ip(region), &value);
+        forget(&mut self.by_mac, &mac(region), &value);
+        forget(&mut self.by_ip, &ip(region), &value);
     }
 
     /// What is under regions that have frames in common with this one, and some more.
@@ -55,15 +56,6 @@ impl<T: Copy + Ord> Senders<T> {
 
 fn near<K: Copy + Eq + Hash, T>(buckets: &Buckets<K, T>, key: K) -> Vec<&BTreeSet<T>> {
     [Some(key), None].into_iter().filter_map(|key| buckets.get(&key)).collect()
-}
-
-fn remove<K: Copy + Eq + Hash, T: Ord>(buckets: &mut Buckets<K, T>, key: Option<K>, value: &T) {
-    if let Some(bucket) = buckets.get_mut(&key) {
-        bucket.remove(value);
-        if bucket.is_empty() {
-            buckets.remove(&key);
-        }
-    }
 }
 
 fn mac(region: &Region) -> Option<MacAddr> {
