@@ -97,23 +97,6 @@ impl Routes {
         [&self.ways, &self.detours].map(|table| self.sets.get(*table.get(index)?))
     }
 
-    /// Whether copies went the same way before.
-    pub(crate) fn leads_as(&self, before: &Self, from: DatapathId, to: Place) -> bool {
-        let mut at = from;
-        loop {
-            let exit = self.exit(at, to);
-            if exit != before.exit(at, to) {
-                return false;
-            }
-            let port = exit.filter(|exit| exit.beyond.is_some()).map(|exit| exit.port);
-            let Some(here) = port.map(|port| Place { switch: at, port }) else { return true };
-            match (self.graph.peer(here), before.graph.peer(here)) {
-                (Some(now), Some(then)) if now == then => at = now.switch,
-                _ => return false,
-            }
-        }
-    }
-
     /// The way from a switch to a host's port, of that switch or of another one.
     pub(crate) fn route(&self, from: DatapathId, to: Place) -> Option<Route> {
         let exit = self.exit(from, to)?;

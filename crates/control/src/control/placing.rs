@@ -27,6 +27,7 @@ use super::Control;
 use super::roster::{Carriage, PolicyEntry};
 use crate::exit::Exit;
 use crate::group::Carry;
+use crate::hosts::Hosts;
 use crate::overlap::{Aim, PolicyId, Tap};
 use crate::region::Sender;
 use crate::resolve::{Found, Place, hosts_of, resolve};
@@ -64,8 +65,10 @@ impl Control {
     }
 
     fn is_moved(&self, entry: &PolicyEntry, before: &Routes) -> bool {
-        let leads_as_before =
-            |to: Place| entry.counting.iter().all(|from| self.routes.leads_as(before, *from, to));
+        let leads_as_before = |to: Place| {
+            let mut sources = entry.counting.iter();
+            sources.all(|from| self.routes.path(*from, to) == before.path(*from, to))
+        };
         !entry.is_narrow
             || !entry.found_places().all(|(_, place)| leads_as_before(place))
             || self.where_applied(entry).0 != entry.applied
@@ -146,14 +149,18 @@ impl Control {
 
     /// The switches that a host with this address is at.
     fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = DatapathId> {
-        let has_it = move |switch: &Switch| switch.hosts.with_mac(mac).next().is_some();
-        self.switches.iter().filter(move |(_, switch)| has_it(switch)).map(|(id, _)| *id)
+        self.having(move |hosts| hosts.with_mac(mac).next().is_some())
     }
 
     /// The switches that hosts with this address are at.
     fn with_address(&self, ip: IpAddr) -> impl Iterator<Item = DatapathId> {
-        let has_it = move |switch: &Switch| switch.hosts.with_address(ip).next().is_some();
-        self.switches.iter().filter(move |(_, switch)| has_it(switch)).map(|(id, _)| *id)
+        self.having(move |hosts| hosts.with_address(ip).next().is_some())
+    }
+
+    /// The switches that have such hosts.
+    fn having(&self, has_it: impl Fn(&Hosts) -> bool) -> impl Iterator<Item = DatapathId> {
+        let switches = self.switches.iter().filter(move |(_, switch)| has_it(&switch.hosts));
+        switches.map(|(id, _)| *id)
     }
 
     /// Gives copies that go between switches their identifiers.
