@@ -11,7 +11,9 @@ mod placing;
 mod plan;
 mod policies;
 mod roster;
+mod rounds;
 mod routing;
+mod turns;
 mod wiring;
 
 pub use plan::{Plan, Proof, SwitchChange, Verdict};
@@ -26,11 +28,13 @@ use crate::resolve::{Place, Switches};
 use crate::routes::Routes;
 use crate::switch::{Signals, Switch};
 use crate::tags::Tags;
-use crate::{Event, HostReport, Limits, Millis, MonitorPort, StatsToken, SwitchReport};
+use crate::{Event, HostReport, Limits, Millis, MonitorPort, SwitchReport};
 use lifetime::Clock;
 use placing::MonitorHosts;
 use roster::Policies;
+use rounds::Rounds;
 use routing::{Located, Talks};
+use turns::Turns;
 
 /// The control plane: what is known of switches and hosts, and the TAP policies.
 ///
@@ -52,12 +56,11 @@ pub struct Control {
     /// Switches that something happened to since conclusions were drawn.
     touched: BTreeSet<DatapathId>,
     /// Switches for which messages may wait.
-    sending: BTreeSet<DatapathId>,
+    turns: Turns,
     policies: Policies,
     events: VecDeque<Event>,
-    /// Requests for counters, and how many answers are to come.
-    stats: BTreeMap<StatsToken, usize>,
-    last_token: StatsToken,
+    /// Requests for counters.
+    rounds: Rounds,
     /// Links between switches, where they are looked for.
     fabric: Option<Fabric>,
     routes: Routes,
@@ -88,6 +91,8 @@ pub struct Control {
     now: Millis,
     /// The same in nanoseconds, of an origin of its own.
     now_ns: u64,
+    /// How much of the time what came in was taken in.
+    listened: Option<Millis>,
     /// Links or edges changed.
     has_rewired: bool,
     /// When that is looked at, at the earliest, and for how long it was not then.
@@ -132,6 +137,7 @@ impl Control {
             shaken: BTreeSet::new(),
             ended: BTreeSet::new(),
             now_ns: 0,
+            listened: None,
             has_rewired: false,
             rewire_at: Millis(0),
             rewire_pause: Millis(0),
@@ -140,11 +146,10 @@ impl Control {
             limits,
             switches: Switches::new(),
             touched: BTreeSet::new(),
-            sending: BTreeSet::new(),
+            turns: Turns::default(),
             policies: Policies::default(),
             events: VecDeque::new(),
-            stats: BTreeMap::new(),
-            last_token: StatsToken(0),
+            rounds: Rounds::default(),
             now: Millis(0),
             clock: Clock::default(),
         }
@@ -160,7 +165,9 @@ impl Control {
             self.unrouted.extend(self.located.keys());
             Switch::new(id)
         });
+        let before = switch.ahead();
         switch.handle_connected(&self.limits, now);
+        self.turns.recount(before, switch.ahead());
         if self.fabric.is_some() {
             switch.hold(now);
         }
@@ -219,35 +226,37 @@ impl Control {
         for id in due.collect::<Vec<_>>() {
             self.with_switch(id, Switch::handle_timeout);
         }
+        self.read_counters();
         self.probe();
         self.handle_lifetimes();
-    }
-
-    /// Asks all switches for counters. [`Event::StatsReady`] says when they came.
-    pub fn request_stats(&mut self) -> StatsToken {
-        let token = self.next_token();
-        let counts = self.switches.values_mut().map(|switch| switch.ask_stats(Some(token)));
-        let count = counts.sum();
-        self.sending.extend(self.switches.keys());
-        self.await_stats(token, count);
-        token
     }
 
     /// What is sent next. Conclusions are drawn when nothing else waits, not for each message.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         loop {
-            while let Some(&switch) = self.sending.first() {
-                let outgoing = self.switches.get_mut(&switch).and_then(Switch::poll_transmit);
-                if let Some((ticket, body)) = outgoing {
-                    return Some(Transmit { switch, ticket, body });
+            while let Some(id) = self.turns.next() {
+                if let Some(transmit) = self.poll_switch(id) {
+                    return Some(transmit);
                 }
-                self.sending.remove(&switch);
             }
             self.settle();
-            if self.sending.is_empty() {
-                return None;
-            }
+            self.turns.next()?;
         }
+    }
+
+    fn poll_switch(&mut self, id: DatapathId) -> Option<Transmit> {
+        let Some(switch) = self.switches.get_mut(&id) else {
+            self.turns.end(id, false);
+            return None;
+        };
+        let before = switch.ahead();
+        let outgoing = switch.poll_transmit(self.turns.has_room());
+        self.turns.recount(before, switch.ahead());
+        let Some((ticket, body)) = outgoing else {
+            self.turns.end(id, switch.waits_for_room());
+            return None;
+        };
+        Some(Transmit { switch: id, ticket, body })
     }
 
     /// What happened next.
@@ -262,7 +271,7 @@ impl Control {
         let switches = self.switches.values().filter_map(Switch::poll_timeout);
         let rewiring = Some(self.rewire_at).filter(|at| *at > self.now);
         let routing = (!self.unrouted.is_empty()).then_some(self.now);
-        let own = [probe, rewiring, routing, self.clock.due()];
+        let own = [probe, rewiring, routing, self.clock.due(), self.rounds.due()];
         switches.chain(own.into_iter().flatten()).min()
     }
 
@@ -289,7 +298,9 @@ impl Control {
 
     fn with_switch(&mut self, id: DatapathId, handle: impl FnOnce(&mut Switch, &Limits, Millis)) {
         if let Some(switch) = self.switches.get_mut(&id) {
+            let before = switch.ahead();
             handle(switch, &self.limits, self.now);
+            self.turns.recount(before, switch.ahead());
             self.touched.insert(id);
             self.collect_signals(id);
         }
@@ -339,18 +350,14 @@ impl Control {
         }
         self.events.extend(events.into_iter().map(|event| with_origin(event, &left)));
         for token in answered {
-            let Some(count) = self.stats.get_mut(&token) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                self.stats.remove(&token);
-                self.events.push_back(Event::StatsReady(token));
-            }
+            self.handle_answered(token);
         }
     }
 
     /// Draws the conclusions of all that came in: where monitors are, what switches shall hold, how
     /// policies are doing.
     fn settle(&mut self) {
+        self.schedule_reading();
         loop {
             self.weigh_hosts();
             self.note_rewriting();
@@ -361,7 +368,7 @@ impl Control {
                 if let Some(switch) = self.switches.get_mut(&id) {
                     switch.flush(&self.limits, self.now);
                     self.collect_signals(id);
-                    self.sending.insert(id);
+                    self.turns.add(id);
                 }
             }
             self.update_states();

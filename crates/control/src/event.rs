@@ -138,7 +138,7 @@ pub enum Event {
 }
 
 /// One request for counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatsToken(pub(crate) u64);
 
 /// A copy that came to the controller.

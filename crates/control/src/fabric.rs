@@ -52,6 +52,16 @@ pub(crate) struct ProbeOut {
     pub(crate) frame: Vec<u8>,
 }
 
+/// The time, by three clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) now: Millis,
+    /// Goes only while what comes in is taken in. What did not come by it is not merely waiting.
+    pub(crate) listened: Millis,
+    /// Nanoseconds, of any origin.
+    pub(crate) ns: u64,
+}
+
 /// All ports that carry frames, and what was heard where.
 #[derive(Clone, Debug)]
 pub(crate) struct Fabric {
@@ -66,8 +76,6 @@ pub(crate) struct Fabric {
     /// Switches that are not connected: what was known of their links is believed for as long as
     /// the other ends say nothing else.
     frozen: BTreeSet<DatapathId>,
-    /// What came from switches was not all handled yet.
-    is_behind: bool,
     unproven: BTreeMap<DatapathId, Unproven>,
 }
 
@@ -111,7 +119,6 @@ impl Fabric {
             due: BTreeSet::new(),
             last_number: 0,
             frozen: BTreeSet::new(),
-            is_behind: false,
             unproven: BTreeMap::new(),
         }
     }
@@ -127,10 +134,11 @@ impl Fabric {
         &mut self,
         switch: DatapathId,
         up: &BTreeSet<PortNo>,
-        now: Millis,
+        clock: Clock,
     ) -> bool {
+        let now = clock.now;
         let known: BTreeSet<_> = self.of_switch(switch).map(|(place, _)| place.port).collect();
-        let mut changed = self.thaw(switch, now);
+        let mut changed = self.thaw(switch, clock);
         for &port in known.difference(up) {
             changed |= self.remove(Place { switch, port }, now);
         }
@@ -151,7 +159,7 @@ impl Fabric {
         &mut self,
         at: Place,
         frame: &[u8],
-        (now, now_ns): (Millis, u64),
+        Clock { now, listened, ns }: Clock,
     ) -> bool {
         let probe = match self.signer.read(frame) {
             Ok(probe) => probe,
@@ -168,10 +176,10 @@ impl Fabric {
         if !self.ports.contains_key(&at) {
             return false;
         }
-        let took = now_ns.saturating_sub(sent.at_ns);
+        let took = ns.saturating_sub(sent.at_ns);
         let before = self.heard(at).filter(|heard| heard.from == probe.from);
         let latency = before.map_or(took, |before| before.latency.min(took));
-        let heard = Heard { from: probe.from, at: now, latency };
+        let heard = Heard { from: probe.from, at: listened, latency };
         let lost = self.hear(at, Some(heard));
         if before.is_none() {
             // The other direction is to be known soon, too.
@@ -182,31 +190,28 @@ impl Fabric {
         self.update_roles(&affected, now)
     }
 
-    /// Whether probes may have come back that were not handled yet.
-    pub(crate) const fn set_behind(&mut self, is_behind: bool) {
-        self.is_behind = is_behind;
-    }
-
     /// What is to be sent now. Returns whether links or edges changed, too.
-    pub(crate) fn handle_timeout(&mut self, (now, now_ns): (Millis, u64)) -> (Vec<ProbeOut>, bool) {
+    pub(crate) fn handle_timeout(&mut self, clock: Clock) -> (Vec<ProbeOut>, bool) {
+        let Clock { now, listened, ns } = clock;
         let mut out = Vec::new();
         let mut changed = false;
         while let Some(&(at, place)) = self.due.first()
             && at <= now
         {
             self.due.pop_first();
-            changed |= self.forget_late(place, now);
-            self.last_number += 1;
-            let number = self.last_number;
+            changed |= self.forget_late(place, clock);
             let Some(port) = self.ports.get_mut(&place) else { continue };
-            port.sent.rotate_right(1);
-            port.sent[0] = Sent { number, at: now, at_ns: now_ns };
-            port.due = now.plus(self.discovery.interval(port, now));
+            let interval = self.discovery.interval(port, now);
+            port.due = now.plus(interval);
             self.due.insert((port.due, place));
-            out.push(ProbeOut {
-                from: place,
-                frame: self.signer.frame(Probe { from: place, number }),
-            });
+            if port.heard.is_none() || listened.since(port.sent[0].at).0 >= interval.0 / 2 {
+                self.last_number += 1;
+                let number = self.last_number;
+                port.sent.rotate_right(1);
+                port.sent[0] = Sent { number, at: listened, at_ns: ns };
+                let frame = self.signer.frame(Probe { from: place, number });
+                out.push(ProbeOut { from: place, frame });
+            }
             changed |= self.update_role(place, now);
         }
         (out, changed)
@@ -272,7 +277,7 @@ impl Fabric {
     }
 
     /// The switch is connected: its ports are probed from now on.
-    fn thaw(&mut self, switch: DatapathId, now: Millis) -> bool {
+    fn thaw(&mut self, switch: DatapathId, Clock { now, listened, .. }: Clock) -> bool {
         if !self.frozen.remove(&switch) {
             return false;
         }
@@ -280,7 +285,7 @@ impl Fabric {
         for place in places {
             if let Some(port) = self.ports.get_mut(&place) {
                 port.due = now;
-                port.heard = port.heard.map(|heard| Heard { at: now, ..heard });
+                port.heard = port.heard.map(|heard| Heard { at: listened, ..heard });
                 self.due.insert((now, place));
             }
         }
@@ -343,18 +348,18 @@ impl Fabric {
         }
     }
 
-    /// Forgets whom a port heard too long ago: several of its frames did not come. Frames that were
-    /// not sent, since we were late ourselves, are not missed.
-    fn forget_late(&mut self, place: Place, now: Millis) -> bool {
+    /// Forgets whom a port heard too long ago: several of its frames did not come, though we
+    /// listened. Frames that were not sent, since we were late ourselves, are not missed.
+    fn forget_late(&mut self, place: Place, Clock { now, listened, .. }: Clock) -> bool {
         let Discovery { link_timeout, link_interval, .. } = self.discovery;
         let Some(heard) = self.heard(place) else { return false };
         let sent = self.ports.get(&heard.from).map_or(&[][..], |port| &port.sent);
         let is_missed =
-            |sent: &&Sent| sent.at > heard.at && now.since(sent.at).0 >= link_interval.0 / 2;
+            |sent: &&Sent| sent.at > heard.at && listened.since(sent.at).0 >= link_interval.0 / 2;
         let missed = sent.iter().filter(is_missed).count();
         let is_frozen = self.frozen.contains(&heard.from.switch);
-        let is_late = now.since(heard.at) >= link_timeout && missed >= MISSED;
-        if is_frozen || self.is_behind || !is_late {
+        let is_late = listened.since(heard.at) >= link_timeout && missed >= MISSED;
+        if is_frozen || !is_late {
             return false;
         }
         self.hear(place, None);

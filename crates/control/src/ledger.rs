@@ -18,6 +18,7 @@
 //! dropped with an outcome that is unknown.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use tapswitch_openflow::multipart::FlowStats;
@@ -40,9 +41,30 @@ use reading::Reading;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) matched: Counts,
-    /// The same for each of its monitors: since that was one.
-    pub(crate) slots: BTreeMap<u8, Counts>,
+    /// Packets of each of its monitors: since that was one.
+    pub(crate) slots: BTreeMap<u8, Span>,
     pub(crate) copies: BTreeMap<Way, Copies>,
+}
+
+/// Packets that were matched when it was counted what was copied: no fewer and no more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+impl Span {
+    /// Whether it may have been so many.
+    pub(crate) const fn contains(self, count: u64) -> bool {
+        self.least <= count && count <= self.most
+    }
+}
+
+impl AddAssign for Span {
+    fn add_assign(&mut self, other: Self) {
+        self.least = self.least.saturating_add(other.least);
+        self.most = self.most.saturating_add(other.most);
+    }
 }
 
 /// How copies went.
@@ -84,6 +106,8 @@ struct RuleMeter {
     reading: Reading,
     /// When the rule was asked for: answers to older questions are not about it.
     born: Ticket,
+    /// The last question that was answered.
+    read: Ticket,
 }
 
 #[derive(Clone, Debug)]
@@ -98,8 +122,28 @@ struct GroupMeter {
     key: Arc<GroupKey>,
     buckets: Vec<BucketMeter>,
     born: Ticket,
+    /// The last question that was answered.
+    read: Ticket,
     /// Since when its last counters are awaited.
     closing_since: Option<Millis>,
+}
+
+impl RuleMeter {
+    fn new(members: Arc<[Member]>, reading: Reading, born: Ticket) -> Self {
+        Self { members, reading, born, read: Ticket::default() }
+    }
+
+    /// Whether the answer to a question is about this rule, and the latest.
+    fn is_news(&self, asked: Ticket) -> bool {
+        self.born.max(self.read) < asked
+    }
+}
+
+impl GroupMeter {
+    /// Whether the answer to a question is about this group, and the latest.
+    fn is_news(&self, asked: Ticket) -> bool {
+        self.born.max(self.read) < asked
+    }
 }
 
 impl Ledger {
@@ -120,7 +164,7 @@ impl Ledger {
         let members = key.members.clone();
         match self.rules.contains_key(id) {
             true => self.hand_over(id, members),
-            false => self.insert_rule(id, RuleMeter { members, reading: Reading::default(), born }),
+            false => self.insert_rule(id, RuleMeter::new(members, Reading::default(), born)),
         }
     }
 
@@ -144,8 +188,8 @@ impl Ledger {
                 if !is_at_rest {
                     self.incomplete.extend(members.iter().map(|member| member.policy));
                 }
-                let (reading, born) = (Reading::from_base(counts), Ticket::default());
-                self.insert_rule(id, RuleMeter { members, reading, born });
+                let meter = RuleMeter::new(members, Reading::from_base(counts), Ticket::default());
+                self.insert_rule(id, meter);
             }
         }
     }
@@ -171,11 +215,27 @@ impl Ledger {
         false
     }
 
+    /// The counters of a rule before those of its group were told: it may have matched so many more
+    /// since as it shows behind them.
+    pub(crate) fn handle_first_rule_stats(
+        &mut self,
+        id: &FlowId,
+        stats: &FlowStats,
+        asked: Ticket,
+    ) {
+        let counts = Counts::known(stats.packet_count, stats.byte_count);
+        if let Some(meter) = self.rules.get_mut(id).filter(|meter| meter.is_news(asked)) {
+            meter.read = asked;
+            meter.reading.handle_first_value(counts);
+        }
+    }
+
     /// The counters of a rule, in answer to a question that was asked as `asked`.
     pub(crate) fn handle_rule_stats(&mut self, id: &FlowId, stats: &FlowStats, asked: Ticket) {
         let counts = Counts::known(stats.packet_count, stats.byte_count);
-        if let Some(meter) = self.rules.get_mut(id).filter(|meter| meter.born < asked) {
-            meter.reading.handle_value(counts);
+        if let Some(meter) = self.rules.get_mut(id).filter(|meter| meter.is_news(asked)) {
+            meter.read = asked;
+            meter.reading.handle_later_value(counts);
         }
     }
 
@@ -201,7 +261,8 @@ impl Ledger {
     /// A group is being added.
     pub(crate) fn open_group(&mut self, id: GroupId, key: &Arc<GroupKey>, born: Ticket) {
         let buckets = vec![BucketMeter::default(); key.bucket_count()];
-        let meter = GroupMeter { key: key.clone(), buckets, born, closing_since: None };
+        let read = Ticket::default();
+        let meter = GroupMeter { key: key.clone(), buckets, born, read, closing_since: None };
         self.count_in(&key.members);
         if let Some(old) = self.take_group(id) {
             self.settle_group(old);
@@ -247,11 +308,43 @@ impl Ledger {
         values: &[BucketValue],
         asked: Ticket,
     ) {
-        if let Some(meter) = self.groups.get_mut(&id).filter(|meter| meter.born < asked) {
+        if let Some(meter) = self.groups.get_mut(&id).filter(|meter| meter.is_news(asked)) {
+            if asked != Ticket::LAST {
+                meter.read = asked;
+            }
             for (bucket, value) in meter.buckets.iter_mut().zip(values) {
                 bucket.handle_value(value);
             }
         }
+    }
+
+    /// The same if the group makes copies.
+    pub(crate) fn handle_copied_values(
+        &mut self,
+        id: GroupId,
+        values: &[BucketValue],
+        asked: Ticket,
+    ) {
+        if self.groups.get(&id).is_some_and(|meter| meter.key.carried_tag().is_none()) {
+            self.handle_group_values(id, values, asked);
+        }
+    }
+
+    /// The same if the group carries copies of others.
+    pub(crate) fn handle_carried_values(
+        &mut self,
+        id: GroupId,
+        values: &[BucketValue],
+        asked: Ticket,
+    ) {
+        if self.groups.get(&id).is_some_and(|meter| meter.key.carried_tag().is_some()) {
+            self.handle_group_values(id, values, asked);
+        }
+    }
+
+    /// Whether copies of others are carried.
+    pub(crate) fn carries(&self) -> bool {
+        !self.carrying.is_empty()
     }
 
     /// Whether copies of the group wait for a port to take them.
@@ -511,7 +604,7 @@ fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], readi
         let tally = tallies.entry(first.policy).or_default();
         tally.matched += reading.total();
         for member in aims {
-            *tally.slots.entry(member.aim.slot).or_default() += reading.total();
+            *tally.slots.entry(member.aim.slot).or_default() += reading.span();
         }
     }
 }

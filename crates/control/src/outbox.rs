@@ -2,6 +2,10 @@
 //!
 //! Everything that is sent has a [`Ticket`]. Questions are answered by it; changes are answered
 //! only when they fail, so they are kept until a barrier says that they did not.
+//!
+//! A switch is sent so many changes ahead of what it confirmed, and no more ([`WINDOW`]): it does
+//! one after the other, and what must not be late, such as a frame that shows that a link works,
+//! goes before the changes that wait here but would wait behind those that wait there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -49,11 +53,15 @@ pub(crate) enum Request {
     /// Tell the rules that make copies once more, when reading what the switch holds.
     RulesAgain,
     /// Tell the counters of the rules that make copies.
-    RuleStats(Option<StatsToken>),
+    RuleStats(StatsToken),
     /// Tell the counters of all groups.
-    GroupStats(Option<StatsToken>),
+    GroupStats(StatsToken),
+    /// Tell those of the rules once more.
+    RuleStatsAgain(StatsToken),
+    /// Tell the counters of all groups, for the sake of those that carry copies of others.
+    CarriedStats(StatsToken),
     /// Tell the counters of all ports.
-    PortStats(Option<StatsToken>),
+    PortStats(StatsToken),
     /// Tell the last counters of a group.
     LastGroupStats(GroupId),
     /// Tell all rules, for somebody who looks.
@@ -68,19 +76,21 @@ impl Request {
     /// Who waits for the counters that it asks for.
     pub(crate) const fn token(&self) -> Option<StatsToken> {
         match self {
-            Self::RuleStats(token) | Self::GroupStats(token) | Self::PortStats(token) => *token,
-            Self::ShownRules(token) | Self::ShownGroups(token) | Self::ShownCounters(token) => {
-                Some(*token)
-            }
+            Self::RuleStats(token)
+            | Self::GroupStats(token)
+            | Self::RuleStatsAgain(token)
+            | Self::CarriedStats(token)
+            | Self::PortStats(token)
+            | Self::ShownRules(token)
+            | Self::ShownGroups(token)
+            | Self::ShownCounters(token) => Some(*token),
             _ => None,
         }
     }
 
     /// Whether it asks for counters of what the switch is known to hold.
     pub(crate) const fn asks_counters(&self) -> bool {
-        let is_for_none = matches!(self, Self::RuleStats(None) | Self::GroupStats(None));
-        let asks_last = matches!(self, Self::LastGroupStats(_) | Self::PortStats(_));
-        asks_last || is_for_none || self.token().is_some()
+        matches!(self, Self::LastGroupStats(_)) || self.token().is_some()
     }
 
     /// Whether it is answered only when it fails.
@@ -101,33 +111,106 @@ pub(crate) struct Failure {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outbox {
     queue: VecDeque<(Ticket, Body)>,
+    /// What does not wait for changes.
+    urgent: VecDeque<(Ticket, Body)>,
     waiting: BTreeMap<Ticket, Request>,
     last: Ticket,
+    /// Changes since the last barrier that was put in.
+    unfenced: usize,
+    ahead: Ahead,
+}
+
+/// Changes that went out and are not confirmed.
+#[derive(Clone, Debug, Default)]
+struct Ahead {
+    count: usize,
+    /// Those behind the last barrier that went out.
+    unfenced: usize,
+    /// The barriers that went out, and how many changes each is to confirm.
+    fences: VecDeque<(Ticket, usize)>,
+}
+
+impl Ahead {
+    fn add_change(&mut self) {
+        self.count += 1;
+        self.unfenced += 1;
+    }
+
+    fn add_barrier(&mut self, barrier: Ticket) {
+        self.fences.push_back((barrier, std::mem::take(&mut self.unfenced)));
+    }
+
+    /// The barrier was reached, or will not be: either way the switch has come that far.
+    fn handle_barrier(&mut self, barrier: Ticket) {
+        while let Some(&(fence, count)) = self.fences.front()
+            && fence <= barrier
+        {
+            self.fences.pop_front();
+            self.count -= count;
+        }
+    }
 }
 
 impl Outbox {
     /// Sends something.
     pub(crate) fn send(&mut self, body: Body, request: Request) -> Ticket {
-        self.last = Ticket(self.last.0 + 1);
-        self.queue.push_back((self.last, body));
-        self.waiting.insert(self.last, request);
-        self.last
+        if self.unfenced == FENCE {
+            self.push(Body::BarrierRequest, Request::Barrier);
+        }
+        self.push(body, request)
     }
 
-    /// Sends something that nothing is to be heard of.
+    /// Sends something that nothing is to be heard of, before all changes that wait.
     pub(crate) fn send_unanswered(&mut self, body: Body) {
-        self.last = Ticket(self.last.0 + 1);
-        self.queue.push_back((self.last, body));
+        let ticket = self.next_ticket();
+        self.urgent.push_back((ticket, body));
     }
 
-    /// What goes out next.
-    pub(crate) fn poll(&mut self) -> Option<(Ticket, Body)> {
-        self.queue.pop_front()
+    /// What goes out next; changes only if all switches together have room for them, too.
+    pub(crate) fn poll(&mut self, has_room: bool) -> Option<(Ticket, Body)> {
+        if let Some(urgent) = self.urgent.pop_front() {
+            return Some(urgent);
+        }
+        if self.queue.is_empty() && self.ahead.unfenced > 0 {
+            // Nobody waits for these changes, but they take up room until they are confirmed.
+            self.push(Body::BarrierRequest, Request::Barrier);
+        }
+        let (_, next) = self.queue.front()?;
+        if is_change(next) && !(has_room && self.ahead.count < WINDOW) {
+            return None;
+        }
+        let (ticket, body) = self.queue.pop_front()?;
+        match &body {
+            Body::BarrierRequest => self.ahead.add_barrier(ticket),
+            body if is_change(body) => self.ahead.add_change(),
+            _ => {}
+        }
+        Some((ticket, body))
+    }
+
+    /// Whether a change is next that the switch would follow.
+    pub(crate) fn is_held(&self) -> bool {
+        let next = self.queue.front();
+        next.is_some_and(|(_, body)| is_change(body)) && self.ahead.count < WINDOW
+    }
+
+    /// What went out will not be confirmed, for this is a trial of what comes next.
+    pub(crate) fn forget_ahead(&mut self) {
+        self.ahead = Ahead::default();
+    }
+
+    /// Changes that went out and are not confirmed.
+    pub(crate) const fn ahead(&self) -> usize {
+        self.ahead.count
     }
 
     /// An answer, or an error, came: to what? It is not waited for any more.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Request> {
-        self.waiting.remove(&ticket)
+        let request = self.waiting.remove(&ticket);
+        if request == Some(Request::Barrier) {
+            self.ahead.handle_barrier(ticket);
+        }
+        request
     }
 
     /// All changes before the barrier are done.
@@ -140,10 +223,38 @@ impl Outbox {
 
     /// The connection is lost: returns what will not be answered.
     pub(crate) fn clear(&mut self) -> Vec<Request> {
-        self.queue.clear();
-        std::mem::take(&mut self.waiting).into_values().collect()
+        let last = self.last;
+        let lost = std::mem::replace(self, Self { last, ..Self::default() });
+        lost.waiting.into_values().collect()
+    }
+
+    fn push(&mut self, body: Body, request: Request) -> Ticket {
+        match (is_change(&body), &body) {
+            (true, _) => self.unfenced += 1,
+            (_, Body::BarrierRequest) => self.unfenced = 0,
+            _ => {}
+        }
+        let ticket = self.next_ticket();
+        self.queue.push_back((ticket, body));
+        self.waiting.insert(ticket, request);
+        ticket
+    }
+
+    const fn next_ticket(&mut self) -> Ticket {
+        self.last = Ticket(self.last.0 + 1);
+        self.last
     }
 }
+
+const fn is_change(body: &Body) -> bool {
+    matches!(body, Body::FlowMod(_) | Body::GroupMod(_))
+}
+
+/// Changes that a switch is sent ahead of what it confirmed: some milliseconds of its time.
+const WINDOW: usize = 1024;
+/// Changes behind which a barrier is put in, so that they are confirmed while others are on their
+/// way.
+const FENCE: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -161,5 +272,61 @@ mod tests {
         assert_eq!(outbox.take(change), None);
         assert_eq!(outbox.take(question), Some(Request::Ports));
         assert_eq!(outbox.take(later), Some(Request::Deletion));
+    }
+
+    fn change() -> Body {
+        Body::GroupMod(crate::group::delete(GroupId(1)))
+    }
+
+    #[test]
+    fn a_switch_is_sent_no_more_changes_than_it_follows() {
+        let mut outbox = Outbox::default();
+        (0..10 * WINDOW).for_each(|_| _ = outbox.send(change(), Request::Deletion));
+        let (mut sent, mut max_ahead) = (0, 0);
+        let mut barriers = VecDeque::new();
+        loop {
+            while let Some((ticket, body)) = outbox.poll(true) {
+                match body {
+                    Body::BarrierRequest => barriers.push_back((ticket, sent)),
+                    _ => sent += 1,
+                }
+            }
+            let Some((barrier, before)) = barriers.pop_front() else { break };
+            max_ahead = max_ahead.max(sent - before);
+            assert_eq!(outbox.take(barrier), Some(Request::Barrier));
+            outbox.handle_barrier(barrier);
+        }
+        assert_eq!((sent, max_ahead), (10 * WINDOW, WINDOW - FENCE));
+    }
+
+    #[test]
+    fn what_is_urgent_goes_before_changes_that_wait() {
+        let mut outbox = Outbox::default();
+        (0..=WINDOW).for_each(|_| _ = outbox.send(change(), Request::Deletion));
+        while outbox.poll(true).is_some() {}
+        outbox.send_unanswered(Body::BarrierRequest);
+        assert!(outbox.poll(true).is_some_and(|(_, body)| body == Body::BarrierRequest));
+        assert_eq!(outbox.poll(true), None);
+    }
+
+    #[test]
+    fn every_change_is_confirmed_in_the_end() {
+        let mut outbox = Outbox::default();
+        outbox.send(change(), Request::Deletion);
+        let sent: Vec<_> = std::iter::from_fn(|| outbox.poll(true)).collect();
+        let [_, (barrier, Body::BarrierRequest)] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!(outbox.ahead(), 1);
+        assert_eq!(outbox.take(*barrier), Some(Request::Barrier));
+        assert_eq!(outbox.ahead(), 0);
+    }
+
+    #[test]
+    fn a_new_connection_begins_with_nothing_ahead() {
+        let mut outbox = Outbox::default();
+        (0..=WINDOW).for_each(|_| _ = outbox.send(change(), Request::Deletion));
+        while outbox.poll(true).is_some() {}
+        outbox.clear();
+        outbox.send(change(), Request::Deletion);
+        assert!(outbox.poll(true).is_some());
     }
 }

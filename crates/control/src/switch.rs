@@ -10,14 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
-    Body, BucketLedger, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId,
-    LedgerRequest, MultipartReply, MultipartReplyBody, MultipartRequest, MultipartRequestBody,
-    PacketIn, PortNo, PortStatus,
+    Body, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId, MultipartRequest,
+    MultipartRequestBody, PacketIn, PortNo, PortStatus,
 };
 use tapswitch_wire::MacAddr;
 
+mod counters;
 mod detail;
 mod forks;
 mod read_back;
@@ -30,14 +29,15 @@ use crate::exit::Exit;
 use crate::held::Held;
 use crate::hosts::{HostKey, Hosts, Seen};
 use crate::learn;
-use crate::ledger::{BucketValue, Ledger};
+use crate::ledger::Ledger;
 use crate::outbox::{Failure, Outbox, Request};
 use crate::overlap::{Closure, PolicyId, Tap};
 use crate::ports::Ports;
-use crate::rule::{Cookie, FlowId, Kind, OUR_TAPS};
+use crate::rule::{Cookie, FlowId, Kind};
 use crate::translate::{Station, Wiring, read_source, source_rule};
 use crate::ways::Ways;
 use crate::{BudgetError, Event, Limits, Millis, MonitorPort, StatsToken, Ticket};
+use counters::Round;
 use detail::{PortReading, Shown};
 use forks::Forking;
 use read_back::ReadBack;
@@ -92,6 +92,8 @@ pub(crate) struct Switch {
     ask_again_at: Option<Millis>,
     /// What its ports counted, as it was told last.
     port_readings: HashMap<PortNo, PortReading>,
+    /// Counters of which some are still to be told.
+    rounds: BTreeMap<StatsToken, Round>,
     /// What it said that it holds, for whoever asked.
     shown: Shown,
     /// Groups whose last counters can be asked for when this barrier is reached.
@@ -103,7 +105,6 @@ pub(crate) struct Switch {
     pub(crate) ledger: Ledger,
     outbox: Outbox,
     pub(crate) signals: Signals,
-    stats_at: Option<Millis>,
     repair_at: Option<Millis>,
     give_up_at: Option<Millis>,
     refusals: u64,
@@ -170,6 +171,7 @@ impl Switch {
             waiting_groups: Vec::new(),
             ask_again_at: None,
             port_readings: HashMap::new(),
+            rounds: BTreeMap::new(),
             shown: Shown::default(),
             idle_groups: Vec::new(),
             failures: Vec::new(),
@@ -178,7 +180,6 @@ impl Switch {
             ledger: Ledger::default(),
             outbox: Outbox::default(),
             signals: Signals::default(),
-            stats_at: None,
             repair_at: None,
             give_up_at: None,
             refusals: 0,
@@ -322,12 +323,6 @@ impl Switch {
             self.repair_at = None;
             self.start_reading(false, limits, now);
         }
-        if self.stats_at.is_some_and(|at| at <= now) {
-            self.stats_at = limits.stats_interval.map(|interval| now.plus(interval));
-            if !self.closure.taps().is_empty() {
-                self.ask_stats(None);
-            }
-        }
         if self.ask_again_at.is_some_and(|at| at <= now) {
             self.ask_again_at = None;
             for group in std::mem::take(&mut self.waiting_groups) {
@@ -341,31 +336,29 @@ impl Switch {
 
     /// When [`Self::handle_timeout`] may have something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
-        let has_taps = !self.closure.taps().is_empty() && self.is_up();
-        let stats_at = self.stats_at.filter(|_| has_taps);
         let repair_at = self.repair_at.filter(|_| self.is_up());
         let others = [self.reading_deadline(), self.ask_again_at, self.give_up_at];
-        others.into_iter().chain([stats_at, repair_at]).flatten().min()
+        others.into_iter().chain([repair_at]).flatten().min()
     }
 
-    /// What the switch is sent next.
-    pub(crate) fn poll_transmit(&mut self) -> Option<(Ticket, Body)> {
-        self.outbox.poll()
+    /// What the switch is sent next; changes only if there is room for them.
+    pub(crate) fn poll_transmit(&mut self, has_room: bool) -> Option<(Ticket, Body)> {
+        self.outbox.poll(has_room)
     }
 
-    /// Asks for counters. Returns how many answers will come.
-    pub(crate) fn ask_stats(&mut self, token: Option<StatsToken>) -> usize {
-        if !self.is_up() {
-            return 0;
-        }
-        self.ask(MultipartRequestBody::Flow(our_taps()), Request::RuleStats(token));
-        if self.is_ours {
-            self.ask_ledgers(GroupId::ALL, Request::GroupStats(token));
-            return 2;
-        }
-        self.ask(MultipartRequestBody::Group(GroupId::ALL), Request::GroupStats(token));
-        self.ask(MultipartRequestBody::PortStats(PortNo::ANY), Request::PortStats(token));
-        3
+    /// Whether there are changes for it that it has not too many of.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.outbox.is_held()
+    }
+
+    /// What it was sent will not be confirmed, for this is a trial of what comes next.
+    pub(crate) fn forget_ahead(&mut self) {
+        self.outbox.forget_ahead();
+    }
+
+    /// Changes that it was sent and did not confirm.
+    pub(crate) const fn ahead(&self) -> usize {
+        self.outbox.ahead()
     }
 
     /// A policy shall be applied here so, or not at all. Contracts and parts of frames are for
@@ -437,6 +430,7 @@ impl Switch {
     fn handle_lost(&mut self) {
         self.link = Link::Down;
         self.shown = Shown::default();
+        self.take_all_counters();
         let lost = self.outbox.clear().into_iter().filter_map(|request| request.token());
         self.signals.answered.extend(lost);
         self.waiting_groups.clear();
@@ -461,75 +455,6 @@ impl Switch {
             self.delete_group(group);
         }
         self.give_up_at = self.ledger.closing_since().map(|since| since.plus(wait));
-    }
-
-    /// Takes counters that were asked for. Returns whether that was the question.
-    fn handle_counters(
-        &mut self,
-        ticket: Ticket,
-        request: &Request,
-        reply: &MultipartReply,
-        (limits, now): (&Limits, Millis),
-    ) -> bool {
-        match (request, &reply.body) {
-            (Request::RuleStats(_), MultipartReplyBody::Flow(rules)) => {
-                for stats in rules.iter().filter(|stats| Cookie(stats.cookie).is_ours()) {
-                    let matching = stats.match_fields.clone();
-                    let id = FlowId::new(stats.table_id, stats.priority, matching);
-                    self.ledger.handle_rule_stats(&id, stats, ticket);
-                }
-            }
-            (Request::GroupStats(_) | Request::LastGroupStats(_), body) => {
-                self.handle_group_counters(ticket, body);
-            }
-            (Request::PortStats(_), MultipartReplyBody::PortStats(ports)) => {
-                self.handle_port_stats(ports, now);
-            }
-            (request, body) if self.handle_shown(request, body) => {}
-            _ => return false,
-        }
-        self.signals.answered.extend(request.token());
-        if let Request::LastGroupStats(group) = request {
-            self.handle_last_counters(*group, limits, now);
-        }
-        true
-    }
-
-    /// Counters of groups, in the words of OpenFlow or in our own.
-    fn handle_group_counters(&mut self, ticket: Ticket, body: &MultipartReplyBody) {
-        match body {
-            MultipartReplyBody::Group(groups) => {
-                for stats in groups {
-                    let values = BucketValue::of_stats(stats);
-                    self.ledger.handle_group_values(stats.group_id, &values, ticket);
-                }
-            }
-            MultipartReplyBody::Experimenter(body) => {
-                // One that cannot be read tells nothing; what came last counts on.
-                let ledgers = BucketLedger::all_of(body).unwrap_or_default();
-                for (group, values) in BucketValue::of_ledgers(&ledgers) {
-                    self.ledger.handle_group_values(group, &values, ticket);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A group that no rule uses told its counters: they are the last ones if no copy waits.
-    fn handle_last_counters(&mut self, group: GroupId, limits: &Limits, now: Millis) {
-        if !self.ledger.has_waiting(group) && !self.held.is_next(group) {
-            return self.delete_group(group);
-        }
-        self.waiting_groups.push(group);
-        self.ask_again_at.get_or_insert(now.plus(limits.waiting_interval));
-    }
-
-    /// The switch does not tell counters that were asked for.
-    fn handle_no_counters(&mut self, request: &Request) {
-        self.signals.answered.extend(request.token());
-        if let Request::LastGroupStats(group) = request {
-            self.delete_group(*group);
-        }
     }
 
     /// A host's rule was idle: the host is forgotten, unless copies go to it.
@@ -584,28 +509,7 @@ impl Switch {
         Station { key, port, is_monitor: self.monitors.contains(&key.mac) }
     }
 
-    /// Asks for the last counters of a group that no rule uses.
-    fn ask_last(&mut self, group: GroupId) {
-        let request = Request::LastGroupStats(group);
-        match self.is_ours {
-            true => self.ask_ledgers(group, request),
-            false => self.ask(MultipartRequestBody::Group(group), request),
-        }
-    }
-
-    /// Asks a switch of ours what became of copies.
-    fn ask_ledgers(&mut self, group_id: GroupId, request: Request) {
-        let body = LedgerRequest { group_id }.experimenter();
-        self.ask(MultipartRequestBody::Experimenter(body), request);
-    }
-
     fn ask(&mut self, body: MultipartRequestBody, request: Request) {
         self.outbox.send(Body::MultipartRequest(MultipartRequest::new(body)), request);
     }
-}
-
-/// Asks for our rules that make copies.
-fn our_taps() -> FlowStatsRequest {
-    let (cookie, cookie_mask) = OUR_TAPS;
-    FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() }
 }

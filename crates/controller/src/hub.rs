@@ -115,6 +115,7 @@ pub(crate) struct Hub {
     switches: HashMap<DatapathId, Connected>,
     takeover_after: Duration,
     start: Instant,
+    listened: Listened,
     /// The time up to which the control plane did what was due.
     told: Millis,
     /// Who waits for a policy to be in force, in the place of another or not, or to be gone.
@@ -157,6 +158,7 @@ impl Hub {
             switches: HashMap::new(),
             takeover_after,
             start: Instant::now(),
+            listened: Listened::new(),
             told: Millis(0),
             adding: HashMap::new(),
             replacing: HashMap::new(),
@@ -180,13 +182,19 @@ impl Hub {
             }
             let timeout = self.control.poll_timeout().filter(|_| self.seat.acts());
             let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
-            tokio::select! {
+            let since = Instant::now();
+            let input = tokio::select! {
                 biased;
                 () = &mut shutdown => return,
-                Some(input) = self.inputs.recv() => self.handle(input),
+                Some(input) = self.inputs.recv() => Some(input),
                 // What came meanwhile is read by other tasks: they get their turn first.
-                () = sleep_until(at) => tokio::task::yield_now().await,
-            }
+                () = sleep_until(at) => {
+                    tokio::task::yield_now().await;
+                    None
+                }
+            };
+            self.listened.add(since);
+            input.into_iter().for_each(|input| self.handle(input));
             // What waits already is taken before conclusions are drawn.
             for _ in 0..COLLECT_COUNT {
                 let Ok(input) = self.inputs.try_recv() else { break };
@@ -201,7 +209,6 @@ impl Hub {
         let late = at.and_then(|at| Instant::now().checked_duration_since(at));
         let is_behind = !self.inputs.is_empty();
         if late.is_some_and(|late| !is_behind || late >= LATE) {
-            self.control.set_behind(is_behind);
             self.handle_timeout();
         }
     }
@@ -284,7 +291,6 @@ impl Hub {
                 // Waits begin at the time that the control plane knows, which may be that of an
                 // answer long ago: they would be over before they begin.
                 if self.tick() != self.told {
-                    self.control.set_behind(true);
                     self.handle_timeout();
                 }
                 self.answer(request);
@@ -547,8 +553,9 @@ impl Hub {
     /// Tells the control plane the time, and returns it as it is told mostly.
     fn tick(&mut self) -> Millis {
         let elapsed = self.start.elapsed();
-        self.control.set_clock(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
-        Millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+        let now_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.control.set_clock(now_ns, millis(self.listened.total(Instant::now())));
+        millis(elapsed)
     }
 
     fn tell_switch(&self, switch: DatapathId, is_connected: bool, reason: Option<&str>) {
@@ -572,6 +579,34 @@ impl std::fmt::Display for Name {
     }
 }
 
+/// How much of the time the hub waited for inputs: only then it is sure that what came was told to
+/// it. While it has work to do, this clock goes slowly ([`BUSY_PART`]), for it may have always.
+#[derive(Debug)]
+struct Listened {
+    waited: Duration,
+    start: Instant,
+}
+
+impl Listened {
+    fn new() -> Self {
+        Self { waited: Duration::ZERO, start: Instant::now() }
+    }
+
+    /// It waited since then, and does not now.
+    fn add(&mut self, since: Instant) {
+        self.waited += since.elapsed();
+    }
+
+    fn total(&self, now: Instant) -> Duration {
+        let busy = now.duration_since(self.start).saturating_sub(self.waited);
+        self.waited + busy / BUSY_PART
+    }
+}
+
+fn millis(time: Duration) -> Millis {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
 async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -579,6 +614,8 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
+/// One of so many parts of the time for which the hub was busy counts as listened.
+const BUSY_PART: u32 = 8;
 /// By how much what is due may be late while inputs wait.
 const LATE: Duration = Duration::from_millis(100);
 /// Inputs that are taken in a row.

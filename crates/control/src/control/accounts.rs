@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tapswitch_openflow::{DatapathId, Delivery, PortNo};
 
-use crate::ledger::{Copies, Tally, Way};
+use crate::ledger::{Copies, Span, Tally, Way};
 use crate::overlap::PolicyId;
 use crate::resolve::{Place, Switches};
 use crate::switch::Switch;
@@ -35,7 +35,7 @@ pub(super) struct Accounts<'a> {
 #[derive(Default)]
 struct Account {
     matched: Counts,
-    slots: BTreeMap<u8, Counts>,
+    slots: BTreeMap<u8, Span>,
     copies: BTreeMap<(u8, Place), Parts>,
 }
 
@@ -116,14 +116,16 @@ impl<'a> Accounts<'a> {
             *sum = sum.saturating_add(copies.accounted());
             copied.push(copies);
         }
-        let matched = account.slots.iter().map(|(slot, counts)| (*slot, counts.packets));
-        let adds_up = accounted
-            .into_iter()
-            .filter(|(_, count)| *count > 0)
-            .eq(matched.filter(|(_, count)| *count > 0));
+        let span = |slot: &u8| account.slots.get(slot).copied().unwrap_or_default();
+        account.slots.keys().for_each(|slot| _ = accounted.entry(*slot).or_default());
+        let adds_up = accounted.iter().all(|(slot, count)| span(slot).contains(*count));
+        // While frames pass, as many as when it was counted what was copied.
+        let is_whole = |slot: &u8| adds_up && span(slot).most == account.matched.packets;
+        let whole = accounted.iter().find(|(slot, _)| is_whole(slot));
+        let packets = whole.map_or(account.matched.packets, |(_, count)| *count);
         let monitors: Vec<_> = places.iter().map(|place| self.port(*place)).collect();
         PolicyReport {
-            matched: account.matched,
+            matched: Counts { packets, ..account.matched },
             adds_up,
             notes: self.notes((id, policy), &monitors, &copied),
             copied,

@@ -3,16 +3,16 @@
 use tapswitch_openflow::DatapathId;
 
 use super::Control;
+use crate::StatsToken;
 use crate::detail::{PortLoad, SwitchDetails};
-use crate::{Event, StatsToken};
 
 impl Control {
     /// Asks a switch for all that it holds. After [`Event::StatsReady`], [`Self::take_details`]
     /// tells it. `None` for a switch that is not known.
     pub fn request_details(&mut self, switch: DatapathId) -> Option<StatsToken> {
-        let token = self.next_token();
+        let token = self.rounds.next_token();
         let count = self.switches.get_mut(&switch)?.ask_details(token);
-        self.sending.insert(switch);
+        self.turns.add(switch);
         self.await_stats(token, count);
         Some(token)
     }
@@ -20,9 +20,9 @@ impl Control {
     /// Asks all switches for the counters of their ports. [`Event::StatsReady`] says when they
     /// came; then [`Self::loads`] tells what passes between the last two times.
     pub fn request_ports(&mut self) -> StatsToken {
-        let token = self.next_token();
+        let token = self.rounds.next_token();
         let count = self.switches.values_mut().map(|switch| switch.ask_ports(token)).sum();
-        self.sending.extend(self.switches.keys());
+        self.turns.extend(self.switches.keys().copied());
         self.await_stats(token, count);
         token
     }
@@ -38,18 +38,5 @@ impl Control {
         self.switches
             .iter()
             .flat_map(|(id, switch)| switch.loads().map(move |(port, load)| (*id, port.0, load)))
-    }
-
-    pub(super) fn next_token(&mut self) -> StatsToken {
-        self.last_token = StatsToken(self.last_token.0 + 1);
-        self.last_token
-    }
-
-    /// So many answers will come to what was asked by this token.
-    pub(super) fn await_stats(&mut self, token: StatsToken, count: usize) {
-        match count {
-            0 => self.events.push_back(Event::StatsReady(token)),
-            _ => _ = self.stats.insert(token, count),
-        }
     }
 }

@@ -17,6 +17,7 @@ use super::roster::PolicyEntry;
 use crate::hosts::HostKey;
 use crate::proof::{Arrival, Model, Sample, text};
 use crate::resolve::Place;
+use crate::switch::Switch;
 use crate::text::as_switch_name;
 use crate::{PolicyError, PolicyState, Tagging, TapPolicy, Transmit, WhenMissing};
 
@@ -61,7 +62,9 @@ impl Control {
     /// What is wrong with the policy.
     pub fn plan_policy(&self, policy: TapPolicy) -> Result<Plan, PolicyError> {
         let name = policy.name.clone();
-        let mut then = self.clone();
+        let mut then = self.trial();
+        // What waits to be sent anyway is no part of it.
+        then.rehearse();
         then.add_policy(policy, WhenMissing::Refuse)?;
         let changes = then.rehearse();
         self.plan(&then, &name, changes)
@@ -91,9 +94,16 @@ impl Control {
         Ok(Plan { changes, proof, notes: report.notes })
     }
 
+    /// A copy of all, to try what comes next.
+    fn trial(&self) -> Self {
+        let mut trial = self.clone();
+        trial.turns.forget_ahead();
+        trial.switches.values_mut().for_each(Switch::forget_ahead);
+        trial
+    }
+
     /// Does everything with switches that say yes to all, and returns what they were told.
     fn rehearse(&mut self) -> Vec<SwitchChange> {
-        // What waits to be sent anyway is no part of it.
         let mut told: BTreeMap<DatapathId, SwitchChange> = BTreeMap::new();
         let mut barriers = Vec::new();
         loop {

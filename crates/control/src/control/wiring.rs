@@ -8,7 +8,7 @@ use tapswitch_wire::EtherType;
 
 use super::Control;
 use crate::exit::Flood;
-use crate::fabric::{Fabric, ProbeOut, Role, Unproven};
+use crate::fabric::{Clock, Fabric, ProbeOut, Role, Unproven};
 use crate::learn::in_port;
 use crate::resolve::Place;
 use crate::routes::Routes;
@@ -18,17 +18,15 @@ use crate::{Event, Limits, LinkReport, Millis, SwitchReport};
 
 impl Control {
     /// The time, more precisely than elsewhere: nanoseconds since any origin. Without it, links
-    /// have no latency.
-    pub const fn set_clock(&mut self, now_ns: u64) {
-        self.now_ns = now_ns;
+    /// have no latency. `listened` is how much of the time what switches send was taken in at once:
+    /// what did not come within that is missing, and not merely waiting somewhere. Without it, all
+    /// of the time.
+    pub const fn set_clock(&mut self, now_ns: u64, listened: Millis) {
+        (self.now_ns, self.listened) = (now_ns, Some(listened));
     }
 
-    /// Whether messages of switches wait that were not handled yet: what seems to be missing may be
-    /// among them, so no link is given up meanwhile.
-    pub const fn set_behind(&mut self, is_behind: bool) {
-        if let Some(fabric) = &mut self.fabric {
-            fabric.set_behind(is_behind);
-        }
+    fn clock(&self) -> Clock {
+        Clock { now: self.now, listened: self.listened.unwrap_or(self.now), ns: self.now_ns }
     }
 
     /// The links between switches.
@@ -57,10 +55,10 @@ impl Control {
     /// Takes a frame by which links are found. Returns whether it was one.
     pub(super) fn handle_lldp(&mut self, switch: DatapathId, packet_in: &PacketIn) -> bool {
         let is_lldp = packet_in.data.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes());
+        let clock = self.clock();
         if let Some(fabric) = self.fabric.as_mut().filter(|_| is_lldp)
             && let Some(port) = in_port(packet_in)
         {
-            let clock = (self.now, self.now_ns);
             let place = Place { switch, port };
             self.has_rewired |= fabric.handle_lldp(place, &packet_in.data, clock);
         }
@@ -69,6 +67,7 @@ impl Control {
 
     /// Looks at the ports of a switch again.
     pub(super) fn update_ports(&mut self, id: DatapathId) {
+        let clock = self.clock();
         let (Some(fabric), Some(switch)) = (&mut self.fabric, self.switches.get(&id)) else {
             return;
         };
@@ -77,20 +76,21 @@ impl Control {
         } else {
             let up = switch.ports.iter().filter(|(_, port)| port.is_up);
             let up: BTreeSet<_> = up.map(|(number, _)| number).collect();
-            fabric.set_ports(id, &up, self.now)
+            fabric.set_ports(id, &up, clock)
         };
     }
 
     /// Sends the frames by which links are found, as far as they are due.
     pub(super) fn probe(&mut self) {
+        let clock = self.clock();
         let Some(fabric) = &mut self.fabric else { return };
-        let (probes, changed) = fabric.handle_timeout((self.now, self.now_ns));
+        let (probes, changed) = fabric.handle_timeout(clock);
         self.has_rewired |= changed;
         for ProbeOut { from, frame } in probes {
             let Some(switch) = self.switches.get_mut(&from.switch) else { continue };
             let actions = vec![Action::output(from.port)];
             switch.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
-            self.sending.insert(from.switch);
+            self.turns.add(from.switch);
         }
     }
 

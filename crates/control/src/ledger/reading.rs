@@ -1,5 +1,6 @@
 //! A counter as it is read from time to time.
 
+use super::Span;
 use crate::report::Counts;
 
 /// A counter of a switch, read from time to time. It may have counted before we came, and start
@@ -12,12 +13,14 @@ pub(crate) struct Reading {
     last: Counts,
     /// What it had counted when it started again.
     before: Counts,
+    /// Packets that were counted since `last` was first read, or while it was read.
+    slack: u64,
 }
 
 impl Reading {
     /// A counter that shows `base` before anything counts for us.
     pub(crate) const fn from_base(base: Counts) -> Self {
-        Self { base, last: base, before: Counts::ZERO }
+        Self { base, last: base, before: Counts::ZERO, slack: 0 }
     }
 
     /// The same counter for somebody else, for whom nothing counted yet.
@@ -30,12 +33,31 @@ impl Reading {
         if self.is_beyond(value) {
             self.restart();
         }
-        self.last = value;
+        (self.last, self.slack) = (value, 0);
+    }
+
+    /// The counter shows this, and is read again behind another one.
+    pub(crate) fn handle_first_value(&mut self, value: Counts) {
+        self.handle_value(value);
+    }
+
+    /// The counter shows this now; what it has counted since it was read before may, or may not, be
+    /// in another one that was read between.
+    pub(crate) fn handle_later_value(&mut self, value: Counts) {
+        let before = self.total().packets;
+        self.handle_value(value);
+        self.slack = self.total().packets - before;
+    }
+
+    /// Packets that it counted for us when the other one was read.
+    pub(crate) fn span(&self) -> Span {
+        let most = self.total().packets;
+        Span { least: most - self.slack, most }
     }
 
     /// The counter counts from zero again.
     pub(crate) fn restart(&mut self) {
-        *self = Self { base: Counts::ZERO, last: Counts::ZERO, before: self.total() };
+        *self = Self { base: Counts::ZERO, last: Counts::ZERO, before: self.total(), slack: 0 };
     }
 
     /// Whether it showed more than `value` already: then it has started again.

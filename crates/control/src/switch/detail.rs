@@ -57,7 +57,7 @@ impl Switch {
             return 0;
         }
         let ports = MultipartRequestBody::PortStats(PortNo::ANY);
-        self.ask(ports, Request::PortStats(Some(token)));
+        self.ask(ports, Request::PortStats(token));
         1
     }
 

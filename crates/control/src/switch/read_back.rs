@@ -16,8 +16,9 @@ use tapswitch_openflow::{
 
 use tapswitch_wire::MacAddr;
 
+use super::counters::our_taps;
 use super::forks::Forking;
-use super::{Link, Switch, our_taps};
+use super::{Link, Switch};
 use crate::group::is_in_range;
 use crate::held::group_of;
 use crate::hosts::Sighting;
@@ -203,6 +204,8 @@ impl Switch {
 
     /// Believes what the switch told, and sends what is missing. From here on the switch is up.
     pub(super) fn adopt(&mut self, read: ReadBack, limits: &Limits, now: Millis) {
+        // What was told before is older than what was read.
+        self.rounds.clear();
         let rules = read.rules.unwrap_or_default();
         let groups = read.groups.unwrap_or_default();
         let counters: HashMap<_, _> =
@@ -220,7 +223,6 @@ impl Switch {
         self.adopt_counters((&rules, &read.again), &groups, &values);
         self.touch_all();
         self.link = Link::Up;
-        self.stats_at = limits.stats_interval.map(|interval| now.plus(interval));
         let barrier = self.send_difference(unused, limits, now);
         let new =
             self.closure.taps().keys().copied().filter(|id| read.is_first || !before.contains(id));

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tapswitch_control::*;
 use tapswitch_openflow::Delivery;
 
+use crate::fabric::Fabric;
 use crate::frames::tcp;
 use crate::world::{World, policy};
 
@@ -262,6 +263,40 @@ proptest! {
         trial.check();
         for policy in std::mem::take(&mut trial.policies) {
             trial.delete(&policy.name);
+        }
+    }
+}
+
+/// One frame after each message, from a host of switch 1 to one of switch 3, or to its neighbour.
+#[test]
+fn the_ledger_adds_up_while_frames_pass() {
+    for (is_foreign, monitor) in [(false, "0x1/2"), (false, "0x3/2"), (true, "0x3/2")] {
+        let mut fabric = Fabric::line(3);
+        fabric.world.switches.values_mut().for_each(|model| model.is_foreign = is_foreign);
+        for id in 1..=3 {
+            fabric.world.disconnect(id);
+            fabric.world.connect(id);
+        }
+        fabric.wait(4000);
+        fabric.learn();
+        fabric.world.tap(policy("all", monitor));
+        let mut matched = 0;
+        for _ in 0..3 {
+            let report = fabric.world.ledger_under(
+                "all",
+                &mut |world| {
+                    world.is_stopped = true;
+                    world.inject(1, 1, &tcp(1, 3).bytes());
+                    world.is_stopped = false;
+                },
+                &mut |report| {
+                    let (.., lost) = outcome(report);
+                    assert!(report.adds_up && lost.is_empty(), "{report:?}");
+                },
+            );
+            assert!(report.matched.packets > matched, "{report:?}");
+            assert_eq!(outcome(&report).0, report.matched.packets);
+            matched = report.matched.packets;
         }
     }
 }

@@ -269,6 +269,31 @@ impl World {
         self.control.policy(name).unwrap()
     }
 
+    /// Counters as they are now, while `traffic` goes on: it is called after each message. So is
+    /// `look`.
+    pub(crate) fn ledger_under(
+        &mut self,
+        name: &str,
+        traffic: &mut dyn FnMut(&mut Self),
+        look: &mut dyn FnMut(&PolicyReport),
+    ) -> PolicyReport {
+        let token = self.control.request_stats();
+        while !self.events.contains(&Event::StatsReady(token)) {
+            if let Some(transmit) = self.control.poll_transmit() {
+                self.carry(transmit);
+            } else {
+                let id = self.switches.values().find(|model| !model.said.is_empty());
+                let id = DatapathId(id.expect("an answer is missing").id);
+                let message = self.model(id.0).said.remove(0);
+                self.deliver(id, over_the_wire(&message));
+            }
+            traffic(self);
+            look(&self.control.policy(name).unwrap());
+            self.events.extend(self.control.poll_event());
+        }
+        self.control.policy(name).unwrap()
+    }
+
     /// Changes that the switch was asked for since this was called last.
     pub(crate) fn take_changes(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.switch().changes)
@@ -276,17 +301,26 @@ impl World {
 
     fn carry_to_switches(&mut self, watch: &mut dyn FnMut(&mut Model)) -> bool {
         let mut carried = false;
-        while let Some(Transmit { switch, ticket, body }) = self.control.poll_transmit() {
+        while let Some(transmit) = self.control.poll_transmit() {
             carried = true;
-            if self.connected.contains(&switch) {
-                self.last_xid += 1;
-                self.tickets.insert((switch, self.last_xid), ticket);
-                let message = over_the_wire(&Message { xid: self.last_xid, body });
-                self.model(switch.0).handle(message);
+            let switch = transmit.switch;
+            if self.carry(transmit) {
                 watch(self.model(switch.0));
             }
         }
         carried
+    }
+
+    /// Returns whether the switch is there.
+    fn carry(&mut self, Transmit { switch, ticket, body }: Transmit) -> bool {
+        let is_there = self.connected.contains(&switch);
+        if is_there {
+            self.last_xid += 1;
+            self.tickets.insert((switch, self.last_xid), ticket);
+            let message = over_the_wire(&Message { xid: self.last_xid, body });
+            self.model(switch.0).handle(message);
+        }
+        is_there
     }
 
     fn carry_to_controller(&mut self) -> bool {

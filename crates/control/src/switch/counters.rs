@@ -1,0 +1,199 @@
+//! Reading the counters of a switch.
+//!
+//! Frames pass while counters are read. What a rule matched is read before what its group copied,
+//! and once more behind that: what was copied lies between the two, or something is wrong.
+//!
+//! Copies of others are counted apart ([`Switch::ask_carried`]): behind the counters of all
+//! switches that may have sent them, so that what was sent has had its time to arrive.
+//!
+//! What was told counts when all switches told all of it ([`Switch::take_counters`]): whoever looks
+//! between sees what was there before.
+
+use tapswitch_openflow::multipart::{FlowStats, FlowStatsRequest};
+use tapswitch_openflow::{
+    BucketLedger, GroupId, LedgerRequest, MultipartReply, MultipartReplyBody, MultipartRequestBody,
+    PortNo,
+};
+
+use super::Switch;
+use crate::ledger::BucketValue;
+use crate::outbox::Request;
+use crate::rule::{Cookie, FlowId, OUR_TAPS};
+use crate::{Limits, Millis, StatsToken, Ticket};
+
+/// What was told in answer to one question for counters, until all is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Round {
+    rules: Option<(Ticket, Vec<FlowStats>)>,
+    groups: Option<(Ticket, Values)>,
+    again: Option<(Ticket, Vec<FlowStats>)>,
+    carried: Option<(Ticket, Values)>,
+}
+
+type Values = Vec<(GroupId, Vec<BucketValue>)>;
+
+impl Switch {
+    /// Asks for counters. Returns how many answers will come.
+    pub(crate) fn ask_stats(&mut self, token: StatsToken) -> usize {
+        if !self.is_up() {
+            return 0;
+        }
+        self.ask(MultipartRequestBody::Flow(our_taps()), Request::RuleStats(token));
+        self.ask_groups(GroupId::ALL, Request::GroupStats(token));
+        self.ask(MultipartRequestBody::Flow(our_taps()), Request::RuleStatsAgain(token));
+        if self.is_ours {
+            return 3;
+        }
+        self.ask(MultipartRequestBody::PortStats(PortNo::ANY), Request::PortStats(token));
+        4
+    }
+
+    /// Asks what became of copies of others. Returns how many answers will come.
+    pub(crate) fn ask_carried(&mut self, token: StatsToken) -> usize {
+        if !self.is_up() || !self.ledger.carries() {
+            return 0;
+        }
+        self.ask_groups(GroupId::ALL, Request::CarriedStats(token));
+        1
+    }
+
+    /// Whether it counts for somebody.
+    pub(crate) fn has_counters(&self) -> bool {
+        self.is_up() && (!self.closure.taps().is_empty() || self.ledger.carries())
+    }
+
+    /// Asks for the last counters of a group that no rule uses.
+    pub(super) fn ask_last(&mut self, group: GroupId) {
+        self.ask_groups(group, Request::LastGroupStats(group));
+    }
+
+    /// Takes counters that were asked for. Returns whether that was the question.
+    pub(super) fn handle_counters(
+        &mut self,
+        ticket: Ticket,
+        request: &Request,
+        reply: &MultipartReply,
+        (limits, now): (&Limits, Millis),
+    ) -> bool {
+        match (request, &reply.body) {
+            (Request::RuleStats(token), MultipartReplyBody::Flow(rules)) => {
+                self.rounds.entry(*token).or_default().rules = Some((ticket, rules.clone()));
+            }
+            (Request::GroupStats(token), body) => {
+                let groups = Some((ticket, group_values(body)));
+                self.rounds.entry(*token).or_default().groups = groups;
+            }
+            (Request::RuleStatsAgain(token), MultipartReplyBody::Flow(rules)) => {
+                self.rounds.entry(*token).or_default().again = Some((ticket, rules.clone()));
+            }
+            (Request::CarriedStats(token), body) => {
+                let carried = Some((ticket, group_values(body)));
+                self.rounds.entry(*token).or_default().carried = carried;
+            }
+            (Request::LastGroupStats(group), body) => {
+                for (told, values) in group_values(body) {
+                    self.ledger.handle_group_values(told, &values, ticket);
+                }
+                self.handle_last_counters(*group, limits, now);
+            }
+            (Request::PortStats(_), MultipartReplyBody::PortStats(ports)) => {
+                self.handle_port_stats(ports, now);
+            }
+            (request, body) if self.handle_shown(request, body) => {}
+            _ => return false,
+        }
+        self.signals.answered.extend(request.token());
+        true
+    }
+
+    /// The switch does not tell counters that were asked for.
+    pub(super) fn handle_no_counters(&mut self, request: &Request) {
+        self.signals.answered.extend(request.token());
+        if let Request::LastGroupStats(group) = request {
+            self.delete_group(*group);
+        }
+    }
+
+    /// What was told in answer to this question counts from now on.
+    pub(crate) fn take_counters(&mut self, token: StatsToken) {
+        if let Some(round) = self.rounds.remove(&token) {
+            self.take_round(round);
+        }
+    }
+
+    /// The same for all of them: nothing more will be told.
+    pub(super) fn take_all_counters(&mut self) {
+        let rounds = std::mem::take(&mut self.rounds);
+        rounds.into_values().for_each(|round| self.take_round(round));
+    }
+
+    fn take_round(&mut self, round: Round) {
+        if let Round { rules: Some(rules), groups: Some(groups), again: Some(again), .. } = round {
+            for (id, stats) in ours(&rules.1) {
+                self.ledger.handle_first_rule_stats(&id, stats, rules.0);
+            }
+            for (group, values) in groups.1 {
+                self.ledger.handle_copied_values(group, &values, groups.0);
+            }
+            for (id, stats) in ours(&again.1) {
+                self.ledger.handle_rule_stats(&id, stats, again.0);
+            }
+        }
+        let (asked, carried) = round.carried.unwrap_or_default();
+        for (group, values) in carried {
+            self.ledger.handle_carried_values(group, &values, asked);
+        }
+    }
+
+    /// A group that no rule uses told its counters: they are the last ones if no copy waits.
+    fn handle_last_counters(&mut self, group: GroupId, limits: &Limits, now: Millis) {
+        if !self.ledger.has_waiting(group) && !self.held.is_next(group) {
+            return self.delete_group(group);
+        }
+        self.waiting_groups.push(group);
+        self.ask_again_at.get_or_insert(now.plus(limits.waiting_interval));
+    }
+
+    /// Asks for the counters of a group, or of all; a switch of ours, what became of copies.
+    fn ask_groups(&mut self, group_id: GroupId, request: Request) {
+        match self.is_ours {
+            true => self.ask_ledgers(group_id, request),
+            false => self.ask(MultipartRequestBody::Group(group_id), request),
+        }
+    }
+
+    /// Asks a switch of ours what became of copies.
+    pub(super) fn ask_ledgers(&mut self, group_id: GroupId, request: Request) {
+        let body = LedgerRequest { group_id }.experimenter();
+        self.ask(MultipartRequestBody::Experimenter(body), request);
+    }
+}
+
+/// Counters of groups, in the words of OpenFlow or in our own.
+fn group_values(body: &MultipartReplyBody) -> Values {
+    match body {
+        MultipartReplyBody::Group(groups) => {
+            groups.iter().map(|stats| (stats.group_id, BucketValue::of_stats(stats))).collect()
+        }
+        MultipartReplyBody::Experimenter(body) => {
+            // One that cannot be read tells nothing; what came last counts on.
+            let ledgers = BucketLedger::all_of(body).unwrap_or_default();
+            BucketValue::of_ledgers(&ledgers).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The rules that are ours.
+fn ours(rules: &[FlowStats]) -> impl Iterator<Item = (FlowId, &FlowStats)> {
+    let ours = rules.iter().filter(|stats| Cookie(stats.cookie).is_ours());
+    ours.map(|stats| {
+        (FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone()), stats)
+    })
+}
+
+/// Asks for our rules that make copies.
+pub(super) fn our_taps() -> FlowStatsRequest {
+    let (cookie, cookie_mask) = OUR_TAPS;
+    FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() }
+}
