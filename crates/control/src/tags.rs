@@ -1,7 +1,8 @@
 //! Identifiers of copies on their way between switches: of a tag, or of an address.
 //!
 //! Each monitor of each policy has one of its own, so that what becomes of its copies on the way is
-//! known. When there are not enough, policies with the same monitor share one.
+//! known. From a quarter of them on ([`OWN_PART`]), policies with the same monitor share one: the
+//! others are for monitors that have none.
 //!
 //! Numbers to 4094 are VLAN identifiers. Higher ones are the end of an address that the controller
 //! gives to the monitor ([`address`]): copies have it in the place of that of the host that they
@@ -107,8 +108,11 @@ impl Tags {
             // It is that of others, whose copies go elsewhere.
             self.remove(user, tag);
         }
-        let free = self.free(user, name, (to, range));
-        let tag = free.or_else(|| self.by_end.get(&to).copied())?;
+        let known = self.by_end.get(&to).copied();
+        let tag = match known {
+            Some(tag) if self.is_scarce(to, range) => tag,
+            known => self.free(user, name, (to, range)).or(known)?,
+        };
         self.by_end.entry(to).or_insert(tag);
         self.by_use.insert(user, tag);
         let is_new_vid = !self.in_use.contains_key(&tag) && address(tag).is_none();
@@ -181,11 +185,22 @@ impl Tags {
         }
     }
 
-    fn free(&self, user: Use, name: &str, (to, range): (End, VidRange)) -> Option<u16> {
-        let ((first, count), used) = match to.rewritten {
+    /// The identifiers for copies that go there and others of their kind, and how many are in use.
+    fn pool(&self, to: End, range: VidRange) -> ((u16, u16), usize) {
+        match to.rewritten {
             None => (range.usable(), self.vid_count),
             Some(_) => ((FIRST_ADDRESS, ADDRESS_COUNT), self.in_use.len() - self.vid_count),
-        };
+        }
+    }
+
+    /// Whether those that are left are kept for monitors that have none.
+    fn is_scarce(&self, to: End, range: VidRange) -> bool {
+        let ((_, count), used) = self.pool(to, range);
+        used >= usize::from(count / OWN_PART)
+    }
+
+    fn free(&self, user: Use, name: &str, (to, range): (End, VidRange)) -> Option<u16> {
+        let ((first, count), used) = self.pool(to, range);
         if used >= usize::from(count) {
             return None;
         }
@@ -197,6 +212,8 @@ impl Tags {
     }
 }
 
+/// One of so many parts is for whoever comes first.
+const OWN_PART: u16 = 4;
 /// Bytes of the tag that copies have.
 const TAG_LEN: u16 = 4;
 /// The first number that is no VLAN identifier.
@@ -218,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_monitor_has_an_address_for_each_host_that_copies_are_for() {
-        let range = VidRange::new(8, 2).unwrap();
+        let range = VidRange::new(8, 8).unwrap();
         let mut tags = Tags::default();
         let to = |host: u8| End { rewritten: Some(MacAddr([2, 0, 0, 0, 0, host])), ..place(1) };
         let mut assign = |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (to, range));
@@ -230,7 +247,21 @@ mod tests {
         }
         assert_eq!(read(&any_address()), None);
         assert_eq!(tags.release(PolicyId(3)), [c]);
-        assert_eq!(tags.assign((PolicyId(5), 0), "p5", (place(2), range)), Some(c));
+        assert!(tags.assign((PolicyId(5), 0), "p5", (place(2), range)).is_some());
+    }
+
+    #[test]
+    fn monitors_without_one_do_not_go_short_because_others_have_many() {
+        let range = VidRange::new(16, 16).unwrap();
+        let mut tags = Tags::default();
+        let mut assign =
+            |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (place(to), range));
+        let first: BTreeSet<_> = (0..100).filter_map(|id| assign(id, 1)).collect();
+        assert_eq!(first.len(), 4);
+        let others: BTreeSet<_> =
+            (0..12).filter_map(|at| assign(100 + u64::from(at), 2 + at)).collect();
+        assert_eq!((others.len(), first.is_disjoint(&others)), (12, true));
+        assert_eq!(assign(200, 20), None);
     }
 
     #[test]

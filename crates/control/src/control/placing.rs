@@ -167,6 +167,7 @@ impl Control {
     fn assign_tags(&mut self, id: PolicyId) {
         let range = self.limits.copy_vids;
         let Some(entry) = self.policies.get_mut(id) else { return };
+        entry.untagged = None;
         for (slot, found) in entry.found().collect::<Vec<_>>() {
             let (user, place) = ((id, slot), found.place);
             let goes_far = place != Place::CONTROLLER
@@ -178,10 +179,14 @@ impl Control {
                 }
                 false => self.tags.find(user),
             };
+            entry.untagged = entry.untagged.or((goes_far && tag.is_none()).then_some(range));
             if let Some(tag) = tag {
                 let before = entry.carried.insert(slot, (tag, found));
                 self.unsettled_tags.extend(before.map(|(tag, _)| tag).into_iter().chain([tag]));
             }
+        }
+        if entry.untagged.is_some() {
+            self.policies.untagged.insert(id);
         }
     }
 
@@ -381,6 +386,7 @@ impl Control {
         for tag in self.tags.release(policy) {
             self.carriers.remove(&tag);
             self.switches.values_mut().for_each(|switch| switch.ledger.forget_carried(tag));
+            self.policies.dirty.append(&mut self.policies.untagged);
         }
     }
 }

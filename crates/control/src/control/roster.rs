@@ -16,7 +16,9 @@ use crate::overlap::{Aim, PolicyId, Tap};
 use crate::proof::Sample;
 use crate::region::{Cells, Sender};
 use crate::resolve::{Found, Place, Switches, list, resolve};
-use crate::{Event, MonitorError, MonitorSpec, PolicyError, PolicyReport, PolicyState, TapPolicy};
+use crate::{
+    Event, MonitorError, MonitorSpec, PolicyError, PolicyReport, PolicyState, TapPolicy, VidRange,
+};
 
 /// All policies.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +43,8 @@ pub(super) struct Policies {
     applied: Index<DatapathId, PolicyId>,
     /// Whether there is or was one whose copies have other addresses on the way.
     pub(super) has_rewritten: bool,
+    /// Those that had too few identifiers left for their copies between switches.
+    pub(super) untagged: BTreeSet<PolicyId>,
     /// To be placed anew.
     pub(super) dirty: BTreeSet<PolicyId>,
     /// How they are doing is to be looked up.
@@ -66,6 +70,8 @@ pub(super) struct PolicyEntry {
     pub(super) counting: BTreeSet<DatapathId>,
     /// A way of its copies is not open yet.
     pub(super) waits: bool,
+    /// The identifiers of which none was left for its copies between switches.
+    pub(super) untagged: Option<VidRange>,
     /// How it is doing at switches where it is not in force.
     pub(super) troubles: BTreeMap<DatapathId, PolicyState>,
     /// By monitor: the identifier of copies for it between switches, and where they go.
@@ -133,6 +139,7 @@ impl Policies {
             is_narrow: false,
             counting: BTreeSet::new(),
             waits: false,
+            untagged: None,
             troubles: BTreeMap::new(),
             carried: BTreeMap::new(),
             ends_at: None,
@@ -371,10 +378,23 @@ impl PolicyEntry {
             let reason = reason.map_or(unlinked, ToString::to_string);
             return PolicyState::Pending { reason };
         }
+        if let Some(reason) = self.untagged() {
+            return PolicyState::Pending { reason };
+        }
         let failed = |state: &&PolicyState| matches!(state, PolicyState::Failed { .. });
         let failed = self.troubles.values().find(failed);
         let worst = failed.or_else(|| self.troubles.values().next_back());
         worst.cloned().unwrap_or(PolicyState::Active)
+    }
+
+    /// Why it is not applied for want of identifiers, if so.
+    pub(super) fn untagged(&self) -> Option<String> {
+        let range = self.untagged?;
+        Some(format!(
+            "copies for its monitor need a VLAN identifier between switches, and all of {range} \
+             are in use for other monitors: delete policies, or let more of them have the same \
+             monitors"
+        ))
     }
 
     /// What to tell when it is doing so.

@@ -505,3 +505,27 @@ fn a_switch_without_controller_forwards_on() {
     assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(3, 1), (3, 2)]);
     check_ledger(&mut fabric, "all", 2);
 }
+
+#[test]
+fn a_policy_without_an_identifier_for_its_copies_says_so_and_gets_one_when_there_is() {
+    let limits = Limits { copy_vids: VidRange::new(16, 2).unwrap(), ..Limits::default() };
+    let mut fabric = Fabric::with(4, &[(1, 2), (2, 3), (3, 4)], &limits);
+    fabric.learn();
+    fabric.world.tap(policy("a", "0x2/2"));
+    fabric.world.tap(policy("b", "0x3/2"));
+    fabric.world.control.add_policy(policy("c", "0x4/2"), WhenMissing::Wait).unwrap();
+    fabric.world.run();
+    let PolicyState::Pending { reason } = fabric.world.state("c") else {
+        panic!("{:?}", fabric.world.state("c"))
+    };
+    assert!(reason.contains("VLAN identifier") && reason.contains("16-17"), "{reason}");
+    let plan = fabric.world.control.plan_policy(policy("d", "0x4/2")).unwrap();
+    assert!(!plan.proof.is_proved && plan.proof.problems.contains(&reason), "{plan:?}");
+    let verdict = fabric.world.control.judge_policy(&policy("d", "0x4/2"), false).unwrap();
+    assert_eq!((verdict.proof, verdict.unproved), (None, Some(reason)));
+    fabric.world.control.delete_policy("a").unwrap();
+    fabric.wait(100);
+    assert_eq!(fabric.world.state("c"), PolicyState::Active);
+    let arrivals = fabric.send(1, &tcp(1, 2).vlan_bytes(None));
+    assert_eq!(arrivals, [(2, 1), (3, 2), (4, 2)]);
+}

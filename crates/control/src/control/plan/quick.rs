@@ -51,12 +51,16 @@ impl Control {
             let reason = format!("there are {rules} rules; up to {MAX_RULES} are looked at");
             return Ok(Verdict::unproved(reason + AS_PLAN));
         }
-        let mut then = self.clone();
+        let mut then = self.trial();
         match is_replacement {
             false => then.add_policy(policy.clone(), WhenMissing::Refuse)?,
             true => then.replace_policy(policy.clone(), WhenMissing::Refuse)?,
         }
         then.rehearse();
+        if let Some(reason) = then.policies.find(&policy.name).and_then(PolicyEntry::untagged) {
+            // In better words than those of a frame that is not copied.
+            return Ok(Verdict::unproved(reason));
+        }
         Ok(self.judge(&then, &policy.name, rules))
     }
 
