@@ -8,11 +8,9 @@
 //! all switches; many policies at once; all TAPs around a link that is cut; memory, and the
 //! processor while nothing happens.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -21,14 +19,17 @@ use tapswitch_control::{IpPrefix, Limits, MonitorSpec, TapPolicy};
 use tapswitch_controller::{Caller, Config, Handle, Server};
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+mod faucet;
+mod lab;
 mod switch;
 
 use super::{Failure, run, write_data};
 use crate::table::{print, table};
-use switch::{Input, Switch, World};
+use lab::{Lab, MONITOR_PORTS};
+use switch::Input;
 
 /// `tapswitch bench controller`.
 #[derive(Args, Clone, Debug)]
@@ -49,6 +50,9 @@ pub(crate) struct ControllerBenchArgs {
     /// Policies that are added one after the other.
     #[arg(long, value_name = "N", default_value_t = 100)]
     singles: usize,
+    /// Measure this Faucet beside, with the same switches: the program, such as `venv/bin/faucet`.
+    #[arg(long, value_name = "PROGRAM")]
+    faucet: Option<PathBuf>,
     /// Write the table as data too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -72,19 +76,34 @@ struct Row {
     idle_percent: f64,
 }
 
+/// All that was measured.
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    tapswitch: Vec<Row>,
+    faucet: Vec<faucet::Row>,
+}
+
 /// Runs it.
 pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
     run(async {
-        let mut rows = Vec::new();
+        let (mut rows, mut faucets) = (Vec::new(), Vec::new());
         for &switches in &args.switches {
             if switches < 3 {
                 return Err("--switches: two spines and a leaf are the least: 3 or more".into());
             }
             eprintln!("{switches} switches");
             rows.push(measure(switches, args).await?);
+            if let Some(program) = &args.faucet {
+                let mirrors = args.singles.min(MIRRORS);
+                faucets.push(faucet::measure(program, switches, args.hosts, mirrors).await?);
+            }
         }
         show(&rows);
-        write_data(args.json.as_deref(), &rows)
+        if args.faucet.is_some() {
+            println!("\nFaucet");
+            show_faucet(&faucets);
+        }
+        write_data(args.json.as_deref(), &Report { tapswitch: rows, faucet: faucets })
     })
 }
 
@@ -117,59 +136,7 @@ async fn measure(switches: u64, args: &ControllerBenchArgs) -> Result<Row, Failu
     result
 }
 
-/// The switches, on a thread of their own.
-struct Lab {
-    switches: u64,
-    hosts: u32,
-    world: Arc<World>,
-    stop: watch::Sender<()>,
-    thread: std::thread::JoinHandle<()>,
-    start: Instant,
-}
-
 impl Lab {
-    fn start(switches: u64, hosts: u32, controller: SocketAddr) -> Self {
-        let start = Instant::now();
-        let mut cables = HashMap::new();
-        for leaf in 3..=switches {
-            for spine in [1, 2] {
-                let up = (leaf, hosts + MONITOR_PORTS + u32::try_from(spine).unwrap_or(0));
-                let down = (spine, u32::try_from(leaf - 2).unwrap_or(u32::MAX));
-                cables.extend([(up, down), (down, up)]);
-            }
-        }
-        let (inboxes, receivers): (HashMap<_, _>, Vec<_>) = (1..=switches)
-            .map(|id| {
-                let (sender, receiver) = mpsc::unbounded_channel();
-                ((id, sender), (id, receiver))
-            })
-            .unzip();
-        let (changes, rules) = (AtomicU64::new(0), AtomicU64::new(0));
-        let world = Arc::new(World { cables, inboxes, changes, rules });
-        let (stop, stopped) = watch::channel(());
-        let shared = Arc::clone(&world);
-        let thread = std::thread::spawn(move || {
-            let ports = |id| match id {
-                1 | 2 => u32::try_from(switches - 2).unwrap_or(u32::MAX),
-                _ => hosts + MONITOR_PORTS + 2,
-            };
-            let switches = receivers.into_iter().map(|(id, inbox)| Switch {
-                id,
-                ports: ports(id),
-                world: Arc::clone(&shared),
-                inbox,
-            });
-            simulate(switches.collect(), controller, stopped);
-        });
-        Self { switches, hosts, world, stop, thread, start }
-    }
-
-    fn stop(self) {
-        drop(self.stop);
-        // One that panicked has said so.
-        let _ = self.thread.join();
-    }
-
     async fn measure(&self, handle: &Handle, args: &ControllerBenchArgs) -> Result<Row, Failure> {
         let leaves = self.switches - 2;
         let mut row = Row {
@@ -275,13 +242,6 @@ impl Lab {
         Ok((leaf, u32::try_from(number / leaves % hosts)? + 1))
     }
 
-    fn tell(&self, switch: u64, input: Input) {
-        if let Some(inbox) = self.world.inboxes.get(&switch) {
-            // A switch that has ended is missed elsewhere.
-            let _ = inbox.send(input);
-        }
-    }
-
     /// Waits until it is so.
     async fn until(
         &self,
@@ -301,19 +261,6 @@ impl Lab {
         }
     }
 
-    /// Waits until no switch was told anything for a while. Returns when the last one was.
-    async fn quiet(&self) -> Instant {
-        let changes = || self.world.changes.load(Ordering::Relaxed);
-        let (mut last, mut count) = (Instant::now(), changes());
-        while last.elapsed() < QUIET {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            if changes() != count {
-                (last, count) = (Instant::now(), changes());
-            }
-        }
-        last
-    }
-
     /// A policy between two hosts, the same ones for the same number; copies go to a third leaf.
     fn policy(&self, name: &str, index: usize) -> Result<TapPolicy, Failure> {
         let leaves = usize::try_from(self.switches - 2)?;
@@ -330,22 +277,6 @@ impl Lab {
             ..TapPolicy::new(format!("{name}-{index}"), monitor)
         })
     }
-}
-
-/// Runs the switches until it is told to stop.
-fn simulate(switches: Vec<Switch>, controller: SocketAddr, mut stopped: watch::Receiver<()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else { return eprintln!("tapswitch: no runtime for the switches") };
-    runtime.block_on(async {
-        let mut running = JoinSet::new();
-        for switch in switches {
-            running.spawn(switch.run(controller));
-        }
-        tokio::select! {
-            _ = stopped.changed() => {}
-            () = async { while running.join_next().await.is_some() {} } => {}
-        }
-    });
 }
 
 /// MAC and IP address of a host.
@@ -421,10 +352,23 @@ fn show(rows: &[Row]) {
     print(&lines, "nothing was measured");
 }
 
-/// Ports of a leaf between those of hosts and those of spines.
-const MONITOR_PORTS: u32 = 1;
-/// How long nothing must change until everything is there.
-const QUIET: Duration = Duration::from_millis(500);
+fn show_faucet(rows: &[faucet::Row]) {
+    let mut lines = table(&["SWITCHES ", "RULES ", "CONVERGED ", "MIRRORS ", "ONE: P50 ", "P99 "]);
+    for row in rows {
+        lines.add_row([
+            row.switches.to_string(),
+            row.rules.to_string(),
+            format!("{:.2} s", row.converged),
+            row.mirrors.to_string(),
+            format!("{:.1} ms", row.mirror_p50_ms),
+            format!("{:.1} ms", row.mirror_p99_ms),
+        ]);
+    }
+    print(&lines, "nothing was measured");
+}
+
+/// Faucet's mirrors are so many, for each takes a while.
+const MIRRORS: usize = 20;
 /// How long a host waits for an answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long the processor is watched.
