@@ -94,12 +94,13 @@ pub(crate) const fn len(id: u16) -> u16 {
 
 impl Tags {
     /// The identifier of copies for `to`. `name` makes that the same in each life of the
-    /// controller, as far as others leave it free. `None` when there are no more.
+    /// controller, as far as others leave it free. Copies may come to go to so many places as
+    /// `end_count`. `None` when there are no more.
     pub(crate) fn assign(
         &mut self,
         user: Use,
         name: &str,
-        (to, range): (End, VidRange),
+        (to, (range, end_count)): (End, (VidRange, usize)),
     ) -> Option<u16> {
         if let Some(tag) = self.find(user) {
             if self.lead_to(tag, to) {
@@ -110,7 +111,7 @@ impl Tags {
         }
         let known = self.by_end.get(&to).copied();
         let tag = match known {
-            Some(tag) if self.is_scarce(to, range) => tag,
+            Some(tag) if self.is_scarce((to, range), end_count) => tag,
             known => self.free(user, name, (to, range)).or(known)?,
         };
         self.by_end.entry(to).or_insert(tag);
@@ -194,9 +195,10 @@ impl Tags {
     }
 
     /// Whether those that are left are kept for monitors that have none.
-    fn is_scarce(&self, to: End, range: VidRange) -> bool {
+    fn is_scarce(&self, (to, range): (End, VidRange), end_count: usize) -> bool {
         let ((_, count), used) = self.pool(to, range);
-        used >= usize::from(count / OWN_PART)
+        let spare = usize::from(count).saturating_sub(end_count);
+        used >= spare.min(usize::from(count / OWN_PART))
     }
 
     fn free(&self, user: Use, name: &str, (to, range): (End, VidRange)) -> Option<u16> {
@@ -238,7 +240,8 @@ mod tests {
         let range = VidRange::new(8, 8).unwrap();
         let mut tags = Tags::default();
         let to = |host: u8| End { rewritten: Some(MacAddr([2, 0, 0, 0, 0, host])), ..place(1) };
-        let mut assign = |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (to, range));
+        let mut assign =
+            |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (to, (range, 0)));
         let ids = [assign(1, to(1)), assign(2, to(2)), assign(3, place(1)), assign(4, place(1))];
         let [a, b, c, d] = ids.map(Option::unwrap);
         assert!(a != b && c != d && [c, d].iter().all(|id| range.contains(*id)), "{ids:?}");
@@ -247,7 +250,7 @@ mod tests {
         }
         assert_eq!(read(&any_address()), None);
         assert_eq!(tags.release(PolicyId(3)), [c]);
-        assert!(tags.assign((PolicyId(5), 0), "p5", (place(2), range)).is_some());
+        assert!(tags.assign((PolicyId(5), 0), "p5", (place(2), (range, 0))).is_some());
     }
 
     #[test]
@@ -255,7 +258,7 @@ mod tests {
         let range = VidRange::new(16, 16).unwrap();
         let mut tags = Tags::default();
         let mut assign =
-            |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (place(to), range));
+            |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (place(to), (range, 0)));
         let first: BTreeSet<_> = (0..100).filter_map(|id| assign(id, 1)).collect();
         assert_eq!(first.len(), 4);
         let others: BTreeSet<_> =
@@ -269,7 +272,7 @@ mod tests {
         let range = VidRange::new(8, 2).unwrap();
         let mut tags = Tags::default();
         let mut assign = |policy, port| {
-            tags.assign((PolicyId(policy), 0), &format!("p{policy}"), (place(port), range))
+            tags.assign((PolicyId(policy), 0), &format!("p{policy}"), (place(port), (range, 0)))
         };
         let (a, b) = (assign(1, 1).unwrap(), assign(2, 2).unwrap());
         assert!(a != b && range.contains(a) && range.contains(b));
@@ -277,7 +280,7 @@ mod tests {
         assert!(tags.is_shared(b) && !tags.is_shared(a));
         assert!(tags.release(PolicyId(2)).is_empty());
         assert_eq!((tags.release(PolicyId(3)), tags.release(PolicyId(3))), (vec![b], vec![]));
-        assert_eq!(tags.assign((PolicyId(4), 0), "p4", (place(3), range)), Some(b));
+        assert_eq!(tags.assign((PolicyId(4), 0), "p4", (place(3), (range, 0))), Some(b));
     }
 
     #[test]
@@ -288,7 +291,7 @@ mod tests {
             ["web", "dns"]
                 .into_iter()
                 .zip(ids)
-                .map(|(name, id)| tags.assign((PolicyId(id), 0), name, (place(1), range)))
+                .map(|(name, id)| tags.assign((PolicyId(id), 0), name, (place(1), (range, 0))))
                 .collect::<Vec<_>>()
         };
         assert_eq!(assign([1, 2]), assign([8, 5]));

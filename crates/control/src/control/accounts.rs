@@ -51,21 +51,32 @@ struct Parts {
 }
 
 impl<'a> Accounts<'a> {
-    /// Of all policies, or only of this one.
-    pub(super) fn new(switches: &'a Switches, tags: &'a Tags, only: Option<PolicyId>) -> Self {
+    /// Of all policies, or only of this one, which switches here counted for.
+    pub(super) fn new(
+        switches: &'a Switches,
+        tags: &'a Tags,
+        only: Option<(PolicyId, &BTreeSet<DatapathId>)>,
+    ) -> Self {
         let (by_policy, lost) = (HashMap::new(), HashSet::new());
         let mut accounts = Self { switches, tags, by_policy, lost };
-        for (id, switch) in switches {
-            if only.is_some_and(|only| !switch.ledger.knows(only)) {
-                continue;
+        match only {
+            None => switches.iter().for_each(|(id, switch)| accounts.add_all(*id, switch, None)),
+            Some((only, known_at)) => {
+                for id in known_at {
+                    let switch = switches.get(id).filter(|switch| switch.ledger.knows(only));
+                    switch.into_iter().for_each(|at| accounts.add_all(*id, at, Some(only)));
+                }
             }
-            for (policy, tally) in switch.ledger.tallies(only) {
-                accounts.add(*id, policy, tally);
-            }
-            let lost = switch.ledger.incomplete(switch.is_down());
-            accounts.lost.extend(lost.filter(|lost| only.is_none_or(|only| only == *lost)));
         }
         accounts
+    }
+
+    fn add_all(&mut self, id: DatapathId, switch: &Switch, only: Option<PolicyId>) {
+        for (policy, tally) in switch.ledger.tallies(only) {
+            self.add(id, policy, tally);
+        }
+        let lost = switch.ledger.incomplete(switch.is_down());
+        self.lost.extend(lost.filter(|lost| only.is_none_or(|only| only == *lost)));
     }
 
     fn add(&mut self, switch: DatapathId, policy: PolicyId, tally: Tally) {
@@ -88,7 +99,7 @@ impl<'a> Accounts<'a> {
     /// How a policy is doing, whose monitors are there now.
     pub(super) fn report(
         &self,
-        (id, policy): (PolicyId, &TapPolicy),
+        (id, policy, known_at): (PolicyId, &TapPolicy, &BTreeSet<DatapathId>),
         state: PolicyState,
         places: &[Place],
     ) -> PolicyReport {
@@ -127,7 +138,7 @@ impl<'a> Accounts<'a> {
         PolicyReport {
             matched: Counts { packets, ..account.matched },
             adds_up,
-            notes: self.notes((id, policy), &monitors, &copied),
+            notes: self.notes((id, policy, known_at), &monitors, &copied),
             copied,
             is_complete: !self.lost.contains(&id),
             policy: policy.clone(),
@@ -196,7 +207,7 @@ impl<'a> Accounts<'a> {
     /// What is not as the policy asks, or not known.
     fn notes(
         &self,
-        (id, policy): (PolicyId, &TapPolicy),
+        (id, policy, known_at): (PolicyId, &TapPolicy, &BTreeSet<DatapathId>),
         monitors: &[MonitorPort],
         copied: &[Copied],
     ) -> Vec<String> {
@@ -208,9 +219,10 @@ impl<'a> Accounts<'a> {
                 monitors.iter().filter(is_other).map(|port| port.switch).collect();
             notes.extend(other.into_iter().map(|switch| note_on_contract(switch, policy.delivery)));
         }
-        notes.extend(self.notes_on_parts(id, policy));
+        let copying: Vec<_> = self.others_copying(id, known_at).collect();
+        notes.extend(notes_on_parts(&copying, policy));
         if policy.tags == Tagging::Strip {
-            notes.extend(self.others_copying(id).map(note_on_tags));
+            notes.extend(copying.into_iter().map(note_on_tags));
         }
         let ports: BTreeSet<_> =
             monitors.iter().chain(copied.iter().map(|to| &to.monitor)).collect();
@@ -223,26 +235,15 @@ impl<'a> Accounts<'a> {
         notes
     }
 
-    /// Switches that cannot copy less than all.
-    fn notes_on_parts(&self, id: PolicyId, policy: &TapPolicy) -> Vec<String> {
-        let parts = [
-            policy.snaplen.map(|len| format!("snaplen {len}")),
-            policy.sample.map(|sample| format!("sample {sample}")),
-        ];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
-        let switches = self.others_copying(id).filter(|_| !parts.is_empty());
-        let note = |switch| {
-            let (name, parts) = (switch_name(switch), parts.join(", "));
-            format!("switch {name} is no tapswitch and copies all of each frame, without {parts}")
-        };
-        switches.map(note).collect()
-    }
-
     /// Switches that copy for a policy and are not ours.
-    fn others_copying(&self, id: PolicyId) -> impl Iterator<Item = DatapathId> {
+    fn others_copying(
+        &self,
+        id: PolicyId,
+        known_at: &BTreeSet<DatapathId>,
+    ) -> impl Iterator<Item = DatapathId> {
         let copies =
             move |switch: &Switch| switch.is_other() && switch.tap_state(id) == PolicyState::Active;
-        self.switches.iter().filter(move |(_, switch)| copies(switch)).map(|(switch, _)| *switch)
+        known_at.iter().copied().filter(move |at| self.switches.get(at).is_some_and(copies))
     }
 
     fn note_on_drops(&self, port: &MonitorPort) -> String {
@@ -286,6 +287,21 @@ impl<'a> Accounts<'a> {
             }
         })
     }
+}
+
+/// Switches that cannot copy less than all.
+fn notes_on_parts(copying: &[DatapathId], policy: &TapPolicy) -> Vec<String> {
+    let parts = [
+        policy.snaplen.map(|len| format!("snaplen {len}")),
+        policy.sample.map(|sample| format!("sample {sample}")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    let switches = copying.iter().filter(|_| !parts.is_empty());
+    let note = |switch: &DatapathId| {
+        let (name, parts) = (switch_name(*switch), parts.join(", "));
+        format!("switch {name} is no tapswitch and copies all of each frame, without {parts}")
+    };
+    switches.map(note).collect()
 }
 
 fn note_on_contract(switch: DatapathId, delivery: Delivery) -> String {

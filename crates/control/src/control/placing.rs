@@ -165,7 +165,8 @@ impl Control {
 
     /// Gives copies that go between switches their identifiers.
     fn assign_tags(&mut self, id: PolicyId) {
-        let range = self.limits.copy_vids;
+        // One monitor at each switch is what may be expected.
+        let range = (self.limits.copy_vids, self.switches.len());
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.untagged = None;
         for (slot, found) in entry.found().collect::<Vec<_>>() {
@@ -179,7 +180,7 @@ impl Control {
                 }
                 false => self.tags.find(user),
             };
-            entry.untagged = entry.untagged.or((goes_far && tag.is_none()).then_some(range));
+            entry.untagged = entry.untagged.or((goes_far && tag.is_none()).then_some(range.0));
             if let Some(tag) = tag {
                 let before = entry.carried.insert(slot, (tag, found));
                 self.unsettled_tags.extend(before.map(|(tag, _)| tag).into_iter().chain([tag]));

@@ -78,7 +78,8 @@ impl Control {
     /// There is no such policy.
     pub fn policy(&self, name: &str) -> Result<PolicyReport, PolicyError> {
         let entry = self.policies.find(name).ok_or_else(|| self.policies.unknown(name))?;
-        Ok(self.report_policy(entry, &Accounts::new(&self.switches, &self.tags, Some(entry.id))))
+        let only = Some((entry.id, &entry.known_at));
+        Ok(self.report_policy(entry, &Accounts::new(&self.switches, &self.tags, only)))
     }
 
     /// The ways that the copies of a policy take: from each switch that no other one sends them
@@ -145,7 +146,11 @@ impl Control {
 
     fn report_policy(&self, entry: &PolicyEntry, accounts: &Accounts<'_>) -> PolicyReport {
         let places: Vec<_> = entry.found().flat_map(|(_, found)| found.places()).collect();
-        let report = accounts.report((entry.id, &entry.policy), entry.current_state(), &places);
+        let report = accounts.report(
+            (entry.id, &entry.policy, &entry.known_at),
+            entry.current_state(),
+            &places,
+        );
         let only = entry.is_narrow.then(|| note_on_place(&entry.applied));
         PolicyReport { notes: report.notes.into_iter().chain(only).collect(), ..report }
     }
@@ -200,14 +205,14 @@ impl Control {
             return;
         }
         let Some(gone) = self.policies.deletions.remove(&id) else { return };
-        let Deletion { policy, counting, last, .. } = gone;
+        let Deletion { policy, known_at, last, .. } = gone;
         if let Some(last) = last {
-            let accounts = Accounts::new(&self.switches, &self.tags, Some(id));
-            let report = accounts.report((id, &policy), PolicyState::Deleted, &[]);
+            let accounts = Accounts::new(&self.switches, &self.tags, Some((id, &known_at)));
+            let report = accounts.report((id, &policy, &known_at), PolicyState::Deleted, &[]);
             self.events.push_back(last(Box::new(report)));
         }
         self.release_tags(id);
-        for at in counting {
+        for at in known_at {
             if let Some(switch) = self.switches.get_mut(&at) {
                 switch.ledger.forget_policy(id);
             }

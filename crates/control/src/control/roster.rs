@@ -68,6 +68,8 @@ pub(super) struct PolicyEntry {
     pub(super) is_narrow: bool,
     /// Those, and others that may still make copies for it.
     pub(super) counting: BTreeSet<DatapathId>,
+    /// Those, and others that did.
+    pub(super) known_at: BTreeSet<DatapathId>,
     /// A way of its copies is not open yet.
     pub(super) waits: bool,
     /// The identifiers of which none was left for its copies between switches.
@@ -91,6 +93,8 @@ pub(super) struct Deletion {
     pub(super) carried: BTreeMap<u8, (u16, Found)>,
     /// The switches that may make copies for it.
     pub(super) counting: BTreeSet<DatapathId>,
+    /// Those, and others that did.
+    pub(super) known_at: BTreeSet<DatapathId>,
     /// No switch makes copies for it any more.
     pub(super) is_drained: bool,
     /// What to tell with its last counts.
@@ -138,6 +142,7 @@ impl Policies {
             applied: BTreeSet::new(),
             is_narrow: false,
             counting: BTreeSet::new(),
+            known_at: BTreeSet::new(),
             waits: false,
             untagged: None,
             troubles: BTreeMap::new(),
@@ -273,6 +278,7 @@ impl Policies {
             note(&mut self.applied, at, id);
         }
         entry.counting.extend(&applied);
+        entry.known_at.extend(&applied);
         entry.applied = applied;
         gone
     }

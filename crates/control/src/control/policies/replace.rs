@@ -99,10 +99,11 @@ impl Control {
         gone: PolicyEntry,
         last: Option<fn(Box<PolicyReport>) -> Event>,
     ) {
-        let PolicyEntry { id, policy, carried, applied, counting, monitor_hosts, .. } = gone;
+        let PolicyEntry { id, policy, carried, applied, counting, known_at, monitor_hosts, .. } =
+            gone;
         applied.into_iter().for_each(|at| self.want(at, id, None));
         self.watch_hosts(&monitor_hosts, &BTreeSet::new());
-        let deletion = Deletion { policy, carried, counting, is_drained: false, last };
+        let deletion = Deletion { policy, carried, counting, known_at, is_drained: false, last };
         self.policies.deletions.insert(id, deletion);
         self.ended.insert(id);
     }
