@@ -77,6 +77,8 @@ pub(crate) struct Fabric {
     /// the other ends say nothing else.
     frozen: BTreeSet<DatapathId>,
     unproven: BTreeMap<DatapathId, Unproven>,
+    /// The longest that a frame took lately over a link that was known, in nanoseconds, and when.
+    slowest: (u64, Millis),
 }
 
 #[derive(Clone, Debug)]
@@ -120,6 +122,7 @@ impl Fabric {
             last_number: 0,
             frozen: BTreeSet::new(),
             unproven: BTreeMap::new(),
+            slowest: (0, Millis(0)),
         }
     }
 
@@ -179,6 +182,9 @@ impl Fabric {
         let took = ns.saturating_sub(sent.at_ns);
         let before = self.heard(at).filter(|heard| heard.from == probe.from);
         let latency = before.map_or(took, |before| before.latency.min(took));
+        if before.is_some() && took > self.slowest_ns(now) {
+            self.slowest = (took, now);
+        }
         let heard = Heard { from: probe.from, at: listened, latency };
         let lost = self.hear(at, Some(heard));
         if before.is_none() {
@@ -351,7 +357,7 @@ impl Fabric {
     /// Forgets whom a port heard too long ago: several of its frames did not come, though we
     /// listened. Frames that were not sent, since we were late ourselves, are not missed.
     fn forget_late(&mut self, place: Place, Clock { now, listened, .. }: Clock) -> bool {
-        let Discovery { link_timeout, link_interval, .. } = self.discovery;
+        let (link_timeout, link_interval) = (self.patience(now), self.discovery.link_interval);
         let Some(heard) = self.heard(place) else { return false };
         let sent = self.ports.get(&heard.from).map_or(&[][..], |port| &port.sent);
         let is_missed =
@@ -368,6 +374,19 @@ impl Fabric {
             port.since = now;
         }
         self.update_roles(&[place, heard.from], now)
+    }
+
+    /// For how long nothing must be heard. Where switches, or we, have so much to do that frames
+    /// take long, silence means less.
+    fn patience(&self, now: Millis) -> Millis {
+        let slow = Millis(self.slowest_ns(now) / NANOS_PER_MILLI * TIMES_SLOWEST);
+        self.discovery.link_timeout.max(slow.min(MAX_PATIENCE))
+    }
+
+    /// The longest that a frame took: each second, half as much is believed of it.
+    fn slowest_ns(&self, now: Millis) -> u64 {
+        let (took, at) = self.slowest;
+        took >> (now.since(at).0 / 1000).min(63)
     }
 
     fn update_roles(&mut self, places: &[Place], now: Millis) -> bool {
@@ -417,8 +436,13 @@ impl Discovery {
 const COST: u32 = 1;
 /// What a link costs of which nobody knows whether it works: more than any way around.
 const UNSURE_COST: u32 = 1 << 20;
-/// Frames of a port that may still be on their way.
-const REMEMBERED: usize = 4;
+/// Frames of a port that may still be on their way: those of four seconds, for a link.
+const REMEMBERED: usize = 16;
+/// Links are silent for so many times the longest that a frame took, before they are given up.
+const TIMES_SLOWEST: u64 = 4;
+/// However long frames take.
+const MAX_PATIENCE: Millis = Millis(10_000);
+const NANOS_PER_MILLI: u64 = 1_000_000;
 /// Frames in a row that must not come until a link is given up.
 const MISSED: usize = 2;
 

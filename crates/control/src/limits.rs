@@ -29,6 +29,9 @@ pub struct Limits {
     pub max_regions: usize,
     /// Rules of one switch that TAPs need: regions, times the hosts that each reaches.
     pub max_tap_rules: usize,
+    /// Messages that may wait for a switch that does not follow; then it is given up. A switch gets
+    /// all of its rules at once, so this is several times as many.
+    pub max_waiting: usize,
     /// How often counters are asked for while TAPs are active; `None` for only on request.
     pub stats_interval: Option<Millis>,
     /// How long a switch may take to tell what it holds.
@@ -157,11 +160,12 @@ impl Default for Limits {
             max_hosts: 8192,
             max_hosts_per_port: 4096,
             max_addresses: 16,
-            max_policies: 4096,
+            max_policies: 1 << 17,
             max_places: 20_000,
             max_ways: 1 << 17,
             max_regions: 4096,
             max_tap_rules: 65_536,
+            max_waiting: 1 << 20,
             stats_interval: Some(Millis(5000)),
             read_back_wait: Millis(30_000),
             final_counts_wait: Millis(2000),

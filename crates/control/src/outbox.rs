@@ -188,6 +188,11 @@ impl Outbox {
         Some((ticket, body))
     }
 
+    /// Messages that wait for the switch to follow.
+    pub(crate) fn queue_len(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Whether a change is next that the switch would follow.
     pub(crate) fn is_held(&self) -> bool {
         let next = self.queue.front();

@@ -193,7 +193,7 @@ impl Hub {
                     None
                 }
             };
-            self.listened.add(since);
+            self.listened.add(since, at.filter(|_| input.is_none()));
             input.into_iter().for_each(|input| self.handle(input));
             // What waits already is taken before conclusions are drawn.
             for _ in 0..COLLECT_COUNT {
@@ -579,8 +579,9 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// How much of the time the hub waited for inputs: only then it is sure that what came was told to
-/// it. While it has work to do, this clock goes slowly ([`BUSY_PART`]), for it may have always.
+/// How much of the time the hub waited for inputs, and would have been told of what came: not while
+/// it had work to do itself, or others kept it waiting for longer than it had to. This clock always
+/// goes, if slowly ([`BUSY_PART`]), for there may be work at all times.
 #[derive(Debug)]
 struct Listened {
     waited: Duration,
@@ -592,9 +593,13 @@ impl Listened {
         Self { waited: Duration::ZERO, start: Instant::now() }
     }
 
-    /// It waited since then, and does not now.
-    fn add(&mut self, since: Instant) {
-        self.waited += since.elapsed();
+    /// It waited since then, until `due`, or until there was an input. Nobody knows since when that
+    /// was there.
+    fn add(&mut self, since: Instant, due: Option<Instant>) {
+        let now = Instant::now();
+        let is_in_time = due.is_some_and(|due| now.saturating_duration_since(due) < SLACK);
+        let waited = now.duration_since(since);
+        self.waited += if is_in_time { waited } else { waited.min(SLACK) };
     }
 
     fn total(&self, now: Instant) -> Duration {
@@ -614,6 +619,8 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
+/// By how much somebody who waits is woken late though nothing keeps him.
+const SLACK: Duration = Duration::from_millis(20);
 /// One of so many parts of the time for which the hub was busy counts as listened.
 const BUSY_PART: u32 = 8;
 /// By how much what is due may be late while inputs wait.

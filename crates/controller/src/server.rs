@@ -178,6 +178,7 @@ impl Server {
 /// The limits, with the key that links are found by.
 fn limits(config: &Config, identity: &Identity) -> Limits {
     let mut limits = config.limits.clone();
+    limits.max_waiting = limits.max_waiting.min(config.max_waiting);
     if config.discover && limits.discovery.is_none() {
         limits.discovery = Some(Discovery::new(identity.lldp_key));
     }

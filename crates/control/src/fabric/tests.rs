@@ -13,6 +13,9 @@ struct Lab {
     now: Millis,
     /// How much of the time we listened to nobody.
     deaf: u64,
+    /// How long a frame takes, in milliseconds, and those that are on their way.
+    slow: u64,
+    under_way: Vec<(Millis, Place, Vec<u8>)>,
 }
 
 impl Lab {
@@ -20,7 +23,8 @@ impl Lab {
     fn new() -> Self {
         let cables = vec![(place(1, 1), place(2, 1)), (place(2, 1), place(1, 1))];
         let fabric = Fabric::new(Discovery::new([1; 32]));
-        let mut lab = Self { fabric, cables, now: Millis(1000), deaf: 0 };
+        let mut lab =
+            Self { fabric, cables, now: Millis(1000), deaf: 0, slow: 0, under_way: vec![] };
         for switch in [1, 2] {
             lab.set_ports(switch, &[1, 2]);
         }
@@ -48,11 +52,13 @@ impl Lab {
     fn step(&mut self) {
         let now = self.clock();
         let (probes, _) = self.fabric.handle_timeout(now);
+        let arrival = self.now.plus(Millis(self.slow));
         for ProbeOut { from, frame } in probes {
             let ends = self.cables.iter().filter(|(sender, _)| *sender == from);
-            for (_, end) in ends {
-                self.fabric.handle_lldp(*end, &frame, Clock { ns: now.ns + 5000, ..now });
-            }
+            self.under_way.extend(ends.map(|(_, end)| (arrival, *end, frame.clone())));
+        }
+        for (_, end, frame) in self.under_way.extract_if(.., |(at, ..)| *at <= self.now) {
+            self.fabric.handle_lldp(end, &frame, Clock { ns: now.ns + 5000, ..now });
         }
     }
 
@@ -131,6 +137,22 @@ fn no_link_is_given_up_by_a_controller_that_does_not_listen() {
         lab.deaf += 1;
     }
     assert_eq!(lab.fabric.links().count(), 1);
+    lab.wait(1000);
+    assert_eq!(lab.fabric.links().count(), 0);
+}
+
+#[test]
+fn where_frames_take_long_silence_means_less() {
+    let mut lab = Lab::new();
+    lab.wait(400);
+    for slow in [100, 300, 600, 1200] {
+        lab.slow = slow;
+        lab.wait(1000);
+        assert_eq!(lab.fabric.links().count(), 1, "{slow} ms");
+    }
+    lab.slow = 0;
+    lab.wait(5000);
+    lab.cables.clear();
     lab.wait(1000);
     assert_eq!(lab.fabric.links().count(), 0);
 }

@@ -40,6 +40,10 @@ impl Switch {
         if self.desired.has_changed() {
             self.send_difference(Vec::new(), limits, now);
         }
+        if self.outbox.queue_len() > limits.max_waiting {
+            let reason = "it does not do what it is told".to_owned();
+            self.signals.events.push(Event::SwitchMisbehaved { switch: self.id, reason });
+        }
     }
 
     /// How a policy that shall be applied here is doing.
