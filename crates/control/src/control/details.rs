@@ -7,8 +7,10 @@ use crate::StatsToken;
 use crate::detail::{PortLoad, SwitchDetails};
 
 impl Control {
-    /// Asks a switch for all that it holds. After [`Event::StatsReady`], [`Self::take_details`]
+    /// Asks a switch for all that it holds. After [`StatsReady`], [`Self::take_details`]
     /// tells it. `None` for a switch that is not known.
+    ///
+    /// [`StatsReady`]: crate::Event::StatsReady
     pub fn request_details(&mut self, switch: DatapathId) -> Option<StatsToken> {
         let token = self.rounds.next_token();
         let count = self.switches.get_mut(&switch)?.ask_details(token);
@@ -17,8 +19,10 @@ impl Control {
         Some(token)
     }
 
-    /// Asks all switches for the counters of their ports. [`Event::StatsReady`] says when they
+    /// Asks all switches for the counters of their ports. [`StatsReady`] says when they
     /// came; then [`Self::loads`] tells what passes between the last two times.
+    ///
+    /// [`StatsReady`]: crate::Event::StatsReady
     pub fn request_ports(&mut self) -> StatsToken {
         let token = self.rounds.next_token();
         let count = self.switches.values_mut().map(|switch| switch.ask_ports(token)).sum();
