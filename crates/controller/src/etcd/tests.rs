@@ -1,6 +1,7 @@
 //! The gateway's words, as etcd 3.4 says them.
 
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::message::{Compare, KeepAliveResponse, Op, RangeResponse, TxnResponse};
 use super::*;
@@ -107,4 +108,28 @@ async fn when_one_member_is_gone_the_next_one_is_asked() {
     assert_eq!(client.range("/k", None, 1).await.unwrap().count, 3, "on the same connection");
     drop(client);
     server.await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_wants_tls_is_known_by_each_way_to_say_no() {
+    // What TLS answers to what is none: a fatal alert of an unexpected message (RFC 8446, 6.2).
+    const ALERT: [u8; 7] = [0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x0a];
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = format!("etcd://{}", listener.local_addr().unwrap());
+    let way = Way::open(&config.parse().unwrap()).unwrap();
+    let mut client = Client::new(way, Duration::from_secs(60));
+    for (reads, answer) in [(true, &[][..]), (false, &[]), (true, &ALERT)] {
+        let says_no = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.readable().await.unwrap();
+            // A connection that is closed with something unread is reset.
+            if reads {
+                assert_ne!(stream.read(&mut [0; 4096]).await.unwrap(), 0);
+            }
+            stream.write_all(answer).await.unwrap();
+        };
+        let ((), error) = tokio::join!(says_no, client.range("/k", None, 1));
+        let told = error.unwrap_err().to_string();
+        assert!(told.contains("perhaps it wants TLS"), "{reads} {answer:?}: {told}");
+    }
 }

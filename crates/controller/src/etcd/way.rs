@@ -71,11 +71,12 @@ impl Way {
         login.map(Some).map_err(refused)
     }
 
-    /// Why there was no answer on a connection that there was.
+    /// Why there was no answer on a connection that there was. Who expects TLS may end it, reset
+    /// it (when it has not read all of the request), or answer with an alert.
     pub(super) fn explain_lost(&self, error: &hyper::Error) -> EtcdError {
         let perhaps = match self.tls {
-            None if error.is_incomplete_message() => "; perhaps it wants TLS: then say etcds://",
-            _ => "",
+            None => "; perhaps it wants TLS: then say etcds://",
+            Some(_) => "",
         };
         EtcdError::Unreachable(format!("{}{perhaps}", explain_error(error)))
     }
