@@ -104,9 +104,15 @@ pub(crate) struct Ledger {
 struct RuleMeter {
     members: Arc<[Member]>,
     reading: Reading,
-    /// When the rule was asked for: answers to older questions are not about it.
+    asked: Asked,
+}
+
+/// Questions to which answers are about a rule, or a group, and the latest.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// When it was asked for itself: answers to older questions are not about it.
     born: Ticket,
-    /// The last question that was answered.
+    /// The last one that was answered.
     read: Ticket,
 }
 
@@ -121,28 +127,23 @@ struct Closing {
 struct GroupMeter {
     key: Arc<GroupKey>,
     buckets: Vec<BucketMeter>,
-    born: Ticket,
-    /// The last question that was answered.
-    read: Ticket,
+    asked: Asked,
     /// Since when its last counters are awaited.
     closing_since: Option<Millis>,
 }
 
-impl RuleMeter {
-    fn new(members: Arc<[Member]>, reading: Reading, born: Ticket) -> Self {
-        Self { members, reading, born, read: Ticket::default() }
+impl Asked {
+    fn new(born: Ticket) -> Self {
+        Self { born, read: Ticket::default() }
     }
 
-    /// Whether the answer to a question is about this rule, and the latest.
-    fn is_news(&self, asked: Ticket) -> bool {
-        self.born.max(self.read) < asked
-    }
-}
-
-impl GroupMeter {
-    /// Whether the answer to a question is about this group, and the latest.
-    fn is_news(&self, asked: Ticket) -> bool {
-        self.born.max(self.read) < asked
+    /// An answer to this question came. Returns whether it is to be believed.
+    fn handle_answer(&mut self, asked: Ticket) -> bool {
+        let is_news = self.born.max(self.read) < asked;
+        if is_news && asked != Ticket::LAST {
+            self.read = asked;
+        }
+        is_news
     }
 }
 
@@ -164,7 +165,10 @@ impl Ledger {
         let members = key.members.clone();
         match self.rules.contains_key(id) {
             true => self.hand_over(id, members),
-            false => self.insert_rule(id, RuleMeter::new(members, Reading::default(), born)),
+            false => {
+                let (reading, asked) = (Reading::default(), Asked::new(born));
+                self.insert_rule(id, RuleMeter { members, reading, asked });
+            }
         }
     }
 
@@ -188,8 +192,9 @@ impl Ledger {
                 if !is_at_rest {
                     self.incomplete.extend(members.iter().map(|member| member.policy));
                 }
-                let meter = RuleMeter::new(members, Reading::from_base(counts), Ticket::default());
-                self.insert_rule(id, meter);
+                let reading = Reading::from_base(counts);
+                let asked = Asked::new(Ticket::default());
+                self.insert_rule(id, RuleMeter { members, reading, asked });
             }
         }
     }
@@ -205,7 +210,7 @@ impl Ledger {
     /// What was sent as `born` failed: if that was to be the rule, it never came to be. Returns
     /// whether the switch may still have the rule, as it was before.
     pub(crate) fn cancel_rule(&mut self, id: &FlowId, born: Ticket) -> bool {
-        let is_older = |meter: &RuleMeter| meter.born != born;
+        let is_older = |meter: &RuleMeter| meter.asked.born != born;
         if self.rules.get(id).is_some_and(is_older) {
             return true;
         }
@@ -217,26 +222,23 @@ impl Ledger {
 
     /// The counters of a rule before those of its group were told: it may have matched so many more
     /// since as it shows behind them.
-    pub(crate) fn handle_first_rule_stats(
-        &mut self,
-        id: &FlowId,
-        stats: &FlowStats,
-        asked: Ticket,
-    ) {
-        let counts = Counts::known(stats.packet_count, stats.byte_count);
-        if let Some(meter) = self.rules.get_mut(id).filter(|meter| meter.is_news(asked)) {
-            meter.read = asked;
-            meter.reading.handle_first_value(counts);
+    pub(crate) fn handle_first_rule_counts(&mut self, id: &FlowId, counts: Counts, asked: Ticket) {
+        if let Some(reading) = self.answered_rule(id, asked) {
+            reading.handle_value(counts);
         }
     }
 
-    /// The counters of a rule, in answer to a question that was asked as `asked`.
-    pub(crate) fn handle_rule_stats(&mut self, id: &FlowId, stats: &FlowStats, asked: Ticket) {
-        let counts = Counts::known(stats.packet_count, stats.byte_count);
-        if let Some(meter) = self.rules.get_mut(id).filter(|meter| meter.is_news(asked)) {
-            meter.read = asked;
-            meter.reading.handle_later_value(counts);
+    /// Its counters behind those of its group.
+    pub(crate) fn handle_later_rule_counts(&mut self, id: &FlowId, counts: Counts, asked: Ticket) {
+        if let Some(reading) = self.answered_rule(id, asked) {
+            reading.handle_later_value(counts);
         }
+    }
+
+    /// The rule that the answer to a question is about, if that is to be believed.
+    fn answered_rule(&mut self, id: &FlowId, asked: Ticket) -> Option<&mut Reading> {
+        let meter = self.rules.get_mut(id)?;
+        meter.asked.handle_answer(asked).then_some(&mut meter.reading)
     }
 
     /// A rule is gone; these were its last counters. Returns whether it was being deleted.
@@ -261,8 +263,8 @@ impl Ledger {
     /// A group is being added.
     pub(crate) fn open_group(&mut self, id: GroupId, key: &Arc<GroupKey>, born: Ticket) {
         let buckets = vec![BucketMeter::default(); key.bucket_count()];
-        let read = Ticket::default();
-        let meter = GroupMeter { key: key.clone(), buckets, born, read, closing_since: None };
+        let asked = Asked::new(born);
+        let meter = GroupMeter { key: key.clone(), buckets, asked, closing_since: None };
         self.count_in(&key.members);
         if let Some(old) = self.take_group(id) {
             self.settle_group(old);
@@ -308,38 +310,18 @@ impl Ledger {
         values: &[BucketValue],
         asked: Ticket,
     ) {
-        if let Some(meter) = self.groups.get_mut(&id).filter(|meter| meter.is_news(asked)) {
-            if asked != Ticket::LAST {
-                meter.read = asked;
-            }
+        if let Some(meter) = self.groups.get_mut(&id)
+            && meter.asked.handle_answer(asked)
+        {
             for (bucket, value) in meter.buckets.iter_mut().zip(values) {
                 bucket.handle_value(value);
             }
         }
     }
 
-    /// The same if the group makes copies.
-    pub(crate) fn handle_copied_values(
-        &mut self,
-        id: GroupId,
-        values: &[BucketValue],
-        asked: Ticket,
-    ) {
-        if self.groups.get(&id).is_some_and(|meter| meter.key.carried_tag().is_none()) {
-            self.handle_group_values(id, values, asked);
-        }
-    }
-
-    /// The same if the group carries copies of others.
-    pub(crate) fn handle_carried_values(
-        &mut self,
-        id: GroupId,
-        values: &[BucketValue],
-        asked: Ticket,
-    ) {
-        if self.groups.get(&id).is_some_and(|meter| meter.key.carried_tag().is_some()) {
-            self.handle_group_values(id, values, asked);
-        }
+    /// Whether the group carries copies of others.
+    pub(crate) fn is_carrier(&self, id: GroupId) -> bool {
+        self.groups.get(&id).is_some_and(|meter| meter.key.carried_tag().is_some())
     }
 
     /// Whether copies of others are carried.

@@ -176,13 +176,13 @@ impl Outbox {
             self.push(Body::BarrierRequest, Request::Barrier);
         }
         let (_, next) = self.queue.front()?;
-        if is_change(next) && !(has_room && self.ahead.count < WINDOW) {
+        if next.is_modification() && !(has_room && self.ahead.count < WINDOW) {
             return None;
         }
         let (ticket, body) = self.queue.pop_front()?;
         match &body {
             Body::BarrierRequest => self.ahead.add_barrier(ticket),
-            body if is_change(body) => self.ahead.add_change(),
+            body if body.is_modification() => self.ahead.add_change(),
             _ => {}
         }
         Some((ticket, body))
@@ -196,7 +196,7 @@ impl Outbox {
     /// Whether a change is next that the switch would follow.
     pub(crate) fn is_held(&self) -> bool {
         let next = self.queue.front();
-        next.is_some_and(|(_, body)| is_change(body)) && self.ahead.count < WINDOW
+        next.is_some_and(|(_, body)| body.is_modification()) && self.ahead.count < WINDOW
     }
 
     /// What went out will not be confirmed, for this is a trial of what comes next.
@@ -234,9 +234,9 @@ impl Outbox {
     }
 
     fn push(&mut self, body: Body, request: Request) -> Ticket {
-        match (is_change(&body), &body) {
-            (true, _) => self.unfenced += 1,
-            (_, Body::BarrierRequest) => self.unfenced = 0,
+        match &body {
+            Body::BarrierRequest => self.unfenced = 0,
+            body if body.is_modification() => self.unfenced += 1,
             _ => {}
         }
         let ticket = self.next_ticket();
@@ -249,10 +249,6 @@ impl Outbox {
         self.last = Ticket(self.last.0 + 1);
         self.last
     }
-}
-
-const fn is_change(body: &Body) -> bool {
-    matches!(body, Body::FlowMod(_) | Body::GroupMod(_))
 }
 
 /// Changes that a switch is sent ahead of what it confirmed: some milliseconds of its time.

@@ -337,8 +337,8 @@ impl Switch {
     /// When [`Self::handle_timeout`] may have something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let repair_at = self.repair_at.filter(|_| self.is_up());
-        let others = [self.reading_deadline(), self.ask_again_at, self.give_up_at];
-        others.into_iter().chain([repair_at]).flatten().min()
+        let all = [self.reading_deadline(), self.ask_again_at, self.give_up_at, repair_at];
+        all.into_iter().flatten().min()
     }
 
     /// What the switch is sent next; changes only if there is room for them.

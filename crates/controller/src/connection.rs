@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::hub::Input;
-use crate::tickets::{Tickets, is_change};
+use crate::tickets::Tickets;
 
 /// A connection by its number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -271,7 +271,7 @@ impl Connection {
     }
 
     async fn send(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
-        let is_change = is_change(&body);
+        let is_change = body.is_modification();
         // Nobody minds whether a packet was sent.
         let is_heard_of = !matches!(body, Body::PacketOut(_));
         match self.channel.send(body) {

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 
 use tapswitch_control::Ticket;
-use tapswitch_openflow::Body;
 
 /// What was sent on one connection and may still be answered, or fail.
 #[derive(Debug, Default)]
@@ -43,11 +42,6 @@ impl Tickets {
     fn count(&self) -> usize {
         self.by_xid.len()
     }
-}
-
-/// Whether the message is answered only when it fails.
-pub(crate) const fn is_change(body: &Body) -> bool {
-    matches!(body, Body::FlowMod(_) | Body::GroupMod(_))
 }
 
 #[cfg(test)]

@@ -133,6 +133,12 @@ pub enum Body {
 }
 
 impl Body {
+    /// Whether it adds, changes or deletes rules or groups: it is answered only when that fails
+    /// (§7.3.4).
+    pub const fn is_modification(&self) -> bool {
+        matches!(self, Self::FlowMod(_) | Self::GroupMod(_))
+    }
+
     /// `type` of the message.
     pub const fn message_type(&self) -> MessageType {
         match self {

@@ -166,7 +166,7 @@ impl Control {
     /// Gives copies that go between switches their identifiers.
     fn assign_tags(&mut self, id: PolicyId) {
         // One monitor at each switch is what may be expected.
-        let range = (self.limits.copy_vids, self.switches.len());
+        let (range, end_count) = (self.limits.copy_vids, self.switches.len());
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.untagged = None;
         for (slot, found) in entry.found().collect::<Vec<_>>() {
@@ -176,11 +176,11 @@ impl Control {
             let tag = match goes_far {
                 true => {
                     let end = End { place, rewritten: entry.policy.rewritten() };
-                    self.tags.assign(user, &entry.policy.name, (end, range))
+                    self.tags.assign(user, &entry.policy.name, (end, (range, end_count)))
                 }
                 false => self.tags.find(user),
             };
-            entry.untagged = entry.untagged.or((goes_far && tag.is_none()).then_some(range.0));
+            entry.untagged = entry.untagged.or((goes_far && tag.is_none()).then_some(range));
             if let Some(tag) = tag {
                 let before = entry.carried.insert(slot, (tag, found));
                 self.unsettled_tags.extend(before.map(|(tag, _)| tag).into_iter().chain([tag]));

@@ -50,9 +50,7 @@ impl Control {
 
     /// So many answers will come to what was asked by this token.
     pub(super) fn await_stats(&mut self, token: StatsToken, count: usize) {
-        let open = Open { answers_left: count, asks_carried: false, is_awaited: true };
-        self.rounds.open.insert(token, open);
-        self.end_if_answered(token);
+        self.open(token, Open { answers_left: count, asks_carried: false, is_awaited: true });
     }
 
     /// One of the answers came, or will not come.
@@ -84,10 +82,13 @@ impl Control {
     fn start_round(&mut self, is_awaited: bool, is_asked: fn(&Switch) -> bool) -> StatsToken {
         let token = self.rounds.next_token();
         let answers_left = self.ask_each(is_asked, |switch| switch.ask_stats(token));
-        let open = Open { answers_left, asks_carried: true, is_awaited };
+        self.open(token, Open { answers_left, asks_carried: true, is_awaited });
+        token
+    }
+
+    fn open(&mut self, token: StatsToken, open: Open) {
         self.rounds.open.insert(token, open);
         self.end_if_answered(token);
-        token
     }
 
     fn end_if_answered(&mut self, token: StatsToken) {
@@ -97,9 +98,7 @@ impl Control {
         }
         if open.asks_carried {
             let answers_left = self.ask_each(|_| true, |switch| switch.ask_carried(token));
-            let open = Open { answers_left, asks_carried: false, ..open };
-            self.rounds.open.insert(token, open);
-            return self.end_if_answered(token);
+            return self.open(token, Open { answers_left, asks_carried: false, ..open });
         }
         self.rounds.open.remove(&token);
         self.switches.values_mut().for_each(|switch| switch.take_counters(token));

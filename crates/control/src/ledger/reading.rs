@@ -36,11 +36,6 @@ impl Reading {
         (self.last, self.slack) = (value, 0);
     }
 
-    /// The counter shows this, and is read again behind another one.
-    pub(crate) fn handle_first_value(&mut self, value: Counts) {
-        self.handle_value(value);
-    }
-
     /// The counter shows this now; what it has counted since it was read before may, or may not, be
     /// in another one that was read between.
     pub(crate) fn handle_later_value(&mut self, value: Counts) {

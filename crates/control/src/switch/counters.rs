@@ -19,17 +19,18 @@ use super::Switch;
 use crate::ledger::BucketValue;
 use crate::outbox::Request;
 use crate::rule::{Cookie, FlowId, OUR_TAPS};
-use crate::{Limits, Millis, StatsToken, Ticket};
+use crate::{Counts, Limits, Millis, StatsToken, Ticket};
 
 /// What was told in answer to one question for counters, until all is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
-    rules: Option<(Ticket, Vec<FlowStats>)>,
+    rules: Option<(Ticket, RuleCounts)>,
     groups: Option<(Ticket, Values)>,
-    again: Option<(Ticket, Vec<FlowStats>)>,
+    again: Option<(Ticket, RuleCounts)>,
     carried: Option<(Ticket, Values)>,
 }
 
+type RuleCounts = Vec<(FlowId, Counts)>;
 type Values = Vec<(GroupId, Vec<BucketValue>)>;
 
 impl Switch {
@@ -77,14 +78,14 @@ impl Switch {
     ) -> bool {
         match (request, &reply.body) {
             (Request::RuleStats(token), MultipartReplyBody::Flow(rules)) => {
-                self.rounds.entry(*token).or_default().rules = Some((ticket, rules.clone()));
+                self.rounds.entry(*token).or_default().rules = Some((ticket, rule_counts(rules)));
             }
             (Request::GroupStats(token), body) => {
                 let groups = Some((ticket, group_values(body)));
                 self.rounds.entry(*token).or_default().groups = groups;
             }
             (Request::RuleStatsAgain(token), MultipartReplyBody::Flow(rules)) => {
-                self.rounds.entry(*token).or_default().again = Some((ticket, rules.clone()));
+                self.rounds.entry(*token).or_default().again = Some((ticket, rule_counts(rules)));
             }
             (Request::CarriedStats(token), body) => {
                 let carried = Some((ticket, group_values(body)));
@@ -129,19 +130,25 @@ impl Switch {
 
     fn take_round(&mut self, round: Round) {
         if let Round { rules: Some(rules), groups: Some(groups), again: Some(again), .. } = round {
-            for (id, stats) in ours(&rules.1) {
-                self.ledger.handle_first_rule_stats(&id, stats, rules.0);
+            for (id, counts) in rules.1 {
+                self.ledger.handle_first_rule_counts(&id, counts, rules.0);
             }
-            for (group, values) in groups.1 {
-                self.ledger.handle_copied_values(group, &values, groups.0);
-            }
-            for (id, stats) in ours(&again.1) {
-                self.ledger.handle_rule_stats(&id, stats, again.0);
+            self.take_values(groups, false);
+            for (id, counts) in again.1 {
+                self.ledger.handle_later_rule_counts(&id, counts, again.0);
             }
         }
-        let (asked, carried) = round.carried.unwrap_or_default();
-        for (group, values) in carried {
-            self.ledger.handle_carried_values(group, &values, asked);
+        if let Some(carried) = round.carried {
+            self.take_values(carried, true);
+        }
+    }
+
+    /// Of groups that carry copies of others, or of the rest.
+    fn take_values(&mut self, (asked, groups): (Ticket, Values), of_carriers: bool) {
+        for (group, values) in groups {
+            if self.ledger.is_carrier(group) == of_carriers {
+                self.ledger.handle_group_values(group, &values, asked);
+            }
         }
     }
 
@@ -184,12 +191,14 @@ fn group_values(body: &MultipartReplyBody) -> Values {
     }
 }
 
-/// The rules that are ours.
-fn ours(rules: &[FlowStats]) -> impl Iterator<Item = (FlowId, &FlowStats)> {
+/// Counters of the rules that are ours.
+fn rule_counts(rules: &[FlowStats]) -> RuleCounts {
     let ours = rules.iter().filter(|stats| Cookie(stats.cookie).is_ours());
-    ours.map(|stats| {
-        (FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone()), stats)
-    })
+    let counts = ours.map(|stats| {
+        let id = FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone());
+        (id, Counts::known(stats.packet_count, stats.byte_count))
+    });
+    counts.collect()
 }
 
 /// Asks for our rules that make copies.
