@@ -14,7 +14,7 @@ use crate::audit::Draft;
 use crate::change::{Applied, How};
 use crate::clock::unix_time;
 use crate::cluster::{Access, ClusterReport, Leader, Standing};
-use crate::hub::{Input, Loads, Request};
+use crate::hub::{Loads, Request};
 use crate::journal::Journal;
 use crate::keeper::{Claim, Keeper, Origin, refused};
 use crate::reload::Reloader;
@@ -24,7 +24,7 @@ use crate::{Caller, RequestError};
 /// Asks a running [`crate::Server`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    hub: mpsc::Sender<Input>,
+    hub: mpsc::Sender<Request>,
     keeper: Arc<Keeper>,
     journal: Arc<Journal>,
     request_timeout: Duration,
@@ -37,7 +37,7 @@ pub struct Handle {
 
 impl Handle {
     pub(crate) fn new(
-        hub: mpsc::Sender<Input>,
+        hub: mpsc::Sender<Request>,
         (keeper, journal): (Arc<Keeper>, Arc<Journal>),
         (request_timeout, stats_timeout): (Duration, Duration),
         ((standing, me), files): ((watch::Receiver<Standing>, Option<Leader>), Reloader),
@@ -335,7 +335,7 @@ impl Handle {
         let request = request(reply);
         let access = request.access();
         self.check(access)?;
-        let sent = self.hub.send(Input::Request(request)).await;
+        let sent = self.hub.send(request).await;
         sent.map_err(|_| RequestError::Stopped)?;
         // Who steps down while somebody waits, drops the answer.
         answer.await.map_err(|_| self.check(access).err().unwrap_or(RequestError::Stopped))

@@ -2,6 +2,8 @@
 //! nobody. Among several controllers only the leader's has something to do: see `duty`.
 
 mod duty;
+mod inputs;
+mod listened;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,7 +19,7 @@ use tapswitch_control::{
 };
 use tapswitch_openflow::{DatapathId, ErrorKind, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::RequestError;
 use crate::change::{Applied, How};
@@ -27,6 +29,8 @@ use crate::journal::{Journal, Kind};
 use crate::keeper::{Keeper, Origin};
 use crate::told::Chatter;
 pub(crate) use duty::{Blueprint, Seat};
+pub(crate) use inputs::{Inputs, ToHub};
+use listened::Listened;
 
 /// Something that happens.
 #[derive(Debug)]
@@ -35,8 +39,6 @@ pub(crate) enum Input {
     News { connection: ConnectionId, session: u64, switch: DatapathId, news: News },
     /// Who is to lead.
     Verdict(Election),
-    /// Somebody asks something.
-    Request(Request),
 }
 
 /// Something that is asked. Whoever asked may have stopped waiting.
@@ -103,13 +105,20 @@ enum StatsReply {
 type AppliedReply = oneshot::Sender<Result<Applied, RequestError>>;
 type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 
+/// What the hub waited for.
+enum WokenBy {
+    Input(Input),
+    Request(Request),
+    Time,
+}
+
 /// The owner of the control plane.
 pub(crate) struct Hub {
     control: Control,
     /// What the next control plane is made of, should this controller come to lead.
     blueprint: Blueprint,
     seat: Seat,
-    inputs: mpsc::Receiver<Input>,
+    inputs: Inputs,
     journal: Arc<Journal>,
     keeper: Arc<Keeper>,
     switches: HashMap<DatapathId, Connected>,
@@ -144,7 +153,7 @@ impl Hub {
     pub(crate) fn new(
         control: Control,
         (blueprint, seat): (Blueprint, Seat),
-        inputs: mpsc::Receiver<Input>,
+        inputs: Inputs,
         (keeper, journal): (Arc<Keeper>, Arc<Journal>),
         takeover_after: Duration,
     ) -> Self {
@@ -183,31 +192,48 @@ impl Hub {
             let timeout = self.control.poll_timeout().filter(|_| self.seat.acts());
             let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
             let since = Instant::now();
-            let input = tokio::select! {
+            let woken_by = tokio::select! {
                 biased;
                 () = &mut shutdown => return,
-                Some(input) = self.inputs.recv() => Some(input),
+                Some(input) = self.inputs.news.recv() => WokenBy::Input(input),
+                Some(request) = self.inputs.requests.recv() => WokenBy::Request(request),
                 // What came meanwhile is read by other tasks: they get their turn first.
                 () = sleep_until(at) => {
                     tokio::task::yield_now().await;
-                    None
+                    WokenBy::Time
                 }
             };
-            self.listened.add(since, at.filter(|_| input.is_none()));
-            input.into_iter().for_each(|input| self.handle(input));
-            // What waits already is taken before conclusions are drawn.
-            for _ in 0..COLLECT_COUNT {
-                let Ok(input) = self.inputs.try_recv() else { break };
-                self.handle(input);
+            self.listened.add(since, at.filter(|_| matches!(woken_by, WokenBy::Time)));
+            match woken_by {
+                WokenBy::Input(input) => self.handle(input),
+                WokenBy::Request(request) => self.handle_request(request),
+                WokenBy::Time => {}
             }
+            // What waits already is taken before conclusions are drawn.
+            self.handle_waiting();
             self.handle_due(at);
+        }
+    }
+
+    /// What switches say goes before what is asked, which may be much at once and take long: a link
+    /// whose probes wait behind it would seem to be dead. Neither keeps the other out.
+    fn handle_waiting(&mut self) {
+        for _ in 0..COLLECT_COUNT {
+            let Ok(input) = self.inputs.news.try_recv() else { break };
+            self.handle(input);
+        }
+        let start = Instant::now();
+        while start.elapsed() < ANSWERING
+            && let Ok(request) = self.inputs.requests.try_recv()
+        {
+            self.handle_request(request);
         }
     }
 
     /// Does what is due, when nothing waits to be handled, or has kept it waiting for long.
     fn handle_due(&mut self, at: Option<Instant>) {
         let late = at.and_then(|at| Instant::now().checked_duration_since(at));
-        let is_behind = !self.inputs.is_empty();
+        let is_behind = !self.inputs.news.is_empty();
         if late.is_some_and(|late| !is_behind || late >= LATE) {
             self.handle_timeout();
         }
@@ -215,7 +241,6 @@ impl Hub {
 
     fn handle(&mut self, input: Input) {
         match input {
-            Input::Request(request) => self.handle_request(request),
             Input::Verdict(verdict) => self.handle_verdict(verdict),
             Input::News {
                 connection,
@@ -579,35 +604,6 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// How much of the time the hub waited for inputs, and would have been told of what came: not while
-/// it had work to do itself, or others kept it waiting for longer than it had to. This clock always
-/// goes, if slowly ([`BUSY_PART`]), for there may be work at all times.
-#[derive(Debug)]
-struct Listened {
-    waited: Duration,
-    start: Instant,
-}
-
-impl Listened {
-    fn new() -> Self {
-        Self { waited: Duration::ZERO, start: Instant::now() }
-    }
-
-    /// It waited since then, until `due`, or until there was an input. Nobody knows since when that
-    /// was there.
-    fn add(&mut self, since: Instant, due: Option<Instant>) {
-        let now = Instant::now();
-        let is_in_time = due.is_some_and(|due| now.saturating_duration_since(due) < SLACK);
-        let waited = now.duration_since(since);
-        self.waited += if is_in_time { waited } else { waited.min(SLACK) };
-    }
-
-    fn total(&self, now: Instant) -> Duration {
-        let busy = now.duration_since(self.start).saturating_sub(self.waited);
-        self.waited + busy / BUSY_PART
-    }
-}
-
 fn millis(time: Duration) -> Millis {
     Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
@@ -619,11 +615,9 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// By how much somebody who waits is woken late though nothing keeps him.
-const SLACK: Duration = Duration::from_millis(20);
-/// One of so many parts of the time for which the hub was busy counts as listened.
-const BUSY_PART: u32 = 8;
 /// By how much what is due may be late while inputs wait.
 const LATE: Duration = Duration::from_millis(100);
 /// Inputs that are taken in a row.
 const COLLECT_COUNT: usize = 256;
+/// For how long requests are answered in a row.
+const ANSWERING: Duration = Duration::from_millis(2);

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
 use crate::connection::{Connection, ConnectionId};
 use crate::etcd::Way;
-use crate::hub::{Blueprint, Hub, Input, Seat};
+use crate::hub::{Blueprint, Hub, Input, Inputs, Seat, ToHub};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::reload::Reloader;
@@ -40,8 +40,8 @@ pub struct Server {
     /// How the others know this one.
     me: Option<Leader>,
     listeners: Vec<Listener>,
-    to_hub: mpsc::Sender<Input>,
-    inputs: mpsc::Receiver<Input>,
+    to_hub: ToHub,
+    inputs: Inputs,
     keeper: Arc<Keeper>,
     journal: Arc<Journal>,
     identity: Identity,
@@ -62,7 +62,7 @@ impl Server {
             None => None,
         };
         let rest_url = rest.as_ref().and_then(Rest::url);
-        let (to_hub, inputs) = mpsc::channel(MAX_INPUTS);
+        let (to_hub, inputs) = Inputs::new();
         let (standing, _) = watch::channel(Standing::Alone);
         let mut elector = None;
         let mut me = None;
@@ -73,7 +73,7 @@ impl Server {
                 let share = Store::share(place.clone(), standing.subscribe(), Arc::clone(&journal));
                 let (store, identity) = share.await?;
                 let leader = name(etcd, rest_url)?;
-                elector = Some(Elector::new(place, leader.clone(), to_hub.clone()));
+                elector = Some(Elector::new(place, leader.clone(), to_hub.news.clone()));
                 me = Some(leader);
                 // What there is in the store, the elector tells when this controller leads.
                 (store, identity, Kept::default())
@@ -121,7 +121,7 @@ impl Server {
         let kept = (Arc::clone(&self.keeper), Arc::clone(&self.journal));
         let timeouts = (request_timeout, stats_timeout);
         let standing = (self.seat.standing.subscribe(), self.me.clone());
-        Handle::new(self.to_hub.clone(), kept, timeouts, (standing, self.reloader()))
+        Handle::new(self.to_hub.requests.clone(), kept, timeouts, (standing, self.reloader()))
     }
 
     fn reloader(&self) -> Reloader {
@@ -148,7 +148,7 @@ impl Server {
         let mut tasks = JoinSet::new();
         let acceptor = Acceptor {
             bounds: (config.channel, config.max_waiting),
-            to_hub,
+            to_hub: to_hub.news,
             slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         };
         for listener in listeners {
@@ -273,8 +273,6 @@ impl Acceptor {
     }
 }
 
-/// Inputs that wait for the hub; with more, connections are read from later.
-const MAX_INPUTS: usize = 1024;
 /// Connections at a time, those among them that have not said yet who they are.
 const MAX_CONNECTIONS: usize = 4096;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -5,10 +5,11 @@
 //! The controller has one thread and the switches another, so on a machine with two cores neither
 //! waits for the other's. What is measured: from the first connection until all links, hosts and
 //! rules are there; single policies from the request to the answer, which is behind the barriers of
-//! all switches; many policies at once; all TAPs around a link that is cut; memory, and the
-//! processor while nothing happens.
+//! all switches; many policies at once; single ones again when those are there; all TAPs around a
+//! link that is cut; memory, and the processor while nothing happens.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -68,6 +69,9 @@ struct Row {
     rules: u64,
     single_p50_ms: f64,
     single_p99_ms: f64,
+    /// The same when all the others are there.
+    later_p50_ms: f64,
+    later_p99_ms: f64,
     bulk: f64,
     bulk_per_second: f64,
     rules_with_policies: u64,
@@ -168,21 +172,13 @@ impl Lab {
         eprintln!("  converged: {:.2} s", row.converged);
         row.rules = self.world.rules.load(Ordering::Relaxed);
         row.idle_percent = idle_percent().await?;
-        let caller = Caller::unix("bench");
-        let mut times = Vec::new();
-        for index in 0..args.singles {
-            let start = Instant::now();
-            handle.add_policy(&caller, self.policy("single", index)?).await?;
-            times.push(start.elapsed().as_secs_f64() * 1e3);
-        }
         (row.single_p50_ms, row.single_p99_ms) =
-            (percentile(&mut times, 50), percentile(&mut times, 99));
-        eprintln!("  one policy: {:.1} ms, p99 {:.1} ms", row.single_p50_ms, row.single_p99_ms);
+            self.add_singly(handle, "single", 0..args.singles).await?;
         let start = Instant::now();
         let mut adding = JoinSet::new();
         for index in 0..args.policies {
             let (handle, policy) = (handle.clone(), self.policy("bulk", index)?);
-            let caller = caller.clone();
+            let caller = Caller::unix("bench");
             adding.spawn(async move { handle.add_policy(&caller, policy).await.map(|_| ()) });
         }
         while let Some(added) = adding.join_next().await {
@@ -192,9 +188,31 @@ impl Lab {
         eprintln!("  {} policies: {:.2} s", args.policies, row.bulk);
         row.bulk_per_second = f64::from(u32::try_from(args.policies)?) / row.bulk.max(1e-9);
         row.rules_with_policies = self.world.rules.load(Ordering::Relaxed);
+        let others = args.policies..args.policies + args.singles;
+        (row.later_p50_ms, row.later_p99_ms) = self.add_singly(handle, "later", others).await?;
         row.rerouted = self.cut_a_link(handle).await?;
         row.resident_mib = resident_mib()?;
         Ok(row)
+    }
+
+    /// Policies one after the other: the median of what each took and the 99th percentile, in
+    /// milliseconds.
+    async fn add_singly(
+        &self,
+        handle: &Handle,
+        name: &str,
+        indices: Range<usize>,
+    ) -> Result<(f64, f64), Failure> {
+        let caller = Caller::unix("bench");
+        let mut times = Vec::new();
+        for index in indices {
+            let start = Instant::now();
+            handle.add_policy(&caller, self.policy(name, index)?).await?;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        let (p50, p99) = (percentile(&mut times, 50), percentile(&mut times, 99));
+        eprintln!("  one policy: {p50:.1} ms, p99 {p99:.1} ms");
+        Ok((p50, p99))
     }
 
     /// A leaf loses one of its two links; all TAPs through it go by the other one then.
@@ -262,11 +280,13 @@ impl Lab {
     }
 
     /// A policy between two hosts, the same ones for the same number; copies go to a third leaf.
+    /// When each host has one that it sends to, each gets another one, and so on.
     fn policy(&self, name: &str, index: usize) -> Result<TapPolicy, Failure> {
         let leaves = usize::try_from(self.switches - 2)?;
+        let round = index / (leaves * usize::try_from(self.hosts)?);
         let address_of = |(leaf, port)| address(leaf, port);
         let from = address_of(self.host(index)?);
-        let to = address_of(self.host(index * 7 + 1)?);
+        let to = address_of(self.host(index * 7 + 1 + round * 31)?);
         let switch = Some(DatapathId(u64::try_from(index * 3 % leaves)? + 3));
         let monitor = MonitorSpec::Port { switch, port: PortNo(self.hosts + 1) };
         Ok(TapPolicy {
@@ -329,6 +349,8 @@ fn show(rows: &[Row]) {
         "ALL ",
         "PER SECOND ",
         "RULES ",
+        "ONE MORE: P50 ",
+        "P99 ",
         "LINK CUT ",
         "MEMORY ",
     ]);
@@ -345,6 +367,8 @@ fn show(rows: &[Row]) {
             format!("{:.2} s", row.bulk),
             format!("{:.0}", row.bulk_per_second),
             row.rules_with_policies.to_string(),
+            format!("{:.1} ms", row.later_p50_ms),
+            format!("{:.1} ms", row.later_p99_ms),
             format!("{:.2} s", row.rerouted),
             format!("{:.0} MiB", row.resident_mib),
         ]);
