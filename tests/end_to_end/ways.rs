@@ -25,6 +25,7 @@ on_both! {
     flows_are_spread_over_spines_and_leave_one_that_goes
     connections_go_on_by_a_detour
     monitors_share_flows
+    monitors_at_two_switches_share_flows
 }
 
 /// Four leaves, and two spines above them.
@@ -83,13 +84,22 @@ fn connections_go_on_by_a_detour(kind: Kind) {
 /// The host and the monitor of the third switch share flows of the others.
 fn monitors_share_flows(kind: Kind) {
     let Some(fabric) = Fabric::ring(&[kind; 3]) else { return };
+    share_flows(kind, &fabric, "one-of:0x3/1+0x3/2", [fabric.host(3), fabric.monitor(3)]);
+}
+
+/// So do a monitor of a switch where flows come in and one of a switch where none does.
+fn monitors_at_two_switches_share_flows(kind: Kind) {
+    let Some(fabric) = Fabric::ring(&[kind; 3]) else { return };
+    share_flows(kind, &fabric, "one-of:0x2/2+0x3/2", [fabric.monitor(2), fabric.monitor(3)]);
+}
+
+fn share_flows(kind: Kind, fabric: &Fabric, named: &str, monitors: [&Host; 2]) {
     fabric.introduce();
-    let fields = ["--ip-proto", "udp", "--dst-port", "2000", "--both"];
-    let monitor = ["--monitor", "one-of:0x3/1+0x3/2"];
-    fabric.add("shared", &[&fields[..], &monitor].concat());
+    let fields = ["--ip-proto", "udp", "--dst-port", "2000", "--both", "--monitor", named];
+    fabric.add("shared", &fields);
     let copied_to = [(1, 2), (2, 1)].map(|ends| {
-        let mut flows = Flows::new(&fabric, ends);
-        let mut monitors = [fabric.host(3), fabric.monitor(3)].map(Capture::open);
+        let mut flows = Flows::new(fabric, ends);
+        let mut monitors = monitors.map(Capture::open);
         for round in 0..ROUNDS {
             assert_eq!(flows.arriving(round), FLOWS, "of round {round}");
         }

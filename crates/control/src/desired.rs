@@ -195,14 +195,14 @@ mod tests {
     use super::*;
     use crate::exit::{Exit, Fork, ForkKind, Route};
     use crate::group::Path;
-    use crate::overlap::{Aim, Member, PolicyId};
+    use crate::overlap::{Aim, Member, PolicyId, Slot};
     use crate::policy::Part;
     use crate::resolve::Place;
     use crate::rule::{Cookie, FORWARD, Kind, Rule};
     use tapswitch_openflow::{DatapathId, Match, PortNo};
 
     fn group(port: u32) -> Arc<GroupKey> {
-        let aim = Aim { slot: 0, exit: Exit::here(PortNo(3)), tag: 0 };
+        let aim = Aim { slot: Slot::only(0), exit: Exit::here(PortNo(3)), tag: 0 };
         let member = Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
         Arc::new(GroupKey {
             members: [member].into(),

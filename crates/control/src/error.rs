@@ -368,17 +368,6 @@ pub enum MonitorError {
         /// Where it could be, as a monitor is written.
         places: String,
     },
-    /// Ports that share flows are not all at one switch.
-    #[error(
-        "monitor {monitor}: its ports are at several switches ({places}), and no switch can share \
-         flows with another; name ports of one switch"
-    )]
-    Scattered {
-        /// The monitor.
-        monitor: MonitorSpec,
-        /// Where they are.
-        places: String,
-    },
     /// The port is down.
     #[error("monitor {monitor}: port {}/{port} is down; bring its link up", switch_name(*switch))]
     Down {

@@ -8,6 +8,10 @@
 //! the same holds for the port of the destination. (Open vSwitch can be told, beyond OpenFlow 1.3,
 //! to leave a port out of flooding: such a port gets no copies of what is flooded.)
 //!
+//! **Shared flows.** Where several monitors share flows, that is a group of type SELECT: with those of
+//! one switch there, with those of several where copies are made. All switches name them in the same
+//! order, so those that pick by the same hash share alike.
+//!
 //! **Forks.** Where the original path is one of several ports that the switch picks itself, that is
 //! a group of its own, of type SELECT or FAST FAILOVER: rules that only forward name it, and the
 //! first bucket of a group that copies, too. All hosts behind the same ports share it.
@@ -47,6 +51,17 @@ pub(crate) enum Path {
     Fork(Fork),
     /// A copy for monitors that share flows, to one of them.
     Spread(Spread),
+    /// The same for monitors at several switches.
+    Choice(Choice),
+}
+
+/// Ways to monitors at several switches that share flows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Choice {
+    /// In the order of the monitors, which is the same at all switches: so they share alike.
+    pub(crate) exits: Arc<[Exit]>,
+    /// As in [`Back`].
+    pub(crate) from: Option<PortNo>,
 }
 
 /// Frames from a link that copies leave by, too: switches send nothing out of the port where it
@@ -94,13 +109,38 @@ impl GroupKey {
             | Path::Ask(_)
             | Path::Carry(_)
             | Path::Fork(_)
-            | Path::Spread(_) => None,
+            | Path::Spread(_)
+            | Path::Choice(_) => None,
         };
-        let spreads = self.own_buckets().into_iter().filter_map(|exit| {
-            let path = Path::Spread(exit.spread_here()?);
-            Some(Self { members: self.members_to(exit).copied().collect(), path })
-        });
-        fork.into_iter().chain(spreads).collect()
+        let shared = self.own_buckets().into_iter().filter_map(|target| self.sharing(target));
+        fork.into_iter().chain(shared).collect()
+    }
+
+    /// The group that picks one of several monitors.
+    fn sharing(&self, target: Target) -> Option<Self> {
+        let aims = self.aims().filter(|aims| Target::of(aims) == target);
+        let members = aims.flatten().copied().collect();
+        let path = match target {
+            Target::One(exit) => Path::Spread(exit.spread_here()?),
+            Target::OneOf(exits) => {
+                Path::Choice(Choice { exits: exits.into(), from: self.came_from() })
+            }
+        };
+        Some(Self { members, path })
+    }
+
+    /// The members, those together whose monitors share flows.
+    fn aims(&self) -> impl Iterator<Item = &[Member]> {
+        self.members.chunk_by(Member::shares_with)
+    }
+
+    /// The port where frames came in, where copies may go back.
+    const fn came_from(&self) -> Option<PortNo> {
+        match &self.path {
+            Path::Back(back) => Some(back.from),
+            Path::Choice(choice) => choice.from,
+            _ => None,
+        }
     }
 
     /// Whether it only forks.
@@ -117,7 +157,9 @@ impl GroupKey {
             Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) | Path::Carry(_) => {
                 GroupType::All
             }
-            Path::Fork(Fork { kind: ForkKind::Balance, .. }) | Path::Spread(_) => GroupType::Select,
+            Path::Fork(Fork { kind: ForkKind::Balance, .. })
+            | Path::Spread(_)
+            | Path::Choice(_) => GroupType::Select,
             Path::Fork(Fork { kind: ForkKind::FailOver, .. }) => GroupType::FastFailover,
         }
     }
@@ -127,6 +169,7 @@ impl GroupKey {
         match &self.path {
             Path::Fork(fork) => fork.ports.len(),
             Path::Spread(spread) => spread.ports().len(),
+            Path::Choice(choice) => choice.exits.len(),
             Path::Carry(carry) => carry.ports().len(),
             Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) => {
                 1 + self.own_buckets().len()
@@ -151,10 +194,11 @@ impl GroupKey {
             Path::Carry(carry) => return carry.buckets(),
             Path::Fork(fork) => return fork.buckets(),
             Path::Spread(spread) => return self.spread_buckets(*spread),
+            Path::Choice(choice) => return self.choice_buckets(choice),
         };
-        let copies = self.own_buckets().into_iter().map(|exit| {
-            let group = exit.spread_here().and_then(|_| next.next());
-            group.map_or_else(|| self.copy_to(exit, exit.port), |group| vec![group])
+        let copies = self.own_buckets().into_iter().map(|target| match target {
+            Target::One(exit) if !target.is_several() => self.copy_to(exit, exit.port),
+            _ => next.next().into_iter().collect(),
         });
         [path].into_iter().chain(copies).map(Bucket::new).collect()
     }
@@ -169,15 +213,18 @@ impl GroupKey {
         spread.ports().iter().map(copy).collect()
     }
 
+    /// One for each way, which a switch passes by while its port has no link.
+    fn choice_buckets(&self, choice: &Choice) -> Vec<Bucket> {
+        let copy = |exit: &Exit| watching(exit.port, self.copy_to(*exit, exit.port));
+        choice.exits.iter().map(copy).collect()
+    }
+
     /// The actions of the bucket that copies to a monitor.
     fn copy_to(&self, exit: Exit, port: PortNo) -> Vec<Action> {
         let contract = self.contract(exit).map(Delivery::action);
         let tag = self.tag_of(exit);
         let shape = contract.into_iter().chain(self.part(exit).actions(tag.map_or(0, tags::len)));
-        let out = match &self.path {
-            Path::Back(back) if back.from == port => PortNo::IN_PORT,
-            _ => port,
-        };
+        let out = if self.came_from() == Some(port) { PortNo::IN_PORT } else { port };
         shape.chain(tag.into_iter().flat_map(tags::mark)).chain([output(out)]).collect()
     }
 
@@ -192,20 +239,35 @@ impl GroupKey {
             };
             return self.members.iter().flat_map(of).collect();
         }
+        if let Path::Choice(choice) = &self.path {
+            let of = |member: &Member| {
+                let exit = member.aim.exit;
+                let bucket = choice.exits.iter().position(|other| *other == exit)?;
+                Some((*member, exit, bucket))
+            };
+            return self.members.iter().filter_map(of).collect();
+        }
         let own = self.own_buckets();
-        let of = |member: &Member| {
-            let exit = member.aim.exit;
-            match own.binary_search(&exit) {
-                Ok(_) if exit.spread_here().is_some() => None,
-                Ok(at) => Some((*member, exit, at + 1)),
-                // The original is with one of several.
-                Err(_) => {
-                    let original = exit.spread_here().and_then(|_| self.original());
-                    Some((*member, original.unwrap_or(exit), 0))
-                }
+        let of = |aims: &[Member]| {
+            let target = Target::of(aims);
+            match own.binary_search(&target) {
+                Ok(_) if target.is_several() => None,
+                Ok(at) => aims.first().map(|member| (*member, member.aim.exit, at + 1)),
+                // The original is with it, or with one of several.
+                Err(_) => self.reached_by_original(aims).map(|(member, exit)| (member, exit, 0)),
             }
         };
-        self.members.iter().filter_map(of).collect()
+        self.aims().filter_map(of).collect()
+    }
+
+    /// The monitor that has the original, and where that left.
+    fn reached_by_original(&self, aims: &[Member]) -> Option<(Member, Exit)> {
+        let original = self.original();
+        let is_there =
+            |member: &&Member| original.is_some_and(|to| member.aim.exit.is_reached_by(to));
+        let member = *aims.iter().find(is_there).or(aims.first())?;
+        let exit = member.aim.exit;
+        Some((member, exit.spread_here().and(original).unwrap_or(exit)))
     }
 
     /// The identifier of the copies of others that it carries, if it does.
@@ -217,7 +279,8 @@ impl GroupKey {
             | Path::Flood(_)
             | Path::Ask(_)
             | Path::Fork(_)
-            | Path::Spread(_) => None,
+            | Path::Spread(_)
+            | Path::Choice(_) => None,
         }
     }
 
@@ -250,12 +313,14 @@ impl GroupKey {
 
     /// The identifier of copies that leave this way: that of the first policy which wants them.
     pub(crate) fn tag_of(&self, exit: Exit) -> Option<u16> {
-        let member = self.members.iter().find(|member| member.aim.exit == exit);
-        member.map(|member| member.aim.tag).filter(|tag| *tag != 0)
+        self.members_to(exit).next().map(|member| member.aim.tag).filter(|tag| *tag != 0)
     }
 
+    /// Those whose copies have a bucket of their own for this way, or one of this group's choice.
     fn members_to(&self, exit: Exit) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(move |member| member.aim.exit == exit)
+        let picks = matches!(self.path, Path::Choice(_));
+        let aims = self.aims().filter(move |aims| picks || aims.len() == 1);
+        aims.flatten().filter(move |member| member.aim.exit == exit)
     }
 
     /// What copies to this monitor are owed: the most that one of their policies asks for.
@@ -271,19 +336,55 @@ impl GroupKey {
     }
 
     /// The monitors that the path does not reach, each once, in order.
-    fn own_buckets(&self) -> Vec<Exit> {
-        let is_reached = |monitor: Exit| match &self.path {
+    fn own_buckets(&self) -> Vec<Target> {
+        let is_reached = |target: &Target| match &self.path {
             Path::To(Route { exit, .. }) | Path::Back(Back { to: exit, .. }) => {
-                monitor.is_reached_by(*exit)
+                target.exits().iter().any(|monitor| monitor.is_reached_by(*exit))
             }
-            Path::Flood(_) | Path::Carry(_) | Path::Fork(_) | Path::Spread(_) => true,
             Path::Ask(_) => false,
+            Path::Flood(_) | Path::Carry(_) | Path::Fork(_) | Path::Spread(_) | Path::Choice(_) => {
+                true
+            }
         };
-        let monitors = self.members.iter().map(|member| member.aim.exit);
-        let mut own: Vec<_> = monitors.filter(|monitor| !is_reached(*monitor)).collect();
+        let mut own: Vec<_> = self.aims().map(Target::of).collect();
+        own.retain(|target| !is_reached(target));
         own.sort_unstable();
         own.dedup();
         own
+    }
+}
+
+/// Where the copies of one bucket go.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    /// There.
+    One(Exit),
+    /// One of these ways, in the order of monitors that share flows.
+    OneOf(Vec<Exit>),
+}
+
+impl Target {
+    /// Of the members whose monitors share flows.
+    fn of(aims: &[Member]) -> Self {
+        match aims {
+            [member] => Self::One(member.aim.exit),
+            _ => Self::OneOf(aims.iter().map(|member| member.aim.exit).collect()),
+        }
+    }
+
+    fn exits(&self) -> &[Exit] {
+        match self {
+            Self::One(exit) => std::slice::from_ref(exit),
+            Self::OneOf(exits) => exits,
+        }
+    }
+
+    /// Whether a group of its own picks one.
+    fn is_several(&self) -> bool {
+        match self {
+            Self::One(exit) => exit.spread_here().is_some(),
+            Self::OneOf(_) => true,
+        }
     }
 }
 
@@ -411,11 +512,11 @@ mod tests {
     use tapswitch_openflow::DatapathId;
 
     use super::*;
-    use crate::overlap::{Aim, PolicyId};
+    use crate::overlap::{Aim, PolicyId, Slot};
     use crate::resolve::Place;
 
     fn aim(port: u32) -> Aim {
-        Aim { slot: 0, exit: Exit::here(PortNo(port)), tag: 0 }
+        Aim { slot: Slot::only(0), exit: Exit::here(PortNo(port)), tag: 0 }
     }
 
     fn key(path: Path, monitors: &[u32]) -> GroupKey {
@@ -439,7 +540,11 @@ mod tests {
     #[test]
     fn copies_for_elsewhere_are_tagged_and_lose_the_tag_there() {
         let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
-        let far = Aim { slot: 1, exit: Exit { port: PortNo(7), beyond, spread: None }, tag: 3072 };
+        let far = Aim {
+            slot: Slot::only(1),
+            exit: Exit { port: PortNo(7), beyond, spread: None },
+            tag: 3072,
+        };
         let member =
             |aim| Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
         let ingress = GroupKey { members: [member(aim(4)), member(far)].into(), path: to(2) };
@@ -463,7 +568,7 @@ mod tests {
     fn copies_for_elsewhere_are_for_another_address_and_get_theirs_back() {
         let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
         let exit = Exit { port: PortNo(7), beyond, spread: None };
-        let far = Aim { slot: 0, exit, tag: 0x1234 };
+        let far = Aim { slot: Slot::only(1), exit, tag: 0x1234 };
         let part = Part { snaplen: Some(64), ..Part::default() };
         let member = |aim| Member { policy: PolicyId(1), aim, delivery: None, part };
         let egress = GroupKey { members: [member(aim(4)), member(far)].into(), path: to(2) };
@@ -552,7 +657,11 @@ mod tests {
             part: Part { snaplen: Some(snaplen), sample: every.parse().ok(), ..Part::default() },
         };
         let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
-        let far = Aim { slot: 0, exit: Exit { port: PortNo(7), beyond, spread: None }, tag: 3072 };
+        let far = Aim {
+            slot: Slot::only(0),
+            exit: Exit { port: PortNo(7), beyond, spread: None },
+            tag: 3072,
+        };
         let members = [
             member(1, aim(3), 64, "1/10"),
             member(2, aim(3), 128, "1/5"),
@@ -615,7 +724,7 @@ mod tests {
         let exit = Exit::here(PortNo(3)).spread(spread);
         let member = |policy, exit, delivery| Member {
             policy: PolicyId(policy),
-            aim: Aim { slot: 0, exit, tag: 0 },
+            aim: Aim { slot: Slot::only(0), exit, tag: 0 },
             delivery: Some(delivery),
             part: Part::default(),
         };
@@ -662,6 +771,53 @@ mod tests {
             ]
         );
         assert_eq!(key(carry, &[]).group_type(), GroupType::Select);
+    }
+
+    #[test]
+    fn monitors_at_several_switches_share_flows_where_copies_are_made() {
+        let beyond = |port| Some(Place { switch: DatapathId(9), port: PortNo(port) });
+        let far = |port| Exit { port: PortNo(7), beyond: beyond(port), spread: None };
+        let member = |policy, (monitor, share), exit, tag| Member {
+            policy: PolicyId(policy),
+            aim: Aim { slot: Slot { monitor, share }, exit, tag },
+            delivery: None,
+            part: Part::default(),
+        };
+        // Another policy copies to one of them alone.
+        let members = [
+            member(1, (0, 0), far(3), 3072),
+            member(2, (0, 1), far(3), 3073),
+            member(2, (0, 2), aim(4).exit, 0),
+        ];
+        let copying = GroupKey { members: members.into(), path: to(2) };
+        let [sharing] = &copying.next()[..] else { panic!() };
+        let group = GroupId(RANGE_START);
+        let tag = |vid| format!("push_vlan:0x88a8,set_field:{:#06x}->vlan_vid", 0x1000 | vid);
+        let copies: Vec<_> = copying.buckets(&[group]).iter().map(ToString::to_string).collect();
+        let alone = format!("actions={},output:7", tag(3072));
+        assert_eq!(copies, ["actions=output:2", &alone, &format!("actions=group:{group}")]);
+        let first = |out: &str| format!("weight:1,watch_port:7,actions={},{out}", tag(3073));
+        let second = "weight:1,watch_port:4,actions=output:4";
+        assert_eq!(texts(sharing), [&first("output:7"), second]);
+        let counted = |key: &GroupKey| {
+            let each = key.bucket_of_each().into_iter();
+            each.map(|(of, exit, bucket)| (of.policy.0, key.tag_of(exit), bucket))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(counted(&copying), [(1, Some(3072), 1)]);
+        assert_eq!(counted(sharing), [(2, Some(3073), 0), (2, None, 1)]);
+        assert_eq!((sharing.group_type(), sharing.bucket_count()), (GroupType::Select, 2));
+        assert_eq!(sharing.add(group, &[]).check(), Ok(()));
+
+        let to_one_of_them = GroupKey { path: to(4), ..copying.clone() };
+        assert_eq!(to_one_of_them.next(), [], "it has the original");
+        let [_, (member, exit, 0)] = to_one_of_them.bucket_of_each()[..] else { panic!() };
+        assert_eq!((member.aim.slot.share, exit), (2, aim(4).exit));
+        let flooded = GroupKey { path: Path::Flood(Flood::All), ..copying.clone() };
+        assert_eq!((flooded.next(), buckets(&flooded)), (vec![], vec![0, 0]));
+        let back = Back { to: Exit::here(PortNo(2)), from: PortNo(7) };
+        let returned = GroupKey { path: Path::Back(back), ..copying }.next().remove(0);
+        assert_eq!(texts(&returned), [&first(&PortNo::IN_PORT.to_string()), second]);
     }
 
     #[test]

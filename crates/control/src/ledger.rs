@@ -29,7 +29,7 @@ mod reading;
 
 use crate::exit::Exit;
 use crate::group::{GroupKey, Path};
-use crate::overlap::{Aim, Member, PolicyId};
+use crate::overlap::{Aim, Member, PolicyId, Slot};
 use crate::report::Counts;
 use crate::rule::FlowId;
 use crate::{Millis, Ticket};
@@ -42,7 +42,7 @@ use reading::Reading;
 pub(crate) struct Tally {
     pub(crate) matched: Counts,
     /// Packets of each of its monitors: since that was one.
-    pub(crate) slots: BTreeMap<u8, Span>,
+    pub(crate) monitors: BTreeMap<u8, Span>,
     pub(crate) copies: BTreeMap<Way, Copies>,
 }
 
@@ -71,7 +71,7 @@ impl AddAssign for Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Way {
     /// For which of the policy's monitors.
-    pub(crate) slot: u8,
+    pub(crate) slot: Slot,
     pub(crate) exit: Exit,
     /// Their VLAN identifier on the way; none for those to a port of the switch itself, and for
     /// originals that go to the monitor anyway.
@@ -521,9 +521,11 @@ impl Ledger {
         let Some(mut meter) = self.rules.remove_entry(id) else {
             return;
         };
-        if !have_same_policies(&meter.1.members, &members) {
+        self.count_in(&members);
+        if have_same_policies(&meter.1.members, &members) {
+            self.count_out(&meter.1.members);
+        } else {
             self.settle_rule(&meter.1.members, &meter.1.reading);
-            self.count_in(&members);
             meter.1.reading = meter.1.reading.continued();
         }
         meter.1.members = members;
@@ -574,10 +576,13 @@ impl Ledger {
     }
 }
 
-/// Whether the same policies have as many monitors.
+/// Whether the same policies have as many monitors, each of which may be several that share flows.
 fn have_same_policies(a: &[Member], b: &[Member]) -> bool {
-    let slot = |member: &Member| (member.policy, member.aim.slot);
-    a.iter().map(slot).eq(b.iter().map(slot))
+    let monitors = |members: &[Member]| {
+        let aims = members.chunk_by(Member::shares_with).filter_map(<[_]>::first);
+        aims.map(|member| (member.policy, member.aim.slot.monitor)).collect::<Vec<_>>()
+    };
+    monitors(a) == monitors(b)
 }
 
 fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], reading: &Reading) {
@@ -585,8 +590,11 @@ fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], readi
         let Some(first) = aims.first() else { continue };
         let tally = tallies.entry(first.policy).or_default();
         tally.matched += reading.total();
-        for member in aims {
-            *tally.slots.entry(member.aim.slot).or_default() += reading.span();
+        for shared in aims.chunk_by(Member::shares_with) {
+            let monitors = shared.first().map(|member| member.aim.slot.monitor);
+            monitors.into_iter().for_each(|monitor| {
+                *tally.monitors.entry(monitor).or_default() += reading.span();
+            });
         }
     }
 }
@@ -596,7 +604,7 @@ fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
         let Some(bucket) = meter.buckets.get(index) else { continue };
         let Aim { slot, tag, .. } = member.aim;
         // What becomes of originals on their way is not in any ledger.
-        let is_path = index == 0 && !matches!(meter.key.path, Path::Spread(_));
+        let is_path = index == 0 && !matches!(meter.key.path, Path::Spread(_) | Path::Choice(_));
         let is_original = is_path && (tag != 0 || matches!(meter.key.path, Path::Flood(_)));
         let copies = if is_original { bucket.copies().flooded() } else { bucket.copies() };
         let tag = meter.key.tag_of(exit).filter(|_| !is_original);

@@ -39,8 +39,8 @@ pub enum MonitorSpec {
     Mac(MacAddr),
     /// The port behind which the host with this IP address is.
     Ip(IpAddr),
-    /// Several ports of one switch: each flow's copies go to one of them, those of both directions
-    /// to the same one. When its link goes, they go to the others.
+    /// Several ports, of one switch or of several: each flow's copies go to one of them, those of
+    /// both directions to the same one. When its link goes, they go to the others.
     OneOf(Vec<Self>),
 }
 
@@ -51,6 +51,12 @@ impl MonitorSpec {
             Self::Port { switch, .. } | Self::Name { switch, .. } => *switch,
             Self::Controller | Self::Mac(_) | Self::Ip(_) | Self::OneOf(_) => None,
         }
+    }
+
+    /// Itself, or that of those that share flows, by its number from 1.
+    pub(crate) fn sharing(&self, share: u8) -> &Self {
+        let index = usize::from(share).checked_sub(1);
+        index.and_then(|index| self.members().get(index)).unwrap_or(self)
     }
 
     /// Itself, or those that it is one of.
@@ -242,8 +248,8 @@ const EXPECTED: &str = "a monitor: a port's number (3), a port with its switch (
 const PORT_NUMBER: &str = "a port's number from 1 to 4294967040";
 const HOST_MAC: &str = "the MAC address of one host, not of a group";
 
-const SEVERAL: &str = "two to eight different ports of one switch, among which flows are shared \
-     (one-of:0x1/3+0x1/4)";
+const SEVERAL: &str =
+    "two to eight different ports, among which flows are shared (one-of:0x1/3+0x2/4)";
 
 /// The words for [`MonitorSpec::OneOf`].
 const ONE_OF: &str = "one-of:";

@@ -48,9 +48,28 @@ pub(crate) struct Member {
 
 /// One of the monitors of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Aim {
+pub(crate) struct Slot {
     /// Which one, in the order of the policy.
-    pub(crate) slot: u8,
+    pub(crate) monitor: u8,
+    /// Which of those at several switches that share flows, from 1 in their order. They are told
+    /// apart where copies are made; others have 0, those that share flows at one switch too.
+    pub(crate) share: u8,
+}
+
+impl Slot {
+    pub(crate) const MIN: Self = Self::only(0);
+    pub(crate) const MAX: Self = Self { monitor: u8::MAX, share: u8::MAX };
+
+    /// One that shares its flows with no other switch.
+    pub(crate) const fn only(monitor: u8) -> Self {
+        Self { monitor, share: 0 }
+    }
+}
+
+/// Where copies for a monitor leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Aim {
+    pub(crate) slot: Slot,
     pub(crate) exit: Exit,
     /// The identifier of the copies on their way to another switch; 0 for a port of this one.
     pub(crate) tag: u16,
@@ -73,6 +92,14 @@ pub(crate) struct Tap {
     pub(crate) is_at_destination: bool,
     /// What it matches.
     pub(crate) cells: Arc<Cells>,
+}
+
+impl Member {
+    /// Whether both are copies of one policy for one monitor, or for those that share its flows.
+    pub(crate) fn shares_with(&self, other: &Self) -> bool {
+        let whose = |member: &Self| (member.policy, member.aim.slot.monitor);
+        whose(self) == whose(other)
+    }
 }
 
 impl Tap {
@@ -320,7 +347,7 @@ mod tests {
     }
 
     fn aim(monitor: u32) -> Aim {
-        Aim { slot: 0, exit: Exit::here(PortNo(monitor)), tag: 0 }
+        Aim { slot: Slot::only(0), exit: Exit::here(PortNo(monitor)), tag: 0 }
     }
 
     fn tcp() -> Region {

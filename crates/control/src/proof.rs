@@ -18,11 +18,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
-use tapswitch_openflow::{Action, DatapathId, Masked, Match, Oxm, PortNo, TableId, VID_PRESENT};
+use tapswitch_openflow::{
+    Action, DatapathId, GroupId, Masked, Match, Oxm, PortNo, TableId, VID_PRESENT,
+};
 use tapswitch_wire::{EtherType, MacAddr};
 
 use crate::desired::Desired;
-use crate::exit::{Flood, Fork, ForkKind, Route};
+use crate::exit::{Flood, Fork, ForkKind};
 use crate::group::{GroupKey, Path};
 use crate::hosts::HostKey;
 use crate::resolve::Place;
@@ -104,15 +106,16 @@ impl<'a> Model<'a> {
         Self { switches: switches.collect(), links }
     }
 
-    /// Where the frame arrives that comes in there, with copies or without, whatever switches pick.
-    pub(crate) fn walk(&self, from: Place, sample: &Sample, with_copies: bool) -> Arrivals {
-        let mut picks = Picks::new(!with_copies);
-        let first = self.walk_picked(from, sample, with_copies, &mut picks)?;
+    /// Where the frame arrives that comes in there, whatever switches pick. With copies: of monitors
+    /// at several switches that share flows, the one with this number, counted in a ring.
+    pub(crate) fn walk(&self, from: Place, sample: &Sample, copies: Option<usize>) -> Arrivals {
+        let mut picks = Picks::new(copies);
+        let first = self.walk_picked(from, sample, &mut picks)?;
         for _ in 1..MAX_PICKS {
             if !picks.advance() {
                 break;
             }
-            let arrivals = self.walk_picked(from, sample, with_copies, &mut picks)?;
+            let arrivals = self.walk_picked(from, sample, &mut picks)?;
             // With a link gone it may be lost, until the controller turns the way.
             let is_as_first = |(place, count)| match picks.dead {
                 None => first.get(place) == Some(count),
@@ -130,13 +133,7 @@ impl<'a> Model<'a> {
         Ok(first)
     }
 
-    fn walk_picked(
-        &self,
-        from: Place,
-        sample: &Sample,
-        with_copies: bool,
-        picks: &mut Picks,
-    ) -> Arrivals {
+    fn walk_picked(&self, from: Place, sample: &Sample, picks: &mut Picks) -> Arrivals {
         let mut arrivals = BTreeMap::new();
         let mut queue = VecDeque::from([(from, Frame::of(sample))]);
         let mut hops = 0;
@@ -145,7 +142,7 @@ impl<'a> Model<'a> {
             if hops > self.switches.len() * 64 {
                 return Err(format!("a frame goes round: {sample} that comes in at {from}"));
             }
-            for (port, frame) in self.pass((at, &frame), with_copies, picks) {
+            for (port, frame) in self.pass((at, &frame), picks) {
                 let out = Place { switch: at.switch, port };
                 match self.links.get(&out) {
                     Some(peer) if picks.is_dead(out) || picks.is_dead(*peer) => {}
@@ -161,10 +158,10 @@ impl<'a> Model<'a> {
     fn pass<'f>(
         &self,
         (at, frame): (Place, &Frame<'f>),
-        with_copies: bool,
         picks: &mut Picks,
     ) -> Vec<(PortNo, Frame<'f>)> {
         let Some(tables) = self.switches.get(&at.switch) else { return Vec::new() };
+        let with_copies = picks.copies.is_some();
         let mut table = SOURCE;
         loop {
             let skips = table == TAPS && !with_copies;
@@ -193,29 +190,39 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The actions of the buckets of a group that are carried out.
+    /// The actions of the buckets of a group that are carried out, and of groups that it goes on to.
     fn buckets(&self, key: &GroupKey, at: DatapathId, picks: &mut Picks) -> Vec<Vec<Action>> {
+        let next = key.next();
+        let numbers: Vec<_> = (0..).take(next.len()).map(GroupId).collect();
         let mut buckets: Vec<_> =
-            key.buckets(&[]).into_iter().map(|bucket| bucket.actions).collect();
-        let fork = match &key.path {
-            Path::Fork(fork) | Path::To(Route { fork: Some(fork), .. }) => fork,
-            // Of monitors that share flows the first stands for all: their buckets are alike.
-            Path::Carry(_) => {
+            key.buckets(&numbers).into_iter().map(|bucket| bucket.actions).collect();
+        match &key.path {
+            Path::Fork(fork) => {
+                let port = self.pick(fork, at, picks);
+                return vec![port.map(Action::output).into_iter().collect()];
+            }
+            // Of monitors that share flows at one switch the first stands for all: their buckets
+            // are alike.
+            Path::Carry(_) | Path::Spread(_) => buckets.truncate(1),
+            Path::Choice(choice) => {
+                let picked = picks.copies.unwrap_or(0) % choice.exits.len().max(1);
+                buckets = buckets.split_off(picked);
                 buckets.truncate(1);
-                return buckets;
             }
-            Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) | Path::Spread(_) => {
-                return buckets;
+            Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) => {}
+        }
+        let mut carried_out = Vec::new();
+        for bucket in buckets {
+            let goes_on = match bucket.as_slice() {
+                [Action::Group(group)] => numbers.iter().position(|number| number == group),
+                _ => None,
+            };
+            match goes_on.and_then(|at| next.get(at)) {
+                Some(key) => carried_out.extend(self.buckets(key, at, picks)),
+                None => carried_out.push(bucket),
             }
-        };
-        if key.is_fork() {
-            buckets.truncate(1);
         }
-        if let Some(first) = buckets.first_mut() {
-            let port = self.pick(fork, at, picks);
-            *first = port.map(Action::output).into_iter().collect();
-        }
-        buckets
+        carried_out
     }
 
     /// The port that a switch picks.
@@ -243,15 +250,15 @@ struct Picks {
     /// What was picked, of how many, in the order of the walk.
     taken: Vec<(usize, usize)>,
     at: usize,
-    /// Whether links may go.
-    cuts: bool,
+    /// Which of monitors at several switches gets a copy; with copies, no link goes.
+    copies: Option<usize>,
     /// The link that is gone, by one of its ends.
     dead: Option<Place>,
 }
 
 impl Picks {
-    const fn new(cuts: bool) -> Self {
-        Self { taken: Vec::new(), at: 0, cuts, dead: None }
+    const fn new(copies: Option<usize>) -> Self {
+        Self { taken: Vec::new(), at: 0, copies, dead: None }
     }
 
     /// Picks one of so many.
@@ -280,7 +287,7 @@ impl Picks {
 
     /// Whether a link may go on this walk: one at most does.
     const fn may_cut(&self) -> bool {
-        self.cuts && self.dead.is_none()
+        self.copies.is_none() && self.dead.is_none()
     }
 
     fn is_dead(&self, at: Place) -> bool {
@@ -495,9 +502,9 @@ mod tests {
     use tapswitch_openflow::GroupId;
 
     use super::*;
-    use crate::exit::Exit;
+    use crate::exit::{Exit, Route};
     use crate::group::Carry;
-    use crate::overlap::{Aim, Member, PolicyId, TapRegion};
+    use crate::overlap::{Aim, Member, PolicyId, Slot, TapRegion};
     use crate::policy::Part;
     use crate::region::Region;
     use crate::translate::{Wiring, base_rules, carry_rule, region_rule, way_rules};
@@ -530,14 +537,14 @@ mod tests {
         let switches = [(DatapathId(1), a, ports.clone()), (DatapathId(2), b, ports)];
         let cables = [(place(1, 2), place(2, 2)), (place(1, 3), place(2, 3))];
         let links = cables.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
-        Model::new(switches, links.collect()).walk(place(1, 1), &sample(), true)
+        Model::new(switches, links.collect()).walk(place(1, 1), &sample(), Some(0))
     }
 
     fn copying(tag: u16) -> Desired {
         let exit = Exit { port: PortNo(3), beyond: Some(place(2, 1)), spread: None };
         let member = Member {
             policy: PolicyId(1),
-            aim: Aim { slot: 0, exit, tag },
+            aim: Aim { slot: Slot::only(0), exit, tag },
             delivery: None,
             part: Part::default(),
         };
@@ -635,7 +642,7 @@ mod tests {
 
     #[test]
     fn all_that_may_be_picked_is_walked() {
-        let mut picks = Picks::new(false);
+        let mut picks = Picks::new(Some(0));
         let mut walks = Vec::new();
         loop {
             let first = picks.next(2);

@@ -53,11 +53,31 @@ impl Found {
     }
 }
 
+/// Where a monitor is, or those that share its flows are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// At one switch, which shares flows if they are several.
+    One(Found),
+    /// At several switches: whoever copies shares flows among these, by their numbers from 1.
+    Several(Vec<(u8, Found)>),
+}
+
+impl Places {
+    /// Each with its number; a single one has 0.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, Found)> {
+        let (one, several) = match self {
+            Self::One(found) => (Some((0, *found)), &[][..]),
+            Self::Several(found) => (None, found.as_slice()),
+        };
+        one.into_iter().chain(several.iter().copied())
+    }
+}
+
 /// The port where copies for `monitor` go, or those among which they are shared.
-pub(crate) fn resolve(monitor: &MonitorSpec, switches: &Switches) -> Result<Found, MonitorError> {
+pub(crate) fn resolve(monitor: &MonitorSpec, switches: &Switches) -> Result<Places, MonitorError> {
     match monitor {
-        MonitorSpec::OneOf(members) => resolve_several(monitor, members, switches),
-        one => Ok(Found { place: resolve_one(one, switches)?, spread: None }),
+        MonitorSpec::OneOf(members) => resolve_several(members, switches),
+        one => Ok(Places::One(Found { place: resolve_one(one, switches)?, spread: None })),
     }
 }
 
@@ -73,47 +93,38 @@ pub(crate) fn check(monitor: &MonitorSpec, switches: &Switches) -> Result<(), Mo
 }
 
 /// Those of several ports that are there. One without a link is passed by by its switch, and taken
-/// again when it is back.
-fn resolve_several(
-    monitor: &MonitorSpec,
-    members: &[MonitorSpec],
-    switches: &Switches,
-) -> Result<Found, MonitorError> {
-    let (mut places, mut is_up, mut wrong) = (Vec::new(), false, None);
-    for member in members {
-        let place = match resolve_one(member, switches) {
-            Ok(place) => {
-                is_up = true;
-                place
-            }
+/// again when it is back; where they are at several switches, the controller does that.
+fn resolve_several(members: &[MonitorSpec], switches: &Switches) -> Result<Places, MonitorError> {
+    let (mut places, mut wrong) = (Vec::new(), None);
+    for (share, member) in (1..).zip(members) {
+        let (place, is_up) = match resolve_one(member, switches) {
+            Ok(place) => (Some(place), true),
             Err(error) => {
-                let at = match error {
+                let place = match error {
                     MonitorError::Down { switch, port, .. } => Some(Place { switch, port }),
                     _ => None,
                 };
                 wrong.get_or_insert(error);
-                let Some(at) = at else { continue };
-                at
+                (place, false)
             }
         };
-        if !places.contains(&place) {
-            places.push(place);
-        }
+        let is_new = |place: &Place| places.iter().all(|(_, other, _)| other != place);
+        places.extend(place.filter(is_new).map(|place| (share, place, is_up)));
     }
-    let (first, wrong) = match (places.first(), wrong) {
-        (Some(first), _) if is_up => (*first, None),
-        (Some(first), wrong) => (*first, wrong),
-        (None, wrong) => (Place::CONTROLLER, wrong),
+    let is_up = places.iter().any(|(.., is_up)| *is_up);
+    let first = match (places.first(), wrong) {
+        (Some((_, first, _)), None) => *first,
+        (Some((_, first, _)), _) if is_up => *first,
+        (_, Some(wrong)) => return Err(wrong),
+        (None, None) => Place::CONTROLLER,
     };
-    if let Some(wrong) = wrong {
-        return Err(wrong);
+    if places.iter().all(|(_, place, _)| place.switch == first.switch) {
+        let ports: Vec<_> = places.iter().map(|(_, place, _)| place.port).collect();
+        return Ok(Places::One(Found { place: first, spread: Spread::new(&ports) }));
     }
-    if places.iter().any(|place| place.switch != first.switch) {
-        let (monitor, places) = (monitor.clone(), list(places.iter()));
-        return Err(MonitorError::Scattered { monitor, places });
-    }
-    let ports: Vec<_> = places.iter().map(|place| place.port).collect();
-    Ok(Found { place: first, spread: Spread::new(&ports) })
+    let up = places.into_iter().filter(|(.., is_up)| *is_up);
+    let found = up.map(|(share, place, _)| (share, Found { place, spread: None }));
+    Ok(Places::Several(found.collect()))
 }
 
 fn resolve_one(monitor: &MonitorSpec, switches: &Switches) -> Result<Place, MonitorError> {
@@ -248,10 +259,16 @@ fn known_hosts(switches: &[(&DatapathId, &Switch)]) -> String {
 }
 
 /// The first few, and how many more there are.
-pub(crate) fn list(mut items: impl Iterator<Item: Display>) -> String {
-    let texts: Vec<_> = items.by_ref().take(MAX_LISTED).map(|item| item.to_string()).collect();
+pub(crate) fn list(items: impl Iterator<Item: Display>) -> String {
+    let items: Vec<_> = items.collect();
+    list_some(items.len(), items.into_iter())
+}
+
+/// The same of so many.
+pub(crate) fn list_some(count: usize, items: impl Iterator<Item: Display>) -> String {
+    let texts: Vec<_> = items.take(MAX_LISTED).map(|item| item.to_string()).collect();
     let shown = texts.join(", ");
-    match (texts.len(), items.count()) {
+    match (texts.len(), count.saturating_sub(texts.len())) {
         (0, _) => "none".to_owned(),
         (_, 0) => shown,
         (_, more) => format!("{shown} and {more} more"),

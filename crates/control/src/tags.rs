@@ -14,12 +14,12 @@ use tapswitch_openflow::{Action, Masked, Oxm, VID_PRESENT};
 use tapswitch_wire::{EtherType, MacAddr};
 
 use crate::VidRange;
-use crate::overlap::PolicyId;
+use crate::overlap::{PolicyId, Slot};
 use crate::resolve::Place;
 use crate::text::fnv_1a;
 
 /// A monitor of a policy.
-pub(crate) type Use = (PolicyId, u8);
+pub(crate) type Use = (PolicyId, Slot);
 
 /// The identifiers in use.
 #[derive(Clone, Debug, Default)]
@@ -112,7 +112,7 @@ impl Tags {
         let known = self.by_end.get(&to).copied();
         let tag = match known {
             Some(tag) if self.is_scarce((to, range), end_count) => tag,
-            known => self.free(user, name, (to, range)).or(known)?,
+            known => self.free(user.1, name, (to, range)).or(known)?,
         };
         self.by_end.entry(to).or_insert(tag);
         self.by_use.insert(user, tag);
@@ -128,6 +128,12 @@ impl Tags {
         self.by_use.get(&user).copied()
     }
 
+    /// The identifiers of a policy's copies, by monitor.
+    pub(crate) fn of(&self, policy: PolicyId) -> impl Iterator<Item = (Slot, u16)> {
+        let used = self.by_use.range((policy, Slot::MIN)..=(policy, Slot::MAX));
+        used.map(|((_, slot), tag)| (*slot, *tag))
+    }
+
     /// Whether others have the same identifier.
     pub(crate) fn is_shared(&self, tag: u16) -> bool {
         self.in_use.get(&tag).is_some_and(|tag| tag.users.len() > 1)
@@ -140,10 +146,9 @@ impl Tags {
 
     /// A policy is gone. Returns the identifiers that nobody has any more.
     pub(crate) fn release(&mut self, policy: PolicyId) -> Vec<u16> {
-        let used = self.by_use.range((policy, 0)..=(policy, u8::MAX));
-        let used: Vec<_> = used.map(|(user, tag)| (*user, *tag)).collect();
+        let used: Vec<_> = self.of(policy).collect();
         used.into_iter()
-            .filter(|(user, tag)| self.remove(*user, *tag))
+            .filter(|(slot, tag)| self.remove((policy, *slot), *tag))
             .map(|(_, tag)| tag)
             .collect()
     }
@@ -201,12 +206,13 @@ impl Tags {
         used >= spare.min(usize::from(count / OWN_PART))
     }
 
-    fn free(&self, user: Use, name: &str, (to, range): (End, VidRange)) -> Option<u16> {
+    fn free(&self, slot: Slot, name: &str, (to, range): (End, VidRange)) -> Option<u16> {
         let ((first, count), used) = self.pool(to, range);
         if used >= usize::from(count) {
             return None;
         }
-        let hash = fnv_1a(name.bytes().chain([user.1]));
+        let share = Some(slot.share).filter(|share| *share > 0);
+        let hash = fnv_1a(name.bytes().chain([slot.monitor]).chain(share));
         let start = hash % u32::from(count.max(1));
         let start = u16::try_from(start).unwrap_or(0);
         let from_start = (start..count).chain(0..start);
@@ -240,8 +246,9 @@ mod tests {
         let range = VidRange::new(8, 8).unwrap();
         let mut tags = Tags::default();
         let to = |host: u8| End { rewritten: Some(MacAddr([2, 0, 0, 0, 0, host])), ..place(1) };
-        let mut assign =
-            |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (to, (range, 0)));
+        let mut assign = |id, to| {
+            tags.assign((PolicyId(id), Slot::only(0)), &format!("p{id}"), (to, (range, 0)))
+        };
         let ids = [assign(1, to(1)), assign(2, to(2)), assign(3, place(1)), assign(4, place(1))];
         let [a, b, c, d] = ids.map(Option::unwrap);
         assert!(a != b && c != d && [c, d].iter().all(|id| range.contains(*id)), "{ids:?}");
@@ -250,15 +257,16 @@ mod tests {
         }
         assert_eq!(read(&any_address()), None);
         assert_eq!(tags.release(PolicyId(3)), [c]);
-        assert!(tags.assign((PolicyId(5), 0), "p5", (place(2), (range, 0))).is_some());
+        assert!(tags.assign((PolicyId(5), Slot::only(0)), "p5", (place(2), (range, 0))).is_some());
     }
 
     #[test]
     fn monitors_without_one_do_not_go_short_because_others_have_many() {
         let range = VidRange::new(16, 16).unwrap();
         let mut tags = Tags::default();
-        let mut assign =
-            |id, to| tags.assign((PolicyId(id), 0), &format!("p{id}"), (place(to), (range, 0)));
+        let mut assign = |id, to| {
+            tags.assign((PolicyId(id), Slot::only(0)), &format!("p{id}"), (place(to), (range, 0)))
+        };
         let first: BTreeSet<_> = (0..100).filter_map(|id| assign(id, 1)).collect();
         assert_eq!(first.len(), 4);
         let others: BTreeSet<_> =
@@ -272,7 +280,11 @@ mod tests {
         let range = VidRange::new(8, 2).unwrap();
         let mut tags = Tags::default();
         let mut assign = |policy, port| {
-            tags.assign((PolicyId(policy), 0), &format!("p{policy}"), (place(port), (range, 0)))
+            tags.assign(
+                (PolicyId(policy), Slot::only(0)),
+                &format!("p{policy}"),
+                (place(port), (range, 0)),
+            )
         };
         let (a, b) = (assign(1, 1).unwrap(), assign(2, 2).unwrap());
         assert!(a != b && range.contains(a) && range.contains(b));
@@ -280,7 +292,10 @@ mod tests {
         assert!(tags.is_shared(b) && !tags.is_shared(a));
         assert!(tags.release(PolicyId(2)).is_empty());
         assert_eq!((tags.release(PolicyId(3)), tags.release(PolicyId(3))), (vec![b], vec![]));
-        assert_eq!(tags.assign((PolicyId(4), 0), "p4", (place(3), (range, 0))), Some(b));
+        assert_eq!(
+            tags.assign((PolicyId(4), Slot::only(0)), "p4", (place(3), (range, 0))),
+            Some(b)
+        );
     }
 
     #[test]
@@ -291,7 +306,9 @@ mod tests {
             ["web", "dns"]
                 .into_iter()
                 .zip(ids)
-                .map(|(name, id)| tags.assign((PolicyId(id), 0), name, (place(1), (range, 0))))
+                .map(|(name, id)| {
+                    tags.assign((PolicyId(id), Slot::only(0)), name, (place(1), (range, 0)))
+                })
                 .collect::<Vec<_>>()
         };
         assert_eq!(assign([1, 2]), assign([8, 5]));

@@ -321,7 +321,7 @@ const BRIDGE_GROUP_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0])
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlap::{Aim, Member, PolicyId};
+    use crate::overlap::{Aim, Member, PolicyId, Slot};
     use crate::policy::Part;
     use crate::region::Family;
     use tapswitch_openflow::GroupId;
@@ -341,7 +341,7 @@ mod tests {
     }
 
     fn tap(region: Region, depth: u16) -> TapRegion {
-        let aim = Aim { slot: 0, exit: Exit::here(PortNo(3)), tag: 0 };
+        let aim = Aim { slot: Slot::only(0), exit: Exit::here(PortNo(3)), tag: 0 };
         let member = Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
         TapRegion { region, depth, members: [member].into(), excepted: [].into(), mark: 5 }
     }

@@ -223,8 +223,8 @@ pub(crate) struct PolicyAddArgs {
     /// Name of the policy.
     pub(crate) name: String,
     /// Where the copies go: a port (3, or 0x1/3 for port 3 of datapath 1), the name of a port, or
-    /// the MAC or IP address of a host; or ports of one switch that share flows, as in
-    /// one-of:0x1/3+0x1/4. Repeat it for several: each gets a copy.
+    /// the MAC or IP address of a host; or several ports that share flows, as in
+    /// one-of:0x1/3+0x2/4. Repeat it for several: each gets a copy.
     #[arg(long, value_name = "MONITOR", required = true)]
     pub(crate) monitor: Vec<MonitorSpec>,
     /// An expression in the syntax of tcpdump, beside the other fields; what OpenFlow 1.3 cannot

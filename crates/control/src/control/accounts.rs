@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tapswitch_openflow::{DatapathId, Delivery, PortNo};
 
 use crate::ledger::{Copies, Span, Tally, Way};
-use crate::overlap::PolicyId;
+use crate::overlap::{PolicyId, Slot};
 use crate::resolve::{Place, Switches};
 use crate::switch::Switch;
 use crate::tags::{self, Tags};
@@ -35,8 +35,8 @@ pub(super) struct Accounts<'a> {
 #[derive(Default)]
 struct Account {
     matched: Counts,
-    slots: BTreeMap<u8, Span>,
-    copies: BTreeMap<(u8, Place), Parts>,
+    monitors: BTreeMap<u8, Span>,
+    copies: BTreeMap<(Slot, Place), Parts>,
 }
 
 /// Copies to one monitor, by how they went.
@@ -82,8 +82,8 @@ impl<'a> Accounts<'a> {
     fn add(&mut self, switch: DatapathId, policy: PolicyId, tally: Tally) {
         let account = self.by_policy.entry(policy).or_default();
         account.matched += tally.matched;
-        for (slot, matched) in tally.slots {
-            *account.slots.entry(slot).or_default() += matched;
+        for (monitor, matched) in tally.monitors {
+            *account.monitors.entry(monitor).or_default() += matched;
         }
         for (Way { slot, exit, tag }, copies) in tally.copies {
             let parts = account.copies.entry((slot, exit.end(switch))).or_default();
@@ -108,31 +108,32 @@ impl<'a> Accounts<'a> {
         let mut accounted: BTreeMap<u8, u64> = BTreeMap::new();
         let mut by_port: BTreeMap<(Place, u8), Copies> = BTreeMap::new();
         for ((slot, place), parts) in &account.copies {
-            let monitor = policy.monitor.iter().nth(usize::from(*slot));
-            let is_shared = monitor.is_some_and(|monitor| monitor.members().len() > 1);
+            let Slot { monitor, share } = *slot;
+            let spec = policy.monitor.iter().nth(usize::from(monitor));
+            let is_shared = share == 0 && spec.is_some_and(|spec| spec.members().len() > 1);
             let tag = self.tags.find((id, *slot)).filter(|tag| !self.tags.is_shared(*tag));
             // Of those that share flows, the first stands for what came from other switches.
             let tag = tag.filter(|_| !is_shared || parts.sent != Copies::default());
             let mut rest = self.follow(parts, tag, *place);
             for (port, copies) in self.shared(tag.filter(|_| is_shared), *place) {
                 rest.take_out(&copies, &format!("{}:", switch_name(place.switch)));
-                *by_port.entry((Place { port, ..*place }, *slot)).or_default() += &copies;
+                *by_port.entry((Place { port, ..*place }, monitor)).or_default() += &copies;
             }
-            *by_port.entry((*place, *slot)).or_default() += &rest;
+            *by_port.entry((*place, monitor)).or_default() += &rest;
         }
         let mut copied = Vec::new();
-        for ((place, slot), copies) in &by_port {
+        for ((place, monitor), copies) in &by_port {
             let copies = report_copies(self.port(*place), copies);
-            let sum = accounted.entry(*slot).or_default();
+            let sum = accounted.entry(*monitor).or_default();
             *sum = sum.saturating_add(copies.accounted());
             copied.push(copies);
         }
-        let span = |slot: &u8| account.slots.get(slot).copied().unwrap_or_default();
-        account.slots.keys().for_each(|slot| _ = accounted.entry(*slot).or_default());
-        let adds_up = accounted.iter().all(|(slot, count)| span(slot).contains(*count));
+        let span = |monitor: &u8| account.monitors.get(monitor).copied().unwrap_or_default();
+        account.monitors.keys().for_each(|monitor| _ = accounted.entry(*monitor).or_default());
+        let adds_up = accounted.iter().all(|(monitor, count)| span(monitor).contains(*count));
         // While frames pass, as many as when it was counted what was copied.
-        let is_whole = |slot: &u8| adds_up && span(slot).most == account.matched.packets;
-        let whole = accounted.iter().find(|(slot, _)| is_whole(slot));
+        let is_whole = |monitor: &u8| adds_up && span(monitor).most == account.matched.packets;
+        let whole = accounted.iter().find(|(monitor, _)| is_whole(monitor));
         let packets = whole.map_or(account.matched.packets, |(_, count)| *count);
         let monitors: Vec<_> = places.iter().map(|place| self.port(*place)).collect();
         PolicyReport {
@@ -222,7 +223,7 @@ impl<'a> Accounts<'a> {
         let copying: Vec<_> = self.others_copying(id, known_at).collect();
         notes.extend(notes_on_parts(&copying, policy));
         if policy.tags == Tagging::Strip {
-            notes.extend(copying.into_iter().map(note_on_tags));
+            notes.extend(copying.iter().copied().map(note_on_tags));
         }
         let ports: BTreeSet<_> =
             monitors.iter().chain(copied.iter().map(|to| &to.monitor)).collect();
@@ -231,7 +232,11 @@ impl<'a> Accounts<'a> {
         let shares = policy.monitor.iter().any(|monitor| monitor.members().len() > 1);
         let others: BTreeSet<_> =
             monitors.iter().filter(|_| shares).filter(is_other).map(|port| port.switch).collect();
-        notes.extend(others.into_iter().map(note_on_sharing));
+        notes.extend(others.into_iter().map(|switch| note_on_sharing(switch, "")));
+        if self.tags.of(id).any(|(slot, _)| slot.share > 0) {
+            let others = copying.iter().map(|switch| note_on_sharing(*switch, OTHER_CHOICE));
+            notes.extend(others);
+        }
         notes
     }
 
@@ -263,9 +268,9 @@ impl<'a> Accounts<'a> {
     /// Ways between switches of which the ledger does not tell all.
     fn notes_on_ways(&self, id: PolicyId, policy: &TapPolicy) -> impl Iterator<Item = String> {
         let account = self.by_policy.get(&id);
-        let slots = (0..).zip(&policy.monitor);
-        slots.filter_map(move |(slot, monitor)| {
-            let tag = self.tags.find((id, slot))?;
+        self.tags.of(id).filter_map(move |(slot, tag)| {
+            let monitor = policy.monitor.iter().nth(usize::from(slot.monitor))?;
+            let monitor = monitor.sharing(slot.share);
             let lent = account.map_or(0, |account| {
                 let parts = account.copies.iter().filter(|((at, _), _)| *at == slot);
                 parts.map(|(_, parts)| parts.lent.copied.packets).sum()
@@ -319,11 +324,12 @@ fn note_on_tags(switch: DatapathId) -> String {
     )
 }
 
-fn note_on_sharing(switch: DatapathId) -> String {
+fn note_on_sharing(switch: DatapathId, more: &str) -> String {
     let name = switch_name(switch);
     format!(
         "switch {name} is no tapswitch and shares flows among monitors by a hash of its own: it \
-         may take the two directions of a flow for two, and UDP flows between two hosts for one"
+         may take the two directions of a flow for two, and UDP flows between two hosts for \
+         one{more}"
     )
 }
 
@@ -336,5 +342,7 @@ fn report_copies(monitor: MonitorPort, copies: &Copies) -> Copied {
     Copied { monitor, counts: copied, delivered, flooded, in_flight, dropped }
 }
 
+/// Where monitors at several switches share flows, those that copy pick one.
+const OTHER_CHOICE: &str = "; another switch may pick another monitor for the same flow";
 /// The reason of what one switch sent and the next one did not get.
 const LOST: &str = "lost_between_switches";

@@ -28,9 +28,9 @@ use super::roster::{Carriage, PolicyEntry};
 use crate::exit::Exit;
 use crate::group::Carry;
 use crate::hosts::Hosts;
-use crate::overlap::{Aim, PolicyId, Tap};
+use crate::overlap::{Aim, PolicyId, Slot, Tap};
 use crate::region::Sender;
-use crate::resolve::{Found, Place, hosts_of, resolve};
+use crate::resolve::{Found, Place, Places, hosts_of, resolve};
 use crate::routes::Routes;
 use crate::switch::Switch;
 use crate::tags::End;
@@ -80,11 +80,11 @@ impl Control {
         let specs = entry.policy.monitor.iter();
         let places: Vec<_> = specs.map(|monitor| resolve(monitor, &self.switches)).collect();
         let mut hosts = BTreeSet::new();
-        for (monitor, place) in entry.policy.monitor.iter().zip(&places) {
-            let found = place.as_ref().ok();
-            let switch = found.and_then(|found| self.switches.get(&found.place.switch));
-            if let Some(switch) = switch {
-                hosts.extend(hosts_of(monitor, switch).into_iter().map(|mac| (switch.id(), mac)));
+        for (monitor, found) in entry.policy.monitor.iter().zip(&places) {
+            for (share, found) in found.iter().flat_map(Places::iter) {
+                let Some(at) = self.switches.get(&found.place.switch) else { continue };
+                let macs = hosts_of(monitor.sharing(share), at).into_iter();
+                hosts.extend(macs.map(|mac| (at.id(), mac)));
             }
         }
         // So is the host whose copies have another address on the way.
@@ -318,8 +318,8 @@ impl Control {
         }
     }
 
-    /// Where a switch sends the copies of a policy, and whether a way is not open yet. None of them
-    /// goes out as long as that is so for a way that was not used before.
+    /// Where a switch sends the copies of a policy, and whether a way is not open yet. At first none
+    /// of them goes out as long as that is so; later a new way is taken when it is open.
     fn aims(&self, entry: &PolicyEntry, id: DatapathId, switch: &Switch) -> (Vec<Aim>, bool) {
         let (mut aims, mut waits) = (Vec::new(), false);
         for (slot, found) in entry.found() {
@@ -332,7 +332,7 @@ impl Control {
             waits |= is_reached;
             match switch.aim_before(entry.id, slot) {
                 Some(before) if before.exit.end(id) == place => aims.push(before),
-                _ if is_reached => return (Vec::new(), true),
+                _ if is_reached && !switch.applies(entry.id) => return (Vec::new(), true),
                 _ => {}
             }
         }
@@ -348,7 +348,7 @@ impl Control {
     }
 
     /// Where a switch sends copies for a monitor, if the way is open.
-    fn aim(&self, (entry, slot): (&PolicyEntry, u8), to: Found, from: DatapathId) -> Option<Aim> {
+    fn aim(&self, (entry, slot): (&PolicyEntry, Slot), to: Found, from: DatapathId) -> Option<Aim> {
         let exit = self.exit(from, to)?;
         if exit.beyond.is_none() {
             return Some(Aim { slot, exit, tag: 0 });

@@ -222,45 +222,53 @@ impl Control {
         from: Place,
         sample: &Sample,
     ) -> Result<(), String> {
-        let originals = before.walk(from, sample, false)?;
-        if after.walk(from, sample, false)? != originals {
+        let originals = before.walk(from, sample, None)?;
+        if after.walk(from, sample, None)? != originals {
             return Err(format!("{sample} that comes in at {from} would be forwarded otherwise"));
         }
-        let mut expected = originals;
-        for (place, tags) in self.copies(from, sample, &expected) {
-            let is_stripped = tags == Tagging::Strip && sample.vlan.is_some();
-            *expected.entry(Arrival { place, is_stripped }).or_insert(0) += 1;
+        let wanting: Vec<_> = self.policies.iter().filter(|entry| entry.wants(sample)).collect();
+        for pick in 0..wanting.iter().map(|entry| entry.share_count()).max().unwrap_or(1) {
+            let mut expected = originals.clone();
+            for (place, tags) in self.copies(&wanting, (from, sample, pick), &originals) {
+                let is_stripped = tags == Tagging::Strip && sample.vlan.is_some();
+                *expected.entry(Arrival { place, is_stripped }).or_insert(0) += 1;
+            }
+            let arrivals = after.walk(from, sample, Some(pick))?;
+            if arrivals != expected {
+                let (arrivals, expected) = (text(&arrivals), text(&expected));
+                return Err(format!(
+                    "{sample} that comes in at {from} would arrive {arrivals}, not {expected}"
+                ));
+            }
         }
-        let arrivals = after.walk(from, sample, true)?;
-        if arrivals == expected {
-            return Ok(());
-        }
-        let (arrivals, expected) = (text(&arrivals), text(&expected));
-        Err(format!("{sample} that comes in at {from} would arrive {arrivals}, not {expected}"))
+        Ok(())
     }
 
     /// The monitors that get a copy of a frame, for it does not arrive there anyway, and with which
-    /// tags: one from each switch that copies.
+    /// tags: one from each switch that copies. Of those at several switches that share flows, it is
+    /// the one with the number `pick`, counted in a ring.
     fn copies(
         &self,
-        from: Place,
-        sample: &Sample,
+        wanting: &[&PolicyEntry],
+        (from, sample, pick): (Place, &Sample, usize),
         originals: &BTreeMap<Arrival, usize>,
     ) -> Vec<(Place, Tagging)> {
         let mut copies = BTreeMap::new();
-        for entry in self.policies.iter().filter(|entry| entry.wants(sample)) {
+        for entry in wanting {
             let Some(at) = self.copied_at(entry, from, sample) else { continue };
-            for (_, found) in entry.found() {
-                let place = found.place;
-                // Of monitors that share flows the first stands for all; any may have the original.
-                let has_original =
-                    found.places().iter().any(|at| originals.contains_key(&(*at).into()));
-                if place != Place::CONTROLLER
-                    && (place != from || at != from.switch)
-                    && !has_original
-                    && self.routes.exit(at, place).is_some()
-                {
-                    let tags = copies.entry((at, place)).or_insert(entry.policy.tags);
+            for places in entry.places.iter().flatten() {
+                let all: Vec<_> = places.iter().flat_map(|(_, found)| found.places()).collect();
+                // Whichever it is that has the original, the others get no copy.
+                if all.iter().any(|place| originals.contains_key(&(*place).into())) {
+                    continue;
+                }
+                // Of those that share flows at one switch the first stands for all.
+                let ends = places.iter().map(|(_, found)| found.place);
+                let reached: Vec<_> =
+                    ends.filter(|place| self.routes.exit(at, *place).is_some()).collect();
+                let Some(place) = reached.get(pick % reached.len().max(1)) else { continue };
+                if *place != Place::CONTROLLER && (*place != from || at != from.switch) {
+                    let tags = copies.entry((at, *place)).or_insert(entry.policy.tags);
                     *tags = entry.policy.tags.min(*tags);
                 }
             }

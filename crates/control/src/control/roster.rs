@@ -12,10 +12,10 @@ use tapswitch_wire::MacAddr;
 
 use super::lifetime::{Deadline, Rest};
 use crate::index::{Index, forget, note};
-use crate::overlap::{Aim, PolicyId, Tap};
+use crate::overlap::{Aim, PolicyId, Slot, Tap};
 use crate::proof::Sample;
 use crate::region::{Cells, Sender};
-use crate::resolve::{Found, Place, Switches, list, resolve};
+use crate::resolve::{Found, Place, Places, Switches, list_some, resolve};
 use crate::{
     Event, MonitorError, MonitorSpec, PolicyError, PolicyReport, PolicyState, TapPolicy, VidRange,
 };
@@ -59,7 +59,7 @@ pub(super) struct PolicyEntry {
     name: Arc<str>,
     pub(super) cells: Arc<Cells>,
     /// Where its monitors are, in their order.
-    pub(super) places: Vec<Result<Found, MonitorError>>,
+    pub(super) places: Vec<Result<Places, MonitorError>>,
     /// Hosts that get its copies, and their switches.
     pub(super) monitor_hosts: BTreeSet<(DatapathId, MacAddr)>,
     /// The switches where it is applied, connected or not.
@@ -77,7 +77,7 @@ pub(super) struct PolicyEntry {
     /// How it is doing at switches where it is not in force.
     pub(super) troubles: BTreeMap<DatapathId, PolicyState>,
     /// By monitor: the identifier of copies for it between switches, and where they go.
-    pub(super) carried: BTreeMap<u8, (u16, Found)>,
+    pub(super) carried: BTreeMap<Slot, (u16, Found)>,
     /// When it ends.
     pub(super) ends_at: Option<Deadline>,
     /// What its schedule waits for.
@@ -90,7 +90,7 @@ pub(super) struct PolicyEntry {
 #[derive(Clone, Debug)]
 pub(super) struct Deletion {
     pub(super) policy: TapPolicy,
-    pub(super) carried: BTreeMap<u8, (u16, Found)>,
+    pub(super) carried: BTreeMap<Slot, (u16, Found)>,
     /// The switches that may make copies for it.
     pub(super) counting: BTreeSet<DatapathId>,
     /// Those, and others that did.
@@ -295,7 +295,7 @@ impl Policies {
 
     /// What must be carried for a policy that is there, or still going: where copies for one of its
     /// monitors go, what they are owed, and the switches that make them.
-    pub(super) fn carriage(&self, id: PolicyId, slot: u8) -> Option<Carriage<'_>> {
+    pub(super) fn carriage(&self, id: PolicyId, slot: Slot) -> Option<Carriage<'_>> {
         let (carried, policy, from) = match self.entries.get(&id) {
             Some(entry) => (&entry.carried, &entry.policy, &entry.counting),
             None => {
@@ -310,7 +310,11 @@ impl Policies {
     pub(super) fn unknown(&self, name: &str) -> PolicyError {
         let known = match self.entries.is_empty() {
             true => "there are none".to_owned(),
-            false => format!("there are: {}", list(self.iter().map(|entry| &entry.name))),
+            // There may be very many.
+            false => {
+                let names = self.iter().map(|entry| &entry.name);
+                format!("there are: {}", list_some(self.entries.len(), names))
+            }
         };
         PolicyError::Unknown { name: name.to_owned(), known }
     }
@@ -336,13 +340,21 @@ impl PolicyEntry {
     }
 
     /// The monitors of which it is known where they are.
-    pub(super) fn found(&self) -> impl Iterator<Item = (u8, Found)> {
-        let places = (0..).zip(&self.places);
-        places.filter_map(|(slot, found)| Some((slot, *found.as_ref().ok()?)))
+    pub(super) fn found(&self) -> impl Iterator<Item = (Slot, Found)> {
+        (0..).zip(&self.places).flat_map(|(monitor, places)| {
+            let found = places.iter().flat_map(Places::iter);
+            found.map(move |(share, found)| (Slot { monitor, share }, found))
+        })
+    }
+
+    /// How many of its monitors share flows at most, where they are at several switches.
+    pub(super) fn share_count(&self) -> usize {
+        let places = self.places.iter().flatten();
+        places.map(|places| places.iter().count()).max().unwrap_or(1).max(1)
     }
 
     /// The same by their ports, of several the first.
-    pub(super) fn found_places(&self) -> impl Iterator<Item = (u8, Place)> {
+    pub(super) fn found_places(&self) -> impl Iterator<Item = (Slot, Place)> {
         self.found().map(|(slot, found)| (slot, found.place))
     }
 

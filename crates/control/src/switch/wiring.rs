@@ -10,7 +10,7 @@ use crate::exit::{Exit, Route, Spread};
 use crate::group::Carry;
 use crate::hosts::HostKey;
 use crate::learn::in_port;
-use crate::overlap::{Aim, PolicyId};
+use crate::overlap::{Aim, PolicyId, Slot};
 use crate::rule::{Cookie, FlowId, Kind, Outcome};
 use crate::tags::{self, Use};
 use crate::translate::{
@@ -264,8 +264,13 @@ impl Switch {
         remembered.is_some_and(|(told, is_end)| told == ports && *is_end == exit.beyond.is_none())
     }
 
+    /// Whether the policy is applied here, or is about to be.
+    pub(crate) fn applies(&self, policy: PolicyId) -> bool {
+        self.wanted.contains_key(&policy)
+    }
+
     /// Where the switch sent copies of a policy before.
-    pub(crate) fn aim_before(&self, policy: PolicyId, slot: u8) -> Option<Aim> {
+    pub(crate) fn aim_before(&self, policy: PolicyId, slot: Slot) -> Option<Aim> {
         let tap = self.wanted.get(&policy)?;
         tap.aims.iter().find(|aim| aim.slot == slot).copied()
     }

@@ -109,16 +109,101 @@ fn a_controller_that_starts_again_lets_flows_be_shared_as_before() {
     assert_eq!(shared(&mut fabric, 3, 32), before);
 }
 
+/// The monitors of several switches share flows: whichever switch a frame comes in at, and so
+/// whichever way a flow goes, it is the same one that gets it.
 #[test]
-fn monitors_at_several_switches_or_nowhere_cannot_share() {
-    let mut fabric = line(2, 1);
-    let mut refusal = |monitor: &str| {
-        let added = fabric.world.control.add_policy(policy("p", monitor), WhenMissing::Refuse);
-        added.unwrap_err().to_string()
+fn each_flow_goes_to_one_of_several_monitors_at_several_switches() {
+    let mut fabric = line(3, 1);
+    fabric.world.plan_and_tap(policy("shared", "one-of:0x1/3+0x2/2+0x3/2"));
+    let before = scattered(&mut fabric, 96);
+    let places = [(1, 3), (2, 2), (3, 2)];
+    let counts = places.map(|place| before.iter().filter(|other| **other == place).count() as u64);
+    assert!(counts.iter().all(|count| *count >= 16), "{counts:?}");
+    let report = fabric.world.ledger("shared");
+    assert!(report.adds_up && report.is_complete && report.notes.is_empty(), "{report:?}");
+    assert_eq!(report.matched.packets, 192);
+    let expected: BTreeMap<_, _> = places.into_iter().zip(counts.map(|count| 2 * count)).collect();
+    assert_eq!(delivered_at(&report), expected);
+    let monitors: Vec<_> = report.monitors.iter().map(|port| (port.switch.0, port.port)).collect();
+    assert_eq!(monitors, places);
+
+    // One without a link leaves its flows to the others, and gets them back.
+    fabric.world.model(2).set_link(2, false);
+    fabric.world.run();
+    assert_eq!(fabric.world.state("shared"), PolicyState::Active);
+    let meanwhile = scattered(&mut fabric, 96);
+    assert!(meanwhile.iter().all(|place| *place != (2, 2)), "{meanwhile:?}");
+    fabric.world.model(2).set_link(2, true);
+    fabric.world.run();
+    fabric.wait(400);
+    assert_eq!(scattered(&mut fabric, 96), before);
+    let report = fabric.world.untap("shared");
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+    let sum: u64 = delivered_at(&report).values().sum();
+    assert_eq!((report.matched.packets, sum), (3 * 192, 3 * 192));
+}
+
+/// Both directions of flows between the first two hosts. Returns where the copies of each arrived.
+fn scattered(fabric: &mut Fabric, flows: u16) -> Vec<(u64, u32)> {
+    let both = |flow| {
+        let there = Packet { src_port: 40_000 + flow, ..tcp(1, 2) };
+        let (src_port, dst_port) = (there.dst_port, there.src_port);
+        [(1, 2_u8, there), (2, 1, Packet { src_port, dst_port, ..tcp(2, 1) })]
     };
-    let told = refusal("one-of:0x1/2+0x2/2");
-    assert!(told.contains("at several switches (0x1/2, 0x2/2)"), "{told}");
-    assert!(told.ends_with("name ports of one switch"), "{told}");
-    let told = refusal("one-of:0x1/2+0x1/9");
+    let mut places = Vec::new();
+    for flow in 0..flows {
+        let copies = both(flow).map(|(from, to, packet)| {
+            let mut arrivals = fabric.send(from, &packet.bytes());
+            arrivals.retain(|arrival| *arrival != (u64::from(to), 1));
+            let [place] = arrivals[..] else { panic!("{arrivals:?}") };
+            place
+        });
+        assert_eq!(copies[0], copies[1], "both directions of flow {flow}");
+        places.push(copies[0]);
+    }
+    places
+}
+
+/// What was delivered to each monitor.
+fn delivered_at(report: &PolicyReport) -> BTreeMap<(u64, u32), u64> {
+    let copied = report.copied.iter();
+    copied
+        .map(|to| ((to.monitor.switch.0, to.monitor.port), to.delivered.packets))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
+/// Nothing is missed, copied twice or forwarded otherwise while a monitor goes and comes back.
+#[test]
+fn flows_are_copied_once_while_a_monitor_at_another_switch_comes_and_goes() {
+    let mut fabric = line(3, 1);
+    fabric.world.tap(policy("shared", "one-of:0x1/3+0x2/2+0x3/2"));
+    let (mut flow, mut copied) = (0, BTreeMap::<_, u64>::new());
+    for is_up in [false, true] {
+        fabric.world.model(2).set_link(2, is_up);
+        fabric.world.pass_and_look(400, &mut |world| {
+            flow += 1;
+            let frame = Packet { src_port: 1024 + flow, ..tcp(1, 3) }.bytes();
+            let mut arrivals = world.inject(1, 1, &frame);
+            arrivals.retain(|(switch, port, _)| (*switch, *port) != (3, 1));
+            // Until whoever copies is told, what goes to a port without a link is dropped there.
+            assert!(arrivals.len() == 1 || !is_up && arrivals.is_empty(), "{arrivals:?}");
+            for (switch, port, _) in arrivals {
+                *copied.entry((switch, port, is_up)).or_default() += 1;
+            }
+        });
+    }
+    let is_copied = |switch, port, is_up| copied.contains_key(&(switch, port, is_up));
+    assert!(is_copied(1, 3, false) && is_copied(3, 2, false) && is_copied(2, 2, true));
+    let report = fabric.world.ledger("shared");
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+}
+
+#[test]
+fn monitors_that_are_nowhere_cannot_share() {
+    let mut fabric = line(2, 1);
+    let added =
+        fabric.world.control.add_policy(policy("p", "one-of:0x1/2+0x1/9"), WhenMissing::Refuse);
+    let told = added.unwrap_err().to_string();
     assert!(told.contains("there is no such port"), "{told}");
 }

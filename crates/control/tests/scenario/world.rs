@@ -279,19 +279,39 @@ impl World {
     ) -> PolicyReport {
         let token = self.control.request_stats();
         while !self.events.contains(&Event::StatsReady(token)) {
-            if let Some(transmit) = self.control.poll_transmit() {
-                self.carry(transmit);
-            } else {
-                let id = self.switches.values().find(|model| !model.said.is_empty());
-                let id = DatapathId(id.expect("an answer is missing").id);
-                let message = self.model(id.0).said.remove(0);
-                self.deliver(id, over_the_wire(&message));
-            }
+            assert!(self.carry_one(), "an answer is missing");
             traffic(self);
             look(&self.control.policy(name).unwrap());
             self.events.extend(self.control.poll_event());
         }
         self.control.policy(name).unwrap()
+    }
+
+    /// Carries one message, if there is one.
+    fn carry_one(&mut self) -> bool {
+        if let Some(transmit) = self.control.poll_transmit() {
+            self.carry(transmit);
+            return true;
+        }
+        let Some(model) = self.switches.values_mut().find(|model| !model.said.is_empty()) else {
+            return false;
+        };
+        let (id, message) = (DatapathId(model.id), model.said.remove(0));
+        self.deliver(id, over_the_wire(&message));
+        true
+    }
+
+    /// Some time passes; `look` sees everything after each message, while nothing else is carried.
+    pub(crate) fn pass_and_look(&mut self, ms: u64, look: &mut dyn FnMut(&mut Self)) {
+        for _ in 0..ms.div_ceil(50) {
+            self.is_stopped = true;
+            self.pass(50);
+            while self.carry_one() {
+                look(self);
+            }
+            self.is_stopped = false;
+            self.run();
+        }
     }
 
     /// Changes that the switch was asked for since this was called last.
