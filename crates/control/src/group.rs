@@ -8,9 +8,9 @@
 //! the same holds for the port of the destination. (Open vSwitch can be told, beyond OpenFlow 1.3,
 //! to leave a port out of flooding: such a port gets no copies of what is flooded.)
 //!
-//! **Shared flows.** Where several monitors share flows, that is a group of type SELECT: with those of
-//! one switch there, with those of several where copies are made. All switches name them in the same
-//! order, so those that pick by the same hash share alike.
+//! **Shared flows.** Where several monitors share flows, that is a group of type SELECT: with those
+//! of one switch there, with those of several where copies are made. All switches name them in the
+//! same order, so those that pick by the same hash share alike.
 //!
 //! **Forks.** Where the original path is one of several ports that the switch picks itself, that is
 //! a group of its own, of type SELECT or FAST FAILOVER: rules that only forward name it, and the
@@ -21,7 +21,8 @@
 //! monitor share its bucket, and the stronger contract counts. What reaches the monitor along the
 //! original path is the original, and has no contract.
 
-use std::collections::{HashMap, HashSet};
+mod ids;
+
 use std::sync::Arc;
 
 use tapswitch_openflow::{
@@ -33,6 +34,7 @@ use crate::exit::{Exit, Flood, Fork, ForkKind, Route, Spread};
 use crate::overlap::Member;
 use crate::policy::Part;
 use crate::tags;
+pub(crate) use ids::{GroupIds, is_in_range};
 
 /// Where a frame goes without any TAP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -440,77 +442,14 @@ pub(crate) const fn delete(group_id: GroupId) -> GroupMod {
     GroupMod { command, group_type, group_id, buckets: Vec::new() }
 }
 
-/// The numbers of the groups on one switch.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct GroupIds {
-    by_key: HashMap<Arc<GroupKey>, GroupId>,
-    /// Numbers of our range that are in use, by us or by others.
-    taken: HashSet<GroupId>,
-    /// Where the search for a free number goes on; numbers are not used again soon.
-    next: u32,
-}
-
-impl GroupIds {
-    /// The number of a group that is there.
-    pub(crate) fn find(&self, key: &GroupKey) -> Option<GroupId> {
-        self.by_key.get(key).copied()
-    }
-
-    /// Gives a group a number that nobody uses. When all million are taken, the switch will say so.
-    pub(crate) fn allocate(&mut self, key: &Arc<GroupKey>) -> GroupId {
-        let from_next = (self.next..RANGE_LEN).chain(0..self.next);
-        let mut numbers = from_next.map(|offset| (offset, GroupId(RANGE_START | offset)));
-        let free = numbers.find(|(_, id)| !self.taken.contains(id));
-        let (offset, id) = free.unwrap_or((self.next, GroupId(RANGE_START | self.next)));
-        self.next = (offset + 1) % RANGE_LEN;
-        self.adopt(key, id);
-        id
-    }
-
-    /// The group of this number, which the switch has, is the one meant.
-    pub(crate) fn adopt(&mut self, key: &Arc<GroupKey>, id: GroupId) {
-        self.by_key.insert(key.clone(), id);
-        self.taken.insert(id);
-    }
-
-    /// The number is used by somebody, whoever that is.
-    pub(crate) fn avoid(&mut self, id: GroupId) {
-        self.taken.insert(id);
-    }
-
-    /// The group is not used any more, but still there.
-    pub(crate) fn retire(&mut self, key: &GroupKey) -> Option<GroupId> {
-        self.by_key.remove(key)
-    }
-
-    /// The group is gone from the switch.
-    pub(crate) fn release(&mut self, id: GroupId) {
-        self.taken.remove(&id);
-    }
-
-    /// The groups that are in use.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<GroupKey>, GroupId)> {
-        self.by_key.iter().map(|(key, id)| (key, *id))
-    }
-}
-
-/// Whether a number is one that we give.
-pub(crate) const fn is_in_range(id: GroupId) -> bool {
-    id.0 & !(RANGE_LEN - 1) == RANGE_START
-}
-
 /// Bytes of a copy that the controller gets, to show them: headers, and a glance at the rest.
 const SHOWN_LEN: u16 = 256;
-/// First of our numbers.
-const RANGE_START: u32 = 0x7470_0000;
-/// How many numbers are ours: more than rules that we make on a switch.
-const RANGE_LEN: u32 = 1 << 20;
-const _: () = assert!(RANGE_LEN.is_power_of_two() && RANGE_START & (RANGE_LEN - 1) == 0);
 
 #[cfg(test)]
 mod tests {
     use tapswitch_openflow::DatapathId;
 
+    use super::ids::RANGE_START;
     use super::*;
     use crate::overlap::{Aim, PolicyId, Slot};
     use crate::resolve::Place;
@@ -827,19 +766,5 @@ mod tests {
             Ok(())
         );
         assert_eq!(delete(GroupId(RANGE_START)).check(), Ok(()));
-    }
-
-    #[test]
-    fn numbers_in_use_are_avoided_and_others_not_used_again_soon() {
-        let mut ids = GroupIds::default();
-        ids.avoid(GroupId(RANGE_START));
-        let a = Arc::new(key(Path::Flood(Flood::All), &[3]));
-        let b = Arc::new(key(Path::Flood(Flood::All), &[4]));
-        assert_eq!(ids.allocate(&a), GroupId(RANGE_START | 1));
-        assert_eq!(ids.retire(&a), Some(GroupId(RANGE_START | 1)));
-        ids.release(GroupId(RANGE_START | 1));
-        assert_eq!(ids.allocate(&b), GroupId(RANGE_START | 2));
-        assert_eq!((ids.find(&a), ids.find(&b)), (None, Some(GroupId(RANGE_START | 2))));
-        assert!(is_in_range(GroupId(RANGE_START | 2)) && !is_in_range(GroupId(1)));
     }
 }

@@ -106,8 +106,8 @@ impl<'a> Model<'a> {
         Self { switches: switches.collect(), links }
     }
 
-    /// Where the frame arrives that comes in there, whatever switches pick. With copies: of monitors
-    /// at several switches that share flows, the one with this number, counted in a ring.
+    /// Where the frame arrives that comes in there, whatever switches pick. With copies: of
+    /// monitors at several switches that share flows, the one with this number, counted in a ring.
     pub(crate) fn walk(&self, from: Place, sample: &Sample, copies: Option<usize>) -> Arrivals {
         let mut picks = Picks::new(copies);
         let first = self.walk_picked(from, sample, &mut picks)?;
@@ -190,7 +190,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The actions of the buckets of a group that are carried out, and of groups that it goes on to.
+    /// The actions of the buckets of a group that are carried out, and of those that it goes on to.
     fn buckets(&self, key: &GroupKey, at: DatapathId, picks: &mut Picks) -> Vec<Vec<Action>> {
         let next = key.next();
         let numbers: Vec<_> = (0..).take(next.len()).map(GroupId).collect();

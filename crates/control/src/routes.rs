@@ -171,6 +171,30 @@ impl Routes {
         path
     }
 
+    /// Whether the way from a switch to a port is as it was before.
+    pub(crate) fn leads_as(&self, before: &Self, from: DatapathId, to: Place) -> bool {
+        let mut at = from;
+        while at != to.switch {
+            let hop = |routes: &Self| {
+                let out = Place { switch: at, port: routes.exit(at, to)?.port };
+                Some((out, routes.graph.peer(out)?))
+            };
+            match (hop(self), hop(before)) {
+                (now, then) if now != then => return false,
+                (Some((_, peer)), _) => at = peer.switch,
+                (None, _) => return true,
+            }
+        }
+        true
+    }
+
+    /// Whether each switch reaches those that it reached before, and no others.
+    pub(crate) fn reaches_as(&self, before: &Self) -> bool {
+        let (now, then) = (self.ways.iter(), before.ways.iter());
+        let is_there = |way: &SetId| *way != NONE;
+        self.switches == before.switches && now.map(is_there).eq(then.map(is_there))
+    }
+
     /// Whether the two are linked, through others or not.
     pub(crate) fn connects(&self, a: DatapathId, b: DatapathId) -> bool {
         a == b || self.nearest(b, a).is_some()
@@ -336,6 +360,34 @@ mod tests {
     }
 
     proptest! {
+        /// Links that come, go or lead elsewhere are found where they change a way, and only there.
+        #[test]
+        fn what_leads_as_before_is_known(
+            links in prop::collection::vec((0..6_u64, 0..6_u64), 1..14),
+            others in prop::collection::vec(prop::option::weighted(0.2, (0..6_u64, 0..6_u64)), 14),
+        ) {
+            let graph = |links: &mut dyn Iterator<Item = (u64, u64)>| {
+                let links = links.zip(1..).filter(|((a, b), _)| a != b);
+                Graph::new(links.map(|((a, b), port)| (place(a, port), place(b, port), 1)))
+            };
+            let before = Routes::new(graph(&mut links.iter().copied()));
+            let changed = links.iter().zip(&others).map(|(link, other)| other.unwrap_or(*link));
+            let now = Routes::new(graph(&mut changed.into_iter()));
+            let switches = || (0..6).map(DatapathId);
+            for (from, to) in switches().flat_map(|from| switches().map(move |to| (from, to))) {
+                let to = Place { switch: to, port: PortNo(99) };
+                let is_same = now.path(from, to) == before.path(from, to);
+                prop_assert_eq!(now.leads_as(&before, from, to), is_same, "{} {}", from.0, to);
+            }
+            let reached = |routes: &Routes| {
+                let reached = |from| switches().filter(move |to| routes.connects(from, *to));
+                switches().map(|from| reached(from).collect::<Vec<_>>()).collect::<Vec<_>>()
+            };
+            let has_same_switches = now.switches == before.switches;
+            let is_same = has_same_switches && reached(&now) == reached(&before);
+            prop_assert_eq!(now.reaches_as(&before), is_same);
+        }
+
         /// Whatever link goes, frames arrive at once by the ports that are left to each switch, or
         /// end at one that has none; they never go round.
         #[test]

@@ -59,19 +59,20 @@ impl Control {
     /// Links came or went: copies of some policies go another way than before, or come from other
     /// switches.
     pub(super) fn touch_moved(&mut self, before: &Routes) {
-        let moved = self.policies.iter().filter(|entry| self.is_moved(entry, before));
+        let reaches_as_before = self.routes.reaches_as(before);
+        let leads_as_before = |entry: &PolicyEntry| {
+            entry.is_narrow
+                && entry.found_places().all(|(_, to)| {
+                    entry.counting.iter().all(|from| self.routes.leads_as(before, *from, to))
+                })
+        };
+        let is_moved = |entry: &&PolicyEntry| {
+            !leads_as_before(entry)
+                || !reaches_as_before && self.where_applied(entry).0 != entry.applied
+        };
+        let moved = self.policies.iter().filter(is_moved);
         let moved: Vec<_> = moved.map(|entry| entry.id).collect();
         self.policies.dirty.extend(moved);
-    }
-
-    fn is_moved(&self, entry: &PolicyEntry, before: &Routes) -> bool {
-        let leads_as_before = |to: Place| {
-            let mut sources = entry.counting.iter();
-            sources.all(|from| self.routes.path(*from, to) == before.path(*from, to))
-        };
-        !entry.is_narrow
-            || !entry.found_places().all(|(_, place)| leads_as_before(place))
-            || self.where_applied(entry).0 != entry.applied
     }
 
     /// Looks up where a policy's monitors are, and where it is applied.
@@ -318,8 +319,8 @@ impl Control {
         }
     }
 
-    /// Where a switch sends the copies of a policy, and whether a way is not open yet. At first none
-    /// of them goes out as long as that is so; later a new way is taken when it is open.
+    /// Where a switch sends the copies of a policy, and whether a way is not open yet. At first
+    /// none of them goes out as long as that is so; later a new way is taken when it is open.
     fn aims(&self, entry: &PolicyEntry, id: DatapathId, switch: &Switch) -> (Vec<Aim>, bool) {
         let (mut aims, mut waits) = (Vec::new(), false);
         for (slot, found) in entry.found() {
