@@ -368,6 +368,20 @@ pub enum MonitorError {
         /// Where it could be, as a monitor is written.
         places: String,
     },
+    /// Another switch is behind the port.
+    #[error(
+        "monitor {monitor}: port {}/{port} leads to another switch; name a port of that one, which \
+         copies reach by themselves",
+        switch_name(*switch)
+    )]
+    Link {
+        /// The monitor.
+        monitor: MonitorSpec,
+        /// Its switch.
+        switch: DatapathId,
+        /// Its port.
+        port: PortNo,
+    },
     /// The port is down.
     #[error("monitor {monitor}: port {}/{port} is down; bring its link up", switch_name(*switch))]
     Down {

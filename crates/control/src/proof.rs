@@ -107,7 +107,7 @@ impl<'a> Model<'a> {
     }
 
     /// Where the frame arrives that comes in there, whatever switches pick. With copies: of
-    /// monitors at several switches that share flows, the one with this number, counted in a ring.
+    /// monitors that share flows, the one with this number, counted in a ring.
     pub(crate) fn walk(&self, from: Place, sample: &Sample, copies: Option<usize>) -> Arrivals {
         let mut picks = Picks::new(copies);
         let first = self.walk_picked(from, sample, &mut picks)?;
@@ -201,13 +201,9 @@ impl<'a> Model<'a> {
                 let port = self.pick(fork, at, picks);
                 return vec![port.map(Action::output).into_iter().collect()];
             }
-            // Of monitors that share flows at one switch the first stands for all: their buckets
-            // are alike.
-            Path::Carry(_) | Path::Spread(_) => buckets.truncate(1),
-            Path::Choice(choice) => {
-                let picked = picks.copies.unwrap_or(0) % choice.exits.len().max(1);
-                buckets = buckets.split_off(picked);
-                buckets.truncate(1);
+            Path::Carry(_) | Path::Spread(_) | Path::Choice(_) => {
+                let picked = picks.copies.unwrap_or(0) % buckets.len().max(1);
+                buckets = buckets.into_iter().skip(picked).take(1).collect();
             }
             Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) => {}
         }
@@ -250,7 +246,7 @@ struct Picks {
     /// What was picked, of how many, in the order of the walk.
     taken: Vec<(usize, usize)>,
     at: usize,
-    /// Which of monitors at several switches gets a copy; with copies, no link goes.
+    /// Which of monitors that share flows gets a copy; with copies, no link goes.
     copies: Option<usize>,
     /// The link that is gone, by one of its ends.
     dead: Option<Place>,

@@ -142,9 +142,13 @@ fn resolve_one(monitor: &MonitorSpec, switches: &Switches) -> Result<Place, Moni
         }
     };
     let Place { switch, port } = place;
-    let is_up = switches.get(&switch).is_some_and(|switch| switch.ports.is_up(port));
+    let at = switches.get(&switch);
+    let is_up = at.is_some_and(|switch| switch.ports.is_up(port));
     if port == PortNo::LOCAL {
         Err(MonitorError::Local { monitor: monitor.clone() })
+    } else if at.is_some_and(|switch| switch.is_link(port)) {
+        // What is sent there would be looked at by the next switch as any frame.
+        Err(MonitorError::Link { monitor: monitor.clone(), switch, port })
     } else if !is_up {
         Err(MonitorError::Down { monitor: monitor.clone(), switch, port })
     } else {

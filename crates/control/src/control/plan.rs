@@ -177,7 +177,7 @@ impl Control {
             for (key, place) in &hosts {
                 for mac in &macs {
                     let sample = Sample::new(fields, (*key, *mac));
-                    let from = self.place_of(&sample).unwrap_or(*place);
+                    let from = self.place_of((sample.src, sample.vlan)).unwrap_or(*place);
                     if !samples.contains(&(from, sample.clone())) {
                         samples.push((from, sample));
                     }
@@ -190,25 +190,37 @@ impl Control {
         samples
     }
 
-    /// A host of each switch, of the first few; where none is known, one that could be.
+    /// A host of each switch, of the first few, where no monitor is; where none is known, one that
+    /// could be. After those, hosts that are monitors themselves.
     fn some_hosts(&self) -> Vec<(HostKey, Place)> {
-        let up = self.switches.iter().filter(|(_, switch)| switch.is_up());
-        let hosts = up.filter_map(|(id, switch)| {
-            let known = switch.hosts.iter().next().map(|(key, host)| (key, host.port));
-            let (key, port) = known.or_else(|| {
-                let mut edges = switch.ports.iter().filter(|(port, _)| switch.is_edge(*port));
+        let monitors: BTreeSet<_> = self
+            .policies
+            .iter()
+            .flat_map(PolicyEntry::found)
+            .flat_map(|(_, found)| found.places())
+            .collect();
+        let (mut hosts, mut others) = (Vec::new(), Vec::new());
+        for (id, switch) in self.switches.iter().filter(|(_, switch)| switch.is_up()) {
+            let known = switch.hosts.iter().map(|(key, host)| (key, place(*id, host.port)));
+            let (at_monitor, known): (Vec<_>, Vec<_>) =
+                known.partition(|(_, place)| monitors.contains(place));
+            let edges = || switch.ports.iter().filter(|(port, _)| switch.is_edge(*port));
+            let possible = || {
                 let [.., a, b] = id.0.to_be_bytes();
                 let mac = MacAddr([0x02, 0xff, 0xff, 0xff, a, b]);
-                Some((HostKey { mac, vlan: None }, edges.next()?.0))
-            })?;
-            Some((key, Place { switch: *id, port }))
-        });
-        hosts.take(MAX_HOSTS).collect()
+                let places = edges().map(|(port, _)| place(*id, port));
+                let free = places.min_by_key(|place| monitors.contains(place))?;
+                Some((HostKey { mac, vlan: None }, free))
+            };
+            hosts.extend(known.first().copied().or_else(possible));
+            others.extend(at_monitor.first());
+        }
+        hosts.into_iter().chain(others).take(MAX_HOSTS).collect()
     }
 
-    /// Where the sender of a frame is, if that is known.
-    fn place_of(&self, sample: &Sample) -> Option<Place> {
-        let key = HostKey { mac: sample.src, vlan: sample.vlan };
+    /// Where a host is, if that is known.
+    fn place_of(&self, (mac, vlan): (MacAddr, Option<u16>)) -> Option<Place> {
+        let key = HostKey { mac, vlan };
         let mut up = self.switches.iter().filter(|(_, switch)| switch.is_up());
         up.find_map(|(id, switch)| {
             let port = switch.hosts.find(key)?.port;
@@ -245,8 +257,8 @@ impl Control {
     }
 
     /// The monitors that get a copy of a frame, for it does not arrive there anyway, and with which
-    /// tags: one from each switch that copies. Of those at several switches that share flows, it is
-    /// the one with the number `pick`, counted in a ring.
+    /// tags: one from each switch that copies. Of those that share flows, it is the one with the
+    /// number `pick`, counted in a ring.
     fn copies(
         &self,
         wanting: &[&PolicyEntry],
@@ -254,21 +266,24 @@ impl Control {
         originals: &BTreeMap<Arrival, usize>,
     ) -> Vec<(Place, Tagging)> {
         let mut copies = BTreeMap::new();
+        let is_to_itself = self.place_of((sample.dst, sample.vlan)) == Some(from);
         for entry in wanting {
             let Some(at) = self.copied_at(entry, from, sample) else { continue };
             for places in entry.places.iter().flatten() {
                 let all: Vec<_> = places.iter().flat_map(|(_, found)| found.places()).collect();
-                // Whichever it is that has the original, the others get no copy.
-                if all.iter().any(|place| originals.contains_key(&(*place).into())) {
+                // Whichever it is that has the original, or sent it to itself, the others get no
+                // copy.
+                let has_original = |place: &Place| {
+                    originals.contains_key(&(*place).into()) || *place == from && is_to_itself
+                };
+                if all.iter().any(has_original) {
                     continue;
                 }
-                // Of those that share flows at one switch the first stands for all.
-                let ends = places.iter().map(|(_, found)| found.place);
-                let reached: Vec<_> =
-                    ends.filter(|place| self.routes.exit(at, *place).is_some()).collect();
+                let is_reached = |place: &&Place| self.routes.exit(at, **place).is_some();
+                let reached: Vec<_> = all.iter().filter(is_reached).collect();
                 let Some(place) = reached.get(pick % reached.len().max(1)) else { continue };
-                if *place != Place::CONTROLLER && (*place != from || at != from.switch) {
-                    let tags = copies.entry((at, *place)).or_insert(entry.policy.tags);
+                if **place != Place::CONTROLLER && (**place != from || at != from.switch) {
+                    let tags = copies.entry((at, **place)).or_insert(entry.policy.tags);
                     *tags = entry.policy.tags.min(*tags);
                 }
             }
@@ -288,6 +303,10 @@ impl Control {
             .find(|at| self.switches.get(at).is_some_and(|at| at.hosts.find(key).is_some()))
             .copied()
     }
+}
+
+const fn place(switch: DatapathId, port: PortNo) -> Place {
+    Place { switch, port }
 }
 
 /// Notes what a switch is told.

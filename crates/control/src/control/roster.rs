@@ -347,10 +347,11 @@ impl PolicyEntry {
         })
     }
 
-    /// How many of its monitors share flows at most, where they are at several switches.
+    /// How many monitors share flows at most.
     pub(super) fn share_count(&self) -> usize {
         let places = self.places.iter().flatten();
-        places.map(|places| places.iter().count()).max().unwrap_or(1).max(1)
+        let counts = places.map(|places| places.iter().map(|(_, found)| found.places().len()));
+        counts.map(Iterator::sum).max().unwrap_or(1).max(1)
     }
 
     /// The same by their ports, of several the first.

@@ -153,7 +153,10 @@ impl Control {
         for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
             let wiring = wiring(fabric, *id, &self.tree, &self.limits);
             let (asks, has_rewritten) = (self.is_vast, self.is_rewriting);
-            switch.set_wiring(Wiring { asks, has_rewritten, ..wiring });
+            if switch.set_wiring(Wiring { asks, has_rewritten, ..wiring }) {
+                // A port of a monitor may be none any more.
+                self.policies.touch_at(*id);
+            }
             self.touched.insert(*id);
         }
         let before = std::mem::replace(&mut self.routes, Routes::new(graph));

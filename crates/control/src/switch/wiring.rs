@@ -29,10 +29,11 @@ pub(super) struct Carried {
 }
 
 impl Switch {
-    /// Its ports are for this. Hosts that were seen where there is no edge are forgotten.
-    pub(crate) fn set_wiring(&mut self, wiring: Wiring) {
+    /// Its ports are for this. Hosts that were seen where there is no edge are forgotten. Returns
+    /// whether other ports than before lead to switches.
+    pub(crate) fn set_wiring(&mut self, wiring: Wiring) -> bool {
         if self.wiring == wiring {
-            return;
+            return false;
         }
         let gone: Vec<_> = wiring.links.union(&wiring.closed).copied().collect();
         gone.into_iter().for_each(|port| self.forget_behind(port));
@@ -52,6 +53,7 @@ impl Switch {
                 .flat_map(|region| region_rules(region, &self.wiring))
                 .for_each(|rule| self.desired.insert(rule));
         }
+        old.links != self.wiring.links
     }
 
     /// Whether another switch is behind the port.

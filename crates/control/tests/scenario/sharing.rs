@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tapswitch_control::*;
 
 use crate::fabric::Fabric;
-use crate::frames::{Packet, tcp};
+use crate::frames::{Packet, arp_request, tcp};
 use crate::world::policy;
 
 /// Switches in a line, whose hosts are known; the one `at` has one more port, 3.
@@ -206,4 +206,56 @@ fn monitors_that_are_nowhere_cannot_share() {
         fabric.world.control.add_policy(policy("p", "one-of:0x1/2+0x1/9"), WhenMissing::Refuse);
     let told = added.unwrap_err().to_string();
     assert!(told.contains("there is no such port"), "{told}");
+}
+
+#[test]
+fn what_a_monitor_says_itself_is_proved_too() {
+    for monitor in ["one-of:0x1/3+0x2/2", "one-of:0x1/2+0x1/3", "0x1/3"] {
+        let mut fabric = line(2, 1);
+        for (switch, port) in [(1, 2), (1, 3), (2, 2)] {
+            fabric.world.inject(switch, port, &arp_request(10 + port as u8, 99, None));
+        }
+        fabric.world.plan_and_tap(policy("p", monitor));
+    }
+}
+
+#[test]
+fn a_port_that_leads_to_another_switch_is_no_monitor() {
+    let mut fabric = line(2, 1);
+    for monitor in ["0x1/10", "one-of:0x1/10+0x1/3"] {
+        let told = fabric.world.control.plan_policy(policy("p", monitor)).unwrap_err().to_string();
+        assert!(told.contains("port 0x1/10 leads to another switch"), "{told}");
+    }
+    // One that comes to lead there, while copies go to it, gets none any more.
+    fabric.world.tap(policy("p", "0x1/3"));
+    fabric.world.model(2).add_port(3);
+    fabric.world.cables.extend([((1, 3), (2, 3)), ((2, 3), (1, 3))]);
+    for at in [1, 2] {
+        fabric.world.model(at).set_link(3, false);
+        fabric.world.model(at).set_link(3, true);
+    }
+    fabric.world.run();
+    fabric.wait(1000);
+    assert!(matches!(fabric.world.state("p"), PolicyState::Pending { .. }));
+    fabric.check_production();
+}
+
+/// Each policy's copy is counted where it is made, so a monitor that is one policy's own and shares
+/// flows of another would get both: that is refused, also where the monitors are the first hosts
+/// that are known.
+#[test]
+fn a_monitor_that_would_get_two_copies_is_refused() {
+    for shares in ["one-of:0x1/3+0x2/2", "one-of:0x1/2+0x1/3"] {
+        let mut fabric = Fabric::line(2);
+        fabric.world.model(1).add_port(3);
+        fabric.world.run();
+        fabric.wait(400);
+        for (switch, port, number) in [(1, 3, 1), (2, 2, 2), (1, 1, 8), (2, 1, 9)] {
+            fabric.world.inject(switch, port, &arp_request(number, 99, None));
+        }
+        fabric.world.plan_and_tap(policy("alone", "0x1/3"));
+        let plan = fabric.world.control.plan_policy(policy("shared", shares)).unwrap();
+        let told = plan.proof.problems.join(", ");
+        assert!(!plan.proof.is_proved && told.contains("0x1/3 x2"), "{told}");
+    }
 }
