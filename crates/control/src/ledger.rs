@@ -29,7 +29,7 @@ mod reading;
 
 use crate::exit::Exit;
 use crate::group::{GroupKey, Path};
-use crate::overlap::{Aim, Member, PolicyId, Slot};
+use crate::overlap::{Aim, Member, PolicyId, Slot, have_same_monitors};
 use crate::report::Counts;
 use crate::rule::FlowId;
 use crate::{Millis, Ticket};
@@ -152,7 +152,7 @@ impl Ledger {
     /// deleted before it is added for these, so that its last counters are told.
     pub(crate) fn counts_for_others(&self, id: &FlowId, key: Option<&GroupKey>) -> bool {
         let members = key.map_or(&[][..], |key| &key.members);
-        self.rules.get(id).is_some_and(|meter| !have_same_policies(&meter.members, members))
+        self.rules.get(id).is_some_and(|meter| !have_same_monitors(&meter.members, members))
     }
 
     /// Whether the rule counts for somebody.
@@ -522,7 +522,7 @@ impl Ledger {
             return;
         };
         self.count_in(&members);
-        if have_same_policies(&meter.1.members, &members) {
+        if have_same_monitors(&meter.1.members, &members) {
             self.count_out(&meter.1.members);
         } else {
             self.settle_rule(&meter.1.members, &meter.1.reading);
@@ -574,15 +574,6 @@ impl Ledger {
             }
         }
     }
-}
-
-/// Whether the same policies have as many monitors, each of which may be several that share flows.
-fn have_same_policies(a: &[Member], b: &[Member]) -> bool {
-    let monitors = |members: &[Member]| {
-        let aims = members.chunk_by(Member::shares_with).filter_map(<[_]>::first);
-        aims.map(|member| (member.policy, member.aim.slot.monitor)).collect::<Vec<_>>()
-    };
-    monitors(a) == monitors(b)
 }
 
 fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], reading: &Reading) {

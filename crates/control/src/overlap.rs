@@ -121,6 +121,26 @@ pub(crate) struct TapRegion {
     pub(crate) excepted: Arc<[PolicyId]>,
     /// A number of the members' names, the same in each life of the controller.
     pub(crate) mark: u32,
+    /// Which of two priorities its rules have. It turns when copies go to other monitors than those
+    /// of the rules that are there, whose last counters are those others': new rules come beside
+    /// them, and no frame misses either.
+    pub(crate) is_turned: bool,
+}
+
+impl TapRegion {
+    /// Whether its rules are in the place of those of `old`, but for other monitors.
+    fn replaces(&self, old: &Self) -> bool {
+        self.depth == old.depth && !have_same_monitors(&self.members, &old.members)
+    }
+}
+
+/// Whether the same policies have the same monitors, each of which may be several that share flows.
+pub(crate) fn have_same_monitors(a: &[Member], b: &[Member]) -> bool {
+    let monitors = |members: &[Member]| {
+        let aims = members.chunk_by(Member::shares_with).filter_map(<[_]>::first);
+        aims.map(|member| (member.policy, member.aim.slot.monitor)).collect::<Vec<_>>()
+    };
+    monitors(a) == monitors(b)
 }
 
 /// How much one switch may be asked for.
@@ -282,7 +302,8 @@ impl Closure {
         }
         names.sort_unstable();
         let mark = hash(&names);
-        TapRegion { region, depth, members: members.into(), excepted: excepted.into(), mark }
+        let (members, excepted) = (members.into(), excepted.into());
+        TapRegion { region, depth, members, excepted, mark, is_turned: false }
     }
 
     /// Whether the region is what cells of these policies have in common, one of each.
@@ -305,6 +326,12 @@ impl Closure {
     }
 
     fn set(&mut self, region: Region, new: Option<TapRegion>) {
+        let told =
+            self.before.get(&region).map_or_else(|| self.regions.get(&region), Option::as_ref);
+        let new = new.map(|new| {
+            let is_turned = told.is_some_and(|told| told.is_turned != new.replaces(told));
+            TapRegion { is_turned, ..new }
+        });
         let old = match new {
             Some(new) => {
                 self.regions_of.insert(&region, region);

@@ -550,6 +550,7 @@ mod tests {
             members: [member].into(),
             excepted: [].into(),
             mark: 0,
+            is_turned: false,
         };
         let mut desired = linked(&[1, 2]);
         let (id, mut rule) = region_rule(&tap, &Flood::All);

@@ -12,15 +12,18 @@
 //! | 0 | 110 | ARP; ICMPv6 neighbour discovery | shown to the controller; on to table 1 |
 //! | 0 | 100 | from a known host, at its port, in its VLAN | on to table 1 |
 //! | 0 | 0 | others: a host that is new, or moved | shown to the controller; on to table 1 |
-//! | 1 | 1001 + 2 d | of a TAP's region of depth d, to a known host | to it and the monitors |
-//! | 1 | 1000 + 2 d | of a TAP's region of depth d | everywhere, the monitors included |
+//! | 1 | 1002 + 4 d | of a TAP's region of depth d, to a known host | to it and the monitors |
+//! | 1 | 1000 + 4 d | of a TAP's region of depth d | everywhere, the monitors included |
 //! | 1 | 0 | others | on to table 2 |
-//! | 2 | 1001 + 2 d | the same, from a link that copies leave by | to it and the monitors |
-//! | 2 | 1000 + 2 d | of a TAP's region of depth d, to an own host | to it and the monitors |
+//! | 2 | 1002 + 4 d | the same, from a link that copies leave by | to it and the monitors |
+//! | 2 | 1000 + 4 d | of a TAP's region of depth d, to an own host | to it and the monitors |
 //! | 2 | 100 | to a known host in its VLAN | to its port, or to its switch by one of its ways |
 //! | 2 | 20 | others, from a link that is not on the spanning tree | dropped |
 //! | 2 | 10 | others that are for one host, where not all are known | shown, too; as below |
 //! | 2 | 0 | others | everywhere: out of all ports, or those of edges and the spanning tree |
+//!
+//! Priorities of TAPs have a twin, one higher: where a region's copies go to other monitors than
+//! before, the new rules come there, and then the old ones go, or the other way round.
 //!
 //! Forwarding never waits for the controller. Of the regions that a frame is in, the deepest name
 //! the policies that it matches (`overlap.rs`), so the one rule that it meets copies for all of
@@ -187,7 +190,7 @@ pub(crate) fn way_rules<'a>(
 
 /// The rule of a region for a host that it reaches.
 pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, route: Route) -> (FlowId, Goal) {
-    let id = FlowId::new(TAPS, priority(tap) + 1, tap.region.matching_to(key));
+    let id = FlowId::new(TAPS, priority(tap) + TO_HOST, tap.region.matching_to(key));
     (id, copy_rule(Kind::TapHost, tap, Path::To(route)))
 }
 
@@ -209,7 +212,7 @@ pub(crate) fn arrival_rules(tap: &TapRegion, key: HostKey, to: Exit) -> Vec<(Flo
     };
     let back = ways_out.into_iter().map(|from| {
         let matching = matching.clone().with(Oxm::InPort(from));
-        rule(priority(tap) + 1, matching, Path::Back(Back { to, from }))
+        rule(priority(tap) + TO_HOST, matching, Path::Back(Back { to, from }))
     });
     let any = rule(priority(tap), matching.clone(), Path::To(to.into()));
     back.chain([any]).collect()
@@ -230,7 +233,7 @@ pub(crate) fn region_rules(tap: &TapRegion, wiring: &Wiring) -> Vec<(FlowId, Goa
     }
     let groups = Region { dst_mac: Some(MacMask::GROUPS), ..Region::default() };
     let to_groups = tap.region.intersect(&groups).map(|region| {
-        let id = FlowId::new(TAPS, priority(tap) + 1, region.matching());
+        let id = FlowId::new(TAPS, priority(tap) + TO_HOST, region.matching());
         (id, copy_rule(Kind::TapAnywhere, tap, Path::Flood(flood.clone())))
     });
     let is_for_groups = tap.region.dst_mac.is_some_and(MacMask::is_of_groups);
@@ -292,7 +295,7 @@ fn copy_rule(kind: Kind, tap: &TapRegion, path: Path) -> Goal {
 }
 
 fn priority(tap: &TapRegion) -> u16 {
-    TAP + 2 * tap.depth.min(MAX_DEPTH)
+    TAP + 4 * tap.depth.min(MAX_DEPTH) + u16::from(tap.is_turned)
 }
 
 /// Seconds without a frame until a host is forgotten, as bridges do (IEEE 802.1Q-2022 §8.8.3).
@@ -310,8 +313,10 @@ const CLOSED: u16 = 970;
 const DROP: u16 = 1000;
 const SEARCH: u16 = 1100;
 const TAP: u16 = 1000;
-/// Depth that priorities can tell: more policies than [`crate::Limits`] allows would be needed.
-const MAX_DEPTH: u16 = (u16::MAX - TAP - 1) / 2;
+/// Rules that name a host are above all others of their depth, turned or not.
+const TO_HOST: u16 = 2;
+/// Depth that priorities can tell: more policies than switches hold would be needed.
+const MAX_DEPTH: u16 = (u16::MAX - TAP - TO_HOST - 1) / 4;
 /// The bit of an address that says that it is one of a group (IEEE 802-2014 §8.2.2).
 const GROUP_BIT: MacAddr = MacAddr([1, 0, 0, 0, 0, 0]);
 /// The sixteen addresses that a bridge must not forward (IEEE 802.1Q-2022 §8.6.3).
@@ -343,7 +348,14 @@ mod tests {
     fn tap(region: Region, depth: u16) -> TapRegion {
         let aim = Aim { slot: Slot::only(0), exit: Exit::here(PortNo(3)), tag: 0 };
         let member = Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
-        TapRegion { region, depth, members: [member].into(), excepted: [].into(), mark: 5 }
+        TapRegion {
+            region,
+            depth,
+            members: [member].into(),
+            excepted: [].into(),
+            mark: 5,
+            is_turned: false,
+        }
     }
 
     #[test]
@@ -428,7 +440,7 @@ mod tests {
                  in_port=7,dl_src=02:00:00:00:00:01,dl_vlan=100 actions=goto_table:1",
                 "add table=2,cookie=0x7470000300000000,priority=100,\
                  dl_dst=02:00:00:00:00:01,dl_vlan=100 actions=output:7",
-                "add table=1,cookie=0x7470800200000005,send_flow_rem,priority=1005,\
+                "add table=1,cookie=0x7470800200000005,send_flow_rem,priority=1010,\
                  dl_dst=02:00:00:00:00:01,dl_type=0x0800,dl_vlan=100,nw_proto=6 actions=group:1",
             ]
         );
@@ -468,7 +480,7 @@ mod tests {
         assert_eq!(way_rules(way, &[tap(elsewhere, 1)]).len(), 1);
         let anywhere = region_rule(&tap(elsewhere, 1), &Flood::All);
         assert!(
-            text(&anywhere).ends_with("priority=1002,dl_dst=02:00:00:00:00:09 actions=group:1")
+            text(&anywhere).ends_with("priority=1004,dl_dst=02:00:00:00:00:09 actions=group:1")
         );
     }
 
@@ -479,9 +491,9 @@ mod tests {
         assert_eq!(
             texts(&[to, region_rule(&except, &Flood::All)]),
             [
-                "add table=1,cookie=0x7470000100000000,priority=1005,\
+                "add table=1,cookie=0x7470000100000000,priority=1010,\
                  dl_dst=02:00:00:00:00:01,vlan_vid=0x0 actions=goto_table:2",
-                "add table=1,cookie=0x7470000100000000,priority=1004 actions=goto_table:2",
+                "add table=1,cookie=0x7470000100000000,priority=1008 actions=goto_table:2",
             ]
         );
     }

@@ -199,6 +199,31 @@ fn flows_are_copied_once_while_a_monitor_at_another_switch_comes_and_goes() {
     assert!(report.adds_up && report.is_complete, "{report:?}");
 }
 
+/// A policy whose monitors each get a copy goes on for one while another one goes and comes back,
+/// and what it is about is forwarded as ever.
+#[test]
+fn copies_for_one_monitor_go_on_while_another_one_comes_and_goes() {
+    let mut fabric = line(3, 1);
+    let mut tapped = policy("both", "0x2/2");
+    tapped.monitor = Monitors::new(vec!["0x2/2".parse().unwrap(), "0x3/2".parse().unwrap()]);
+    fabric.world.tap(tapped);
+    for _ in 0..2 {
+        for is_up in [false, true] {
+            fabric.world.model(3).set_link(2, is_up);
+            fabric.world.pass_and_look(400, &mut |world| {
+                let arrivals = world.inject(1, 1, &tcp(1, 2).bytes()).into_iter();
+                let mut places: Vec<_> = arrivals.map(|(switch, port, _)| (switch, port)).collect();
+                places.retain(|place| *place != (3, 2));
+                assert_eq!(places, [(2, 1), (2, 2)]);
+            });
+            let arrivals = fabric.send(1, &tcp(1, 2).bytes());
+            assert_eq!(arrivals.contains(&(3, 2)), is_up);
+            let report = fabric.world.ledger("both");
+            assert!(report.adds_up && report.is_complete, "{report:?}");
+        }
+    }
+}
+
 #[test]
 fn monitors_that_are_nowhere_cannot_share() {
     let mut fabric = line(2, 1);
