@@ -21,24 +21,33 @@ fn line(switches: u8, at: u8) -> Fabric {
 /// Both directions of flows between the first two hosts. Returns the port that got the copies of
 /// each flow, at the switch `at`.
 fn shared(fabric: &mut Fabric, at: u64, flows: u16) -> Vec<u32> {
+    let places = scattered(fabric, flows).into_iter();
+    let ports = places.map(|(switch, port)| {
+        assert_eq!(switch, at);
+        port
+    });
+    ports.collect()
+}
+
+/// Both directions of flows between the first two hosts. Returns where the copies of each arrived.
+fn scattered(fabric: &mut Fabric, flows: u16) -> Vec<(u64, u32)> {
     let both = |flow| {
         let there = Packet { src_port: 40_000 + flow, ..tcp(1, 2) };
         let (src_port, dst_port) = (there.dst_port, there.src_port);
         [(1, 2_u8, there), (2, 1, Packet { src_port, dst_port, ..tcp(2, 1) })]
     };
-    let mut ports = Vec::new();
+    let mut places = Vec::new();
     for flow in 0..flows {
         let copies = both(flow).map(|(from, to, packet)| {
             let mut arrivals = fabric.send(from, &packet.bytes());
             arrivals.retain(|arrival| *arrival != (u64::from(to), 1));
-            let [(switch, port)] = arrivals[..] else { panic!("{arrivals:?}") };
-            assert_eq!(switch, at);
-            port
+            let [place] = arrivals[..] else { panic!("{arrivals:?}") };
+            place
         });
         assert_eq!(copies[0], copies[1], "both directions of flow {flow}");
-        ports.push(copies[0]);
+        places.push(copies[0]);
     }
-    ports
+    places
 }
 
 /// What was delivered to each port.
@@ -141,27 +150,6 @@ fn each_flow_goes_to_one_of_several_monitors_at_several_switches() {
     assert!(report.adds_up && report.is_complete, "{report:?}");
     let sum: u64 = delivered_at(&report).values().sum();
     assert_eq!((report.matched.packets, sum), (3 * 192, 3 * 192));
-}
-
-/// Both directions of flows between the first two hosts. Returns where the copies of each arrived.
-fn scattered(fabric: &mut Fabric, flows: u16) -> Vec<(u64, u32)> {
-    let both = |flow| {
-        let there = Packet { src_port: 40_000 + flow, ..tcp(1, 2) };
-        let (src_port, dst_port) = (there.dst_port, there.src_port);
-        [(1, 2_u8, there), (2, 1, Packet { src_port, dst_port, ..tcp(2, 1) })]
-    };
-    let mut places = Vec::new();
-    for flow in 0..flows {
-        let copies = both(flow).map(|(from, to, packet)| {
-            let mut arrivals = fabric.send(from, &packet.bytes());
-            arrivals.retain(|arrival| *arrival != (u64::from(to), 1));
-            let [place] = arrivals[..] else { panic!("{arrivals:?}") };
-            place
-        });
-        assert_eq!(copies[0], copies[1], "both directions of flow {flow}");
-        places.push(copies[0]);
-    }
-    places
 }
 
 /// What was delivered to each monitor.
