@@ -18,7 +18,7 @@ use crate::hosts::HostKey;
 use crate::proof::{Arrival, Model, Sample, text};
 use crate::resolve::Place;
 use crate::switch::Switch;
-use crate::text::as_switch_name;
+use crate::text::{as_switch_name, switch_name};
 use crate::{PolicyError, PolicyState, Tagging, TapPolicy, Transmit, WhenMissing};
 
 /// What a change would do.
@@ -128,8 +128,19 @@ impl Control {
         }
     }
 
+    /// Why frames cannot be followed now, if so: what a switch holds is not known before it is
+    /// taken over.
+    fn unsettled(&self) -> Option<String> {
+        let (id, _) = self.switches.iter().find(|(_, switch)| switch.is_waiting())?;
+        let name = switch_name(*id);
+        Some(format!("switch {name} has just connected and is not taken over yet; try again soon"))
+    }
+
     /// Follows frames through what switches hold now and `then`.
     fn prove(&self, then: &Self) -> Proof {
+        if let Some(reason) = self.unsettled() {
+            return Proof { problems: vec![reason], ..Proof::default() };
+        }
         let (before, after) = (self.model(), then.model());
         let mut proof = Proof::default();
         for (from, sample) in then.samples() {

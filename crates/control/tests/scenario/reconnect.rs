@@ -1,5 +1,6 @@
 //! Connections come and go; switches keep forwarding, and get only what is missing.
 
+use crate::fabric::Fabric;
 use crate::frames::{arp_request, tcp};
 use crate::world::{World, policy};
 use tapswitch_control::*;
@@ -173,4 +174,27 @@ fn a_second_connection_takes_over_from_the_first() {
     assert_eq!(world.take_changes(), []);
     world.send(1, &arp_request(1, 2, None));
     assert_eq!(world.state("tcp"), PolicyState::Active);
+}
+
+/// What a switch holds is not known before it is taken over: nothing is told as wrong then.
+#[test]
+fn nothing_is_proved_while_a_switch_is_taken_over() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    let wanted = policy("p", "0x2/2");
+    let mut unproved = 0;
+    let mut judge = |world: &mut World| {
+        // As long as no switch has the port, that is what is told.
+        let Ok(verdict) = world.control.judge_policy(&wanted, false) else { return };
+        assert_eq!(verdict.counterexample(), None);
+        let told = verdict.unproved.unwrap_or_default();
+        unproved += usize::from(told.contains("is not taken over yet; try again soon"));
+    };
+    fabric.world.restart_controller_slowly(&[], &mut judge);
+    for _ in 0..40 {
+        fabric.wait(50);
+        judge(&mut fabric.world);
+    }
+    assert!((1..40).contains(&unproved), "{unproved}");
+    fabric.world.plan_and_tap(wanted);
 }

@@ -51,6 +51,9 @@ impl Control {
             let reason = format!("there are {rules} rules; up to {MAX_RULES} are looked at");
             return Ok(Verdict::unproved(reason + AS_PLAN));
         }
+        if let Some(reason) = self.unsettled() {
+            return Ok(Verdict::unproved(reason));
+        }
         let mut then = self.trial();
         match is_replacement {
             false => then.add_policy(policy.clone(), WhenMissing::Refuse)?,
