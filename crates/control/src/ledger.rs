@@ -29,7 +29,7 @@ mod reading;
 
 use crate::exit::Exit;
 use crate::group::{GroupKey, Path};
-use crate::overlap::{Aim, Member, PolicyId, Slot, have_same_monitors};
+use crate::overlap::{Aim, Member, PolicyId, Slot, have_same_monitors, monitors_of};
 use crate::report::Counts;
 use crate::rule::FlowId;
 use crate::{Millis, Ticket};
@@ -581,11 +581,8 @@ fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], readi
         let Some(first) = aims.first() else { continue };
         let tally = tallies.entry(first.policy).or_default();
         tally.matched += reading.total();
-        for shared in aims.chunk_by(Member::shares_with) {
-            let monitors = shared.first().map(|member| member.aim.slot.monitor);
-            monitors.into_iter().for_each(|monitor| {
-                *tally.monitors.entry(monitor).or_default() += reading.span();
-            });
+        for (_, monitor) in monitors_of(aims) {
+            *tally.monitors.entry(monitor).or_default() += reading.span();
         }
     }
 }

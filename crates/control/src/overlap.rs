@@ -134,13 +134,15 @@ impl TapRegion {
     }
 }
 
-/// Whether the same policies have the same monitors, each of which may be several that share flows.
+/// The policies' monitors, in order; those that share flows are one.
+pub(crate) fn monitors_of(members: &[Member]) -> impl Iterator<Item = (PolicyId, u8)> {
+    let aims = members.chunk_by(Member::shares_with).filter_map(<[_]>::first);
+    aims.map(|member| (member.policy, member.aim.slot.monitor))
+}
+
+/// Whether the same policies have the same monitors.
 pub(crate) fn have_same_monitors(a: &[Member], b: &[Member]) -> bool {
-    let monitors = |members: &[Member]| {
-        let aims = members.chunk_by(Member::shares_with).filter_map(<[_]>::first);
-        aims.map(|member| (member.policy, member.aim.slot.monitor)).collect::<Vec<_>>()
-    };
-    monitors(a) == monitors(b)
+    monitors_of(a).eq(monitors_of(b))
 }
 
 /// How much one switch may be asked for.

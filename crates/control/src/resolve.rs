@@ -71,6 +71,11 @@ impl Places {
         };
         one.into_iter().chain(several.iter().copied())
     }
+
+    /// Each port, also of those that share flows at one switch.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = Place> {
+        self.iter().flat_map(|(_, found)| found.places())
+    }
 }
 
 /// The port where copies for `monitor` go, or those among which they are shared.
@@ -111,13 +116,11 @@ fn resolve_several(members: &[MonitorSpec], switches: &Switches) -> Result<Place
         let is_new = |place: &Place| places.iter().all(|(_, other, _)| other != place);
         places.extend(place.filter(is_new).map(|place| (share, place, is_up)));
     }
-    let is_up = places.iter().any(|(.., is_up)| *is_up);
-    let first = match (places.first(), wrong) {
-        (Some((_, first, _)), None) => *first,
-        (Some((_, first, _)), _) if is_up => *first,
-        (_, Some(wrong)) => return Err(wrong),
-        (None, None) => Place::CONTROLLER,
-    };
+    if let Some(wrong) = wrong.filter(|_| !places.iter().any(|(.., is_up)| *is_up)) {
+        return Err(wrong);
+    }
+    // None would have been wrong.
+    let first = places.first().map_or(Place::CONTROLLER, |(_, first, _)| *first);
     if places.iter().all(|(_, place, _)| place.switch == first.switch) {
         let ports: Vec<_> = places.iter().map(|(_, place, _)| place.port).collect();
         return Ok(Places::One(Found { place: first, spread: Spread::new(&ports) }));

@@ -134,11 +134,7 @@ impl Routes {
     /// The switches that frames for a port come through behind this one; that of the port is the
     /// last.
     pub(crate) fn behind(&self, from: DatapathId, to: Place) -> impl Iterator<Item = DatapathId> {
-        let next = move |at: &DatapathId| {
-            let Exit { port, beyond, .. } = self.exit(*at, to)?;
-            beyond?;
-            Some(self.graph.peer(Place { switch: *at, port })?.switch)
-        };
+        let next = move |at: &DatapathId| Some(self.hop(*at, to)?.1.switch);
         std::iter::successors(Some(from), next).skip(1)
     }
 
@@ -160,11 +156,8 @@ impl Routes {
     pub(crate) fn path(&self, from: DatapathId, to: Place) -> Vec<Place> {
         let mut path = Vec::new();
         let mut at = from;
-        while at != to.switch
-            && let Some(exit) = self.exit(at, to)
-            && let Some(peer) = self.graph.peer(Place { switch: at, port: exit.port })
-        {
-            path.extend([Place { switch: at, port: exit.port }, peer]);
+        while let Some((out, peer)) = self.hop(at, to) {
+            path.extend([out, peer]);
             at = peer.switch;
         }
         path.push(to);
@@ -174,18 +167,21 @@ impl Routes {
     /// Whether the way from a switch to a port is as it was before.
     pub(crate) fn leads_as(&self, before: &Self, from: DatapathId, to: Place) -> bool {
         let mut at = from;
-        while at != to.switch {
-            let hop = |routes: &Self| {
-                let out = Place { switch: at, port: routes.exit(at, to)?.port };
-                Some((out, routes.graph.peer(out)?))
-            };
-            match (hop(self), hop(before)) {
+        loop {
+            match (self.hop(at, to), before.hop(at, to)) {
                 (now, then) if now != then => return false,
                 (Some((_, peer)), _) => at = peer.switch,
                 (None, _) => return true,
             }
         }
-        true
+    }
+
+    /// The port by which frames for a port of another switch leave, and where they come in then.
+    fn hop(&self, at: DatapathId, to: Place) -> Option<(Place, Place)> {
+        let Exit { port, beyond, .. } = self.exit(at, to)?;
+        beyond?;
+        let out = Place { switch: at, port };
+        Some((out, self.graph.peer(out)?))
     }
 
     /// Whether each switch reaches those that it reached before, and no others.

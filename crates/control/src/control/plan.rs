@@ -204,29 +204,26 @@ impl Control {
     /// A host of each switch, of the first few, where no monitor is; where none is known, one that
     /// could be. After those, hosts that are monitors themselves.
     fn some_hosts(&self) -> Vec<(HostKey, Place)> {
-        let monitors: BTreeSet<_> = self
-            .policies
-            .iter()
-            .flat_map(PolicyEntry::found)
-            .flat_map(|(_, found)| found.places())
-            .collect();
-        let (mut hosts, mut others) = (Vec::new(), Vec::new());
-        for (id, switch) in self.switches.iter().filter(|(_, switch)| switch.is_up()) {
-            let known = switch.hosts.iter().map(|(key, host)| (key, place(*id, host.port)));
-            let (at_monitor, known): (Vec<_>, Vec<_>) =
-                known.partition(|(_, place)| monitors.contains(place));
-            let edges = || switch.ports.iter().filter(|(port, _)| switch.is_edge(*port));
-            let possible = || {
-                let [.., a, b] = id.0.to_be_bytes();
-                let mac = MacAddr([0x02, 0xff, 0xff, 0xff, a, b]);
-                let places = edges().map(|(port, _)| place(*id, port));
-                let free = places.min_by_key(|place| monitors.contains(place))?;
-                Some((HostKey { mac, vlan: None }, free))
-            };
-            hosts.extend(known.first().copied().or_else(possible));
-            others.extend(at_monitor.first());
-        }
-        hosts.into_iter().chain(others).take(MAX_HOSTS).collect()
+        let monitors: BTreeSet<_> =
+            self.policies.iter().flat_map(PolicyEntry::monitor_ports).collect();
+        let up = || self.switches.iter().filter(|(_, switch)| switch.is_up());
+        let known = |switch: &Switch, is_monitor: bool| {
+            let at = |port| Place { switch: switch.id(), port };
+            let mut hosts = switch.hosts.iter().map(|(key, host)| (key, at(host.port)));
+            hosts.find(|(_, place)| monitors.contains(place) == is_monitor)
+        };
+        let possible = |switch: &Switch| {
+            let [.., a, b] = switch.id().0.to_be_bytes();
+            let mac = MacAddr([0x02, 0xff, 0xff, 0xff, a, b]);
+            let edges = switch.ports.iter().filter(|(port, _)| switch.is_edge(*port));
+            let places = edges.map(|(port, _)| Place { switch: switch.id(), port });
+            let free = places.min_by_key(|place| monitors.contains(place))?;
+            Some((HostKey { mac, vlan: None }, free))
+        };
+        let hosts =
+            up().filter_map(|(_, switch)| known(switch, false).or_else(|| possible(switch)));
+        let others = up().filter_map(|(_, switch)| known(switch, true));
+        hosts.chain(others).take(MAX_HOSTS).collect()
     }
 
     /// Where a host is, if that is known.
@@ -281,7 +278,7 @@ impl Control {
         for entry in wanting {
             let Some(at) = self.copied_at(entry, from, sample) else { continue };
             for places in entry.places.iter().flatten() {
-                let all: Vec<_> = places.iter().flat_map(|(_, found)| found.places()).collect();
+                let all: Vec<_> = places.ports().collect();
                 // Whichever it is that has the original, or sent it to itself, the others get no
                 // copy.
                 let has_original = |place: &Place| {
@@ -314,10 +311,6 @@ impl Control {
             .find(|at| self.switches.get(at).is_some_and(|at| at.hosts.find(key).is_some()))
             .copied()
     }
-}
-
-const fn place(switch: DatapathId, port: PortNo) -> Place {
-    Place { switch, port }
 }
 
 /// Notes what a switch is told.

@@ -145,7 +145,7 @@ impl Control {
     }
 
     fn report_policy(&self, entry: &PolicyEntry, accounts: &Accounts<'_>) -> PolicyReport {
-        let places: Vec<_> = entry.found().flat_map(|(_, found)| found.places()).collect();
+        let places: Vec<_> = entry.monitor_ports().collect();
         let report = accounts.report(
             (entry.id, &entry.policy, &entry.known_at),
             entry.current_state(),

@@ -349,9 +349,12 @@ impl PolicyEntry {
 
     /// How many monitors share flows at most.
     pub(super) fn share_count(&self) -> usize {
-        let places = self.places.iter().flatten();
-        let counts = places.map(|places| places.iter().map(|(_, found)| found.places().len()));
-        counts.map(Iterator::sum).max().unwrap_or(1).max(1)
+        self.places.iter().flatten().map(|places| places.ports().count()).max().unwrap_or(1)
+    }
+
+    /// Each port of its monitors.
+    pub(super) fn monitor_ports(&self) -> impl Iterator<Item = Place> {
+        self.places.iter().flatten().flat_map(Places::ports)
     }
 
     /// The same by their ports, of several the first.

@@ -50,10 +50,11 @@ fn scattered(fabric: &mut Fabric, flows: u16) -> Vec<(u64, u32)> {
     places
 }
 
-/// What was delivered to each port.
-fn delivered(report: &PolicyReport) -> BTreeMap<u32, u64> {
+/// What was delivered to each monitor.
+fn delivered(report: &PolicyReport) -> BTreeMap<(u64, u32), u64> {
     let copied = report.copied.iter();
-    copied.map(|copied| (copied.monitor.port, copied.delivered.packets)).collect()
+    let to = |monitor: &MonitorPort| (monitor.switch.0, monitor.port);
+    copied.map(|copied| (to(&copied.monitor), copied.delivered.packets)).collect()
 }
 
 fn count(ports: &[u32], port: u32) -> u64 {
@@ -72,7 +73,8 @@ fn each_flow_goes_to_one_of_several_monitors_near_or_far() {
         let report = fabric.world.ledger("shared");
         assert!(report.adds_up && report.is_complete && report.notes.is_empty(), "{report:?}");
         assert_eq!(report.matched.packets, 128);
-        assert_eq!(delivered(&report), [(2, 2 * counts[0]), (3, 2 * counts[1])].into());
+        let expected = [2, 3].map(|port| ((at.into(), port), 2 * count(&before, port)));
+        assert_eq!(delivered(&report), expected.into());
 
         // One without a link leaves its flows to the other, before the controller knows.
         fabric.world.is_stopped = true;
@@ -132,7 +134,7 @@ fn each_flow_goes_to_one_of_several_monitors_at_several_switches() {
     assert!(report.adds_up && report.is_complete && report.notes.is_empty(), "{report:?}");
     assert_eq!(report.matched.packets, 192);
     let expected: BTreeMap<_, _> = places.into_iter().zip(counts.map(|count| 2 * count)).collect();
-    assert_eq!(delivered_at(&report), expected);
+    assert_eq!(delivered(&report), expected);
     let monitors: Vec<_> = report.monitors.iter().map(|port| (port.switch.0, port.port)).collect();
     assert_eq!(monitors, places);
 
@@ -148,17 +150,8 @@ fn each_flow_goes_to_one_of_several_monitors_at_several_switches() {
     assert_eq!(scattered(&mut fabric, 96), before);
     let report = fabric.world.untap("shared");
     assert!(report.adds_up && report.is_complete, "{report:?}");
-    let sum: u64 = delivered_at(&report).values().sum();
+    let sum: u64 = delivered(&report).values().sum();
     assert_eq!((report.matched.packets, sum), (3 * 192, 3 * 192));
-}
-
-/// What was delivered to each monitor.
-fn delivered_at(report: &PolicyReport) -> BTreeMap<(u64, u32), u64> {
-    let copied = report.copied.iter();
-    copied
-        .map(|to| ((to.monitor.switch.0, to.monitor.port), to.delivered.packets))
-        .filter(|(_, count)| *count > 0)
-        .collect()
 }
 
 /// Nothing is missed, copied twice or forwarded otherwise while a monitor goes and comes back.
