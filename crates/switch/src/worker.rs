@@ -15,6 +15,7 @@
 
 mod guests;
 mod pressure;
+mod turn;
 
 use std::collections::VecDeque;
 use std::io;
@@ -42,6 +43,9 @@ use crate::rx::{Received, RxQueue};
 use crate::shared::Shared;
 use crate::tx::{TxPort, TxPorts};
 use guests::Patience;
+use turn::Turn;
+
+pub(crate) use turn::BURST_COUNT;
 
 /// What the agent asks of a worker.
 #[derive(Debug)]
@@ -241,14 +245,14 @@ impl Worker {
     /// Reads one queue until it is empty or a burst is full.
     #[inline]
     fn read(&mut self, index: usize, view: View<'_>) {
-        let mut left = BURST_COUNT;
-        while left > 0 {
+        let mut turn = Turn::new();
+        while !turn.is_over() {
             let is_coalesced = self.trials[index].is_on();
             let (limit, len) = match is_coalesced {
                 false => (BATCH_COUNT, BATCH_LEN),
                 true => (gro::BATCH_COUNT, gro::BATCH_LEN),
             };
-            let (count, end) = self.fill(index, limit.min(left), len, view.snapshot);
+            let (count, end) = self.fill(index, limit.min(turn.left()), len, view.snapshot);
             if is_coalesced {
                 self.coalesce(index, view, count);
             } else {
@@ -259,16 +263,16 @@ impl Worker {
             let pressure = self.ports.take_pressure();
             match end {
                 BatchEnd::Full => {
-                    left -= count.max(1).min(left);
+                    turn.note(count, self.bytes_of(count));
                     // The kernel does not wake anybody for what it has handed over.
-                    left = left.max(self.queues[index].pending());
+                    turn.keep(self.queues[index].pending());
                     if !is_coalesced {
                         self.trials[index].note_plain(count);
                     }
                 }
-                BatchEnd::Empty => left = 0,
+                BatchEnd::Empty => turn.end(),
                 BatchEnd::Gone => {
-                    left = 0;
+                    turn.end();
                     self.queues[index].intake.is_gone = true;
                     self.forget(index);
                 }
@@ -308,6 +312,11 @@ impl Worker {
             }
         }
         (count, BatchEnd::Full)
+    }
+
+    /// Bytes of the first `count` frames of the batch, with what lies before them.
+    fn bytes_of(&self, count: usize) -> usize {
+        self.batch[..count].iter().map(|place| place.len).sum()
     }
 
     /// Handles the frame at `at` of the batch.
@@ -535,9 +544,6 @@ fn pin(core: usize) {
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Marks the eventfd among the queues' indices.
 const WAKE: u64 = u64::MAX;
-/// Frames that one queue may bring before others get their turn and the tables are looked at again.
-/// At two microseconds a frame, a change is seen within a quarter of a millisecond.
-pub(crate) const BURST_COUNT: usize = 128;
 /// Frames that are read together.
 const BATCH_COUNT: usize = 16;
 /// Bytes behind which no further frame of a batch is read: what is read shall still be in the

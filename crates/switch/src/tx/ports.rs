@@ -72,7 +72,12 @@ impl TxPorts {
         beyond: Beyond<'_>,
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
-        self.send_by(number, frame, beyond, claim, |port, frame| port.send(frame, beyond))
+        let index = index(number);
+        let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
+        match port.send(frame, beyond) {
+            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
+            sent => sent.map(|()| Sent::Now),
+        }
     }
 
     /// As [`Self::send`], of each packet the first `snaplen` bytes.
@@ -85,35 +90,27 @@ impl TxPorts {
         claim: &Claim<'_>,
         snaplen: usize,
     ) -> Result<Sent, DropReason> {
-        self.send_by(number, frame, beyond, claim, |port, frame| {
-            port.send_part(frame, beyond, snaplen, 0)
-        })
+        let index = index(number);
+        let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
+        match port.send_part(frame, beyond, snaplen, 0) {
+            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
+            sent => sent.map(|()| Sent::Now),
+        }
     }
 
+    /// The port at this place, unless others wait for it. It takes no way to send, as that would be
+    /// a closure, which returns between two system calls unless the compiler likes to inline it.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
-    fn send_by(
-        &mut self,
-        number: PortNo,
-        frame: &mut Frame<'_>,
-        beyond: Beyond<'_>,
-        claim: &Claim<'_>,
-        send: impl FnOnce(&mut TxPort, &mut Frame<'_>) -> Result<(), DropReason>,
-    ) -> Result<Sent, DropReason> {
-        let index = index(number);
-        let mut port = self.find(index)?;
+    fn ready(&mut self, index: usize) -> Result<Option<&mut TxPort>, DropReason> {
+        let port = self.find(index)?;
         if port.queue.is_some() {
-            return self.keep(index, frame, beyond, claim);
+            return Ok(None);
         }
         if port.wants_hold() {
             self.hold(index);
-            port = self.find(index)?;
         }
-        match send(port, frame) {
-            Ok(()) => Ok(Sent::Now),
-            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
-            Err(reason) => Err(reason),
-        }
+        self.find(index).map(Some)
     }
 
     /// Keeps a frame for later, if it is one that is kept.

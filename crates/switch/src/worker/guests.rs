@@ -22,6 +22,7 @@ use tapswitch_wire::{
     EtherType, Layout, NetHeader, NetHeaderFlags, ethernet, ip_proto, parse, read_u16, tags,
 };
 
+use super::turn::Turn;
 use super::{BURST_COUNT, Place, Worker};
 use crate::beyond::Beyond;
 use crate::clock;
@@ -103,12 +104,14 @@ impl Worker {
         let Some(GuestRx { device, queue }) = self.queues[index].guest().cloned() else { return 0 };
         let mut held = queue.lock();
         let Some(ring) = held.as_mut() else { return 0 };
-        let (mut total, mut fault) = (0, None);
-        while total < BURST_COUNT {
+        let (mut total, mut fault, mut turn) = (0, None, Turn::new());
+        while !turn.is_over() {
             match ring.fetch(BATCH_COUNT) {
                 Ok(0) => break,
                 Ok(count) => {
-                    total += self.handle_batch(index, ring, count);
+                    let handled = self.handle_batch(index, ring, count);
+                    total += handled;
+                    turn.note(handled, self.bytes_of(handled));
                     if let Some(place) = self.ports.take_pressure() {
                         self.pause(index, place);
                         break;

@@ -16,6 +16,7 @@ use rustix::event::epoll;
 use tapswitch_datapath::{Arrival, DropReason, Traffic, View};
 use tapswitch_tunnel::Room;
 
+use super::turn::Turn;
 use super::{BURST_COUNT, Worker};
 use crate::clock;
 use crate::egress::WorkerEgress;
@@ -152,13 +153,14 @@ impl Worker {
     pub(super) fn replay(&mut self, index: usize, view: View<'_>) -> bool {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return true };
         let (now, marked, mut place) = (Instant::now(), ahead.marked(), None);
-        let (mut count, mut bytes) = (0, 0);
-        for _ in 0..BURST_COUNT {
+        let (mut count, mut bytes, mut turn) = (0, 0, Turn::new());
+        while !turn.is_over() {
             let queue = &self.queues[index];
             let Some((meta, buf, start)) = ahead.front(now) else { break };
             self.frames += 1;
             count += 1;
             bytes += (buf.len() - start) as u64;
+            turn.note(1, buf.len());
             let arrival = Arrival { in_port: queue.port(), meta, buf, start, beyond_len: 0 };
             let inner = match queue.mode() {
                 None => Some(arrival),

@@ -1,0 +1,89 @@
+//! What one queue may bring before others get their turn and the tables are looked at again.
+//!
+//! It is counted in small frames. Three system calls move a train of 64 KiB or a hundred bytes, but
+//! the former takes as long as a dozen of the latter, most of it to copy its bytes. Counted as one
+//! frame, 128 trains are more than a TCP connection has under way at most, and its acknowledgements
+//! would wait in another queue until all of them are through: sender and worker would work by turns
+//! instead of at the same time (17 % of the rate with a copy, `docs/benchmarks.md`).
+
+/// A queue's turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    left: usize,
+}
+
+impl Turn {
+    /// A whole one.
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self { left: BURST_COUNT }
+    }
+
+    /// How many frames it may bring yet, should they be small.
+    #[inline]
+    pub(super) fn left(self) -> usize {
+        self.left
+    }
+
+    #[inline]
+    pub(super) fn is_over(self) -> bool {
+        self.left == 0
+    }
+
+    /// It has brought so much; asking in vain is worth a frame.
+    #[inline]
+    pub(super) fn note(&mut self, frames: usize, bytes: usize) {
+        self.left = self.left.saturating_sub(frames.max(1) + bytes / BYTES_PER_FRAME);
+    }
+
+    /// At least so many frames are its own, whatever it has brought.
+    #[inline]
+    pub(super) fn keep(&mut self, frames: usize) {
+        self.left = self.left.max(frames);
+    }
+
+    #[inline]
+    pub(super) fn end(&mut self) {
+        self.left = 0;
+    }
+}
+
+/// Small frames in a turn. At two microseconds a frame, a change of the tables is seen within a
+/// quarter of a millisecond.
+pub(crate) const BURST_COUNT: usize = 128;
+/// Bytes that take as long as a small frame: eight trains of 64 KiB are a turn.
+const BYTES_PER_FRAME: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many batches of `frames` and `bytes` a turn has.
+    fn batches(frames: usize, bytes: usize) -> usize {
+        let mut turn = Turn::new();
+        let mut count = 0;
+        while !turn.is_over() {
+            turn.note(frames, bytes);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_turn_is_many_small_frames_or_few_trains() {
+        assert_eq!(batches(1, 60), BURST_COUNT);
+        assert_eq!(batches(16, 16 * 60), BURST_COUNT / 16);
+        assert_eq!(batches(1, 65_536), 8);
+        assert_eq!(batches(0, 0), BURST_COUNT, "asking in vain ends, too");
+    }
+
+    #[test]
+    fn what_was_handed_over_is_read_in_any_case() {
+        let mut turn = Turn::new();
+        turn.note(BURST_COUNT, 0);
+        turn.keep(3);
+        assert_eq!((turn.is_over(), turn.left()), (false, 3));
+        turn.end();
+        assert!(turn.is_over());
+    }
+}
