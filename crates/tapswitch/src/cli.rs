@@ -418,11 +418,11 @@ pub(crate) enum BenchCommand {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TapForwardArgs {
-    /// Rounds; each measures every candidate once. Medians want at least 5.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
+    /// Rounds; each measures every candidate once. Intervals want at least 6.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=999))]
     pub(crate) rounds: u64,
     /// Seconds of each measurement.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) seconds: u64,
     /// Measure only this; may be given several times.
     #[arg(long, value_name = "WHAT")]
@@ -437,6 +437,9 @@ pub(crate) struct TapForwardArgs {
     /// Whether the switch makes trains of packets that arrive one by one: on, off or auto.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) gro: Gro,
+    /// TCP's congestion control. One that paces, as bbr does, measures the timers of the kernel.
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub(crate) congestion: String,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

@@ -75,8 +75,9 @@ impl TxPorts {
         let index = index(number);
         let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
         match port.send(frame, beyond) {
+            Ok(()) => Ok(Sent::Now),
             Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
-            sent => sent.map(|()| Sent::Now),
+            Err(reason) => Err(reason),
         }
     }
 
@@ -93,8 +94,9 @@ impl TxPorts {
         let index = index(number);
         let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
         match port.send_part(frame, beyond, snaplen, 0) {
+            Ok(()) => Ok(Sent::Now),
             Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
-            sent => sent.map(|()| Sent::Now),
+            Err(reason) => Err(reason),
         }
     }
 

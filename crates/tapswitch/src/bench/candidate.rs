@@ -35,6 +35,15 @@ impl Candidate {
             Self::OpenVswitch => "Open vSwitch",
         }
     }
+
+    /// In the names of its hosts' namespaces.
+    fn place(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Tapswitch => "ours",
+            Self::OpenVswitch => "ovs",
+        }
+    }
 }
 
 /// How candidates are set up.
@@ -73,7 +82,8 @@ impl Stage {
         copies: bool,
         manner: Manner,
     ) -> Result<Self, Failure> {
-        let roles = ["sender", "receiver", "monitor"];
+        let place = format!("{}{}", candidate.place(), if copies { "-copies" } else { "" });
+        let roles = ["sender", "receiver", "monitor"].map(|role| format!("{place}-{role}"));
         let stage = Self::start(candidate, copies, manner, &roles).await?;
         stage.sender().configure()?;
         stage.receiver().configure()?;
@@ -84,14 +94,15 @@ impl Stage {
     /// Starts the switch with four ports that nobody uses.
     pub(crate) async fn set_up_idle() -> Result<Self, Failure> {
         let manner = Manner::default();
-        Self::start(Candidate::Tapswitch, false, manner, &["one", "two", "three", "four"]).await
+        let roles = ["one", "two", "three", "four"].map(str::to_owned);
+        Self::start(Candidate::Tapswitch, false, manner, &roles).await
     }
 
     async fn start(
         candidate: Candidate,
         copies: bool,
         manner: Manner,
-        roles: &[&str],
+        roles: &[String],
     ) -> Result<Self, Failure> {
         let Manner { forwarder: core, gro, .. } = manner;
         let numbered = (1..).zip(roles);
@@ -212,7 +223,9 @@ async fn start_ovs(
     core: Option<usize>,
     directory: &TempDir,
 ) -> Result<Program, Failure> {
-    let namespace = OwnedNamespace::create(&format!("tapswitch-lab-{}-ovs", std::process::id()))?;
+    let copying = if copies { "-copies" } else { "" };
+    let name = format!("tapswitch-lab-{}-ovs{copying}", std::process::id());
+    let namespace = OwnedNamespace::create(&name)?;
     let ovs = OpenVswitch::start(namespace, directory, hosts, core).await?;
     if copies {
         ovs.copy().await?;

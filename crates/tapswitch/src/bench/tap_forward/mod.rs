@@ -1,0 +1,176 @@
+//! Namespace → tap → switch → tap → namespace: TCP bulk and small datagrams, without and with every
+//! frame copied to a monitor, beside the bare forwarder and Open vSwitch.
+//!
+//! All of them stand at once, for an idle one costs next to nothing, and take short windows by
+//! turns.
+
+mod report;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::cli::{Measure, TapForwardArgs};
+use crate::hosts;
+use crate::iperf;
+use crate::process;
+
+use super::candidate::{Candidate, Manner, Stage};
+use super::flood;
+use super::ovs;
+use super::paired::Paired;
+use super::{run, write_data};
+use report::{Report, Row};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Measures, prints, and writes data if asked.
+pub(crate) fn main(args: &TapForwardArgs) -> Result<(), Failure> {
+    process::require(&["iperf3", "ping"])?;
+    run(bench(args))
+}
+
+async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
+    hosts::sweep();
+    let contenders = contenders(args);
+    let mut stages = Vec::new();
+    for contender in &contenders {
+        stages.push(contender.set_up(args.manner()).await?);
+    }
+    let mut rows = Vec::new();
+    for measure in args.measures() {
+        let rates = rates(args, measure, &contenders, &stages).await?;
+        rows.extend(Row::all(measure, &contenders, &rates));
+    }
+    drop(stages);
+    let report = Report::new(args, rows, idle_percent().await?);
+    report.print();
+    write_data(args.json.as_deref(), &report)
+}
+
+/// One measurement, at all stages by turns.
+async fn rates(
+    args: &TapForwardArgs,
+    measure: Measure,
+    contenders: &[Contender],
+    stages: &[Stage],
+) -> Result<Paired, Failure> {
+    let mut rates = Paired::new(stages.len());
+    for round in 1..=args.rounds {
+        let latest = rates.round(async |at: usize| measure.take(&stages[at], args).await).await?;
+        let name_each = contenders.iter().zip(latest);
+        let told: Vec<_> =
+            name_each.map(|(contender, rate)| format!("{contender} {rate:.2}")).collect();
+        eprintln!("round {round}: {}, {}: {}", measure.name(), measure.unit(), told.join(", "));
+    }
+    Ok(rates)
+}
+
+/// A way to forward, and whether every frame is copied to a monitor on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Contender {
+    candidate: Candidate,
+    copies: bool,
+}
+
+impl Contender {
+    async fn set_up(&self, manner: Manner) -> Result<Stage, Failure> {
+        Stage::set_up(self.candidate, self.copies, manner).await
+    }
+}
+
+impl std::fmt::Display for Contender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let copies = if self.copies { " with a copy" } else { "" };
+        write!(f, "{}{copies}", self.candidate.name())
+    }
+}
+
+/// All that are measured.
+fn contenders(args: &TapForwardArgs) -> Vec<Contender> {
+    let mut candidates = vec![Candidate::Bare, Candidate::Tapswitch];
+    if !args.without_ovs {
+        if ovs::is_installed() {
+            candidates.push(Candidate::OpenVswitch);
+        } else {
+            eprintln!("SKIP: Open vSwitch is not installed; `apt-get install openvswitch-switch`");
+        }
+    }
+    let both = |candidate| [false, true].map(|copies| Contender { candidate, copies });
+    candidates.into_iter().flat_map(both).collect()
+}
+
+impl TapForwardArgs {
+    fn manner(&self) -> Manner {
+        let (hosts, forwarder) = if self.pin { (Some(0), Some(1)) } else { (None, None) };
+        Manner { hosts, forwarder, gro: self.gro }
+    }
+
+    fn measures(&self) -> impl Iterator<Item = Measure> {
+        let is_wanted = |measure: &Measure| self.only.is_empty() || self.only.contains(measure);
+        Measure::value_variants().iter().copied().filter(is_wanted)
+    }
+}
+
+impl Measure {
+    fn name(self) -> &'static str {
+        match self {
+            Self::TcpOneFlow => "TCP, one flow",
+            Self::TcpFourFlows => "TCP, four flows",
+            Self::SmallUdp => "UDP, 64-byte frames",
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::SmallUdp => "kpps",
+            _ => "Gb/s",
+        }
+    }
+
+    async fn take(self, stage: &Stage, args: &TapForwardArgs) -> Result<f64, Failure> {
+        let length = Duration::from_secs(args.seconds);
+        match self {
+            Self::TcpOneFlow => tcp(stage, length, &args.congestion, "1").await,
+            Self::TcpFourFlows => tcp(stage, length, &args.congestion, "4").await,
+            Self::SmallUdp => Ok(flood::rate(stage, length).await? / 1e3),
+        }
+    }
+}
+
+/// What iperf3 brings from sender to receiver.
+async fn tcp(
+    stage: &Stage,
+    length: Duration,
+    congestion: &str,
+    flows: &str,
+) -> Result<f64, Failure> {
+    let (from, to) = (&stage.sender().namespace, stage.receiver().ipv4().into());
+    let cores = stage.host_core().map(|core| format!("{core},{core}"));
+    let _server = iperf::serve(&stage.receiver().namespace).await?;
+    let mut more = vec!["-P", flows, "-C", congestion];
+    more.extend(cores.iter().flat_map(|cores| ["-A", cores]));
+    Ok(iperf::tcp(from, to, length, &more).await?.gbps())
+}
+
+/// Processor time of a switch and controller with four ports and no traffic.
+async fn idle_percent() -> Result<f64, Failure> {
+    let stage = Stage::set_up_idle().await?;
+    let pid = stage.pid().ok_or("the switch is not running")?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = processor_time(pid)?;
+    tokio::time::sleep(IDLE_LENGTH).await;
+    let used = processor_time(pid)?.saturating_sub(before);
+    Ok(used.as_secs_f64() / IDLE_LENGTH.as_secs_f64() * 100.0)
+}
+
+/// User and system time of a process (proc(5), fields 14 and 15 of `stat`, in ticks of 10 ms).
+fn processor_time(pid: u32) -> Result<Duration, Failure> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let behind_name = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks: u64 =
+        behind_name.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+const IDLE_LENGTH: Duration = Duration::from_secs(10);

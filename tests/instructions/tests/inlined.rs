@@ -1,0 +1,78 @@
+//! No function returns between two system calls of the plain path.
+//!
+//! A return that is predicted wrong leaves the processor in a state in which every return inside
+//! the next system call is predicted wrong, too; that costs a small frame a fifth of its rate
+//! (`docs/adr/0008-one-function-from-read-to-write.md`). So everything from read(2) to write(2) is
+//! one function. What the compiler likes to inline is another matter in each build, so all of it is
+//! told to be: such functions have no code of their own, not even where nothing is optimised, which
+//! is what is looked at. A closure in one of them would, and cannot be told.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+#[test]
+fn from_read_to_write_there_is_one_function() {
+    if Command::new("nm").arg("--version").output().is_err() {
+        println!("SKIP: needs nm; `apt-get install binutils`");
+        return;
+    }
+    let functions = functions();
+    assert!(functions.contains(WORKER), "{WORKER} is not what was built");
+    for (file, path) in INLINED {
+        let name = path.rsplit("::").next().unwrap();
+        let text = std::fs::read_to_string(source().join(file)).unwrap();
+        let is_there =
+            [format!("fn {name}("), format!("fn {name}<")].iter().any(|it| text.contains(it));
+        assert!(is_there, "{file} has no function {name}: what must be inlined now?");
+        assert!(!functions.contains(path), "{path} is not inlined into {WORKER}");
+    }
+}
+
+/// Names of the functions that the switch's library has code for when nothing is optimised.
+fn functions() -> BTreeSet<String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--config", "profile.dev.package.tapswitch-switch.opt-level=0"]);
+    cargo.args(["--package", "tapswitch-switch", "--lib"]);
+    cargo.args(["--message-format", "json-render-diagnostics"]);
+    let messages = String::from_utf8(successful(&mut cargo).stdout).unwrap();
+    let mut libraries = messages.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("\"filenames\":[\"")?;
+        let file = rest.split('"').next()?;
+        file.contains("libtapswitch_switch").then(|| file.to_owned())
+    });
+    let library = libraries.next_back().expect("cargo names the library that it built");
+    let symbols = successful(Command::new("nm").args(["--demangle", &library])).stdout;
+    String::from_utf8(symbols).unwrap().lines().filter_map(function).collect()
+}
+
+/// The function in a line of nm's, without closures in it.
+fn function(line: &str) -> Option<String> {
+    let (_, name) = line.split_once(" t ").or_else(|| line.split_once(" T "))?;
+    Some(name.split("::{{closure}}").next()?.to_owned())
+}
+
+/// Where the switch's code is.
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/switch/src")
+}
+
+fn successful(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    output
+}
+
+/// What everything is inlined into.
+const WORKER: &str = "tapswitch_switch::worker::Worker::burst";
+/// What must be inlined, and where it is written.
+const INLINED: [(&str, &str); 6] = [
+    ("worker.rs", "tapswitch_switch::worker::Worker::fill"),
+    ("tx/ports.rs", "tapswitch_switch::tx::ports::TxPorts::send"),
+    ("tx/ports.rs", "tapswitch_switch::tx::ports::TxPorts::ready"),
+    ("tx.rs", "tapswitch_switch::tx::TxPort::send"),
+    ("tx.rs", "tapswitch_switch::tx::TxDevice::send"),
+    ("tx.rs", "tapswitch_switch::tx::send_tap"),
+];
