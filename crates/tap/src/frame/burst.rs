@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Frames lie closely one after the other in one slab: small ones share few pages and few cache
-//! lines, and a train of 64 KiB is followed by at most a second one, so that both are still in the
-//! cache when they are sent. A frame starts at a cache line, which copies fastest. The length of a
+//! lines, and a train of 64 KiB is the last of its burst, so that it is still in the cache when it
+//! is sent. A frame starts at a cache line, which copies fastest. The length of a
 //! frame is known only after it was read, so a read needs [`BurstSize::max_frame_len`] bytes free.
 
 use std::fmt;
@@ -33,9 +33,10 @@ pub struct BurstSize {
 }
 
 impl BurstSize {
-    /// 64 frames of an MTU of 1500, or two trains; 64 bytes of headroom; no frame is too long.
+    /// 64 small frames, some twenty of an MTU of 1500, or one train; 64 bytes of headroom; no frame
+    /// is too long.
     pub const DEFAULT: Self =
-        Self { frames: 64, bytes: 112 * 1024, headroom: 64, max_frame_len: MAX_FRAME_LEN };
+        Self { frames: 64, bytes: 32 * 1024, headroom: 64, max_frame_len: MAX_FRAME_LEN };
 
     /// Room for `frames` frames whatever their length: an engine that asks for several frames at
     /// once, before it knows their lengths, needs that.

@@ -3,12 +3,24 @@
 //! tcp(7)).
 
 use std::io::{self, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_congestion;
 use rustix::net::{RecvFlags, recv};
+
+/// Connects, with a congestion control that does not pace: timers would be what is measured.
+pub(super) fn connect(to: &SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(to, CONNECT_LIMIT)?;
+    match set_tcp_congestion(&stream, UNPACED) {
+        // This kernel has none of that name.
+        Ok(()) | Err(Errno::NOENT) => Ok(stream),
+        Err(errno) => Err(errno.into()),
+    }
+}
 
 /// As many bytes as the socket takes now.
 pub(super) fn push(stream: &TcpStream, file: &OwnedFd) -> io::Result<u64> {
@@ -41,3 +53,6 @@ pub(super) fn take(stream: &TcpStream, buf: &mut [u8], bytes: &mut u64) -> bool 
 
 /// Bytes that a sender offers at once, and a receiver throws away.
 pub(super) const PIECE_LEN: usize = 1 << 20;
+/// The kernel's own default.
+const UNPACED: &str = "cubic";
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);

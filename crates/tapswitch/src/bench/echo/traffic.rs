@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::bulk::{PIECE_LEN, memory_file, push, take};
+use crate::bench::bulk::{PIECE_LEN, connect, memory_file, push, take};
 use crate::bench::cores::stay_on;
 
 use super::reflect::Window;
@@ -94,7 +94,7 @@ impl Send {
         let file = memory_file()?;
         let mut streams = Vec::new();
         for _ in 0..self.flows {
-            let stream = TcpStream::connect_timeout(&self.to, CONNECT_LIMIT)?;
+            let stream = connect(&self.to)?;
             stream.set_nonblocking(true)?;
             streams.push(stream);
         }
@@ -257,7 +257,6 @@ pub(super) const PAYLOAD_LEN: usize = 1400;
 /// As many datagrams as fit into the largest IPv4 packet; the kernel takes at least 64.
 const TRAIN_COUNT: usize = 46;
 pub(super) const PORT: u16 = 5201;
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// A sender whose end was lost is not waited for longer than this.
 const LINGER: Duration = Duration::from_secs(2);
 const MOMENT_NS: i64 = 20_000_000;

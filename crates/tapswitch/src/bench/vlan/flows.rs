@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt as socket_options;
 use rustix::net::{RecvFlags, recv};
 
-use crate::bench::bulk::{PIECE_LEN, memory_file, push, take};
+use crate::bench::bulk::{PIECE_LEN, connect, memory_file, push, take};
 use crate::bench::cores::stay_on;
 
 use super::stage::{RECEIVER, Stage};
@@ -144,9 +144,8 @@ impl Streams {
     fn open(stage: &Stage, count: usize) -> Result<Self, Failure> {
         let listener = stage.receiver.enter(|| TcpListener::bind((RECEIVER, 0)))??;
         let to = listener.local_addr()?;
-        let mut sockets = stage.sender.enter(|| -> std::io::Result<Vec<_>> {
-            (0..count).map(|_| TcpStream::connect_timeout(&to, CONNECT_LIMIT)).collect()
-        })??;
+        let connect_all = || (0..count).map(|_| connect(&to)).collect::<std::io::Result<Vec<_>>>();
+        let mut sockets = stage.sender.enter(connect_all)??;
         for _ in 0..count {
             sockets.push(listener.accept()?.0);
         }
@@ -333,7 +332,6 @@ const RECEIVE_BUFFER_LEN: usize = 16 << 20;
 /// What many TCP senders may have sent ahead together, which no queue on the way may fail to hold.
 const SEND_BUFFERS_LEN: usize = 12 << 20;
 const EVENT_COUNT: usize = 256;
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const MOMENT_NS: i64 = 20_000_000;
 /// While it lasts, a switch takes some hundred small frames.
 const PAUSE: Duration = Duration::from_micros(100);
