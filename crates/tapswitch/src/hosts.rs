@@ -22,8 +22,7 @@ pub(crate) struct Host {
 impl Host {
     /// Makes the host `number`, from 1; its name says what it is for.
     pub(crate) fn create(number: u8, role: &str) -> Result<Self, Failure> {
-        let name = format!("{PREFIX}{}-{role}", std::process::id());
-        Ok(Self { namespace: OwnedNamespace::create(&name)?, number })
+        Ok(Self { namespace: namespace(role)?, number })
     }
 
     pub(crate) fn ipv4(&self) -> Ipv4Addr {
@@ -72,10 +71,14 @@ impl Host {
     }
 }
 
+/// A namespace whose name says what it is for.
+pub(crate) fn namespace(role: &str) -> Result<OwnedNamespace, Failure> {
+    Ok(OwnedNamespace::create(&format!("{PREFIX}{}-{role}", std::process::id()))?)
+}
+
 /// A namespace where nobody speaks unasked: no IPv6, and so no neighbour discovery.
 pub(crate) fn quiet_namespace(role: &str) -> Result<OwnedNamespace, Failure> {
-    let name = format!("{PREFIX}{}-{role}", std::process::id());
-    let namespace = OwnedNamespace::create(&name)?;
+    let namespace = namespace(role)?;
     namespace.enter(|| match std::fs::write(WITHOUT_IPV6, "1") {
         // A kernel without IPv6 is as quiet.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

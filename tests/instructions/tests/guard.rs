@@ -15,10 +15,13 @@
     reason = "test code; counts have less than 53 bits"
 )]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
+use common::{built, successful};
 use serde::{Deserialize, Serialize};
 
 #[test]
@@ -100,16 +103,8 @@ struct Counter {
 
 impl Counter {
     fn build() -> Self {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--release", "--package", "tapswitch-instructions"]);
-        cargo.args(["--message-format", "json-render-diagnostics"]);
-        let output = successful(&mut cargo);
-        let text = String::from_utf8(output.stdout).unwrap();
-        let mut executables = text.lines().filter_map(|line| {
-            let (_, rest) = line.split_once("\"executable\":\"")?;
-            Some(PathBuf::from(rest.split('"').next()?))
-        });
-        let program = executables.next_back().expect("cargo names the program that it built");
+        let args = ["--release", "--package", "tapswitch-instructions"];
+        let program = built(&args, "\"executable\":\"", "instructions");
         Self { program, folder: tempfile::tempdir().unwrap() }
     }
 
@@ -174,13 +169,6 @@ fn both_directions_and_missing_cases_are_complained_of() {
     let expected =
         ["e: on record or measured, but not both", "f: on record or measured, but not both"];
     assert_eq!(before.complaints(&record(&counts, "2")), expected);
-}
-
-fn successful(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
-    output
 }
 
 /// Turns of the two runs.

@@ -8,9 +8,13 @@
 //! is what is looked at. A closure in one of them would, and cannot be told.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+
+use common::{built, successful};
 
 #[test]
 fn from_read_to_write_there_is_one_function() {
@@ -32,18 +36,10 @@ fn from_read_to_write_there_is_one_function() {
 
 /// Names of the functions that the switch's library has code for when nothing is optimised.
 fn functions() -> BTreeSet<String> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--config", "profile.dev.package.tapswitch-switch.opt-level=0"]);
-    cargo.args(["--package", "tapswitch-switch", "--lib"]);
-    cargo.args(["--message-format", "json-render-diagnostics"]);
-    let messages = String::from_utf8(successful(&mut cargo).stdout).unwrap();
-    let mut libraries = messages.lines().filter_map(|line| {
-        let (_, rest) = line.split_once("\"filenames\":[\"")?;
-        let file = rest.split('"').next()?;
-        file.contains("libtapswitch_switch").then(|| file.to_owned())
-    });
-    let library = libraries.next_back().expect("cargo names the library that it built");
-    let symbols = successful(Command::new("nm").args(["--demangle", &library])).stdout;
+    let unoptimised = "profile.dev.package.tapswitch-switch.opt-level=0";
+    let args = ["--package", "tapswitch-switch", "--lib", "--config", unoptimised];
+    let library = built(&args, "\"filenames\":[\"", "libtapswitch_switch");
+    let symbols = successful(Command::new("nm").arg("--demangle").arg(&library)).stdout;
     String::from_utf8(symbols).unwrap().lines().filter_map(function).collect()
 }
 
@@ -56,13 +52,6 @@ fn function(line: &str) -> Option<String> {
 /// Where the switch's code is.
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/switch/src")
-}
-
-fn successful(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
-    output
 }
 
 /// What everything is inlined into.

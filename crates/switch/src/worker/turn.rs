@@ -4,7 +4,7 @@
 //! the former takes as long as a dozen of the latter, most of it to copy its bytes. Counted as one
 //! frame, 128 trains are more than a TCP connection has under way at most, and its acknowledgements
 //! would wait in another queue until all of them are through: sender and worker would work by turns
-//! instead of at the same time (17 % of the rate with a copy, `docs/benchmarks.md`).
+//! instead of at the same time (what that costs: `docs/benchmarks.md`, "From tap to tap").
 
 /// A queue's turn.
 #[derive(Clone, Copy, Debug)]

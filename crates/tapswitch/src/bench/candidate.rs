@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_switch::Gro;
 use tempfile::TempDir;
 use tokio::process::Child;
@@ -36,13 +36,14 @@ impl Candidate {
         }
     }
 
-    /// In the names of its hosts' namespaces.
-    fn place(self) -> &'static str {
-        match self {
+    /// How namespaces are called where it is at work.
+    fn place(self, copies: bool) -> String {
+        let place = match self {
             Self::Bare => "bare",
             Self::Tapswitch => "ours",
             Self::OpenVswitch => "ovs",
-        }
+        };
+        format!("{place}{}", if copies { "-copies" } else { "" })
     }
 }
 
@@ -82,7 +83,7 @@ impl Stage {
         copies: bool,
         manner: Manner,
     ) -> Result<Self, Failure> {
-        let place = format!("{}{}", candidate.place(), if copies { "-copies" } else { "" });
+        let place = candidate.place(copies);
         let roles = ["sender", "receiver", "monitor"].map(|role| format!("{place}-{role}"));
         let stage = Self::start(candidate, copies, manner, &roles).await?;
         stage.sender().configure()?;
@@ -223,9 +224,7 @@ async fn start_ovs(
     core: Option<usize>,
     directory: &TempDir,
 ) -> Result<Program, Failure> {
-    let copying = if copies { "-copies" } else { "" };
-    let name = format!("tapswitch-lab-{}-ovs{copying}", std::process::id());
-    let namespace = OwnedNamespace::create(&name)?;
+    let namespace = hosts::namespace(&Candidate::OpenVswitch.place(copies))?;
     let ovs = OpenVswitch::start(namespace, directory, hosts, core).await?;
     if copies {
         ovs.copy().await?;

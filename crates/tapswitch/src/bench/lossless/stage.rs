@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_switch::report::{PortReport, TapReport};
 use tempfile::TempDir;
 use tokio::process::Child;
@@ -166,7 +166,7 @@ pub(super) async fn delay(room: &Namespace, name: &str, by: Duration) -> Result<
 
 /// Whether this kernel can make links late.
 pub(super) async fn has_netem() -> Result<bool, Failure> {
-    let room = OwnedNamespace::create(&format!("tapswitch-lab-{}-ask", std::process::id()))?;
+    let room = hosts::namespace("ask")?;
     Ok(delay(&room, "lo", Duration::from_millis(1)).await.is_ok())
 }
 

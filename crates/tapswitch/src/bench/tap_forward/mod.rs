@@ -35,7 +35,8 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
     let contenders = contenders(args);
     let mut stages = Vec::new();
     for contender in &contenders {
-        stages.push(contender.set_up(args.manner()).await?);
+        let Contender { candidate, copies } = *contender;
+        stages.push(Stage::set_up(candidate, copies, args.manner()).await?);
     }
     let mut rows = Vec::new();
     for measure in args.measures() {
@@ -71,12 +72,6 @@ async fn rates(
 struct Contender {
     candidate: Candidate,
     copies: bool,
-}
-
-impl Contender {
-    async fn set_up(&self, manner: Manner) -> Result<Stage, Failure> {
-        Stage::set_up(self.candidate, self.copies, manner).await
-    }
 }
 
 impl std::fmt::Display for Contender {
