@@ -391,29 +391,15 @@ impl<'m> GuestBytes<'m> {
     }
 
     /// Lets the processor bring the line `at` bytes behind the start, which another one may have
-    /// written, while we do other things.
+    /// written, while we do other things. PREFETCHW, for lines that we write, showed no difference.
     #[inline]
-    pub(crate) fn prefetch_to_read(self, at: usize) {
+    pub(crate) fn prefetch(self, at: usize) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let line = self.start.as_ptr().cast::<i8>().cast_const().wrapping_add(at);
             // SAFETY: a prefetch neither reads nor faults, whatever the address is.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
-    }
-
-    /// As [`Self::prefetch_to_read`], to be written by us.
-    #[inline]
-    pub(crate) fn prefetch_to_write(self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            let line = self.start.as_ptr().cast::<i8>().cast_const().wrapping_add(at);
-            // SAFETY: a prefetch neither reads nor faults, whatever the address is.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(line) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = at;

@@ -254,7 +254,7 @@ impl<'a> Walk<'a> {
             return None;
         }
         let bytes = self.memory.find_in_largest(descriptor.address, descriptor.len.into())?;
-        self.prefetch(bytes);
+        prefetch(bytes);
         Some(bytes)
     }
 
@@ -276,7 +276,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         if let Some(bytes) = self.memory.find(address, left) {
-            self.prefetch(bytes);
+            prefetch(bytes);
             out.push(begun, bytes);
             return Ok(());
         }
@@ -290,17 +290,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Lets come what is touched first: the network header, which is read before it is written if
-    /// it is written at all, and the frame behind it.
-    #[inline]
-    fn prefetch(self, bytes: GuestBytes<'_>) {
-        bytes.prefetch_to_read(0);
-        match self.direction {
-            Direction::Transmit => bytes.prefetch_to_read(NET_HEADER_LEN),
-            Direction::Receive => bytes.prefetch_to_write(NET_HEADER_LEN),
-        }
-    }
-
     /// The table that a descriptor tells, and the number of its entries.
     fn table(self, descriptor: &Descriptor) -> Result<(GuestBytes<'a>, u16), RingError> {
         let len = u64::from(descriptor.len);
@@ -310,6 +299,14 @@ impl<'a> Walk<'a> {
         }
         Ok((self.memory.find(descriptor.address, len).ok_or(RingError::Address)?, count))
     }
+}
+
+/// Lets come what is touched first: the network header, which is read before it is written if it is
+/// written at all, and the frame behind it.
+#[inline]
+fn prefetch(bytes: GuestBytes<'_>) {
+    bytes.prefetch(0);
+    bytes.prefetch(NET_HEADER_LEN);
 }
 
 /// What a driver did that it must not. Its port is to be reset.
