@@ -146,7 +146,8 @@ fn guests_are_measured_beside_open_vswitch() {
     let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let rates = report["rates"].as_array().unwrap();
-    assert_eq!(rates.len(), 2 * 6, "two sizes; plain by three, ALL by two, mirror by one");
+    assert_eq!(rates.len(), 3 * 6, "two sizes, trains; plain by three, ALL by two, mirror by one");
+    assert_eq!(rates.iter().filter(|row| row["load"] == "trains").count(), 6);
     for row in rates {
         assert!(row["mpps"].as_f64().unwrap() > 0.0, "{row}");
         let ledger = |name: &str| number(&row["ledger"][name]);

@@ -8,15 +8,16 @@ use std::path::Path;
 
 use super::Failure;
 use super::cases::Task;
+use super::loader::Load;
 use super::report::Report;
 use super::results::Row;
 use super::switches::Candidate;
 use crate::bench::svg::Svg;
 
-/// Draws a file into `directory` for each kind of guests.
+/// Draws a file into `directory` for each kind of guests that sends frames of several sizes.
 pub(super) fn write(directory: &Path, report: &Report) -> Result<(), Failure> {
     for rows in report.kinds() {
-        if let Some(first) = rows.first() {
+        if let Some(first) = rows.first().filter(|row| row.load == Load::Frames) {
             let name = format!("vhost-{}-{}.svg", first.rings.name(), first.flows);
             std::fs::write(directory.join(name), draw(rows, &report.headline()))?;
         }
@@ -182,10 +183,12 @@ mod tests {
         Row {
             rings: Rings::Split,
             flows: 1,
+            load: Load::Frames,
             size,
             task: Task::Plain,
             candidate: Candidate::Tapswitch,
             mpps,
+            gbps: 0.0,
             to_bare: None,
             to_ovs: judged,
             to_mirror: None,

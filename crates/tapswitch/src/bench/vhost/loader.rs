@@ -21,6 +21,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use super::dpdk;
 use super::layout::{Layout, Sockets};
 use super::telemetry::{PortCounts, Telemetry};
+use super::trains;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -31,6 +32,7 @@ pub(super) struct Guests {
     pub(super) rings: Rings,
     /// 1, or 256 by the source address.
     pub(super) flows: usize,
+    pub(super) load: Load,
     /// Where they all are.
     pub(super) core: usize,
 }
@@ -45,6 +47,16 @@ pub(super) enum Rings {
     Packed,
 }
 
+/// What circulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Load {
+    /// Frames of a length that each measurement chooses, by the guests' cheapest drivers.
+    Frames,
+    /// TCP trains, see [`super::trains`].
+    Trains,
+}
+
 /// The running guests. They end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Loader {
@@ -53,6 +65,7 @@ pub(super) struct Loader {
     output: Lines<BufReader<ChildStdout>>,
     telemetry: Telemetry,
     layout: Layout,
+    load: Load,
 }
 
 /// Guests that wait for their switch to connect.
@@ -60,6 +73,7 @@ pub(super) struct Loader {
 pub(super) struct Waiting {
     child: Child,
     layout: Layout,
+    load: Load,
     runtime: PathBuf,
 }
 
@@ -70,16 +84,24 @@ impl Guests {
         // Drivers use AVX-512 only where they are told that they may.
         args.extend([dpdk::on_core(self.core), "--force-max-simd-bitwidth=512".to_owned()]);
         args.extend(self.devices(sockets));
+        args.extend(match self.load {
+            Load::Frames => None,
+            Load::Trains => Some(trains::source(sockets.directory())?),
+        });
         args.extend(OPTIONS.map(str::to_owned));
+        args.extend(match self.load {
+            Load::Frames => FRAME_OPTIONS.map(str::to_owned).to_vec(),
+            Load::Trains => trains::options().to_vec(),
+        });
         args.extend((self.flows > 1).then(|| "--txonly-multi-flow".to_owned()));
         let child = dpdk::testpmd(self.core, &args, sockets.directory())?;
         let runtime = dpdk::runtime(sockets.directory(), PREFIX);
-        Ok(Waiting { child, layout: self.layout, runtime })
+        Ok(Waiting { child, layout: self.layout, load: self.load, runtime })
     }
 
     /// Devices in the order of their numbers: pairs, then the monitor and what swallows its frames.
     fn devices(&self, sockets: &Sockets) -> Vec<String> {
-        let rings = self.rings.options();
+        let rings = self.rings.options(self.load);
         let guest = |guest: u8| {
             let path = sockets.path(guest);
             format!(
@@ -88,7 +110,10 @@ impl Guests {
             )
         };
         let mut devices: Vec<_> = self.layout.guests().map(guest).collect();
-        devices.extend(self.layout.monitor.map(|_| "--vdev=net_null0,no-rx=1".to_owned()));
+        devices.extend(self.layout.monitor.map(|_| match self.load {
+            Load::Frames => "--vdev=net_null0,no-rx=1".to_owned(),
+            Load::Trains => trains::drain(sockets.directory()),
+        }));
         devices
     }
 }
@@ -101,10 +126,13 @@ impl Rings {
         }
     }
 
-    fn options(self) -> &'static str {
-        match self {
-            Self::Split => "packed_vq=0,mrg_rxbuf=1,in_order=1",
-            Self::Packed => "packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1",
+    /// Vector instructions do not go with trains.
+    fn options(self, load: Load) -> &'static str {
+        match (self, load) {
+            (Self::Split, Load::Frames) => "packed_vq=0,mrg_rxbuf=1,in_order=1",
+            (Self::Split, Load::Trains) => "packed_vq=0,mrg_rxbuf=1,in_order=0",
+            (Self::Packed, Load::Frames) => "packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1",
+            (Self::Packed, Load::Trains) => "packed_vq=1,mrg_rxbuf=1,in_order=0",
         }
     }
 }
@@ -112,22 +140,28 @@ impl Rings {
 impl Waiting {
     /// Waits until the switch has connected to all guests.
     pub(super) async fn ready(self) -> Result<Loader, Failure> {
-        let Self { mut child, layout, runtime } = self;
+        let Self { mut child, layout, load, runtime } = self;
         let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
         let output = BufReader::new(output).lines();
         let telemetry = Telemetry::connect(&runtime, CONNECT_LIMIT).await.map_err(|error| {
             format!("the guests found no switch within {CONNECT_LIMIT:?}: {error}")
         })?;
-        let mut loader = Loader { child, input, output, telemetry, layout };
-        loader.say("set fwd io", "Set io packet forwarding mode").await?;
+        let mut loader = Loader { child, input, output, telemetry, layout, load };
+        match load {
+            Load::Frames => loader.say("set fwd io", "Set io packet forwarding mode").await?,
+            Load::Trains => loader.prepare_trains().await?,
+        }
         Ok(loader)
     }
 }
 
 impl Loader {
     /// Starts circulation: each sender begins with `UNDER_WAY` frames of `len` bytes, without the
-    /// frame check sequence, which no ring carries.
+    /// frame check sequence, which no ring carries. Trains have the length that they have.
     pub(super) async fn start(&mut self, len: usize) -> Result<(), Failure> {
+        if self.load == Load::Trains {
+            return self.start_trains().await;
+        }
         self.say("set fwd io", "Set io packet forwarding mode").await?;
         self.write(&format!("set txpkts {len}")).await?;
         let first = format!("start tx_first {}", UNDER_WAY / BURST_COUNT);
@@ -172,6 +206,16 @@ impl Loader {
         Ok(passage)
     }
 
+    /// Devices that are guests; they have the lowest numbers.
+    pub(super) fn guest_count(&self) -> usize {
+        self.layout.guests().count()
+    }
+
+    /// Devices that are guests, or swallow what monitors get.
+    pub(super) fn device_count(&self) -> usize {
+        self.guest_count() + usize::from(self.layout.monitor.is_some())
+    }
+
     fn counts(&self, device: usize) -> Result<PortCounts, Failure> {
         self.telemetry.counts(device)
     }
@@ -181,7 +225,7 @@ impl Loader {
     }
 
     /// Gives a command and waits for what it says when it is done.
-    async fn say(&mut self, command: &str, done: &str) -> Result<(), Failure> {
+    pub(super) async fn say(&mut self, command: &str, done: &str) -> Result<(), Failure> {
         self.write(command).await?;
         let heard = async {
             while let Some(line) = self.output.next_line().await? {
@@ -195,7 +239,7 @@ impl Loader {
         heard.map_err(|_| format!("{} does not answer to '{command}'", dpdk::TESTPMD))?
     }
 
-    async fn write(&mut self, command: &str) -> Result<(), Failure> {
+    pub(super) async fn write(&mut self, command: &str) -> Result<(), Failure> {
         Ok(self.input.write_all(format!("{command}\n").as_bytes()).await?)
     }
 }
@@ -229,7 +273,7 @@ const RING_LEN: usize = 1024;
 /// they set out loses some at once.
 const UNDER_WAY: usize = RING_LEN / 2;
 const BURST_COUNT: usize = 32;
-const OPTIONS: [&str; 7] = [
+const OPTIONS: [&str; 6] = [
     "--",
     "-i",
     "--port-topology=paired",
@@ -237,9 +281,9 @@ const OPTIONS: [&str; 7] = [
     // Or it would throw away what is in the rings whenever it starts.
     "--no-flush-rx",
     "--total-num-mbufs=16384",
-    // The senders' address and the receivers', in every frame.
-    "--tx-ip=198.18.0.1,198.18.0.2",
 ];
+/// The senders' address and the receivers', in every frame.
+const FRAME_OPTIONS: [&str; 1] = ["--tx-ip=198.18.0.1,198.18.0.2"];
 /// Switches try again each second.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);

@@ -20,6 +20,7 @@ mod results;
 mod stage;
 mod switches;
 mod telemetry;
+mod trains;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,10 +34,10 @@ use crate::process;
 use super::{cores, run, write_data};
 use cases::{Entry, SIZES, Task};
 use layout::Layout;
-use loader::Rings;
+use loader::{Load, Rings};
 use report::Report;
 use results::{Row, Size};
-use stage::{Cores, Plan, Stage, Window};
+use stage::{CHECK_SEQUENCE_LEN, Cores, Plan, Stage, Window};
 use switches::Candidate;
 
 pub(crate) use probe::{ProbeArgs, main as probe};
@@ -88,6 +89,8 @@ pub(crate) struct VhostArgs {
 enum Part {
     /// Plain forwarding and copies, by frame size.
     Rates,
+    /// The same with TCP trains.
+    Trains,
     /// Two pairs of guests and one monitor, by one thread and by two.
     Pairs,
     /// Processor time while nothing happens.
@@ -121,6 +124,9 @@ async fn bench(args: &VhostArgs) -> Result<(), Failure> {
             }
         }
     }
+    if wants(&args.part, &Part::Trains) {
+        report.rates.extend(tables(args, Plan { load: Load::Trains, ..first }, cores).await?);
+    }
     if wants(&args.part, &Part::Pairs) {
         report.pairs = pairs::measure(args, first, cores).await?;
     }
@@ -148,13 +154,14 @@ fn has_peers() -> bool {
 }
 
 /// Programs, and the Debian packages that bring them. The drivers of DPDK are plug-ins.
-const PEERS: [(&str, &str); 8] = [
+const PEERS: [(&str, &str); 9] = [
     (dpdk::TESTPMD, "dpdk-dev"),
     (ovs_dpdk::PROGRAM, "openvswitch-switch-dpdk"),
     ("ovs-ofctl", "openvswitch-switch"),
     ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_virtio.so.23", "librte-net-virtio23"),
     ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_vhost.so.23", "librte-net-vhost23"),
     ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_null.so.23", "librte-net-null23"),
+    ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_pcap.so.23", "librte-net-pcap23"),
     (
         "/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_net_af_packet.so.23",
         "librte-net-af-packet23",
@@ -162,7 +169,7 @@ const PEERS: [(&str, &str); 8] = [
     ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_mempool_ring.so.23", "librte-mempool-ring23"),
 ];
 
-/// The rates by size, for one kind of guests.
+/// The rates by size, or of trains, for one kind of guests.
 async fn tables(args: &VhostArgs, plan: Plan, cores: Cores) -> Result<Vec<Row>, Failure> {
     let mut stages = Vec::new();
     for candidate in args.candidates() {
@@ -172,7 +179,7 @@ async fn tables(args: &VhostArgs, plan: Plan, cores: Cores) -> Result<Vec<Row>, 
     }
     let entries = args.entries();
     let mut sizes: Vec<_> =
-        args.sizes().into_iter().map(|size| Size::new(size, entries.clone())).collect();
+        args.sizes(plan.load).into_iter().map(|size| Size::new(size, entries.clone())).collect();
     for round in 1..=args.rounds() {
         for size in &mut sizes {
             size.round(round, &mut stages, args.window()).await?;
@@ -183,7 +190,8 @@ async fn tables(args: &VhostArgs, plan: Plan, cores: Cores) -> Result<Vec<Row>, 
 
 impl VhostArgs {
     fn plan(&self, rings: Rings, flows: usize) -> Plan {
-        Plan { layout: Layout::MONITORED, rings, flows, workers: 1, probed: false }
+        let (layout, load) = (Layout::MONITORED, Load::Frames);
+        Plan { layout, rings, flows, load, workers: 1, probed: false }
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -204,7 +212,10 @@ impl VhostArgs {
         if self.quick { 1 } else { self.rounds }
     }
 
-    fn sizes(&self) -> Vec<usize> {
+    fn sizes(&self, load: Load) -> Vec<usize> {
+        if load == Load::Trains {
+            return vec![trains::FRAME_LEN + CHECK_SEQUENCE_LEN];
+        }
         let given: Vec<_> = self.sizes.iter().copied().map(usize::from).collect();
         let all = if self.quick { &QUICK_SIZES[..] } else { &SIZES };
         if given.is_empty() { all.to_vec() } else { given }

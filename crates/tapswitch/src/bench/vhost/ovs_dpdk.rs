@@ -11,6 +11,7 @@ use crate::bench::ovs;
 use crate::process;
 
 use super::dpdk;
+use super::loader::Load;
 use super::switches::Setup;
 
 type Failure = Box<dyn std::error::Error>;
@@ -122,7 +123,9 @@ fn options(setup: &Setup<'_>) -> Vec<String> {
     };
     // Without --legacy-mem it would ask for memory that is in no file, which wants huge pages.
     let extra = dpdk::environment("ovs", MEGABYTES).join(" ");
+    let trains = setup.load == Load::Trains;
     vec![
+        format!("other_config:userspace-tso-enable={trains}"),
         "other_config:dpdk-init=true".to_owned(),
         format!("other_config:pmd-cpu-mask={}", mask(&setup.cores)),
         format!("other_config:dpdk-lcore-mask={}", mask(&[setup.rest])),

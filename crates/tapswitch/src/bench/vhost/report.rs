@@ -7,6 +7,7 @@ use crate::bench::machine::Machine;
 use crate::bench::paired::Ratio;
 use crate::table::{print, table};
 
+use super::loader::Load;
 use super::results::{Judged, Row};
 use super::stage::Cores;
 use super::{VhostArgs, idle, latency, ovs_dpdk, pairs};
@@ -57,7 +58,7 @@ impl Report {
 
     /// The rates by kind of guests.
     pub(super) fn kinds(&self) -> impl Iterator<Item = &[Row]> {
-        self.rates.chunk_by(|a, b| (a.rings, a.flows) == (b.rings, b.flows))
+        self.rates.chunk_by(|a, b| (a.rings, a.flows, a.load) == (b.rings, b.flows, b.load))
     }
 
     fn print_pairs(&self) {
@@ -136,6 +137,7 @@ fn print_rates(rows: &[Row]) {
         "TASK",
         "SWITCH",
         "MPPS ",
+        "GB/S ",
         "TO BARE ",
         "TO OVS ",
         "95 % ",
@@ -182,7 +184,8 @@ impl Row {
     pub(super) fn kind(&self) -> String {
         let flows = self.flows;
         let flows = if flows == 1 { "one flow".to_owned() } else { format!("{flows} flows") };
-        format!("{} rings, {flows}", self.rings.name())
+        let load = if self.load == Load::Trains { ", TCP trains" } else { "" };
+        format!("{} rings, {flows}{load}", self.rings.name())
     }
 
     fn cells(&self) -> Vec<String> {
@@ -195,7 +198,8 @@ impl Row {
             Some(self.size.to_string()),
             Some(self.task.name().to_owned()),
             Some(self.candidate.name().to_owned()),
-            Some(format!("{:.2}", self.mpps)),
+            Some(format!("{:.3}", self.mpps)),
+            Some(format!("{:.1}", self.gbps)),
             median(self.to_bare),
         ];
         cells.extend(to_ovs);

@@ -8,8 +8,8 @@ use crate::bench::paired::{Paired, Ratio, Verdict};
 
 use super::Failure;
 use super::cases::{Entry, Task};
-use super::loader::Rings;
-use super::stage::{Ledger, Plan, Stage, Window};
+use super::loader::{Load, Rings};
+use super::stage::{CHECK_SEQUENCE_LEN, Ledger, Plan, Stage, Window};
 use super::switches::Candidate;
 
 /// All measurements with frames of one size.
@@ -51,7 +51,7 @@ pub(super) struct Latest<'a>(pub(super) &'a [f64]);
 
 impl fmt::Display for Latest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rates: Vec<_> = self.0.iter().map(|rate| format!("{rate:.2}")).collect();
+        let rates: Vec<_> = self.0.iter().map(|rate| format!("{rate:.3}")).collect();
         write!(f, "{} Mpps", rates.join(", "))
     }
 }
@@ -104,10 +104,12 @@ impl Size {
         Row {
             rings: plan.rings,
             flows: plan.flows,
+            load: plan.load,
             size: self.size,
             task,
             candidate,
             mpps: self.rates.rate(index),
+            gbps: self.rates.rate(index) * self.bits() / 1e3,
             to_bare: against(Candidate::Bare, Task::Plain).filter(|_| task == Task::Plain),
             to_ovs: Judged::new(against(Candidate::OpenVswitch, task), ours.then(|| task.goal())),
             to_mirror: against(Candidate::OpenVswitch, Task::Mirror).filter(|_| ours),
@@ -117,6 +119,12 @@ impl Size {
             ledger: self.totals[index].ledger,
             adds_up: (candidate != Candidate::Bare).then_some(self.totals[index].adds_up),
         }
+    }
+
+    /// Bits of a frame, without the check sequence.
+    #[expect(clippy::cast_precision_loss, reason = "less than a million")]
+    fn bits(&self) -> f64 {
+        (8 * (self.size - CHECK_SEQUENCE_LEN)) as f64
     }
 
     fn index(&self, entry: Entry) -> Option<usize> {
@@ -129,11 +137,14 @@ impl Size {
 pub(super) struct Row {
     pub(super) rings: Rings,
     pub(super) flows: usize,
+    pub(super) load: Load,
     pub(super) size: usize,
     pub(super) task: Task,
     pub(super) candidate: Candidate,
     /// Million frames per second at the receiver, median.
     pub(super) mpps: f64,
+    /// The same in billion bits per second, without check sequences.
+    pub(super) gbps: f64,
     /// To the bare loop.
     pub(super) to_bare: Option<Ratio>,
     /// To Open vSwitch doing the same.

@@ -11,7 +11,7 @@ use crate::hosts;
 use super::Failure;
 use super::cases::{Entry, Task, add_groups};
 use super::layout::{Layout, Sockets};
-use super::loader::{Guests, Loader, Passage, Rings};
+use super::loader::{Guests, Load, Loader, Passage, Rings};
 use super::probe::{PROBE_INTERFACE, PROBE_PORT, Prober};
 use super::switches::{Candidate, Setup, Switch, processor_times};
 
@@ -57,6 +57,7 @@ pub(super) struct Plan {
     pub(super) layout: Layout,
     pub(super) rings: Rings,
     pub(super) flows: usize,
+    pub(super) load: Load,
     /// Threads that forward, one or two.
     pub(super) workers: usize,
     /// Whether the switch has an interface as well, with somebody who asks there.
@@ -82,8 +83,8 @@ impl Stage {
     async fn try_set_up(candidate: Candidate, plan: Plan, cores: Cores) -> Result<Self, Failure> {
         let sockets = Sockets::create()?;
         let namespace = hosts::quiet_namespace(&sockets.name())?;
-        let Plan { layout, rings, flows, workers, probed } = plan;
-        let guests = Guests { layout, rings, flows, core: cores.guests };
+        let Plan { layout, rings, flows, load, workers, probed } = plan;
+        let guests = Guests { layout, rings, flows, load, core: cores.guests };
         let waiting = guests.start(&sockets)?;
         let prober =
             if probed { Some(Prober::start(&namespace, cores.guests).await?) } else { None };
@@ -93,6 +94,7 @@ impl Stage {
             cores: [cores.switch, cores.second][..workers].to_vec(),
             rest: cores.guests,
             namespace: &namespace,
+            load,
             interface: probed.then_some((PROBE_PORT, PROBE_INTERFACE)),
         };
         let switch = Switch::start(candidate, &setup).await?;
@@ -119,7 +121,7 @@ impl Stage {
             tokio::time::sleep(FIRST_FRAMES).await;
             self.loader.stop(&before, 0).await?;
             let after = self.loader.passage()?;
-            if after.received - before.received > CIRCULATES {
+            if after.received - before.received > circulates(self.plan.load) {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -161,6 +163,14 @@ impl Stage {
     fn threads(&self) -> Result<[Threads; 2], Failure> {
         let guests = self.loader.id().ok_or("the guests have ended")?;
         Ok([processor_times(self.switch.id()?)?, processor_times(guests)?])
+    }
+}
+
+/// So many have been there more than once.
+const fn circulates(load: Load) -> u64 {
+    match load {
+        Load::Frames => 2048,
+        Load::Trains => 64,
     }
 }
 
@@ -238,10 +248,8 @@ const ATTEMPTS: usize = 4;
 /// How long the first frame may take.
 const START_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_FRAMES: Duration = Duration::from_millis(200);
-/// So many have been there more than once.
-const CIRCULATES: u64 = 2048;
 /// No ring carries it.
-const CHECK_SEQUENCE_LEN: usize = 4;
+pub(super) const CHECK_SEQUENCE_LEN: usize = 4;
 
 #[cfg(test)]
 mod tests {
