@@ -17,9 +17,8 @@ pub struct Chain {
     pub(crate) id: u16,
     /// Places that it takes up in a packed ring.
     pub(crate) slots: u16,
-    /// Its pieces among those of [`Chains`].
-    first: u32,
-    count: u32,
+    /// Its number among those of [`Chains`].
+    at: u32,
     /// Bytes in all pieces.
     len: u32,
 }
@@ -41,10 +40,23 @@ impl Chain {
 /// Chains that were fetched together, and the memory that they lie in.
 #[derive(Default)]
 pub struct Chains {
-    /// Keeps what `pieces` point to mapped.
+    /// Keeps what pieces point to mapped.
     memory: Option<Arc<GuestMemory>>,
+    entries: Vec<Entry>,
+    /// Pieces of chains that have several.
     pieces: Vec<Piece>,
-    chains: Vec<Chain>,
+}
+
+/// A chain, as it is kept.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// The only piece, as of nearly all chains.
+    only: Piece,
+    /// Where the pieces begin when there are several, or none, and how many there are.
+    several: Option<(u32, u32)>,
+    len: u32,
+    id: u16,
+    slots: u16,
 }
 
 #[derive(Clone, Copy)]
@@ -67,25 +79,27 @@ impl Chains {
     #[inline]
     pub fn clear(&mut self) {
         self.pieces.clear();
-        self.chains.clear();
+        self.entries.clear();
     }
 
     /// Number of chains.
     #[inline]
     pub fn len(&self) -> usize {
-        self.chains.len()
+        self.entries.len()
     }
 
     /// True when there is none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.chains.is_empty()
+        self.entries.is_empty()
     }
 
     /// The chain at `index`, in the order in which they were fetched.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Chain> {
-        self.chains.get(index).copied()
+        let Entry { id, slots, len, .. } = *self.entries.get(index)?;
+        // A ring has at most 2^15 descriptors.
+        Some(Chain { id, slots, at: u32::try_from(index).unwrap_or(u32::MAX), len })
     }
 
     /// The pieces of `chain`, which is one of these, in order.
@@ -94,17 +108,29 @@ impl Chains {
         &'a self,
         chain: &Chain,
     ) -> impl Iterator<Item = GuestBytes<'a>> + Clone + use<'a> {
-        let first = chain.first as usize;
-        let pieces = self.pieces.get(first..first + chain.count as usize).unwrap_or_default();
-        // SAFETY: the piece was found in `self.memory`, which stays mapped while `self` is
-        // borrowed: it is replaced by `prepare` only.
-        pieces.iter().map(|piece| unsafe { GuestBytes::at(piece.start, piece.len as usize) })
+        let pieces = match self.entries.get(chain.at as usize) {
+            Some(Entry { only, several: None, .. }) => std::slice::from_ref(only),
+            Some(Entry { several: Some((first, count)), .. }) => {
+                let first = *first as usize;
+                self.pieces.get(first..first + *count as usize).unwrap_or_default()
+            }
+            None => &[],
+        };
+        pieces.iter().map(|piece| self.bytes(*piece))
     }
 
     /// The only piece of `chain`; `None` when it has several.
     #[inline]
-    pub(crate) fn single<'a>(&'a self, chain: &Chain) -> Option<GuestBytes<'a>> {
-        if chain.count == 1 { self.pieces(chain).next() } else { None }
+    pub(crate) fn single(&self, chain: &Chain) -> Option<GuestBytes<'_>> {
+        let entry = self.entries.get(chain.at as usize)?;
+        entry.several.is_none().then(|| self.bytes(entry.only))
+    }
+
+    #[inline]
+    fn bytes(&self, piece: Piece) -> GuestBytes<'_> {
+        // SAFETY: the piece was found in `self.memory`, which stays mapped while `self` is
+        // borrowed: it is replaced by `prepare` only, which forgets all pieces.
+        unsafe { GuestBytes::at(piece.start, piece.len as usize) }
     }
 
     /// Copies `out.len()` bytes from `at` of the chain on, or as many as there are, and returns how
@@ -139,11 +165,8 @@ impl Chains {
     /// of the ring's descriptors.
     #[inline]
     pub(crate) fn push_whole(&mut self, id: u16, bytes: GuestBytes<'_>) {
-        // A ring has at most 2^15 descriptors, and each of them at most 2^32 bytes.
-        let first = u32::try_from(self.pieces.len()).unwrap_or(u32::MAX);
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        self.pieces.push(Piece { start: bytes.as_ptr(), len });
-        self.chains.push(Chain { id, slots: 1, first, count: 1, len });
+        let only = Piece::of(bytes);
+        self.entries.push(Entry { only, several: None, len: only.len, id, slots: 1 });
     }
 
     /// Starts a chain, whose pieces are then pushed.
@@ -155,10 +178,9 @@ impl Chains {
     /// Adds a piece, which lies in the memory that was prepared for.
     #[inline]
     pub(crate) fn push(&mut self, begun: &mut Begun, bytes: GuestBytes<'_>) {
-        // A descriptor's length has 32 bits, so no piece is longer.
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        begun.len += u64::from(len);
-        self.pieces.push(Piece { start: bytes.as_ptr(), len });
+        let piece = Piece::of(bytes);
+        begun.len += u64::from(piece.len);
+        self.pieces.push(piece);
     }
 
     /// Ends a chain. Returns `false` when it is longer than 4 GiB: then abandon it.
@@ -169,13 +191,23 @@ impl Chains {
         let (Ok(first), Ok(count), Ok(len)) = sizes else {
             return false;
         };
-        self.chains.push(Chain { id, slots, first, count, len });
+        let only = Piece { start: NonNull::dangling(), len: 0 };
+        self.entries.push(Entry { only, several: Some((first, count)), len, id, slots });
         true
     }
 
     /// Forgets a chain that was begun.
     pub(crate) fn abandon(&mut self, begun: &Begun) {
         self.pieces.truncate(begun.first);
+    }
+}
+
+impl Piece {
+    #[inline]
+    fn of(bytes: GuestBytes<'_>) -> Self {
+        // A descriptor's length has 32 bits, so no piece is longer.
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        Self { start: bytes.as_ptr(), len }
     }
 }
 
@@ -188,6 +220,6 @@ pub(crate) struct Begun {
 
 impl fmt::Debug for Chains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.chains).finish()
+        f.debug_list().entries((0..self.len()).filter_map(|at| self.get(at))).finish()
     }
 }

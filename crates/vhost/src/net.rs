@@ -95,18 +95,49 @@ pub enum Undelivered {
     Ring(#[from] RingError),
 }
 
-impl GuestBytes<'_> {
-    /// True when the first `len` bytes are those of `header`; in doubt, and in the headers of 10
-    /// bytes that few have, false.
+/// A network header as two words, which stay in registers: the bytes of one that was put together
+/// field by field would have to reach the cache before they could be compared by words, behind all
+/// that was written to guests before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Header {
+    start: u64,
+    end: u32,
+}
+
+impl Header {
     #[inline]
-    fn starts_with_header(&self, header: &[u8; NET_HEADER_LEN], len: usize) -> bool {
-        let (mut first, mut second) = ([0; 8], [0; 4]);
-        if len != NET_HEADER_LEN || self.read(&mut first) + self.skip(8).read(&mut second) != len {
-            return false;
+    fn of(bytes: [u8; NET_HEADER_LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, end @ ..] = bytes;
+        let start = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+        Self { start, end: u32::from_ne_bytes(end) }
+    }
+
+    /// The same with `num_buffers`.
+    #[inline]
+    fn in_buffers(self, count: u16) -> Self {
+        let ([a, b, ..], [c, d]) = (self.end.to_ne_bytes(), count.to_le_bytes());
+        Self { end: u32::from_ne_bytes([a, b, c, d]), ..self }
+    }
+
+    #[inline]
+    fn bytes(self) -> [u8; NET_HEADER_LEN] {
+        let [a, b, c, d, e, f, g, h] = self.start.to_ne_bytes();
+        let [i, j, k, l] = self.end.to_ne_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+}
+
+impl GuestBytes<'_> {
+    /// The header at the start; `None` where there are fewer bytes, or if it has but `len`.
+    #[inline]
+    fn header(&self, len: usize) -> Option<Header> {
+        if len != NET_HEADER_LEN || self.len() < len {
+            return None;
         }
-        let [a, b, c, d, e, f, g, h, tail @ ..] = *header;
-        let wanted = (u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u32::from_ne_bytes(tail));
-        (u64::from_ne_bytes(first), u32::from_ne_bytes(second)) == wanted
+        let (mut start, mut end) = ([0; 8], [0; 4]);
+        self.read(&mut start);
+        self.skip(start.len()).read(&mut end);
+        Some(Header { start: u64::from_ne_bytes(start), end: u32::from_ne_bytes(end) })
     }
 }
 
@@ -119,17 +150,18 @@ impl Running {
         chain: &Chain,
         head: &mut [u8],
     ) -> Option<([u8; NET_HEADER_LEN], usize)> {
-        let mut header = [0; NET_HEADER_LEN];
         let header_len = self.features().header_len();
         let len = chain.len().checked_sub(header_len)?;
         let chains = self.chains();
-        if let Some(piece) = chains.single(chain) {
-            piece.read(&mut header[..header_len]);
+        if let Some(piece) = chains.single(chain)
+            && let Some(header) = piece.header(header_len)
+        {
             piece.skip(header_len).read(head);
-        } else {
-            chains.read(chain, 0, &mut header[..header_len]);
-            chains.read(chain, header_len, head);
+            return Some((header.bytes(), len));
         }
+        let mut header = [0; NET_HEADER_LEN];
+        chains.read(chain, 0, &mut header[..header_len]);
+        chains.read(chain, header_len, head);
         Some((header, len))
     }
 
@@ -157,7 +189,7 @@ impl Running {
     #[inline]
     pub fn deliver<'p>(
         &mut self,
-        mut header: [u8; NET_HEADER_LEN],
+        header: [u8; NET_HEADER_LEN],
         len: usize,
         parts: impl Iterator<Item = Part<'p>>,
     ) -> Result<(), Undelivered> {
@@ -168,11 +200,11 @@ impl Running {
         }
         let next = self.peek(0).and_then(|chain| self.chains().single(&chain));
         if let Some(mut room) = next.filter(|room| room.len() >= total) {
-            [header[NUM_BUFFERS], header[NUM_BUFFERS + 1]] = 1u16.to_le_bytes();
+            let header = Header::of(header).in_buffers(1);
             // Most headers are those that were there before. A line that is not written stays in
-            // the guest's cache, too.
-            if !room.starts_with_header(&header, header_len) {
-                room.write(&header[..header_len]);
+            // the guest's cache, too. The few headers of 10 bytes are never the same.
+            if room.header(header_len) != Some(header) {
+                room.write(&header.bytes()[..header_len]);
             }
             room = room.skip(header_len);
             parts.for_each(|part| room = room.skip(part.copy_to(room)));
@@ -180,20 +212,19 @@ impl Running {
             self.complete(u32::try_from(total).unwrap_or(u32::MAX));
             return Ok(());
         }
-        self.deliver_in_pieces(header, total, parts)
+        self.deliver_in_pieces(Header::of(header), total, parts)
     }
 
     /// As [`Self::deliver`], for buffers that are small or lie in several places.
     #[inline(never)]
     fn deliver_in_pieces<'p>(
         &mut self,
-        mut header: [u8; NET_HEADER_LEN],
+        header: Header,
         total: usize,
         parts: impl Iterator<Item = Part<'p>>,
     ) -> Result<(), Undelivered> {
         let count = self.room(total)?;
-        [header[NUM_BUFFERS], header[NUM_BUFFERS + 1]] = count.to_le_bytes();
-        self.fill(header, count, parts);
+        self.fill(header.in_buffers(count).bytes(), count, parts);
         let mut left = total;
         for _ in 0..count {
             let written = self.peek(0).map_or(0, |chain| chain.len().min(left));
@@ -263,8 +294,6 @@ impl Running {
 
 /// Length in bytes of the network header with `num_buffers`.
 pub const NET_HEADER_LEN: usize = 12;
-/// Where the number of buffers stands in it, in little-endian order.
-const NUM_BUFFERS: usize = 10;
 
 #[cfg(test)]
 mod tests;

@@ -106,16 +106,22 @@ impl NetHeader {
 
     /// Reads the header in the machine's byte order, which is what Linux uses unless told
     /// otherwise by `TUNSETVNETLE`/`TUNSETVNETBE`. `num_buffers` is not looked at.
+    ///
+    /// It is read and written by two words. What is written field by field and read by words just
+    /// after has to reach the cache in between, behind all that was written to other memory before.
     #[inline]
     pub fn decode(bytes: &[u8; NET_HEADER_LEN]) -> Self {
-        let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
+        let start = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+        let [flags, gso_type, h0, h1, g0, g1, s0, s1] = start.to_ne_bytes();
+        let [o0, o1, ..] = u32::from_ne_bytes(rest).to_ne_bytes();
         Self {
-            flags: bytes[0],
-            gso_type: GsoType(bytes[1]),
-            hdr_len: word(2),
-            gso_size: word(4),
-            csum_start: word(6),
-            csum_offset: word(8),
+            flags,
+            gso_type: GsoType(gso_type),
+            hdr_len: u16::from_ne_bytes([h0, h1]),
+            gso_size: u16::from_ne_bytes([g0, g1]),
+            csum_start: u16::from_ne_bytes([s0, s1]),
+            csum_offset: u16::from_ne_bytes([o0, o1]),
         }
     }
 
@@ -126,7 +132,10 @@ impl NetHeader {
         let [g0, g1] = self.gso_size.to_ne_bytes();
         let [s0, s1] = self.csum_start.to_ne_bytes();
         let [o0, o1] = self.csum_offset.to_ne_bytes();
-        [self.flags, self.gso_type.0, h0, h1, g0, g1, s0, s1, o0, o1, 0, 0]
+        let start = [self.flags, self.gso_type.0, h0, h1, g0, g1, s0, s1];
+        let [a, b, c, d, e, f, g, h] = u64::from_ne_bytes(start).to_ne_bytes();
+        let [i, j, k, l] = u32::from_ne_bytes([o0, o1, 0, 0]).to_ne_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l]
     }
 
     /// True when the checksum is partial.

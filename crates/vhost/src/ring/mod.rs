@@ -370,6 +370,26 @@ const fn low_half(value: u32) -> u16 {
     value as u16
 }
 
+/// Sixteen bits that are kept in a whole word. A compiler may load an aligned half of a word as all
+/// of it; just after the half was stored, that load waits until the store has reached the cache,
+/// behind all that was stored to guests before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Half(u32);
+
+impl Half {
+    #[inline]
+    fn get(self) -> u16 {
+        low_half(self.0)
+    }
+}
+
+impl From<u16> for Half {
+    #[inline]
+    fn from(value: u16) -> Self {
+        Self(value.into())
+    }
+}
+
 /// Largest ring.
 const SIZE_MAX: u16 = 1 << 15;
 /// Descriptors of a chain, and entries of an indirect table. A driver must not make a table longer

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::descriptor::{DESCRIPTORS_PER_LINE, Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, Direction, Head, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX,
-    WRITE, Walk, barrier, low_half, passes,
+    CHAIN_COUNT_MAX, Direction, Half, Head, INDIRECT, NEXT, RingError, RingFeatures, RingPlace,
+    SIZE_MAX, WRITE, Walk, barrier, low_half, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
@@ -46,7 +46,7 @@ pub(super) struct PackedRing {
     staged: Vec<Staged>,
     /// Places of buffers that were fetched, and of which the driver has not been told: the ring has
     /// no more.
-    held: u16,
+    held: Half,
 }
 
 /// A buffer that is given back when the burst is published.
@@ -60,54 +60,67 @@ struct Staged {
     is_full: bool,
 }
 
-/// A place in the ring, and the wrap counter there.
+/// A place in the ring, and the wrap counter there: 15 bits of index and one of wrap counter, as
+/// drivers have it (virtio 1.2 §2.8.10.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    index: u16,
-    wrap: bool,
-}
+struct Place(Half);
 
 impl Place {
-    /// From 15 bits of index and one of wrap counter (virtio 1.2 §2.8.10.1); `None` beyond the
-    /// ring.
-    fn from_bits(bits: u16, size: u16) -> Option<Self> {
-        let (index, wrap) = (bits & INDEX_MASK, bits & WRAP_BIT != 0);
-        (index < size).then_some(Self { index, wrap })
+    #[inline]
+    fn new(index: u16, wrap: bool) -> Self {
+        Self(Half::from(index | if wrap { WRAP_BIT } else { 0 }))
     }
 
+    /// `None` beyond the ring.
+    fn from_bits(bits: u16, size: u16) -> Option<Self> {
+        let place = Self(bits.into());
+        (place.index() < size).then_some(place)
+    }
+
+    #[inline]
     fn to_bits(self) -> u16 {
-        self.index | if self.wrap { WRAP_BIT } else { 0 }
+        self.0.get()
+    }
+
+    #[inline]
+    fn index(self) -> u16 {
+        self.to_bits() & INDEX_MASK
+    }
+
+    #[inline]
+    fn wrap(self) -> bool {
+        self.to_bits() & WRAP_BIT != 0
     }
 
     #[inline]
     fn forward(self, count: u16, size: u16) -> Self {
         // Both are at most 32768: the sum wraps once at most.
-        let index = u32::from(self.index) + u32::from(count);
+        let index = u32::from(self.index()) + u32::from(count);
         match index.checked_sub(u32::from(size)) {
-            None => Self { index: low_half(index), ..self },
-            Some(index) => Self { index: low_half(index), wrap: !self.wrap },
+            None => Self::new(low_half(index), self.wrap()),
+            Some(index) => Self::new(low_half(index), !self.wrap()),
         }
     }
 
     #[inline]
     fn back(self, count: u16, size: u16) -> Self {
-        match self.index.checked_sub(count) {
-            Some(index) => Self { index, ..self },
-            None => Self { index: self.index + (size - count), wrap: !self.wrap },
+        match self.index().checked_sub(count) {
+            Some(index) => Self::new(index, self.wrap()),
+            None => Self::new(self.index() + (size - count), !self.wrap()),
         }
     }
 
     /// AVAIL and USED of a buffer that was given back here.
     #[inline]
     fn used_flags(self) -> u16 {
-        if self.wrap { AVAIL | USED } else { 0 }
+        if self.wrap() { AVAIL | USED } else { 0 }
     }
 
     /// True when a descriptor with `flags` was made available here.
     #[inline]
     fn is_available(self, flags: u16) -> bool {
         let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
-        avail != used && avail == self.wrap
+        avail != used && avail == self.wrap()
     }
 
     /// True when a descriptor with `flags` was given back here.
@@ -135,7 +148,7 @@ impl PackedRing {
         let base = Place::from_bits(low_half(base), size).ok_or(RingError::Place)?;
         let at = resume::place(&tables, size, base);
         let staged = Vec::new();
-        let (fetched, completed, published, held) = (at, at, at, 0);
+        let (fetched, completed, published, held) = (at, at, at, Half::default());
         Ok(Self { tables, size, features, fetched, completed, published, staged, held })
     }
 
@@ -143,7 +156,7 @@ impl PackedRing {
     /// were killed: the frame is there, and those buffers are full.
     pub(super) fn finish(&mut self, walk: Walk<'_>, chains: &mut Chains) {
         let waiting = self.fetch(walk, usize::from(self.size), chains);
-        let behind = self.tables.descriptor(self.fetched.index).fourth();
+        let behind = self.tables.descriptor(self.fetched.index()).fourth();
         let is_cut = waiting.is_ok_and(|count| count > 0) && self.fetched.is_used(behind);
         let all = (0..chains.len()).filter_map(|index| chains.get(index));
         if !is_cut || walk.direction != Direction::Receive {
@@ -156,7 +169,7 @@ impl PackedRing {
         }
         self.publish();
         for _ in 0..self.size {
-            if self.completed.is_used(self.tables.descriptor(self.completed.index).fourth()) {
+            if self.completed.is_used(self.tables.descriptor(self.completed.index()).fourth()) {
                 self.completed = self.completed.forward(1, self.size);
             }
         }
@@ -172,7 +185,7 @@ impl PackedRing {
     ) -> Result<usize, RingError> {
         for count in 0..limit {
             // Acquire: whoever sees the flags sees the rest of the chain.
-            let head = self.tables.descriptor(self.fetched.index).load(Ordering::Acquire);
+            let head = self.tables.descriptor(self.fetched.index()).load(Ordering::Acquire);
             if !self.fetched.is_available(head.fourth) {
                 return Ok(count);
             }
@@ -181,7 +194,7 @@ impl PackedRing {
             }
             let slots = self.chain(walk, head, out)?;
             self.fetched = self.fetched.forward(slots, self.size);
-            self.held += slots;
+            self.held = (self.held.get() + slots).into();
         }
         Ok(limit)
     }
@@ -195,7 +208,7 @@ impl PackedRing {
         out: &mut Chains,
     ) -> Result<u16, RingError> {
         let head = Head { descriptor, flags: descriptor.fourth, id: descriptor.third };
-        let room = self.size - self.held;
+        let room = self.size - self.held.get();
         walk.chain(&head, room, out, |out, begun| self.pieces(walk, descriptor, out, begun))
     }
 
@@ -204,7 +217,7 @@ impl PackedRing {
     fn prefetch(&self, limit: usize) {
         for ahead in (0..limit).step_by(DESCRIPTORS_PER_LINE) {
             let ahead = u16::try_from(ahead).unwrap_or(u16::MAX);
-            self.tables.descriptors.prefetch(u32::from(self.fetched.index.saturating_add(ahead)));
+            self.tables.descriptors.prefetch(u32::from(self.fetched.index().saturating_add(ahead)));
         }
     }
 
@@ -234,7 +247,7 @@ impl PackedRing {
                 return Ok((descriptor.third, slots));
             }
             at = at.forward(1, self.size);
-            descriptor = self.tables.descriptor(at.index).load(Ordering::Relaxed);
+            descriptor = self.tables.descriptor(at.index()).load(Ordering::Relaxed);
         }
         Err(RingError::Endless)
     }
@@ -269,7 +282,7 @@ impl PackedRing {
     #[inline]
     pub(super) fn undo(&mut self, slots: u16) {
         self.fetched = self.fetched.back(slots, self.size);
-        self.held = self.held.saturating_sub(slots);
+        self.held = self.held.get().saturating_sub(slots).into();
     }
 
     #[inline]
@@ -299,7 +312,7 @@ impl PackedRing {
             }
         }
         let held = self.staged.drain(..).fold(0, |sum, staged| sum + staged.slots);
-        self.held = self.held.saturating_sub(held);
+        self.held = self.held.get().saturating_sub(held).into();
     }
 
     /// Writes the run of full buffers that begins at `start`, which goes to `at`, and the one
@@ -323,14 +336,14 @@ impl PackedRing {
         let Staged { id, slots, written, .. } = staged;
         for behind in 1..slots {
             let at = at.forward(behind, self.size);
-            let shared = self.tables.descriptor(at.index);
+            let shared = self.tables.descriptor(at.index());
             let left = shared.load(Ordering::Relaxed);
             let flags = left.fourth & !(AVAIL | USED) | at.used_flags();
             shared.store_rest(&Descriptor { fourth: flags, ..left });
         }
         let flags = at.used_flags() | if written > 0 { WRITE } else { 0 };
         // Release: whoever sees the flags sees what the buffer holds.
-        let shared = self.tables.descriptor(at.index);
+        let shared = self.tables.descriptor(at.index());
         shared.store_rest(&Descriptor { address: 0, len: written, third: id, fourth: flags });
     }
 
@@ -358,7 +371,7 @@ impl PackedRing {
         }
         // The wish before the flags are read; see the module above.
         barrier();
-        !self.fetched.is_available(self.tables.descriptor(self.fetched.index).fourth())
+        !self.fetched.is_available(self.tables.descriptor(self.fetched.index()).fourth())
     }
 
     #[inline]
@@ -376,10 +389,10 @@ impl PackedRing {
 fn is_passed(wish: u16, old: Place, new: Place, size: u16) -> bool {
     // As counts that do not wrap where the ring does: a place of the turn before lies one size
     // behind.
-    let turn = |wrap: bool| if wrap == new.wrap { 0 } else { size };
+    let turn = |wrap: bool| if wrap == new.wrap() { 0 } else { size };
     let wish_index = (wish & INDEX_MASK).wrapping_sub(turn(wish & WRAP_BIT != 0));
-    let old_index = old.index.wrapping_sub(turn(old.wrap));
-    passes(wish_index, old_index, new.index)
+    let old_index = old.index().wrapping_sub(turn(old.wrap()));
+    passes(wish_index, old_index, new.index())
 }
 
 /// The same of places that are told as words, for the model in `wakeup`.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use super::descriptor::{Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, Head, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX, Walk,
-    barrier, passes,
+    CHAIN_COUNT_MAX, Half, Head, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX,
+    Walk, barrier, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
@@ -21,18 +21,18 @@ pub(super) struct SplitRing {
     size: u16,
     features: RingFeatures,
     /// Buffers that the driver has made available, as far as we have looked.
-    available: u16,
+    available: Half,
     /// Buffers that were fetched.
-    fetched: u16,
+    fetched: Half,
     /// Buffers that were completed.
-    completed: u16,
+    completed: Half,
     /// Buffers of which the driver was told.
-    published: u16,
+    published: Half,
     /// Descriptors of buffers that were fetched, and of which the driver has not been told: the
     /// ring has no more.
-    held: u16,
+    held: Half,
     /// Those of them that were completed.
-    completed_held: u16,
+    completed_held: Half,
 }
 
 impl SplitRing {
@@ -54,12 +54,12 @@ impl SplitRing {
             tables,
             size,
             features,
-            available: used,
-            fetched: used,
-            completed: used,
-            published: used,
-            held: 0,
-            completed_held: 0,
+            available: used.into(),
+            fetched: used.into(),
+            completed: used.into(),
+            published: used.into(),
+            held: Half::default(),
+            completed_held: Half::default(),
         };
         Ok(ring)
     }
@@ -74,14 +74,16 @@ impl SplitRing {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX);
         let count = self.look(limit)?.min(limit);
         for ahead in 0..count {
-            let head = self.tables.available_entry(self.fetched.wrapping_add(ahead), self.size);
+            let ahead = self.fetched.get().wrapping_add(ahead);
+            let head = self.tables.available_entry(ahead, self.size);
             self.tables.descriptors.prefetch(u32::from(head));
         }
         for _ in 0..count {
             // The entry may be another one now, and this is the look that counts.
-            let head = self.tables.available_entry(self.fetched, self.size);
-            self.held += self.chain(walk, head, out)?;
-            self.fetched = self.fetched.wrapping_add(1);
+            let head = self.tables.available_entry(self.fetched.get(), self.size);
+            let slots = self.chain(walk, head, out)?;
+            self.held = (self.held.get() + slots).into();
+            self.fetched = self.fetched.get().wrapping_add(1).into();
         }
         Ok(usize::from(count))
     }
@@ -89,22 +91,23 @@ impl SplitRing {
     /// Fetches the chain that starts at descriptor `id`. Returns how many it takes up.
     #[inline]
     fn chain(&self, walk: Walk<'_>, id: u16, out: &mut Chains) -> Result<u16, RingError> {
-        let descriptor = self.tables.descriptor(id)?;
+        let descriptor = self.tables.descriptor(id)?.load(Ordering::Relaxed);
         let head = Head { descriptor, flags: descriptor.third, id };
-        let room = self.size - self.held;
+        let room = self.size - self.held.get();
         walk.chain(&head, room, out, |out, begun| self.pieces(walk, &head, out, begun))
     }
 
     /// Number of buffers that can be fetched; looks again when fewer than `wanted` are known.
     #[inline]
     fn look(&mut self, wanted: u16) -> Result<u16, RingError> {
-        if self.available.wrapping_sub(self.fetched) < wanted {
+        let known = |ring: &Self| ring.available.get().wrapping_sub(ring.fetched.get());
+        if known(self) < wanted {
             // Acquire: whoever sees the index sees the entries and descriptors it covers.
             let index = self.tables.available_index().load(Ordering::Acquire);
-            self.available = u16::from_le(index);
+            self.available = u16::from_le(index).into();
         }
-        let count = self.available.wrapping_sub(self.fetched);
-        let outstanding = u32::from(count) + u32::from(self.held);
+        let count = known(self);
+        let outstanding = u32::from(count) + u32::from(self.held.get());
         if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok(count) }
     }
 
@@ -118,10 +121,8 @@ impl SplitRing {
         out: &mut Chains,
         begun: &mut Begun,
     ) -> Result<(u16, u16), RingError> {
-        // One that the ring does not have is told of when it is its turn.
-        let mut following = Ok(head.descriptor);
-        for slots in 1..=self.size.min(CHAIN_COUNT_MAX) {
-            let descriptor = following?;
+        let (mut descriptor, most) = (head.descriptor, self.size.min(CHAIN_COUNT_MAX));
+        for slots in 1..=most {
             let Descriptor { third: flags, fourth: next, .. } = descriptor;
             if flags & INDIRECT != 0 {
                 self.indirect(walk, &descriptor, out, begun)?;
@@ -131,7 +132,9 @@ impl SplitRing {
             if flags & NEXT == 0 {
                 return Ok((head.id, slots));
             }
-            following = self.tables.descriptor(next);
+            if slots < most {
+                descriptor = self.tables.descriptor(next)?.load(Ordering::Relaxed);
+            }
         }
         Err(RingError::Endless)
     }
@@ -169,27 +172,28 @@ impl SplitRing {
 
     #[inline]
     pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
-        let (id, len) = self.tables.used_entry(self.completed, self.size);
+        let (id, len) = self.tables.used_entry(self.completed.get(), self.size);
         id.store(u32::from(chain.id).to_le(), Ordering::Relaxed);
         len.store(written.to_le(), Ordering::Relaxed);
-        self.completed = self.completed.wrapping_add(1);
-        self.completed_held += chain.slots;
+        self.completed = self.completed.get().wrapping_add(1).into();
+        self.completed_held = (self.completed_held.get() + chain.slots).into();
     }
 
     #[inline]
     pub(super) fn undo(&mut self, slots: u16) {
-        self.fetched = self.fetched.wrapping_sub(1);
-        self.held = self.held.saturating_sub(slots);
+        self.fetched = self.fetched.get().wrapping_sub(1).into();
+        self.held = self.held.get().saturating_sub(slots).into();
     }
 
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
-        let (old, new) = (self.published, self.completed);
+        let (old, new) = (self.published.get(), self.completed.get());
         if old == new {
             return false;
         }
-        self.published = new;
-        self.held = self.held.saturating_sub(std::mem::take(&mut self.completed_held));
+        self.published = new.into();
+        let told = std::mem::take(&mut self.completed_held).get();
+        self.held = self.held.get().saturating_sub(told).into();
         // Release: whoever sees the index sees the entries, and what the buffers hold.
         self.tables.used_index().store(new.to_le(), Ordering::Release);
         // The index before the wish is read; see the module above.
@@ -205,7 +209,7 @@ impl SplitRing {
 
     pub(super) fn arm(&mut self) -> bool {
         if self.features.event_index {
-            let wish = self.fetched.to_le();
+            let wish = self.fetched.get().to_le();
             self.tables.available_event(self.size).store(wish, Ordering::Relaxed);
         } else {
             self.tables.used_flags().store(0, Ordering::Relaxed);
@@ -213,7 +217,7 @@ impl SplitRing {
         // The wish before the index is read; see the module above.
         barrier();
         let index = self.tables.available_index().load(Ordering::Relaxed);
-        u16::from_le(index) == self.fetched
+        u16::from_le(index) == self.fetched.get()
     }
 
     #[inline]
@@ -225,7 +229,7 @@ impl SplitRing {
     }
 
     pub(super) fn base(&self) -> u32 {
-        u32::from(self.fetched)
+        u32::from(self.fetched.get())
     }
 }
 
@@ -260,10 +264,10 @@ impl Tables {
     }
 
     #[inline]
-    fn descriptor(&self, index: u16) -> Result<Descriptor, RingError> {
+    fn descriptor(&self, index: u16) -> Result<&Shared, RingError> {
         // SAFETY: the owner holds the memory.
         let shared = unsafe { self.descriptors.get(u32::from(index)) };
-        shared.map(|shared| shared.load(Ordering::Relaxed)).ok_or(RingError::Descriptor(index))
+        shared.ok_or(RingError::Descriptor(index))
     }
 
     #[inline]

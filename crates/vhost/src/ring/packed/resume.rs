@@ -28,7 +28,7 @@ pub(super) fn place(tables: &Tables, size: u16, told: Place) -> Place {
     if ring.fits(told, Leavings::None) {
         return told;
     }
-    let is_start = told == Place { index: 0, wrap: true };
+    let is_start = told == Place::new(0, true);
     match ring.find() {
         Some(found) if is_start || !ring.fits(told, Leavings::Some) => found,
         _ => told,
@@ -51,7 +51,7 @@ enum Leavings {
 
 impl Flags<'_> {
     fn at(self, place: Place) -> u16 {
-        self.tables.descriptor(place.index).fourth()
+        self.tables.descriptor(place.index()).fourth()
     }
 
     /// True when all flags are as they are when the device is at `place`.
@@ -87,7 +87,7 @@ impl Flags<'_> {
     fn find(self) -> Option<Place> {
         let all = [true, false]
             .into_iter()
-            .flat_map(|wrap| (0..self.size).map(move |index| Place { index, wrap }));
+            .flat_map(|wrap| (0..self.size).map(move |index| Place::new(index, wrap)));
         let borders = all.filter(|place| self.may_begin(*place));
         borders.take(TRIES_MAX).find(|place| self.fits(*place, Leavings::None))
     }
@@ -111,7 +111,7 @@ impl Flags<'_> {
 impl Place {
     /// The same place one turn before, or behind.
     fn turn_before(self) -> Self {
-        Self { wrap: !self.wrap, ..self }
+        Self::new(self.index(), !self.wrap())
     }
 }
 

@@ -193,11 +193,11 @@ fn whenever_a_back_end_is_killed_no_frame_is_cut_in_two() {
 /// chain as they were, for `count` buffers; and where the ring stands then.
 fn served_by_another(size: u16, count: usize) -> (Peer, Place) {
     let mut guest = Peer::new(size, Direction::Transmit);
-    let (mut other, mut at) = (guest.back_end(), Place { index: 0, wrap: true });
+    let (mut other, mut at) = (guest.back_end(), Place::new(0, true));
     for number in 0..count {
         guest.send(1);
         let slots = if number % 5 == 4 { 1 } else { 1 + number as u16 % 3 };
-        let behind = (1..slots).map(|slot| 16 * u64::from(at.forward(slot, size).index) + 14);
+        let behind = (1..slots).map(|slot| 16 * u64::from(at.forward(slot, size).index()) + 14);
         let before: Vec<_> = behind.map(|flags| (flags, guest.guest.read_u16(flags))).collect();
         assert_eq!(burst(&mut other, 1, 1), [number]);
         before.iter().for_each(|(flags, value)| guest.guest.write_u16(*flags, *value));
@@ -209,7 +209,7 @@ fn served_by_another(size: u16, count: usize) -> (Peer, Place) {
 
 #[test]
 fn another_back_ends_word_is_taken_for_where_it_stopped() {
-    let start = Place { index: 0, wrap: true };
+    let start = Place::new(0, true);
     for size in [4, 5, 8] {
         for count in 0..40 {
             let (mut guest, at) = served_by_another(size, count);
