@@ -26,6 +26,7 @@ use crate::outbox::Ticket;
 use crate::overlap::PolicyId;
 use crate::resolve::{Place, Switches};
 use crate::routes::Routes;
+use crate::shared::{Forked, Shared};
 use crate::switch::{Signals, Switch};
 use crate::tags::Tags;
 use crate::{Event, HostReport, Limits, Millis, MonitorPort, SwitchReport};
@@ -62,11 +63,11 @@ pub struct Control {
     /// Requests for counters.
     rounds: Rounds,
     /// Links between switches, where they are looked for.
-    fabric: Option<Fabric>,
-    routes: Routes,
+    fabric: Option<Shared<Fabric>>,
+    routes: Shared<Routes>,
     /// The switch that each host is at.
-    located: Located,
-    talks: Talks,
+    located: Shared<Located>,
+    talks: Shared<Talks>,
     /// There are so many hosts that not every switch knows all of them.
     is_vast: bool,
     /// Copies may have other addresses on the way.
@@ -77,7 +78,7 @@ pub struct Control {
     told_ways: usize,
     tags: Tags,
     /// By identifier, the switches that carry copies which have it.
-    carriers: BTreeMap<u16, BTreeMap<DatapathId, Carry>>,
+    carriers: Forked<u16, BTreeMap<DatapathId, Carry>>,
     /// Identifiers of which that is to be looked up again.
     unsettled_tags: BTreeSet<u16>,
     /// Those of copies that still go a way which they shall not go any more.
@@ -99,11 +100,13 @@ pub struct Control {
     rewire_at: Millis,
     rewire_pause: Millis,
     /// The ports that floods take between switches.
-    tree: BTreeSet<Place>,
+    tree: Shared<BTreeSet<Place>>,
     /// The links that were told of.
-    told_links: BTreeMap<(Place, Place), (MonitorPort, MonitorPort)>,
+    told_links: Shared<BTreeMap<(Place, Place), (MonitorPort, MonitorPort)>>,
     /// The time of day, for policies that end or pause by it.
     clock: Clock,
+    /// Switches are not told anything: this is to find out what they would hold.
+    is_trial: bool,
 }
 
 /// A message to a switch.
@@ -121,16 +124,16 @@ impl Control {
     /// No switches, no policies.
     pub fn new(limits: Limits) -> Self {
         Self {
-            fabric: limits.discovery.clone().map(Fabric::new),
-            routes: Routes::default(),
-            located: Located::default(),
-            talks: Talks::default(),
+            fabric: limits.discovery.clone().map(|discovery| Fabric::new(discovery).into()),
+            routes: Shared::default(),
+            located: Shared::default(),
+            talks: Shared::default(),
             is_vast: false,
             is_rewriting: false,
             unrouted: BTreeSet::new(),
             told_ways: 0,
             tags: Tags::default(),
-            carriers: BTreeMap::new(),
+            carriers: Forked::default(),
             unsettled_tags: BTreeSet::new(),
             lingering: BTreeSet::new(),
             monitor_hosts: MonitorHosts::default(),
@@ -141,10 +144,10 @@ impl Control {
             has_rewired: false,
             rewire_at: Millis(0),
             rewire_pause: Millis(0),
-            tree: BTreeSet::new(),
-            told_links: BTreeMap::new(),
+            tree: Shared::default(),
+            told_links: Shared::default(),
             limits,
-            switches: Switches::new(),
+            switches: Switches::default(),
             touched: BTreeSet::new(),
             turns: Turns::default(),
             policies: Policies::default(),
@@ -152,6 +155,7 @@ impl Control {
             rounds: Rounds::default(),
             now: Millis(0),
             clock: Clock::default(),
+            is_trial: false,
         }
     }
 
@@ -160,7 +164,7 @@ impl Control {
         self.now = now;
         let id = features.datapath_id;
         self.make_room(id);
-        let switch = self.switches.entry(id).or_insert_with(|| {
+        let switch = self.switches.get_or_insert_with(id, || {
             // It is told the ways to all hosts.
             self.unrouted.extend(self.located.keys());
             Switch::new(id)
@@ -168,6 +172,7 @@ impl Control {
         let before = switch.ahead();
         switch.handle_connected(&self.limits, now);
         self.turns.recount(before, switch.ahead());
+        self.turns.note_awaited(id, switch.is_awaited());
         if self.fabric.is_some() {
             switch.hold(now);
         }
@@ -252,6 +257,7 @@ impl Control {
         let before = switch.ahead();
         let outgoing = switch.poll_transmit(self.turns.has_room());
         self.turns.recount(before, switch.ahead());
+        self.turns.note_awaited(id, switch.is_awaited());
         let Some((ticket, body)) = outgoing else {
             self.turns.end(id, switch.waits_for_room());
             return None;
@@ -267,7 +273,7 @@ impl Control {
 
     /// When [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Millis> {
-        let probe = self.fabric.as_ref().and_then(Fabric::poll_timeout);
+        let probe = self.fabric.as_ref().and_then(|fabric| fabric.poll_timeout());
         let switches = self.switches.values().filter_map(Switch::poll_timeout);
         let rewiring = Some(self.rewire_at).filter(|at| *at > self.now);
         let routing = (!self.unrouted.is_empty()).then_some(self.now);
@@ -301,6 +307,7 @@ impl Control {
             let before = switch.ahead();
             handle(switch, &self.limits, self.now);
             self.turns.recount(before, switch.ahead());
+            self.turns.note_awaited(id, switch.is_awaited());
             self.touched.insert(id);
             self.collect_signals(id);
         }
@@ -311,7 +318,7 @@ impl Control {
             return;
         };
         let signals = std::mem::take(&mut switch.signals);
-        let (closed, uncarried) = switch.ledger.take_ends();
+        let (closed, uncarried) = switch.take_ends();
         let Signals { ports_moved, moved, talks, known, renamed, opened, news, answered, events } =
             signals;
         if ports_moved {
@@ -366,7 +373,11 @@ impl Control {
             self.place_policies();
             for id in std::mem::take(&mut self.touched) {
                 if let Some(switch) = self.switches.get_mut(&id) {
+                    if self.is_trial {
+                        switch.begin_trial();
+                    }
                     switch.flush(&self.limits, self.now);
+                    self.turns.note_awaited(id, switch.is_awaited());
                     self.collect_signals(id);
                     self.turns.add(id);
                 }

@@ -8,14 +8,22 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use tapswitch_openflow::TableId;
+use tapswitch_wire::MacAddr;
+
+mod lookup;
+
 use crate::group::GroupKey;
 use crate::rule::{FlowId, Outcome};
 use crate::translate::Goal;
+use lookup::Lookup;
 
 /// The rules that a switch shall have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Desired {
     rules: HashMap<Arc<FlowId>, Goal>,
+    /// The same in the order in which a frame meets them.
+    lookup: Lookup,
     /// Rules that are asked for, beside one that is kept.
     doubles: HashMap<Arc<FlowId>, Vec<Goal>>,
     /// How many rules, and groups that go on to it, use a group.
@@ -94,14 +102,20 @@ impl Desired {
         self.rules.keys()
     }
 
+    /// The first rule that a frame between these addresses meets in a table, of those that are
+    /// `met`.
+    pub(crate) fn first_met(
+        &self,
+        table: TableId,
+        ends: (MacAddr, MacAddr),
+        is_met: impl Fn(&FlowId, &Goal) -> bool,
+    ) -> Option<&Goal> {
+        self.lookup.find(&self.rules, (table, ends), is_met)
+    }
+
     /// All of them.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (&Arc<FlowId>, &Goal)> {
         self.rules.iter()
-    }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.rules.len()
     }
 
     /// How many of them make copies.
@@ -124,6 +138,7 @@ impl Desired {
             self.tap_count += usize::from(!key.is_fork());
             self.use_group(key);
         }
+        self.lookup.note_change(&id, self.rules.len());
         self.changed.insert(id.clone());
         self.rules.insert(id, rule);
     }
@@ -134,6 +149,7 @@ impl Desired {
             self.tap_count -= usize::from(!key.is_fork());
             self.leave_group(key);
         }
+        self.lookup.note_change(&id, self.rules.len());
         self.changed.insert(id.clone());
         Some(id)
     }

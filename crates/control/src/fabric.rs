@@ -238,6 +238,14 @@ impl Fabric {
         self.of_switch(switch).map(|(place, port)| (place.port, port.role))
     }
 
+    /// The other end of a link.
+    pub(crate) fn peer(&self, at: Place) -> Option<Place> {
+        let Role::Link(peer) = self.role(at) else { return None };
+        let (low, high) = (at.min(peer), at.max(peer));
+        let port = self.ports.get(&low)?;
+        (port.role == Role::Link(high) && port.heard.is_some()).then_some(peer)
+    }
+
     /// All links, each once, and how long a frame takes there, in nanoseconds: the time from the
     /// controller through both switches back to it, so no less than the link takes.
     pub(crate) fn links(&self) -> impl Iterator<Item = (Place, Place, u64)> {

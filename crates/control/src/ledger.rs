@@ -433,6 +433,11 @@ impl Ledger {
         self.incomplete.iter().chain(open).copied()
     }
 
+    /// Whether there is something to take of [`Self::take_ends`].
+    pub(crate) const fn has_ends(&self) -> bool {
+        !self.ends.0.is_empty() || !self.ends.1.is_empty()
+    }
+
     /// Policies for which nothing counts any more, and identifiers that nothing carries any more,
     /// since this was asked last.
     pub(crate) fn take_ends(&mut self) -> (Vec<PolicyId>, Vec<u16>) {

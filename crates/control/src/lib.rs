@@ -66,6 +66,7 @@ mod report;
 mod resolve;
 mod routes;
 mod rule;
+mod shared;
 mod switch;
 mod tags;
 mod text;

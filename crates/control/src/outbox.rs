@@ -117,6 +117,8 @@ pub(crate) struct Outbox {
     last: Ticket,
     /// Changes since the last barrier that was put in.
     unfenced: usize,
+    /// Barriers that are not answered.
+    barrier_count: usize,
     ahead: Ahead,
 }
 
@@ -204,6 +206,27 @@ impl Outbox {
         self.ahead = Ahead::default();
     }
 
+    /// Nothing to send, behind the ticket that was given last.
+    pub(crate) fn done(&self) -> Self {
+        Self { last: self.last, ..Self::default() }
+    }
+
+    /// The ticket that was given last.
+    pub(crate) const fn last(&self) -> Ticket {
+        self.last
+    }
+
+    /// Whether there are changes, or barriers, that are not confirmed, whether they went out or
+    /// not.
+    pub(crate) const fn is_awaited(&self) -> bool {
+        self.barrier_count > 0 || self.unfenced > 0
+    }
+
+    /// The last barrier that went out and was not reached.
+    pub(crate) fn sent_barrier(&self) -> Option<Ticket> {
+        self.ahead.fences.back().map(|(barrier, _)| *barrier)
+    }
+
     /// Changes that went out and are not confirmed.
     pub(crate) const fn ahead(&self) -> usize {
         self.ahead.count
@@ -213,6 +236,7 @@ impl Outbox {
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Request> {
         let request = self.waiting.remove(&ticket);
         if request == Some(Request::Barrier) {
+            self.barrier_count -= 1;
             self.ahead.handle_barrier(ticket);
         }
         request
@@ -235,7 +259,9 @@ impl Outbox {
 
     fn push(&mut self, body: Body, request: Request) -> Ticket {
         match &body {
-            Body::BarrierRequest => self.unfenced = 0,
+            Body::BarrierRequest if request == Request::Barrier => {
+                (self.unfenced, self.barrier_count) = (0, self.barrier_count + 1);
+            }
             body if body.is_modification() => self.unfenced += 1,
             _ => {}
         }

@@ -17,7 +17,7 @@
 //! regions of the same sender and those of any, and what is new a pass over such policies.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use tapswitch_openflow::Delivery;
@@ -28,8 +28,9 @@ use crate::BudgetError;
 use crate::exit::Exit;
 use crate::policy::Part;
 use crate::region::{Cells, Region};
+use crate::shared::Forked;
 use crate::text::fnv_1a;
-use senders::Senders;
+pub(crate) use senders::Senders;
 
 /// A policy by its number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,8 +158,8 @@ pub(crate) struct Budget {
 /// policies came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closure {
-    taps: BTreeMap<PolicyId, Tap>,
-    regions: HashMap<Region, TapRegion>,
+    taps: Forked<PolicyId, Tap>,
+    regions: Forked<Region, TapRegion>,
     /// Both by who sends their frames.
     taps_of: Senders<PolicyId>,
     regions_of: Senders<Region>,
@@ -255,7 +256,7 @@ impl Closure {
     }
 
     /// The policies.
-    pub(crate) const fn taps(&self) -> &BTreeMap<PolicyId, Tap> {
+    pub(crate) const fn taps(&self) -> &Forked<PolicyId, Tap> {
         &self.taps
     }
 
@@ -356,6 +357,8 @@ fn hash(names: &[&str]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -396,6 +399,10 @@ mod tests {
         closure
     }
 
+    fn region(closure: &Closure, region: Region) -> &TapRegion {
+        closure.regions.get(&region).unwrap()
+    }
+
     fn ids(region: &TapRegion) -> Vec<u64> {
         region.members.iter().map(|member| member.policy.0).collect()
     }
@@ -404,11 +411,11 @@ mod tests {
     fn an_overlap_belongs_to_both_and_lies_deeper() {
         let closure = close(&[tap(1, 3, &[tcp()]), tap(2, 4, &[from("10.0.0.0/8")])]);
         assert_eq!(closure.regions.len(), 3);
-        let both = &closure.regions[&tcp().intersect(&from("10.0.0.0/8")).unwrap()];
+        let both = region(&closure, tcp().intersect(&from("10.0.0.0/8")).unwrap());
         assert_eq!((ids(both), both.depth), (vec![1, 2], 2));
         let ports = both.members.iter().map(|member| member.aim.exit.port.0);
         assert_eq!(ports.collect::<Vec<_>>(), [3, 4]);
-        assert_eq!(ids(&closure.regions[&tcp()]), [1]);
+        assert_eq!(ids(region(&closure, tcp())), [1]);
     }
 
     #[test]
@@ -416,7 +423,7 @@ mod tests {
         let taps = [tap(1, 3, &[from("10.0.0.0/8")]), tap(2, 3, &[from("10.1.0.0/16")])];
         let closure = close(&taps);
         assert_eq!(closure.regions.len(), 2);
-        let inner = &closure.regions[&from("10.1.0.0/16")];
+        let inner = region(&closure, from("10.1.0.0/16"));
         assert_eq!((ids(inner), inner.depth), (vec![1, 2], 2));
     }
 
@@ -434,9 +441,9 @@ mod tests {
         let frames = Frames::without(from("10.0.0.0/8"), [tcp()]).unwrap();
         let some = Tap { cells: Cells::new(&frames).unwrap().into(), ..some };
         let closure = close(&[some, tap(2, 4, &[tcp()])]);
-        let inner = &closure.regions[&tcp().intersect(&from("10.0.0.0/8")).unwrap()];
+        let inner = region(&closure, tcp().intersect(&from("10.0.0.0/8")).unwrap());
         assert_eq!((ids(inner), &*inner.excepted, inner.depth), (vec![2], &[PolicyId(1)][..], 3));
-        assert_eq!((closure.regions.len(), ids(&closure.regions[&tcp()])), (3, vec![2]));
+        assert_eq!((closure.regions.len(), ids(region(&closure, tcp()))), (3, vec![2]));
     }
 
     #[test]
@@ -469,7 +476,7 @@ mod tests {
 
     #[test]
     fn marks_depend_on_names_alone() {
-        let mark = |a: &[Tap]| close(a).regions[&tcp()].mark;
+        let mark = |a: &[Tap]| region(&close(a), tcp()).mark;
         let (p, q) = (tap(1, 3, &[tcp()]), tap(2, 4, &[tcp()]));
         let renumbered = Tap { id: PolicyId(9), ..p.clone() };
         assert_eq!(mark(&[p.clone(), q.clone()]), mark(&[q.clone(), renumbered]));

@@ -14,7 +14,8 @@
 //! without a tag of ours, for the address that they were sent to, with their own tag or without as
 //! those policies say, and nowhere else. No frame goes round.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -27,26 +28,41 @@ use crate::desired::Desired;
 use crate::exit::{Flood, Fork, ForkKind};
 use crate::group::{GroupKey, Path};
 use crate::hosts::HostKey;
+use crate::region::Region;
 use crate::resolve::Place;
-use crate::rule::{FORWARD, FlowId, Kind, Outcome, SOURCE, TAPS};
+use crate::rule::{FORWARD, Kind, Outcome, SOURCE, TAPS};
 use crate::translate::Goal;
-use crate::{EthType, IpProto};
+use crate::{EthType, IpPrefix, IpProto};
 
-/// The rules of all switches, and what is between them.
-pub(crate) struct Model<'a> {
-    switches: BTreeMap<DatapathId, Tables<'a>>,
-    links: BTreeMap<Place, Place>,
+/// Switches by what they shall hold, and what is between them.
+pub(crate) trait Network {
+    /// The rules of a switch, if it is there.
+    fn rules(&self, switch: DatapathId) -> Option<&Desired>;
+    /// The ports of a switch that carry frames.
+    fn ports(&self, switch: DatapathId) -> Vec<PortNo>;
+    /// The other end of a link.
+    fn peer(&self, at: Place) -> Option<Place>;
+    /// How many switches there are.
+    fn switch_count(&self) -> usize;
 }
 
-struct Tables<'a> {
-    /// By table, the highest priority first.
-    rules: [Vec<(&'a FlowId, &'a Goal)>; 3],
-    /// Ports that carry frames.
-    ports: BTreeSet<PortNo>,
+/// A network that frames are walked through, until so much was looked at as may be.
+pub(crate) struct Model<'a> {
+    network: &'a dyn Network,
+    /// How often a switch may still be passed.
+    passes_left: &'a Cell<usize>,
+}
+
+/// What one switch does.
+struct Passage<'a> {
+    network: &'a dyn Network,
+    rules: &'a Desired,
+    /// Where the frame comes in.
+    at: Place,
 }
 
 /// A frame, by the fields that rules can look at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sample {
     pub(crate) src: MacAddr,
     pub(crate) dst: MacAddr,
@@ -86,24 +102,9 @@ impl From<Place> for Arrival {
 pub(crate) type Arrivals = Result<BTreeMap<Arrival, usize>, String>;
 
 impl<'a> Model<'a> {
-    /// The model of switches by what they shall hold, and of their links in both directions.
-    pub(crate) fn new(
-        switches: impl IntoIterator<Item = (DatapathId, &'a Desired, BTreeSet<PortNo>)>,
-        links: BTreeMap<Place, Place>,
-    ) -> Self {
-        let switches = switches.into_iter().map(|(id, desired, ports)| {
-            let mut rules = [Vec::new(), Vec::new(), Vec::new()];
-            for (id, goal) in desired.rules() {
-                if let Some(table) = rules.get_mut(usize::from(id.table.0)) {
-                    table.push((id.as_ref(), goal));
-                }
-            }
-            for table in &mut rules {
-                table.sort_by_key(|(id, _)| std::cmp::Reverse(id.priority));
-            }
-            (id, Tables { rules, ports })
-        });
-        Self { switches: switches.collect(), links }
+    /// The model of a network, in which switches may be passed so often.
+    pub(crate) const fn new(network: &'a dyn Network, passes_left: &'a Cell<usize>) -> Self {
+        Self { network, passes_left }
     }
 
     /// Where the frame arrives that comes in there, whatever switches pick. With copies: of
@@ -139,14 +140,18 @@ impl<'a> Model<'a> {
         let mut hops = 0;
         while let Some((at, frame)) = queue.pop_front() {
             hops += 1;
-            if hops > self.switches.len() * 64 {
+            if hops > self.network.switch_count() * 64 {
                 return Err(format!("a frame goes round: {sample} that comes in at {from}"));
+            }
+            match self.passes_left.get().checked_sub(1) {
+                Some(left) => self.passes_left.set(left),
+                None => return Err("its frames have too many ways".to_owned()),
             }
             for (port, frame) in self.pass((at, &frame), picks) {
                 let out = Place { switch: at.switch, port };
-                match self.links.get(&out) {
-                    Some(peer) if picks.is_dead(out) || picks.is_dead(*peer) => {}
-                    Some(peer) => queue.push_back((*peer, frame)),
+                match self.network.peer(out) {
+                    Some(peer) if picks.is_dead(out) || picks.is_dead(peer) => {}
+                    Some(peer) => queue.push_back((peer, frame)),
                     None => *arrivals.entry(frame.arrive(out)?).or_insert(0) += 1,
                 }
             }
@@ -160,14 +165,15 @@ impl<'a> Model<'a> {
         (at, frame): (Place, &Frame<'f>),
         picks: &mut Picks,
     ) -> Vec<(PortNo, Frame<'f>)> {
-        let Some(tables) = self.switches.get(&at.switch) else { return Vec::new() };
+        let Some(rules) = self.network.rules(at.switch) else { return Vec::new() };
+        let passage = Passage { network: self.network, rules, at };
         let with_copies = picks.copies.is_some();
         let mut table = SOURCE;
         loop {
             let skips = table == TAPS && !with_copies;
             let outcome = match skips {
                 true => &Outcome::Forward,
-                false => match tables.find(table, (at.port, frame), with_copies) {
+                false => match passage.find(table, frame, with_copies) {
                     Some(goal) => &goal.outcome,
                     None => return Vec::new(),
                 },
@@ -177,14 +183,14 @@ impl<'a> Model<'a> {
                 Outcome::Forward => table = FORWARD,
                 Outcome::Drop | Outcome::Show => return Vec::new(),
                 Outcome::Output(port) => {
-                    return tables.output(&Flood::Ports([*port].into()), at, frame);
+                    return passage.output(&Flood::Ports([*port].into()), frame);
                 }
                 Outcome::Flood(flood) | Outcome::Ask(flood) => {
-                    return tables.output(flood, at, frame);
+                    return passage.output(flood, frame);
                 }
                 Outcome::Group(key) => {
                     let buckets = self.buckets(key, at.switch, picks).into_iter();
-                    return buckets.flat_map(|bucket| tables.apply(&bucket, at, frame)).collect();
+                    return buckets.flat_map(|bucket| passage.apply(&bucket, frame)).collect();
                 }
             }
         }
@@ -225,7 +231,7 @@ impl<'a> Model<'a> {
     fn pick(&self, fork: &Fork, switch: DatapathId, picks: &mut Picks) -> Option<PortNo> {
         let places = fork.ports.iter().map(|port| Place { switch, port: *port });
         let is_alive = |at: &Place| {
-            !picks.is_dead(*at) && !self.links.get(at).is_some_and(|peer| picks.is_dead(*peer))
+            !picks.is_dead(*at) && !self.network.peer(*at).is_some_and(|peer| picks.is_dead(peer))
         };
         let alive: Vec<_> = places.filter(is_alive).collect();
         let picked = match fork.kind {
@@ -294,35 +300,25 @@ impl Picks {
 /// Walks of one frame.
 const MAX_PICKS: usize = 64;
 
-impl<'a> Tables<'a> {
-    fn find(
-        &self,
-        table: TableId,
-        frame: (PortNo, &Frame<'_>),
-        with_copies: bool,
-    ) -> Option<&'a Goal> {
+impl<'a> Passage<'a> {
+    fn find(&self, table: TableId, frame: &Frame<'_>, with_copies: bool) -> Option<&'a Goal> {
         let counts = |goal: &Goal| with_copies || !goal.cookie.is(Kind::TapHost);
-        let rules = self.rules.get(usize::from(table.0))?.iter();
-        let mut rules = rules.filter(|(_, goal)| counts(goal));
-        rules.find(|(id, _)| matches(id.matching(), frame)).map(|(_, goal)| *goal)
+        self.rules.first_met(table, (frame.sent.src, frame.dst), |id, goal| {
+            counts(goal) && matches(id.matching(), (self.at.port, frame))
+        })
     }
 
     /// All ports but that of arrival.
-    fn output<'f>(&self, flood: &Flood, at: Place, frame: &Frame<'f>) -> Vec<(PortNo, Frame<'f>)> {
+    fn output<'f>(&self, flood: &Flood, frame: &Frame<'f>) -> Vec<(PortNo, Frame<'f>)> {
         let ports: Vec<_> = match flood {
-            Flood::All => self.ports.iter().copied().collect(),
+            Flood::All => self.network.ports(self.at.switch),
             Flood::Ports(ports) => ports.to_vec(),
         };
-        let others = ports.into_iter().filter(|port| *port != at.port);
+        let others = ports.into_iter().filter(|port| *port != self.at.port);
         others.map(|port| (port, frame.clone())).collect()
     }
 
-    fn apply<'f>(
-        &self,
-        actions: &[Action],
-        at: Place,
-        frame: &Frame<'f>,
-    ) -> Vec<(PortNo, Frame<'f>)> {
+    fn apply<'f>(&self, actions: &[Action], frame: &Frame<'f>) -> Vec<(PortNo, Frame<'f>)> {
         let mut frame = frame.clone();
         let mut out = Vec::new();
         for action in actions {
@@ -335,14 +331,16 @@ impl<'a> Tables<'a> {
                     }
                 }
                 Action::SetField(Oxm::EthDst(mac)) => frame.dst = mac.value,
-                Action::Output { port: PortNo::IN_PORT, .. } => out.push((at.port, frame.clone())),
+                Action::Output { port: PortNo::IN_PORT, .. } => {
+                    out.push((self.at.port, frame.clone()))
+                }
                 // What the controller gets is no frame of the network any more.
                 Action::Output { port: PortNo::CONTROLLER, .. } => {}
                 Action::Output { port: PortNo::FLOOD, .. } => {
-                    out.extend(self.output(&Flood::All, at, &frame));
+                    out.extend(self.output(&Flood::All, &frame));
                 }
                 Action::Output { port, .. } => {
-                    out.extend(self.output(&Flood::Ports([*port].into()), at, &frame));
+                    out.extend(self.output(&Flood::Ports([*port].into()), &frame));
                 }
                 // Contracts say nothing of where copies go.
                 _ => {}
@@ -424,6 +422,12 @@ impl Sample {
             Oxm::Icmpv4Code(code) | Oxm::Icmpv6Code(code) => self.ports.1 = u16::from(*code),
             _ => {}
         }
+    }
+
+    /// The frames of whoever sends this one.
+    pub(crate) fn sender(&self) -> Region {
+        let src_ip = Some(IpPrefix::host(self.ips.0));
+        Region { src_mac: Some(self.src.into()), src_ip, ..Region::default() }
     }
 
     /// Whether the frame, as a host sends it, has these fields.
@@ -529,11 +533,29 @@ mod tests {
     }
 
     fn walk(a: &Desired, b: &Desired) -> Arrivals {
-        let ports: BTreeSet<_> = [1, 2, 3].map(PortNo).into();
-        let switches = [(DatapathId(1), a, ports.clone()), (DatapathId(2), b, ports)];
-        let cables = [(place(1, 2), place(2, 2)), (place(1, 3), place(2, 3))];
-        let links = cables.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
-        Model::new(switches, links.collect()).walk(place(1, 1), &sample(), Some(0))
+        Model::new(&Pair([a, b]), &Cell::new(1000)).walk(place(1, 1), &sample(), Some(0))
+    }
+
+    /// Two switches that are linked by their ports 2 and 3.
+    struct Pair<'a>([&'a Desired; 2]);
+
+    impl Network for Pair<'_> {
+        fn rules(&self, switch: DatapathId) -> Option<&Desired> {
+            self.0.get(usize::try_from(switch.0).unwrap() - 1).copied()
+        }
+
+        fn ports(&self, _: DatapathId) -> Vec<PortNo> {
+            [1, 2, 3].map(PortNo).into()
+        }
+
+        fn peer(&self, at: Place) -> Option<Place> {
+            let peer = Place { switch: DatapathId(3 - at.switch.0), ..at };
+            (at.port.0 > 1).then_some(peer)
+        }
+
+        fn switch_count(&self) -> usize {
+            2
+        }
     }
 
     fn copying(tag: u16) -> Desired {

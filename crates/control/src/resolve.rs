@@ -1,12 +1,13 @@
 //! Where a policy's monitor is, by what is known of switches, ports and hosts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 
 use crate::exit::Spread;
+use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::text::switch_name;
 use crate::{MonitorError, MonitorSpec};
@@ -30,7 +31,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-pub(crate) type Switches = BTreeMap<DatapathId, Switch>;
+pub(crate) type Switches = Forked<DatapathId, Switch>;
 
 /// Where a monitor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,6 +34,7 @@ use crate::outbox::{Failure, Outbox, Request};
 use crate::overlap::{Closure, PolicyId, Tap};
 use crate::ports::Ports;
 use crate::rule::{Cookie, FlowId, Kind};
+use crate::shared::{Forked, Shared};
 use crate::translate::{Station, Wiring, read_source, source_rule};
 use crate::ways::Ways;
 use crate::{BudgetError, Event, Limits, Millis, MonitorPort, StatsToken, Ticket};
@@ -52,32 +53,32 @@ pub(crate) struct Switch {
     is_ours: bool,
     /// Whether it told what kind of switch it is.
     is_described: bool,
-    pub(crate) ports: Ports,
-    pub(crate) hosts: Hosts,
+    pub(crate) ports: Shared<Ports>,
+    pub(crate) hosts: Shared<Hosts>,
     /// The ways to its hosts and to those of others.
-    ways: Ways,
+    ways: Shared<Ways>,
     /// What it can do about several of them.
     forking: Forking,
     /// What its ports are for.
-    wiring: Wiring,
+    wiring: Shared<Wiring>,
     /// Copies of others that it carries, by their VLAN identifier.
-    carries: BTreeMap<u16, Carried>,
+    carries: Shared<BTreeMap<u16, Carried>>,
     /// Since when it is not told anything new, for it is not known yet what its ports are for.
     held_since: Option<Millis>,
     /// Ports that led to other switches, by the rules that it had.
     remembered_links: BTreeSet<PortNo>,
     /// Copies of others that it carried already: out of which ports, and whether untagged.
-    remembered_carries: BTreeMap<u16, (Vec<PortNo>, bool)>,
+    remembered_carries: Shared<BTreeMap<u16, (Vec<PortNo>, bool)>>,
     /// MAC addresses of hosts to which copies go.
     monitors: BTreeSet<MacAddr>,
     /// The policies that shall be applied here.
-    wanted: BTreeMap<PolicyId, Tap>,
+    wanted: Forked<PolicyId, Tap>,
     /// Those of them, and those before, that are to be compared with what is applied.
     stale: BTreeSet<PolicyId>,
     /// Those that are, by the rules in `desired`.
-    closure: Closure,
+    closure: Shared<Closure>,
     /// Those that copy what goes out to hosts.
-    arrivals: Closure,
+    arrivals: Shared<Closure>,
     /// Those that do not fit the budget.
     over_budget: BTreeMap<PolicyId, BudgetError>,
     /// Policies that the switch refused, and why.
@@ -91,7 +92,7 @@ pub(crate) struct Switch {
     /// When to ask for those again.
     ask_again_at: Option<Millis>,
     /// What its ports counted, as it was told last.
-    port_readings: HashMap<PortNo, PortReading>,
+    port_readings: Shared<HashMap<PortNo, PortReading>>,
     /// Counters of which some are still to be told.
     rounds: BTreeMap<StatsToken, Round>,
     /// What it said that it holds, for whoever asked.
@@ -100,14 +101,16 @@ pub(crate) struct Switch {
     idle_groups: Vec<(Ticket, GroupId)>,
     /// What the switch refused since the last barrier.
     failures: Vec<Failure>,
-    desired: Desired,
-    held: Held,
-    pub(crate) ledger: Ledger,
-    outbox: Outbox,
+    desired: Shared<Desired>,
+    held: Shared<Held>,
+    pub(crate) ledger: Shared<Ledger>,
+    outbox: Shared<Outbox>,
     pub(crate) signals: Signals,
     repair_at: Option<Millis>,
     give_up_at: Option<Millis>,
     refusals: u64,
+    /// What it shall hold is all that matters, not what it is to be told.
+    is_trial: bool,
 }
 
 /// How far the connection is.
@@ -150,39 +153,40 @@ impl Switch {
             link: Link::Down,
             is_ours: false,
             is_described: false,
-            ports: Ports::default(),
-            hosts: Hosts::default(),
-            ways: Ways::default(),
+            ports: Shared::default(),
+            hosts: Shared::default(),
+            ways: Shared::default(),
             forking: Forking::default(),
-            wiring: Wiring::default(),
-            carries: BTreeMap::new(),
+            wiring: Shared::default(),
+            carries: Shared::default(),
             held_since: None,
             remembered_links: BTreeSet::new(),
-            remembered_carries: BTreeMap::new(),
+            remembered_carries: Shared::default(),
             monitors: BTreeSet::new(),
-            wanted: BTreeMap::new(),
+            wanted: Forked::default(),
             stale: BTreeSet::new(),
-            closure: Closure::default(),
-            arrivals: Closure::default(),
+            closure: Shared::default(),
+            arrivals: Shared::default(),
             over_budget: BTreeMap::new(),
             failed: HashMap::new(),
             installing: HashMap::new(),
             moving: HashMap::new(),
             waiting_groups: Vec::new(),
             ask_again_at: None,
-            port_readings: HashMap::new(),
+            port_readings: Shared::default(),
             rounds: BTreeMap::new(),
             shown: Shown::default(),
             idle_groups: Vec::new(),
             failures: Vec::new(),
-            desired: Desired::default(),
-            held: Held::default(),
-            ledger: Ledger::default(),
-            outbox: Outbox::default(),
+            desired: Shared::default(),
+            held: Shared::default(),
+            ledger: Shared::default(),
+            outbox: Shared::default(),
             signals: Signals::default(),
             repair_at: None,
             give_up_at: None,
             refusals: 0,
+            is_trial: false,
         }
     }
 
@@ -252,10 +256,10 @@ impl Switch {
         let (seen, has_address) = self.hosts.handle_sighting(sighting, limits, now);
         self.signals.renamed.extend(sighting.address.filter(|_| has_address));
         if let Seen::Moved { from } = seen {
-            self.desired.remove(&source_rule(self.station(sighting.key, from)));
+            self.remove_source(sighting.key, from);
         }
         if matches!(seen, Seen::New | Seen::Moved { .. }) {
-            self.desired.insert(source_rule(self.station(sighting.key, sighting.port)));
+            self.insert_source(sighting.key, sighting.port);
             self.set_way(sighting.key, Some(Exit::here(sighting.port).into()));
             self.note_moved(sighting.key);
             self.tell_host(sighting.key, sighting.port, seen);
@@ -274,6 +278,11 @@ impl Switch {
     /// The hosts that it knows the way to.
     pub(crate) fn known_hosts(&self) -> impl Iterator<Item = HostKey> {
         self.ways.iter().map(|(key, _)| key)
+    }
+
+    /// Whether it knows the way to a host.
+    pub(crate) fn knows_way(&self, key: HostKey) -> bool {
+        self.ways.knows(key)
     }
 
     /// A port came, went or changed.
@@ -356,8 +365,31 @@ impl Switch {
         self.outbox.forget_ahead();
     }
 
+    /// From here on it is only found out what it shall hold: it is not told that.
+    pub(crate) const fn begin_trial(&mut self) {
+        self.is_trial = true;
+    }
+
+    /// In a trial, it did all that it was told, and all that it is to be told.
+    pub(crate) fn confirm_all(&mut self, now: Millis) {
+        self.begin_trial();
+        let last = self.outbox.last();
+        self.outbox = self.outbox.done().into();
+        self.handle_barrier(last, now);
+    }
+
+    /// Whether there are changes for it that it did not confirm, sent or not.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.outbox.is_awaited()
+    }
+
+    /// The last barrier that it was sent and did not reach.
+    pub(crate) fn sent_barrier(&self) -> Option<Ticket> {
+        self.outbox.sent_barrier()
+    }
+
     /// Changes that it was sent and did not confirm.
-    pub(crate) const fn ahead(&self) -> usize {
+    pub(crate) fn ahead(&self) -> usize {
         self.outbox.ahead()
     }
 
@@ -390,11 +422,11 @@ impl Switch {
         let hosts = changed.iter().flat_map(|mac| self.hosts.with_mac(*mac));
         let hosts: Vec<_> = hosts.map(|(key, host)| (key, host.port)).collect();
         for (key, port) in &hosts {
-            self.desired.remove(&source_rule(self.station(*key, *port)));
+            self.remove_source(*key, *port);
         }
         self.monitors = monitors;
         for (key, port) in hosts {
-            self.desired.insert(source_rule(self.station(key, port)));
+            self.insert_source(key, port);
         }
     }
 
@@ -407,13 +439,27 @@ impl Switch {
         }
     }
 
+    /// What counts for nobody any more, as the ledger says.
+    pub(crate) fn take_ends(&mut self) -> (Vec<PolicyId>, Vec<u16>) {
+        match self.ledger.has_ends() {
+            true => self.ledger.take_ends(),
+            // It is not copied for nothing.
+            false => Default::default(),
+        }
+    }
+
+    /// Whether it is being read again, and told nothing meanwhile.
+    pub(crate) const fn is_reread(&self) -> bool {
+        self.is_up() && !matches!(self.link, Link::Up)
+    }
+
     /// The rules that it shall have.
-    pub(crate) const fn desired(&self) -> &Desired {
+    pub(crate) fn desired(&self) -> &Desired {
         &self.desired
     }
 
     /// What it holds of ours, with all that was sent already done.
-    pub(crate) const fn held(&self) -> &Held {
+    pub(crate) fn held(&self) -> &Held {
         &self.held
     }
 
@@ -480,7 +526,7 @@ impl Switch {
         let Some(host) = self.hosts.remove(key) else {
             return;
         };
-        self.desired.remove(&source_rule(self.station(key, host.port)));
+        self.remove_source(key, host.port);
         self.set_way(key, None);
         let (HostKey { mac, vlan }, at) = (key, self.monitor_port(host.port));
         self.signals.events.push(Event::HostGone { mac, vlan, at });
@@ -503,6 +549,17 @@ impl Switch {
             }
             _ => Event::HostSeen { mac, vlan, at },
         });
+    }
+
+    /// A host is at a port, by a rule of ours.
+    fn insert_source(&mut self, key: HostKey, port: PortNo) {
+        let rule = source_rule(self.station(key, port));
+        self.desired.insert(rule);
+    }
+
+    fn remove_source(&mut self, key: HostKey, port: PortNo) {
+        let rule = source_rule(self.station(key, port));
+        self.desired.remove(&rule);
     }
 
     fn station(&self, key: HostKey, port: PortNo) -> Station {

@@ -8,7 +8,7 @@
 //! gives to the monitor ([`address`]): copies have it in the place of that of the host that they
 //! are for, so those that share one are for the same host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tapswitch_openflow::{Action, Masked, Oxm, VID_PRESENT};
 use tapswitch_wire::{EtherType, MacAddr};
@@ -16,6 +16,7 @@ use tapswitch_wire::{EtherType, MacAddr};
 use crate::VidRange;
 use crate::overlap::{PolicyId, Slot};
 use crate::resolve::Place;
+use crate::shared::Forked;
 use crate::text::fnv_1a;
 
 /// A monitor of a policy.
@@ -24,10 +25,10 @@ pub(crate) type Use = (PolicyId, Slot);
 /// The identifiers in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tags {
-    by_use: BTreeMap<Use, u16>,
-    in_use: BTreeMap<u16, Users>,
+    by_use: Forked<Use, u16>,
+    in_use: Forked<u16, Users>,
     /// The first identifier of copies that go there.
-    by_end: BTreeMap<End, u16>,
+    by_end: Forked<End, u16>,
     /// How many of those in use are VLAN identifiers.
     vid_count: usize,
 }
@@ -114,12 +115,12 @@ impl Tags {
             Some(tag) if self.is_scarce((to, range), end_count) => tag,
             known => self.free(user.1, name, (to, range)).or(known)?,
         };
-        self.by_end.entry(to).or_insert(tag);
+        self.by_end.get_or_insert_with(to, || tag);
         self.by_use.insert(user, tag);
         let is_new_vid = !self.in_use.contains_key(&tag) && address(tag).is_none();
         self.vid_count += usize::from(is_new_vid);
         let none = || Users { to, users: BTreeSet::new() };
-        self.in_use.entry(tag).or_insert_with(none).users.insert(user);
+        self.in_use.get_or_insert_with(tag, none).users.insert(user);
         Some(tag)
     }
 
@@ -164,7 +165,7 @@ impl Tags {
         }
         let before = std::mem::replace(&mut users.to, to);
         self.forget_end(before, tag);
-        self.by_end.entry(to).or_insert(tag);
+        self.by_end.get_or_insert_with(to, || tag);
         true
     }
 
@@ -187,7 +188,9 @@ impl Tags {
         if self.by_end.get(&to) == Some(&tag) {
             self.by_end.remove(&to);
             let other = self.in_use.iter().find(|(other, users)| **other != tag && users.to == to);
-            self.by_end.extend(other.map(|(other, _)| (to, *other)));
+            if let Some(other) = other.map(|(other, _)| *other) {
+                self.by_end.insert(to, other);
+            }
         }
     }
 

@@ -36,6 +36,11 @@ impl Ways {
         self.by_key.iter().map(|(key, route)| (*key, route.clone()))
     }
 
+    /// Whether there is one to a host.
+    pub(crate) fn knows(&self, key: HostKey) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
     /// Those to the hosts that a region reaches.
     pub(crate) fn reached(&self, region: &Region) -> Vec<(HostKey, Route)> {
         let reached = |(key, _): &(HostKey, Route)| region.reaches(*key);

@@ -32,6 +32,7 @@ use crate::overlap::{Aim, PolicyId, Slot, Tap};
 use crate::region::Sender;
 use crate::resolve::{Found, Place, Places, hosts_of, resolve};
 use crate::routes::Routes;
+use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::tags::End;
 
@@ -387,7 +388,12 @@ impl Control {
     pub(super) fn release_tags(&mut self, policy: PolicyId) {
         for tag in self.tags.release(policy) {
             self.carriers.remove(&tag);
-            self.switches.values_mut().for_each(|switch| switch.ledger.forget_carried(tag));
+            let carried = self.switches.iter().filter(|(_, switch)| switch.ledger.has_carried(tag));
+            for at in carried.map(|(at, _)| *at).collect::<Vec<_>>() {
+                if let Some(switch) = self.switches.get_mut(&at) {
+                    switch.ledger.forget_carried(tag);
+                }
+            }
             self.policies.dirty.append(&mut self.policies.untagged);
         }
     }
@@ -395,7 +401,7 @@ impl Control {
 
 /// The hosts that get copies, and for how many policies.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MonitorHosts(BTreeMap<(DatapathId, MacAddr), usize>);
+pub(super) struct MonitorHosts(Forked<(DatapathId, MacAddr), usize>);
 
 impl MonitorHosts {
     /// Those of one switch.
@@ -412,7 +418,7 @@ impl MonitorHosts {
     ) -> BTreeSet<DatapathId> {
         let mut changed = BTreeSet::new();
         for host in now.difference(before) {
-            let count = self.0.entry(*host).or_default();
+            let count = self.0.get_or_insert_with(*host, || 0);
             *count += 1;
             changed.extend((*count == 1).then_some(host.0));
         }

@@ -3,7 +3,7 @@
 //! At each change only those policies are looked at that it concerns: with a hundred thousand of
 //! them, all others would be most of the work.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use tapswitch_wire::MacAddr;
 
 use super::lifetime::{Deadline, Rest};
 use crate::index::{Index, forget, note};
-use crate::overlap::{Aim, PolicyId, Slot, Tap};
+use crate::overlap::{Aim, PolicyId, Senders, Slot, Tap};
 use crate::proof::Sample;
-use crate::region::{Cells, Sender};
+use crate::region::{Cells, Region, Sender};
 use crate::resolve::{Found, Place, Places, Switches, list_some, resolve};
+use crate::shared::{Forked, Shared};
 use crate::{
     Event, MonitorError, MonitorSpec, PolicyError, PolicyReport, PolicyState, TapPolicy, VidRange,
 };
@@ -23,22 +24,24 @@ use crate::{
 /// All policies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policies {
-    entries: BTreeMap<PolicyId, PolicyEntry>,
-    by_name: HashMap<Arc<str>, PolicyId>,
+    entries: Forked<PolicyId, PolicyEntry>,
+    by_name: Forked<Arc<str>, PolicyId>,
     /// Those that are to take the place of others, and which.
     pub(super) heirs: BTreeMap<PolicyId, PolicyId>,
     /// Deleted ones whose last counters are to come.
-    pub(super) deletions: BTreeMap<PolicyId, Deletion>,
+    pub(super) deletions: Shared<BTreeMap<PolicyId, Deletion>>,
     last_id: u64,
     /// The oldest ones, which are applied wherever their frames could come in.
-    everywhere: BTreeSet<PolicyId>,
+    everywhere: Shared<BTreeSet<PolicyId>>,
     /// Those with a monitor at this switch.
     at_switch: Index<DatapathId, PolicyId>,
     /// Those whose monitors may be anywhere.
-    roaming: BTreeSet<PolicyId>,
+    roaming: Forked<PolicyId, ()>,
     /// Those that name a host.
     of_mac: Index<MacAddr, PolicyId>,
     of_ip: Index<IpAddr, PolicyId>,
+    /// All of them, by who sends their frames.
+    of_sender: Senders<PolicyId>,
     /// Those that are applied at a switch.
     applied: Index<DatapathId, PolicyId>,
     /// Whether there is or was one whose copies have other addresses on the way.
@@ -131,6 +134,17 @@ impl Policies {
         self.entries.get(self.by_name.get(name)?)
     }
 
+    /// The policies whose frames a region may have in common with.
+    pub(super) fn near(&self, region: &Region) -> impl Iterator<Item = &PolicyEntry> + use<'_> {
+        let near = self.of_sender.near(region).into_iter();
+        near.filter_map(|id| self.entries.get(&id))
+    }
+
+    /// Those that want a frame.
+    pub(super) fn wanting(&self, sample: &Sample) -> Vec<&PolicyEntry> {
+        self.near(&sample.sender()).filter(|entry| entry.wants(sample)).collect()
+    }
+
     /// A policy that is not there yet.
     pub(super) fn prepare(&self, policy: TapPolicy, cells: Cells, all: &Switches) -> PolicyEntry {
         PolicyEntry {
@@ -163,8 +177,9 @@ impl Policies {
         concerns.switches.iter().for_each(|at| note(&mut self.at_switch, at, id));
         concerns.macs.iter().for_each(|mac| note(&mut self.of_mac, mac, id));
         concerns.ips.iter().for_each(|ip| note(&mut self.of_ip, ip, id));
+        entry.cells.included().for_each(|region| self.of_sender.insert(&region, id));
         if concerns.roams {
-            self.roaming.insert(id);
+            self.roaming.insert(id, ());
         }
         self.by_name.insert(entry.name.clone(), id);
         self.entries.insert(id, entry);
@@ -212,6 +227,7 @@ impl Policies {
         concerns.macs.iter().for_each(|mac| forget(&mut self.of_mac, mac, &id));
         concerns.ips.iter().for_each(|ip| forget(&mut self.of_ip, ip, &id));
         entry.applied.iter().for_each(|at| forget(&mut self.applied, at, &id));
+        entry.cells.included().for_each(|region| self.of_sender.remove(&region, id));
         self.roaming.remove(&id);
         self.dirty.remove(&id);
         self.news.remove(&id);
@@ -241,7 +257,7 @@ impl Policies {
     /// Ports of a switch changed: monitors may be there now, or not any more.
     pub(super) fn touch_at(&mut self, switch: DatapathId) {
         self.dirty.extend(self.at_switch.get(&switch).into_iter().flatten());
-        self.dirty.extend(&self.roaming);
+        self.dirty.extend(self.roaming.keys());
     }
 
     /// A host came, went or moved.

@@ -74,7 +74,7 @@ impl Control {
         self.is_vast = true;
         self.has_rewired = true;
         self.unrouted.extend(self.located.keys());
-        for (id, switch) in &self.switches {
+        for (id, switch) in self.switches.iter() {
             for key in switch.known_hosts() {
                 self.talks.known.entry(key).or_default().insert(*id);
             }
@@ -150,7 +150,7 @@ pub(super) struct Located(BTreeMap<HostKey, DatapathId>);
 
 impl Located {
     /// Where a host is.
-    fn find(&self, key: HostKey) -> Option<DatapathId> {
+    pub(super) fn find(&self, key: HostKey) -> Option<DatapathId> {
         self.0.get(&key).copied()
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Turns {
     at: DatapathId,
     /// Changes that all switches were sent and did not confirm.
     ahead: usize,
+    /// Switches that there are changes for which they did not confirm, sent or not.
+    awaited: BTreeSet<DatapathId>,
 }
 
 impl Turns {
@@ -55,6 +57,19 @@ impl Turns {
     /// Whether changes may be sent.
     pub(super) const fn has_room(&self) -> bool {
         self.ahead < MAX_AHEAD
+    }
+
+    /// There are changes for a switch that it did not confirm, or are not any more.
+    pub(super) fn note_awaited(&mut self, switch: DatapathId, is_awaited: bool) {
+        match is_awaited {
+            true => self.awaited.insert(switch),
+            false => self.awaited.remove(&switch),
+        };
+    }
+
+    /// The switches that there are changes for which they did not confirm.
+    pub(super) const fn awaited(&self) -> &BTreeSet<DatapathId> {
+        &self.awaited
     }
 
     /// No changes are unconfirmed.

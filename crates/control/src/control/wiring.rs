@@ -148,7 +148,7 @@ impl Control {
     fn rewire_now(&mut self) {
         let Some(fabric) = &self.fabric else { return };
         let graph = fabric.graph();
-        self.tree = graph.tree();
+        self.tree = graph.tree().into();
         let known = |switch: &Switch| switch.is_up() && !switch.is_held();
         for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
             let wiring = wiring(fabric, *id, &self.tree, &self.limits);
@@ -159,7 +159,7 @@ impl Control {
             }
             self.touched.insert(*id);
         }
-        let before = std::mem::replace(&mut self.routes, Routes::new(graph));
+        let before = std::mem::replace(&mut self.routes, Routes::new(graph).into());
         self.unroute(&before);
         let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.collect_signals(id));
@@ -181,7 +181,7 @@ impl Control {
             ((a, b), (link.a, link.b))
         });
         let links: BTreeMap<_, _> = links.collect();
-        let told = std::mem::replace(&mut self.told_links, links);
+        let told = std::mem::replace(&mut self.told_links, links.into());
         let is_in = |links: &BTreeMap<_, _>, key: &_| links.contains_key(key);
         let gone = told.iter().filter(|(key, _)| !is_in(&self.told_links, key));
         let gone = gone.map(|(_, (a, b))| Event::LinkDown { a: a.clone(), b: b.clone() });

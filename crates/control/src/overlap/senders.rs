@@ -2,8 +2,7 @@
 //! one host, and two that name different ones are apart. So a policy is compared with those of its
 //! own sender, and with those of anybody, instead of with all.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tapswitch_wire::MacAddr;
@@ -14,7 +13,7 @@ use crate::region::{MacMask, Region};
 
 /// What was put under regions, by their senders.
 #[derive(Clone, Debug)]
-pub(super) struct Senders<T> {
+pub(crate) struct Senders<T> {
     by_mac: Buckets<MacAddr, T>,
     by_ip: Buckets<IpAddr, T>,
 }
@@ -24,25 +23,25 @@ type Buckets<K, T> = Index<Option<K>, T>;
 
 impl<T> Default for Senders<T> {
     fn default() -> Self {
-        Self { by_mac: HashMap::new(), by_ip: HashMap::new() }
+        Self { by_mac: Index::default(), by_ip: Index::default() }
     }
 }
 
 impl<T: Copy + Ord> Senders<T> {
     /// Puts something under a region.
-    pub(super) fn insert(&mut self, region: &Region, value: T) {
+    pub(crate) fn insert(&mut self, region: &Region, value: T) {
         note(&mut self.by_mac, &mac(region), value);
         note(&mut self.by_ip, &ip(region), value);
     }
 
     /// Takes it away again.
-    pub(super) fn remove(&mut self, region: &Region, value: T) {
+    pub(crate) fn remove(&mut self, region: &Region, value: T) {
         forget(&mut self.by_mac, &mac(region), &value);
         forget(&mut self.by_ip, &ip(region), &value);
     }
 
     /// What is under regions that have frames in common with this one, and some more.
-    pub(super) fn near(&self, region: &Region) -> BTreeSet<T> {
+    pub(crate) fn near(&self, region: &Region) -> BTreeSet<T> {
         let near = [
             mac(region).map(|mac| near(&self.by_mac, mac)),
             ip(region).map(|ip| near(&self.by_ip, ip)),
@@ -54,7 +53,7 @@ impl<T: Copy + Ord> Senders<T> {
     }
 }
 
-fn near<K: Copy + Eq + Hash, T>(buckets: &Buckets<K, T>, key: K) -> Vec<&BTreeSet<T>> {
+fn near<K: Copy + Ord, T: Clone + Ord>(buckets: &Buckets<K, T>, key: K) -> Vec<&BTreeSet<T>> {
     [Some(key), None].into_iter().filter_map(|key| buckets.get(&key)).collect()
 }
 

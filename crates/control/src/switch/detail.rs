@@ -85,7 +85,7 @@ impl Switch {
             let before = self.port_readings.get(&port.port_no);
             (port.port_no, PortReading::new(port, before, now))
         });
-        self.port_readings = readings.collect();
+        self.port_readings = readings.collect::<HashMap<_, _>>().into();
     }
 
     /// Frames that a port dropped on its way out, where the switch tells no more than that.

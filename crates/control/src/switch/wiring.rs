@@ -14,8 +14,7 @@ use crate::overlap::{Aim, PolicyId, Slot};
 use crate::rule::{Cookie, FlowId, Kind, Outcome};
 use crate::tags::{self, Use};
 use crate::translate::{
-    Goal, Wiring, arrival_rules, base_rules, carry_rule, region_rules, search_rule, source_rule,
-    way_rules,
+    Goal, Wiring, arrival_rules, base_rules, carry_rule, region_rules, search_rule, way_rules,
 };
 use crate::{Event, Millis, ShownCopy, Ticket};
 
@@ -32,12 +31,12 @@ impl Switch {
     /// Its ports are for this. Hosts that were seen where there is no edge are forgotten. Returns
     /// whether other ports than before lead to switches.
     pub(crate) fn set_wiring(&mut self, wiring: Wiring) -> bool {
-        if self.wiring == wiring {
+        if *self.wiring == wiring {
             return false;
         }
         let gone: Vec<_> = wiring.links.union(&wiring.closed).copied().collect();
         gone.into_iter().for_each(|port| self.forget_behind(port));
-        let old = std::mem::replace(&mut self.wiring, wiring);
+        let old = std::mem::replace(&mut self.wiring, wiring.into());
         let before: HashMap<_, _> = base_rules(&old).into_iter().collect();
         let after: HashMap<_, _> = base_rules(&self.wiring).into_iter().collect();
         let gone = before.iter().filter(|(id, rule)| after.get(*id) != Some(rule));
@@ -146,7 +145,7 @@ impl Switch {
 
     /// What was sent before the barrier is done.
     pub(super) fn confirm_carries(&mut self, barrier: Ticket) {
-        for (tag, carried) in &mut self.carries {
+        for (tag, carried) in self.carries.iter_mut() {
             if carried.barrier.is_some_and(|at| at <= barrier) {
                 (carried.barrier, carried.is_confirmed) = (None, true);
                 self.signals.opened.insert(*tag);
@@ -166,7 +165,7 @@ impl Switch {
         base_rules(&self.wiring).into_iter().for_each(|rule| self.desired.insert(rule));
         let hosts: Vec<_> = self.hosts.iter().map(|(key, host)| (key, host.port)).collect();
         for (key, port) in hosts {
-            self.desired.insert(source_rule(self.station(key, port)));
+            self.insert_source(key, port);
             self.ways.set(key, Some(Exit::here(port).into()));
         }
         for (key, route) in self.ways.iter().collect::<Vec<_>>() {
@@ -246,7 +245,7 @@ impl Switch {
     /// It carried these copies before it connected.
     pub(super) fn remember_carries(&mut self, rules: &[FlowStats], groups: &[GroupDesc]) {
         let carries = rules.iter().filter_map(|rule| read_carry(rule, groups));
-        self.remembered_carries = carries.collect();
+        self.remembered_carries = carries.collect::<BTreeMap<_, _>>().into();
         let confirmed: Vec<_> = self
             .carries
             .iter()

@@ -1,16 +1,23 @@
 //! Whether a change does what it should, as far as that can be found out while others wait.
 //!
-//! A plan follows frames of all policies, however long that takes. Here the work is bounded
-//! beforehand: where everything is too much, only frames that the policy itself is about are
-//! followed, and where that is too much, nothing is said. What was not right before is not blamed
-//! on the change.
+//! A plan follows frames of all policies, however long that takes. Here the work is bounded, and
+//! depends on what the policy's frames cross, not on how much there is: a trial shares with the
+//! control plane all that the change leaves as it is, switches are only asked what they shall hold,
+//! and rules are looked up by the addresses of frames. First the frames of the policy itself are
+//! followed; if those are too many, nothing is said. With what is left of the bound, frames of
+//! other policies are followed, those first that may be in both. What was not right before is not
+//! blamed on the change.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::frames::MAX_HOSTS;
 use super::{MAX_PROBLEMS, Proof};
 use crate::control::Control;
 use crate::control::roster::PolicyEntry;
-use crate::proof::Sample;
+use crate::proof::{Model, Sample};
 use crate::resolve::Place;
 use crate::{PolicyError, TapPolicy, WhenMissing};
 
@@ -42,78 +49,152 @@ impl Control {
     /// # Errors
     /// What is wrong with the policy.
     pub fn judge_policy(
-        &self,
+        &mut self,
         policy: &TapPolicy,
         is_replacement: bool,
     ) -> Result<Verdict, PolicyError> {
-        let rules: usize = self.switches.values().map(|switch| switch.desired().len()).sum();
-        if rules > MAX_RULES {
-            let reason = format!("there are {rules} rules; up to {MAX_RULES} are looked at");
-            return Ok(Verdict::unproved(reason + AS_PLAN));
-        }
+        // Conclusions of what came in are not part of the change.
+        self.settle();
         if let Some(reason) = self.unsettled() {
             return Ok(Verdict::unproved(reason));
         }
-        let mut then = self.trial();
+        let now = self.trial();
+        let mut then = now.clone();
         match is_replacement {
             false => then.add_policy(policy.clone(), WhenMissing::Refuse)?,
             true => then.replace_policy(policy.clone(), WhenMissing::Refuse)?,
         }
-        then.rehearse();
-        if let Some(reason) = then.policies.find(&policy.name).and_then(PolicyEntry::untagged) {
-            // In better words than those of a frame that is not copied.
+        if let Some(reason) = then.excess() {
             return Ok(Verdict::unproved(reason));
         }
-        Ok(self.judge(&then, &policy.name, rules))
+        then.foresee();
+        Ok(now.judge(&then, &policy.name))
     }
 
-    fn judge(&self, then: &Self, name: &str, rules: usize) -> Verdict {
-        let hosts = then.some_hosts().len();
-        // Each of the frames is looked up three times on its way.
-        let cost = |regions: usize| {
-            let frames = regions.saturating_mul(hosts).saturating_mul(hosts + 2);
-            frames.saturating_mul(3 * rules.max(1))
-        };
-        let is_own = |entry: &&PolicyEntry| entry.policy.name == name;
-        let count = |entries: &mut dyn Iterator<Item = &PolicyEntry>| {
-            entries.map(|entry| entry.matches().count()).sum::<usize>()
-        };
-        let samples = if cost(count(&mut then.policies.iter())) <= MAX_LOOKS {
-            then.samples()
-        } else if cost(count(&mut then.policies.iter().filter(is_own))) <= MAX_LOOKS {
-            then.samples_of(then.policies.iter().filter(is_own))
-        } else {
-            return Verdict::unproved(format!("its frames have too many ways{AS_PLAN}"));
-        };
-        self.follow(then, &samples)
+    /// A copy of all in which switches hold what they shall, to try what comes next.
+    fn trial(&self) -> Self {
+        let mut trial = Self { is_trial: true, ..self.clone() };
+        trial.foresee();
+        trial
     }
 
-    /// Follows frames through what switches hold now and `then`.
-    fn follow(&self, then: &Self, samples: &[(Place, Sample)]) -> Verdict {
-        let (before, after) = (self.model(), then.model());
-        let mut proof = Proof::default();
-        for (from, sample) in samples {
-            proof.checked += 1;
-            let Err(problem) = then.check((&before, &after), *from, sample) else { continue };
-            if let Err(problem) = self.check((&before, &before), *from, sample) {
-                return Verdict::unproved(format!("not all is as it should be already: {problem}"));
+    /// Goes on until switches would hold what they shall, and would have said so.
+    fn foresee(&mut self) {
+        loop {
+            self.settle();
+            let awaited = self.turns.awaited().clone();
+            if awaited.is_empty() {
+                return;
             }
-            proof.problems.push(problem);
-            if proof.problems.len() >= MAX_PROBLEMS {
-                break;
+            for id in awaited {
+                self.with_switch(id, |switch, _, now| switch.confirm_all(now));
             }
         }
-        proof.is_proved = proof.problems.is_empty();
-        Verdict { proof: Some(proof), unproved: None }
+    }
+
+    /// Why a trial would take too long, if so: too many switches hold something else then.
+    fn excess(&self) -> Option<String> {
+        let new = self.policies.dirty.iter().filter_map(|id| self.policies.get(*id));
+        let count = new.map(|entry| match entry.policy.rewritten() {
+            // The first one of its kind changes rules at all of them.
+            Some(_) if !self.is_rewriting => self.switches.len(),
+            _ => self.where_applied(entry).0.len(),
+        });
+        let count: usize = count.sum();
+        let reason = format!("it is for {count} switches; up to {MAX_SWITCHES} are looked at");
+        (count > MAX_SWITCHES).then_some(reason + AS_PLAN)
+    }
+
+    fn judge(&self, then: &Self, name: &str) -> Verdict {
+        let Some(own) = then.policies.find(name) else { return Verdict::default() };
+        if let Some(reason) = own.untagged() {
+            // In better words than those of a frame that is not copied.
+            return Verdict::unproved(reason);
+        }
+        // What is flooded passes all switches several times.
+        let floods = MAX_PASSES / (8 * self.switches.len().max(1));
+        let stations = then.stations(own, floods.clamp(FEWEST_SENDERS, MAX_HOSTS));
+        let mut following = Following::new(self, then);
+        let samples = then.samples_of(std::iter::once(own), &stations);
+        let is_whole = following.follow(&samples);
+        if is_whole && following.reason.is_none() {
+            let others: Vec<_> = then.beside(own);
+            following.follow(&then.samples_of(others.into_iter(), &stations));
+        }
+        match (following.reason, is_whole) {
+            (Some(reason), _) => Verdict::unproved(reason),
+            (None, false) => Verdict::unproved(format!("its frames have too many ways{AS_PLAN}")),
+            (None, true) => following.proof.into(),
+        }
+    }
+
+    /// Other policies, of which those that may have frames in common with this one come first.
+    fn beside(&self, own: &PolicyEntry) -> Vec<&PolicyEntry> {
+        let near = own.cells.included().flat_map(|region| self.policies.near(&region));
+        let near = near.chain(self.policies.iter()).take(2 * MAX_OTHERS);
+        let mut seen = BTreeSet::from([own.id]);
+        near.filter(|entry| seen.insert(entry.id)).take(MAX_OTHERS).collect()
+    }
+}
+
+/// Frames that are followed through what switches hold now and then.
+struct Following<'a> {
+    now: &'a Control,
+    then: &'a Control,
+    passes_left: Cell<usize>,
+    proof: Proof,
+    /// Why it cannot be told.
+    reason: Option<String>,
+}
+
+impl<'a> Following<'a> {
+    const fn new(now: &'a Control, then: &'a Control) -> Self {
+        let passes_left = Cell::new(MAX_PASSES);
+        let proof = Proof { is_proved: false, checked: 0, problems: Vec::new() };
+        Self { now, then, passes_left, proof, reason: None }
+    }
+
+    /// Returns whether that was all.
+    fn follow(&mut self, samples: &[(Place, Sample)]) -> bool {
+        let (now, then) = (self.now, self.then);
+        let [before, after] = [now, then].map(|control| Model::new(control, &self.passes_left));
+        for (from, sample) in samples {
+            let result = then.check((&before, &after), *from, sample);
+            if self.passes_left.get() == 0 {
+                return false;
+            }
+            self.proof.checked += 1;
+            let Err(problem) = result else { continue };
+            if let Err(problem) = now.check((&before, &before), *from, sample) {
+                self.reason = Some(format!("not all is as it should be already: {problem}"));
+                return true;
+            }
+            self.proof.problems.push(problem);
+            if self.proof.problems.len() >= MAX_PROBLEMS {
+                return true;
+            }
+        }
+        true
+    }
+}
+
+impl From<Proof> for Verdict {
+    fn from(proof: Proof) -> Self {
+        let is_proved = proof.problems.is_empty();
+        Self { proof: Some(Proof { is_proved, ..proof }), unproved: None }
     }
 }
 
 /// What else can be done.
 const AS_PLAN: &str = "; a dry run looks at all of it";
-/// Rules of all switches that are copied and sorted for it: a microsecond each.
-const MAX_RULES: usize = 4000;
-/// Rules that frames are compared with: some tens of nanoseconds each.
-const MAX_LOOKS: usize = 200_000;
+/// Switches that a change may be for, to be tried: some tens of microseconds each.
+const MAX_SWITCHES: usize = 256;
+/// How often switches may be passed by the frames that are followed: about a microsecond each.
+const MAX_PASSES: usize = 30_000;
+/// Hosts that send, however many switches there are.
+const FEWEST_SENDERS: usize = 2;
+/// Other policies whose frames are followed, too.
+const MAX_OTHERS: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ impl Control {
     /// As [`Self::replace_policy`].
     pub fn plan_replacement(&self, policy: TapPolicy) -> Result<Plan, PolicyError> {
         let name = policy.name.clone();
-        let mut now = self.trial();
+        let mut now = self.rehearsal();
         now.rehearse();
         let mut then = now.clone();
         then.replace_policy(policy, WhenMissing::Refuse)?;

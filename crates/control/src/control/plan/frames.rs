@@ -1,0 +1,166 @@
+//! The frames that a proof follows: from hosts that policies name, from those beside monitors, and
+//! from others, to the same hosts, to nobody and to all.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tapswitch_wire::MacAddr;
+
+use crate::IpPrefix;
+use crate::control::Control;
+use crate::control::roster::PolicyEntry;
+use crate::hosts::{Host, HostKey};
+use crate::proof::Sample;
+use crate::region::MacMask;
+use crate::resolve::Place;
+use crate::switch::Switch;
+
+/// Hosts that send, and hosts that are sent to.
+pub(super) struct Stations {
+    pub(super) senders: Vec<(HostKey, Place)>,
+    receivers: BTreeSet<MacAddr>,
+}
+
+impl Control {
+    /// Hosts for frames of this policy among others: so many send, and somewhat more are sent to.
+    pub(super) fn stations(&self, about: &PolicyEntry, sender_count: usize) -> Stations {
+        let mut named = self.hosts_named_by(about);
+        named.truncate(MAX_HOSTS / 2);
+        let mut seen = BTreeSet::new();
+        let hosts = named.into_iter().chain(self.some_hosts(about));
+        let hosts = hosts.filter(|(key, _)| seen.insert(*key)).take(sender_count.max(FEW_HOSTS));
+        let mut senders: Vec<_> = hosts.collect();
+        let macs = senders.iter().map(|(key, _)| key.mac);
+        let receivers = macs.chain([NOBODY, MacAddr::BROADCAST]).collect();
+        senders.truncate(sender_count);
+        Stations { senders, receivers }
+    }
+
+    /// Frames that these policies are about, from each port where they may come in.
+    pub(super) fn samples_of<'a>(
+        &self,
+        policies: impl Iterator<Item = &'a PolicyEntry>,
+        stations: &Stations,
+    ) -> Vec<(Place, Sample)> {
+        let (mut samples, mut seen) = (Vec::new(), BTreeSet::new());
+        for fields in policies.flat_map(PolicyEntry::matches) {
+            for (key, place) in &stations.senders {
+                for mac in &stations.receivers {
+                    let sample = Sample::new(&fields, (*key, *mac));
+                    let from = self.place_of((sample.src, sample.vlan)).unwrap_or(*place);
+                    if seen.insert((from, sample.clone())) {
+                        samples.push((from, sample));
+                    }
+                }
+            }
+            if samples.len() >= MAX_SAMPLES {
+                break;
+            }
+        }
+        samples
+    }
+
+    /// Where a host is, if that is known.
+    pub(super) fn place_of(&self, (mac, vlan): (MacAddr, Option<u16>)) -> Option<Place> {
+        let key = HostKey { mac, vlan };
+        let at = |switch: &Switch| {
+            let port = switch.hosts.find(key).filter(|_| switch.is_up())?.port;
+            Some(Place { switch: switch.id(), port })
+        };
+        match self.fabric {
+            Some(_) => at(self.switches.get(&self.located.find(key)?)?),
+            None => self.switches.values().find_map(at),
+        }
+    }
+
+    /// The hosts that a policy names, as senders and as receivers.
+    fn hosts_named_by(&self, about: &PolicyEntry) -> Vec<(HostKey, Place)> {
+        let mut hosts = Vec::new();
+        for region in about.cells.included() {
+            let ends = [(region.src_mac, region.src_ip), (region.dst_mac, region.dst_ip)];
+            for (mac, ip) in ends {
+                match (mac.and_then(MacMask::exact), ip.and_then(IpPrefix::only)) {
+                    (Some(mac), _) => hosts.extend(self.hosts_with_mac(mac)),
+                    (None, Some(ip)) => hosts.extend(self.hosts_with_address(ip)),
+                    (None, None) => {}
+                }
+            }
+            if hosts.len() >= MAX_HOSTS {
+                break;
+            }
+        }
+        hosts
+    }
+
+    fn hosts_with_mac(&self, mac: MacAddr) -> Vec<(HostKey, Place)> {
+        let at = |switch: &Switch| known(switch, switch.hosts.with_mac(mac)).collect::<Vec<_>>();
+        match self.fabric {
+            Some(_) => {
+                let located = self.located.with_mac(mac).collect::<BTreeSet<_>>();
+                let switches = located.iter().filter_map(|id| self.switches.get(id));
+                switches.flat_map(at).collect()
+            }
+            None => self.switches.values().flat_map(at).collect(),
+        }
+    }
+
+    fn hosts_with_address(&self, ip: IpAddr) -> Vec<(HostKey, Place)> {
+        let switches = self.switches.values();
+        switches.flat_map(|switch| known(switch, switch.hosts.with_address(ip))).collect()
+    }
+
+    /// A host of each switch, of the first few, where no monitor is; where none is known, one that
+    /// could be. Those of the policy's monitors' switches come first; after all others, hosts that
+    /// are monitors themselves.
+    fn some_hosts(&self, about: &PolicyEntry) -> Vec<(HostKey, Place)> {
+        let policies = self.policies.iter().take(MAX_COMPARED).chain([about]);
+        let monitors: BTreeSet<_> = policies.flat_map(PolicyEntry::monitor_ports).collect();
+        let own: BTreeSet<_> = about.monitor_ports().map(|place| place.switch).collect();
+        let own: Vec<_> = own.iter().filter_map(|id| self.switches.get(id)).collect();
+        let up =
+            || own.iter().copied().chain(self.switches.values()).filter(|switch| switch.is_up());
+        let is_busy = move |place: &Place| monitors.contains(place);
+        let mut hosts = Vec::new();
+        for wants_monitors in [false, true] {
+            let found = up().filter_map(|switch| {
+                let mut all = known(switch, switch.hosts.iter());
+                let host = all.find(|(_, place)| is_busy(place) == wants_monitors);
+                host.or_else(|| possible(switch, &is_busy).filter(|_| !wants_monitors))
+            });
+            hosts.extend(found.take(MAX_HOSTS));
+        }
+        hosts
+    }
+}
+
+/// Hosts of a switch, and where they are.
+fn known<'a>(
+    switch: &Switch,
+    hosts: impl Iterator<Item = (HostKey, &'a Host)>,
+) -> impl Iterator<Item = (HostKey, Place)> {
+    let id = switch.id();
+    hosts
+        .filter(|_| switch.is_up())
+        .map(move |(key, host)| (key, Place { switch: id, port: host.port }))
+}
+
+/// A host that a switch could have, at a port that is no monitor's if there is one.
+fn possible(switch: &Switch, is_busy: &impl Fn(&Place) -> bool) -> Option<(HostKey, Place)> {
+    let [.., a, b] = switch.id().0.to_be_bytes();
+    let mac = MacAddr([0x02, 0xff, 0xff, 0xff, a, b]);
+    let edges = switch.ports.iter().filter(|(port, _)| switch.is_edge(*port));
+    let places = edges.map(|(port, _)| Place { switch: switch.id(), port });
+    let free = places.min_by_key(is_busy)?;
+    Some((HostKey { mac, vlan: None }, free))
+}
+
+/// An address that nobody has: locally administered, and never given by us.
+const NOBODY: MacAddr = MacAddr([0x02, 0xfe, 0xfe, 0xfe, 0xfe, 0xfe]);
+/// Switches whose hosts take part; more are like them.
+pub(super) const MAX_HOSTS: usize = 16;
+/// Hosts that are sent to, at least, however few send.
+const FEW_HOSTS: usize = 4;
+/// Policies whose monitors' ports are known to be such, when hosts are looked for.
+const MAX_COMPARED: usize = 256;
+/// Frames that are followed.
+const MAX_SAMPLES: usize = 20_000;

@@ -1,0 +1,265 @@
+//! Values that are copied in no time, for trials of what comes next: a copy shares all that neither
+//! it nor the original has changed since.
+//!
+//! [`Shared`] is for a value that is copied as a whole when one of both changes it, [`Forked`] for
+//! a map of which that would be too much: what changes in it is kept beside what is shared. Whoever
+//! shares with nobody, as the control plane does but for its trials, pays next to nothing.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut, RangeBounds};
+use std::sync::Arc;
+
+/// A value that is copied when it is changed, if somebody else has it too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared<T>(Arc<T>);
+
+impl<T> From<T> for Shared<T> {
+    fn from(value: T) -> Self {
+        Self(value.into())
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Clone> DerefMut for Shared<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+/// A map of which only those entries are copied that are changed, while somebody else has it too.
+#[derive(Clone, Debug)]
+pub(crate) struct Forked<K, V> {
+    base: Arc<BTreeMap<K, V>>,
+    /// Entries that are otherwise than in `base`, or not there any more. None, but while `base` is
+    /// shared.
+    changes: BTreeMap<K, Option<V>>,
+}
+
+impl<K, V> Default for Forked<K, V> {
+    fn default() -> Self {
+        Self { base: Arc::default(), changes: BTreeMap::new() }
+    }
+}
+
+impl<K: Clone + Ord, V: Clone> Forked<K, V> {
+    pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.get_key_value(key).map(|(_, value)| value)
+    }
+
+    pub(crate) fn get_key_value<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+    {
+        if self.changes.is_empty() {
+            return self.base.get_key_value(key);
+        }
+        match self.changes.get_key_value(key) {
+            Some((key, value)) => Some((key, value.as_ref()?)),
+            None => self.base.get_key_value(key),
+        }
+    }
+
+    pub(crate) fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.get(key).is_some()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let gone = self.changes.iter().filter(|(_, value)| value.is_none()).count();
+        let new = self.changes.keys().filter(|key| !self.base.contains_key(*key)).count();
+        // One that came and went again is both.
+        self.base.len() + new - gone
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        if self.is_own() {
+            return self.own().get_mut(key);
+        }
+        if !self.changes.contains_key(key) {
+            let (key, value) = self.base.get_key_value(key)?;
+            self.changes.insert(key.clone(), Some(value.clone()));
+        }
+        self.changes.get_mut(key)?.as_mut()
+    }
+
+    /// The value of the key, which is this one if there was none.
+    pub(crate) fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
+        if self.is_own() {
+            return self.own().entry(key).or_insert_with(value);
+        }
+        let change = self.changes.entry(key);
+        let change = change.or_insert_with_key(|key| self.base.get(key).cloned());
+        change.get_or_insert_with(value)
+    }
+
+    /// Returns what was there before.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        if self.is_own() {
+            return self.own().insert(key, value);
+        }
+        self.change(key, Some(value))
+    }
+
+    /// Returns what was there before.
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        if self.is_own() {
+            return self.own().remove(key);
+        }
+        let key = self.get_key_value(key)?.0.clone();
+        self.change(key, None)
+    }
+
+    /// All entries, in the order of their keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.range(..)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    /// The entries whose keys are in a range, in their order.
+    pub(crate) fn range<R: RangeBounds<K> + Clone>(
+        &self,
+        range: R,
+    ) -> impl Iterator<Item = (&K, &V)> {
+        let is_as_before = self.changes.is_empty();
+        let old = self.base.range(range.clone());
+        let mut old =
+            old.filter(move |(key, _)| is_as_before || !self.changes.contains_key(*key)).peekable();
+        let new = self.changes.range(range);
+        let mut new = new.filter_map(|(key, value)| Some((key, value.as_ref()?))).peekable();
+        std::iter::from_fn(move || match (old.peek(), new.peek()) {
+            (Some((old_key, _)), Some((new_key, _))) if new_key < old_key => new.next(),
+            (Some(_), _) => old.next(),
+            (None, _) => new.next(),
+        })
+    }
+
+    /// All entries, to be changed: all are copied if somebody else has the map too.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.own().iter_mut()
+    }
+
+    /// As [`Self::iter_mut`].
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.own().values_mut()
+    }
+
+    /// Whether nobody else has what it was made of.
+    fn is_own(&mut self) -> bool {
+        Arc::get_mut(&mut self.base).is_some()
+    }
+
+    /// All of it in one piece, which nobody else has.
+    fn own(&mut self) -> &mut BTreeMap<K, V> {
+        let base = Arc::make_mut(&mut self.base);
+        for (key, value) in std::mem::take(&mut self.changes) {
+            match value {
+                Some(value) => _ = base.insert(key, value),
+                None => _ = base.remove(&key),
+            }
+        }
+        base
+    }
+
+    fn change(&mut self, key: K, value: Option<V>) -> Option<V> {
+        match self.changes.insert(key.clone(), value) {
+            Some(before) => before,
+            None => self.base.get(&key).cloned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Does the same to both, which must say the same.
+    fn change(map: &mut Forked<u8, u8>, model: &mut BTreeMap<u8, u8>, (what, key): (u8, u8)) {
+        match what % 5 {
+            0 | 1 => assert_eq!(map.insert(key, what), model.insert(key, what)),
+            2 => assert_eq!(map.remove(&key), model.remove(&key)),
+            3 => {
+                let (value, modelled) = (map.get_mut(&key), model.get_mut(&key));
+                assert_eq!(value, modelled);
+                value.into_iter().chain(modelled).for_each(|value| *value = what);
+            }
+            _ => {
+                *map.get_or_insert_with(key, || 7) |= what;
+                *model.entry(key).or_insert(7) |= what;
+            }
+        }
+    }
+
+    fn check(map: &Forked<u8, u8>, model: &BTreeMap<u8, u8>) {
+        assert!(map.iter().eq(model.iter()), "{map:?} is not {model:?}");
+        assert!(map.range(3..9).eq(model.range(3..9)), "{map:?} is not {model:?}");
+        assert_eq!((map.len(), map.is_empty()), (model.len(), model.is_empty()));
+        (0..16).for_each(|key| assert_eq!(map.get(&key), model.get(&key)));
+    }
+
+    proptest! {
+        /// However maps are copied and changed, and copies dropped, each is as a map of its own.
+        #[test]
+        fn copies_do_not_see_each_others_changes(
+            steps in vec((0..4_usize, any::<u8>(), 0..16_u8), 0..60),
+        ) {
+            let mut maps = vec![(Forked::<u8, u8>::default(), BTreeMap::<u8, u8>::new())];
+            for (at, what, key) in steps {
+                let at = at % maps.len();
+                match what {
+                    0..40 => maps.push(maps[at].clone()),
+                    40..60 if maps.len() > 1 => _ = maps.swap_remove(at),
+                    60..70 => {
+                        let (map, model) = &mut maps[at];
+                        map.values_mut().chain(model.values_mut()).for_each(|value| *value = key);
+                    }
+                    _ => {
+                        let (map, model) = &mut maps[at];
+                        change(map, model, (what, key));
+                    }
+                }
+                maps.iter().for_each(|(map, model)| check(map, model));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_shared_is_copied_when_it_is_changed() {
+        let mut first = Shared::from(vec![1]);
+        let second = first.clone();
+        first.push(2);
+        assert_eq!((&*first, &*second), (&vec![1, 2], &vec![1]));
+    }
+}
