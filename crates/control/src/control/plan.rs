@@ -153,10 +153,14 @@ impl Control {
         }
         let passes_left = Cell::new(usize::MAX);
         let [before, after] = [self, then].map(|control| Model::new(control, &passes_left));
-        let mut proof = Proof::default();
+        let (mut proof, mut is_unrouted) = (Proof::default(), false);
         let Some(about) = then.policies.find(name) else { return proof };
         let stations = then.stations(about, MAX_HOSTS);
         for (from, sample) in then.samples_of(then.policies.iter(), &stations) {
+            if then.is_unrouted(&sample) {
+                is_unrouted = true;
+                continue;
+            }
             proof.checked += 1;
             if let Err(problem) = then.check((&before, &after), from, &sample) {
                 proof.problems.push(problem);
@@ -165,6 +169,7 @@ impl Control {
                 }
             }
         }
+        proof.problems.extend((is_unrouted && proof.checked == 0).then(|| UNROUTED.to_owned()));
         proof
     }
 
@@ -211,7 +216,8 @@ impl Control {
         originals: &BTreeMap<Arrival, usize>,
     ) -> Vec<(Place, Tagging)> {
         let mut copies = BTreeMap::new();
-        let is_to_itself = self.place_of((sample.dst, sample.vlan)) == Some(from);
+        let dst = HostKey { mac: sample.dst, vlan: sample.vlan };
+        let is_to_itself = self.place_of(dst) == Some(from);
         for entry in wanting {
             let Some(at) = self.copied_at(entry, from, sample) else { continue };
             for places in entry.places.iter().flatten() {
@@ -299,5 +305,7 @@ fn note(change: &mut SwitchChange, body: &Body) {
     }
 }
 
+/// Why no frames can be followed just now.
+const UNROUTED: &str = "switches are just being told the ways to its hosts; try again soon";
 /// Problems that are told.
 const MAX_PROBLEMS: usize = 10;

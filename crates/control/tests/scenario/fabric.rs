@@ -28,7 +28,7 @@ impl Fabric {
         let discovery = Some(Discovery::new([7; 32]));
         let limits = Limits { discovery, ..limits.clone() };
         let mut world = World::empty(limits);
-        let mut next = [10_u32; 32];
+        let mut next = [10_u32; 256];
         for &(a, b) in cables {
             let a = (u64::from(a), take(&mut next, a));
             let b = (u64::from(b), take(&mut next, b));

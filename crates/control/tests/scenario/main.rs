@@ -19,6 +19,7 @@ mod forms;
 mod learning;
 mod ledger;
 mod lifetime;
+mod proof;
 mod property;
 mod reconnect;
 mod replace;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use tapswitch_openflow::{Match, Oxm};
 use tapswitch_wire::MacAddr;
 
 use crate::IpPrefix;
@@ -24,10 +25,8 @@ pub(super) struct Stations {
 impl Control {
     /// Hosts for frames of this policy among others: so many send, and somewhat more are sent to.
     pub(super) fn stations(&self, about: &PolicyEntry, sender_count: usize) -> Stations {
-        let mut named = self.hosts_named_by(about);
-        named.truncate(MAX_HOSTS / 2);
         let mut seen = BTreeSet::new();
-        let hosts = named.into_iter().chain(self.some_hosts(about));
+        let hosts = self.hosts_named_by(about).into_iter().chain(self.some_hosts(about));
         let hosts = hosts.filter(|(key, _)| seen.insert(*key)).take(sender_count.max(FEW_HOSTS));
         let mut senders: Vec<_> = hosts.collect();
         let macs = senders.iter().map(|(key, _)| key.mac);
@@ -44,10 +43,11 @@ impl Control {
     ) -> Vec<(Place, Sample)> {
         let (mut samples, mut seen) = (Vec::new(), BTreeSet::new());
         for fields in policies.flat_map(PolicyEntry::matches) {
-            for (key, place) in &stations.senders {
-                for mac in &stations.receivers {
-                    let sample = Sample::new(&fields, (*key, *mac));
-                    let from = self.place_of((sample.src, sample.vlan)).unwrap_or(*place);
+            let has_dst = fields.iter().any(|field| matches!(field, Oxm::EthDst(_)));
+            let receivers = if has_dst { 1 } else { stations.receivers.len() };
+            for (from, key) in self.senders_of(&fields, stations) {
+                for mac in stations.receivers.iter().take(receivers) {
+                    let sample = Sample::new(&fields, (key, *mac));
                     if seen.insert((from, sample.clone())) {
                         samples.push((from, sample));
                     }
@@ -60,9 +60,23 @@ impl Control {
         samples
     }
 
+    /// Whether switches are just being told the way to whoever the frame is for.
+    pub(super) fn is_unrouted(&self, sample: &Sample) -> bool {
+        self.unrouted.contains(&HostKey { mac: sample.dst, vlan: sample.vlan })
+    }
+
+    /// Who sends such frames, and from where: the one that the fields name, or each.
+    fn senders_of(&self, fields: &Match, stations: &Stations) -> BTreeSet<(Place, HostKey)> {
+        let senders = stations.senders.iter().map(|(key, place)| {
+            let Sample { src: mac, vlan, .. } = Sample::new(fields, (*key, NOBODY));
+            let key = HostKey { mac, vlan };
+            (self.place_of(key).unwrap_or(*place), key)
+        });
+        senders.collect()
+    }
+
     /// Where a host is, if that is known.
-    pub(super) fn place_of(&self, (mac, vlan): (MacAddr, Option<u16>)) -> Option<Place> {
-        let key = HostKey { mac, vlan };
+    pub(super) fn place_of(&self, key: HostKey) -> Option<Place> {
         let at = |switch: &Switch| {
             let port = switch.hosts.find(key).filter(|_| switch.is_up())?.port;
             Some(Place { switch: switch.id(), port })
@@ -73,23 +87,25 @@ impl Control {
         }
     }
 
-    /// The hosts that a policy names, as senders and as receivers.
+    /// The hosts that a policy names, as senders and as receivers, and those that are monitors.
     fn hosts_named_by(&self, about: &PolicyEntry) -> Vec<(HostKey, Place)> {
-        let mut hosts = Vec::new();
-        for region in about.cells.included() {
-            let ends = [(region.src_mac, region.src_ip), (region.dst_mac, region.dst_ip)];
-            for (mac, ip) in ends {
-                match (mac.and_then(MacMask::exact), ip.and_then(IpPrefix::only)) {
-                    (Some(mac), _) => hosts.extend(self.hosts_with_mac(mac)),
-                    (None, Some(ip)) => hosts.extend(self.hosts_with_address(ip)),
-                    (None, None) => {}
-                }
+        let regions: Vec<_> = about.cells.included().take(MAX_HOSTS).collect();
+        let senders = regions.iter().map(|region| (region.src_mac, region.src_ip));
+        let receivers = regions.iter().map(|region| (region.dst_mac, region.dst_ip));
+        let ends: BTreeSet<_> = receivers.collect();
+        let named = senders.collect::<BTreeSet<_>>().into_iter().chain(ends);
+        let hosts = named.flat_map(|(mac, ip)| {
+            match (mac.and_then(MacMask::exact), ip.and_then(IpPrefix::only)) {
+                (Some(mac), _) => self.hosts_with_mac(mac),
+                (None, Some(ip)) => self.hosts_with_address(ip),
+                (None, None) => Vec::new(),
             }
-            if hosts.len() >= MAX_HOSTS {
-                break;
-            }
-        }
-        hosts
+        });
+        let monitors = about.monitor_ports().filter_map(|place| {
+            let switch = self.switches.get(&place.switch)?;
+            known(switch, switch.hosts.iter()).find(|(_, at)| *at == place)
+        });
+        hosts.take(MAX_HOSTS / 2).chain(monitors.take(MAX_HOSTS / 4)).collect()
     }
 
     fn hosts_with_mac(&self, mac: MacAddr) -> Vec<(HostKey, Place)> {
@@ -125,9 +141,11 @@ impl Control {
             let found = up().filter_map(|switch| {
                 let mut all = known(switch, switch.hosts.iter());
                 let host = all.find(|(_, place)| is_busy(place) == wants_monitors);
-                host.or_else(|| possible(switch, &is_busy).filter(|_| !wants_monitors))
+                let possible = || possible(switch, &is_busy);
+                if wants_monitors { host } else { host.or_else(possible) }
             });
-            hosts.extend(found.take(MAX_HOSTS));
+            // With so many others, those that are monitors are not looked for.
+            hosts.extend(found.take(MAX_HOSTS - hosts.len()));
         }
         hosts
     }

@@ -8,13 +8,11 @@
 //! other policies are followed, those first that may be in both. What was not right before is not
 //! blamed on the change.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 
 use super::frames::MAX_HOSTS;
-use super::{MAX_PROBLEMS, Proof};
+use super::{MAX_PROBLEMS, Proof, UNROUTED};
 use crate::control::Control;
 use crate::control::roster::PolicyEntry;
 use crate::proof::{Model, Sample};
@@ -117,6 +115,9 @@ impl Control {
         let mut following = Following::new(self, then);
         let samples = then.samples_of(std::iter::once(own), &stations);
         let is_whole = following.follow(&samples);
+        if following.proof.checked == 0 && samples.iter().any(|(_, s)| then.is_unrouted(s)) {
+            return Verdict::unproved(UNROUTED);
+        }
         if is_whole && following.reason.is_none() {
             let others: Vec<_> = then.beside(own);
             following.follow(&then.samples_of(others.into_iter(), &stations));
@@ -128,12 +129,16 @@ impl Control {
         }
     }
 
-    /// Other policies, of which those that may have frames in common with this one come first.
+    /// Other policies: all if they are few, else some of those that have senders in common with
+    /// this one.
     fn beside(&self, own: &PolicyEntry) -> Vec<&PolicyEntry> {
-        let near = own.cells.included().flat_map(|region| self.policies.near(&region));
-        let near = near.chain(self.policies.iter()).take(2 * MAX_OTHERS);
-        let mut seen = BTreeSet::from([own.id]);
-        near.filter(|entry| seen.insert(entry.id)).take(MAX_OTHERS).collect()
+        let is_own = |entry: &&PolicyEntry| entry.id == own.id;
+        if self.policies.count() <= MAX_OTHERS {
+            return self.policies.iter().filter(|entry| !is_own(entry)).collect();
+        }
+        let named = own.cells.included().filter(|region| region.sender().is_some());
+        let near = named.flat_map(|region| self.policies.near(&region));
+        near.filter(|entry| !is_own(entry)).take(MAX_BESIDE).collect()
     }
 }
 
@@ -158,7 +163,7 @@ impl<'a> Following<'a> {
     fn follow(&mut self, samples: &[(Place, Sample)]) -> bool {
         let (now, then) = (self.now, self.then);
         let [before, after] = [now, then].map(|control| Model::new(control, &self.passes_left));
-        for (from, sample) in samples {
+        for (from, sample) in samples.iter().filter(|(_, sample)| !then.is_unrouted(sample)) {
             let result = then.check((&before, &after), *from, sample);
             if self.passes_left.get() == 0 {
                 return false;
@@ -193,8 +198,9 @@ const MAX_SWITCHES: usize = 256;
 const MAX_PASSES: usize = 30_000;
 /// Hosts that send, however many switches there are.
 const FEWEST_SENDERS: usize = 2;
-/// Other policies whose frames are followed, too.
-const MAX_OTHERS: usize = 64;
+/// Other policies whose frames are followed, too: all of them, or so many beside the policy.
+const MAX_OTHERS: usize = 32;
+const MAX_BESIDE: usize = 4;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,161 @@
+//! Proof before apply: what is told of a change before it is made, on a fabric of any size.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tapswitch_control::*;
+
+use crate::fabric::Fabric;
+use crate::frames::{ipv4, mac};
+use crate::world::policy;
+
+/// Two spines above so many leaves, and many policies between their hosts.
+fn large(leaves: u8, policies: u16) -> Fabric {
+    let spines = [leaves + 1, leaves + 2];
+    let cables: Vec<_> = (1..=leaves).flat_map(|leaf| spines.map(|spine| (leaf, spine))).collect();
+    let mut fabric = Fabric::new(leaves + 2, &cables);
+    fabric.learn();
+    // So many ways are not told at once.
+    fabric.wait(3000);
+    for number in 0..policies {
+        let policy = between(number, leaves);
+        fabric.world.control.add_policy(policy, WhenMissing::Refuse).unwrap();
+    }
+    fabric.world.run();
+    fabric
+}
+
+/// A policy between two hosts, the same ones for the same number, with a monitor elsewhere.
+fn between(number: u16, leaves: u8) -> TapPolicy {
+    let host = |number: u16| u8::try_from(number % u16::from(leaves)).unwrap() + 1;
+    let monitor = format!("{:#x}/2", host(number.wrapping_mul(3)));
+    TapPolicy {
+        src_mac: Some(mac(host(number))),
+        dst_mac: Some(mac(host(number.wrapping_mul(7) + 1 + number / 100))),
+        ..policy(&format!("p{number}"), &monitor)
+    }
+}
+
+/// Frames by which links are found are the controller's own: nobody gets copies of them.
+fn of_links(name: &str, monitor: &str) -> TapPolicy {
+    TapPolicy {
+        eth_type: Some("lldp".parse().unwrap()),
+        dst_mac: Some("01:80:c2:00:00:0e".parse().unwrap()),
+        src_mac: Some(mac(1)),
+        ..policy(name, monitor)
+    }
+}
+
+fn judge(fabric: &mut Fabric, policy: &TapPolicy, is_replacement: bool) -> Verdict {
+    fabric.world.control.judge_policy(policy, is_replacement).unwrap()
+}
+
+#[test]
+fn on_a_large_fabric_policies_are_proved_and_what_would_go_wrong_is_told() {
+    let mut fabric = large(198, 2000);
+    let rules: usize = fabric.world.control.switches().iter().map(|switch| switch.rules).sum();
+    assert!(rules > 20_000, "{rules}");
+    let check = |verdict: Verdict| {
+        let proof = verdict.proof.as_ref();
+        assert!(proof.is_some_and(|proof| proof.is_proved), "{verdict:?}");
+    };
+    check(judge(&mut fabric, &between(2000, 198), false));
+    let from_one = TapPolicy { src_mac: Some(mac(190)), ..policy("from one", "0xc5/2") };
+    check(judge(&mut fabric, &from_one, false));
+    let by_address =
+        TapPolicy { src_ip: Some(IpPrefix::host(ipv4(190))), ..policy("by address", "0xc5/2") };
+    check(judge(&mut fabric, &by_address, false));
+    let elsewhere = TapPolicy { monitor: policy("", "0xc4/2").monitor, ..between(7, 198) };
+    check(judge(&mut fabric, &elsewhere, true));
+
+    let wrong = of_links("links", "0xc5/2");
+    let verdict = judge(&mut fabric, &wrong, false);
+    let told = verdict.counterexample().unwrap_or_else(|| panic!("{verdict:?}"));
+    assert!(told.contains("(lldp)") && told.contains("would arrive"), "{told}");
+    let wrong = of_links("p7", "0xc5/2");
+    assert!(judge(&mut fabric, &wrong, true).counterexample().is_some());
+}
+
+/// Frames of any host are flooded over all switches, and each of the policy's parts has some.
+#[test]
+fn of_a_very_wide_policy_on_a_large_fabric_it_is_said_that_it_is_not_proved() {
+    let mut fabric = large(98, 0);
+    let wide = TapPolicy { dst_port: Some("1-100".parse().unwrap()), ..policy("wide", "0x5/2") };
+    let verdict = judge(&mut fabric, &wide, false);
+    assert_eq!(verdict.proof, None);
+    assert!(verdict.unproved.unwrap().contains("too many ways; a dry run looks at all of it"));
+}
+
+/// A policy that depends on every bit of the number.
+fn numbered(name: &str, number: u16, switches: u8) -> TapPolicy {
+    let host = |number: u16| u8::try_from(number % u16::from(switches)).unwrap() + 1;
+    let is_set = |bit: u16| number >> bit & 1 == 1;
+    let (from, to) = (host(number >> 6), host(number >> 8));
+    let wanted = TapPolicy {
+        src_mac: is_set(0).then(|| mac(from)),
+        dst_mac: (is_set(1) || is_set(5)).then(|| mac(to)),
+        src_ip: is_set(2).then(|| IpPrefix::host(ipv4(from))),
+        ip_proto: is_set(3).then_some(IpProto::TCP),
+        tags: if is_set(4) { Tagging::Strip } else { Tagging::Keep },
+        transport: if is_set(5) { Transport::Rewrite } else { Transport::default() },
+        ..policy(name, &format!("{:#x}/2", host(number >> 10)))
+    };
+    if number >> 12 == 0 { of_links(name, &format!("{:#x}/2", host(number >> 10))) } else { wanted }
+}
+
+/// What is found out quickly is what is found out at length.
+fn compare(fabric: &mut Fabric, policy: &TapPolicy, is_replacement: bool) {
+    let control = &mut fabric.world.control;
+    let plan = match is_replacement {
+        true => control.plan_replacement(policy.clone()),
+        false => control.plan_policy(policy.clone()),
+    };
+    let (plan, verdict) = match (plan, control.judge_policy(policy, is_replacement)) {
+        (Ok(plan), Ok(verdict)) => (plan, verdict),
+        (plan, verdict) => return assert_eq!(plan.err(), verdict.err()),
+    };
+    let Some(proof) = &verdict.proof else {
+        // A plan says what is wrong already, or why frames cannot be followed, as a problem.
+        assert!(!plan.proof.is_proved, "{verdict:?}: {plan:?}");
+        return;
+    };
+    assert_eq!(proof.is_proved, plan.proof.is_proved, "{policy:?}: {verdict:?}: {plan:?}");
+    assert_eq!(proof.checked > 0, plan.proof.checked > 0, "{verdict:?}: {plan:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// However the fabric is wired, whatever policies there are, and whether switches have
+    /// confirmed them or not.
+    #[test]
+    fn a_quick_proof_finds_what_a_whole_one_does(
+        switches in 1..5_u8,
+        cables in vec((0..4_u8, 0..4_u8), 0..6),
+        before in vec(any::<u16>(), 0..6),
+        unconfirmed in vec(any::<u16>(), 0..3),
+        wanted in vec(any::<u16>(), 1..4),
+    ) {
+        let cables = cables.into_iter().map(|(a, b)| (a % switches + 1, b % switches + 1));
+        let cables: Vec<_> = cables.filter(|(a, b)| a != b).collect();
+        let mut fabric = Fabric::new(switches, &cables);
+        for host in 1..=switches {
+            let frame = crate::frames::arp_request(host, 99, None);
+            fabric.world.inject(host.into(), 1, &frame);
+        }
+        fabric.wait(100);
+        let all = before.iter().map(|number| (number, true));
+        let all = all.chain(unconfirmed.iter().map(|number| (number, false)));
+        for (index, (number, is_confirmed)) in all.enumerate() {
+            let policy = numbered(&format!("p{index}"), *number, switches);
+            // Some cannot be, such as those whose destination is not known.
+            let _ = fabric.world.control.add_policy(policy, WhenMissing::Refuse);
+            if is_confirmed {
+                fabric.world.run();
+            }
+        }
+        for number in wanted {
+            compare(&mut fabric, &numbered("new", number, switches), false);
+            compare(&mut fabric, &numbered("p0", number, switches), true);
+        }
+    }
+}
