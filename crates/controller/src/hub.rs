@@ -4,6 +4,7 @@
 mod duty;
 mod inputs;
 mod listened;
+mod proving;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -31,6 +32,7 @@ use crate::told::Chatter;
 pub(crate) use duty::{Blueprint, Seat};
 pub(crate) use inputs::{Inputs, ToHub};
 use listened::Listened;
+use proving::{NO_TIME, Proving};
 
 /// Something that happens.
 #[derive(Debug)]
@@ -134,6 +136,7 @@ pub(crate) struct Hub {
     /// Policies that reached their end and are going, and where they came from.
     expired: HashMap<String, Option<Origin>>,
     waiting_for_stats: HashMap<StatsToken, StatsReply>,
+    proving: Proving,
     chatter: Chatter,
 }
 
@@ -174,6 +177,7 @@ impl Hub {
             deleting: HashMap::new(),
             expired: HashMap::new(),
             waiting_for_stats: HashMap::new(),
+            proving: Proving::new(Instant::now()),
             chatter: Chatter::new(Instant::now()),
         }
     }
@@ -395,7 +399,7 @@ impl Hub {
 
     /// Puts a policy in force, unless it would do harm.
     fn start_policy(&mut self, policy: TapPolicy, how: How) -> Result<Verdict, RequestError> {
-        let verdict = self.control.judge_policy(&policy, how.replaces)?;
+        let verdict = self.judge_policy(&policy, how)?;
         if let Some(problem) = verdict.counterexample().filter(|_| !how.by_force) {
             let (name, problem) = (policy.name, problem.to_owned());
             return Err(RequestError::NotProved { name, problem });
@@ -405,6 +409,19 @@ impl Hub {
             false => self.control.add_policy(policy, WhenMissing::Refuse)?,
         }
         Ok(verdict)
+    }
+
+    /// Whether a policy does what it should, unless many others wait to be put in force.
+    fn judge_policy(&mut self, policy: &TapPolicy, how: How) -> Result<Verdict, PolicyError> {
+        let start = Instant::now();
+        let is_busy =
+            !self.inputs.requests.is_empty() || self.adding.len() + self.replacing.len() > 0;
+        if !self.proving.has_time(start) && is_busy {
+            return Ok(Verdict { proof: None, unproved: Some(NO_TIME.to_owned()) });
+        }
+        let verdict = self.control.judge_policy(policy, how.replaces);
+        self.proving.spend(start.elapsed());
+        verdict
     }
 
     fn delete_policy(&mut self, name: String, reply: PolicyReply) {

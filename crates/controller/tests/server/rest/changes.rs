@@ -116,18 +116,18 @@ async fn policies_of_the_configuration_are_changed_there() {
 }
 
 #[tokio::test]
-async fn whoever_adds_is_told_of_the_proof_or_why_there_is_none() {
+async fn whoever_adds_is_told_of_the_proof() {
     let (server, _switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
     let policy = json!({"name": "all", "monitor": "4"});
     let report = post(&server, "/api/v1/policies", &policy).await.json();
     assert_eq!(report["proof"]["is_proved"], true, "{report}");
     assert!(report["proof"]["checked"].as_u64() > Some(0) && report["unproved"].is_null());
-    // Hundreds of rules, each with frames that are compared with hundreds of rules.
+    // Hundreds of rules, each with frames of its own.
     let wide = |name: &str, ports: &str| json!({"name": name, "monitor": "4", "dst-port": ports});
     post(&server, "/api/v1/policies", &wide("wide", "1-100")).await;
     let report = post(&server, "/api/v1/policies", &wide("wider", "101-200")).await.json();
-    assert_eq!((&report["proof"], &report["state"]["is"]), (&Value::Null, &json!("active")));
-    assert!(report["unproved"].as_str().unwrap().contains("dry run"), "{report}");
+    assert_eq!(report["proof"]["is_proved"], true, "{report}");
+    assert!(report["proof"]["checked"].as_u64() >= Some(100), "{report}");
     let forced = json!({"name": "forced", "monitor": "4"});
     assert_eq!(post(&server, "/api/v1/policies?force=true", &forced).await.status, 201);
     let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
