@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use tapswitch_control::{IpPrefix, Limits, MonitorSpec, TapPolicy};
-use tapswitch_controller::{Caller, Config, Handle, Server};
+use tapswitch_controller::{Caller, Config, Handle, How, RequestError, Server};
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 use tokio::sync::watch;
@@ -69,11 +69,15 @@ struct Row {
     rules: u64,
     single_p50_ms: f64,
     single_p99_ms: f64,
+    /// How many of them were proved to do what they should before they were applied.
+    singles_proved: usize,
     /// The same when all the others are there.
     later_p50_ms: f64,
     later_p99_ms: f64,
+    later_proved: usize,
     bulk: f64,
     bulk_per_second: f64,
+    bulk_proved: usize,
     rules_with_policies: u64,
     rerouted: f64,
     resident_mib: f64,
@@ -172,47 +176,48 @@ impl Lab {
         eprintln!("  converged: {:.2} s", row.converged);
         row.rules = self.world.rules.load(Ordering::Relaxed);
         row.idle_percent = idle_percent().await?;
-        (row.single_p50_ms, row.single_p99_ms) =
+        (row.single_p50_ms, row.single_p99_ms, row.singles_proved) =
             self.add_singly(handle, "single", 0..args.singles).await?;
         let start = Instant::now();
         let mut adding = JoinSet::new();
         for index in 0..args.policies {
             let (handle, policy) = (handle.clone(), self.policy("bulk", index)?);
             let caller = Caller::unix("bench");
-            adding.spawn(async move { handle.add_policy(&caller, policy).await.map(|_| ()) });
+            adding.spawn(async move { add(&handle, &caller, policy).await });
         }
         while let Some(added) = adding.join_next().await {
-            added??;
+            row.bulk_proved += usize::from(added??);
         }
         row.bulk = start.elapsed().as_secs_f64();
-        eprintln!("  {} policies: {:.2} s", args.policies, row.bulk);
+        eprintln!("  {} policies: {:.2} s, {} proved", args.policies, row.bulk, row.bulk_proved);
         row.bulk_per_second = f64::from(u32::try_from(args.policies)?) / row.bulk.max(1e-9);
         row.rules_with_policies = self.world.rules.load(Ordering::Relaxed);
         let others = args.policies..args.policies + args.singles;
-        (row.later_p50_ms, row.later_p99_ms) = self.add_singly(handle, "later", others).await?;
+        (row.later_p50_ms, row.later_p99_ms, row.later_proved) =
+            self.add_singly(handle, "later", others).await?;
         row.rerouted = self.cut_a_link(handle).await?;
         row.resident_mib = resident_mib()?;
         Ok(row)
     }
 
     /// Policies one after the other: the median of what each took and the 99th percentile, in
-    /// milliseconds.
+    /// milliseconds, and how many were proved.
     async fn add_singly(
         &self,
         handle: &Handle,
         name: &str,
         indices: Range<usize>,
-    ) -> Result<(f64, f64), Failure> {
+    ) -> Result<(f64, f64, usize), Failure> {
         let caller = Caller::unix("bench");
-        let mut times = Vec::new();
+        let (mut times, mut proved) = (Vec::new(), 0);
         for index in indices {
             let start = Instant::now();
-            handle.add_policy(&caller, self.policy(name, index)?).await?;
+            proved += usize::from(add(handle, &caller, self.policy(name, index)?).await?);
             times.push(start.elapsed().as_secs_f64() * 1e3);
         }
         let (p50, p99) = (percentile(&mut times, 50), percentile(&mut times, 99));
-        eprintln!("  one policy: {p50:.1} ms, p99 {p99:.1} ms");
-        Ok((p50, p99))
+        eprintln!("  one policy: {p50:.1} ms, p99 {p99:.1} ms, {proved} proved");
+        Ok((p50, p99, proved))
     }
 
     /// A leaf loses one of its two links; all TAPs through it go by the other one then.
@@ -299,6 +304,12 @@ impl Lab {
     }
 }
 
+/// Adds a policy. Returns whether it was proved that it does what it should.
+async fn add(handle: &Handle, caller: &Caller, policy: TapPolicy) -> Result<bool, RequestError> {
+    let applied = handle.apply_policy(caller, policy, How::default()).await?;
+    Ok(applied.verdict.proof.is_some_and(|proof| proof.is_proved))
+}
+
 /// MAC and IP address of a host.
 fn address(leaf: u64, port: u32) -> (MacAddr, [u8; 4]) {
     let [.., a, b] = leaf.to_be_bytes();
@@ -351,6 +362,7 @@ fn show(rows: &[Row]) {
         "RULES ",
         "ONE MORE: P50 ",
         "P99 ",
+        "PROVED ",
         "LINK CUT ",
         "MEMORY ",
     ]);
@@ -369,6 +381,7 @@ fn show(rows: &[Row]) {
             row.rules_with_policies.to_string(),
             format!("{:.1} ms", row.later_p50_ms),
             format!("{:.1} ms", row.later_p99_ms),
+            format!("{} + {} + {}", row.singles_proved, row.bulk_proved, row.later_proved),
             format!("{:.2} s", row.rerouted),
             format!("{:.0} MiB", row.resident_mib),
         ]);
