@@ -332,7 +332,7 @@ impl<'a> Passage<'a> {
                 }
                 Action::SetField(Oxm::EthDst(mac)) => frame.dst = mac.value,
                 Action::Output { port: PortNo::IN_PORT, .. } => {
-                    out.push((self.at.port, frame.clone()))
+                    out.push((self.at.port, frame.clone()));
                 }
                 // What the controller gets is no frame of the network any more.
                 Action::Output { port: PortNo::CONTROLLER, .. } => {}

@@ -7,6 +7,7 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::{Deref, DerefMut, RangeBounds};
 use std::sync::Arc;
 
@@ -191,9 +192,13 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
     }
 
     fn change(&mut self, key: K, value: Option<V>) -> Option<V> {
-        match self.changes.insert(key.clone(), value) {
-            Some(before) => before,
-            None => self.base.get(&key).cloned(),
+        match self.changes.entry(key) {
+            Entry::Occupied(mut change) => change.insert(value),
+            Entry::Vacant(change) => {
+                let before = self.base.get(change.key()).cloned();
+                change.insert(value);
+                before
+            }
         }
     }
 }
