@@ -260,9 +260,9 @@ impl Control {
         }
         let key = HostKey { mac: sample.dst, vlan: sample.vlan };
         let mut applied = entry.applied.iter();
-        applied
-            .find(|at| self.switches.get(at).is_some_and(|at| at.hosts.find(key).is_some()))
-            .copied()
+        let has_host =
+            |at: &DatapathId| self.switches.get(at).is_some_and(|at| at.hosts.find(key).is_some());
+        applied.find(|at| has_host(at) && self.routes.connects(from.switch, **at)).copied()
     }
 }
 

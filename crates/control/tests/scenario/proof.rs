@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tapswitch_control::*;
 
 use crate::fabric::Fabric;
-use crate::frames::{ipv4, mac};
+use crate::frames::{arp_request, ipv4, mac, udp};
 use crate::world::policy;
 
 /// Two spines above so many leaves, and many policies between their hosts.
@@ -85,6 +85,29 @@ fn of_a_very_wide_policy_on_a_large_fabric_it_is_said_that_it_is_not_proved() {
     assert!(verdict.unproved.unwrap().contains("too many ways; a dry run looks at all of it"));
 }
 
+/// Switches do not know the ways to all hosts there, and policies are where their senders are.
+#[test]
+fn where_not_everything_is_everywhere_what_is_right_is_not_called_wrong() {
+    let limits = Limits { max_ways: 0, max_places: 0, ..Limits::default() };
+    let cables: Vec<_> = (1..=6).flat_map(|leaf| [(leaf, 7), (leaf, 8)]).collect();
+    let mut fabric = Fabric::with(8, &cables, &limits);
+    for host in 1..=8 {
+        fabric.world.inject(host, 1, &arp_request(u8::try_from(host).unwrap(), 99, None));
+    }
+    fabric.wait(100);
+    fabric.world.inject(1, 1, &udp(1, 2).bytes());
+    fabric.wait(100);
+    for number in 0x1000..0x1fff_u16 {
+        let wanted = numbered("new", number.wrapping_mul(0x9e5) | 0x1000, 8);
+        let Ok(verdict) = fabric.world.control.judge_policy(&wanted, false) else { continue };
+        assert!(verdict.proof.is_some_and(|proof| proof.is_proved), "{wanted:?}");
+        if number % 512 == 0 {
+            let other = TapPolicy { name: format!("p{number}"), ..wanted };
+            fabric.world.control.add_policy(other, WhenMissing::Refuse).unwrap();
+        }
+    }
+}
+
 /// A policy that depends on every bit of the number.
 fn numbered(name: &str, number: u16, switches: u8) -> TapPolicy {
     let host = |number: u16| u8::try_from(number % u16::from(switches)).unwrap() + 1;
@@ -120,6 +143,7 @@ fn compare(fabric: &mut Fabric, policy: &TapPolicy, is_replacement: bool) {
     };
     assert_eq!(proof.is_proved, plan.proof.is_proved, "{policy:?}: {verdict:?}: {plan:?}");
     assert_eq!(proof.checked > 0, plan.proof.checked > 0, "{verdict:?}: {plan:?}");
+    assert!(proof.is_proved || policy.eth_type.is_some(), "{policy:?}: {verdict:?}");
 }
 
 proptest! {
@@ -139,7 +163,7 @@ proptest! {
         let cables: Vec<_> = cables.filter(|(a, b)| a != b).collect();
         let mut fabric = Fabric::new(switches, &cables);
         for host in 1..=switches {
-            let frame = crate::frames::arp_request(host, 99, None);
+            let frame = arp_request(host, 99, None);
             fabric.world.inject(host.into(), 1, &frame);
         }
         fabric.wait(100);
