@@ -68,6 +68,14 @@ impl Switch {
         }
     }
 
+    /// How many rules a policy would add, with those of its overlaps with others.
+    pub(crate) fn count_new_rules(&self, tap: &Tap) -> usize {
+        let host_count = |region: &Region| self.ways.count_reached(region);
+        let all = Budget { max_regions: usize::MAX, rules_left: usize::MAX };
+        let new = self.closure.check(tap, all, |_| 0).unwrap_or_default();
+        new.iter().map(|region| 1 + host_count(region)).sum()
+    }
+
     /// Everything before a barrier is done, or was refused.
     pub(super) fn handle_barrier(&mut self, barrier: Ticket, now: Millis) {
         self.outbox.handle_barrier(barrier);

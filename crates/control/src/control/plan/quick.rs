@@ -90,17 +90,25 @@ impl Control {
         }
     }
 
-    /// Why a trial would take too long, if so: too many switches hold something else then.
+    /// Why a trial would take too long, if so: too many switches hold something else then, or too
+    /// much.
     fn excess(&self) -> Option<String> {
-        let new = self.policies.dirty.iter().filter_map(|id| self.policies.get(*id));
-        let count = new.map(|entry| match entry.policy.rewritten() {
-            // The first one of its kind changes rules at all of them.
-            Some(_) if !self.is_rewriting => self.switches.len(),
-            _ => self.where_applied(entry).0.len(),
-        });
-        let count: usize = count.sum();
-        let reason = format!("it is for {count} switches; up to {MAX_SWITCHES} are looked at");
-        (count > MAX_SWITCHES).then_some(reason + AS_PLAN)
+        let (mut switches, mut rules) = (0, 0);
+        for entry in self.policies.dirty.iter().filter_map(|id| self.policies.get(*id)) {
+            // The first one with addresses of its own changes rules at all switches.
+            let is_first = entry.policy.rewritten().is_some() && !self.is_rewriting;
+            let applied = self.where_applied(entry).0;
+            switches += if is_first { self.switches.len() } else { applied.len() };
+            if switches > MAX_SWITCHES {
+                let most = format!("up to {MAX_SWITCHES} are looked at{AS_PLAN}");
+                return Some(format!("it is for {switches} switches; {most}"));
+            }
+            let tap = entry.tap(Vec::new());
+            let applied = applied.iter().filter_map(|at| self.switches.get(at));
+            rules += applied.map(|switch| switch.count_new_rules(&tap)).sum::<usize>();
+        }
+        let most = format!("up to {MAX_RULES} are looked at{AS_PLAN}");
+        (rules > MAX_RULES).then(|| format!("it takes {rules} rules; {most}"))
     }
 
     fn judge(&self, then: &Self, name: &str) -> Verdict {
@@ -119,7 +127,10 @@ impl Control {
             return Verdict::unproved(UNROUTED);
         }
         if is_whole && following.reason.is_none() {
-            let others: Vec<_> = then.beside(own);
+            if then.policies.count() > MAX_OTHERS {
+                following.limit(PASSES_BESIDE);
+            }
+            let others = then.beside(own);
             following.follow(&then.samples_of(others.into_iter(), &stations));
         }
         match (following.reason, is_whole) {
@@ -159,6 +170,11 @@ impl<'a> Following<'a> {
         Self { now, then, passes_left, proof, reason: None }
     }
 
+    /// No more than so many passes are left.
+    fn limit(&self, passes: usize) {
+        self.passes_left.set(self.passes_left.get().min(passes));
+    }
+
     /// Returns whether that was all.
     fn follow(&mut self, samples: &[(Place, Sample)]) -> bool {
         let (now, then) = (self.now, self.then);
@@ -194,8 +210,12 @@ impl From<Proof> for Verdict {
 const AS_PLAN: &str = "; a dry run looks at all of it";
 /// Switches that a change may be for, to be tried: some tens of microseconds each.
 const MAX_SWITCHES: usize = 256;
+/// Rules that it may take, to be tried: about a microsecond each, as when it is applied.
+const MAX_RULES: usize = 20_000;
 /// How often switches may be passed by the frames that are followed: about a microsecond each.
 const MAX_PASSES: usize = 30_000;
+/// The same for frames of policies beside it, where there are many.
+const PASSES_BESIDE: usize = 1000;
 /// Hosts that send, however many switches there are.
 const FEWEST_SENDERS: usize = 2;
 /// Other policies whose frames are followed, too: all of them, or so many beside the policy.
