@@ -45,13 +45,20 @@ fn a_monitor_gets_the_first_bytes_of_each_packet_of_a_train() {
     let monitor = Capture::open(lab.host(3));
     ping(lab.host(1), lab.host(2));
     tcp(lab.host(1), lab.host(2), 3_000_000);
-    let tap = ledger(&lab);
+    let (mut tap, mut packets) = (ledger(&lab), 0);
+    // The connection's last words may come later than its last bytes.
+    until("the original, its copies and the ports agree", || {
+        tap = ledger(&lab);
+        let [receiver, monitor] = [2, MONITOR].map(|port| lab.switch.port(port).tx);
+        let delivered = &tap.copies[0].delivered;
+        packets = monitor.packets;
+        delivered.frames == tap.original.delivered.frames
+            && delivered.bytes == monitor.bytes
+            && receiver.packets == monitor.packets
+    });
     let bucket = &tap.copies[0];
     assert_eq!(bucket.actions, "deliver:best-effort,truncate:96,output:3");
     assert!(bucket.drops.is_empty(), "{bucket:?}");
-    assert_eq!(bucket.delivered.frames, tap.original.delivered.frames);
-    let packets = lab.switch.port(MONITOR).tx.packets;
-    assert_eq!(packets, lab.switch.port(2).tx.packets, "a packet for each of the original's");
     let mut seen = Vec::new();
     until("all packets are seen", || {
         seen.extend(monitor.drain(|frame| frame[6..12] == from.0));
@@ -61,7 +68,6 @@ fn a_monitor_gets_the_first_bytes_of_each_packet_of_a_train() {
     assert!(seen.iter().all(|(header, part)| !header.is_train() && part.len() <= 96));
     let len: usize = seen.iter().map(|(_, part)| part.len()).sum();
     assert!(bucket.delivered.bytes >= len as u64 / 2, "{} of {len}", bucket.delivered.bytes);
-    assert_eq!(lab.switch.port(MONITOR).tx.bytes, bucket.delivered.bytes);
 }
 
 #[test]
