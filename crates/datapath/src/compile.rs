@@ -478,7 +478,7 @@ const ALL_TAGS: FlowKey = FlowKey {
     ip_dst: [0; 16],
     flow_label: [0; 4],
     tags_present: 0xff,
-    reserved: 0,
+    fragment: 0,
     arp_op: [0; 2],
     arp_sha: MacAddr::ZERO,
     arp_tha: MacAddr::ZERO,

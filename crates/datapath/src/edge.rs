@@ -63,7 +63,8 @@ pub enum DropReason {
     EgressStalled,
     /// A copy that a monitor did without while it could not keep up, by its contract.
     SampledOut,
-    /// It waited for a port that was taken away.
+    /// It waited for a port that was taken away, or came in by one and was read ahead; or the
+    /// switch stopped meanwhile.
     PortRemoved,
     /// The egress port takes IP packets without Ethernet, and this is another protocol, or an IP
     /// packet in a VLAN.
@@ -186,6 +187,14 @@ impl fmt::Display for DropReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_readme_lists_every_reason() {
+        let text = include_str!("../../../README.md");
+        for reason in DropReason::ALL {
+            assert!(text.contains(&format!("`{}`", reason.name())), "{}", reason.name());
+        }
+    }
 
     #[test]
     fn each_reason_has_its_own_place_and_name() {

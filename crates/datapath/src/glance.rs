@@ -46,8 +46,8 @@ impl Glance<IPV4_WORDS> {
         let network = 14 + 4 * TAGS;
         let transport = network + 20;
         let [version, tos, _, _, _, _, fragment, low, _, protocol] = bytes(head, network);
-        let is_later_fragment = fragment & 0x1f | low != 0;
-        if version != 0x45 || is_later_fragment {
+        let is_fragment = fragment & 0x3f | low != 0;
+        if version != 0x45 || is_fragment {
             return None;
         }
         let end = transport + transport_len(frame, transport, protocol)?;

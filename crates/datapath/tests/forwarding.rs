@@ -350,6 +350,34 @@ fn select_keeps_a_flow_together_in_both_directions_and_spreads_flows() {
 }
 
 #[test]
+fn select_keeps_fragments_and_pings_together() {
+    let mut switch = Switch::new(9);
+    switch.group(1, GroupType::Select, (2..10).map(|n| Bucket::new(vec![out(n)])).collect());
+    switch.flow(0, 1, &[], &[apply(&[Action::Group(GroupId(1))])]);
+    let ports: std::collections::BTreeSet<_> = (1..100)
+        .map(|src| {
+            let fragment = |place: [u8; 2]| {
+                let mut frame = common::Ip { src, src_port: 1000, ..udp() }.bytes();
+                frame[20..22].copy_from_slice(&place);
+                frame
+            };
+            let port = switch.receive(1, &fragment([0x20, 0]));
+            assert_eq!(switch.receive(1, &fragment([0x20, 0x10])), port);
+            assert_eq!(switch.receive(1, &fragment([0, 0x20])), port);
+            let ping = |src, dst, kind| {
+                let mut frame = common::Ip { src, dst, ..udp() }.bytes();
+                (frame[23], frame[34]) = (1, kind);
+                frame
+            };
+            let port = switch.receive(1, &ping(src, 200, 8));
+            assert_eq!(switch.receive(1, &ping(200, src, 0)), port);
+            port
+        })
+        .collect();
+    assert!(ports.len() > 4, "{ports:?}");
+}
+
+#[test]
 fn fast_failover_follows_the_ports() {
     let mut switch = Switch::new(3);
     let bucket = |port| Bucket { watch_port: PortNo(port), ..Bucket::new(vec![out(port)]) };

@@ -479,3 +479,21 @@ fn stacks_are_built_tag_by_tag_with_both_tpids() {
     assert_eq!(switch.sent(2)[..6], mac(2).0);
     assert_eq!(switch.sent(2), tagged(&[0x8100_0007, C20]), "the tag inside is set after the pop");
 }
+
+#[test]
+fn an_envelope_holds_as_many_tags_as_it_says_however_many() {
+    for (envelope, most) in [(8, 2), (252, 63), (256, 64), (260, 65), (496, 124), (500, 125)] {
+        let mut switch = Switch::new(2);
+        switch.flow(0, 1, &[], &[apply(&[out(2)])]);
+        switch.set_port(2, |port| port.envelope = envelope);
+        for count in [most - 1, most, most + 1, 126, 127, 130] {
+            let mut frame = tcp().bytes();
+            frame.splice(12..12, [0x88, 0xa8, 0, 5].repeat(count));
+            let passed = switch.receive(1, &frame);
+            assert_eq!(passed == [2], count <= most, "{count} tags, envelope {envelope}");
+            if count <= most {
+                assert!(switch.sent(2) == frame, "{count} tags");
+            }
+        }
+    }
+}

@@ -7,6 +7,7 @@ use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, cut, cut_with, with_zero_
 use tapswitch_offload::{
     IdRule, OffloadError, Segments, SplitOptions, TRAIN_LEN_MAX, Verdict, complete_checksum, verify,
 };
+use tapswitch_wire::tags::MAX_TAGS;
 use tapswitch_wire::{GsoType, MetadataError, NetHeader, ipv6, parse, read_u16, read_u32, tcp};
 
 const ECN: u8 = GsoType::ECN;
@@ -228,8 +229,8 @@ fn headers_that_cannot_be_repeated_are_refused() {
 #[test]
 fn stacks_of_tags_are_walked_to_a_depth_and_no_further() {
     let train = |depth| Train::tcp_v4().tagged(&vec![C_TAG; depth]);
-    assert_eq!(cut_contiguous(&train(64)).len(), 4);
-    let deeper = train(65);
+    assert_eq!(cut_contiguous(&train(MAX_TAGS)).len(), 4);
+    let deeper = train(MAX_TAGS + 1);
     assert_eq!(cut(&deeper.meta(), &deeper.frame(), &[]), Err(OffloadError::Protocol));
     let absurd = [&train(0).frame()[..12], &C_TAG.to_be_bytes().repeat(16_000)].concat();
     assert!(cut(&train(0).meta(), &absurd, &[]).is_err());

@@ -11,7 +11,7 @@ use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, transmute, transmute_mut, transmute_ref,
 };
 
-use crate::{EtherType, MacAddr, Tag};
+use crate::{EtherType, MacAddr, Tag, ip_proto};
 
 /// Tags that the key holds, outermost first. Deeper ones are walked but not matched on until
 /// outer ones are popped.
@@ -56,8 +56,9 @@ pub struct FlowKey {
     /// Bit *i* is set when tag *i* is there, [`TAG_DEEPER`] when there are more than the key holds.
     /// A tag field alone could not tell "no tag" from "any tag" under a mask.
     pub tags_present: u8,
-    /// Always zero.
-    pub reserved: u8,
+    /// 1 for fragments of an IP packet, the first one as well. No rule matches on it: it is for
+    /// [`Self::symmetric_hash`].
+    pub fragment: u8,
     /// ARP operation.
     pub arp_op: [u8; 2],
     /// ARP sender's MAC address, or the source link-layer address of a neighbour solicitation.
@@ -176,6 +177,9 @@ impl FlowKey {
 
     /// A hash of the innermost flow that is the same for both directions: addresses, protocol and
     /// ports, and nothing of the tags around them. Frames that are not IP hash by MAC addresses.
+    ///
+    /// Only what all packets of a flow have: ports of fragments do not count, which only the first
+    /// one has, nor types of ICMP, of which a question and its answer have two.
     #[inline]
     pub fn symmetric_hash(&self) -> u32 {
         let word = |bytes: &[u8; 16], half: usize| {
@@ -191,16 +195,22 @@ impl FlowKey {
         let (src, dst) = if is_ip {
             let src = mix(word(&self.ip_src, 0), word(&self.ip_src, 1));
             let dst = mix(word(&self.ip_dst, 0), word(&self.ip_dst, 1));
-            (
-                mix(src, u64::from(u16::from_be_bytes(self.l4_src))),
-                mix(dst, u64::from(u16::from_be_bytes(self.l4_dst))),
-            )
+            let port =
+                |bytes| if self.has_ports() { u64::from(u16::from_be_bytes(bytes)) } else { 0 };
+            (mix(src, port(self.l4_src)), mix(dst, port(self.l4_dst)))
         } else {
             (mix(mac(self.eth_src), 0), mix(mac(self.eth_dst), 0))
         };
         // Addition is what makes it symmetric: (a, b) and (b, a) meet.
         let both = mix(src.wrapping_add(dst), src ^ dst ^ u64::from(self.ip_proto));
         (both >> 32) as u32
+    }
+
+    /// Whether the ports are what all packets of the flow have.
+    #[inline]
+    const fn has_ports(&self) -> bool {
+        let is_icmp = matches!(self.ip_proto, ip_proto::ICMP | ip_proto::ICMPV6);
+        self.fragment == 0 && !is_icmp
     }
 }
 
@@ -291,6 +301,23 @@ mod tests {
         assert!(key.equals_under(&other, &mask));
         other.ip_src[2] = 9;
         assert!(!key.equals_under(&other, &mask));
+    }
+
+    #[test]
+    fn a_question_of_icmp_and_its_answer_hash_alike() {
+        let hash = |ip_proto, kind: u8| {
+            let mut key = FlowKey {
+                eth_type: EtherType::IPV4.0.to_be_bytes(),
+                ip_proto,
+                l4_src: [0, kind],
+                ..FlowKey::default()
+            };
+            let (a, b) = if kind == 8 { (1, 2) } else { (2, 1) };
+            (key.ip_src[3], key.ip_dst[3]) = (a, b);
+            key.symmetric_hash()
+        };
+        assert_eq!(hash(ip_proto::ICMP, 8), hash(ip_proto::ICMP, 0));
+        assert_ne!(hash(ip_proto::UDP, 8), hash(ip_proto::UDP, 0));
     }
 
     #[test]

@@ -46,6 +46,15 @@ pub fn header_len(packet: &[u8]) -> Option<usize> {
     (first >> 4 == 4 && len >= MIN_HEADER_LEN && len <= packet.len()).then_some(len)
 }
 
+/// True when the header says that this is a fragment, be it the first.
+///
+/// # Panics
+/// When `header` is shorter than [`MIN_HEADER_LEN`].
+#[inline]
+pub fn is_fragment(header: &[u8]) -> bool {
+    read_u16(header, field::FRAGMENT) & (MORE_FRAGMENTS | FRAGMENT_OFFSET_MASK) != 0
+}
+
 /// True when the header says that this is a fragment other than the first.
 ///
 /// # Panics

@@ -41,6 +41,8 @@ const AUTHENTICATION: u8 = 51;
 const MOBILITY: u8 = 135;
 /// The offset's bits of the fragment header's second word.
 const FRAGMENT_OFFSET_MASK: u16 = 0xfff8;
+/// "More fragments" in the same word.
+const MORE_FRAGMENTS: u16 = 1;
 
 /// Where the chain of headers ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +56,9 @@ pub struct UpperLayer {
     /// End of what could be read of the chain, from the IPv6 header in bytes. A packet cut off
     /// there reads alike.
     pub end: usize,
-}
-
-impl UpperLayer {
-    const fn absent(protocol: u8, end: usize) -> Self {
-        Self { protocol, offset: None, end }
-    }
+    /// Whether the packet is a fragment, be it the first. One that has a fragment header and is
+    /// whole is none (RFC 6946).
+    pub is_fragment: bool,
 }
 
 /// Walks the extension headers of `packet`, which starts at a whole fixed header.
@@ -68,25 +67,31 @@ impl UpperLayer {
 /// When `packet` is shorter than [`HEADER_LEN`].
 pub fn upper_layer(packet: &[u8]) -> UpperLayer {
     let mut protocol = packet[field::NEXT_HEADER];
-    let mut at = HEADER_LEN;
+    let (mut at, mut is_fragment) = (HEADER_LEN, false);
+    let absent =
+        |protocol, end, is_fragment| UpperLayer { protocol, offset: None, end, is_fragment };
     for _ in 0..=MAX_EXTENSIONS {
         if !is_extension(protocol) {
-            return UpperLayer { protocol, offset: Some(at), end: at };
+            return UpperLayer { protocol, offset: Some(at), end: at, is_fragment };
         }
         let Some(header) = packet.get(at..at + 8) else {
-            return UpperLayer::absent(protocol, at);
+            return absent(protocol, at, is_fragment);
         };
         let [next, units] = [header[0], header[1]];
-        if protocol == FRAGMENT && read_u16(header, 2) & FRAGMENT_OFFSET_MASK != 0 {
-            return UpperLayer::absent(next, at + 8);
+        if protocol == FRAGMENT {
+            let place = read_u16(header, 2);
+            is_fragment |= place & (FRAGMENT_OFFSET_MASK | MORE_FRAGMENTS) != 0;
+            if place & FRAGMENT_OFFSET_MASK != 0 {
+                return absent(next, at + 8, is_fragment);
+            }
         }
         let end = at + extension_len(protocol, units);
         if end > packet.len() {
-            return UpperLayer::absent(next, packet.len());
+            return absent(next, packet.len(), is_fragment);
         }
         (protocol, at) = (next, end);
     }
-    UpperLayer::absent(protocol, at)
+    absent(protocol, at, is_fragment)
 }
 
 /// True when a routing header of `headers`, the fixed header and all of the chain behind it, has

@@ -101,6 +101,7 @@ struct Upper {
     dst: [u64; 2],
     /// Source and destination port.
     ports: [u8; 4],
+    is_fragment: bool,
     /// Start of a whole transport header, from that of the network layer.
     transport: Option<usize>,
     /// End of what could be parsed, from the start of the network layer.
@@ -139,7 +140,7 @@ fn assemble(addresses: [u8; 12], link: &Link, upper: &Upper) -> FlowKey {
         upper.src[1],
         upper.dst[0],
         upper.dst[1],
-        u64::from_ne_bytes([l0, l1, l2, l3, link.tags_present, 0, 0, 0]),
+        u64::from_ne_bytes([l0, l1, l2, l3, link.tags_present, u8::from(upper.is_fragment), 0, 0]),
         0,
         0,
         0,
@@ -214,6 +215,7 @@ fn parse_ipv4(packet: &[u8]) -> Upper {
         tos: packet[ipv4::field::TOS],
         src: address(array(packet, ipv4::field::SRC.start).unwrap_or_default()),
         dst: address(array(packet, ipv4::field::DST.start).unwrap_or_default()),
+        is_fragment: ipv4::is_fragment(packet),
         end,
         ..Upper::default()
     };
@@ -229,13 +231,14 @@ fn parse_ipv6(packet: &[u8]) -> Upper {
     };
     let word = |at| u64::from_ne_bytes(array(&header, at).unwrap_or_default());
     let (src, dst) = (ipv6::field::SRC.start, ipv6::field::DST.start);
-    let ipv6::UpperLayer { protocol, offset, end } = ipv6::upper_layer(packet);
+    let ipv6::UpperLayer { protocol, offset, end, is_fragment } = ipv6::upper_layer(packet);
     let upper = Upper {
         protocol,
         tos: header[0] << 4 | header[1] >> 4,
         flow_label: [0, header[1] & 0x0f, header[2], header[3]],
         src: [word(src), word(src + 8)],
         dst: [word(dst), word(dst + 8)],
+        is_fragment,
         end,
         ..Upper::default()
     };
@@ -303,7 +306,7 @@ fn parse_arp(packet: &[u8], key: &mut FlowKey) -> usize {
     arp::LEN
 }
 
-/// Narrows an offset inside the headers. They end far below 64 KiB: 64 tags of 4 bytes, 9 IPv6
+/// Narrows an offset inside the headers. They end far below 64 KiB: 126 tags of 4 bytes, 9 IPv6
 /// extension headers of at most 2,048 bytes each, and a TCP header of 60.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "bounded by the limits above")]
@@ -388,6 +391,33 @@ mod tests {
         frame[20..22].copy_from_slice(&[0x00, 0x10]);
         let Parsed { key, layout } = parse(&frame).unwrap();
         assert_eq!((key.ip_proto, key.l4_dst, layout.transport), (6, [0, 0], None));
+    }
+
+    #[test]
+    fn all_fragments_of_a_packet_hash_alike() {
+        let hash = |fragment: [u8; 2]| {
+            let mut frame = TCP_V4.to_vec();
+            frame[20..22].copy_from_slice(&fragment);
+            let key = parse(&frame).unwrap().key;
+            (key.fragment, key.symmetric_hash())
+        };
+        let whole = hash([0x40, 0]);
+        assert_eq!((whole.0, whole.1), (0, hash([0, 0]).1));
+        let first = hash([0x20, 0]);
+        assert_eq!((first, hash([0x20, 0x10])), (hash([0, 0x10]), hash([0, 0x10])));
+        assert_ne!(first.1, whole.1);
+
+        let v6 = |place: u16| {
+            let mut frame = [&TCP_V4[..12], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 28, 44, 64]].concat();
+            frame.extend([0x20; 32]);
+            frame.extend([6, 0, (place >> 8) as u8, place as u8, 0, 0, 0, 9]);
+            frame.extend(&TCP_V4[34..]);
+            let key = parse(&frame).unwrap().key;
+            (key.fragment, key.symmetric_hash())
+        };
+        assert_eq!(v6(0).0, 0);
+        assert_eq!((v6(1), v6(9)), (v6(8), v6(8)));
+        assert_ne!(v6(1), v6(0));
     }
 
     #[test]

@@ -34,8 +34,9 @@ impl Offsets for LongNetHeader {
     }
 }
 
-/// Tags that are walked before the rest counts as payload; more serve nobody.
-pub const MAX_TAGS: usize = 64;
+/// Tags that are walked before the rest counts as payload: one more than any envelope of a port may
+/// hold (500 bytes), so that no port takes a frame with more of them.
+pub const MAX_TAGS: usize = 126;
 
 /// Number of whole tags at the head of `frame`, at most [`MAX_TAGS`].
 pub fn count(frame: &[u8]) -> usize {
