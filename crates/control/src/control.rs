@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
 
 mod accounts;
+mod agenda;
+mod checks;
 mod details;
 mod lifetime;
 mod placing;
@@ -16,7 +18,7 @@ mod routing;
 mod turns;
 mod wiring;
 
-pub use plan::{Plan, Proof, SwitchChange, Verdict};
+pub use plan::{Change, Judged, Plan, Proof, SwitchChange, Verdict};
 pub use policies::WhenMissing;
 
 use crate::fabric::Fabric;
@@ -30,6 +32,8 @@ use crate::shared::{Forked, Shared};
 use crate::switch::{Signals, Switch};
 use crate::tags::Tags;
 use crate::{Event, HostReport, Limits, Millis, MonitorPort, SwitchReport};
+use agenda::Agenda;
+use checks::Checks;
 use lifetime::Clock;
 use placing::MonitorHosts;
 use roster::Policies;
@@ -58,10 +62,14 @@ pub struct Control {
     touched: BTreeSet<DatapathId>,
     /// Switches for which messages may wait.
     turns: Turns,
+    /// Switches that something is due at, or under way.
+    agenda: Agenda,
     policies: Policies,
     events: VecDeque<Event>,
     /// Requests for counters.
     rounds: Rounds,
+    /// Which switch is asked next whether it holds what it was told.
+    checks: Checks,
     /// Links between switches, where they are looked for.
     fabric: Option<Shared<Fabric>>,
     routes: Shared<Routes>,
@@ -150,9 +158,11 @@ impl Control {
             switches: Switches::default(),
             touched: BTreeSet::new(),
             turns: Turns::default(),
+            agenda: Agenda::default(),
             policies: Policies::default(),
             events: VecDeque::new(),
             rounds: Rounds::default(),
+            checks: Checks::default(),
             now: Millis(0),
             clock: Clock::default(),
             is_trial: false,
@@ -176,9 +186,11 @@ impl Control {
         if self.fabric.is_some() {
             switch.hold(now);
         }
+        self.agenda.note(switch);
         self.touched.insert(id);
         switch.ledger.retain_policies(|policy| self.policies.is_known(policy));
         self.collect_signals(id);
+        self.schedule_checks();
     }
 
     /// The connection to a switch is lost.
@@ -226,12 +238,11 @@ impl Control {
     pub fn handle_timeout(&mut self, now: Millis) {
         self.now = now;
         self.told_ways = 0;
-        let is_due = |switch: &Switch| switch.poll_timeout().is_some_and(|at| at <= now);
-        let due = self.switches.iter().filter(|(_, switch)| is_due(switch)).map(|(id, _)| *id);
-        for id in due.collect::<Vec<_>>() {
+        for id in self.agenda.due(now) {
             self.with_switch(id, Switch::handle_timeout);
         }
         self.read_counters();
+        self.check_next();
         self.probe();
         self.handle_lifetimes();
     }
@@ -274,11 +285,15 @@ impl Control {
     /// When [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Millis> {
         let probe = self.fabric.as_ref().and_then(|fabric| fabric.poll_timeout());
-        let switches = self.switches.values().filter_map(Switch::poll_timeout);
+        debug_assert_eq!(
+            self.agenda.next(),
+            self.switches.values().filter_map(Switch::poll_timeout).min(),
+            "each change of a switch is noted"
+        );
         let rewiring = Some(self.rewire_at).filter(|at| *at > self.now);
         let routing = (!self.unrouted.is_empty()).then_some(self.now);
-        let own = [probe, rewiring, routing, self.clock.due(), self.rounds.due()];
-        switches.chain(own.into_iter().flatten()).min()
+        let own = [self.agenda.next(), self.clock.due(), self.rounds.due(), self.checks.due()];
+        [probe, rewiring, routing].into_iter().chain(own).flatten().min()
     }
 
     /// The switches, connected or remembered.
@@ -299,6 +314,7 @@ impl Control {
         let oldest = self.switches.iter().find(|(_, switch)| switch.is_down()).map(|(id, _)| *id);
         if let Some(oldest) = oldest {
             self.switches.remove(&oldest);
+            self.agenda.remove(oldest);
         }
     }
 
@@ -308,6 +324,7 @@ impl Control {
             handle(switch, &self.limits, self.now);
             self.turns.recount(before, switch.ahead());
             self.turns.note_awaited(id, switch.is_awaited());
+            self.agenda.note(switch);
             self.touched.insert(id);
             self.collect_signals(id);
         }
@@ -378,6 +395,7 @@ impl Control {
                     }
                     switch.flush(&self.limits, self.now);
                     self.turns.note_awaited(id, switch.is_awaited());
+                    self.agenda.note(switch);
                     self.collect_signals(id);
                     self.turns.add(id);
                 }

@@ -6,7 +6,7 @@ use tapswitch_wire::MacAddr;
 use crate::policy::{MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN};
 use crate::region::MAX_SIZE;
 use crate::text::switch_name;
-use crate::{EthType, Expiry, FilterError, IpPrefix, IpProto, MonitorSpec, PortRange};
+use crate::{EthType, Expiry, FilterError, IpPrefix, IpProto, MonitorSpec, PortRange, VidRange};
 
 /// Why a policy is refused, or not found. Whoever wrote it is to change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +65,17 @@ pub enum PolicyError {
     /// No frame goes there.
     #[error("dst-mac 00:00:00:00:00:00: no host has this address; leave dst-mac out")]
     NoDestination,
+    /// No host may send there.
+    #[error(
+        "vlan {id}: {range} are the VLANs of copies between switches, and frames of hosts with \
+         one of them are dropped; name another VLAN"
+    )]
+    ReservedVlan {
+        /// The VLAN.
+        id: u16,
+        /// Those that are reserved.
+        range: VidRange,
+    },
     /// Where copies are for is not put back.
     #[error(
         "transport rewrite puts the destination back at the monitor's switch: name the one host \
@@ -291,7 +302,7 @@ impl PolicyError {
             | Self::TextEmpty { field }
             | Self::TextTooLong { field, .. }
             | Self::TextControl { field } => field,
-            Self::VlanRange { .. } => "vlan",
+            Self::VlanRange { .. } | Self::ReservedVlan { .. } => "vlan",
             Self::WrongIcmp { .. } => "ip-proto",
             Self::TagType { .. } | Self::NoType { .. } => "eth-type",
             Self::SnaplenRange { .. } => "snaplen",

@@ -35,6 +35,13 @@ pub enum Event {
         /// The rule, and why.
         reason: String,
     },
+    /// A switch did not hold what it was told, for somebody else changed it. It is put right.
+    Drifted {
+        /// Which one.
+        switch: DatapathId,
+        /// What was different.
+        reason: String,
+    },
     /// A policy's rules are in force: the switch confirmed them.
     PolicyActive {
         /// Its name.

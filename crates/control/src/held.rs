@@ -12,6 +12,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
@@ -30,6 +31,75 @@ pub(crate) struct Held {
     ids: GroupIds,
     /// By group: those that its buckets go on to.
     next: HashMap<GroupId, Vec<GroupId>>,
+}
+
+/// What a switch does not hold as it was told.
+#[derive(Debug, Default)]
+pub(crate) struct Drift {
+    pub(crate) missing: Vec<FlowId>,
+    pub(crate) changed: Vec<FlowId>,
+    /// Rules with our mark that it was never told.
+    pub(crate) added: Vec<FlowId>,
+    /// Groups that are gone or changed.
+    pub(crate) groups: u64,
+    /// Rules that go by themselves when they are idle, and are missing or are there again.
+    fleeting: u64,
+}
+
+impl Drift {
+    /// Whether all is as it was told.
+    pub(crate) const fn is_none(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// How many rules and groups.
+    pub(crate) const fn count(&self) -> u64 {
+        let rules = self.missing.len() + self.changed.len() + self.added.len();
+        rules as u64 + self.groups + self.fleeting
+    }
+
+    /// Without those that may go by themselves.
+    pub(crate) fn lasting(self) -> Self {
+        Self { fleeting: 0, ..self }
+    }
+
+    fn note_missing(&mut self, id: &FlowId, rule: &Rule<GroupId>) {
+        match rule.idle_timeout {
+            0 => self.missing.push(id.clone()),
+            _ => self.fleeting += 1,
+        }
+    }
+
+    fn note_added(&mut self, id: &FlowId, rule: Option<&Rule<GroupId>>) {
+        match rule.is_some_and(|rule| rule.idle_timeout > 0) {
+            true => self.fleeting += 1,
+            false => self.added.push(id.clone()),
+        }
+    }
+}
+
+impl Display for Drift {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let rules = [
+            (&self.missing, "missing"),
+            (&self.changed, "changed"),
+            (&self.added, "added with our mark"),
+        ];
+        let told = rules.iter().filter(|(ids, _)| !ids.is_empty()).map(|(ids, what)| {
+            let first = ids.first().map_or_else(String::new, FlowId::to_string);
+            match ids.len() {
+                1 => format!("1 rule was {what} ({first})"),
+                count => format!("{count} rules were {what} (one: {first})"),
+            }
+        });
+        let groups = (self.groups > 0).then(|| format!("{} groups were not as told", self.groups));
+        let told: Vec<_> = told.chain(groups).collect();
+        write!(
+            f,
+            "it did not hold what it was told, and is put right: {}; find out who else changes it",
+            told.join(", ")
+        )
+    }
 }
 
 /// What to send, in this order.
@@ -128,6 +198,34 @@ impl Held {
         let idle = desired.take_idle_groups();
         difference.idle_groups = idle.iter().filter_map(|key| self.ids.retire(key)).collect();
         difference
+    }
+
+    /// What the switch says that it holds of our rules, where that is not this.
+    pub(crate) fn compare_rules(&self, rules: &[FlowStats]) -> Drift {
+        let mut drift = Drift::default();
+        let mut there = HashSet::with_capacity(rules.len());
+        for told in rules.iter().filter(|rule| Cookie(rule.cookie).is_ours()) {
+            let (id, told) = read_rule(told);
+            match self.rules.get(&id) {
+                None => drift.note_added(&id, told.as_ref()),
+                Some(Some(held)) if told.as_ref() != Some(held) => drift.changed.push(id.clone()),
+                // What is not known cannot differ.
+                Some(_) => {}
+            }
+            there.insert(id);
+        }
+        let missing = self.rules().filter(|(id, _)| !there.contains(&***id));
+        missing.for_each(|(id, rule)| drift.note_missing(id, rule));
+        drift
+    }
+
+    /// How many of the groups in use are not there, or do something else.
+    pub(crate) fn count_other_groups(&self, groups: &[GroupDesc]) -> u64 {
+        let by_id: HashMap<_, _> = groups.iter().map(|group| (group.group_id, group)).collect();
+        let is_other = |(key, id): &(&Arc<GroupKey>, GroupId)| {
+            by_id.get(id).is_none_or(|group| !does(group, key, self.next(*id)))
+        };
+        self.groups().filter(is_other).count() as u64
     }
 
     /// The switch does not have this rule after all.

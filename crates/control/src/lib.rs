@@ -74,7 +74,9 @@ mod time;
 mod translate;
 mod ways;
 
-pub use control::{Control, Plan, Proof, SwitchChange, Transmit, Verdict, WhenMissing};
+pub use control::{
+    Change, Control, Judged, Plan, Proof, SwitchChange, Transmit, Verdict, WhenMissing,
+};
 pub use detail::{
     BucketReport, GroupReport, PortCounters, PortDetail, PortLoad, Purpose, RuleReport, Standing,
     SwitchDetails,

@@ -42,6 +42,9 @@ pub struct Limits {
     pub waiting_interval: Millis,
     /// How long after a rule was deleted by somebody else the switch is read again.
     pub repair_delay: Millis,
+    /// How often each switch is asked whether it still holds what it was told; `None` for never.
+    /// One is asked after the other, and less often where they are many, or have many rules.
+    pub check_interval: Option<Millis>,
     /// How links between switches are found; `None` where each switch stands alone: then a link
     /// between two of them that closes a loop is a loop.
     pub discovery: Option<Discovery>,
@@ -171,6 +174,7 @@ impl Default for Limits {
             final_counts_wait: Millis(2000),
             waiting_interval: Millis(50),
             repair_delay: Millis(1000),
+            check_interval: Some(Millis(60_000)),
             discovery: None,
             copy_vids: VidRange::default(),
         }

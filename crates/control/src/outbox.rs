@@ -52,6 +52,10 @@ pub(crate) enum Request {
     GroupLedgers,
     /// Tell the rules that make copies once more, when reading what the switch holds.
     RulesAgain,
+    /// Tell the rules that are ours, to compare them with what was sent.
+    ComparedRules,
+    /// Tell the groups, for the same.
+    ComparedGroups,
     /// Tell the counters of the rules that make copies.
     RuleStats(StatsToken),
     /// Tell the counters of all groups.

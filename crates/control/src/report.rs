@@ -238,6 +238,10 @@ pub struct SwitchReport {
     pub groups: usize,
     /// Rules and groups of ours that it refused.
     pub refusals: u64,
+    /// Rules and groups that it did not hold as it was told, or held with our mark without being
+    /// told, for somebody else changed them. They were put right.
+    #[serde(default)]
+    pub drifted: u64,
 }
 
 /// A port of a switch.

@@ -257,11 +257,16 @@ fn known_ports(switches: &[(&DatapathId, &Switch)]) -> String {
 }
 
 fn known_hosts(switches: &[(&DatapathId, &Switch)]) -> String {
-    let hosts = switches.iter().flat_map(|(_, switch)| switch.hosts.iter());
-    let hosts = hosts.map(|(key, host)| {
+    let several = switches.len() > 1;
+    let hosts =
+        switches.iter().flat_map(|(id, switch)| switch.hosts.iter().map(move |it| (id, it)));
+    let hosts = hosts.map(|(id, (key, host))| {
         let addresses: String =
             host.addresses.iter().map(|address| format!(" {address}")).collect();
-        format!("{}{addresses} at port {}", key.mac, host.port)
+        match several {
+            true => format!("{}{addresses} at {}/{}", key.mac, switch_name(**id), host.port),
+            false => format!("{}{addresses} at port {}", key.mac, host.port),
+        }
     });
     format!("{}; known hosts: {}", known_ports(switches), list(hosts))
 }

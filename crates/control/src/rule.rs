@@ -7,6 +7,7 @@
 //! a number of the policies it serves. Rules without the mark are never changed or deleted, save
 //! that OpenFlow cannot keep two rules of the same table, priority and match: ours replaces.
 
+use std::fmt::{Display, Formatter};
 use std::hash::{Hash, Hasher};
 
 use tapswitch_openflow::{
@@ -44,6 +45,17 @@ impl FlowId {
             priority: self.priority,
             match_fields: self.matching.clone(),
             ..FlowMod::new(FlowModCommand::DeleteStrict)
+        }
+    }
+}
+
+impl Display for FlowId {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { table, priority, matching } = self;
+        write!(f, "table {}, priority {priority}", table.0)?;
+        match matching.fields.is_empty() {
+            true => Ok(()),
+            false => write!(f, ", {matching}"),
         }
     }
 }

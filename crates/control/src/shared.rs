@@ -42,11 +42,13 @@ pub(crate) struct Forked<K, V> {
     /// Entries that are otherwise than in `base`, or not there any more. None, but while `base` is
     /// shared.
     changes: BTreeMap<K, Option<V>>,
+    /// Entries in all.
+    len: usize,
 }
 
 impl<K, V> Default for Forked<K, V> {
     fn default() -> Self {
-        Self { base: Arc::default(), changes: BTreeMap::new() }
+        Self { base: Arc::default(), changes: BTreeMap::new(), len: 0 }
     }
 }
 
@@ -78,15 +80,12 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         self.get(key).is_some()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        let gone = self.changes.iter().filter(|(_, value)| value.is_none()).count();
-        let new = self.changes.keys().filter(|key| !self.base.contains_key(*key)).count();
-        // One that came and went again is both.
-        self.base.len() + new - gone
+    pub(crate) const fn len(&self) -> usize {
+        self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
@@ -106,19 +105,23 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
     /// The value of the key, which is this one if there was none.
     pub(crate) fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         if self.is_own() {
-            return self.own().entry(key).or_insert_with(value);
+            let len = &mut self.len;
+            let entry = Self::merge(&mut self.base, &mut self.changes).entry(key);
+            return entry.or_insert_with(|| counted(len, value()));
         }
         let change = self.changes.entry(key);
         let change = change.or_insert_with_key(|key| self.base.get(key).cloned());
-        change.get_or_insert_with(value)
+        change.get_or_insert_with(|| counted(&mut self.len, value()))
     }
 
     /// Returns what was there before.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        if self.is_own() {
-            return self.own().insert(key, value);
-        }
-        self.change(key, Some(value))
+        let before = match self.is_own() {
+            true => self.own().insert(key, value),
+            false => self.change(key, Some(value)),
+        };
+        self.len += usize::from(before.is_none());
+        before
     }
 
     /// Returns what was there before.
@@ -126,11 +129,15 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
     where
         K: Borrow<Q>,
     {
-        if self.is_own() {
-            return self.own().remove(key);
-        }
-        let key = self.get_key_value(key)?.0.clone();
-        self.change(key, None)
+        let before = match self.is_own() {
+            true => self.own().remove(key),
+            false => {
+                let key = self.get_key_value(key)?.0.clone();
+                self.change(key, None)
+            }
+        };
+        self.len -= usize::from(before.is_some());
+        before
     }
 
     /// All entries, in the order of their keys.
@@ -181,8 +188,15 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
 
     /// All of it in one piece, which nobody else has.
     fn own(&mut self) -> &mut BTreeMap<K, V> {
-        let base = Arc::make_mut(&mut self.base);
-        for (key, value) in std::mem::take(&mut self.changes) {
+        Self::merge(&mut self.base, &mut self.changes)
+    }
+
+    fn merge<'a>(
+        base: &'a mut Arc<BTreeMap<K, V>>,
+        changes: &mut BTreeMap<K, Option<V>>,
+    ) -> &'a mut BTreeMap<K, V> {
+        let base = Arc::make_mut(base);
+        for (key, value) in std::mem::take(changes) {
             match value {
                 Some(value) => _ = base.insert(key, value),
                 None => _ = base.remove(&key),
@@ -201,6 +215,12 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
             }
         }
     }
+}
+
+/// One entry more.
+const fn counted<V>(len: &mut usize, value: V) -> V {
+    *len += 1;
+    value
 }
 
 #[cfg(test)]

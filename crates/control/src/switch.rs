@@ -7,7 +7,7 @@
 //! Hosts and ports change the desired rules at once, piece by piece; policies change them when the
 //! caller asks for what to send ([`Switch::flush`]), so that a burst costs one translation.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use tapswitch_openflow::{
@@ -16,6 +16,7 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::MacAddr;
 
+mod check;
 mod counters;
 mod detail;
 mod forks;
@@ -107,8 +108,12 @@ pub(crate) struct Switch {
     outbox: Shared<Outbox>,
     pub(crate) signals: Signals,
     repair_at: Option<Millis>,
+    /// Rules that somebody else deleted, and that were not put back yet.
+    removed: HashSet<FlowId>,
     give_up_at: Option<Millis>,
     refusals: u64,
+    /// Rules and groups that were not as they shall be, and were put right.
+    drifted: u64,
     /// What it shall hold is all that matters, not what it is to be told.
     is_trial: bool,
 }
@@ -184,8 +189,10 @@ impl Switch {
             outbox: Shared::default(),
             signals: Signals::default(),
             repair_at: None,
+            removed: HashSet::new(),
             give_up_at: None,
             refusals: 0,
+            drifted: 0,
             is_trial: false,
         }
     }
@@ -215,9 +222,10 @@ impl Switch {
         match (self.outbox.take(ticket), body) {
             (Some(Request::Barrier), Body::BarrierReply) => self.handle_barrier(ticket, now),
             (Some(request), Body::MultipartReply(reply)) => {
-                match self.handle_counters(ticket, &request, reply, (limits, now)) {
-                    true => {}
-                    false => self.handle_read(&request, reply, limits),
+                let is_taken = self.handle_counters(ticket, &request, reply, (limits, now))
+                    || self.handle_compared(&request, reply, now);
+                if !is_taken {
+                    self.handle_read(&request, reply, limits);
                 }
             }
             _ => {}
@@ -321,6 +329,7 @@ impl Switch {
             self.handle_idle_host(&id);
         } else if was_held {
             // Somebody else deleted it. Whoever that was may go on, so look again later.
+            self.removed.insert(id);
             self.repair_at.get_or_insert(now.plus(limits.repair_delay));
         }
     }
@@ -489,6 +498,7 @@ impl Switch {
         self.idle_groups.clear();
         self.failures.clear();
         self.repair_at = None;
+        self.removed.clear();
         self.signals.ports_moved = true;
     }
 

@@ -1,4 +1,4 @@
-//! How policies are put in force.
+//! How policies are changed.
 
 use serde::{Deserialize, Serialize};
 use tapswitch_control::{PolicyReport, Verdict};
@@ -25,10 +25,10 @@ impl How {
     }
 }
 
-/// A policy that is in force, and what was found out before.
+/// A policy that is in force, or was deleted, and what was found out before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// How it is doing.
+    /// How it is doing, or did at last.
     #[serde(flatten)]
     pub report: PolicyReport,
     /// Whether it was proved that all frames go where they should.

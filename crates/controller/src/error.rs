@@ -124,8 +124,8 @@ pub enum RequestError {
     },
     /// Frames would not go where they should.
     #[error(
-        "policy {name}: {problem}; a dry run tells more, and force puts it in force all the same \
-         (--force, ?force=true)"
+        "policy {name}: {problem}; a dry run tells more, and force does it all the same (--force, \
+         ?force=true)"
     )]
     NotProved {
         /// Its name.

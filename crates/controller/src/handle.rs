@@ -10,11 +10,11 @@ use tapswitch_control::{
 use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::audit::Draft;
+use crate::audit::{self, Draft};
 use crate::change::{Applied, How};
 use crate::clock::unix_time;
 use crate::cluster::{Access, ClusterReport, Leader, Standing};
-use crate::hub::{Loads, Request};
+use crate::hub::{Loads, PolicyChange, Request, Wish};
 use crate::journal::Journal;
 use crate::keeper::{Claim, Keeper, Origin, refused};
 use crate::reload::Reloader;
@@ -101,24 +101,33 @@ impl Handle {
         .await
     }
 
-    /// Deletes a policy. Returns its last counts, when the switch told them. Who stops waiting
-    /// changes nothing: it goes on to its end.
+    /// Deletes a policy, also `by_force` when it was found that frames would go astray. Returns its
+    /// last counts, when the switch told them. Who stops waiting changes nothing: it goes on to its
+    /// end.
     ///
     /// # Errors
-    /// There is no such policy, the store cannot be written, or the switch did not answer in time.
+    /// There is no such policy, the store cannot be written, frames would not go where they should
+    /// then, or the switch did not answer in time.
     pub async fn delete_policy(
         &self,
         caller: &Caller,
         name: &str,
-    ) -> Result<PolicyReport, RequestError> {
+        by_force: bool,
+    ) -> Result<Applied, RequestError> {
         self.check(Access::Write)?;
         let (this, caller, name) = (self.clone(), caller.clone(), name.to_owned());
         to_its_end(async move {
             let claim = this.keeper.claim(&name)?;
             let policy = this.known_policy(&name).await?.policy;
+            let kept = this.keeper.kept(policy.clone())?;
             claim.delete(&caller, &policy).await?;
-            let asked = name.clone();
-            this.ask_in_time(name, |reply| Request::Delete { name: asked, reply }).await?
+            let change = PolicyChange::Delete { name: name.clone(), by_force };
+            let result = this.change(name, change).await;
+            if let Err(error @ RequestError::NotProved { .. }) = &result {
+                let draft = Draft::new(&caller, audit::What::PolicyDelete, refused(error));
+                claim.take_back(Some(kept), draft.about(&policy)).await;
+            }
+            result
         })
         .await
     }
@@ -206,7 +215,7 @@ impl Handle {
     /// # Errors
     /// What is wrong with the policy.
     pub async fn plan_policy(&self, policy: TapPolicy) -> Result<Plan, RequestError> {
-        self.plan(policy, false).await
+        self.plan(PolicyChange::Apply { policy: Box::new(policy), how: How::default() }).await
     }
 
     /// The same of putting the policy in the place of the one of its name.
@@ -214,7 +223,16 @@ impl Handle {
     /// # Errors
     /// What is wrong with the policy.
     pub async fn plan_replacement(&self, policy: TapPolicy) -> Result<Plan, RequestError> {
-        self.plan(policy, true).await
+        let how = How { replaces: true, ..How::default() };
+        self.plan(PolicyChange::Apply { policy: Box::new(policy), how }).await
+    }
+
+    /// The same of deleting a policy.
+    ///
+    /// # Errors
+    /// There is no such policy.
+    pub async fn plan_deletion(&self, name: &str) -> Result<Plan, RequestError> {
+        self.plan(PolicyChange::Delete { name: name.to_owned(), by_force: false }).await
     }
 
     /// At most `max` records of the audit log behind record `after`, each a line of JSON.
@@ -258,9 +276,12 @@ impl Handle {
         }
     }
 
-    async fn plan(&self, policy: TapPolicy, replaces: bool) -> Result<Plan, RequestError> {
-        let policy = Box::new(policy);
-        Ok(self.ask(|reply| Request::Plan { policy, replaces, reply }).await??)
+    async fn plan(&self, change: PolicyChange) -> Result<Plan, RequestError> {
+        Ok(self.ask(|reply| Request::Plan { change, reply }).await??)
+    }
+
+    async fn change(&self, name: String, change: PolicyChange) -> Result<Applied, RequestError> {
+        self.ask_in_time(name, |reply| Request::Change(Wish { change, reply })).await?
     }
 
     /// What can be said before anything is written. Returns the policy that is to be replaced.
@@ -289,10 +310,8 @@ impl Handle {
         how: How,
     ) -> Result<Applied, RequestError> {
         claim.put(caller, &policy, (how, before.as_ref())).await?;
-        let (name, asked) = (policy.name.clone(), Box::new(policy.clone()));
-        let request = |reply| Request::Apply { policy: asked, how, reply };
-        let answer = self.ask_in_time(name, request).await;
-        let result = answer.and_then(|result| result);
+        let change = PolicyChange::Apply { policy: Box::new(policy.clone()), how };
+        let result = self.change(policy.name.clone(), change).await;
         match &result {
             Ok(_) | Err(RequestError::TimedOut { .. } | RequestError::Stopped) => {}
             // It is in the store, so whoever leads now puts it in force.

@@ -1,10 +1,10 @@
 //! The task that owns the control plane. It takes what happens one after the other, and waits for
 //! nobody. Among several controllers only the leader's has something to do: see `duty`.
 
+mod changes;
 mod duty;
 mod inputs;
 mod listened;
-mod proving;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,24 +15,23 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tapswitch_control::{
     Control, Event, HostReport, LinkReport, Millis, PathReport, Plan, PolicyError, PolicyReport,
-    PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, TapPolicy, Transmit, UnixTime,
-    Verdict, WhenMissing,
+    PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, Transmit, UnixTime,
 };
 use tapswitch_openflow::{DatapathId, ErrorKind, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use crate::RequestError;
-use crate::change::{Applied, How};
 use crate::cluster::{Access, Verdict as Election};
 use crate::connection::{ConnectionId, News, Order, Orders};
 use crate::journal::{Journal, Kind};
-use crate::keeper::{Keeper, Origin};
+use crate::keeper::Keeper;
 use crate::told::Chatter;
+use changes::Changes;
+pub(crate) use changes::{PolicyChange, Wish};
 pub(crate) use duty::{Blueprint, Seat};
 pub(crate) use inputs::{Inputs, ToHub};
 use listened::Listened;
-use proving::{NO_TIME, Proving};
 
 /// Something that happens.
 #[derive(Debug)]
@@ -46,15 +45,8 @@ pub(crate) enum Input {
 /// Something that is asked. Whoever asked may have stopped waiting.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Apply {
-        policy: Box<TapPolicy>,
-        how: How,
-        reply: AppliedReply,
-    },
-    Delete {
-        name: String,
-        reply: PolicyReply,
-    },
+    /// Answered when switches confirmed it.
+    Change(Wish),
     Policy {
         name: String,
         reply: PolicyReply,
@@ -67,10 +59,9 @@ pub(crate) enum Request {
         name: String,
         reply: oneshot::Sender<Result<Vec<PathReport>, RequestError>>,
     },
-    /// What adding a policy would do.
+    /// What a change would do.
     Plan {
-        policy: Box<TapPolicy>,
-        replaces: bool,
+        change: PolicyChange,
         reply: oneshot::Sender<Result<Plan, PolicyError>>,
     },
     /// Answered when counters came.
@@ -88,7 +79,7 @@ impl Request {
     /// Whether it is about a change.
     pub(crate) const fn access(&self) -> Access {
         match self {
-            Self::Apply { .. } | Self::Delete { .. } | Self::Plan { .. } => Access::Write,
+            Self::Change(_) | Self::Plan { .. } => Access::Write,
             _ => Access::Read,
         }
     }
@@ -104,7 +95,6 @@ enum StatsReply {
     Loads(oneshot::Sender<Loads>),
 }
 
-type AppliedReply = oneshot::Sender<Result<Applied, RequestError>>;
 type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 
 /// What the hub waited for.
@@ -112,6 +102,8 @@ enum WokenBy {
     Input(Input),
     Request(Request),
     Time,
+    /// There are changes to begin.
+    Changes,
 }
 
 /// The owner of the control plane.
@@ -129,14 +121,8 @@ pub(crate) struct Hub {
     listened: Listened,
     /// The time up to which the control plane did what was due.
     told: Millis,
-    /// Who waits for a policy to be in force, in the place of another or not, or to be gone.
-    adding: HashMap<String, (Verdict, AppliedReply)>,
-    replacing: HashMap<String, (Verdict, AppliedReply)>,
-    deleting: HashMap<String, PolicyReply>,
-    /// Policies that reached their end and are going, and where they came from.
-    expired: HashMap<String, Option<Origin>>,
+    changes: Changes,
     waiting_for_stats: HashMap<StatsToken, StatsReply>,
-    proving: Proving,
     chatter: Chatter,
 }
 
@@ -172,12 +158,8 @@ impl Hub {
             start: Instant::now(),
             listened: Listened::new(),
             told: Millis(0),
-            adding: HashMap::new(),
-            replacing: HashMap::new(),
-            deleting: HashMap::new(),
-            expired: HashMap::new(),
+            changes: Changes::new(Instant::now()),
             waiting_for_stats: HashMap::new(),
-            proving: Proving::new(Instant::now()),
             chatter: Chatter::new(Instant::now()),
         }
     }
@@ -196,12 +178,14 @@ impl Hub {
             let timeout = self.control.poll_timeout().filter(|_| self.seat.acts());
             let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
             let since = Instant::now();
+            let changes_at = self.changes.due(since);
             let woken_by = tokio::select! {
                 biased;
                 () = &mut shutdown => return,
                 Some(input) = self.inputs.news.recv() => WokenBy::Input(input),
                 Some(request) = self.inputs.requests.recv() => WokenBy::Request(request),
                 // What came meanwhile is read by other tasks: they get their turn first.
+                () = sleep_until(changes_at) => WokenBy::Changes,
                 () = sleep_until(at) => {
                     tokio::task::yield_now().await;
                     WokenBy::Time
@@ -211,10 +195,11 @@ impl Hub {
             match woken_by {
                 WokenBy::Input(input) => self.handle(input),
                 WokenBy::Request(request) => self.handle_request(request),
-                WokenBy::Time => {}
+                WokenBy::Time | WokenBy::Changes => {}
             }
             // What waits already is taken before conclusions are drawn.
             self.handle_waiting();
+            self.begin_changes();
             self.handle_due(at);
         }
     }
@@ -228,6 +213,7 @@ impl Hub {
         }
         let start = Instant::now();
         while start.elapsed() < ANSWERING
+            && !self.changes.are_many()
             && let Ok(request) = self.inputs.requests.try_recv()
         {
             self.handle_request(request);
@@ -337,8 +323,7 @@ impl Hub {
     fn answer(&mut self, request: Request) {
         // Who does not wait any more does not want to hear the answer.
         match request {
-            Request::Apply { policy, how, reply } => self.apply_policy(*policy, how, reply),
-            Request::Delete { name, reply } => self.delete_policy(name, reply),
+            Request::Change(wish) => self.changes.ask(wish),
             Request::Policy { name, reply } => {
                 let _ = reply.send(self.control.policy(&name).map_err(RequestError::from));
             }
@@ -349,12 +334,8 @@ impl Hub {
             Request::Paths { name, reply } => {
                 let _ = reply.send(self.control.policy_paths(&name).map_err(RequestError::from));
             }
-            Request::Plan { policy, replaces, reply } => {
-                let plan = match replaces {
-                    true => self.control.plan_replacement(*policy),
-                    false => self.control.plan_policy(*policy),
-                };
-                let _ = reply.send(plan);
+            Request::Plan { change, reply } => {
+                let _ = reply.send(self.control.plan_change(change.as_told()));
             }
             Request::Stats(reply) => {
                 let token = self.control.request_stats();
@@ -385,49 +366,6 @@ impl Hub {
                 let loads = self.control.loads().map(|(switch, port, load)| ((switch, port), load));
                 let _ = reply.send(loads.collect());
             }
-        }
-    }
-
-    fn apply_policy(&mut self, policy: TapPolicy, how: How, reply: AppliedReply) {
-        let name = policy.name.clone();
-        match self.start_policy(policy, how) {
-            Err(error) => _ = reply.send(Err(error)),
-            Ok(verdict) if how.replaces => _ = self.replacing.insert(name, (verdict, reply)),
-            Ok(verdict) => _ = self.adding.insert(name, (verdict, reply)),
-        }
-    }
-
-    /// Puts a policy in force, unless it would do harm.
-    fn start_policy(&mut self, policy: TapPolicy, how: How) -> Result<Verdict, RequestError> {
-        let verdict = self.judge_policy(&policy, how)?;
-        if let Some(problem) = verdict.counterexample().filter(|_| !how.by_force) {
-            let (name, problem) = (policy.name, problem.to_owned());
-            return Err(RequestError::NotProved { name, problem });
-        }
-        match how.replaces {
-            true => self.control.replace_policy(policy, WhenMissing::Refuse)?,
-            false => self.control.add_policy(policy, WhenMissing::Refuse)?,
-        }
-        Ok(verdict)
-    }
-
-    /// Whether a policy does what it should, unless many others wait to be put in force.
-    fn judge_policy(&mut self, policy: &TapPolicy, how: How) -> Result<Verdict, PolicyError> {
-        let start = Instant::now();
-        let is_busy =
-            !self.inputs.requests.is_empty() || self.adding.len() + self.replacing.len() > 0;
-        if !self.proving.has_time(start) && is_busy {
-            return Ok(Verdict { proof: None, unproved: Some(NO_TIME.to_owned()) });
-        }
-        let verdict = self.control.judge_policy(policy, how.replaces);
-        self.proving.spend(start.elapsed());
-        verdict
-    }
-
-    fn delete_policy(&mut self, name: String, reply: PolicyReply) {
-        match self.control.delete_policy(&name) {
-            Ok(()) => _ = self.deleting.insert(name, reply),
-            Err(error) => _ = reply.send(Err(error.into())),
         }
     }
 
@@ -466,11 +404,8 @@ impl Hub {
                     self.tell_switch(switch, true, None);
                 }
                 Event::SwitchMisbehaved { switch, reason } => self.disconnect(switch, &reason),
-                Event::RuleRefused { switch, reason } => {
-                    tracing::warn!("{}: {reason}", Name(switch));
-                    let switch = format!("{:#x}", switch.0);
-                    let alarm = json!({ "switch": switch, "text": reason });
-                    self.journal.publish(Kind::Alarm, alarm);
+                Event::RuleRefused { switch, reason } | Event::Drifted { switch, reason } => {
+                    self.tell_alarm(switch, &reason);
                 }
                 Event::PolicyActive { name } => {
                     tracing::info!("policy {name} is active");
@@ -485,7 +420,7 @@ impl Hub {
                 Event::PolicyExpired { name } => {
                     tracing::info!("policy {name} has expired");
                     let origin = self.keeper.origin(&name);
-                    self.expired.insert(name, origin);
+                    self.changes.expire(name, origin);
                 }
                 Event::PolicyPending { name, reason } => {
                     tracing::info!("policy {name} waits: {reason}");
@@ -500,9 +435,7 @@ impl Hub {
                 Event::PolicyReplaced { name } => self.answer_replaced(&name),
                 Event::PolicyNotReplaced { name, reason } => {
                     tracing::warn!("policy {name} stays as it was: {reason}");
-                    if let Some((_, reply)) = self.replacing.remove(&name) {
-                        let _ = reply.send(Err(RequestError::NotInstalled { name, reason }));
-                    }
+                    self.answer_not_replaced(name, reason);
                 }
                 Event::PolicySuperseded(report) => {
                     let (name, matched) = (&report.policy.name, report.matched.packets);
@@ -514,53 +447,6 @@ impl Hub {
             }
         }
         count > 0
-    }
-
-    fn answer_added(&mut self, name: &str) {
-        if let Some((verdict, reply)) = self.adding.remove(name) {
-            let report = self.control.policy(name).map_err(RequestError::from);
-            let _ = reply.send(report.map(|report| Applied { report, verdict }));
-        }
-    }
-
-    fn answer_replaced(&mut self, name: &str) {
-        tracing::info!("policy {name} is replaced");
-        let report = self.control.policy(name).map_err(RequestError::from);
-        if let Ok(report) = &report {
-            self.tell_policy(name, &report.state);
-        }
-        if let Some((verdict, reply)) = self.replacing.remove(name) {
-            let _ = reply.send(report.map(|report| Applied { report, verdict }));
-        }
-    }
-
-    /// Deletes a policy again that somebody waits for.
-    fn take_back(&mut self, name: String, reason: String) {
-        if let Some((_, reply)) = self.adding.remove(&name) {
-            // It is there, so it can be deleted.
-            let _ = self.control.delete_policy(&name);
-            let _ = reply.send(Err(RequestError::NotInstalled { name, reason }));
-        }
-    }
-
-    fn answer_deleted(&mut self, report: PolicyReport) {
-        let name = &report.policy.name;
-        let (matched, is_complete) = (report.matched.packets, report.is_complete);
-        let note = if is_complete { "" } else { ", perhaps more" };
-        tracing::info!("policy {name} is deleted; it matched {matched} packets{note}");
-        self.tell_policy(name, &PolicyState::Deleted);
-        if let Some(origin) = self.expired.remove(name) {
-            // It is written while the hub goes on.
-            let (keeper, policy) = (Arc::clone(&self.keeper), report.policy.clone());
-            tokio::spawn(async move { keeper.expire(&policy, origin).await });
-        }
-        if let Some((_, reply)) = self.replacing.remove(name) {
-            let (name, reason) = (name.clone(), "it ended meanwhile".to_owned());
-            let _ = reply.send(Err(RequestError::NotInstalled { name, reason }));
-        }
-        if let Some(reply) = self.deleting.remove(name) {
-            let _ = reply.send(Ok(report));
-        }
     }
 
     /// The connection to a switch has ended, or ends now.
@@ -604,6 +490,12 @@ impl Hub {
         let switch = format!("{:#x}", switch.0);
         let data = json!({ "switch": switch, "is_connected": is_connected, "reason": reason });
         self.journal.publish(Kind::Switch, data);
+    }
+
+    fn tell_alarm(&self, switch: DatapathId, reason: &str) {
+        tracing::warn!("{}: {reason}", Name(switch));
+        let switch = format!("{:#x}", switch.0);
+        self.journal.publish(Kind::Alarm, json!({ "switch": switch, "text": reason }));
     }
 
     fn tell_policy(&self, name: &str, state: &PolicyState) {

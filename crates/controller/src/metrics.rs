@@ -64,6 +64,8 @@ pub(crate) fn put_switches(out: &mut Exposition, switches: &[SwitchReport]) {
     put("controller_groups", gauge, "Groups of ours there.", |report| report.groups as u64);
     let help = "Rules and groups of ours that the switch refused.";
     put("controller_refusals_total", counter, help, |report| report.refusals);
+    let help = "Rules and groups that somebody else had changed there, and that were put right.";
+    put("controller_drifted_total", counter, help, |report| report.drifted);
     let help = "Times that a host or an address found no room among those known.";
     put("controller_hosts_refused_total", counter, help, |report| report.hosts_refused);
     let help = "Times that a host claimed the address of another.";

@@ -285,6 +285,21 @@ mod tests {
         Change::Put(Box::new(kept.clone()))
     }
 
+    #[test]
+    fn what_cannot_be_opened_is_told_with_what_helps() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = |path: PathBuf| {
+            let opened = Store::open(&StoreConfig::File(path), Arc::new(Journal::new(1)));
+            opened.map(|_| ()).unwrap_err().to_string()
+        };
+        let missing = error(directory.path().join("nowhere").join("store"));
+        assert!(missing.contains("make the directory"), "{missing}");
+        let path = directory.path().join("text");
+        std::fs::write(&path, "this is no store\n".repeat(1000)).unwrap();
+        let damaged = error(path);
+        assert!(damaged.contains("no store, or damaged"), "{damaged}");
+    }
+
     fn open(config: &StoreConfig) -> (Store, Contents) {
         // The thread of a store that was just dropped may not have closed its file yet.
         for _ in 0..1000 {

@@ -144,17 +144,21 @@ pub(crate) struct SwitchArgs {
     /// two outermost).
     #[arg(long, value_name = "WHAT", default_value = "outer")]
     pub(crate) learning: Learning,
-    /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,OPTIONS]` for a tap device or
-    /// `NUMBER=netdev:IFNAME[,netns=NS][,OPTIONS]` for an interface that is there; NUMBER may be
-    /// "local"; `NUMBER=vhost:PATH[,server|client][,queues=N][,OPTIONS]` for a virtual machine by
-    /// vhost-user; `NUMBER=vxlan:remote=IP,vni=V[,OPTIONS]`,
+    /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,OPTIONS]` for a tap device,
+    /// `NUMBER=tun:NAME[,peer=MAC][,netns=NS][,queues=N][,OPTIONS]` for a tun device, which has no
+    /// Ethernet, or `NUMBER=netdev:IFNAME[,netns=NS][,OPTIONS]` for an interface that is there;
+    /// NUMBER may be "local"; `NUMBER=vhost:PATH[,server|client][,queues=N][,OPTIONS]` for a
+    /// virtual machine by vhost-user; `NUMBER=vxlan:remote=IP,vni=V[,OPTIONS]`,
     /// `NUMBER=gre:remote=IP[,key=K][,OPTIONS]` or
     /// `NUMBER=erspan:remote=IP,session=S,version=2|3[,OPTIONS]` for a tunnel;
     /// `NUMBER=pcapng:PATH[,rotate-size=SIZE][,rotate-time=TIME][,keep=N][,OPTIONS]` for a file
     /// that copies are written to; may be given several times. OPTIONS are mtu=BYTES for the
     /// payload, envelope=BYTES for tags on top of it (8 when not given), gro=on|off|auto for making
     /// trains of what comes in (auto, while it pays, when not given), offload=off for one that is
-    /// sent whole packets with their checksums only, and one of `mode=access,vlan=VID`,
+    /// sent whole packets with their checksums only, stall=MS for how long others wait for the port
+    /// at a time when it takes nothing (50 when not given), drain-ahead=on|off|KIB for what is read
+    /// ahead while the port waits for others, txqueuelen=FRAMES and backpressure=on|off|auto for
+    /// the rings of tap and tun devices, and one of `mode=access,vlan=VID`,
     /// `mode=trunk[,vlans=VIDS][,native=VID]`, `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
     /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]` or
     /// `mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...]`,
@@ -215,7 +219,7 @@ pub(crate) enum PolicyCommand {
     /// Show one policy with its ledger.
     Show(PolicyNameArgs),
     /// Stop copying.
-    Delete(PolicyNameArgs),
+    Delete(PolicyDeleteArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -237,7 +241,8 @@ pub(crate) struct PolicyAddArgs {
     /// Destination MAC address.
     #[arg(long, value_name = "MAC")]
     pub(crate) dst_mac: Option<MacAddr>,
-    /// Type of what is behind all tags: ipv4, ipv6, arp, lldp or a number as in 0x88cc.
+    /// Type of what is behind all tags: ipv4, ipv6, arp or a number as in 0x88b5. What is for the
+    /// next bridge alone, as lldp is, is not copied.
     #[arg(long, value_name = "TYPE")]
     pub(crate) eth_type: Option<EthType>,
     /// Source IPv4 or IPv6 address, or prefix.
@@ -313,6 +318,21 @@ pub(crate) struct PolicyAddArgs {
 pub(crate) struct PolicyNameArgs {
     /// Name of the policy.
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyDeleteArgs {
+    /// Name of the policy.
+    pub(crate) name: String,
+    /// Tell what each switch would be told, and whether it is proved that all other frames go where
+    /// they should; change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Delete it also when it was found that frames would not go where they should.
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) ask: AskArgs,
 }

@@ -8,7 +8,9 @@ use tapswitch_control::{
 use tapswitch_controller::{Applied, How};
 use tapswitch_openflow::{Delivery, PortNo};
 
-use crate::cli::{AskArgs, PolicyAddArgs, PolicyArgs, PolicyCommand, PolicyNameArgs};
+use crate::cli::{
+    AskArgs, PolicyAddArgs, PolicyArgs, PolicyCommand, PolicyDeleteArgs, PolicyNameArgs,
+};
 use crate::management::{AskError, Request, ask};
 use crate::show::print_json;
 use crate::table::{grouped, print, table};
@@ -19,8 +21,8 @@ pub(crate) fn main(args: PolicyArgs) -> Result<(), AskError> {
         PolicyCommand::Add(args) => apply(*args, false),
         PolicyCommand::Set(args) => apply(*args, true),
         PolicyCommand::List(args) => list(&args),
-        PolicyCommand::Show(args) => one(&args, Request::Policy),
-        PolicyCommand::Delete(args) => one(&args, Request::DeletePolicy),
+        PolicyCommand::Show(args) => show_one(args),
+        PolicyCommand::Delete(args) => delete(args),
     }
 }
 
@@ -37,16 +39,30 @@ fn apply(args: PolicyAddArgs, replaces: bool) -> Result<(), AskError> {
         show_plan(&ask_args, &plan);
         return Ok(());
     }
-    let applied: Applied = ask(socket, &Request::ApplyPolicy(policy, how))?;
-    if ask_args.json {
-        print_json(&applied);
-        return Ok(());
+    show_applied(&ask_args, &ask(socket, &Request::ApplyPolicy(policy, how))?);
+    Ok(())
+}
+
+fn delete(args: PolicyDeleteArgs) -> Result<(), AskError> {
+    let socket = args.ask.socket.as_deref();
+    match args.dry_run {
+        true => show_plan(&args.ask, &ask(socket, &Request::PlanDeletion(args.name))?),
+        false => {
+            let request = Request::DeletePolicy(args.name, args.force);
+            show_applied(&args.ask, &ask(socket, &request)?);
+        }
     }
-    show(&ask_args, &applied.report);
+    Ok(())
+}
+
+fn show_applied(args: &AskArgs, applied: &Applied) {
+    if args.json {
+        return print_json(applied);
+    }
+    show(args, &applied.report);
     let Verdict { proof, unproved } = &applied.verdict;
     proof.iter().for_each(show_proof);
     unproved.iter().for_each(|reason| say!("not proved: {reason}"));
-    Ok(())
 }
 
 /// The policy that the arguments say.
@@ -136,8 +152,8 @@ fn list(args: &AskArgs) -> Result<(), AskError> {
     Ok(())
 }
 
-fn one(args: &PolicyNameArgs, request: fn(String) -> Request) -> Result<(), AskError> {
-    let report = ask(args.ask.socket.as_deref(), &request(args.name.clone()))?;
+fn show_one(args: PolicyNameArgs) -> Result<(), AskError> {
+    let report = ask(args.ask.socket.as_deref(), &Request::Policy(args.name))?;
     show(&args.ask, &report);
     Ok(())
 }
@@ -239,7 +255,9 @@ fn ledger(report: &PolicyReport) -> &'static str {
         (false, true) => {
             "incomplete: counters were lost with a switch, or began unknown; the rest adds up"
         }
-        (false, false) => "incomplete: counters were lost with a switch, or began unknown",
+        (false, false) => {
+            "does not add up; incomplete: counters were lost with a switch, or began unknown"
+        }
     }
 }
 
@@ -248,7 +266,8 @@ fn mark(report: &PolicyReport) -> &'static str {
     match (report.is_complete, report.adds_up) {
         (true, true) => "ok",
         (true, false) => "! does not add up",
-        (false, _) => "! incomplete",
+        (false, true) => "! incomplete",
+        (false, false) => "! does not add up, incomplete",
     }
 }
 
@@ -352,6 +371,8 @@ mod tests {
         assert_eq!(mark(&report(1, 0, 0)), "ok");
         let off = PolicyReport { adds_up: false, ..report(1, 0, 0) };
         assert_eq!(mark(&off), "! does not add up");
-        assert_eq!(mark(&PolicyReport { is_complete: false, ..off }), "! incomplete");
+        let lost = PolicyReport { is_complete: false, ..off };
+        assert_eq!(mark(&lost), "! does not add up, incomplete");
+        assert_eq!(mark(&PolicyReport { adds_up: true, ..lost }), "! incomplete");
     }
 }

@@ -80,6 +80,7 @@ export interface PolicyReport {
   notes?: string[];
   created_at?: string | null;
   expires_at?: string | null;
+  /** Who added it; whose it is says the policy itself. */
   owner?: string | null;
   path?: unknown;
 }

@@ -12,6 +12,10 @@ export function monitorNames(policy: TapPolicy): string[] {
     .map(String);
 }
 
+/** Whose a policy is: whom it names, else who added it. */
+export const owner = (report: PolicyReport): string | undefined =>
+  report.policy.owner ?? report.owner ?? undefined;
+
 /** Fields that say which traffic is copied, in the order in which people read them. */
 export const TRAFFIC = [
   "src-mac",

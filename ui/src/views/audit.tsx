@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { BASE } from "../api/client";
 import type { AuditRecord } from "../api/types";
 import { dateTime } from "../model/format";
-import { traffic } from "../model/policy";
+import { monitorNames, traffic } from "../model/policy";
 import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
@@ -71,7 +71,7 @@ function Row({ record }: { record: AuditRecord }) {
       ? "–"
       : typeof policy === "string"
         ? policy
-        : `${policy.name}: ${traffic(policy)}`;
+        : `${policy.name}: ${traffic(policy)} to ${monitorNames(policy).join(", ")}`;
   const [result, ...why] = record.result.split(": ");
   const isOk = !/^(refused|failed)/.test(record.result);
   return (

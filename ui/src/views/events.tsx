@@ -2,8 +2,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { listen, liveness } from "../api/live";
 import { useResource } from "../api/resource";
-import type { ListOf, LoggedEvent, MonitorPort } from "../api/types";
+import type { AuditRecord, ListOf, LoggedEvent, MonitorPort } from "../api/types";
 import { count, dateTime } from "../model/format";
+import { monitorNames } from "../model/policy";
 import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
 
 const KINDS = ["switch", "link", "host", "port", "policy", "alarm", "audit"];
@@ -128,9 +129,12 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
     return is && `${name} is ${is}${because(reason)}`;
   },
   audit({ record }) {
-    const { who, what, policy } = (record ?? {}) as Record<string, unknown>;
-    const name = typeof policy === "object" ? (policy as { name?: string } | null)?.name : policy;
-    return who ? `${who}: ${what}${name ? ` ${name}` : ""}` : undefined;
+    const { who, what, policy, result } = (record ?? {}) as Partial<AuditRecord>;
+    const tapped = typeof policy === "object" ? policy : undefined;
+    const name = tapped ? tapped.name : policy;
+    const to = tapped ? monitorNames(tapped).join(", ") : "";
+    const parts = [what, name, to && `to ${to}`].filter(Boolean).join(" ");
+    return who ? `${who}: ${parts}${result ? ` (${result})` : ""}` : undefined;
   },
 };
 

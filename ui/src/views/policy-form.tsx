@@ -1,6 +1,6 @@
 // Making and changing a policy: checked while it is typed, and tried on the model of the fabric
 // before it is applied.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, request } from "../api/client";
 import { useResource } from "../api/resource";
 import { mayChange } from "../api/session";
@@ -12,7 +12,6 @@ import type {
   PolicyReport,
   SwitchReport,
 } from "../api/types";
-import { plural } from "../model/format";
 import {
   type Draft,
   FIELDS,
@@ -24,7 +23,8 @@ import {
   toDraft,
   toPolicy,
 } from "../model/validate";
-import { Empty, Failure, Heading, Tag, useSettled } from "../parts/basics";
+import { Empty, Failure, Heading, useSettled } from "../parts/basics";
+import { Changes } from "../parts/plan";
 import { go, link, route } from "../parts/route";
 
 export function PolicyForm({ name }: { name?: string }) {
@@ -449,65 +449,5 @@ function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; is
       {isClean && isFresh && result.error && <Failure error={result.error} what="Dry run" />}
       {isClean && isFresh && result.run && <Changes run={result.run} />}
     </section>
-  );
-}
-
-function Changes({ run }: { run: DryRun }) {
-  const [added, removed] = useMemo(
-    () => [
-      run.changes.reduce((sum, change) => sum + change.add.length, 0),
-      run.changes.reduce((sum, change) => sum + change.remove.length, 0),
-    ],
-    [run],
-  );
-  return (
-    <>
-      {run.proof && <Proof proof={run.proof} />}
-      {run.notes.map((note) => (
-        <p key={note} class="note">
-          {note}
-        </p>
-      ))}
-      <p>
-        {plural(added, "rule or group is added", "rules and groups are added")},{" "}
-        {plural(removed, "removed", "removed")}, on{" "}
-        {plural(run.changes.length, "switch", "switches")}.
-      </p>
-      {run.changes.map((change) => (
-        <details key={change.switch} open={run.changes.length <= 3}>
-          <summary>
-            {change.switch}: +{change.add.length} −{change.remove.length}
-          </summary>
-          <pre class="diff" tabIndex={0}>
-            {change.remove.map((line) => (
-              <span key={`-${line}`} class="removed">{`− ${line}\n`}</span>
-            ))}
-            {change.add.map((line) => (
-              <span key={`+${line}`} class="added">{`+ ${line}\n`}</span>
-            ))}
-          </pre>
-        </details>
-      ))}
-    </>
-  );
-}
-
-function Proof({ proof }: { proof: NonNullable<DryRun["proof"]> }) {
-  return (
-    <div>
-      <p>
-        <Tag tone={proof.is_proved ? "good" : "bad"}>
-          {proof.is_proved ? "proved" : "not proved"}
-        </Tag>
-      </p>
-      <ul class="proof">
-        {proof.problems.map((words) => (
-          <li key={words} class="bad-text">
-            {words}
-          </li>
-        ))}
-        <li>{plural(proof.checked, "way", "ways")} of frames followed, from port to port.</li>
-      </ul>
-    </div>
   );
 }

@@ -12,6 +12,7 @@ import {
   monitorNames,
   monitorPorts,
   monitorText,
+  owner,
   paths,
   state,
   totals,
@@ -116,7 +117,8 @@ function Facts({ report }: { report: PolicyReport }) {
           <Countdown endsAt={end} />
         </Fact>
       )}
-      {(report.owner ?? policy.owner) && <Fact name="Owner">{report.owner ?? policy.owner}</Fact>}
+      {owner(report) && <Fact name="Owner">{owner(report)}</Fact>}
+      {report.owner && <Fact name="Added by">{report.owner}</Fact>}
       {policy.reason && <Fact name="Reason">{policy.reason}</Fact>}
       {report.created_at && <Fact name="Since">{dateTime(report.created_at)}</Fact>}
       {report.notes?.map((note) => (

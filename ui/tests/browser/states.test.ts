@@ -519,6 +519,24 @@ test("what is not proved can be put in force all the same", options, async () =>
   await page.close();
 });
 
+test("what is not proved can be deleted all the same", options, async () => {
+  const problem = "policy web: a frame would be lost at 0x1";
+  controller.answers.set("DELETE /policies/web", (request: { url?: string }) => {
+    if (request.url!.includes("dry_run"))
+      return { ...DRY_RUN, proof: { is_proved: false, checked: 3, problems: [problem] } };
+    if (request.url!.includes("force=true")) return report("web", { state: { is: "deleted" } });
+    return new Refusal(409, { code: "not-proved", message: problem, field: null });
+  });
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.getByRole("button", { name: "Delete web" }).click();
+  await page.getByRole("dialog").getByText(problem).waitFor();
+  await screenshot(page, "delete-not-proved", "all");
+  await page.getByRole("button", { name: "Delete all the same" }).click();
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.equal(controller.commands.at(-1)?.what, "DELETE /policies/web?force=true");
+  await page.close();
+});
+
 test("a switch is shown with its ports, tables and groups", options, async () => {
   const page = await browser.page(`${controller.url}/#/switches/0x6`);
   const port = page.locator("tr[data-port='2']");
@@ -563,7 +581,8 @@ test("a policy is changed in place, where the controller does that", options, as
 });
 
 test("policies are searched, sorted, edited and deleted by keyboard", options, async () => {
-  controller.answers.set("DELETE /policies/web", () => {
+  controller.answers.set("DELETE /policies/web", (request: { url?: string }) => {
+    if (request.url!.includes("dry_run")) return DRY_RUN;
     controller.answers.set("GET /policies", list(reports().slice(1)));
     return report("web", { state: { is: "deleted" } });
   });
@@ -575,10 +594,12 @@ test("policies are searched, sorted, edited and deleted by keyboard", options, a
   assert.deepEqual(await names(), ["web", "mail", "db"]);
   await page.getByRole("button", { name: "Delete web" }).press("Enter");
   await page.getByRole("dialog").getByText("Delete web?").waitFor();
+  await page.getByRole("dialog").getByText("30 ways of frames followed").waitFor();
   await assertAccessible(page, "dialog");
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
-  assert.equal(controller.commands.length, 0, "Escape deletes nothing");
+  const sent = controller.commands.map((command) => command.what);
+  assert.deepEqual(sent, ["DELETE /policies/web?dry_run=true"], "Escape deletes nothing");
   await page.getByRole("button", { name: "Delete web" }).press("Enter");
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).press("Enter");
   await page.locator("tr[data-policy=web]").waitFor({ state: "detached" });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PolicyReport } from "../../src/api/types";
-import { ledger, paths, state, tone, totals, traffic } from "../../src/model/policy";
+import { ledger, owner, paths, state, tone, totals, traffic } from "../../src/model/policy";
 import { Rates } from "../../src/model/rates";
 
 const monitor = { switch: "0x1", port: 3, name: "watch0" };
@@ -81,4 +81,11 @@ test("rates are the growth of counters, also after they were set to zero", () =>
   assert.deepEqual(rates.of("web"), [25]);
   rates.retain([]);
   assert.equal(rates.of("web"), undefined);
+});
+
+test("a policy is of whom it names, not of who added it", () => {
+  const policy = { name: "web", monitor: "watch0" };
+  assert.equal(owner(report({ policy: { ...policy, owner: "ann" }, owner: "unix:root" })), "ann");
+  assert.equal(owner(report({ policy, owner: "unix:root" })), "unix:root");
+  assert.equal(owner(report({ policy })), undefined);
 });

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FlowModCommand, GroupModCommand, PortNo};
 
 mod frames;
+mod gone;
 mod quick;
-mod replacement;
 
-pub use quick::Verdict;
+pub use quick::{Change, Judged, Verdict};
 
 use super::Control;
 use super::roster::PolicyEntry;
@@ -59,6 +59,18 @@ pub struct Proof {
 }
 
 impl Control {
+    /// What a change would do, without doing it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn plan_change(&self, change: Change<'_>) -> Result<Plan, PolicyError> {
+        match change {
+            Change::Add(policy) => self.plan_policy(policy.clone()),
+            Change::Replace(policy) => self.plan_replacement(policy.clone()),
+            Change::Delete(name) => self.plan_deletion(name),
+        }
+    }
+
     /// What adding a policy would do, without doing it.
     ///
     /// # Errors
@@ -81,7 +93,8 @@ impl Control {
         changes: Vec<SwitchChange>,
     ) -> Result<Plan, PolicyError> {
         let report = then.policy(name)?;
-        let mut proof = self.prove(then, name);
+        let mut proof =
+            then.policies.find(name).map(|own| self.prove(then, own)).unwrap_or_default();
         match report.state {
             PolicyState::Active | PolicyState::Resting { .. } => {}
             PolicyState::Failed { reason } | PolicyState::Pending { reason } => {
@@ -140,23 +153,22 @@ impl Control {
     /// Why frames cannot be followed now, if so: what a switch holds is not known before it is
     /// taken over.
     fn unsettled(&self) -> Option<String> {
-        let (id, _) = self.switches.iter().find(|(_, at)| at.is_waiting() || at.is_reread())?;
-        let name = switch_name(*id);
+        let name = switch_name(*self.agenda.unsettled().first()?);
         Some(format!("switch {name} has just connected and is not taken over yet; try again soon"))
     }
 
-    /// Follows frames of all policies through what switches hold now and `then`, when the one of
-    /// this name has changed.
-    fn prove(&self, then: &Self, name: &str) -> Proof {
+    /// Follows frames of all policies through what switches hold now and `then`, when the one that
+    /// it is `about` has changed.
+    fn prove(&self, then: &Self, about: &PolicyEntry) -> Proof {
         if let Some(reason) = self.unsettled() {
             return Proof { problems: vec![reason], ..Proof::default() };
         }
         let passes_left = Cell::new(usize::MAX);
         let [before, after] = [self, then].map(|control| Model::new(control, &passes_left));
         let (mut proof, mut is_unrouted) = (Proof::default(), false);
-        let Some(about) = then.policies.find(name) else { return proof };
-        let stations = then.stations(about, MAX_HOSTS);
-        for (from, sample) in then.samples_of(then.policies.iter(), &stations) {
+        let stations = then.stations(about, (&then.busy_places(), MAX_HOSTS));
+        let policies = then.policies.iter().chain([about]);
+        for (from, sample) in then.samples_of(policies, &stations) {
             if then.is_unrouted(&sample) {
                 is_unrouted = true;
                 continue;

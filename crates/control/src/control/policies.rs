@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tapswitch_openflow::DatapathId;
 
+mod frames;
 mod replace;
 
 use super::Control;
@@ -126,6 +127,7 @@ impl Control {
 
     /// Whether a policy could be in force now.
     fn check_now(&self, entry: &PolicyEntry) -> Result<(), PolicyError> {
+        self.check_vlans(entry)?;
         for monitor in &entry.policy.monitor {
             check(monitor, &self.switches)?;
         }
@@ -152,7 +154,8 @@ impl Control {
             &places,
         );
         let only = entry.is_narrow.then(|| note_on_place(&entry.applied));
-        PolicyReport { notes: report.notes.into_iter().chain(only).collect(), ..report }
+        let notes = report.notes.into_iter().chain(only).chain(self.notes_on_frames(entry));
+        PolicyReport { notes: notes.collect(), ..report }
     }
 
     /// Draws the conclusions of how switches are doing. Tells of policies that are doing otherwise

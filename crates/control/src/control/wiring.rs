@@ -101,7 +101,9 @@ impl Control {
     fn release_held(&mut self) {
         let Some(fabric) = &mut self.fabric else { return };
         let (mut ready, mut is_awaited) = (Vec::new(), false);
-        for (id, switch) in self.switches.iter().filter(|(_, switch)| switch.is_waiting()) {
+        let unsettled = self.agenda.unsettled().iter();
+        let unsettled = unsettled.filter_map(|id| self.switches.get_key_value(id));
+        for (id, switch) in unsettled.filter(|(_, switch)| switch.is_waiting()) {
             if switch.is_held() && fabric.is_settled(*id, self.now) {
                 self.has_rewired |= fabric.update_switch(*id, self.now);
                 let is_missing =

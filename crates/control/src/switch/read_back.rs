@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tapswitch_openflow::multipart::{Desc, FlowStats, FlowStatsRequest, GroupDesc, GroupStats};
+use tapswitch_openflow::multipart::{Desc, FlowStats, GroupDesc, GroupStats};
 use tapswitch_openflow::{
     Body, BucketLedger, ErrorKind, GroupId, MANUFACTURER, MultipartReply, MultipartReplyBody,
     MultipartRequestBody,
@@ -16,15 +16,16 @@ use tapswitch_openflow::{
 
 use tapswitch_wire::MacAddr;
 
+use super::check::{id_of, our_rules};
 use super::counters::our_taps;
 use super::forks::Forking;
 use super::{Link, Switch};
 use crate::group::is_in_range;
-use crate::held::group_of;
+use crate::held::{Drift, group_of};
 use crate::hosts::Sighting;
 use crate::ledger::BucketValue;
 use crate::outbox::Request;
-use crate::rule::{Cookie, FlowId, Kind, OURS};
+use crate::rule::{Cookie, Kind};
 use crate::translate::{Wiring, base_rules, read_link, read_source, read_way};
 use crate::{Event, Limits, Millis};
 
@@ -70,12 +71,10 @@ impl Switch {
         let read =
             ReadBack { is_first, since: now, deadline, agains_left: 1, ..ReadBack::default() };
         self.link = Link::Reading(Box::new(read));
-        let (cookie, cookie_mask) = OURS;
-        let rules = FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() };
         self.outbox.send(Body::BarrierRequest, Request::Barrier);
         self.ask(MultipartRequestBody::Desc, Request::Description);
         self.ask(MultipartRequestBody::PortDesc, Request::Ports);
-        self.ask(MultipartRequestBody::Flow(rules), Request::Rules);
+        self.ask(MultipartRequestBody::Flow(our_rules()), Request::Rules);
         self.ask(MultipartRequestBody::GroupDesc, Request::Groups);
         self.ask(MultipartRequestBody::Group(GroupId::ALL), Request::GroupCounters);
         self.ask(MultipartRequestBody::Flow(our_taps()), Request::RulesAgain);
@@ -210,6 +209,11 @@ impl Switch {
         let groups = read.groups.unwrap_or_default();
         let counters: HashMap<_, _> =
             read.counters.iter().flatten().map(|stats| (stats.group_id, stats)).collect();
+        let drift = match read.is_first {
+            // Nobody expects that it held still meanwhile.
+            true => Drift::default(),
+            false => self.find_drift(&rules, &groups),
+        };
         let before: HashSet<_> = self.closure.taps().keys().copied().collect();
         self.start_over(limits);
         let own = self.own_groups(&counters);
@@ -232,6 +236,7 @@ impl Switch {
         if read.is_first {
             self.signals.events.push(Event::SwitchUp { switch: self.id });
         }
+        self.tell_drift(&drift);
     }
 
     /// Takes the hosts over as soon as everything was told: monitors may be named by them.
@@ -253,10 +258,7 @@ impl Switch {
     /// Takes hosts from the rules that know them. A host whose rule is gone was silent for too
     /// long, unless the switch lost all its rules, or the host was seen after it was asked.
     fn adopt_hosts(&mut self, rules: &[FlowStats], since: Millis, limits: &Limits) {
-        let ids = rules.iter().map(|rule| {
-            let id = FlowId::new(rule.table_id, rule.priority, rule.match_fields.clone());
-            (id, Cookie(rule.cookie))
-        });
+        let ids = rules.iter().map(|rule| (id_of(rule), Cookie(rule.cookie)));
         let (sources, others): (Vec<_>, Vec<_>) =
             ids.partition(|(_, cookie)| cookie.is(Kind::Source));
         let links = others.iter().filter(|(_, cookie)| cookie.is(Kind::Port));
@@ -306,9 +308,6 @@ impl Switch {
     ) {
         let there: HashSet<_> = groups.iter().map(|group| group.group_id).collect();
         self.ledger.retain(|id| self.held.has_rule(id), |id| there.contains(&id));
-        let id_of = |stats: &FlowStats| {
-            FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone())
-        };
         let last: HashMap<_, _> =
             again.iter().map(|stats| (id_of(stats), stats.packet_count)).collect();
         for stats in rules {

@@ -20,6 +20,7 @@ impl Switch {
             rules: self.held.rule_count(),
             groups: self.held.groups().count(),
             refusals: self.refusals,
+            drifted: self.drifted,
         }
     }
 

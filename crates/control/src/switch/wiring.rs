@@ -28,6 +28,11 @@ pub(super) struct Carried {
 }
 
 impl Switch {
+    /// Whether hosts may not use this VLAN, for copies between switches do.
+    pub(crate) fn reserves(&self, vlan: u16) -> bool {
+        self.wiring.copy_vids.is_some_and(|range| range.contains(vlan))
+    }
+
     /// Its ports are for this. Hosts that were seen where there is no edge are forgotten. Returns
     /// whether other ports than before lead to switches.
     pub(crate) fn set_wiring(&mut self, wiring: Wiring) -> bool {

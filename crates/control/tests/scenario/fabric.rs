@@ -521,7 +521,7 @@ fn a_policy_without_an_identifier_for_its_copies_says_so_and_gets_one_when_there
     assert!(reason.contains("VLAN identifier") && reason.contains("16-17"), "{reason}");
     let plan = fabric.world.control.plan_policy(policy("d", "0x4/2")).unwrap();
     assert!(!plan.proof.is_proved && plan.proof.problems.contains(&reason), "{plan:?}");
-    let verdict = fabric.world.control.judge_policy(&policy("d", "0x4/2"), false).unwrap();
+    let verdict = fabric.world.control.judge(Change::Add(&policy("d", "0x4/2"))).unwrap();
     assert_eq!((verdict.proof, verdict.unproved), (None, Some(reason)));
     fabric.world.control.delete_policy("a").unwrap();
     fabric.wait(100);

@@ -13,12 +13,14 @@ mod world;
 
 mod contracts;
 mod counters;
+mod drift;
 mod errors;
 mod fabric;
 mod forms;
 mod learning;
 mod ledger;
 mod lifetime;
+mod notes;
 mod proof;
 mod property;
 mod reconnect;

@@ -45,8 +45,12 @@ fn of_links(name: &str, monitor: &str) -> TapPolicy {
     }
 }
 
-fn judge(fabric: &mut Fabric, policy: &TapPolicy, is_replacement: bool) -> Verdict {
-    fabric.world.control.judge_policy(policy, is_replacement).unwrap()
+fn judge(fabric: &mut Fabric, change: Change<'_>) -> Verdict {
+    fabric.world.control.judge(change).unwrap()
+}
+
+fn is_proved(verdict: &Verdict) -> bool {
+    verdict.proof.as_ref().is_some_and(|proof| proof.is_proved && proof.checked > 0)
 }
 
 #[test]
@@ -54,25 +58,83 @@ fn on_a_large_fabric_policies_are_proved_and_what_would_go_wrong_is_told() {
     let mut fabric = large(198, 2000);
     let rules: usize = fabric.world.control.switches().iter().map(|switch| switch.rules).sum();
     assert!(rules > 20_000, "{rules}");
-    let check = |verdict: Verdict| {
-        let proof = verdict.proof.as_ref();
-        assert!(proof.is_some_and(|proof| proof.is_proved), "{verdict:?}");
-    };
-    check(judge(&mut fabric, &between(2000, 198), false));
+    let check = |verdict: Verdict| assert!(is_proved(&verdict), "{verdict:?}");
+    check(judge(&mut fabric, Change::Add(&between(2000, 198))));
     let from_one = TapPolicy { src_mac: Some(mac(190)), ..policy("from one", "0xc5/2") };
-    check(judge(&mut fabric, &from_one, false));
+    check(judge(&mut fabric, Change::Add(&from_one)));
     let by_address =
         TapPolicy { src_ip: Some(IpPrefix::host(ipv4(190))), ..policy("by address", "0xc5/2") };
-    check(judge(&mut fabric, &by_address, false));
+    check(judge(&mut fabric, Change::Add(&by_address)));
     let elsewhere = TapPolicy { monitor: policy("", "0xc4/2").monitor, ..between(7, 198) };
-    check(judge(&mut fabric, &elsewhere, true));
+    check(judge(&mut fabric, Change::Replace(&elsewhere)));
+    check(judge(&mut fabric, Change::Delete("p8")));
 
     let wrong = of_links("links", "0xc5/2");
-    let verdict = judge(&mut fabric, &wrong, false);
+    let verdict = judge(&mut fabric, Change::Add(&wrong));
     let told = verdict.counterexample().unwrap_or_else(|| panic!("{verdict:?}"));
     assert!(told.contains("(lldp)") && told.contains("would arrive"), "{told}");
     let wrong = of_links("p7", "0xc5/2");
-    assert!(judge(&mut fabric, &wrong, true).counterexample().is_some());
+    assert!(judge(&mut fabric, Change::Replace(&wrong)).counterexample().is_some());
+}
+
+#[test]
+fn many_changes_are_proved_together_unless_one_of_them_is_wrong() {
+    let mut fabric = large(98, 200);
+    let (new, old) = (200..300_u16, 0..100_u16);
+    let new: Vec<_> = new.map(|number| between(number, 98)).collect();
+    let moved: Vec<_> = old
+        .map(|number| TapPolicy { monitor: policy("", "0x4/2").monitor, ..between(number, 98) })
+        .collect();
+    let gone: Vec<_> = (100..200_u16).map(|number| between(number, 98).name).collect();
+    let adds = new.iter().map(Change::Add);
+    let replacements = moved.iter().map(Change::Replace);
+    let deletions = gone.iter().map(|name| Change::Delete(name));
+    let mut all: Vec<_> = adds.chain(replacements).chain(deletions).collect();
+    let control = &mut fabric.world.control;
+    let verdicts = control.judge_together(&all).unwrap();
+    assert_eq!(verdicts.len(), all.len());
+    for (change, verdict) in all.iter().zip(&verdicts) {
+        assert!(is_proved(verdict.as_ref().unwrap()), "{change:?}: {verdict:?}");
+    }
+    // One that cannot be is nobody else's fault, one that does harm is everybody's.
+    all.push(Change::Delete("nobody"));
+    let verdicts = control.judge_together(&all).unwrap();
+    assert_eq!(verdicts.iter().filter(|verdict| verdict.is_err()).count(), 1);
+    let wrong = of_links("links", "0x5/2");
+    all.push(Change::Add(&wrong));
+    assert!(control.judge_together(&all).is_none());
+}
+
+/// A policy that was forced, and does harm, is no licence for others.
+#[test]
+fn what_goes_wrong_is_told_beside_what_does_already() {
+    let mut fabric = large(4, 0);
+    let judge = |fabric: &mut Fabric, wanted: &TapPolicy| judge(fabric, Change::Add(wanted));
+    fabric.world.tap(of_links("forced", "0x2/2"));
+    let verdict = judge(&mut fabric, &policy("all", "0x3/2"));
+    let unproved = verdict.unproved.as_deref().unwrap_or_default();
+    assert!(unproved.starts_with("not all is as it should be already"), "{verdict:?}");
+    let other = TapPolicy { src_mac: Some(mac(2)), ..of_links("other", "0x3/2") };
+    let verdict = judge(&mut fabric, &other);
+    assert!(verdict.counterexample().is_some(), "{verdict:?}");
+}
+
+#[test]
+fn what_deleting_a_policy_does_is_told_before() {
+    let mut fabric = large(4, 8);
+    let held = |fabric: &Fabric| {
+        fabric.world.control.switches().iter().map(|switch| switch.rules).collect::<Vec<_>>()
+    };
+    let before = held(&fabric);
+    let plan = fabric.world.control.plan_deletion("p3").unwrap();
+    assert!(plan.proof.is_proved && plan.proof.checked > 0, "{plan:?}");
+    assert!(plan.changes.iter().any(|change| !change.remove.is_empty()), "{plan:?}");
+    assert_eq!(held(&fabric), before);
+    fabric.world.control.make(Change::Delete("p3")).unwrap();
+    fabric.world.run();
+    assert_ne!(held(&fabric), before);
+    let error = fabric.world.control.plan_deletion("p3").unwrap_err();
+    assert!(error.to_string().contains("p3"), "{error}");
 }
 
 /// Each of its parts takes a rule for each host at each switch.
@@ -80,10 +142,10 @@ fn on_a_large_fabric_policies_are_proved_and_what_would_go_wrong_is_told() {
 fn of_a_very_wide_policy_on_a_large_fabric_it_is_said_that_it_is_not_proved() {
     let mut fabric = large(98, 0);
     let wide = TapPolicy { dst_port: Some("1-100".parse().unwrap()), ..policy("wide", "0x5/2") };
-    let verdict = judge(&mut fabric, &wide, false);
-    let reason = "it takes 4040000 rules; up to 20000 are looked at; a dry run looks at all of it";
+    let verdict = judge(&mut fabric, Change::Add(&wide));
+    let reason = "it takes 4040000 rules; up to 250000 are looked at; a dry run looks at all of it";
     assert_eq!((verdict.proof, verdict.unproved.as_deref()), (None, Some(reason)));
-    let all = judge(&mut fabric, &policy("all", "0x5/2"), false);
+    let all = judge(&mut fabric, Change::Add(&policy("all", "0x5/2")));
     assert!(all.proof.is_some_and(|proof| proof.is_proved && proof.checked > 100));
 }
 
@@ -101,7 +163,7 @@ fn where_not_everything_is_everywhere_what_is_right_is_not_called_wrong() {
     fabric.wait(100);
     for number in 0x1000..0x1fff_u16 {
         let wanted = numbered("new", number.wrapping_mul(0x9e5) | 0x1000, 8);
-        let Ok(verdict) = fabric.world.control.judge_policy(&wanted, false) else { continue };
+        let Ok(verdict) = fabric.world.control.judge(Change::Add(&wanted)) else { continue };
         assert!(verdict.proof.is_some_and(|proof| proof.is_proved), "{wanted:?}");
         if number % 512 == 0 {
             let other = TapPolicy { name: format!("p{number}"), ..wanted };
@@ -128,13 +190,9 @@ fn numbered(name: &str, number: u16, switches: u8) -> TapPolicy {
 }
 
 /// What is found out quickly is what is found out at length.
-fn compare(fabric: &mut Fabric, policy: &TapPolicy, is_replacement: bool) {
+fn compare(fabric: &mut Fabric, change: Change<'_>) {
     let control = &mut fabric.world.control;
-    let plan = match is_replacement {
-        true => control.plan_replacement(policy.clone()),
-        false => control.plan_policy(policy.clone()),
-    };
-    let (plan, verdict) = match (plan, control.judge_policy(policy, is_replacement)) {
+    let (plan, verdict) = match (control.plan_change(change), control.judge(change)) {
         (Ok(plan), Ok(verdict)) => (plan, verdict),
         (plan, verdict) => return assert_eq!(plan.err(), verdict.err()),
     };
@@ -143,16 +201,36 @@ fn compare(fabric: &mut Fabric, policy: &TapPolicy, is_replacement: bool) {
         assert!(!plan.proof.is_proved, "{verdict:?}: {plan:?}");
         return;
     };
-    assert_eq!(proof.is_proved, plan.proof.is_proved, "{policy:?}: {verdict:?}: {plan:?}");
+    assert_eq!(proof.is_proved, plan.proof.is_proved, "{change:?}: {verdict:?}: {plan:?}");
     assert_eq!(proof.checked > 0, plan.proof.checked > 0, "{verdict:?}: {plan:?}");
-    let all = fabric.world.control.policies();
-    // Nobody gets copies of those frames, whoever wants them.
-    let is_wrong = all
-        .iter()
-        .map(|report| &report.policy)
-        .chain([policy])
-        .any(|policy| policy.eth_type.is_some());
-    assert!(proof.is_proved || is_wrong, "{policy:?}: {verdict:?}");
+    assert!(proof.is_proved || is_any_wrong(control, &[change]), "{change:?}: {verdict:?}");
+}
+
+/// Whether there are policies for frames that nobody gets copies of, whoever wants them.
+fn is_any_wrong(control: &Control, changes: &[Change<'_>]) -> bool {
+    let old = control.policies().into_iter().map(|report| report.policy);
+    let new = changes.iter().filter_map(|change| match change {
+        Change::Add(policy) | Change::Replace(policy) => Some((*policy).clone()),
+        Change::Delete(_) => None,
+    });
+    old.chain(new).any(|policy| policy.eth_type.is_some())
+}
+
+/// What is found out of changes together is what comes of them.
+fn compare_together(fabric: &mut Fabric, changes: &[Change<'_>]) {
+    let control = &mut fabric.world.control;
+    let Some(verdicts) = control.judge_together(changes) else {
+        return assert!(is_any_wrong(control, changes), "{changes:?}");
+    };
+    for (change, verdict) in changes.iter().zip(&verdicts) {
+        assert_eq!(control.make(*change).err(), verdict.as_ref().err().cloned(), "{change:?}");
+    }
+    fabric.world.run();
+    let (all, first) = (policy("all", "0x1/2"), fabric.world.control.policies().pop());
+    let next = first.as_ref().map_or(Change::Add(&all), |first| Change::Delete(&first.policy.name));
+    let verdict = fabric.world.control.judge(next).unwrap();
+    let is_wrong = is_any_wrong(&fabric.world.control, changes);
+    assert!(verdict.counterexample().is_none() || is_wrong, "{changes:?}: {verdict:?}");
 }
 
 proptest! {
@@ -186,9 +264,18 @@ proptest! {
                 fabric.world.run();
             }
         }
-        for number in wanted {
-            compare(&mut fabric, &numbered("new", number, switches), false);
-            compare(&mut fabric, &numbered("p0", number, switches), true);
+        let wanted: Vec<_> = wanted.into_iter().enumerate().map(|(index, number)| {
+            let new = numbered(&format!("new{index}"), number, switches);
+            (new, numbered("p0", number.rotate_left(5), switches))
+        }).collect();
+        let pairs = wanted.iter().map(|(new, other)| (Change::Add(new), Change::Replace(other)));
+        for (add, replace) in pairs.clone() {
+            compare(&mut fabric, add);
+            compare(&mut fabric, replace);
         }
+        compare(&mut fabric, Change::Delete("p0"));
+        let mut all: Vec<_> = pairs.flat_map(|(add, replace)| [add, replace]).collect();
+        all.extend([Change::Delete("p1"), Change::Delete("nobody")]);
+        compare_together(&mut fabric, &all);
     }
 }

@@ -185,7 +185,7 @@ fn nothing_is_proved_while_a_switch_is_taken_over() {
     let mut unproved = 0;
     let mut judge = |world: &mut World| {
         // As long as no switch has the port, that is what is told.
-        let Ok(verdict) = world.control.judge_policy(&wanted, false) else { return };
+        let Ok(verdict) = world.control.judge(Change::Add(&wanted)) else { return };
         assert_eq!(verdict.counterexample(), None);
         let told = verdict.unproved.unwrap_or_default();
         unproved += usize::from(told.contains("is not taken over yet; try again soon"));

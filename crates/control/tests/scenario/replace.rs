@@ -182,7 +182,7 @@ proptest! {
 fn what_would_go_wrong_is_told_before_and_what_is_right_is_proved() {
     let mut fabric = Fabric::line(3);
     fabric.learn();
-    let verdict = fabric.world.control.judge_policy(&policy("a", "0x3/2"), false).unwrap();
+    let verdict = fabric.world.control.judge(Change::Add(&policy("a", "0x3/2"))).unwrap();
     assert!(verdict.proof.is_some_and(|proof| proof.is_proved && proof.checked > 0));
     // Frames by which links are found are the controller's own: nobody gets copies of them.
     let lldp = TapPolicy {
@@ -190,10 +190,10 @@ fn what_would_go_wrong_is_told_before_and_what_is_right_is_proved() {
         dst_mac: Some("01:80:c2:00:00:0e".parse().unwrap()),
         ..policy("b", "0x1/2")
     };
-    let verdict = fabric.world.control.judge_policy(&lldp, false).unwrap();
+    let verdict = fabric.world.control.judge(Change::Add(&lldp)).unwrap();
     let told = verdict.counterexample().unwrap_or_else(|| panic!("{verdict:?}"));
     assert!(told.contains("would arrive") && told.contains(", not at"), "{told}");
     fabric.world.tap(policy("a", "0x3/2"));
-    let replaced = fabric.world.control.judge_policy(&policy("a", "0x1/2"), true).unwrap();
+    let replaced = fabric.world.control.judge(Change::Replace(&policy("a", "0x1/2"))).unwrap();
     assert_eq!(replaced.unproved, None);
 }

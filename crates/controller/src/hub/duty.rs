@@ -11,7 +11,7 @@ use tapswitch_control::{Control, Limits, TapPolicy, WhenMissing};
 use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
 use tokio::sync::watch;
 
-use super::{Hub, Name};
+use super::{Changes, Hub, Name};
 use crate::clock::now_text;
 use crate::cluster::{Leader, Standing, Term, Verdict};
 use crate::connection::Order;
@@ -160,10 +160,7 @@ impl Hub {
 
     /// Whoever waits for an answer is told that there is none; all switches are asked for the role.
     fn begin_session(&mut self, standing: Standing) {
-        self.adding.clear();
-        self.replacing.clear();
-        self.deleting.clear();
-        self.expired.clear();
+        self.changes = Changes::new(Instant::now());
         self.waiting_for_stats.clear();
         self.seat.standing.send_replace(standing);
         self.seat.session += 1;

@@ -130,6 +130,7 @@ fn policy_code(error: &PolicyError) -> &'static str {
         PolicyError::IcmpOverIpv6 { .. } | PolicyError::Icmpv6OverIpv4 { .. } => "mixed-families",
         PolicyError::NoPorts { .. } => "no-ports",
         PolicyError::VlanRange { .. } => "vlan-range",
+        PolicyError::ReservedVlan { .. } => "reserved-vlan",
         PolicyError::Monitor(error) => monitor_code(error),
         PolicyError::Budget(_) | PolicyError::TooManyRegions { .. } => "over-budget",
         PolicyError::RangeTooWide { .. } => "over-budget",

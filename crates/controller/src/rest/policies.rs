@@ -64,7 +64,7 @@ pub(super) async fn one(
     Ok(Json(PolicyView { path, ..PolicyView::new(report, &api.handle) }))
 }
 
-/// What is wanted with a policy.
+/// How a policy is to be changed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ApplyQuery {
@@ -119,11 +119,17 @@ pub(super) async fn delete(
     State(api): State<Api>,
     Asking(admitted): Asking,
     Named(name): Named,
-) -> Result<Json<PolicyView>, Refusal> {
+    Asked(query): Asked<ApplyQuery>,
+) -> Result<Response, Refusal> {
+    if query.dry_run {
+        return Ok(Json(api.handle.plan_deletion(&name).await?).into_response());
+    }
     let origin = api.handle.origin(&name);
-    let report = api.handle.delete_policy(&admitted.caller, &name).await?;
+    let deleted = api.handle.delete_policy(&admitted.caller, &name, query.force).await?;
     let (created_at, owner) = origin.map(|origin| (origin.created_at, origin.owner)).unzip();
-    Ok(Json(PolicyView { report, created_at, owner, path: None, verdict: None }))
+    let Applied { report, verdict } = deleted;
+    let view = PolicyView { report, created_at, owner, path: None, verdict: Some(verdict) };
+    Ok(Json(view).into_response())
 }
 
 pub(super) async fn series(
@@ -203,7 +209,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     serde_path_to_error::deserialize(deserializer).map_err(|error| {
         let path = error.path().to_string();
         let refusal = Refusal::malformed(error.into_inner().to_string());
-        // "." is the document as a whole.
-        if path == "." { refusal } else { refusal.about(path) }
+        // The document as a whole, and what ended in the middle of something.
+        if [".", "?"].contains(&&*path) { refusal } else { refusal.about(path) }
     })
 }

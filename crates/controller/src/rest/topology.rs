@@ -334,6 +334,7 @@ mod tests {
             rules: 0,
             groups: 0,
             refusals: 0,
+            drifted: 0,
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use redb::backends::InMemoryBackend;
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata,
-    Table, TableDefinition, TableError, WriteTransaction,
+    StorageError, Table, TableDefinition, TableError, WriteTransaction,
 };
 
 use super::{
@@ -207,8 +207,18 @@ impl Failure {
 impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let any: &(dyn std::error::Error + 'static) = &error;
-        let is_in_use = matches!(any.downcast_ref(), Some(DatabaseError::DatabaseAlreadyOpen));
-        Self { cause: error.to_string(), remedy: is_in_use.then_some(IN_USE) }
+        let kind = match any.downcast_ref() {
+            Some(DatabaseError::Storage(StorageError::Io(error))) => Some(error.kind()),
+            _ => any.downcast_ref().map(io::Error::kind),
+        };
+        let remedy = match (any.downcast_ref(), kind) {
+            (Some(DatabaseError::DatabaseAlreadyOpen), _) => Some(IN_USE),
+            (Some(DatabaseError::Storage(StorageError::Corrupted(_))), _)
+            | (_, Some(io::ErrorKind::InvalidData)) => Some(NO_STORE),
+            (_, Some(io::ErrorKind::NotFound)) => Some(NO_DIRECTORY),
+            _ => None,
+        };
+        Self { cause: error.to_string(), remedy }
     }
 }
 
@@ -223,5 +233,9 @@ const IDENTITY: &str = "identity";
 const CACHE_LEN: usize = 16 << 20;
 /// Records of a log that is in memory only.
 pub(super) const MAX_IN_MEMORY: usize = 10_000;
+const NO_DIRECTORY: &str = "make the directory that the file shall be in, or choose another file \
+                            with --store";
+const NO_STORE: &str = "it is no store, or damaged: choose another file with --store, or put back \
+                        a copy of it";
 pub(super) const IN_USE: &str =
     "is another controller at work? stop it, or choose another file with --store";

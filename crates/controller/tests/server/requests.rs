@@ -52,7 +52,7 @@ async fn a_policy_is_in_force_when_it_is_added_and_gone_when_it_is_deleted() {
     assert_eq!(server.handle.policies().await.unwrap(), [report]);
 
     switch.state.lock().unwrap().counted = 9;
-    let report = server.handle.delete_policy(&me(), "all").await.unwrap();
+    let report = server.handle.delete_policy(&me(), "all", false).await.unwrap().report;
     assert_eq!((report.matched.packets, report.copied[0].counts.packets), (9, 9));
     assert!(report.is_complete);
     assert_eq!(switch.tap_count(), 0);
@@ -68,7 +68,7 @@ async fn what_is_wrong_with_a_policy_is_said() {
     assert!(unknown.contains("there is no such port; known ports: 1 (p1)"), "{unknown}");
     server.handle.add_policy(&me(), policy("p", "3")).await.unwrap();
     assert!(refusal(policy("p", "3")).await.starts_with("name p: there is a policy"));
-    let missing = server.handle.delete_policy(&me(), "q").await.unwrap_err().to_string();
+    let missing = server.handle.delete_policy(&me(), "q", false).await.unwrap_err().to_string();
     assert_eq!(missing, "there is no policy named q; there are: p");
     assert_eq!(server.handle.policy("q").await.unwrap_err().to_string(), missing);
 }

@@ -117,7 +117,9 @@ impl FromStr for StorePlace {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "none" => Ok(Self::None),
-            url if url.contains("://") => url.parse().map(Self::Etcd),
+            url if url.contains("://") || url.starts_with("etcd:") || url.starts_with("etcds:") => {
+                url.parse().map(Self::Etcd)
+            }
             path => Ok(Self::File(path.into())),
         }
     }
@@ -254,6 +256,7 @@ mod tests {
         assert_eq!("none".parse(), Ok(StorePlace::None));
         assert_eq!("./none".parse(), Ok(StorePlace::File("./none".into())));
         assert!(matches!("etcd://a:1".parse(), Ok(StorePlace::Etcd(_))));
+        assert!("etcd:/a:1".parse::<StorePlace>().unwrap_err().to_string().contains("etcd://"));
         assert!("http://a:1".parse::<StorePlace>().unwrap_err().to_string().contains("etcd://"));
         assert_eq!("off".parse(), Ok(RestPlace::Off));
         assert!("8653".parse::<RestPlace>().unwrap_err().contains("ADDRESS:PORT"));

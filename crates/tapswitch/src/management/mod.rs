@@ -35,8 +35,10 @@ pub(crate) enum Request {
     Policies,
     /// Show one policy.
     Policy(String),
-    /// Delete a policy.
-    DeletePolicy(String),
+    /// Delete a policy, also by force.
+    DeletePolicy(String, bool),
+    /// What that would do.
+    PlanDeletion(String),
     /// The records of the audit log behind this one, as many as go at a time.
     Audit { after: u64 },
     /// Add a port to the switch.

@@ -11,7 +11,7 @@ use tapswitch_openflow::PortNo;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{Answer, Part, Request, Topic};
+use super::{Answer, DIRECTORY, Part, Request, Topic};
 use crate::device::users::User;
 
 /// What this process has.
@@ -27,15 +27,15 @@ pub(crate) struct Management {
     listener: UnixListener,
     path: PathBuf,
     services: Services,
+    /// Last: the socket goes before.
+    _directories: Directories,
 }
 
 impl Management {
     /// Makes the socket. One that nobody listens on any more is replaced.
     pub(crate) fn bind(path: &Path, services: Services) -> Result<Self, BindError> {
         let failed = |source| BindError::Io { path: path.to_owned(), source };
-        if let Some(directory) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
-        }
+        let directories = Directories::make(path).map_err(failed)?;
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 if std::os::unix::net::UnixStream::connect(path).is_ok() {
@@ -48,7 +48,7 @@ impl Management {
         }
         .map_err(failed)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        Ok(Self { listener, path: path.to_owned(), services })
+        Ok(Self { listener, path: path.to_owned(), services, _directories: directories })
     }
 
     /// Where it is.
@@ -81,6 +81,34 @@ impl Drop for Management {
     fn drop(&mut self) {
         // Somebody may have removed it already.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Directories that were made for a socket, the innermost first. They go with it, unless others
+/// have put something there.
+#[derive(Debug)]
+struct Directories(Vec<PathBuf>);
+
+impl Directories {
+    fn make(socket: &Path) -> io::Result<Self> {
+        let parents = socket.ancestors().skip(1).filter(|it| !it.as_os_str().is_empty());
+        let missing = parents.take_while(|directory| !directory.exists());
+        // All sockets are there by default: another may be about to be made.
+        let made = missing.filter(|directory| *directory != Path::new(DIRECTORY));
+        let made = Self(made.map(Path::to_owned).collect());
+        if let Some(directory) = socket.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for Directories {
+    fn drop(&mut self) {
+        for directory in &self.0 {
+            // Not empty, as a rule: then it is somebody else's too.
+            let _ = fs::remove_dir(directory);
+        }
     }
 }
 
@@ -175,7 +203,10 @@ async fn ask_controller(
         }
         Request::Policies => said(controller.policies().await),
         Request::Policy(name) => said(controller.policy(&name).await),
-        Request::DeletePolicy(name) => said(controller.delete_policy(caller, &name).await),
+        Request::DeletePolicy(name, by_force) => {
+            said(controller.delete_policy(caller, &name, by_force).await)
+        }
+        Request::PlanDeletion(name) => said(controller.plan_deletion(&name).await),
         Request::Audit { after } => said(controller.audit(after, AUDIT_COUNT).await),
         Request::Show(Topic::Hosts) => said(controller.hosts().await),
         Request::Show(Topic::Switches) => said(controller.switches().await),
@@ -219,3 +250,23 @@ pub(crate) enum BindError {
 const MAX_REQUEST_LEN: u64 = 64 << 10;
 /// Records of the audit log in one answer.
 const AUDIT_COUNT: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_that_were_made_for_a_socket_go_with_it() {
+        let root = std::env::temp_dir().join(format!("tapswitch-sockets-{}", std::process::id()));
+        fs::create_dir(&root).unwrap();
+        let made = Directories::make(&root.join("a/b/br0.sock")).unwrap();
+        assert!(root.join("a/b").is_dir());
+        drop(made);
+        assert!(root.is_dir() && !root.join("a").exists());
+        let shared = Directories::make(&root.join("a/b/br0.sock")).unwrap();
+        fs::write(root.join("a/other"), "").unwrap();
+        drop(shared);
+        assert!(root.join("a/other").exists() && !root.join("a/b").exists());
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -23,10 +23,19 @@ pub(super) struct Stations {
 }
 
 impl Control {
+    /// Where monitors are, of the first policies.
+    pub(super) fn busy_places(&self) -> BTreeSet<Place> {
+        self.policies.iter().take(MAX_COMPARED).flat_map(PolicyEntry::monitor_ports).collect()
+    }
+
     /// Hosts for frames of this policy among others: so many send, and somewhat more are sent to.
-    pub(super) fn stations(&self, about: &PolicyEntry, sender_count: usize) -> Stations {
+    pub(super) fn stations(
+        &self,
+        about: &PolicyEntry,
+        (busy, sender_count): (&BTreeSet<Place>, usize),
+    ) -> Stations {
         let mut seen = BTreeSet::new();
-        let hosts = self.hosts_named_by(about).into_iter().chain(self.some_hosts(about));
+        let hosts = self.hosts_named_by(about).into_iter().chain(self.some_hosts(about, busy));
         let hosts = hosts.filter(|(key, _)| seen.insert(*key)).take(sender_count.max(FEW_HOSTS));
         let mut senders: Vec<_> = hosts.collect();
         let macs = senders.iter().map(|(key, _)| key.mac);
@@ -128,14 +137,13 @@ impl Control {
     /// A host of each switch, of the first few, where no monitor is; where none is known, one that
     /// could be. Those of the policy's monitors' switches come first; after all others, hosts that
     /// are monitors themselves.
-    fn some_hosts(&self, about: &PolicyEntry) -> Vec<(HostKey, Place)> {
-        let policies = self.policies.iter().take(MAX_COMPARED).chain([about]);
-        let monitors: BTreeSet<_> = policies.flat_map(PolicyEntry::monitor_ports).collect();
-        let own: BTreeSet<_> = about.monitor_ports().map(|place| place.switch).collect();
+    fn some_hosts(&self, about: &PolicyEntry, busy: &BTreeSet<Place>) -> Vec<(HostKey, Place)> {
+        let own_places: BTreeSet<_> = about.monitor_ports().collect();
+        let own: BTreeSet<_> = own_places.iter().map(|place| place.switch).collect();
         let own: Vec<_> = own.iter().filter_map(|id| self.switches.get(id)).collect();
         let up =
             || own.iter().copied().chain(self.switches.values()).filter(|switch| switch.is_up());
-        let is_busy = move |place: &Place| monitors.contains(place);
+        let is_busy = |place: &Place| busy.contains(place) || own_places.contains(place);
         let mut hosts = Vec::new();
         for wants_monitors in [false, true] {
             let found = up().filter_map(|switch| {

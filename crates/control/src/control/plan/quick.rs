@@ -8,8 +8,10 @@
 //! other policies are followed, those first that may be in both. What was not right before is not
 //! blamed on the change.
 
-use serde::{Deserialize, Serialize};
 use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
 
 use super::frames::MAX_HOSTS;
 use super::{MAX_PROBLEMS, Proof, UNROUTED};
@@ -18,6 +20,9 @@ use crate::control::roster::PolicyEntry;
 use crate::proof::{Model, Sample};
 use crate::resolve::Place;
 use crate::{PolicyError, TapPolicy, WhenMissing};
+
+/// What was found about a change, or what is wrong with it.
+pub type Judged = Result<Verdict, PolicyError>;
 
 /// Whether a change does what it should.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,33 +45,73 @@ impl Verdict {
     }
 }
 
+/// A change of the policies.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// One more.
+    Add(&'a TapPolicy),
+    /// One in the place of the one of its name.
+    Replace(&'a TapPolicy),
+    /// The one of this name goes.
+    Delete(&'a str),
+}
+
 impl Control {
-    /// Whether adding the policy, or replacing the one of its name, does what it should. It takes
-    /// some milliseconds at most, whatever there is.
+    /// Whether a change does what it should. It takes some milliseconds at most, whatever there is.
     ///
     /// # Errors
-    /// What is wrong with the policy.
-    pub fn judge_policy(
-        &mut self,
-        policy: &TapPolicy,
-        is_replacement: bool,
-    ) -> Result<Verdict, PolicyError> {
-        // Conclusions of what came in are not part of the change.
+    /// What is wrong with it.
+    pub fn judge(&mut self, change: Change<'_>) -> Result<Verdict, PolicyError> {
+        match self.try_out(&[change]) {
+            Ok(mut verdicts) => verdicts.pop().unwrap_or_else(|| Ok(Verdict::default())),
+            Err(reason) => Ok(Verdict::unproved(reason)),
+        }
+    }
+
+    /// Whether changes that are made together do what they should, each of them, in much less time
+    /// than one after the other. `None` when one of them does not, or all together are too much:
+    /// then each is to be judged before it is made.
+    pub fn judge_together(&mut self, changes: &[Change<'_>]) -> Option<Vec<Judged>> {
+        let verdicts = self.try_out(changes).ok()?;
+        let is_right = |verdict: &Judged| {
+            verdict.as_ref().map_or(true, |verdict| verdict.counterexample().is_none())
+        };
+        verdicts.iter().all(is_right).then_some(verdicts)
+    }
+
+    /// What becomes of each of these changes when all are made; else why that cannot be told.
+    fn try_out(&mut self, changes: &[Change<'_>]) -> Result<Vec<Judged>, String> {
+        // Conclusions of what came in are not part of the changes.
         self.settle();
         if let Some(reason) = self.unsettled() {
-            return Ok(Verdict::unproved(reason));
+            return Err(reason);
         }
         let now = self.trial();
         let mut then = now.clone();
-        match is_replacement {
-            false => then.add_policy(policy.clone(), WhenMissing::Refuse)?,
-            true => then.replace_policy(policy.clone(), WhenMissing::Refuse)?,
-        }
+        let made: Vec<_> = changes.iter().map(|change| then.make(*change)).collect();
         if let Some(reason) = then.excess() {
-            return Ok(Verdict::unproved(reason));
+            return Err(reason);
         }
         then.foresee();
-        Ok(now.judge(&then, &policy.name))
+        let busy = then.busy_places();
+        let judge = |(change, made): (&Change<'_>, _)| match made {
+            Ok(()) => Ok(now.compare(&then, *change, &busy)),
+            Err(error) => Err(error),
+        };
+        Ok(changes.iter().zip(made).map(judge).collect())
+    }
+
+    /// Makes a change, as [`Self::add_policy`], [`Self::replace_policy`] and
+    /// [`Self::delete_policy`] do; somebody waits for the answer.
+    ///
+    /// # Errors
+    /// What is wrong with it. Nothing has changed then.
+    pub fn make(&mut self, change: Change<'_>) -> Result<(), PolicyError> {
+        match change {
+            Change::Add(policy) => self.add_policy(policy.clone(), WhenMissing::Refuse),
+            Change::Replace(policy) => self.replace_policy(policy.clone(), WhenMissing::Refuse),
+            Change::Delete(name) => self.delete_policy(name),
+        }
     }
 
     /// A copy of all in which switches hold what they shall, to try what comes next.
@@ -90,43 +135,51 @@ impl Control {
         }
     }
 
-    /// Why a trial would take too long, if so: too many switches hold something else then, or too
-    /// much.
+    /// Why a trial would take too long, if so: switches would hold too much else then.
     fn excess(&self) -> Option<String> {
-        let (mut switches, mut rules) = (0, 0);
+        let mut rules = 0;
         for entry in self.policies.dirty.iter().filter_map(|id| self.policies.get(*id)) {
-            // The first one with addresses of its own changes rules at all switches.
-            let is_first = entry.policy.rewritten().is_some() && !self.is_rewriting;
-            let applied = self.where_applied(entry).0;
-            switches += if is_first { self.switches.len() } else { applied.len() };
-            if switches > MAX_SWITCHES {
-                let most = format!("up to {MAX_SWITCHES} are looked at{AS_PLAN}");
-                return Some(format!("it is for {switches} switches; {most}"));
+            if entry.policy.rewritten().is_some() && !self.is_rewriting {
+                // The first one with addresses of its own changes rules at all switches.
+                rules += self
+                    .switches
+                    .values()
+                    .map(|switch| switch.desired().rules().count())
+                    .sum::<usize>();
             }
-            let tap = entry.tap(Vec::new());
+            let (applied, tap) = (self.where_applied(entry).0, entry.tap(Vec::new()));
             let applied = applied.iter().filter_map(|at| self.switches.get(at));
             rules += applied.map(|switch| switch.count_new_rules(&tap)).sum::<usize>();
+            if rules > MAX_RULES {
+                let most = format!("up to {MAX_RULES} are looked at{AS_PLAN}");
+                return Some(format!("it takes {rules} rules; {most}"));
+            }
         }
-        let most = format!("up to {MAX_RULES} are looked at{AS_PLAN}");
-        (rules > MAX_RULES).then(|| format!("it takes {rules} rules; {most}"))
+        None
     }
 
-    fn judge(&self, then: &Self, name: &str) -> Verdict {
-        let Some(own) = then.policies.find(name) else { return Verdict::default() };
+    /// Follows the frames that a change is about, as they go now and then; `busy` are monitors.
+    fn compare(&self, then: &Self, change: Change<'_>, busy: &BTreeSet<Place>) -> Verdict {
+        let own = match change {
+            Change::Add(policy) | Change::Replace(policy) => then.policies.find(&policy.name),
+            // Its frames go on, without their copies.
+            Change::Delete(name) => self.policies.find(name),
+        };
+        let Some(own) = own else { return Verdict::default() };
         if let Some(reason) = own.untagged() {
             // In better words than those of a frame that is not copied.
             return Verdict::unproved(reason);
         }
         // What is flooded passes all switches several times.
         let floods = MAX_PASSES / (8 * self.switches.len().max(1));
-        let stations = then.stations(own, floods.clamp(FEWEST_SENDERS, MAX_HOSTS));
+        let stations = then.stations(own, (busy, floods.clamp(FEWEST_SENDERS, MAX_HOSTS)));
         let mut following = Following::new(self, then);
         let samples = then.samples_of(std::iter::once(own), &stations);
         let is_whole = following.follow(&samples);
         if following.proof.checked == 0 && samples.iter().any(|(_, s)| then.is_unrouted(s)) {
             return Verdict::unproved(UNROUTED);
         }
-        if is_whole && following.reason.is_none() {
+        if is_whole {
             if then.policies.count() > MAX_OTHERS {
                 following.limit(PASSES_BESIDE);
             }
@@ -134,6 +187,8 @@ impl Control {
             following.follow(&then.samples_of(others.into_iter(), &stations));
         }
         match (following.reason, is_whole) {
+            // Whatever else is not known, this would go wrong.
+            _ if !following.proof.problems.is_empty() => following.proof.into(),
             (Some(reason), _) => Verdict::unproved(reason),
             (None, false) => Verdict::unproved(format!("its frames have too many ways{AS_PLAN}")),
             (None, true) => following.proof.into(),
@@ -187,8 +242,9 @@ impl<'a> Following<'a> {
             self.proof.checked += 1;
             let Err(problem) = result else { continue };
             if let Err(problem) = now.check((&before, &before), *from, sample) {
-                self.reason = Some(format!("not all is as it should be already: {problem}"));
-                return true;
+                let told = || format!("not all is as it should be already: {problem}");
+                self.reason.get_or_insert_with(told);
+                continue;
             }
             self.proof.problems.push(problem);
             if self.proof.problems.len() >= MAX_PROBLEMS {
@@ -208,12 +264,10 @@ impl From<Proof> for Verdict {
 
 /// What else can be done.
 const AS_PLAN: &str = "; a dry run looks at all of it";
-/// Switches that a change may be for, to be tried: some tens of microseconds each.
-const MAX_SWITCHES: usize = 256;
 /// Rules that it may take, to be tried: about a microsecond each, as when it is applied.
-const MAX_RULES: usize = 20_000;
+const MAX_RULES: usize = 250_000;
 /// How often switches may be passed by the frames that are followed: about a microsecond each.
-const MAX_PASSES: usize = 30_000;
+const MAX_PASSES: usize = 100_000;
 /// The same for frames of policies beside it, where there are many.
 const PASSES_BESIDE: usize = 1000;
 /// Hosts that send, however many switches there are.

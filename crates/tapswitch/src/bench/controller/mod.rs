@@ -108,7 +108,7 @@ pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
         }
         show(&rows);
         if args.faucet.is_some() {
-            println!("\nFaucet");
+            say!("\nFaucet");
             show_faucet(&faucets);
         }
         write_data(args.json.as_deref(), &Report { tapswitch: rows, faucet: faucets })

@@ -1,6 +1,6 @@
-//! What putting a policy in the place of another would do.
+//! What it would do that a policy goes, or another one takes its place.
 //!
-//! On the way there switches hold rules of both; what is told is where they end up.
+//! On the way there switches hold more; what is told is where they end up.
 
 use std::collections::HashMap;
 
@@ -17,21 +17,47 @@ impl Control {
     /// As [`Self::replace_policy`].
     pub fn plan_replacement(&self, policy: TapPolicy) -> Result<Plan, PolicyError> {
         let name = policy.name.clone();
+        let (now, then) =
+            self.rehearse_change(|then| then.replace_policy(policy, WhenMissing::Refuse))?;
+        now.plan(&then, &name, differences(&now, &then))
+    }
+
+    /// What deleting the policy of this name would do, without doing it.
+    ///
+    /// # Errors
+    /// There is no such policy.
+    pub fn plan_deletion(&self, name: &str) -> Result<Plan, PolicyError> {
+        let (now, then) = self.rehearse_change(|then| then.delete_policy(name))?;
+        let gone = now.policies.find(name).ok_or_else(|| now.policies.unknown(name))?;
+        let mut proof = now.prove(&then, gone);
+        proof.is_proved = proof.problems.is_empty();
+        Ok(Plan { changes: differences(&now, &then), proof, notes: Vec::new() })
+    }
+
+    /// All as it is, once switches did what they are told, and as it would be after the change.
+    fn rehearse_change(
+        &self,
+        change: impl FnOnce(&mut Self) -> Result<(), PolicyError>,
+    ) -> Result<(Self, Self), PolicyError> {
         let mut now = self.rehearsal();
         now.rehearse();
         let mut then = now.clone();
-        then.replace_policy(policy, WhenMissing::Refuse)?;
+        change(&mut then)?;
         then.rehearse();
-        let changes = now.switches.iter().filter_map(|(id, before)| {
-            let change = difference(before, then.switches.get(id)?);
-            let is_any = !change.add.is_empty() || !change.remove.is_empty();
-            is_any.then_some(change)
-        });
-        now.plan(&then, &name, changes.collect())
+        Ok((now, then))
     }
 }
 
-/// What a switch holds afterwards and not before, and the other way round.
+/// What switches hold afterwards and not before, and the other way round.
+fn differences(now: &Control, then: &Control) -> Vec<SwitchChange> {
+    let changes = now.switches.iter().filter_map(|(id, before)| {
+        let change = difference(before, then.switches.get(id)?);
+        let is_any = !change.add.is_empty() || !change.remove.is_empty();
+        is_any.then_some(change)
+    });
+    changes.collect()
+}
+
 fn difference(before: &Switch, after: &Switch) -> SwitchChange {
     let (old, new) = (held(before), held(after));
     let mut add: Vec<_> = new.keys().filter(|line| !old.contains_key(*line)).cloned().collect();

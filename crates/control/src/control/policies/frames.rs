@@ -1,0 +1,81 @@
+//! What a policy says of its frames that no switch will do.
+
+use tapswitch_openflow::PortNo;
+use tapswitch_wire::EtherType;
+
+use super::{Control, PolicyEntry};
+use crate::hosts::HostKey;
+use crate::region::{Family, MacMask, Region, Sender};
+use crate::resolve::Place;
+use crate::{PolicyError, Vlan};
+
+impl Control {
+    /// Whether some frames of a policy may come in: none that hosts may not send.
+    pub(super) fn check_vlans(&self, entry: &PolicyEntry) -> Result<(), PolicyError> {
+        let range = self.limits.copy_vids;
+        let reserved = |region: Region| match region.vlan {
+            Vlan::Id(id) => range.contains(id).then_some(id),
+            _ => None,
+        };
+        let ids: Option<Vec<_>> = entry.cells.included().map(reserved).collect();
+        match ids.as_deref() {
+            Some([id, ..]) if self.switches.values().any(|switch| switch.reserves(*id)) => {
+                Err(PolicyError::ReservedVlan { id: *id, range })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is copied of its frames less than it says.
+    pub(super) fn notes_on_frames(&self, entry: &PolicyEntry) -> impl Iterator<Item = String> {
+        let is_kept = entry.cells.included().any(|region| stays_at_link(&region));
+        let kept = is_kept.then(|| KEPT.to_owned());
+        let ports = entry.monitor_ports().filter(|place| self.is_own_sender(entry, *place));
+        let own: Vec<_> = ports.map(note_on_own_frames).collect();
+        kept.into_iter().chain(own)
+    }
+
+    /// Whether all that a policy copies comes in by this port, as far as is known.
+    fn is_own_sender(&self, entry: &PolicyEntry, monitor: Place) -> bool {
+        let Some(switch) = self.switches.get(&monitor.switch) else { return false };
+        let is_there = |hosts: &mut dyn Iterator<Item = (HostKey, PortNo)>| {
+            let mut hosts = hosts.peekable();
+            hosts.peek().is_some() && hosts.all(|(_, port)| port == monitor.port)
+        };
+        let mut senders = entry.cells.included().map(|region| region.sender()).peekable();
+        senders.peek().is_some()
+            && senders.all(|sender| match sender {
+                Some(Sender::Mac(mac)) => {
+                    let hosts = switch.hosts.with_mac(mac);
+                    is_there(&mut hosts.map(|(key, host)| (key, host.port)))
+                }
+                Some(Sender::Ip(ip)) => {
+                    let hosts = switch.hosts.with_address(ip);
+                    is_there(&mut hosts.map(|(key, host)| (key, host.port)))
+                }
+                None => false,
+            })
+    }
+}
+
+/// Whether the frames are, by what is said of them, those that bridges do not forward.
+fn stays_at_link(region: &Region) -> bool {
+    let eth_type = region.family.map(Family::eth_type);
+    let address = region.dst_mac.and_then(MacMask::exact);
+    match address {
+        Some(mac) => mac.is_bridge_reserved(),
+        None => eth_type.is_some_and(|eth_type| LINK_TYPES.contains(&eth_type)),
+    }
+}
+
+fn note_on_own_frames(monitor: Place) -> String {
+    format!(
+        "all its senders are at its monitor's port {monitor}: what came in by a port is not \
+         copied back to it"
+    )
+}
+
+/// LLDP, and the slow protocols, LACP among them: always to the addresses that are for bridges.
+const LINK_TYPES: [EtherType; 2] = [EtherType::LLDP, EtherType(0x8809)];
+const KEPT: &str = "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are for the next bridge: \
+                    switches do not forward them, and they are not copied";

@@ -1,0 +1,73 @@
+//! What a policy asks for and does not get is said in words.
+
+use tapswitch_control::*;
+
+use crate::fabric::Fabric;
+use crate::frames::mac;
+use crate::world::{World, policy};
+
+fn notes(world: &World, name: &str) -> Vec<String> {
+    world.control.policy(name).unwrap().notes
+}
+
+#[test]
+fn frames_for_the_next_bridge_are_not_copied_and_that_is_said() {
+    let mut world = World::new(4);
+    world.learn(2);
+    let lldp = "lldp".parse().unwrap();
+    let stp = Some("01:80:c2:00:00:00".parse().unwrap());
+    let kept = [
+        TapPolicy { eth_type: Some(lldp), ..policy("lldp", "4") },
+        TapPolicy { dst_mac: stp, ..policy("stp", "4") },
+        TapPolicy { filter: Some("ether proto 0x8809".parse().unwrap()), ..policy("lacp", "4") },
+    ];
+    for policy in kept {
+        let name = policy.name.clone();
+        world.tap(policy);
+        let notes = notes(&world, &name);
+        assert!(matches!(&notes[..], [one] if one.contains("are not copied")), "{notes:?}");
+    }
+    world.tap(TapPolicy { dst_mac: Some(mac(2)), ..policy("web", "4") });
+    assert_eq!(notes(&world, "web"), Vec::<String>::new());
+}
+
+#[test]
+fn a_monitor_that_is_where_its_senders_are_is_told() {
+    let mut world = World::new(4);
+    world.learn(3);
+    let from = |name, monitor| TapPolicy { src_mac: Some(mac(1)), ..policy(name, monitor) };
+    world.tap(from("own", "1"));
+    let told = notes(&world, "own");
+    assert!(matches!(&told[..], [one] if one.contains("monitor's port 0x1/1")), "{told:?}");
+    world.tap(from("other", "3"));
+    world.tap(TapPolicy { direction: Direction::Both, ..from("both", "1") });
+    assert!(notes(&world, "other").is_empty() && notes(&world, "both").is_empty());
+}
+
+#[test]
+fn vlans_of_copies_between_switches_are_refused_with_their_range() {
+    let copied = |monitor| TapPolicy { vlan: Vlan::Id(3080), ..policy("copied", monitor) };
+    World::new(2).tap(copied("2"));
+    let mut fabric = Fabric::line(2);
+    let copied = copied("0x2/2");
+    let refused = fabric.world.control.add_policy(copied, WhenMissing::Refuse).unwrap_err();
+    assert_eq!(refused.field(), Some("vlan"));
+    let text = refused.to_string();
+    assert!(text.starts_with("vlan 3080: 3072-4094 are the VLANs of copies between"), "{text}");
+    fabric.world.tap(TapPolicy { vlan: Vlan::Id(3071), ..policy("free", "0x2/2") });
+}
+
+#[test]
+fn known_hosts_of_several_switches_come_with_their_switch() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    let nobody = policy("p", "02:00:00:00:00:99");
+    let refused = fabric.world.control.add_policy(nobody, WhenMissing::Refuse).unwrap_err();
+    let text = refused.to_string();
+    for (host, place) in [(1, "0x1/1"), (2, "0x2/1")] {
+        let found = text.split(", ").any(|known| {
+            known.contains(&mac(host).to_string()) && known.ends_with(&format!(" at {place}"))
+        });
+        assert!(found, "{text}");
+    }
+}

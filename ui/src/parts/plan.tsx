@@ -1,0 +1,66 @@
+// What a change would do, as the controller's model of the fabric has it.
+import { useMemo } from "preact/hooks";
+import type { DryRun } from "../api/types";
+import { plural } from "../model/format";
+import { Tag } from "./basics";
+
+/** Proof, notes, and what each switch would be told. */
+export function Changes({ run }: { run: DryRun }) {
+  const [added, removed] = useMemo(
+    () => [
+      run.changes.reduce((sum, change) => sum + change.add.length, 0),
+      run.changes.reduce((sum, change) => sum + change.remove.length, 0),
+    ],
+    [run],
+  );
+  return (
+    <>
+      {run.proof && <Proof proof={run.proof} />}
+      {run.notes.map((note) => (
+        <p key={note} class="note">
+          {note}
+        </p>
+      ))}
+      <p>
+        {plural(added, "rule or group is added", "rules and groups are added")},{" "}
+        {plural(removed, "removed", "removed")}, on{" "}
+        {plural(run.changes.length, "switch", "switches")}.
+      </p>
+      {run.changes.map((change) => (
+        <details key={change.switch} open={run.changes.length <= 3}>
+          <summary>
+            {change.switch}: +{change.add.length} −{change.remove.length}
+          </summary>
+          <pre class="diff" tabIndex={0}>
+            {change.remove.map((line) => (
+              <span key={`-${line}`} class="removed">{`− ${line}\n`}</span>
+            ))}
+            {change.add.map((line) => (
+              <span key={`+${line}`} class="added">{`+ ${line}\n`}</span>
+            ))}
+          </pre>
+        </details>
+      ))}
+    </>
+  );
+}
+
+function Proof({ proof }: { proof: NonNullable<DryRun["proof"]> }) {
+  return (
+    <div>
+      <p>
+        <Tag tone={proof.is_proved ? "good" : "bad"}>
+          {proof.is_proved ? "proved" : "not proved"}
+        </Tag>
+      </p>
+      <ul class="proof">
+        {proof.problems.map((words) => (
+          <li key={words} class="bad-text">
+            {words}
+          </li>
+        ))}
+        <li>{plural(proof.checked, "way", "ways")} of frames followed, from port to port.</li>
+      </ul>
+    </div>
+  );
+}
