@@ -156,3 +156,12 @@ impl Demo {
         assert_eq!(children(self.daemon.id()), Vec::<u32>::new());
     }
 }
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_at_once() {
+    if !can_run(&["iperf3", "tshark", "ping"]) {
+        return;
+    }
+    let said = tapswitch(&["demo", "--json", "/nonexistent/report.json"]);
+    said.refused(&["/nonexistent/report.json", "No such file"]);
+}

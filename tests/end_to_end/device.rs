@@ -273,6 +273,41 @@ fn who_is_not_root_is_told_what_that_hides() {
 }
 
 #[test]
+fn what_was_set_before_something_failed_is_named() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0").well();
+    let words = &["qdisc of t0", "already set: mac, mtu"];
+    room.device("set t0 --mtu 1400 --mac 02:00:00:00:00:09 --qdisc nosuch").refused(words);
+    assert_eq!(room.show("t0")["mtu"], 1400);
+    let said = room.device("set t0 --qdisc nosuch").refused(&["qdisc of t0"]);
+    assert!(!said.contains("already set"), "{said}");
+}
+
+#[test]
+fn who_names_a_namespace_is_not_told_of_others() {
+    if !can_run(&["setpriv"]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0").well();
+    let label = room.namespace().label();
+    let blind = |args: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-sys_ptrace", "--inh-caps=-all", "--"]);
+        Said::by(command.args([BINARY, "device"]).args(args.split_whitespace()))
+    };
+    let all = blind("list");
+    let named = blind(&format!("list --netns {label}"));
+    assert!(!named.err.contains("the namespaces of"), "{}", named.err);
+    if all.err.contains("the namespaces of") {
+        assert!(!all.err.contains("run as root,"), "it is root: {}", all.err);
+    }
+}
+
+#[test]
 fn command_lines_that_make_no_sense_are_refused_by_name() {
     for (args, word) in [
         ("create t0 --mtu many", "--mtu"),

@@ -8,13 +8,17 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use tapswitch_openflow::{PortNo, PortState};
 use tapswitch_vhost::{self as vhost, Features, SessionEnd, Status};
 use tapswitch_wire::MacAddr;
@@ -23,7 +27,7 @@ use tokio::sync::mpsc;
 use crate::report::GuestReport;
 use crate::rx::{GuestRx, RxDevice};
 use crate::tx::{GuestTx, Takes, TxDevice, TxPort};
-use crate::{GuestSocket, PortSpec, SocketSide};
+use crate::{GuestSocket, PortSpec, SocketAccess, SocketSide};
 
 /// Something happened to the guest behind a port.
 #[derive(Debug)]
@@ -84,6 +88,19 @@ pub enum OpenGuestError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// It may not be given to others.
+    #[error(
+        "cannot give {path} the {what}: {source}; only root may give it to another user, or to a \
+         group that it is not in itself"
+    )]
+    Access {
+        /// Path of the socket.
+        path: String,
+        /// What it was to have.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// No descriptors.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -95,7 +112,7 @@ impl Guest {
         let offered = if spec.offload { Features::OFFERED } else { Features::without_offloads() };
         let device = vhost::Device::offering(spec.queues().get(), offered)?;
         let meeting = Some(match socket.side {
-            SocketSide::Server => Meeting::Listen(Listener::bind(&socket.path)?),
+            SocketSide::Server => Meeting::Listen(Listener::bind(socket)?),
             SocketSide::Client => Meeting::Connect(socket.path.clone()),
         });
         Ok(Self {
@@ -281,12 +298,53 @@ impl Keeper {
     fn run(self) {
         while let Some(stream) = self.meet() {
             self.tell(GuestChange::Met);
-            let end = self.device.serve(stream, |status| self.tell(GuestChange::Status(status)));
+            let end = self.serve(stream);
             let is_clean = end == SessionEnd::Closed;
             self.tell(GuestChange::Ended(end));
             // Who is cut off comes back at once, as a rule, and does the same again.
             if !is_clean && self.ends_within(PENANCE) {
                 return;
+            }
+        }
+    }
+
+    /// One session. Whoever else comes meanwhile is turned away, as nobody would serve them.
+    fn serve(&self, stream: UnixStream) -> SessionEnd {
+        let serve = || self.device.serve(stream, |status| self.tell(GuestChange::Status(status)));
+        let Meeting::Listen(listener) = &self.meeting else { return serve() };
+        // Without descriptors or a thread, others wait until the session is over.
+        let Ok(over) = eventfd(0, EventfdFlags::CLOEXEC) else { return serve() };
+        std::thread::scope(|scope| {
+            let builder = std::thread::Builder::new().name(format!("tapswitch-d{}", self.port));
+            let door = builder.spawn_scoped(scope, || self.turn_away(listener, &over));
+            if let Err(error) = door {
+                tracing::debug!("port {}: {error}", self.port);
+            }
+            let end = serve();
+            // The counter of an eventfd overflows at 2^64 - 1 only.
+            let _ = rustix::io::write(&over, &1u64.to_ne_bytes());
+            end
+        })
+    }
+
+    /// Turns away who comes while there is a session, until it is over. One that comes in the place
+    /// of a monitor which has just gone is left for the next session.
+    fn turn_away(&self, listener: &Listener, over: &OwnedFd) {
+        let mut said: Option<Instant> = None;
+        loop {
+            let ready = wait(&[listener.socket.as_fd(), over.as_fd()], None);
+            if ready & 2 != 0 || wait(&[over.as_fd()], Some(SUCCESSION)) != 0 {
+                return;
+            }
+            if ready == 0 || listener.socket.accept().is_err() {
+                continue;
+            }
+            let text = "another one tried to connect, and was turned away; one port is one guest";
+            if said.is_none_or(|said| said.elapsed() >= SILENCE) {
+                tracing::warn!("port {}: {}: {text}", self.port, listener.path);
+                said = Some(Instant::now());
+            } else {
+                tracing::debug!("port {}: {}: {text}", self.port, listener.path);
             }
         }
     }
@@ -358,13 +416,42 @@ struct Listener {
 }
 
 impl Listener {
-    fn bind(path: &str) -> Result<Self, OpenGuestError> {
+    fn bind(at: &GuestSocket) -> Result<Self, OpenGuestError> {
+        let path = at.path.as_str();
         Self::clear(path)?;
         let failed = |source| OpenGuestError::Listen { path: path.to_owned(), source };
-        let socket = UnixListener::bind(path).map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
+        let refused = |errno: Errno| failed(errno.into());
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let socket = socket.map_err(refused)?;
+        let address = SocketAddrUnix::new(path).map_err(refused)?;
+        bind(&socket, &address).map_err(refused)?;
         let file = file_of(path).map_err(failed)?;
-        Ok(Self { socket, path: path.to_owned(), file })
+        // Gone with its file when something fails below.
+        let listener = Self { socket: socket.into(), path: path.to_owned(), file };
+        listener.give(&at.access)?;
+        // Nobody can connect before.
+        listen(&listener.socket, BACKLOG).map_err(refused)?;
+        Ok(listener)
+    }
+
+    /// Lets those connect who shall.
+    fn give(&self, access: &SocketAccess) -> Result<(), OpenGuestError> {
+        let failed = |what| {
+            let path = self.path.clone();
+            move |source| OpenGuestError::Access { path, what, source }
+        };
+        let &SocketAccess { owner, group, permissions } = access;
+        if let Some(permissions) = permissions {
+            let permissions = std::fs::Permissions::from_mode(permissions.into());
+            let set = std::fs::set_permissions(&self.path, permissions);
+            set.map_err(failed("permissions"))?;
+        }
+        if owner.is_some() || group.is_some() {
+            let given = std::os::unix::fs::lchown(&self.path, owner, group);
+            given.map_err(failed("owner or group"))?;
+        }
+        Ok(())
     }
 
     /// Takes away the socket of a switch that was killed.
@@ -402,5 +489,11 @@ const BLANK_MEMORY: &str = "the guest's memory looks as if nobody had ever writt
                             memory-backend-memfd,id=mem,size=SIZE,share=on -numa node,memdev=mem";
 /// Time between two attempts to meet a monitor.
 const RETRY: Duration = Duration::from_millis(200);
+/// Time in which a monitor may take the place of one that goes.
+const SUCCESSION: Duration = Duration::from_millis(500);
+/// Time between two warnings of the same.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Monitors that may wait at a socket: one comes, and another when that was restarted.
+const BACKLOG: i32 = 16;
 /// Time that a monitor waits which was cut off.
 const PENANCE: Duration = Duration::from_secs(1);

@@ -29,6 +29,8 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) mac: MacAddr,
     pub(crate) link: Link,
+    /// The interface was deleted, or moved elsewhere. One of its name is another.
+    pub(crate) is_gone: bool,
     /// Offloads in words, for reports.
     pub(crate) offloads: String,
     /// What was done to its MTU, to be undone.
@@ -66,7 +68,18 @@ impl Interface {
         let link = set_link(spec, &namespace, &mut io)
             .map_err(|source| OpenPortError::Link { port: port(), source })?;
         let (spec, index, namespace_index) = (spec.clone(), link.index, 0);
-        Ok(Self { spec, namespace, namespace_index, index, mac, link, offloads, changed_mtu, io })
+        Ok(Self {
+            spec,
+            namespace,
+            namespace_index,
+            index,
+            mac,
+            link,
+            is_gone: false,
+            offloads,
+            changed_mtu,
+            io,
+        })
     }
 
     /// How OpenFlow calls the state of its link.
@@ -253,12 +266,36 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
         return netlink.link(spec.name());
     };
     // Room for tags needs nothing here: a tap device takes frames of any length.
-    spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(spec.name(), mtu))?;
-    ring.set(spec, &mut netlink)?;
-    netlink.set_up(spec.name())?;
-    let link = netlink.link(spec.name())?;
+    let name = spec.name();
+    let before = netlink.link(name)?;
+    // What is as it should be is left alone: that needs no privilege.
+    if let Some(mtu) = spec.mtu.filter(|mtu| *mtu != before.mtu) {
+        netlink.set_mtu(name, mtu)?;
+    }
+    ring.set(spec, &mut netlink, &before)?;
+    if !before.up {
+        let remedy = format!("let root do it: `ip link set {name} up`");
+        unless_permitted(spec, netlink.set_up(name), &remedy)?;
+    }
+    let link = netlink.link(name)?;
     ring.check(spec, &mut netlink, &link)?;
     Ok(link)
+}
+
+/// Without privilege, the switch uses a device as root has prepared it: what nobody has asked for
+/// may stay undone, and is told.
+pub(crate) fn unless_permitted(
+    spec: &PortSpec,
+    outcome: Result<(), LinkError>,
+    remedy: &str,
+) -> Result<(), LinkError> {
+    match outcome {
+        Err(error @ LinkError::NotPermitted { .. }) => {
+            tracing::warn!("port {spec}: {error}; or {remedy}");
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }
 
 /// Offloads in words: `csum,tso4,tso6,tso_ecn,uso4,uso6`.

@@ -13,6 +13,7 @@
 //! Ports come and go while the switch runs ([`Handle::add_port`], [`Handle::remove_port`]); their
 //! numbers go from 1 to 4095. The number of workers stays as it was at the start.
 
+pub mod account;
 mod agent;
 mod ahead;
 mod beyond;
@@ -60,7 +61,7 @@ pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{
     Backpressure, GreSpec, GuestSocket, ParsePortError, PcapngSpec, PortKind, PortSpec, Pressure,
-    RingSpec, SocketSide, VxlanSpec, parse_port_number,
+    RingSpec, SocketAccess, SocketSide, VxlanSpec, parse_port_number,
 };
 pub use ports::{AddPortError, RemovePortError};
 pub use recorder::OpenFileError;

@@ -10,6 +10,7 @@ mod pressure;
 mod ring;
 mod tunnel;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
@@ -22,7 +23,7 @@ use tapswitch_wire::MacAddr;
 
 pub use gre::GreSpec;
 use guest::PATH_LEN_MAX;
-pub use guest::{GuestSocket, SocketSide};
+pub use guest::{GuestSocket, SocketAccess, SocketSide};
 use mode::{ModeOptions, ModeText};
 pub use pcapng::PcapngSpec;
 pub use pressure::Pressure;
@@ -101,6 +102,30 @@ pub enum PortKind {
 }
 
 impl PortKind {
+    /// The keys of the options that such a port may have, but for those of modes.
+    fn options(&self) -> Vec<&'static str> {
+        const FRAMES: [&str; 2] = ["mtu", "envelope"];
+        const PRESSURE: [&str; 2] = ["stall", "drain-ahead"];
+        const RING: [&str; 3] = ["queues", "txqueuelen", "backpressure"];
+        const TUNNEL: [&str; 4] = ["remote", "local", "netns", "gro"];
+        let own: &[&[&str]] = match self {
+            Self::Tap { .. } => &[&["netns"], &RING, &["gro", "offload"], &FRAMES],
+            Self::Tun { .. } => &[&["netns", "peer"], &RING, &["gro", "offload"], &FRAMES],
+            Self::Netdev { .. } => &[&["netns", "gro", "offload"], &FRAMES],
+            Self::Guest { .. } => {
+                &[&["queues", "owner", "group", "permissions", "offload"], &FRAMES]
+            }
+            Self::Vxlan(_) => &[&TUNNEL, &["vni", "port", "csum"], &FRAMES],
+            Self::Gre(spec) if spec.kind() == "gre" => &[&TUNNEL, &["key"], &FRAMES],
+            Self::Gre(_) => &[&TUNNEL, &["session", "version"], &FRAMES],
+            Self::Pcapng(_) => &[
+                &["rotate-size", "rotate-time", "keep", "max-size", "max-time"],
+                &["snaplen", "wire-size", "buffer"],
+            ],
+        };
+        own.iter().copied().chain([&PRESSURE[..]]).flatten().copied().collect()
+    }
+
     /// True for a tap or tun device, which the switch makes.
     pub(crate) fn is_device(&self) -> bool {
         matches!(self, Self::Tap { .. } | Self::Tun { .. })
@@ -207,20 +232,38 @@ impl PortSpec {
             offload: true,
             ring: RingSpec::default(),
         };
-        let mut mode = ModeOptions::default();
+        let (mut mode, mut side, mut keys) = (ModeOptions::default(), None, BTreeSet::new());
         for option in options {
-            if let (PortKind::Guest { socket, .. }, Ok(side)) = (&mut spec.kind, option.parse()) {
-                socket.side = side;
+            if let (PortKind::Guest { socket, .. }, Ok(given)) = (&mut spec.kind, option.parse()) {
+                socket.side = given;
+                if side.replace(given).is_some() {
+                    return Err(Fault::Twice("server or client".into()));
+                }
                 continue;
             }
             let (key, value) =
                 option.split_once('=').ok_or_else(|| Fault::NoValue(option.into()))?;
+            if !keys.insert(key) {
+                return Err(Fault::Twice(key.into()));
+            }
             if !mode.set(key, value)? {
                 spec.set(key, value)?;
             }
         }
         spec.mode = mode.build()?;
+        if let PortKind::Guest { socket, .. } = &spec.kind {
+            socket.check()?;
+        }
         Ok(spec)
+    }
+
+    /// That this kind of port has no such option, but others.
+    fn unknown(&self, key: &str) -> Fault {
+        Fault::UnknownOption {
+            key: key.into(),
+            port: self.to_string(),
+            known: self.kind.options().join(", "),
+        }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
@@ -228,18 +271,23 @@ impl PortSpec {
         if let Some(outcome) = self.pressure.set(key, value) {
             return outcome.map_err(bad);
         }
+        if let PortKind::Guest { socket, .. } = &mut self.kind
+            && socket.set(key, value)?
+        {
+            return Ok(());
+        }
         match (key, &mut self.kind) {
             ("netns" | "gro", PortKind::Guest { .. }) => {
-                return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
+                return Err(self.unknown(key));
             }
             (_, PortKind::Vxlan(_)) if tunnel::is_option(key) => {}
             (_, PortKind::Pcapng(_)) if pcapng::is_option(key) => {}
             ("netns" | "gro" | "offload" | "mtu" | "envelope", PortKind::Pcapng(_)) => {
-                return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
+                return Err(self.unknown(key));
             }
             (_, PortKind::Gre(spec)) if gre::is_option(spec.kind(), key) => {}
             ("offload", PortKind::Vxlan(_) | PortKind::Gre(_)) => {
-                return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() });
+                return Err(self.unknown(key));
             }
             ("netns", _) if !value.is_empty() => self.netns = Some(value.into()),
             ("netns", _) => return Err(bad("the name of a network namespace")),
@@ -265,7 +313,7 @@ impl PortSpec {
                 *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
             }
             (_, PortKind::Tap { .. } | PortKind::Tun { .. }) if self.ring.set(key, value)? => {}
-            _ => return Err(Fault::UnknownOption { key: key.into(), port: self.to_string() }),
+            _ => return Err(self.unknown(key)),
         }
         Ok(())
     }
@@ -415,6 +463,8 @@ enum Fault {
          pcapng"
     )]
     UnknownKind(String),
+    #[error("owner, group and permissions are for who listens: leave out client, or these")]
+    ClientAccess,
     #[error("the name of the interface, or the path of the socket or file, is missing")]
     NoName,
     #[error("'{0}' cannot be the path of a socket; expected at most {PATH_LEN_MAX} bytes, not '/'")]
@@ -425,15 +475,8 @@ enum Fault {
     NoValue(String),
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
-    #[error(
-        "{port} has no option '{key}'; there are mtu, envelope, mode, stall and drain-ahead, \
-         offload but for tunnels, netns and gro but for vhost, queues for tap, tun and vhost, \
-         backpressure and txqueuelen for tap and tun, server or client for vhost, peer for tun, \
-         remote and local for tunnels, vni, port and csum for vxlan, key for gre, session and \
-         version for erspan, and for pcapng no mtu and envelope, but \
-         rotate-size, rotate-time, keep, max-size, max-time, snaplen, wire-size and buffer"
-    )]
-    UnknownOption { key: String, port: String },
+    #[error("{port} has no option '{key}'; it may have {known}, and mode with the options of that")]
+    UnknownOption { key: String, port: String, known: String },
     #[error("option '{0}' is there twice")]
     Twice(String),
     #[error("option '{key}' belongs to a port mode; expected mode=MODE beside it")]
@@ -534,6 +577,34 @@ mod tests {
         assert!(error("1=tap:a,stall=50ms").contains("stall=50ms: expected milliseconds from 0"));
         assert!(error("1=tap:a,drain-ahead=1").contains("expected on, off or a number of KiB"));
         assert!(error("1=tap:a,envelope=501").contains("envelope=501: expected a number of bytes"));
+    }
+
+    #[test]
+    fn each_option_is_there_once_and_what_is_told_to_be_there_is() {
+        for kind in [
+            "tap:a",
+            "tun:a",
+            "netdev:a",
+            "vhost:a",
+            "vxlan:remote=192.0.2.2,vni=1",
+            "gre:remote=192.0.2.2",
+            "erspan:remote=192.0.2.2,session=1,version=2",
+            "pcapng:a",
+        ] {
+            let spec: PortSpec = format!("1={kind}").parse().unwrap();
+            for key in spec.kind.options() {
+                let text = error(&format!("1={kind},{key}="));
+                assert!(!text.contains("no option"), "{text}");
+            }
+            let text = error(&format!("1={kind},colour=red"));
+            assert!(text.contains("has no option 'colour'; it may have "), "{text}");
+            let text = error(&format!("1={kind},stall=1,stall=2"));
+            assert!(text.contains("option 'stall' is there twice"), "{text}");
+        }
+        for options in ["mtu=1500,mtu=1400", "queues=1,queues=1", "netns=a,netns=b"] {
+            assert!(error(&format!("1=tap:a,{options}")).contains("is there twice"), "{options}");
+        }
+        assert!(error("1=vhost:a,gro=on").ends_with("and mode with the options of that"));
     }
 
     #[test]

@@ -246,12 +246,14 @@ impl Server {
     }
 
     fn forget_port(&mut self, number: PortNo) {
-        if let Some(port) = self.agent.pipeline().snapshot().ports.find(number) {
-            self.ports.leaving.push((number, port.counters.clone()));
-        }
+        let port = self.agent.pipeline().snapshot().ports.find(number);
+        let counters = port.map(|port| port.counters.clone());
+        self.ports.leaving.extend(counters.clone().map(|counters| (number, counters)));
         let event = self.agent.handle_port_removed(number);
         self.publish();
         event.iter().for_each(|event| self.notify(event));
-        self.workers.iter().for_each(|worker| worker.send(Errand::RemovePort(number)));
+        for worker in &self.workers {
+            worker.send(Errand::RemovePort(number, counters.clone()));
+        }
     }
 }

@@ -95,7 +95,7 @@ pub struct PortReport {
     pub netns: Option<String>,
     /// MAC address.
     pub mac: String,
-    /// `up`, `no-link`, or `disabled` by configuration.
+    /// `up`, `no-link`, `gone` when its interface was deleted, or `disabled` by configuration.
     pub state: String,
     /// Largest payload in bytes.
     pub mtu: u32,

@@ -17,6 +17,7 @@ use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Qdisc, QdiscSpec};
 use tapswitch_tap as tap;
 
 use crate::PortSpec;
+use crate::interface::unless_permitted;
 use crate::port_spec::Backpressure;
 
 /// The rings of a tap device that is open.
@@ -88,9 +89,23 @@ impl Ring {
     }
 
     /// Lets the rings be as `spec` wants them, before anything is sent to them.
-    pub(crate) fn set(self, spec: &PortSpec, netlink: &mut Netlink) -> Result<(), LinkError> {
-        let length = spec.ring.length.map(NonZeroU32::get).or_else(|| self.fitting(spec));
-        length.map_or(Ok(()), |length| netlink.set_txqueuelen(spec.name(), length))
+    pub(crate) fn set(
+        self,
+        spec: &PortSpec,
+        netlink: &mut Netlink,
+        before: &Link,
+    ) -> Result<(), LinkError> {
+        let name = spec.name();
+        let asked = spec.ring.length.map(NonZeroU32::get);
+        let wanted = asked.or_else(|| self.fitting(spec));
+        match wanted.filter(|length| *length != before.txqueuelen) {
+            None => Ok(()),
+            Some(length) if asked.is_some() => netlink.set_txqueuelen(name, length),
+            Some(length) => {
+                let remedy = format!("let root do it: `ip link set {name} txqueuelen {length}`");
+                unless_permitted(spec, netlink.set_txqueuelen(name, length), &remedy)
+            }
+        }
     }
 
     /// How long rings must be that hold, until the switch gets a processor, what is read ahead

@@ -18,7 +18,7 @@ use tapswitch_openflow::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::agent::{self, Agent, Gone, Outcome};
+use crate::agent::{self, Agent, Gone, Outcome, in_standard_words};
 use crate::clock;
 use crate::device::Device;
 use crate::guest::GuestNews;
@@ -131,11 +131,29 @@ impl Server {
 
     /// Stops the workers, and closes the books: nothing is under way then.
     fn end(mut self) {
+        let before = self.removed_with_ports();
         self.workers.clear();
+        for ((port, before), (_, after)) in before.into_iter().zip(self.removed_with_ports()) {
+            if after > before {
+                let count = after - before;
+                tracing::warn!(
+                    "port {port}: {count} frames waited for it, or were read ahead of it, and are \
+                     dropped as {}",
+                    DropReason::PortRemoved.name()
+                );
+            }
+        }
         let books = self.books();
         if books.unaccounted() != 0 {
             tracing::error!("{} frames are nowhere: {books:?}", books.unaccounted());
         }
+    }
+
+    /// What each port has dropped of what waited for it.
+    fn removed_with_ports(&self) -> Vec<(PortNo, u64)> {
+        let ports = self.agent.pipeline().snapshot().ports.iter();
+        let dropped = |port: &Port| port.counters.drops().count(DropReason::PortRemoved);
+        ports.map(|port| (port.number, dropped(port))).collect()
     }
 
     async fn next(&mut self, shutdown: std::pin::Pin<&mut impl Future<Output = ()>>) -> Input {
@@ -287,7 +305,10 @@ impl Server {
             self.publish();
         }
         events.iter().for_each(|event| self.notify(event));
+        // Who connects here is a tool, mostly `ovs-ofctl`, that reads no reply with an extension.
+        let is_tool = !self.is_controller(id);
         for body in replies {
+            let body = if is_tool { in_standard_words(body) } else { body };
             self.order(id, ToPeer::Reply(xid, body));
         }
         if let Some(packet) = packet_out {
@@ -413,15 +434,25 @@ impl Server {
         match news.event {
             LinkEvent::Changed(link) => self.handle_change(news.namespace, link),
             LinkEvent::Deleted { index, .. } => {
-                if let Some(device) = self.find_device(news.namespace, index) {
-                    tracing::warn!("port {}: the interface is gone", device.spec);
-                    let gone = device.interface().map(|interface| without_link(&interface.link));
-                    gone.into_iter().for_each(|gone| self.handle_change(news.namespace, gone));
-                }
+                self.lose_interface(news.namespace, index);
             }
             LinkEvent::Resync => self.resync(news.namespace),
             _ => {}
         }
+    }
+
+    /// Its sockets lead nowhere from now on, also when there is one of its name again.
+    fn lose_interface(&mut self, namespace: usize, index: u32) {
+        let Some(device) = self.find_device(namespace, index) else { return };
+        let (spec, number) = (device.spec.to_string(), device.spec.number);
+        let Some(interface) = device.interface_mut().filter(|it| !it.is_gone) else { return };
+        interface.is_gone = true;
+        let gone = without_link(&interface.link);
+        tracing::warn!(
+            "port {spec}: the interface is gone; when it is there again, attach it: `tapswitch \
+             port remove {number}`, then `tapswitch port add {spec}`"
+        );
+        self.handle_change(namespace, gone);
     }
 
     fn handle_change(&mut self, namespace: usize, link: Link) {
@@ -466,8 +497,9 @@ impl Server {
             Err(error) => return tracing::warn!("cannot look at the interfaces: {error}"),
         };
         let is_gone = |it: &&&Interface| !links.iter().any(|link| link.index == it.index);
-        let gone: Vec<_> = here.iter().filter(is_gone).map(|it| without_link(&it.link)).collect();
-        links.into_iter().chain(gone).for_each(|link| self.handle_change(namespace, link));
+        let gone: Vec<_> = here.iter().filter(is_gone).map(|it| it.index).collect();
+        links.into_iter().for_each(|link| self.handle_change(namespace, link));
+        gone.into_iter().for_each(|index| self.lose_interface(namespace, index));
     }
 
     /// The port with this interface.

@@ -28,8 +28,8 @@ use crossbeam_channel::{Receiver, Sender};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use tapswitch_datapath::{
-    Arrival, CacheStats, DropReason, Forwarder, HEADROOM, MacTable, Parts, Snapshot, Traffic, View,
-    WorkerIndex,
+    Arrival, CacheStats, DropReason, Forwarder, HEADROOM, MacTable, Parts, PortCounters, Snapshot,
+    Traffic, View, WorkerIndex,
 };
 use tapswitch_offload::{Coalescer, coalesce};
 use tapswitch_openflow::{Action, PortNo};
@@ -57,7 +57,8 @@ pub(crate) enum Errand {
     /// Read these queues of a port, and send to it by `tx`.
     AddPort { number: PortNo, tx: Box<TxPort>, queues: Vec<RxQueue> },
     /// Let go of a port.
-    RemovePort(PortNo),
+    /// The port of this number is gone; what of it is lost is counted there.
+    RemovePort(PortNo, Option<Arc<PortCounters>>),
     /// End.
     Stop,
 }
@@ -194,7 +195,10 @@ impl Worker {
             for event in &events {
                 match event.data.u64() {
                     // What it injected since it last slept is part of the books.
-                    WAKE if self.do_errands() == Running::Ends => return self.publish_counters(),
+                    WAKE if self.do_errands() == Running::Ends => {
+                        self.settle_all();
+                        return self.publish_counters();
+                    }
                     WAKE => {}
                     #[expect(clippy::cast_possible_truncation, reason = "an index from start()")]
                     index => self.burst(index as usize),
@@ -419,7 +423,9 @@ impl Worker {
                 Errand::Stop => return Running::Ends,
                 Errand::Sync(number) => self.sync(number),
                 Errand::AddPort { number, tx, queues } => self.add_port(number, *tx, queues),
-                Errand::RemovePort(number) => self.remove_port(number),
+                Errand::RemovePort(number, counters) => {
+                    self.remove_port(number, counters.as_deref());
+                }
                 Errand::PacketOut { in_port, mut buf, actions } => {
                     self.packet_out(in_port, &mut buf, &actions);
                 }
@@ -440,11 +446,11 @@ impl Worker {
 
     /// Events that were told before may name a queue by the place of one that is gone: whoever is
     /// there now is asked in vain, or is told of again.
-    fn remove_port(&mut self, number: PortNo) {
+    fn remove_port(&mut self, number: PortNo, counters: Option<&PortCounters>) {
         self.ports.remove(number);
         while let Some(index) = self.queues.iter().position(|queue| queue.port() == number) {
             self.forget(index);
-            self.settle(index);
+            self.settle(index, counters);
             self.queues.swap_remove(index);
             self.trials.swap_remove(index);
             if let Some(moved) = self.queues.get(index).filter(|moved| moved.intake.is_watched) {

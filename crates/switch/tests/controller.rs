@@ -220,7 +220,7 @@ fn links_that_change_are_told() {
     two.netlink.delete("eth0").unwrap();
     let status = controller.port_status(|status| status.desc.state == down);
     assert_eq!((status.reason, status.desc.port_no), (PortReason::MODIFY, PortNo(2)));
-    lab.wait_for_state(2, "no-link");
+    lab.wait_for_state(2, "gone");
     assert_eq!(lab.switch.port(1).state, "up");
 }
 

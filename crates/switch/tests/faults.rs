@@ -18,7 +18,7 @@ use std::thread;
 
 use common::*;
 use tapswitch_netlink::QdiscSpec;
-use tapswitch_openflow::{Body, Delivery, GroupModCommand};
+use tapswitch_openflow::{Body, Delivery, GroupModCommand, PortNo};
 use tapswitch_tap as tap;
 // What the module of a guest looks for in its crate.
 use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
@@ -129,6 +129,26 @@ fn what_does_not_fit_the_budget_is_told_by_the_kernel() {
     scene.send(5000);
     until("what comes then", || scene.receive() == [5000]);
     assert_eq!(scene.lab.switch.port(1).pressure.ahead.frames, 0, "memory is given back");
+}
+
+/// They had left the kernel's ring, where they would have been counted.
+#[test]
+fn what_was_read_ahead_of_a_port_that_goes_is_in_the_books() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("");
+    (0..400).for_each(|number| scene.send(number));
+    until("they are read", || scene.read() >= 400);
+    let (before, waiting) = (scene.lab.switch.report().books, scene.lab.switch.port(1).pressure);
+    assert!(before.ahead > 0 && before.ahead == waiting.ahead.frames, "{before:?}");
+    runtime().block_on(scene.lab.switch.handle().remove_port(PortNo(1))).unwrap();
+    let after = eventually("nothing under way", || {
+        let books = scene.lab.switch.report().books;
+        (books.unaccounted() == 0 && books.ahead == 0).then_some(books)
+    });
+    assert!(after.received >= before.received, "{before:?} {after:?}");
+    assert!(after.dropped >= before.dropped + before.ahead, "{before:?} {after:?}");
 }
 
 #[test]

@@ -11,6 +11,13 @@
 mod common;
 mod vm;
 
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
 use common::*;
 use tapswitch_openflow::{Action, Body, GroupModCommand, Oxm, PortNo};
 // What the module of a guest looks for in its crate.
@@ -124,4 +131,49 @@ fn headers_may_be_longer_than_what_is_fetched_at_first() {
     long.extend([7; 176]);
     sender.send(&long);
     assert!(receiver.receive() == long);
+}
+
+#[test]
+fn a_second_monitor_is_turned_away_and_the_first_served_on() {
+    let room = Room::new(2, "");
+    let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));
+    room.switch.controller().apply(copies(2));
+    let mut other = UnixStream::connect(room.socket(1)).unwrap();
+    other.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(other.read(&mut [0; 16]).unwrap(), 0, "it is closed");
+    sender.send(&marked(60, 1));
+    assert!(receiver.receive() == marked(60, 1));
+    assert_eq!(room.report(1).sessions, 1);
+    // Who comes as the first one goes is served.
+    drop(sender);
+    let mut next = room.guest(1, split());
+    next.send(&marked(60, 2));
+    while receiver.receive() != marked(60, 2) {}
+}
+
+#[test]
+fn a_socket_is_open_to_whom_it_was_given() {
+    if !can_run() {
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("tapswitch-given-{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = |name: &str| directory.join(name).display().to_string();
+    let (given, kept) = (path("a.sock"), path("b.sock"));
+    let options = "owner=65534,group=65534,permissions=0600";
+    let ports = [format!("1=vhost:{given},{options}"), format!("2=vhost:{kept},permissions=700")];
+    let switch = Running::start(config(&ports));
+    let file = fs::metadata(&given).unwrap();
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o777), (65_534, 65_534, 0o600));
+    let (is_given, is_kept) = thread::spawn(move || {
+        let nobody = rustix::fs::Uid::from_raw(65_534);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        (UnixStream::connect(given).is_ok(), UnixStream::connect(kept).is_ok())
+    })
+    .join()
+    .unwrap();
+    assert!(is_given && !is_kept);
+    drop(switch);
+    fs::remove_dir(&directory).unwrap();
 }

@@ -25,7 +25,7 @@ fn an_idle_switch_sleeps() {
     lab.host_mut(3).netlink.set_down("eth0").unwrap();
     lab.host_mut(4).netlink.delete("eth0").unwrap();
     lab.wait_for_state(3, "no-link");
-    lab.wait_for_state(4, "no-link");
+    lab.wait_for_state(4, "gone");
     let wakeups = || lab.switch.workers().iter().map(|worker| worker.wakeups).sum::<u64>();
     let (before, switched) = (wakeups(), context_switches());
     thread::sleep(Duration::from_secs(2));

@@ -104,6 +104,14 @@ fn an_interface_that_goes_down_or_away_is_noticed() {
     ping(lab.host(1), lab.host(2));
     room.netlink.delete("p2").unwrap();
     controller.port_status(is_two(PortState::LINK_DOWN));
+    lab.wait_for_state(2, "gone");
+    // One of its name is another; it is attached as told.
+    room.netlink.create_veth("p2", "q2", &room.namespace).unwrap();
+    assert_eq!(lab.switch.port(2).state, "gone");
+    let handle = lab.switch.handle();
+    let spec = format!("2=netdev:p2,netns={}", room.name()).parse().unwrap();
+    runtime().block_on(handle.remove_port(PortNo(2))).unwrap();
+    runtime().block_on(handle.add_port(spec)).unwrap();
     lab.wait_for_state(2, "no-link");
     assert_eq!(lab.switch.port(1).state, "up");
 }

@@ -8,6 +8,7 @@ use std::thread;
 
 use common::*;
 use ofctl::{is_there, refused, run};
+use tapswitch_openflow::{Delivery, GroupModCommand};
 use tapswitch_switch::FailMode;
 use tapswitch_wire::NetHeader;
 
@@ -264,4 +265,18 @@ fn many_rules_in_one_go() {
     assert_eq!(flows(&lab.switch, &[]).len(), 5000);
     run(&lab.switch, "del-flows", &["ip,nw_dst=10.9.0.0/24"]);
     assert_has(&run(&lab.switch, "dump-aggregate", &[]), &["flow_count=4744"]);
+}
+
+/// The actions by which copies are told from paths are an experimenter's, and the whole reply
+/// would be of no use to a tool that does not know it.
+#[test]
+fn groups_that_copy_are_shown_too() {
+    let Some(lab) = lab(3) else { return };
+    let copy = vec![Delivery::Lossless { stall_ms: 20 }.action(), output(3)];
+    let group = group_all(GroupModCommand::Add, 1, vec![vec![output(2)], copy]);
+    lab.switch.controller().apply(vec![group]);
+    let text = run(&lab.switch, "dump-groups", &[]);
+    let line = "group_id=1,type=all,bucket=actions=output:2,bucket=actions=output:3";
+    assert_has(&text, &[line]);
+    assert!(!text.contains("error"), "{text}");
 }

@@ -147,3 +147,34 @@ fn unprivileged<R: Send>(action: impl FnOnce() -> R + Send) -> R {
         thread.join().unwrap()
     })
 }
+
+/// As root prepares it for who has no privilege: `ip tuntap add`, `ip link set up`.
+#[test]
+fn a_prepared_device_needs_no_privilege() {
+    if !can_run() {
+        return;
+    }
+    let mut host = Host::new(1);
+    let prepared = tapswitch_tap::Config::new("k1".parse().unwrap()).owner(NOBODY).persistent(true);
+    let made = host.namespace.enter(|| tapswitch_tap::Device::create(&prepared)).unwrap();
+    drop(made.unwrap());
+    let start = |port: &str| {
+        let config = Config { listen: Vec::new(), ..config(&[port.to_owned()]) };
+        let body = || {
+            let nobody = rustix::fs::Uid::from_raw(NOBODY);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            start_here(config).map_err(|error| error.to_string())
+        };
+        host.namespace.enter(body).unwrap()
+    };
+    // Down: nobody asked for more than a warning.
+    assert_eq!(start("1=tap:k1"), Ok(()));
+    let refused = start("1=tap:k1,mtu=1400").unwrap_err();
+    assert!(refused.contains("k1") && refused.contains("not permitted"), "{refused}");
+    host.netlink.set_up("k1").unwrap();
+    host.netlink.set_mtu("k1", 1400).unwrap();
+    assert_eq!(start("1=tap:k1,mtu=1400"), Ok(()), "it is as asked for");
+    host.netlink.delete("k1").unwrap();
+}
+
+const NOBODY: u32 = 65_534;

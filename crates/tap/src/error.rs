@@ -54,7 +54,7 @@ pub enum CreateError {
     /// `EPERM` or `EACCES`.
     #[error(
         "{name}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root), or let \
-         root prepare it: `ip tuntap add {name} mode {kind} user USER`"
+         root prepare it: `ip tuntap add {name} mode {kind} user USER; ip link set {name} up`"
     )]
     NotPermitted {
         /// The device.

@@ -16,7 +16,8 @@
 //! it is closed at once; only a program that closes its device in that very moment sees it stay a
 //! little longer.
 //!
-//! Any user may look. What a user may not see is told in [`Inspection::unseen`].
+//! Any user may look. What a user may not see is told in [`Inspection::unseen`] and
+//! [`Inspection::unseen_namespaces`].
 //!
 //! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue, header
 //! length and byte order of a device that nobody holds, and who holds a queue that is detached.
@@ -44,6 +45,8 @@ pub struct Inspection {
     pub devices: Vec<Inspected>,
     /// What could not be looked at, one sentence each.
     pub unseen: Vec<String>,
+    /// Namespaces that could not be looked at, in the same way: there may be more devices there.
+    pub unseen_namespaces: Vec<String>,
 }
 
 /// One tun or tap device.
@@ -155,7 +158,7 @@ impl Inspected {
 pub fn inspect() -> Inspection {
     let mut found = Inspection::default();
     let suspects = process::suspects(&mut found.unseen);
-    let mut places = places(survey(), &mut found.unseen);
+    let mut places = places(survey(), &mut found.unseen_namespaces);
     places.extend(hidden_places(&places, &suspects));
     for place in &places {
         match devices_in(place, &mut found.unseen) {
@@ -193,15 +196,26 @@ struct Place {
 
 fn places(survey: Survey, unseen: &mut Vec<String>) -> Vec<Place> {
     if survey.hidden_processes > 0 {
-        unseen.push(format!(
-            "the namespaces of {} processes: not permitted; run as root, outside of any container",
-            survey.hidden_processes
-        ));
+        let processes = counted(survey.hidden_processes);
+        unseen.push(format!("the namespaces of {processes}: not permitted; {}", remedy()));
     }
     for name in survey.broken_names {
         unseen.push(format!("namespace {name}: cannot be opened; `ip netns del {name}` if stale"));
     }
     survey.namespaces.into_iter().filter_map(place).collect()
+}
+
+fn counted(processes: usize) -> String {
+    if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") }
+}
+
+/// What lets one see more.
+fn remedy() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "this root may not look into all: run outside of any container"
+    } else {
+        "run as root, outside of any container"
+    }
 }
 
 fn place(namespace: Namespace) -> Option<Place> {

@@ -7,6 +7,8 @@
 //! Exit codes: 0 for success, 1 when a command failed or a check did not hold, 2 for a command line
 //! that makes no sense.
 
+#![warn(clippy::print_stdout, reason = "it panics where nobody reads any more: say! does not")]
+
 /// Prints a line. Where nobody reads any more, as behind `| head`, it goes nowhere.
 macro_rules! say {
     () => {

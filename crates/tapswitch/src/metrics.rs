@@ -93,12 +93,16 @@ impl Metrics {
     /// What waits for ports, and who has to wait for whom.
     fn put_pressure(&self, out: &mut Exposition) {
         let (gauge, counter) = (Kind::Gauge, Kind::Counter);
-        let families: [Told<PortReport, u64>; 4] = [
+        let families: [Told<PortReport, u64>; 6] = [
             (("port_queued_frames", gauge, "Frames that wait to go out here."), |port| {
                 port.pressure.queued.frames
             }),
             (("port_queued_bytes", gauge, "Bytes of the frames that wait."), |port| {
                 port.pressure.queued.bytes
+            }),
+            (("port_read_ahead_frames", gauge, READ_AHEAD), |port| port.pressure.ahead.frames),
+            (("port_read_ahead_bytes", gauge, "Bytes of those frames."), |port| {
+                port.pressure.ahead.bytes
             }),
             (("port_stalls_total", counter, STALLS), |port| port.pressure.stalls),
             (("port_marked_frames_total", counter, MARKED), |port| port.pressure.marked),
@@ -159,6 +163,8 @@ type Family<'a> = (&'a str, Kind, &'a str);
 /// A family, and what it tells of each.
 type Told<T, V> = (Family<'static>, fn(&T) -> V);
 
+const READ_AHEAD: &str =
+    "Frames that came in here and were read ahead, while the port waits for another one.";
 const STALLS: &str = "Times that the port took nothing for longer than others wait for it.";
 const MARKED: &str = "Frames that came in here and were marked (ECN), having stood for too long.";
 const PAUSES: &str = "Times that another port had to wait for this one.";

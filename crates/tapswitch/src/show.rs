@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use tapswitch_control::{HostReport, LinkReport, MonitorPort, SwitchReport as ConnectedSwitch};
 use tapswitch_controller::{ClusterReport, ClusterRole};
 use tapswitch_switch::report::{
-    BooksReport, BucketReport, DropReport, DropsReport, FlowReport, GroupReport, GuestReport,
-    PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
+    BooksReport, BucketReport, CountReport, DropReport, DropsReport, FlowReport, GroupReport,
+    GuestReport, PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
 };
 
 use crate::cli::{AskArgs, ShowArgs, ShowWhat};
@@ -95,10 +95,11 @@ fn books(books: &BooksReport) {
         "+ CONSUMED ",
         "+ DROPPED ",
         "+ QUEUED ",
+        "+ READ AHEAD ",
         "+ UNDER WAY ",
     ]);
-    let BooksReport { received, copied, injected, sent, consumed, dropped, queued } = *books;
-    let counts = [received, copied, injected, sent, consumed, dropped, queued].map(grouped);
+    let BooksReport { received, copied, injected, sent, consumed, dropped, queued, ahead } = *books;
+    let counts = [received, copied, injected, sent, consumed, dropped, queued, ahead].map(grouped);
     let under_way = books.unaccounted().to_string();
     rows.add_row(counts.into_iter().chain([under_way]).collect::<Vec<_>>());
     print(&rows, "");
@@ -162,8 +163,16 @@ fn ports(reports: &[PortReport]) {
 
 /// Who has waited for whom, if anybody has.
 fn pauses(reports: &[PortReport]) {
-    let columns =
-        ["PORT ", "WAITED FOR ", "TIMES ", "IN ALL ", "QUEUES NOW ", "STALLED ", "MARKED "];
+    let columns = [
+        "PORT ",
+        "WAITED FOR ",
+        "TIMES ",
+        "IN ALL ",
+        "QUEUES NOW ",
+        "READ AHEAD ",
+        "STALLED ",
+        "MARKED ",
+    ];
     let mut rows = table(&columns);
     let mut is_empty = true;
     for port in reports {
@@ -176,14 +185,23 @@ fn pauses(reports: &[PortReport]) {
                 grouped(pause.count),
                 format!("{:?}", Duration::from_micros(pause.total_us)),
                 pause.now.to_string(),
+                read_ahead(port.pressure.ahead),
                 culprit.map_or(0, |port| port.pressure.stalls).to_string(),
                 grouped(port.pressure.marked),
             ]);
         }
     }
     if !is_empty {
-        println!();
+        say!();
         print(&rows, "");
+    }
+}
+
+/// What a port has read ahead of its time, if anything.
+fn read_ahead(ahead: CountReport) -> String {
+    match ahead.frames {
+        0 => "-".to_owned(),
+        frames => format!("{} ({} bytes)", grouped(frames), grouped(ahead.bytes)),
     }
 }
 
@@ -209,10 +227,10 @@ fn guests(reports: &[PortReport]) {
     for (port, guest) in &guests {
         rows.add_row(guest_row(port, guest));
     }
-    println!();
+    say!();
     print(&rows, "");
     for (port, guest) in guests {
-        guest_troubles(guest).for_each(|trouble| println!("port {port}: {trouble}"));
+        guest_troubles(guest).for_each(|trouble| say!("port {port}: {trouble}"));
     }
 }
 
@@ -261,7 +279,7 @@ fn tunnels(reports: &[PortReport]) {
     for (port, tunnel) in tunnels {
         rows.add_row(tunnel_row(port, tunnel));
     }
-    println!();
+    say!();
     print(&rows, "");
 }
 
@@ -467,7 +485,7 @@ fn switches(reports: &[ConnectedSwitch]) {
     reports.iter().flat_map(hostilities).for_each(|line| say!("{line}"));
 }
 
-/// What hosts of a switch sent that was not believed, and what to do about it.
+/// What hosts and others did to a switch that was not believed, or undone; what to do about it.
 fn hostilities(switch: &ConnectedSwitch) -> impl Iterator<Item = String> {
     let said = [
         (
@@ -479,6 +497,11 @@ fn hostilities(switch: &ConnectedSwitch) -> impl Iterator<Item = String> {
             switch.address_conflicts,
             "claims of an address that another host has: not believed; \
           look for a host that is set up twice or forges ARP or neighbour discovery",
+        ),
+        (
+            switch.drifted,
+            "rules and groups were not as told, and put right; \
+          look for somebody else who changes them (the controller's log says which)",
         ),
         (
             switch.lldp_forged,
@@ -555,11 +578,12 @@ mod tests {
             "address_conflicts":0,"lldp_forged":0,"rules":1,"groups":0,"refusals":0}"#;
         let mut report: ConnectedSwitch = serde_json::from_str(text).unwrap();
         assert_eq!(hostilities(&report).count(), 0);
-        (report.hosts_refused, report.lldp_forged) = (1234, 1);
+        (report.hosts_refused, report.drifted, report.lldp_forged) = (1234, 2, 1);
         let lines: Vec<_> = hostilities(&report).collect();
-        assert_eq!(lines.len(), 2);
+        assert_eq!(lines.len(), 3);
         assert!(lines[0].starts_with("0000000000000001: 1_234 hosts or addresses found no room"));
-        assert!(lines[1].contains("look for a second controller"), "{}", lines[1]);
+        assert!(lines[1].contains("look for somebody else"), "{}", lines[1]);
+        assert!(lines[2].contains("look for a second controller"), "{}", lines[2]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A port: its sockets, and how frames are sent by them.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -235,7 +235,8 @@ fn datagram_len<const PIECES: usize>(pieces: &[IoSlice<'_>; PIECES]) -> usize {
 
 pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenError> {
     let wrong = |what| Err(OpenError::Address { remote, what });
-    if remote.is_unspecified() || remote.is_multicast() {
+    let is_broadcast = remote == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if remote.is_unspecified() || remote.is_multicast() || is_broadcast {
         return wrong("is no address of a host; a port has one remote, give its address");
     }
     if local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {

@@ -144,7 +144,8 @@ impl GuestBytes<'_> {
 impl Running {
     /// Copies the start of the frame in `chain`, which the guest sends, to `head`. Returns its
     /// network header and its length in bytes; `None` when it is not even as long as the header.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "the header stays in registers: see `Header`")]
+    #[inline(always)]
     pub fn read_frame(
         &self,
         chain: &Chain,

@@ -20,6 +20,7 @@ use tapswitch_openflow::{
 };
 
 use crate::config::Learning;
+pub(crate) use statistics::in_standard_words;
 
 /// What the switch calls itself.
 #[derive(Clone, Debug)]

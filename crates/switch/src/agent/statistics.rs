@@ -8,11 +8,13 @@ use tapswitch_datapath::{
 };
 use tapswitch_openflow::multipart::{
     AggregateStats, BucketCounter, Desc, FlowStats, FlowStatsRequest, GroupCapabilities, GroupDesc,
-    GroupFeatures, GroupStats, MeterFeatures, PortStats, QueueStatsRequest, TableStats,
+    GroupFeatures, GroupStats, MeterFeatures, MultipartReply, PortStats, QueueStatsRequest,
+    TableStats,
 };
 use tapswitch_openflow::{
-    BucketDrops, BucketLedger, ErrorKind, GroupId, LedgerRequest, MANUFACTURER, METER_ALL,
-    MultipartReplyBody as Reply, MultipartRequestBody as Request, PortNo, QUEUE_ALL, TableId,
+    Action, Body, BucketDrops, BucketLedger, EXPERIMENTER, ErrorKind, GroupId, LedgerRequest,
+    MANUFACTURER, METER_ALL, MultipartReplyBody as Reply, MultipartRequestBody as Request, PortNo,
+    QUEUE_ALL, TableId,
 };
 
 use super::{Agent, Refusal, describe, duration, table_features};
@@ -250,6 +252,20 @@ fn group_descriptions(snapshot: &Snapshot) -> Vec<GroupDesc> {
         buckets: group.buckets.iter().map(|bucket| bucket.spec.clone()).collect(),
     };
     snapshot.groups.iter().map(desc).collect()
+}
+
+/// A reply without our extensions of OpenFlow 1.3: the buckets of a TAP are told as paths.
+pub(crate) fn in_standard_words(mut reply: Body) -> Body {
+    if let Body::MultipartReply(MultipartReply { body: Reply::GroupDesc(groups), .. }) = &mut reply
+    {
+        let buckets = groups.iter_mut().flat_map(|group| &mut group.buckets);
+        buckets.for_each(|bucket| bucket.actions.retain(|action| !is_ours(action)));
+    }
+    reply
+}
+
+const fn is_ours(action: &Action) -> bool {
+    matches!(action, Action::Experimenter { experimenter: EXPERIMENTER, .. })
 }
 
 fn group_features() -> GroupFeatures {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use super::Fault;
+use super::{Fault, set};
+use crate::account;
 
 /// The socket by which a virtual machine monitor and the switch meet (vhost-user).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,20 @@ pub struct GuestSocket {
     pub path: String,
     /// Who the switch is there.
     pub side: SocketSide,
+    /// Who may connect, where the switch listens.
+    pub access: SocketAccess,
+}
+
+/// Who may connect to a socket (unix(7)): those who may write to its file. What is not given is as
+/// the switch's user and umask have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Number of the user to whom its file belongs.
+    pub owner: Option<u32>,
+    /// Number of its group.
+    pub group: Option<u32>,
+    /// Its permissions, at most `0o777`.
+    pub permissions: Option<u16>,
 }
 
 /// Who listens at a socket, and who connects.
@@ -27,13 +42,35 @@ pub enum SocketSide {
 
 impl GuestSocket {
     pub(super) fn parse(path: &str) -> Result<Self, Fault> {
-        let socket = Self { path: path.to_owned(), side: SocketSide::default() };
+        let (side, access) = (SocketSide::default(), SocketAccess::default());
+        let socket = Self { path: path.to_owned(), side, access };
         let fits = path.len() <= PATH_LEN_MAX && !path.contains('\0');
         if fits && Path::new(path).file_name().is_some() {
             Ok(socket)
         } else {
             Err(Fault::BadPath(path.to_owned()))
         }
+    }
+
+    /// Takes an option of the socket; false when it is none.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, Fault> {
+        let access = &mut self.access;
+        match key {
+            "owner" => set(&mut access.owner, key, value, account::user(value), USER_EXPECTED)?,
+            "group" => set(&mut access.group, key, value, account::group(value), GROUP_EXPECTED)?,
+            "permissions" => {
+                let parsed = u16::from_str_radix(value, 8).ok().filter(|bits| *bits <= 0o777);
+                set(&mut access.permissions, key, value, parsed, PERMISSIONS_EXPECTED)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Refuses what makes no sense together.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        let is_given = self.access != SocketAccess::default();
+        if is_given && self.side == SocketSide::Client { Err(Fault::ClientAccess) } else { Ok(()) }
     }
 
     /// The last part of the path without its ending, as long as the name of an interface can be:
@@ -54,9 +91,13 @@ impl fmt::Display for GuestSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
         match self.side {
-            SocketSide::Server => Ok(()),
-            SocketSide::Client => f.write_str(",client"),
+            SocketSide::Server => {}
+            SocketSide::Client => f.write_str(",client")?,
         }
+        let SocketAccess { owner, group, permissions } = self.access;
+        owner.map_or(Ok(()), |owner| write!(f, ",owner={owner}"))?;
+        group.map_or(Ok(()), |group| write!(f, ",group={group}"))?;
+        permissions.map_or(Ok(()), |bits| write!(f, ",permissions={bits:04o}"))
     }
 }
 
@@ -77,9 +118,41 @@ pub(super) const PATH_LEN_MAX: usize = 107;
 /// Longest name of an interface in bytes (`IFNAMSIZ`, with its NUL), and of an OpenFlow port.
 const NAME_LEN_MAX: usize = 15;
 
+const USER_EXPECTED: &str = "the number of a user, or a name in /etc/passwd";
+const GROUP_EXPECTED: &str = "the number of a group, or a name in /etc/group";
+const PERMISSIONS_EXPECTED: &str = "octal permissions up to 0777, as in 0660";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PortSpec;
+
+    #[test]
+    fn who_may_connect_is_said_in_options() {
+        let text = "1=vhost:/run/vm0.sock,owner=root,group=107,permissions=660,mode=trunk";
+        let spec: PortSpec = text.parse().unwrap();
+        let crate::PortKind::Guest { socket, .. } = &spec.kind else { panic!("{spec}") };
+        let access = SocketAccess { owner: Some(0), group: Some(107), permissions: Some(0o660) };
+        assert_eq!(socket.access, access);
+        assert_eq!(spec.to_string().parse::<PortSpec>().unwrap(), spec);
+        for (options, words) in [
+            ("owner=no-such-user", "/etc/passwd"),
+            ("owner=4294967295", "number of a user"),
+            ("group=no-such-group", "/etc/group"),
+            ("permissions=1777", "up to 0777"),
+            ("permissions=rw", "octal"),
+            ("owner=1,owner=2", "twice"),
+            ("client,owner=1", "who listens"),
+            ("owner=1,client", "who listens"),
+            ("server,client", "twice"),
+            ("client,client", "twice"),
+        ] {
+            let error = format!("1=vhost:/run/vm0.sock,{options}").parse::<PortSpec>();
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(words), "{options}: {error}");
+        }
+        assert!("1=tap:vm0,owner=1".parse::<PortSpec>().is_err());
+    }
 
     #[test]
     fn a_port_is_called_as_its_socket() {

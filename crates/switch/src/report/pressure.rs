@@ -71,7 +71,7 @@ impl From<(PortNo, Account)> for PauseReport {
 /// Workers count at the ends of their bursts: the two sides are equal when no frames come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BooksReport {
-    /// Frames that came in, those included that were lost while they were read.
+    /// Frames that came in, those included that were lost while they were read, or read ahead.
     pub received: u64,
     /// Ends that these have beyond one each: copies and floods.
     pub copied: u64,
@@ -85,21 +85,24 @@ pub struct BooksReport {
     pub dropped: u64,
     /// Frames that wait for a port.
     pub queued: u64,
+    /// Frames that were read ahead, of ports that wait for others.
+    pub ahead: u64,
 }
 
 impl BooksReport {
     /// Ends that are nowhere; less than zero when there is more than came in.
     pub fn unaccounted(&self) -> i64 {
-        let Self { received, copied, injected, sent, consumed, dropped, queued } = *self;
+        let Self { received, copied, injected, sent, consumed, dropped, queued, ahead } = *self;
         let ends = received.wrapping_add(copied).wrapping_add(injected);
-        let found = sent.wrapping_add(consumed).wrapping_add(dropped).wrapping_add(queued);
+        let found = [sent, consumed, dropped, queued, ahead].into_iter().fold(0, u64::wrapping_add);
         ends.wrapping_sub(found).cast_signed()
     }
 
     /// Adds what a port has counted.
     pub(crate) fn add(&mut self, counters: &PortCounters) {
-        let received = counters.rx().frames;
-        self.received += received;
+        let (received, ahead) = (counters.rx().frames, counters.ahead().frames());
+        self.received += received + ahead;
+        self.ahead += ahead;
         self.copied = self.copied.wrapping_add(counters.ends().wrapping_sub(received));
         self.sent += counters.tx().frames;
         self.consumed = self.consumed.wrapping_add(counters.consumed());

@@ -48,6 +48,13 @@ impl TxPorts {
         self.by_number[index] = Some(port);
     }
 
+    /// Takes all ports away, and drops what waits for them.
+    pub(crate) fn clear(&mut self) {
+        for index in 0..self.by_number.len() {
+            self.remove(self::number(index));
+        }
+    }
+
     /// Takes a port away. What waits for it is dropped.
     pub(crate) fn remove(&mut self, number: PortNo) {
         let index = index(number);

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use tapswitch_datapath::{Arrival, DropReason, Traffic, View};
+use tapswitch_datapath::{Arrival, DropReason, PortCounters, Traffic, View};
 use tapswitch_tunnel::Room;
 
 use super::turn::Turn;
@@ -198,6 +198,17 @@ impl Worker {
         }
     }
 
+    /// Drops, by name, what waits for ports or was read ahead: the switch stops.
+    pub(super) fn settle_all(&mut self) {
+        let snapshot = self.shared.snapshot.load_full();
+        while let Some(queue) = self.queues.last() {
+            let counters = snapshot.ports.find(queue.port()).map(|port| &*port.counters);
+            self.settle(self.queues.len() - 1, counters);
+            self.queues.pop();
+        }
+        self.ports.clear();
+    }
+
     /// Waits for a queue's device, from now on or again.
     pub(super) fn watch(&mut self, index: usize) {
         let queue = &mut self.queues[index];
@@ -221,13 +232,20 @@ impl Worker {
     }
 
     /// Settles what a queue has to do with pauses, before it is taken away: `index` is gone then,
-    /// and the last queue in its place.
-    pub(super) fn settle(&mut self, index: usize) {
+    /// and the last queue in its place. What was read ahead has come in by then, whose counters
+    /// are `counters`, and goes nowhere.
+    pub(super) fn settle(&mut self, index: usize, counters: Option<&PortCounters>) {
         if let Some(pause) = self.queues[index].intake.pause.take() {
             self.end_pause(index, pause);
         }
         if let Some(mut ahead) = self.queues[index].intake.ahead.take() {
-            while !ahead.is_empty() {
+            let now = Instant::now();
+            while let Some((_, buf, start)) = ahead.front(now) {
+                if let Some(counters) = counters {
+                    let traffic = traffic(1, (buf.len() - start) as u64);
+                    counters.ahead().sub(self.index, traffic);
+                    counters.refuse(self.index, traffic, DropReason::PortRemoved);
+                }
                 ahead.pop(self.ports.pool());
             }
         }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use tapswitch_netlink::Namespace;
 
 use super::handle::is_same_file;
-use super::{Handle, QueueState};
+use super::{Handle, QueueState, counted, remedy};
 
 /// An open file of a process that is a queue of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,9 +107,7 @@ pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
         }
     }
     if hidden > 0 {
-        unseen.push(format!(
-            "what {hidden} processes hold: not permitted; run as root, outside of any container"
-        ));
+        unseen.push(format!("what is held by {}: not permitted; {}", counted(hidden), remedy()));
     }
     found.sort_by_key(|suspect: &Suspect| {
         let Holder { started, pid, fd, .. } = suspect.holder;

@@ -12,6 +12,9 @@ mod lab;
 mod report;
 mod steps;
 
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::cli::DemoArgs;
@@ -27,15 +30,17 @@ type Failure = Box<dyn std::error::Error>;
 /// Runs the demonstration. Exit code 0 only if every check held.
 pub(crate) fn main(args: &DemoArgs) -> Result<ExitCode, Failure> {
     process::require(&["iperf3", "tshark", "ping"])?;
-    let ended = block_on(demonstrate(args));
+    // Nobody waits for a report that cannot be written in the end.
+    let json = args.json.as_deref().map(JsonFile::open).transpose()?;
+    let ended = block_on(demonstrate(args, json));
     process::reap();
     ended
 }
 
-async fn demonstrate(args: &DemoArgs) -> Result<ExitCode, Failure> {
+async fn demonstrate(args: &DemoArgs, json: Option<JsonFile>) -> Result<ExitCode, Failure> {
     let mut signals = StopSignals::listen()?;
     let (lab, report) = tokio::select! {
-        result = show(args) => result?,
+        result = show(args, json) => result?,
         signal = signals.next() => {
             eprintln!("\n{signal}: cleaning up");
             return Ok(ExitCode::from(EXIT_INTERRUPTED));
@@ -50,16 +55,51 @@ async fn demonstrate(args: &DemoArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Everything but the end: what runs still, and what was found.
-async fn show(args: &DemoArgs) -> Result<(Lab, DemoReport), Failure> {
+async fn show(args: &DemoArgs, json: Option<JsonFile>) -> Result<(Lab, DemoReport), Failure> {
     hosts::sweep();
     let lab = Lab::set_up().await?;
     let report = steps::all(&lab, args.seconds).await?;
     report.print();
-    if let Some(file) = &args.json {
-        let json = serde_json::to_string_pretty(&report)? + "\n";
-        std::fs::write(file, json).map_err(|error| format!("{}: {error}", file.display()))?;
+    if let Some(file) = json {
+        file.write(&report)?;
     }
     Ok((lab, report))
+}
+
+/// Where the report goes. One that was not there before does not stay when nothing was written.
+#[derive(Debug)]
+struct JsonFile {
+    file: File,
+    path: PathBuf,
+    is_new: bool,
+}
+
+impl JsonFile {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let is_new = !path.exists();
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self { file, path: path.to_owned(), is_new })
+    }
+
+    fn write(mut self, report: &DemoReport) -> Result<(), Failure> {
+        let json = serde_json::to_string_pretty(report)? + "\n";
+        // What is no regular file, such as a pipe, has no length to be cut.
+        let _ = self.file.set_len(0);
+        let written = self.file.write_all(json.as_bytes());
+        written.map_err(|error| format!("{}: {error}", self.path.display()))?;
+        self.is_new = false;
+        Ok(())
+    }
+}
+
+impl Drop for JsonFile {
+    fn drop(&mut self) {
+        if self.is_new {
+            // Somebody may have removed it already.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 fn exit_code(report: &DemoReport) -> ExitCode {

@@ -103,8 +103,8 @@ async fn tapped_flow(lab: &Lab, seconds: u64, checks: &mut Vec<Check>) -> Result
     let (tcp, (without_tap, with_tap, before, capture)) = (tcp?, middle?);
     let ledger = ledger_at_rest(lab, before, checks).await?;
     let pcapng = read_capture(capture, checks).await?;
-    let deleted = lab.controller()?.delete_policy(&caller(), POLICY).await?;
-    check_controller_counts(&deleted, &ledger, checks);
+    let deleted = lab.controller()?.delete_policy(&caller(), POLICY, false).await?;
+    check_controller_counts(&deleted.report, &ledger, checks);
     Ok(Tapped { without_tap, with_tap, ledger, pcapng, tcp })
 }
 

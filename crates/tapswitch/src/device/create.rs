@@ -6,7 +6,7 @@
 use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Config, Device, HeaderLen, Offloads, Wish};
 
-use super::change::apply;
+use super::change::{Done, apply};
 use super::{Failure, namespace};
 use crate::cli::device::{DeviceCreateArgs, Switch};
 
@@ -19,7 +19,8 @@ pub(super) fn main(args: &DeviceCreateArgs) -> Result<(), Failure> {
 }
 
 fn finish(device: &Device, namespace: &Namespace, args: &DeviceCreateArgs) -> Result<(), Failure> {
-    apply(namespace, device.name().as_str(), &args.settings)?;
+    // Whatever was set goes with the device when this fails.
+    apply(namespace, device.name().as_str(), &args.settings, &mut Done::default())?;
     Ok(device.set_persistent(true)?)
 }
 

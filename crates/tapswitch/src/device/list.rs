@@ -5,7 +5,7 @@ use tapswitch_tap::inspect::{Inspected, inspect};
 use super::machine::Machine;
 use super::users::User;
 use super::view::DeviceView;
-use super::{Failure, namespace, warn_unseen};
+use super::{Failure, namespace, unseen, warn_unseen};
 use crate::cli::device::DeviceListArgs;
 use crate::show::print_json;
 use crate::table::{print, table};
@@ -23,7 +23,7 @@ pub(super) fn main(args: &DeviceListArgs) -> Result<(), Failure> {
     } else {
         show(&views);
     }
-    warn_unseen(&found.unseen);
+    warn_unseen(&unseen(&found, args.netns.as_deref()));
     Ok(())
 }
 

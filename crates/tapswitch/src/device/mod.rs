@@ -49,7 +49,9 @@ fn namespace(netns: Option<&str>) -> Result<Namespace, NamespaceError> {
 fn find(name: &str, place: &PlaceArgs) -> Result<(Inspected, Vec<String>), Failure> {
     let namespace = namespace(place.netns.as_deref())?;
     let identity = namespace.identity()?;
-    let Inspection { devices, unseen, .. } = inspect();
+    let found = inspect();
+    let unseen = unseen(&found, place.netns.as_deref());
+    let Inspection { devices, .. } = found;
     let is_it = |it: &&Inspected| it.link.name == name && it.namespace_id == identity;
     if let Some(device) = devices.iter().find(is_it) {
         return Ok((device.clone(), unseen));
@@ -75,6 +77,12 @@ enum FindError {
     Other { name: String },
     #[error("interface {name}: not found here, but in {namespaces}; name that with --netns")]
     Elsewhere { name: String, namespaces: String },
+}
+
+/// What matters of that which could not be looked at: who names a namespace asks for no other.
+fn unseen(found: &Inspection, netns: Option<&str>) -> Vec<String> {
+    let places = if netns.is_none() { found.unseen_namespaces.as_slice() } else { &[] };
+    places.iter().chain(&found.unseen).cloned().collect()
 }
 
 /// Tells what could not be looked at, on standard error: what is printed is not the whole.

@@ -8,22 +8,31 @@ use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_tap::inspect::{Certainty, Handle, Inspected};
 use tapswitch_tap::{Flags, Offloads};
 
-use super::change::apply;
+use super::change::{Done, apply};
 use super::machine::Machine;
 use super::{Failure, find, namespace};
 use crate::cli::device::{DeviceDeleteArgs, DeviceSetArgs, FlagArgs, OffloadsArg, Switch};
 
 pub(super) fn main(args: &DeviceSetArgs) -> Result<(), Failure> {
+    let mut done = Done::default();
+    set(args, &mut done).map_err(|error| done.explain(error))
+}
+
+fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
     let name = args.name.as_str();
     let namespace = namespace(args.place.netns.as_deref())?;
     let (device, _) = find(name, &args.place)?;
     if let Some(handle) = handle(&device, &namespace, args)? {
-        set_by_file(&handle, &device, args)?;
+        if args.flags.is_any() {
+            done.push("flags");
+        }
+        set_by_file(&handle, &device, args, done)?;
     }
-    apply(&namespace, name, &args.settings)?;
+    apply(&namespace, name, &args.settings, done)?;
     let mut netlink = Netlink::open(&namespace)?;
     for address in &args.delete_address {
         netlink.delete_address(name, address.ip, address.prefix_len)?;
+        done.push(format!("address {} deleted", address.ip));
     }
     match args.carrier {
         Some(Switch::On) if device.queue_count() == 0 => {
@@ -88,7 +97,12 @@ fn open(device: &Inspected, namespace: &Namespace, flags: Flags) -> Result<Handl
     Err(SetError::Open { name: name.to_owned(), source }.into())
 }
 
-fn set_by_file(handle: &Handle, device: &Inspected, args: &DeviceSetArgs) -> Result<(), SetError> {
+fn set_by_file(
+    handle: &Handle,
+    device: &Inspected,
+    args: &DeviceSetArgs,
+    done: &mut Done,
+) -> Result<(), SetError> {
     let settings = &args.settings;
     let refused = |what: &'static str| {
         let name = device.link.name.clone();
@@ -96,17 +110,21 @@ fn set_by_file(handle: &Handle, device: &Inspected, args: &DeviceSetArgs) -> Res
     };
     if let Some(owner) = settings.owner {
         handle.set_owner(owner.0).map_err(refused("owner"))?;
+        done.push("owner");
     }
     if let Some(group) = settings.group {
         handle.set_group(group.0).map_err(refused("group"))?;
+        done.push("group");
     }
     if let Some(persistent) = args.persistent {
         handle.set_persistent(persistent.is_on()).map_err(refused("persistence"))?;
+        done.push("persistence");
     }
     let Some(OffloadsArg(wanted)) = settings.offloads else { return Ok(()) };
     check_offloads(device, wanted, args)?;
     // This asks for the features anew that an administrator may have switched off.
     handle.set_offloads(wanted).map_err(refused("offloads"))?;
+    done.push("offloads");
     Ok(())
 }
 

@@ -231,6 +231,12 @@ fn offloads(device: &Inspected) -> Vec<OffloadView> {
     OFFLOADS.iter().map(view).collect()
 }
 
+/// Names of the offloads that are on.
+pub(super) fn active_offloads(device: &Inspected) -> Vec<&'static str> {
+    let on = offloads(device).into_iter().filter(|view| view.state == OffloadState::On);
+    on.map(|view| view.name).collect()
+}
+
 fn active(device: &Inspected, feature: &str) -> Option<bool> {
     device.feature(feature).map(|feature| feature.active)
 }

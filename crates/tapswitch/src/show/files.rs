@@ -25,7 +25,7 @@ pub(super) fn files(reports: &[PortReport]) {
     for (port, file) in &files {
         rows.add_row(row(port, file));
     }
-    println!();
+    say!();
     print(&rows, "");
     for (port, FileReport { reason, .. }) in &files {
         if let Some(reason) = reason {

@@ -16,7 +16,7 @@ pub(super) fn rings(reports: &[PortReport]) {
     for (port, ring) in rings {
         rows.add_row(row(port, ring));
     }
-    println!();
+    say!();
     print(&rows, "");
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tapswitch_tap::Flags;
 use tapswitch_tap::inspect::{Holder, Inspected};
 
+use super::switches::SwitchPort;
 use crate::device::machine::Machine;
 
 /// Something to say about a device.
@@ -46,8 +47,12 @@ impl fmt::Display for Severity {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { severity, device, rule, text, mend, .. } = self;
-        write!(f, "{severity:<7}  {device}  {rule}: {text}")?;
+        let Self { severity, device, namespace, rule, text, mend } = self;
+        write!(f, "{severity:<7}  {device}")?;
+        if namespace != HERE {
+            write!(f, " in namespace {namespace}")?;
+        }
+        write!(f, "  {rule}: {text}")?;
         match mend {
             Some(command) => write!(f, "; mend: {command}"),
             None => Ok(()),
@@ -60,6 +65,8 @@ impl fmt::Display for Finding {
 pub(super) struct Subject<'a> {
     pub(super) device: &'a Inspected,
     pub(super) machine: &'a Machine,
+    /// The port of a switch that it is, if it is one.
+    pub(super) port: Option<&'a SwitchPort>,
 }
 
 /// A rule: says something or nothing.
@@ -101,7 +108,7 @@ impl Subject<'_> {
     /// The option that says where the device is.
     fn place(&self) -> Option<String> {
         match self.device.namespace.as_str() {
-            "(current)" => Some(String::new()),
+            HERE => Some(String::new()),
             label if label.contains(' ') => None,
             label => Some(format!(" --netns {label}")),
         }
@@ -122,6 +129,9 @@ impl Subject<'_> {
         names(&self.device.owners())
     }
 }
+
+/// How the namespace is called that the command runs in.
+pub(super) const HERE: &str = "(current)";
 
 /// Programs and their numbers.
 pub(super) fn names(holders: &[&Holder]) -> String {

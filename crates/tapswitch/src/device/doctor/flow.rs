@@ -3,6 +3,7 @@
 use tapswitch_tap::Kind;
 
 use super::finding::{Finding, Rule, Severity, Subject};
+use super::switches::SwitchPort;
 use crate::device::view::{Backpressure, backpressure};
 use crate::table::grouped;
 
@@ -41,7 +42,8 @@ fn drops(it: &Subject<'_>) -> Option<Finding> {
     if length < usual {
         let text = format!(
             "{dropped} frames to the program were dropped, and the ring holds {length}, fewer than \
-             the usual {usual}"
+             the usual {usual}: it may have been too short (what was sent without a carrier, or \
+             refused by a filter, counts too)"
         );
         let mend = it.set(&format!("--txqueuelen {usual}"));
         return Some(it.finding(Severity::Warning, "short-queue", text, mend));
@@ -70,7 +72,14 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
     }
     let text = format!("one queue on a machine with {cores} cores: one core reads all frames");
     if it.device.tun.multi_queue {
-        let text = format!("{text}; {} may attach more queues", it.holders());
+        let who = match it.port {
+            Some(SwitchPort { switch, port }) => format!(
+                "port {} of switch {switch} gets more with queues={cores} where it is made",
+                port.port
+            ),
+            None => format!("{} may attach more queues", it.holders()),
+        };
+        let text = format!("{text}; {who}");
         return Some(it.finding(Severity::Hint, "one-queue", text, None));
     }
     let text = format!("{text}; only a device that is made anew can have more");
@@ -80,10 +89,11 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "one-queue", text, mend))
 }
 
-/// Which program steers cannot be read, so this may be said in vain.
+/// Which program steers cannot be read, so this may be said in vain; but a switch tells of its own.
 fn default_steering(it: &Subject<'_>) -> Option<Finding> {
     let queues = it.device.queue_count();
-    if queues < 2 {
+    let is_steered = it.port.is_some_and(|it| !it.port.steered.is_empty());
+    if queues < 2 || is_steered {
         return None;
     }
     let text = format!(

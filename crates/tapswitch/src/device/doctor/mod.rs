@@ -2,7 +2,8 @@
 //!
 //! Each rule is a function from what was found out about a device ([`Inspected`]) and its machine
 //! ([`Machine`]) to findings; nothing is asked or changed meanwhile. What was not to be seen gives
-//! no finding. Running switches are asked what they dropped because of their settings.
+//! no finding. Running switches are asked which devices are their ports, and what they dropped
+//! because of their settings.
 
 mod finding;
 mod flow;
@@ -17,8 +18,9 @@ use std::process::ExitCode;
 use tapswitch_tap::inspect::{Inspected, inspect};
 
 use self::finding::{Finding, Severity, Subject};
+use self::switches::SwitchPort;
 use super::machine::Machine;
-use super::{Failure, find, namespace, warn_unseen};
+use super::{Failure, find, namespace, unseen, warn_unseen};
 use crate::cli::device::DeviceDoctorArgs;
 use crate::show::print_json;
 
@@ -30,8 +32,10 @@ pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
         }
         None => all(args.place.netns.as_deref())?,
     };
-    let mut findings = examine(&devices, &Machine::here());
-    findings.extend(switches::findings(args));
+    let ports = switches::ports(args.socket.as_ref());
+    let port_of = |device: &Inspected| ports.iter().find(|port| port.is_device(device));
+    let mut findings = examine(&devices, &Machine::here(), port_of);
+    findings.extend(switches::findings(args, &ports));
     if args.json {
         print_json(&findings);
     } else {
@@ -49,16 +53,21 @@ fn all(netns: Option<&str>) -> Result<(Vec<Inspected>, Vec<String>), Failure> {
         None => None,
     };
     let found = inspect();
+    let unseen = unseen(&found, netns);
     let mut devices = found.devices;
     devices.retain(|device| identity.is_none_or(|it| it == device.namespace_id));
-    Ok((devices, found.unseen))
+    Ok((devices, unseen))
 }
 
 /// All findings: by device, the worst first.
-fn examine(devices: &[Inspected], machine: &Machine) -> Vec<Finding> {
+fn examine<'a>(
+    devices: &[Inspected],
+    machine: &Machine,
+    port_of: impl Fn(&Inspected) -> Option<&'a SwitchPort>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in devices {
-        let subject = Subject { device, machine };
+        let subject = Subject { device, machine, port: port_of(device) };
         let rules = offload::RULES.iter().chain(flow::RULES).chain(health::RULES);
         let mut found: Vec<_> = rules.filter_map(|rule| rule(&subject)).collect();
         found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));

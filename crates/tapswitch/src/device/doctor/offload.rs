@@ -5,6 +5,7 @@ use tapswitch_tap::Flags;
 use super::finding::{Finding, Rule, Severity, Subject};
 use crate::device::view::{
     CSUM, GRO_LIST, MANGLE_ID, TSO4, TSO6, TUNNEL, TUNNEL_CSUM, UDP_GRO_FORWARDING, USO,
+    active_offloads,
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -29,7 +30,7 @@ fn no_checksum(it: &Subject<'_>) -> Option<Finding> {
         "each packet costs a pass over its payload"
     };
     let text = format!("no checksum offload, so no trains either: {senders}");
-    Some(missing(it, "no-checksum", &text))
+    missing(it, "no-checksum", &text)
 }
 
 /// TCP trains are cut by the kernel before the program sees them.
@@ -37,7 +38,7 @@ fn no_trains(it: &Subject<'_>) -> Option<Finding> {
     let is_wanting = it.device.has(CSUM) && !(it.device.has(TSO4) && it.device.has(TSO6));
     let text = "trains of TCP are not accepted: the kernel cuts each into packets, and a read \
                 moves 1.5 kB instead of up to 64 kB";
-    is_wanting.then(|| missing(it, "no-trains", text))
+    if is_wanting { missing(it, "no-trains", text) } else { None }
 }
 
 /// The same for UDP, which fewer programs send.
@@ -47,58 +48,56 @@ fn no_udp_trains(it: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let text = "trains of UDP (UDP_SEGMENT, QUIC) are not accepted: the kernel cuts them";
-    let found = missing(it, "no-udp-trains", text);
+    let found = missing(it, "no-udp-trains", text)?;
     Some(Finding { severity: Severity::Hint, ..found })
 }
 
 /// An offload that is off, and who may switch it on. The kernel does not tell whether its program
-/// has not asked for it or an administrator has switched it off.
-fn missing(it: &Subject<'_>, rule: &'static str, text: &str) -> Finding {
-    let net_header = it.device.tun.net_header;
+/// has not asked for it or an administrator has switched it off. Nothing is amiss with a device
+/// that nobody holds: who opens it asks for what it can read ([`stale_offloads`]).
+fn missing(it: &Subject<'_>, rule: &'static str, text: &str) -> Option<Finding> {
     if !it.is_held() {
-        let text = format!("{text} (the program that opens it may still ask for it)");
-        let net_header = if net_header { "" } else { "--vnet-hdr on " };
-        let mend = it.set(&format!("{net_header}--offloads all"));
-        return it.finding(Severity::Hint, rule, text, mend);
+        return None;
     }
     let who = it.holders();
-    if !net_header {
+    if !it.device.tun.net_header {
         let text = format!(
             "{text}; {who} reads no network header: start it so that it does (IFF_VNET_HDR; \
              vnet_hdr=on for QEMU)"
         );
-        return it.finding(Severity::Warning, rule, text, None);
+        return Some(it.finding(Severity::Warning, rule, text, None));
     }
     let text = format!(
         "{text}; {who} reads the network header, but has not asked for it, or it was switched off \
          by ethtool"
     );
-    it.finding(Severity::Warning, rule, text, it.set("--offloads all --force"))
+    Some(it.finding(Severity::Warning, rule, text, it.set("--offloads all --force")))
 }
 
 /// The offloads of a persistent device stay when its program has gone.
 fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
     let tun = &it.device.tun;
-    let offloads = it.device.offloads().filter(|offloads| !offloads.is_empty())?;
+    it.device.offloads().filter(|offloads| !offloads.is_empty())?;
     let mend = it.set("--offloads none");
     match (tun.net_header, it.is_held()) {
         (false, true) => {
             let who = it.holders();
             let text = format!(
-                "{who} reads no network header, but offloads of a former program are still on: it \
+                "{who} reads no network header, but offloads that were set before are still on: it \
                  gets frames longer than the MTU and checksums that are incomplete"
             );
             Some(it.finding(Severity::Error, "stale-offloads", text, mend))
         }
         (false, false) => {
-            let text = "it has no network header, but offloads of a former program are still on: \
+            let text = "it has no network header, but offloads that were set before are still on: \
                         who opens it as it is gets frames that are not complete";
             Some(it.finding(Severity::Warning, "stale-offloads", text, mend))
         }
         (true, false) => {
             let text = format!(
-                "nobody holds it, and what its last program has asked for is still on \
-                 ({offloads:?}): the next one must set its own"
+                "nobody holds it, and offloads that were set before are still on ({}): a program \
+                 that opens it must set its own, or gets frames that are not complete",
+                active_offloads(it.device).join(" ")
             );
             Some(it.finding(Severity::Hint, "stale-offloads", text, mend))
         }

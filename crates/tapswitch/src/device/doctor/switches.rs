@@ -1,27 +1,61 @@
-//! What running switches dropped because of a setting: they alone know.
+//! What running switches know alone: which devices are their ports, and what they dropped because
+//! of a setting.
 
 use std::path::{Path, PathBuf};
 
+use tapswitch_netlink::Namespace;
 use tapswitch_switch::report::PortReport;
+use tapswitch_tap::inspect::Inspected;
 
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, HERE, Severity};
 use crate::cli::device::DeviceDoctorArgs;
 use crate::management::{Request, Topic, ask, running_switches};
 
-/// Findings about the ports of all switches that can be asked. One that does not answer has
-/// nothing to say.
-pub(super) fn findings(args: &DeviceDoctorArgs) -> Vec<Finding> {
-    let sockets = match &args.socket {
-        Some(socket) => vec![socket.clone()],
-        None => running_switches(),
-    };
+/// A port, and what its switch is called.
+#[derive(Clone, Debug)]
+pub(super) struct SwitchPort {
+    pub(super) switch: String,
+    pub(super) port: PortReport,
+}
+
+impl SwitchPort {
+    /// True when the device is this port. One that is in the namespace of its switch is in that of
+    /// who holds it.
+    pub(super) fn is_device(&self, device: &Inspected) -> bool {
+        let PortReport { name, kind, netns, .. } = &self.port;
+        let is_it = |namespace: Namespace| {
+            namespace.identity().is_ok_and(|identity| identity == device.namespace_id)
+        };
+        let is_there = |path: &str| Namespace::open_path(path).is_ok_and(is_it);
+        *name == device.link.name
+            && ["tap", "tun"].contains(&kind.as_str())
+            && match netns {
+                Some(netns) => Namespace::open(netns).is_ok_and(is_it),
+                None => {
+                    let mut pids = device.holders.iter().map(|holder| holder.pid);
+                    pids.any(|pid| is_there(&format!("/proc/{pid}/ns/net")))
+                }
+            }
+    }
+}
+
+/// The ports of all switches that can be asked, or of the one at `socket`. One that does not answer
+/// has nothing to say.
+pub(super) fn ports(socket: Option<&PathBuf>) -> Vec<SwitchPort> {
+    let sockets = socket.map_or_else(running_switches, |socket| vec![socket.clone()]);
     let of_switch = |socket: &PathBuf| {
         let ports = ask::<Vec<PortReport>>(Some(socket), &Request::Show(Topic::Ports));
-        let ports = ports.unwrap_or_default().into_iter().filter(|port| is_asked_for(args, port));
         let switch = name(socket);
-        ports.filter_map(|port| oversize(&switch, &port)).collect::<Vec<_>>()
+        let port = |port| SwitchPort { switch: switch.clone(), port };
+        ports.unwrap_or_default().into_iter().map(port).collect::<Vec<_>>()
     };
     sockets.iter().flat_map(of_switch).collect()
+}
+
+/// Findings about the ports that were asked for.
+pub(super) fn findings(args: &DeviceDoctorArgs, ports: &[SwitchPort]) -> Vec<Finding> {
+    let asked = ports.iter().filter(|it| is_asked_for(args, &it.port));
+    asked.filter_map(|it| oversize(&it.switch, &it.port)).collect()
 }
 
 fn is_asked_for(args: &DeviceDoctorArgs, port: &PortReport) -> bool {
@@ -47,7 +81,7 @@ pub(super) fn oversize(switch: &str, port: &PortReport) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Error,
         device: port.name.clone(),
-        namespace: port.netns.clone().unwrap_or_else(|| "(current)".to_owned()),
+        namespace: port.netns.clone().unwrap_or_else(|| HERE.to_owned()),
         rule: "oversize",
         text,
         mend: None,

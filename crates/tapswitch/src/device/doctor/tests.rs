@@ -1,13 +1,15 @@
 //! Each rule finds what it is about, and nothing in a device that is as it should be.
 
 use tapswitch_netlink::{FeatureState, Link, Qdisc, TunKind};
+use tapswitch_switch::report::PortReport;
 use tapswitch_tap::Flags;
 use tapswitch_tap::inspect::{Holder, Inspected, QueueState};
 
 use super::finding::{Finding, Severity};
-use super::switches::oversize;
+use super::switches::{SwitchPort, oversize};
 use super::{examine, summary};
 use crate::device::machine::Machine;
+use crate::device::view::TUNNEL;
 
 #[test]
 fn a_device_as_it_should_be_has_no_findings() {
@@ -31,9 +33,33 @@ fn no_checksum_is_named_with_what_it_costs_on_this_kernel() {
     assert_eq!((headless.severity, headless.mend), (Severity::Warning, None));
     assert!(headless.text.contains("vnet_hdr=on"));
 
-    let unheld = only(&unheld(device), &machine());
-    assert_eq!(unheld.severity, Severity::Hint);
-    assert_eq!(mend(&unheld), "tapswitch device set tap0 --vnet-hdr on --offloads all");
+    assert_eq!(findings(&unheld(device), &machine()), [], "who opens it asks for what it wants");
+}
+
+#[test]
+fn what_mends_one_thing_brings_up_no_opposite() {
+    for (is_held, net_header, is_on) in
+        (0..8).map(|case| (case & 1 != 0, case & 2 != 0, case & 4 != 0))
+    {
+        let mut device = if is_held { healthy() } else { unheld(healthy()) };
+        device.tun.net_header = net_header;
+        set_offloads(&mut device, is_on);
+        let mends = |device: &Inspected, words: &str| {
+            let found = findings(device, &machine());
+            found.iter().filter_map(|it| it.mend.as_ref()).any(|mend| mend.contains(words))
+        };
+        for (to, words, opposite) in [
+            (true, "--offloads all", "--offloads none"),
+            (false, "--offloads none", "--offloads all"),
+        ] {
+            if mends(&device, words) {
+                let mut mended = device.clone();
+                set_offloads(&mut mended, to);
+                assert!(!mends(&mended, opposite), "{is_held} {net_header} {is_on}");
+                assert!(!mends(&mended, words), "{is_held} {net_header} {is_on}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -71,6 +97,8 @@ fn stale_offloads_are_worse_where_they_break_something() {
     device.tun.net_header = true;
     let ready = only(&unheld(device), &machine());
     assert_eq!((ready.rule, ready.severity), ("stale-offloads", Severity::Hint));
+    assert!(ready.text.contains("(csum tso4 tso6 ecn uso)"), "{ready}");
+    assert!(!ready.text.contains("program has asked"), "nobody knows who did: {ready}");
 }
 
 #[test]
@@ -166,6 +194,7 @@ fn drops_are_held_against_the_length_of_the_queue() {
     let [short, kernel] = findings(&device, &old).try_into().unwrap();
     assert_eq!((short.rule, short.severity), ("short-queue", Severity::Warning));
     assert!(short.text.contains("1_234 frames"), "{short}");
+    assert!(short.text.contains("it may have been too short"), "{short}");
     assert_eq!(mend(&short), "tapswitch device set tap0 --txqueuelen 1000");
     assert_eq!((kernel.rule, kernel.severity), ("no-backpressure", Severity::Hint));
     assert!(kernel.text.contains("6.18"), "{kernel}");
@@ -206,6 +235,41 @@ fn several_queues_need_a_steering_program() {
     let found = only(&device, &machine());
     assert_eq!((found.rule, found.severity), ("default-steering", Severity::Hint));
     assert!(found.text.starts_with("4 queues"));
+}
+
+#[test]
+fn ports_of_switches_are_told_what_switches_can_do() {
+    let mut device = healthy();
+    (device.tun.multi_queue, device.tun.queues) = (true, Some(4));
+    let mut port = SwitchPort { switch: "br0".to_owned(), port: port(1500, 8, 0) };
+    let rules = |device: &Inspected, port: &SwitchPort| {
+        let machine = Machine { cores: 4, ..machine() };
+        examine(std::slice::from_ref(device), &machine, |_| Some(port))
+    };
+    assert_eq!(rules(&device, &port)[0].rule, "default-steering", "it does not steer");
+    port.port.steered = vec![0; 4];
+    assert_eq!(rules(&device, &port), []);
+    device.tun.queues = Some(1);
+    let [found] = rules(&device, &port).try_into().unwrap();
+    assert!(found.text.ends_with("port 2 of switch br0 gets more with queues=4 where it is made"));
+}
+
+#[test]
+fn a_device_is_the_port_of_its_name_and_namespace() {
+    let here = tapswitch_netlink::Namespace::current().unwrap();
+    let mut device = healthy();
+    device.namespace_id = here.identity().unwrap();
+    device.holders[0].pid = std::process::id();
+    let mut it = SwitchPort { switch: "br0".to_owned(), port: port(1500, 8, 0) };
+    assert!(it.is_device(&device));
+    it.port.netns = Some("there-is-no-such".to_owned());
+    assert!(!it.is_device(&device));
+    it.port.netns = None;
+    it.port.kind = "netdev".to_owned();
+    assert!(!it.is_device(&device));
+    it.port.kind = "tun".to_owned();
+    device.namespace_id = (0, 0);
+    assert!(!it.is_device(&device));
 }
 
 #[test]
@@ -314,7 +378,10 @@ fn commands_say_where_the_device_is_if_that_can_be_said() {
     (device.link.up, device.namespace) = (false, "blue".to_owned());
     assert_eq!(mend(&only(&device, &machine())), "tapswitch device set tap0 --netns blue --up");
     device.namespace = "of tap0 of process 7".to_owned();
-    assert_eq!(only(&device, &machine()).mend, None);
+    let found = only(&device, &machine());
+    assert_eq!(found.mend, None);
+    let line = found.to_string();
+    assert!(line.starts_with("warning  tap0 in namespace of tap0 of process 7  down: "), "{line}");
 }
 
 #[test]
@@ -365,8 +432,19 @@ fn healthy() -> Inspected {
 
 #[test]
 fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
-    use tapswitch_switch::report::{OversizeReport, PortReport, PressureReport, TrafficReport};
-    let port = |payload, tags, count: u64| PortReport {
+    let text = |payload, tags| oversize("br0", &port(payload, tags, 17)).unwrap().text;
+    assert!(text(1500, 12).contains("dropped 17 frames"), "{}", text(1500, 12));
+    assert!(text(1500, 12).ends_with("give the port envelope=12"), "{}", text(1500, 12));
+    assert!(text(9000, 8).ends_with("give the port mtu=9000"), "{}", text(9000, 8));
+    assert!(text(9000, 12).ends_with("give the port mtu=9000,envelope=12"));
+    assert!(text(1500, 8).contains("give it an MTU of 1508"), "{}", text(1500, 8));
+    assert_eq!(oversize("br0", &port(1500, 8, 0)), None);
+}
+
+/// Port 2, which dropped `count` frames as too long.
+fn port(payload: usize, tags: usize, count: u64) -> PortReport {
+    use tapswitch_switch::report::{OversizeReport, PressureReport, TrafficReport};
+    PortReport {
         port: "2".to_owned(),
         name: "tap0".to_owned(),
         kind: "tap".to_owned(),
@@ -389,14 +467,7 @@ fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
         drops: [("oversize".to_owned(), count)].into(),
         consumed: 0,
         pressure: PressureReport::default(),
-    };
-    let text = |payload, tags| oversize("br0", &port(payload, tags, 17)).unwrap().text;
-    assert!(text(1500, 12).contains("dropped 17 frames"), "{}", text(1500, 12));
-    assert!(text(1500, 12).ends_with("give the port envelope=12"), "{}", text(1500, 12));
-    assert!(text(9000, 8).ends_with("give the port mtu=9000"), "{}", text(9000, 8));
-    assert!(text(9000, 12).ends_with("give the port mtu=9000,envelope=12"));
-    assert!(text(1500, 8).contains("give it an MTU of 1508"), "{}", text(1500, 8));
-    assert_eq!(oversize("br0", &port(1500, 8, 0)), None);
+    }
 }
 
 /// A kernel that has all, and one core, which wants one queue.
@@ -437,8 +508,17 @@ fn switch(device: &mut Inspected, name: &str, on: bool) {
     *found.unwrap() = feature(name, on);
 }
 
+/// All that can be left undone is on, or nothing.
+fn set_offloads(device: &mut Inspected, on: bool) {
+    let mut features = std::mem::take(&mut device.features);
+    for it in features.iter_mut().filter(|it| it.name.starts_with("tx-") && it.name != TUNNEL) {
+        *it = feature(&it.name, on);
+    }
+    device.features = features;
+}
+
 fn findings(device: &Inspected, machine: &Machine) -> Vec<Finding> {
-    examine(std::slice::from_ref(device), machine)
+    examine(std::slice::from_ref(device), machine, |_| None)
 }
 
 /// The one finding.
