@@ -25,7 +25,7 @@ impl Frames {
     /// Goes on to the next message; `false` when it is not there whole.
     pub(crate) fn advance(&mut self) -> Result<bool, HeaderError> {
         let start = self.current.end;
-        let rest = self.bytes.get(start..).unwrap_or_default();
+        let rest = self.rest();
         let Some(len) = frame_len(rest)?.filter(|&len| len <= rest.len()) else {
             return Ok(false);
         };
@@ -35,7 +35,12 @@ impl Frames {
 
     /// The header of what comes next, if all of it is there.
     pub(crate) fn peek(&self) -> Option<Header> {
-        Header::peek(self.bytes.get(self.current.end..)?)
+        Header::peek(self.rest())
+    }
+
+    /// What came in behind the message that was taken last.
+    pub(crate) fn rest(&self) -> &[u8] {
+        self.bytes.get(self.current.end..).unwrap_or_default()
     }
 
     /// The message that was taken last.

@@ -160,7 +160,10 @@ impl Link {
                 }
                 Ok(false) => return None,
                 Ok(true) => {}
-                Err(reason) => return Some(Incoming::Closed(self.close(reason))),
+                Err(reason) => {
+                    self.tell_why(&reason);
+                    return Some(Incoming::Closed(self.close(reason)));
+                }
             }
             let incoming = match self.state {
                 State::Hello => Some(self.handle_first_frame()),
@@ -277,6 +280,26 @@ impl Link {
         self.frames.advance().map_err(CloseReason::from)
     }
 
+    /// Tells the peer what is wrong with bytes that are no message, if it may understand that. Its
+    /// length being wrong, where the next message would begin is not known.
+    fn tell_why(&mut self, reason: &CloseReason) {
+        let rest = self.frames.rest();
+        let speaks_openflow = rest.first().is_some_and(|version| VERSIONS.contains(version))
+            && rest.get(1) != Some(&(MessageType::Error as u8));
+        let error = match reason {
+            CloseReason::NotOpenFlow { .. } if speaks_openflow => {
+                let text = "a connection begins with a hello of at most 2048 bytes";
+                ErrorMessage::with_text(ErrorKind::OFPHFC_INCOMPATIBLE, text)
+            }
+            CloseReason::Header(_) if speaks_openflow => {
+                ErrorMessage::about(ErrorKind::OFPBRC_BAD_LEN, rest)
+            }
+            _ => return,
+        };
+        let xid = self.frames.peek().map_or(0, |header| header.xid);
+        self.answer(Message { xid, body: Body::Error(error) });
+    }
+
     /// Handles the first message: the peer's hello, or an error in reply to ours.
     fn handle_first_frame(&mut self) -> Incoming {
         let mut frame = self.frames.current().to_vec();
@@ -363,5 +386,7 @@ fn check_first(header: &Header) -> Result<(), CloseReason> {
     }
 }
 
+/// Versions of OpenFlow, 1.0 to 1.5.
+const VERSIONS: std::ops::RangeInclusive<u8> = 1..=6;
 /// Most bytes of a hello: far more than a bitmap of all versions there could be.
 const MAX_HELLO_LEN: usize = 2048;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tapswitch_channel::{ConnectionId, Roles, SwitchEvent, changes_state};
+use tapswitch_channel::{CloseReason, ConnectionId, Roles, SwitchEvent, changes_state};
 use tapswitch_datapath::{DropReason, HEADROOM, Millis, Port, WorkerIndex};
 use tapswitch_netlink::{Link, LinkEvent, Netlink};
 use tapswitch_openflow::{
@@ -258,7 +258,8 @@ impl Server {
                 tracing::debug!("{}: refused: {}", self.name_of(id), refusal.text);
             }
             SwitchEvent::Closed(reason) => {
-                if self.is_controller(id) {
+                let is_tool_done = reason == CloseReason::Eof && !self.is_controller(id);
+                if !is_tool_done {
                     tracing::info!("{}: disconnected: {reason}", self.name_of(id));
                 }
                 if let Some(peer) = self.peers.get_mut(&id) {

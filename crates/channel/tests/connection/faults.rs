@@ -77,8 +77,17 @@ fn a_length_that_cannot_be_ends_it() {
     let events = pair.inject(&[4, 2, 0, 7, 0, 0, 0, 1]);
     let reason = CloseReason::Header(HeaderError::TooShort { len: 7 });
     assert_eq!(events, [SwitchEvent::Closed(reason)]);
+    assert_eq!(errors(&pair.said_by_switch()), [(1, ErrorKind::OFPBRC_BAD_LEN)]);
     assert_eq!(pair.inject(&encode(1, Body::BarrierRequest)), []);
     assert_eq!(pair.switch.reply(1, Body::BarrierReply), Err(SendError::NotOpen));
+}
+
+#[test]
+fn an_error_whose_length_cannot_be_is_not_answered() {
+    let mut pair = Pair::ready(Config::default());
+    let events = pair.inject(&[4, 1, 0, 7, 0, 0, 0, 1]);
+    assert!(matches!(events.as_slice(), [SwitchEvent::Closed(_)]), "{events:?}");
+    assert_eq!(pair.said_by_switch(), []);
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn a_peer_that_is_no_openflow_is_noticed_by_its_first_bytes() {
     let events = pair.inject(b"GET / HTTP/1.1\r\n");
     let reason = CloseReason::NotOpenFlow { message_type: b'E', len: 0x5420 };
     assert_eq!(events, [SwitchEvent::Closed(reason)]);
+    assert_eq!(errors(&pair.said_by_switch()), [], "it would not understand");
 }
 
 #[test]
@@ -114,6 +115,7 @@ fn a_hello_comes_first() {
     let events = pair.inject(&encode(1, Body::FeaturesRequest));
     let reason = CloseReason::NotOpenFlow { message_type: 5, len: 8 };
     assert_eq!(events, [SwitchEvent::Closed(reason)]);
+    assert_eq!(errors(&pair.said_by_switch()), [(1, ErrorKind::OFPHFC_INCOMPATIBLE)]);
 }
 
 #[test]
