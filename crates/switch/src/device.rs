@@ -11,6 +11,8 @@ use tapswitch_tap as tap;
 use tapswitch_tunnel as tunnel;
 use tapswitch_wire::MacAddr;
 
+mod unopened;
+
 use crate::envelope::{MtuError, envelope};
 use crate::guest::{Guest, OpenGuestError};
 use crate::interface::Interface;
@@ -20,6 +22,7 @@ use crate::rx::RxQueue;
 use crate::tunnel::Tunnel;
 use crate::tx::TxPort;
 use crate::{PortKind, PortSpec, Pressure};
+pub use unopened::Unopened;
 
 /// A port that is open.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ pub enum OpenPortError {
         /// The port as it was described.
         port: String,
         /// What the tap device said.
-        source: tap::CreateError,
+        source: Unopened,
     },
     /// The interface.
     #[error("port {port}: {source}")]

@@ -8,7 +8,7 @@ use tapswitch_openflow::PortState;
 use tapswitch_tap as tap;
 use tapswitch_wire::MacAddr;
 
-use crate::device::OpenPortError;
+use crate::device::{OpenPortError, Unopened};
 use crate::envelope::{ChangedMtu, port_mtu};
 use crate::ring::{self, Ring, RingReport};
 use crate::rx::RxDevice;
@@ -235,7 +235,10 @@ fn create(
     let device = namespace
         .enter(|| tap::Device::create(&config))
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?
-        .map_err(|source| OpenPortError::Tap { port: port(), source })?;
+        .map_err(|source| OpenPortError::Tap {
+            port: port(),
+            source: Unopened { source, netns: spec.netns.clone() },
+        })?;
     let ring = Ring::of(&device, !is_prepared)
         .map_err(|source| OpenPortError::Mac { port: port(), source })?;
     Ok((device, ring))

@@ -53,7 +53,7 @@ pub use config::{
     Config, ConfigError, Endpoint, FailMode, Learning, ParseEndpointError, ParseFailModeError,
     ParseLearningError, Tls, Transport,
 };
-pub use device::OpenPortError;
+pub use device::{OpenPortError, Unopened};
 pub use envelope::MtuError;
 pub use gro::{Gro, ParseGroError};
 pub use guest::OpenGuestError;

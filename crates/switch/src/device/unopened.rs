@@ -1,0 +1,95 @@
+//! Why the device of a port could not be opened, in the words of ports: the library speaks of its
+//! own options, and knows no namespace.
+
+use std::fmt;
+
+use tapswitch_tap::{CreateError, Kind, Mismatch};
+
+/// An error of the library, and the namespace that it is about.
+#[derive(Debug)]
+pub struct Unopened {
+    /// What the library said.
+    pub source: CreateError,
+    /// The namespace of the device; `None` for that of the switch.
+    pub netns: Option<String>,
+}
+
+impl fmt::Display for Unopened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remove = |name| match &self.netns {
+            Some(path) if path.contains('/') => {
+                format!("nsenter --net={path} ip link del {name}")
+            }
+            Some(netns) => format!("ip -n {netns} link del {name}"),
+            None => format!("ip link del {name}"),
+        };
+        match &self.source {
+            CreateError::Unsupported {
+                name, feature: feature @ "IFF_BACKPRESSURE", since, ..
+            } => {
+                write!(
+                    f,
+                    "{name}: this kernel has no {feature}, which came with Linux {since}; say \
+                     backpressure=auto, or use a newer kernel"
+                )
+            }
+            CreateError::NameTaken { name } => write!(
+                f,
+                "{name}: the name is taken by another interface, or another program has the device \
+                 open; choose another name or remove it with `{}`",
+                remove(name)
+            ),
+            CreateError::Mismatch { name, what: Mismatch::IsSingleQueue } => write!(
+                f,
+                "{name}: exists, but was created with a single queue; leave queues= out, or remove \
+                 it with `{}`",
+                remove(name)
+            ),
+            CreateError::Mismatch { name, what: Mismatch::OtherKind { is } } => {
+                let word = if *is == Kind::Tun { "tun" } else { "tap" };
+                write!(
+                    f,
+                    "{name}: exists, but is a {word} device; attach it as {word}:{name}, or remove \
+                     it with `{}`",
+                    remove(name)
+                )
+            }
+            CreateError::Mismatch { name, what } => {
+                write!(f, "{name}: exists, but {what}, or remove it with `{}`", remove(name))
+            }
+            other => other.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unopened {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remedies_are_options_of_ports_and_commands_for_their_namespace() {
+        let said = |source| Unopened { source, netns: Some("blue".to_owned()) }.to_string();
+        let name = || "vm0".to_owned();
+        let lacking = said(CreateError::Unsupported {
+            name: name(),
+            feature: "IFF_BACKPRESSURE",
+            since: "7.3",
+            remedy: "ask for Wish::IfAvailable",
+        });
+        assert!(lacking.contains("backpressure=auto") && !lacking.contains("Wish"), "{lacking}");
+        let taken = said(CreateError::NameTaken { name: name() });
+        assert!(taken.contains("`ip -n blue link del vm0`"), "{taken}");
+        let mismatch = |what| said(CreateError::Mismatch { name: name(), what });
+        assert!(mismatch(Mismatch::IsSingleQueue).contains("leave queues= out"));
+        let other = mismatch(Mismatch::OtherKind { is: Kind::Tun });
+        assert!(other.contains("tun:vm0") && other.contains("ip -n blue link del"), "{other}");
+        let here = Unopened { source: CreateError::NameTaken { name: name() }, netns: None };
+        assert!(here.to_string().contains("`ip link del vm0`"), "{here}");
+    }
+}
