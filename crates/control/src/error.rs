@@ -57,7 +57,7 @@ pub enum PolicyError {
         mac: MacAddr,
     },
     /// No frame comes back from there.
-    #[error("dst-mac {mac}: a group never answers; leave `direction = \"both\"` out")]
+    #[error("dst-mac {mac}: a group never answers; leave direction out, or say forward")]
     NeverAnswers {
         /// The address.
         mac: MacAddr,
@@ -94,7 +94,7 @@ pub enum PolicyError {
     /// Frames back are for others.
     #[error(
         "direction both: transport rewrite puts one destination back, and answers are for \
-         another; make a policy for each direction, or leave transport out"
+         another; make a policy for each, or leave direction or transport out"
     )]
     BothRewritten,
     /// The destination is at no switch.
@@ -152,7 +152,8 @@ pub enum PolicyError {
     /// Each port is a rule.
     #[error(
         "{field} {ports}: OpenFlow 1.3 matches one port at a time, so this takes {rules} rules, of \
-         {MAX_SIZE} that one policy may have; narrow it, or give ip-proto and one direction"
+         {MAX_SIZE} that one policy may have; narrow it, or give ip-proto and \
+         direction forward"
     )]
     RangeTooWide {
         /// The field.
@@ -237,7 +238,7 @@ pub enum PolicyError {
     NothingLeft,
     /// What the policy matches is never answered.
     #[error(
-        "direction both: frames to groups are never answered; leave `direction = \"both\"` out"
+        "direction both: frames to groups are never answered; leave direction out, or say forward"
     )]
     NoAnswers,
     /// Too many regions.
@@ -394,7 +395,11 @@ pub enum MonitorError {
         port: PortNo,
     },
     /// The port is down.
-    #[error("monitor {monitor}: port {}/{port} is down; bring its link up", switch_name(*switch))]
+    #[error(
+        "monitor {monitor}: port {}/{port} is down; bring its link up, or start the virtual \
+         machine behind it",
+        switch_name(*switch)
+    )]
     Down {
         /// The monitor.
         monitor: MonitorSpec,

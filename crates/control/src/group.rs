@@ -10,7 +10,9 @@
 //!
 //! **Shared flows.** Where several monitors share flows, that is a group of type SELECT: with those
 //! of one switch there, with those of several where copies are made. All switches name them in the
-//! same order, so those that pick by the same hash share alike.
+//! same order, so those that pick by the same hash share alike. Where one of them gets each frame
+//! anyway, as another policy's own monitor or by the original path, none is picked: that is the
+//! one.
 //!
 //! **Forks.** Where the original path is one of several ports that the switch picks itself, that is
 //! a group of its own, of type SELECT or FAST FAILOVER: rules that only forward name it, and the
@@ -22,6 +24,7 @@
 //! original path is the original, and has no contract.
 
 mod ids;
+mod target;
 
 use std::sync::Arc;
 
@@ -35,6 +38,7 @@ use crate::overlap::Member;
 use crate::policy::Part;
 use crate::tags;
 pub(crate) use ids::{GroupIds, is_in_range};
+use target::{Target, served};
 
 /// Where a frame goes without any TAP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -255,8 +259,14 @@ impl GroupKey {
             match own.binary_search(&target) {
                 Ok(_) if target.is_several() => None,
                 Ok(at) => aims.first().map(|member| (*member, member.aim.exit, at + 1)),
-                // The original is with it, or with one of several.
-                Err(_) => self.reached_by_original(aims).map(|(member, exit)| (member, exit, 0)),
+                Err(_) => match self.served_by(&target) {
+                    Some(exit) => {
+                        let at = own.binary_search(&Target::One(exit)).ok()?;
+                        served(aims, exit).map(|member| (member, exit, at + 1))
+                    }
+                    // The original is with it, or with one of several.
+                    None => self.reached_by_original(aims).map(|(member, exit)| (member, exit, 0)),
+                },
             }
         };
         self.aims().filter_map(of).collect()
@@ -325,23 +335,50 @@ impl GroupKey {
         aims.flatten().filter(move |member| member.aim.exit == exit)
     }
 
+    /// The same, and those of several monitors of which this is one.
+    fn members_served(&self, exit: Exit) -> impl Iterator<Item = &Member> {
+        let is_served = move |aims: &&[Member]| {
+            let target = Target::of(aims);
+            target.is_shared() && self.served_by(&target) == Some(exit)
+        };
+        let several = self.aims().filter(is_served).filter_map(<[_]>::first);
+        self.members_to(exit).chain(several)
+    }
+
     /// What copies to this monitor are owed: the most that one of their policies asks for.
     fn contract(&self, exit: Exit) -> Option<Delivery> {
-        let members = self.members_to(exit);
+        let members = self.members_served(exit);
         members.filter_map(|member| member.delivery).reduce(Delivery::or_stronger)
     }
 
     /// How much a monitor gets of each frame: the most that one of their policies asks for.
     fn part(&self, exit: Exit) -> Part {
-        let members = self.members_to(exit);
+        let members = self.members_served(exit);
         members.map(|member| member.part).reduce(Part::or_more).unwrap_or_default()
     }
 
-    /// The monitors that the path does not reach, each once, in order.
+    /// The monitors that have a bucket, each once, in order.
     fn own_buckets(&self) -> Vec<Target> {
+        let mut own = self.unreached();
+        if own.iter().any(Target::is_shared) {
+            own.retain(|target| self.served_by(target).is_none());
+        }
+        own
+    }
+
+    /// Of several monitors, the one that gets each frame anyway: it has a bucket of its own.
+    fn served_by(&self, target: &Target) -> Option<Exit> {
+        let unreached = self.unreached();
+        let is_wanted = target.is_shared() && unreached.binary_search(target).is_ok();
+        let mut own = unreached.iter().filter_map(Target::alone);
+        own.find(|exit| is_wanted && target.is_reached_by(*exit))
+    }
+
+    /// The monitors that the path does not reach, each once, in order.
+    fn unreached(&self) -> Vec<Target> {
         let is_reached = |target: &Target| match &self.path {
             Path::To(Route { exit, .. }) | Path::Back(Back { to: exit, .. }) => {
-                target.exits().iter().any(|monitor| monitor.is_reached_by(*exit))
+                target.is_reached_by(*exit)
             }
             Path::Ask(_) => false,
             Path::Flood(_) | Path::Carry(_) | Path::Fork(_) | Path::Spread(_) | Path::Choice(_) => {
@@ -353,40 +390,6 @@ impl GroupKey {
         own.sort_unstable();
         own.dedup();
         own
-    }
-}
-
-/// Where the copies of one bucket go.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Target {
-    /// There.
-    One(Exit),
-    /// One of these ways, in the order of monitors that share flows.
-    OneOf(Vec<Exit>),
-}
-
-impl Target {
-    /// Of the members whose monitors share flows.
-    fn of(aims: &[Member]) -> Self {
-        match aims {
-            [member] => Self::One(member.aim.exit),
-            _ => Self::OneOf(aims.iter().map(|member| member.aim.exit).collect()),
-        }
-    }
-
-    fn exits(&self) -> &[Exit] {
-        match self {
-            Self::One(exit) => std::slice::from_ref(exit),
-            Self::OneOf(exits) => exits,
-        }
-    }
-
-    /// Whether a group of its own picks one.
-    fn is_several(&self) -> bool {
-        match self {
-            Self::One(exit) => exit.spread_here().is_some(),
-            Self::OneOf(_) => true,
-        }
     }
 }
 
@@ -722,9 +725,9 @@ mod tests {
             delivery: None,
             part: Part::default(),
         };
-        // Another policy copies to one of them alone.
+        // Another policy copies to another one alone.
         let members = [
-            member(1, (0, 0), far(3), 3072),
+            member(1, (0, 0), far(5), 3072),
             member(2, (0, 1), far(3), 3073),
             member(2, (0, 2), aim(4).exit, 0),
         ];
@@ -747,6 +750,17 @@ mod tests {
         assert_eq!(counted(sharing), [(2, Some(3073), 0), (2, None, 1)]);
         assert_eq!((sharing.group_type(), sharing.bucket_count()), (GroupType::Select, 2));
         assert_eq!(sharing.add(group, &[]).check(), Ok(()));
+
+        let mut members = members;
+        (members[0].aim.exit, members[1].part.snaplen) = (far(3), Some(64));
+        let served = GroupKey { members: members.into(), ..copying.clone() };
+        assert_eq!((served.next(), served.bucket_count()), (vec![], 2), "one of them has a copy");
+        assert_eq!(texts(&served), ["actions=output:2", &alone]);
+        assert_eq!(counted(&served), [(1, Some(3072), 1), (2, Some(3072), 1)]);
+        members[0].part.snaplen = Some(60);
+        let served = GroupKey { members: members.into(), ..copying.clone() };
+        let cut = alone.replace("actions=", "actions=truncate:68,");
+        assert_eq!(texts(&served), ["actions=output:2", &cut], "as much as one of both wants");
 
         let to_one_of_them = GroupKey { path: to(4), ..copying.clone() };
         assert_eq!(to_one_of_them.next(), [], "it has the original");

@@ -219,38 +219,52 @@ impl Control {
     }
 
     /// The monitors that get a copy of a frame, for it does not arrive there anyway, and with which
-    /// tags: one from each switch that copies. Of those that share flows, it is the one with the
-    /// number `pick`, counted in a ring.
+    /// tags: one from each switch that copies. Of those that share flows, it is the one that gets
+    /// each frame for another policy, else the one with the number `pick`, counted in a ring.
     fn copies(
         &self,
         wanting: &[&PolicyEntry],
         (from, sample, pick): (Place, &Sample, usize),
         originals: &BTreeMap<Arrival, usize>,
     ) -> Vec<(Place, Tagging)> {
-        let mut copies = BTreeMap::new();
         let dst = HostKey { mac: sample.dst, vlan: sample.vlan };
         let is_to_itself = self.place_of(dst) == Some(from);
+        // Whichever it is that has the original, or sent it to itself, the others get no copy.
+        let has_original = |place: &Place| {
+            originals.contains_key(&(*place).into()) || *place == from && is_to_itself
+        };
+        let mut aims = Vec::new();
         for entry in wanting {
             let Some(at) = self.copied_at(entry, from, sample) else { continue };
             for places in entry.places.iter().flatten() {
                 let all: Vec<_> = places.ports().collect();
-                // Whichever it is that has the original, or sent it to itself, the others get no
-                // copy.
-                let has_original = |place: &Place| {
-                    originals.contains_key(&(*place).into()) || *place == from && is_to_itself
-                };
-                if all.iter().any(has_original) {
-                    continue;
-                }
-                let is_reached = |place: &&Place| self.routes.exit(at, **place).is_some();
-                let reached: Vec<_> = all.iter().filter(is_reached).collect();
-                let Some(place) = reached.get(pick % reached.len().max(1)) else { continue };
-                if **place != Place::CONTROLLER && (**place != from || at != from.switch) {
-                    let tags = copies.entry((at, **place)).or_insert(entry.policy.tags);
-                    *tags = entry.policy.tags.min(*tags);
+                if !all.iter().any(has_original) {
+                    let reached = all
+                        .into_iter()
+                        .filter_map(|place| Some((self.routes.exit(at, place)?, place)));
+                    aims.push((at, entry.policy.tags, reached.collect::<Vec<_>>()));
                 }
             }
         }
+        let alone: BTreeSet<_> = aims
+            .iter()
+            .filter_map(|(at, _, reached)| match reached[..] {
+                [(_, place)] => Some((*at, place)),
+                _ => None,
+            })
+            .collect();
+        let mut copies = BTreeMap::new();
+        for (at, tags, reached) in aims {
+            let served = reached.iter().filter(|(_, place)| alone.contains(&(at, *place))).min();
+            let Some((_, place)) = served.or(reached.get(pick % reached.len().max(1))) else {
+                continue;
+            };
+            let kept = copies.entry((at, *place)).or_insert(tags);
+            *kept = tags.min(*kept);
+        }
+        let is_sent =
+            |at, place| place != Place::CONTROLLER && (place != from || at != from.switch);
+        copies.retain(|(at, place), _| is_sent(*at, *place));
         copies.into_iter().map(|((_, place), tags)| (place, tags)).collect()
     }
 

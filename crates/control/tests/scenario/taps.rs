@@ -56,7 +56,7 @@ fn deletion_restores_exactly_what_was_before() {
     world.learn(3);
     let before = world.switch().state();
     world.tap(web("4"));
-    world.tap(TapPolicy { direction: Direction::Both, ..policy("all", "3") });
+    world.tap(TapPolicy { direction: Some(Direction::Both), ..policy("all", "3") });
     assert_ne!(world.switch().state(), before);
     world.untap("web");
     world.untap("all");
@@ -67,7 +67,7 @@ fn deletion_restores_exactly_what_was_before() {
 fn both_directions() {
     let mut world = World::new(4);
     world.learn(2);
-    world.tap(TapPolicy { direction: Direction::Both, ..web("3") });
+    world.tap(TapPolicy { direction: Some(Direction::Both), ..web("3") });
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
     let back = Packet { src_port: 80, dst_port: 40_000, ..tcp(2, 1) };
     assert_eq!(world.send(2, &back.bytes()), [1, 3]);
@@ -279,7 +279,10 @@ fn a_monitor_that_goes_takes_its_rules_with_it() {
     world.switch().set_link(3, false);
     world.run();
     assert_eq!(world.switch().state(), before);
-    let reason = "monitor p3: port 0x1/3 is down; bring its link up".to_owned();
+    let reason =
+        "monitor p3: port 0x1/3 is down; bring its link up, or start the virtual machine behind \
+                  it"
+        .to_owned();
     assert_eq!(world.state("web"), PolicyState::Pending { reason });
     world.switch().set_link(3, true);
     world.run();
