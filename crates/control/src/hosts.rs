@@ -38,13 +38,15 @@ impl HostKey {
 pub(crate) struct Host {
     pub(crate) port: PortNo,
     pub(crate) addresses: Vec<IpAddr>,
+    /// Identifiers of the tags inside the outermost one, of the frame that came up last.
+    pub(crate) inner_vlans: Vec<u16>,
     /// When a frame of it came up last; not when it sent one last, of which the switch says
     /// nothing.
     pub(crate) last_seen: Millis,
 }
 
 /// What a frame says about where a host is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub(crate) key: HostKey,
     pub(crate) port: PortNo,
@@ -52,6 +54,8 @@ pub(crate) struct Sighting {
     pub(crate) address: Option<IpAddr>,
     /// To whom it sends.
     pub(crate) to: MacAddr,
+    /// As in [`Host`]; none where no frame was seen, but a rule.
+    pub(crate) inner_vlans: Option<Vec<u16>>,
 }
 
 /// What a sighting changed.
@@ -82,12 +86,17 @@ impl Hosts {
     /// Notes where a host is. Returns what changed, and whether an address is new.
     pub(crate) fn handle_sighting(
         &mut self,
-        sighting: Sighting,
+        sighting: &Sighting,
         limits: &Limits,
         now: Millis,
     ) -> (Seen, bool) {
-        let Sighting { key, port, address, .. } = sighting;
+        let Sighting { key, port, address, ref inner_vlans, .. } = *sighting;
         let seen = self.place(key, port, limits, now);
+        if let (Some(host), Some(inner_vlans)) = (self.by_key.get_mut(&key), inner_vlans)
+            && seen != Seen::Refused
+        {
+            host.inner_vlans.clone_from(inner_vlans);
+        }
         let claimed = match seen {
             Seen::Refused => false,
             _ => address.is_some_and(|address| self.claim(key, address, limits)),
@@ -157,6 +166,7 @@ impl Hosts {
         let host = self.by_key.entry(key).or_insert_with(|| Host {
             port,
             addresses: Vec::new(),
+            inner_vlans: Vec::new(),
             last_seen: now,
         });
         (host.port, host.last_seen) = (port, now);
@@ -222,8 +232,9 @@ mod tests {
         let limits = Limits { max_hosts: 3, max_hosts_per_port: 2, ..Limits::default() };
         let address = address.map(IpAddr::from);
         let to = MacAddr::BROADCAST;
-        let sighting = Sighting { key: key(last), port: PortNo(port), address, to };
-        hosts.handle_sighting(sighting, &limits, Millis(5))
+        let sighting =
+            Sighting { key: key(last), port: PortNo(port), address, to, inner_vlans: None };
+        hosts.handle_sighting(&sighting, &limits, Millis(5))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tapswitch_openflow::{Oxm, PacketIn, PortNo};
-use tapswitch_wire::{EtherType, FlowKey, Tag, icmp, ip_proto, parse};
+use tapswitch_wire::{EtherType, FlowKey, Tag, icmp, ip_proto, parse, tags};
 
 use crate::hosts::{HostKey, Sighting};
 
@@ -15,7 +15,13 @@ pub(crate) fn sighting(packet_in: &PacketIn) -> Option<Sighting> {
     let is_host = key.eth_src.is_unicast() && vlan != Some(RESERVED_VID);
     let host = HostKey { mac: key.eth_src, vlan };
     let (to, address) = (key.eth_dst, claimed_address(&key));
-    is_host.then_some(Sighting { key: host, port, address, to })
+    let inner_vlans = Some(inner_vlans(&packet_in.data));
+    is_host.then_some(Sighting { key: host, port, address, to, inner_vlans })
+}
+
+/// The identifiers of the tags inside the outermost one.
+fn inner_vlans(frame: &[u8]) -> Vec<u16> {
+    (1..=MAX_INNER).map_while(|index| tags::get(frame, index)).map(Tag::vid).collect()
 }
 
 pub(crate) fn in_port(packet_in: &PacketIn) -> Option<PortNo> {
@@ -52,6 +58,8 @@ fn host_v6(address: Ipv6Addr) -> Option<IpAddr> {
     (!address.is_unspecified() && !address.is_multicast()).then_some(address.into())
 }
 
+/// Inner tags that are kept of a host: anybody may send a hundred.
+const MAX_INNER: usize = 8;
 /// The identifier that no VLAN has (IEEE 802.1Q-2022 §9.6).
 const RESERVED_VID: u16 = 4095;
 
@@ -102,7 +110,7 @@ mod tests {
         let key = HostKey { mac: MacAddr([2, 0, 0, 0, 0, 1]), vlan: None };
         let address = Some([10, 0, 0, 1].into());
         let to = MacAddr::BROADCAST;
-        assert_eq!(seen, Sighting { key, port: PortNo(7), address, to });
+        assert_eq!(seen, Sighting { key, port: PortNo(7), address, to, inner_vlans: Some(vec![]) });
     }
 
     #[test]

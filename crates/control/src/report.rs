@@ -287,6 +287,10 @@ pub struct HostReport {
     pub mac: MacAddr,
     /// Identifier of its outermost VLAN tag, if it has one.
     pub vlan: Option<u16>,
+    /// Identifiers of the tags inside that one, from the outside, as in the frame that the
+    /// controller saw last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inner_vlans: Vec<u16>,
     /// Its IP addresses.
     #[serde(with = "as_texts")]
     pub addresses: Vec<IpAddr>,

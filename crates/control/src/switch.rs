@@ -261,7 +261,7 @@ impl Switch {
         let Some(sighting) = sighting.filter(|sighting| is_host(sighting.port)) else {
             return;
         };
-        let (seen, has_address) = self.hosts.handle_sighting(sighting, limits, now);
+        let (seen, has_address) = self.hosts.handle_sighting(&sighting, limits, now);
         self.signals.renamed.extend(sighting.address.filter(|_| has_address));
         if let Seen::Moved { from } = seen {
             self.remove_source(sighting.key, from);

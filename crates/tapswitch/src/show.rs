@@ -458,12 +458,19 @@ fn hosts(reports: &[HostReport]) {
             host.switch.to_string(),
             host.port.clone(),
             host.port_name.clone(),
-            host.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string()),
+            vlans(host),
             host.mac.to_string(),
             addresses.join(" "),
         ]);
     }
     print(&rows, "no hosts");
+}
+
+/// The stack of a host's tags from the outside, as in 100.20.
+fn vlans(host: &HostReport) -> String {
+    let stack = host.vlan.iter().chain(&host.inner_vlans);
+    let names: Vec<_> = stack.map(ToString::to_string).collect();
+    if names.is_empty() { "-".to_owned() } else { names.join(".") }
 }
 
 fn switches(reports: &[ConnectedSwitch]) {

@@ -113,6 +113,8 @@ export interface HostReport {
   port_name: string;
   mac: string;
   vlan: number | null;
+  /** Of the tags inside that one, from the outside. */
+  inner_vlans?: number[];
   addresses: string[];
 }
 

@@ -2,6 +2,7 @@
 import { useResource } from "../api/resource";
 import type { HostReport, ListOf, PortDetail, SwitchReport } from "../api/types";
 import { bitRate, count, plural, size } from "../model/format";
+import { vlans } from "../model/host";
 import { Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
@@ -171,7 +172,7 @@ function Hosts({ id }: { id: string }) {
                   <code>{host.mac}</code>
                 </th>
                 <td>{host.addresses.join(", ") || "–"}</td>
-                <td>{host.vlan ?? "–"}</td>
+                <td>{vlans(host) || "–"}</td>
                 <td>
                   {host.port_name} ({host.port})
                 </td>

@@ -5,6 +5,7 @@ import { loadText } from "../graph/load";
 import { type Target, edgeKey } from "../graph/renderer";
 import type { Edge, Frame, Node } from "../graph/scene";
 import { bitRate, count, latency, plural } from "../model/format";
+import { vlans } from "../model/host";
 import { ledger, state, tone, totals, traffic } from "../model/policy";
 import { mayChange } from "../api/session";
 import { Empty, Fact, Failure, Search, Tag } from "../parts/basics";
@@ -161,7 +162,7 @@ function HostCard({ host }: { host: HostReport }) {
           <code>{host.mac}</code>
         </Fact>
         <Fact name="IP">{host.addresses.join(", ") || "none seen"}</Fact>
-        <Fact name="VLAN">{host.vlan ?? "none"}</Fact>
+        <Fact name="VLAN">{vlans(host) || "none"}</Fact>
         <Fact name="At">
           <a href={link(["switches", host.switch])}>{host.switch}</a>, {host.port_name} (port{" "}
           {host.port})

@@ -51,6 +51,7 @@ impl Switch {
             port_name: self.port_name(host.port),
             mac: key.mac,
             vlan: key.vlan,
+            inner_vlans: host.inner_vlans.clone(),
             addresses: host.addresses.clone(),
         })
     }

@@ -53,6 +53,25 @@ fn neighbour_discovery_teaches_addresses() {
 }
 
 #[test]
+fn the_whole_stack_of_tags_is_told() {
+    let mut world = World::new(3);
+    let tagged = |inner: &[u8]| {
+        let mut frame = arp_request(1, 2, Some(100));
+        frame.splice(16..16, inner.iter().flat_map(|vid| [0x81, 0, 0, *vid]));
+        frame
+    };
+    for (inner, told) in [(vec![], vec![]), (vec![20, 7], vec![20, 7]), (vec![9; 12], vec![9; 8])] {
+        let mut world = World::new(3);
+        world.send(1, &tagged(&inner));
+        let host = host(&world, mac(1)).unwrap();
+        assert_eq!((host.vlan, host.inner_vlans), (Some(100), told));
+    }
+    world.send(1, &arp_request(1, 2, None));
+    let host = host(&world, mac(1)).unwrap();
+    assert_eq!((host.vlan, host.inner_vlans), (None, vec![]));
+}
+
+#[test]
 fn vlans_are_worlds_of_their_own() {
     let mut world = World::new(3);
     world.send(1, &arp_request(1, 2, Some(100)));
