@@ -69,9 +69,9 @@ pub struct TapPolicy {
     /// TCP, UDP or SCTP destination ports; TCP and UDP when `ip_proto` is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_port: Option<PortRange>,
-    /// Which way.
-    #[serde(default, skip_serializing_if = "Direction::is_forward")]
-    pub direction: Direction,
+    /// Which way; when left out, both, as far as such frames are answered ([`Self::ways`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
     /// What the copies are owed while the monitor cannot take them. Where another policy copies the
     /// same frames to the same monitor, there is one copy of each, and the stronger contract counts
     /// ([`Delivery::or_stronger`]).
@@ -131,7 +131,7 @@ impl TapPolicy {
             vlan: Vlan::Any,
             src_port: None,
             dst_port: None,
-            direction: Direction::Forward,
+            direction: None,
             delivery: Delivery::BestEffort,
             snaplen: None,
             sample: None,
@@ -153,6 +153,26 @@ impl TapPolicy {
     pub fn check(&self) -> Result<(), PolicyError> {
         self.check_fields()?;
         self.cells().map(|_| ())
+    }
+
+    /// Which way its frames go. Nobody answers frames to a group, and `rewrite` puts back one
+    /// destination: such policies have one direction when they do not say.
+    pub fn ways(&self) -> Direction {
+        let to_group = self.dst_mac.is_some_and(|mac| !mac.is_unicast());
+        let is_one = to_group || self.transport == Transport::Rewrite;
+        self.direction.unwrap_or(if is_one { Direction::Forward } else { Direction::Both })
+    }
+
+    /// The same policy with its direction said, for those who read it. One that is refused stays as
+    /// it is.
+    #[must_use]
+    pub fn with_direction_said(mut self) -> Self {
+        if self.direction.is_none() && self.check_fields().is_ok() {
+            let answers = self.one_way().and_then(|there| Ok(there.reversed()?));
+            let is_answered = answers.is_ok_and(|answers| !answers.is_empty());
+            self.direction = Some(if is_answered { self.ways() } else { Direction::Forward });
+        }
+        self
     }
 
     /// Whether a frame, from its destination address on, is one of those that are copied. A policy
@@ -198,21 +218,28 @@ impl TapPolicy {
     }
 
     fn frames(&self) -> Result<Frames, PolicyError> {
+        let there = self.one_way()?;
+        if self.ways() == Direction::Forward {
+            return Ok(there);
+        }
+        let back = there.reversed()?;
+        match back.is_empty() {
+            true if self.direction.is_some() => Err(PolicyError::NoAnswers),
+            true => Ok(there),
+            false => Ok(there.union(back)?),
+        }
+    }
+
+    /// The frames from source to destination.
+    fn one_way(&self) -> Result<Frames, PolicyError> {
         let fields = self.fields()?;
         let there = match &self.filter {
             None => fields,
             Some(filter) => fields.intersect(&filter.parse::<Filter>()?.frames()?)?,
         };
-        if there.is_empty() {
-            return Err(PolicyError::NothingLeft);
-        }
-        if self.direction == Direction::Forward {
-            return Ok(there);
-        }
-        let back = there.reversed()?;
-        match back.is_empty() {
-            true => Err(PolicyError::NoAnswers),
-            false => Ok(there.union(back)?),
+        match there.is_empty() {
+            true => Err(PolicyError::NothingLeft),
+            false => Ok(there),
         }
     }
 
@@ -312,7 +339,36 @@ mod tests {
     use tapswitch_openflow::PortNo;
 
     fn policy() -> TapPolicy {
-        TapPolicy::new("p", MonitorSpec::Port { switch: None, port: PortNo(3) })
+        let monitor = MonitorSpec::Port { switch: None, port: PortNo(3) };
+        TapPolicy { direction: Some(Direction::Forward), ..TapPolicy::new("p", monitor) }
+    }
+
+    #[test]
+    fn both_ways_are_meant_where_there_are_answers() {
+        let said = |text: &str| {
+            let policy: TapPolicy =
+                toml::from_str(&format!("name = 'p'\nmonitor = '3'\n{text}")).unwrap();
+            assert_eq!(policy.check(), Ok(()), "{text}");
+            let said = policy.clone().with_direction_said();
+            assert_eq!(said.cells(), policy.cells(), "{text}");
+            assert_eq!(said.clone().with_direction_said(), said);
+            said.direction
+        };
+        let (forward, both) = (Some(Direction::Forward), Some(Direction::Both));
+        assert_eq!(said(""), both);
+        assert_eq!(said("src-ip = '10.0.0.1'\ndst-port = 80"), both);
+        assert_eq!(said("filter = 'src host 10.0.0.1'"), both);
+        assert_eq!(said("filter = 'tcp or multicast'"), both);
+        assert_eq!(said("direction = 'forward'"), forward);
+        assert_eq!(said("filter = 'multicast'"), forward);
+        assert_eq!(said("dst-mac = '33:33:00:00:00:01'"), forward);
+        let rewritten = "dst-mac = '02:00:00:00:00:02'\ntransport = 'rewrite'";
+        assert_eq!(said(rewritten), forward);
+        let wrong = TapPolicy {
+            vlan: Vlan::Id(4095),
+            ..TapPolicy::new("p", policy().monitor.iter().next().unwrap().clone())
+        };
+        assert_eq!(wrong.clone().with_direction_said(), wrong);
     }
 
     fn ip(text: &str) -> Option<IpPrefix> {
@@ -360,7 +416,7 @@ mod tests {
     #[test]
     fn only_name_and_monitor_are_needed() {
         let least: TapPolicy = toml::from_str("name = 'p'\nmonitor = 3\n").unwrap();
-        assert_eq!(least, policy());
+        assert_eq!(least, TapPolicy { direction: None, ..policy() });
         let json = serde_json::to_string(&least).unwrap();
         assert_eq!(json, r#"{"name":"p","monitor":"3"}"#);
         assert!(toml::from_str::<TapPolicy>("name = 'p'").is_err());
@@ -440,7 +496,7 @@ mod tests {
     fn impossible_frames_name_field_and_remedy() {
         let group = Some(MacAddr([1, 0, 0x5e, 0, 0, 1]));
         let host = Some(MacAddr([2, 0, 0, 0, 0, 1]));
-        let both = TapPolicy { direction: Direction::Both, ..policy() };
+        let both = TapPolicy { direction: Some(Direction::Both), ..policy() };
         let text = |text: &str| Some(text.to_owned());
         let cases = [
             (TapPolicy { vlan: Vlan::Id(4095), ..policy() }, "vlan", "vlan 4095"),
@@ -514,12 +570,12 @@ mod tests {
     fn what_openflow_cannot_say_at_once_becomes_several_regions() {
         let count = |policy: &TapPolicy| policy.region_count().unwrap();
         assert_eq!(count(&policy()), 1);
-        assert_eq!(count(&TapPolicy { direction: Direction::Both, ..policy() }), 1);
+        assert_eq!(count(&TapPolicy { direction: Some(Direction::Both), ..policy() }), 1);
         assert_eq!(count(&TapPolicy { ip_proto: Some(IpProto::TCP), ..policy() }), 2);
         assert_eq!(count(&TapPolicy { ip_proto: Some(IpProto::ICMP), ..policy() }), 1);
         let dns = TapPolicy { dst_port: port("53"), ..policy() };
         assert_eq!(count(&dns), 4, "TCP and UDP over IPv4 and IPv6");
-        assert_eq!(count(&TapPolicy { direction: Direction::Both, ..dns.clone() }), 8);
+        assert_eq!(count(&TapPolicy { direction: Some(Direction::Both), ..dns.clone() }), 8);
         assert_eq!(count(&TapPolicy { src_ip: ip("10.0.0.0/8"), ..dns.clone() }), 2);
         assert_eq!(count(&TapPolicy { dst_port: port("8000-8010"), ..dns.clone() }), 44);
         assert_eq!(count(&TapPolicy { src_port: port("1-3"), ..dns.clone() }), 12);
@@ -538,7 +594,7 @@ mod tests {
         let web = TapPolicy {
             filter: Some("tcp port 80 or arp".into()),
             vlan: Vlan::Id(100),
-            direction: Direction::Both,
+            direction: Some(Direction::Both),
             ..policy()
         };
         let regions: Vec<_> =

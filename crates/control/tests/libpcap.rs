@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tapswitch_control::{Filter, PolicyError, TapPolicy};
+use tapswitch_control::{Direction, Filter, PolicyError, TapPolicy};
 
 /// What tcpdump makes of a filter: for each frame, whether it passes. The filter is not optimized:
 /// libpcap 1.10.3 takes `src and dst net 2001:db8::/126 and (arp or net 2001:db8::/126)` for one
@@ -219,8 +219,11 @@ struct Both {
 
 fn read(text: &str) -> Result<Both, TestCaseError> {
     let filter = text.parse().map_err(|error| TestCaseError::fail(format!("{error}")))?;
-    let policy =
-        TapPolicy { filter: Some(text.into()), ..TapPolicy::new("p", "1".parse().unwrap()) };
+    let policy = TapPolicy {
+        filter: Some(text.into()),
+        direction: Some(Direction::Forward),
+        ..TapPolicy::new("p", "1".parse().unwrap())
+    };
     match policy.check() {
         Err(PolicyError::TooManyRegions { .. }) => Err(TestCaseError::reject("too large")),
         Err(PolicyError::Filter(error)) if error.to_string().contains("rules") => {

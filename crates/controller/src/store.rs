@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
-use tapswitch_control::TapPolicy;
+use tapswitch_control::{Direction, TapPolicy};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, Head};
@@ -44,11 +44,21 @@ pub enum StoreConfig {
 /// A policy as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptPolicy {
+    /// With its direction said.
+    #[serde(deserialize_with = "policy_kept")]
     pub(crate) policy: TapPolicy,
     /// When it was added, RFC 3339.
     pub(crate) created_at: String,
     /// Who added it.
     pub(crate) owner: String,
+}
+
+/// A policy that was kept when saying nothing meant one direction stays what it was: who asked for
+/// one way shall not get the other.
+fn policy_kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TapPolicy, D::Error> {
+    let mut policy = TapPolicy::deserialize(deserializer)?;
+    policy.direction.get_or_insert(Direction::Forward);
+    Ok(policy)
 }
 
 /// Who the controller is, whatever address it has.
@@ -311,6 +321,14 @@ mod tests {
             }
         }
         panic!("the store stays in use");
+    }
+
+    #[test]
+    fn a_policy_that_was_kept_without_a_direction_has_one() {
+        let text = serde_json::to_string(&kept("old", "2026-01-01T00:00:00Z")).unwrap();
+        assert!(!text.contains("direction"), "{text}");
+        let old: KeptPolicy = serde_json::from_str(&text).unwrap();
+        assert_eq!(old.policy.direction, Some(Direction::Forward));
     }
 
     #[tokio::test]

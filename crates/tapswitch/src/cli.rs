@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use tapswitch_control::{
-    EthType, Expiry, IpPrefix, IpProto, MonitorSpec, PortRange, Sample, Schedule, Tagging,
-    Transport, Vlan,
+    Direction, EthType, Expiry, IpPrefix, IpProto, MonitorSpec, PortRange, Sample, Schedule,
+    Tagging, Transport, Vlan,
 };
 use tapswitch_openflow::Delivery;
 use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PeerName, PortSpec, Tls};
@@ -263,9 +263,10 @@ pub(crate) struct PolicyAddArgs {
     /// TCP, UDP or SCTP destination port, or a range: each port of that is a rule.
     #[arg(long, value_name = "PORT[-PORT]")]
     pub(crate) dst_port: Option<PortRange>,
-    /// Copy the answers too: the same with source and destination exchanged.
-    #[arg(long)]
-    pub(crate) both: bool,
+    /// Which way: forward (from the source to the destination) or both (and the answers: source
+    /// and destination exchanged). Both when not given, as far as such frames are answered.
+    #[arg(long, value_name = "WAY")]
+    pub(crate) direction: Option<Direction>,
     /// Tell what each switch would be told, and whether it is proved that all frames go where they
     /// should; change nothing.
     #[arg(long)]

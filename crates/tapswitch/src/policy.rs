@@ -2,8 +2,8 @@
 
 use comfy_table::Table;
 use tapswitch_control::{
-    Copied, Direction, Monitors, Plan, PolicyReport, PolicyState, Proof, Tagging, TapPolicy,
-    Transport, Verdict,
+    Copied, Monitors, Plan, PolicyReport, PolicyState, Proof, Tagging, TapPolicy, Transport,
+    Verdict,
 };
 use tapswitch_controller::{Applied, How};
 use tapswitch_openflow::{Delivery, PortNo};
@@ -67,7 +67,6 @@ fn show_applied(args: &AskArgs, applied: &Applied) {
 
 /// The policy that the arguments say.
 fn policy(args: PolicyAddArgs) -> TapPolicy {
-    let direction = if args.both { Direction::Both } else { Direction::Forward };
     TapPolicy {
         filter: args.filter,
         src_mac: args.src_mac,
@@ -79,7 +78,7 @@ fn policy(args: PolicyAddArgs) -> TapPolicy {
         vlan: args.vlan.unwrap_or_default(),
         src_port: args.src_port,
         dst_port: args.dst_port,
-        direction,
+        direction: args.direction,
         delivery: args.delivery,
         snaplen: args.snaplen,
         sample: args.sample,

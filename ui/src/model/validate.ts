@@ -55,7 +55,6 @@ export function toPolicy(draft: Draft, rest: Partial<TapPolicy> = {}): TapPolicy
   }
   const monitors = list(draft.monitor);
   policy.monitor = monitors.length === 1 ? monitors[0] : monitors;
-  if (policy.direction !== "both") delete policy.direction;
   for (const [field, value] of Object.entries(DEFAULTS))
     if (policy[field] === value) delete policy[field];
   return policy as TapPolicy;
@@ -64,7 +63,6 @@ export function toPolicy(draft: Draft, rest: Partial<TapPolicy> = {}): TapPolicy
 /** The draft that a policy is edited as. */
 export function toDraft(policy: TapPolicy): Draft {
   const draft = emptyDraft();
-  draft.direction = "forward";
   for (const field of FIELDS) {
     const value = policy[field];
     if (value !== undefined && value !== null) draft[field] = [value].flat().join(", ");

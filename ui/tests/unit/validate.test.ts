@@ -18,7 +18,8 @@ const draft = (change: Partial<Draft> = {}): Draft => ({
 
 test("a name and a monitor are enough", () => {
   assert.deepEqual(problems(draft()), {});
-  assert.deepEqual(toPolicy(draft({ direction: "forward" })), { name: "web", monitor: "0x1/3" });
+  const forward = toPolicy(draft({ direction: "forward" }));
+  assert.deepEqual(forward, { name: "web", monitor: "0x1/3", direction: "forward" });
   assert.deepEqual(Object.keys(problems(emptyDraft())), ["name", "monitor"]);
 });
 
@@ -94,8 +95,14 @@ test("a policy goes through the form unharmed, with fields that the form does no
     "of-tomorrow": 7,
   };
   assert.deepEqual(toPolicy(toDraft(policy), policy), policy);
-  const forward = { name: "one", monitor: "3" };
+  const forward = { name: "one", monitor: "3", direction: "forward" };
   assert.deepEqual(toPolicy(toDraft(forward), forward), forward);
-  const ranged = { name: "r", monitor: "3", "dst-port": "8000-8010", vlan: "untagged" };
+  const ranged = {
+    name: "r",
+    monitor: "3",
+    "dst-port": "8000-8010",
+    vlan: "untagged",
+    direction: "both",
+  };
   assert.deepEqual(toPolicy(toDraft(ranged), ranged), ranged);
 });

@@ -67,9 +67,7 @@ impl TapPolicy {
             return Err(PolicyError::NeverSource { mac });
         }
         match self.dst_mac.filter(never_source) {
-            Some(mac) if self.direction == Direction::Both => {
-                Err(PolicyError::NeverAnswers { mac })
-            }
+            Some(mac) if self.ways() == Direction::Both => Err(PolicyError::NeverAnswers { mac }),
             Some(MacAddr::ZERO) => Err(PolicyError::NoDestination),
             _ => Ok(()),
         }
@@ -83,7 +81,7 @@ impl TapPolicy {
             (Transport::Rewrite, Some(mac)) if !mac.is_unicast() => {
                 Err(PolicyError::GroupRewritten { mac })
             }
-            (Transport::Rewrite, _) if self.direction == Direction::Both => {
+            (Transport::Rewrite, _) if self.ways() == Direction::Both => {
                 Err(PolicyError::BothRewritten)
             }
             (Transport::Rewrite, _) => Ok(()),
@@ -170,7 +168,7 @@ impl TapPolicy {
     fn check_ranges(&self) -> Result<(), PolicyError> {
         let [src, dst] =
             [self.src_port, self.dst_port].map(|ports| ports.map_or(1, PortRange::region_count));
-        let ways = if self.direction == Direction::Both { 2 } else { 1 };
+        let ways = if self.ways() == Direction::Both { 2 } else { 1 };
         let rules = self.families().len() * self.protocols().len() * src * dst * ways;
         let (field, ports) = match (self.src_port, self.dst_port) {
             (None, None) => return Ok(()),

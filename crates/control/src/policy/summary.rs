@@ -31,9 +31,9 @@ impl TapPolicy {
             text.push_str(filter.trim());
         }
         if text.is_empty() {
-            text.push_str("everything");
+            return "everything".to_owned();
         }
-        if self.direction == Direction::Both {
+        if self.ways() == Direction::Both {
             text.push_str(", both directions");
         }
         text

@@ -214,19 +214,31 @@ impl<'de> Deserialize<'de> for Vlan {
 }
 
 /// Which way the traffic of a policy flows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// From the source to the destination.
-    #[default]
     Forward,
     /// That, and the answers: source and destination exchanged.
     Both,
 }
 
-impl Direction {
-    pub(crate) fn is_forward(&self) -> bool {
-        *self == Self::Forward
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::Both => "both",
+        })
+    }
+}
+
+impl FromStr for Direction {
+    type Err = ParseTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Forward, Self::Both];
+        let found = all.into_iter().find(|word| word.to_string() == text);
+        found.ok_or_else(|| ParseTextError::new(text, "forward or both"))
     }
 }
 

@@ -76,11 +76,12 @@ impl Display for Term {
 
 #[cfg(test)]
 mod tests {
-    use crate::TapPolicy;
+    use crate::{Direction, TapPolicy};
 
     fn words(filter: &str) -> Vec<String> {
         let filter = Some(filter.to_owned());
-        let policy = TapPolicy { filter, ..TapPolicy::new("p", "3".parse().unwrap()) };
+        let direction = Some(Direction::Forward);
+        let policy = TapPolicy { filter, direction, ..TapPolicy::new("p", "3".parse().unwrap()) };
         policy.words().unwrap()
     }
 

@@ -40,7 +40,7 @@ fn a_monitor_that_is_where_its_senders_are_is_told() {
     let told = notes(&world, "own");
     assert!(matches!(&told[..], [one] if one.contains("monitor's port 0x1/1")), "{told:?}");
     world.tap(from("other", "3"));
-    world.tap(TapPolicy { direction: Direction::Both, ..from("both", "1") });
+    world.tap(TapPolicy { direction: Some(Direction::Both), ..from("both", "1") });
     assert!(notes(&world, "other").is_empty() && notes(&world, "both").is_empty());
 }
 

@@ -156,7 +156,7 @@ fn tap_policy() -> impl Strategy<Value = TapPolicy> {
                 vlan,
                 src_port,
                 dst_port,
-                direction,
+                direction: Some(direction),
                 ..policy("p", &monitor.to_string())
             }
         })
@@ -205,7 +205,7 @@ fn matches(policy: &TapPolicy, packet: &Packet) -> bool {
     };
     let back = Packet { src: packet.dst, dst: packet.src, src_port, dst_port, ..*packet };
     matches_forward(policy, packet)
-        || policy.direction == Direction::Both && matches_forward(policy, &back)
+        || policy.ways() == Direction::Both && matches_forward(policy, &back)
 }
 
 fn matches_forward(policy: &TapPolicy, packet: &Packet) -> bool {

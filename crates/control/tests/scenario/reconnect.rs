@@ -12,7 +12,7 @@ fn tapped() -> (World, Vec<TapPolicy>) {
     world.learn(3);
     let policies = vec![
         TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "4") },
-        TapPolicy { direction: Direction::Both, ..policy("all", "p5") },
+        TapPolicy { direction: Some(Direction::Both), ..policy("all", "p5") },
         TapPolicy { dst_port: Some(80.into()), ..policy("web", "02:00:00:00:00:03") },
     ];
     policies.iter().for_each(|policy| world.tap(policy.clone()));

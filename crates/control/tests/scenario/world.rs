@@ -397,5 +397,6 @@ fn join(mut joined: Message, part: Message) -> Message {
 
 /// A policy without any field.
 pub(crate) fn policy(name: &str, monitor: &str) -> TapPolicy {
-    TapPolicy::new(name, monitor.parse().unwrap())
+    let direction = Some(Direction::Forward);
+    TapPolicy { direction, ..TapPolicy::new(name, monitor.parse().unwrap()) }
 }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use serde::{Deserialize, Serialize};
-use tapswitch_control::{MonitorSpec, TapPolicy};
+use tapswitch_control::{Direction, MonitorSpec, TapPolicy};
 
 use super::Asking;
 use super::error::Refusal;
@@ -35,7 +35,11 @@ pub(super) async fn check(
     let policy = match wanted {
         Wanted { filter: Some(filter), policy: None } => {
             let filter = Some(filter);
-            TapPolicy { filter, ..TapPolicy::new("filter", MonitorSpec::Controller) }
+            TapPolicy {
+                filter,
+                direction: Some(Direction::Forward),
+                ..TapPolicy::new("filter", MonitorSpec::Controller)
+            }
         }
         Wanted { filter: None, policy: Some(policy) } => policy,
         _ => return Err(Refusal::malformed("give either filter or policy")),

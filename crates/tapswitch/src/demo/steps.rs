@@ -128,7 +128,8 @@ async fn untapped_flow(lab: &Lab, checks: &mut Vec<Check>) -> Result<(), Failure
 
 fn policy(lab: &Lab) -> Result<TapPolicy, Failure> {
     let text = format!(
-        "name = '{POLICY}'\nsrc-ip = '{}'\ndst-ip = '{}'\nip-proto = 'tcp'\nmonitor = '{}'\n",
+        "name = '{POLICY}'\nsrc-ip = '{}'\ndst-ip = '{}'\nip-proto = 'tcp'\n\
+         direction = 'forward'\nmonitor = '{}'\n",
         lab.sender.ipv4(),
         lab.receiver.ipv4(),
         lab.monitor.number,
