@@ -120,9 +120,9 @@ impl Scene {
 
 /// Whether a port waits for another one.
 fn waits(lab: &Lab, port: u8, other: u8) -> bool {
-    let report = lab.port(port);
+    let (report, other) = (lab.port(port), other.to_string());
     let pauses = report["pressure"]["waits_for"].as_array().unwrap();
-    let is_other = |pause: &&Value| pause["port"] == other.to_string();
+    let is_other = |pause: &&Value| pause["port"] == *other;
     pauses.iter().filter(is_other).any(|pause| number(&pause["now"]) > 0)
 }
 

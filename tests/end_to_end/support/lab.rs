@@ -145,8 +145,8 @@ impl Lab {
 
     /// One port of our switch.
     pub(crate) fn port(&self, number: u8) -> Value {
-        let ports = self.ask_switch(&["show", "ports"]).json();
-        let is_it = |port: &&Value| port["port"] == number.to_string();
+        let (number, ports) = (number.to_string(), self.ask_switch(&["show", "ports"]).json());
+        let is_it = |port: &&Value| port["port"] == *number;
         ports.as_array().unwrap().iter().find(is_it).unwrap().clone()
     }
 
