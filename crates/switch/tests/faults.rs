@@ -18,7 +18,7 @@ use std::thread;
 
 use common::*;
 use tapswitch_netlink::QdiscSpec;
-use tapswitch_openflow::{Body, Delivery, GroupModCommand, PortNo};
+use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, PortNo};
 use tapswitch_tap as tap;
 // What the module of a guest looks for in its crate.
 use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
@@ -129,6 +129,23 @@ fn what_does_not_fit_the_budget_is_told_by_the_kernel() {
     scene.send(5000);
     until("what comes then", || scene.receive() == [5000]);
     assert_eq!(scene.lab.switch.port(1).pressure.ahead.frames, 0, "memory is given back");
+}
+
+/// As controllers do that have not heard yet that a port is gone.
+#[test]
+fn what_a_controller_sends_to_a_port_that_is_not_there_leaves_the_books_alone() {
+    let room = Room::new(2, "");
+    let mut guest = room.guest(1, split());
+    let mut controller = room.switch.controller();
+    let to_controller = vec![Action::output(PortNo::CONTROLLER)];
+    let to_two = vec![output(1), output(9)];
+    let actions = [vec![output(9)], vec![], to_two, to_controller, vec![output(1)]];
+    for (number, actions) in (0..).zip(actions) {
+        controller.send(packet_out(numbered(number), actions));
+    }
+    controller.barrier();
+    assert!(guest.receive() == numbered(2) && guest.receive() == numbered(4));
+    room.switch.check_books();
 }
 
 /// They had left the kernel's ring, where they would have been counted.
