@@ -11,8 +11,8 @@ use crate::support::*;
 mod monitor;
 mod restart;
 
-/// Hosts 1 to 3, of which the third gets copies of what the first sends to the second; and a program
-/// behind port 4 that takes frames when it likes.
+/// Hosts 1 to 3, of which the third gets copies of what the first sends to the second; and a
+/// program behind port 4 that takes frames when it likes.
 struct Scene {
     lab: Lab,
     reader: Reader,
