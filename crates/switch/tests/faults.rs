@@ -220,6 +220,8 @@ fn a_device_that_takes_nothing_for_a_while_gets_every_frame() {
     });
     assert!(numbers.into_iter().eq(0..500));
     assert!(!has_dropped(&lab.switch.ports()));
+    // What the kernel dropped, it said, and it was sent again.
+    assert_eq!(lab.switch.port(2).queueing.unwrap().shed, 0);
 }
 
 #[test]
