@@ -38,6 +38,61 @@ fn a_flow_loses_nothing_while_a_tap_comes_and_goes_a_hundred_times() {
 }
 
 #[test]
+fn a_flow_loses_nothing_while_a_hundred_taps_are_there_at_once() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    lab.introduce(&[1, 2]);
+    let rules = lab.flows();
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    let mut monitor = Capture::open(lab.host(3));
+    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    let mut copies = Vec::new();
+    for number in 0..TAPS {
+        let port = port_of(number).to_string();
+        let own = ["--ip-proto", "udp", "--dst-port", &port];
+        let added = lab.add(&name_of(number), &[POLICY, &own].concat());
+        assert_eq!(added["state"]["is"], "active", "{added}");
+        copies.extend(monitor.numbers(&stream));
+    }
+    let before = flow.arrived();
+    flow.go_on(100);
+    // All others have something to copy, too, while the first flow goes on.
+    for number in (2..TAPS).step_by(2) {
+        let own = Stream::new(lab.host(1), lab.host(2)).ports(1000, port_of(number));
+        Flow::start(&own, lab.host(1), lab.host(2)).finish_after(5);
+        let frames = monitor.drain();
+        assert_whole(&own.numbers(&frames), 5);
+        copies.extend(stream.numbers(&frames));
+    }
+    for number in 0..TAPS {
+        let last = lab.delete(&name_of(number));
+        assert_eq!(last["is_complete"], true, "{last}");
+        assert!(conservation::is_settled(&last) && matched(&last) > 0, "{last}");
+        assert_eq!(matched(&last), copied(&last), "{last}");
+        copies.extend(monitor.numbers(&stream));
+    }
+    // Two of them want it; it comes once.
+    assert_run(&copies);
+    assert!(copies[0] < before && copies.last() >= Some(&before), "while all were there");
+    assert!(flow.finish_after(50) > 100);
+    assert_eq!(monitor.numbers(&stream), [0_u32; 0]);
+    assert_eq!(lab.flows(), rules);
+    assert_eq!(lab.groups(), Vec::<String>::new());
+    lab.assert_books_closed();
+}
+
+fn name_of(number: u16) -> String {
+    format!("tap-{number}")
+}
+
+/// Two policies want each of these.
+fn port_of(number: u16) -> u16 {
+    2000 + number / 2
+}
+
+/// Policies that are there at once.
+const TAPS: u16 = 100;
+
+#[test]
 fn open_vswitch_loses_nothing_either() {
     let Some(lab) = Lab::new(Peer::OpenVswitch, Ends::Veths, 3) else { return };
     lab.introduce(&[1, 2]);

@@ -152,6 +152,46 @@ fn who_is_not_there_cannot_be_asked() {
     ]);
 }
 
+/// As behind `| head -1`, which has read enough.
+#[test]
+fn who_is_not_read_ends_quietly() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };
+    let path = |name: &str| lab.directory.path().join(name).display().to_string();
+    let (switch, controller) = (path("switch.sock"), path("controller.sock"));
+    lab.introduce(&[1, 2]);
+    let topics: [&[&str]; 7] = [
+        &["show", "ports"],
+        &["show", "ports", "--json"],
+        &["show", "switch"],
+        &["show", "flows"],
+        &["show", "drops"],
+        &["show", "metrics"],
+        &["--help"],
+    ];
+    let of_controller: [&[&str]; 3] =
+        [&["show", "hosts"], &["policy", "list"], &["policy", "list", "--json"]];
+    let of_switch = topics.map(|args| (args, &switch));
+    let cases = of_switch.into_iter().chain(of_controller.map(|args| (args, &controller)));
+    for (args, socket) in cases {
+        let mut command = Command::new(BINARY);
+        command.args(args).env("TAPSWITCH_SOCKET", socket);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdout(writer).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
+    }
+    // And one that reads a line, as a user has it.
+    let script = format!("'{BINARY}' show ports --socket '{switch}' | head -n 1");
+    let said = Said::by(Command::new("sh").args(["-c", &script]));
+    assert!(
+        said.out.trim_start().starts_with("PORT") && said.err.is_empty(),
+        "{}{}",
+        said.out,
+        said.err
+    );
+}
+
 #[test]
 fn the_wrong_process_says_so() {
     let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };

@@ -18,6 +18,7 @@ mod device;
 mod errors;
 mod fabric;
 mod faucet;
+mod faults;
 mod hostile;
 mod ledger;
 mod mininet;

@@ -737,8 +737,9 @@ impl<'a, E: Egress> Run<'a, E> {
     /// Counts a frame that the controller gets.
     fn consumed(&mut self, len: usize) {
         self.ends += 1;
-        if let Some(port) = self.arrival {
-            port.counters.add_consumed(self.worker);
+        match self.arrival.or_else(|| self.view.snapshot.ports.find(self.in_port)) {
+            Some(port) => port.counters.add_consumed(self.worker),
+            None => self.ends -= 1,
         }
         if let Some(bucket) = self.bucket {
             bucket.bucket().delivered.add(self.worker, len, self.view.now);
@@ -776,8 +777,11 @@ impl<'a, E: Egress> Run<'a, E> {
     fn drop_at(&mut self, port: Option<&Port>, reason: DropReason) {
         let in_port = || self.view.snapshot.ports.find(self.in_port).map(|port| &**port);
         let port = if reason.is_egress() { port } else { in_port() };
-        if let Some(port) = port {
-            port.counters.add_drop(self.worker, reason);
+        match port {
+            Some(port) => port.counters.add_drop(self.worker, reason),
+            // A controller's packet that came in by no port and leaves by none is nobody's.
+            None if self.arrival.is_none() => self.ends -= 1,
+            None => {}
         }
         if let Some(bucket) = self.bucket {
             bucket.bucket().drops.add(self.worker, reason);

@@ -23,6 +23,7 @@ pub struct PacketPort {
     /// Totals, because the kernel forgets at each reading.
     received: AtomicU64,
     dropped: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl PacketPort {
@@ -53,6 +54,7 @@ impl PacketPort {
             capabilities: Capabilities { send_udp_trains: probe::sends_udp_trains() },
             received: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         })
     }
 
@@ -93,7 +95,7 @@ impl PacketPort {
         match rustix::io::writev(&self.fd, &pieces[..count]) {
             // A frame is taken whole or not at all.
             Ok(_) => Ok(()),
-            Err(errno) => Err(SendError::new(errno)),
+            Err(errno) => Err(self.send_error(errno)),
         }
     }
 
@@ -107,7 +109,7 @@ impl PacketPort {
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> Result<(), SendError> {
-        write(self.fd.as_fd()).map(drop).map_err(SendError::new)
+        write(self.fd.as_fd()).map(drop).map_err(|errno| self.send_error(errno))
     }
 
     /// Sends packets with nothing left undone, at most [`MAX_PACKETS`], each of which lies in its
@@ -126,7 +128,7 @@ impl PacketPort {
             pieces[1..].copy_from_slice(packet);
         }
         let (sent, outcome) = socket::send_all(&self.fd, &pieces, packets.len());
-        (sent, outcome.map_err(SendError::new))
+        (sent, outcome.map_err(|errno| self.send_error(errno)))
     }
 
     /// Frames received and dropped by the kernel's queue of this port since it was opened.
@@ -142,6 +144,12 @@ impl PacketPort {
             received: self.received.fetch_add(received, Ordering::Relaxed) + received,
             dropped: self.dropped.fetch_add(dropped, Ordering::Relaxed) + dropped,
         })
+    }
+
+    /// Frames that were refused with [`SendError::Congested`] since the port was opened. The
+    /// kernel counts them among those that it dropped.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Index of the interface in its namespace.
@@ -190,6 +198,16 @@ impl PacketPort {
     /// When the kernel does not answer, which it has no reason for.
     pub fn receive_buffer_len(&self) -> io::Result<usize> {
         Ok(sockopt::socket_recv_buffer_size(&self.fd)?)
+    }
+
+    #[cold]
+    fn send_error(&self, errno: Errno) -> SendError {
+        let error = SendError::new(errno);
+        if error == SendError::Congested {
+            // Relaxed: a number that nothing else depends on.
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        error
     }
 
     /// `ENETDOWN` is told for an interface that is going for good, too.

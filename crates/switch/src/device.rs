@@ -19,6 +19,7 @@ use crate::interface::Interface;
 use crate::recorder::{OpenFileError, Recorder};
 use crate::report::{FileReport, GuestReport, RingReport, TunnelReport};
 use crate::rx::RxQueue;
+use crate::shed::QueueingReport;
 use crate::tunnel::Tunnel;
 use crate::tx::TxPort;
 use crate::{PortKind, PortSpec, Pressure};
@@ -317,6 +318,11 @@ impl Device {
     /// The rings of a tap device; `None` for all others.
     pub(crate) fn ring(&self) -> Option<RingReport> {
         self.interface()?.ring()
+    }
+
+    /// What is in front of an interface that the switch has not made; `None` for all others.
+    pub(crate) fn queueing(&self) -> Option<QueueingReport> {
+        self.interface()?.queueing()
     }
 
     /// Frames that the kernel dropped because the switch did not read them in time, where

@@ -185,6 +185,7 @@ impl Server {
                 queues: device.spec.queues().get(),
                 offloads: device.offloads(),
                 guest: device.guest_report(),
+                queueing: device.queueing(),
                 tunnel: device.tunnel_report(),
                 file: device.file_report(),
                 rx: port.counters.rx().into(),

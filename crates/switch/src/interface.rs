@@ -12,6 +12,7 @@ use crate::device::{OpenPortError, Unopened};
 use crate::envelope::{ChangedMtu, port_mtu};
 use crate::ring::{self, Ring, RingReport};
 use crate::rx::RxDevice;
+use crate::shed::{Below, QueueingReport};
 use crate::steering::Steered;
 use crate::tun::{TunLink, TunQueue};
 use crate::tx::{Takes, TxDevice, TxPort};
@@ -43,7 +44,7 @@ pub(crate) struct Interface {
 enum Io {
     Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, steered: Option<Steered>, ring: Ring },
     Tun { queues: Vec<TunQueue>, takes: Takes, steered: Option<Steered>, ring: Ring },
-    Netdev { port: Arc<netdev::PacketPort>, takes: Takes },
+    Netdev { port: Arc<netdev::PacketPort>, takes: Takes, below: Option<Below> },
 }
 
 impl Interface {
@@ -134,7 +135,7 @@ impl Interface {
             Io::Tun { queues, takes, .. } => {
                 TxPort::new(TxDevice::Tun(queues[worker % queues.len()].clone()), *takes)
             }
-            Io::Netdev { port, takes } => TxPort::new(TxDevice::Netdev(port.clone()), *takes),
+            Io::Netdev { port, takes, .. } => TxPort::new(TxDevice::Netdev(port.clone()), *takes),
         }
     }
 
@@ -148,6 +149,16 @@ impl Interface {
         match &self.io {
             Io::Tap { ring, .. } | Io::Tun { ring, .. } => ring.report(&self.namespace, self.index),
             Io::Netdev { .. } => None,
+        }
+    }
+
+    /// What is in front of the interface; `None` for a tap device, of which [`Self::ring`] tells.
+    pub(crate) fn queueing(&self) -> Option<QueueingReport> {
+        match &self.io {
+            Io::Netdev { port, below, .. } => {
+                (*below)?.report(&self.namespace, self.index, port.refused())
+            }
+            Io::Tap { .. } | Io::Tun { .. } => None,
         }
     }
 
@@ -259,7 +270,9 @@ fn open_netdev(
         (true, false) => (capabilities.into(), "csum,tso"),
         (false, _) => (Takes::NOTHING, "none"),
     };
-    let io = Io::Netdev { port: Arc::new(opened), takes };
+    // Only a report depends on it.
+    let below = Netlink::open(namespace).and_then(|mut it| Below::of(&mut it, spec.name())).ok();
+    let io = Io::Netdev { port: Arc::new(opened), takes, below };
     Ok((io, mac, offloads.to_owned()))
 }
 

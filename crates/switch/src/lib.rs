@@ -38,6 +38,7 @@ mod ring;
 mod rx;
 mod server;
 mod shared;
+mod shed;
 mod steering;
 mod store;
 mod switch;

@@ -14,6 +14,7 @@ use tapswitch_datapath::{
 use tapswitch_openflow::{GroupType, PortConfig, PortNo, PortState, TableId};
 
 pub use crate::ring::{RingBackpressure, RingReport};
+pub use crate::shed::QueueingReport;
 use crate::worker::BURST_COUNT;
 pub use pressure::{BooksReport, PauseReport, PressureReport};
 
@@ -115,6 +116,8 @@ pub struct PortReport {
     pub guest: Option<GuestReport>,
     /// Where frames wait for the switch; none when no tap device is behind the port.
     pub ring: Option<RingReport>,
+    /// What is lost in front of the interface; none when the switch made it, or there is none.
+    pub queueing: Option<QueueingReport>,
     /// What is known of the tunnel; none when something else is behind the port.
     pub tunnel: Option<TunnelReport>,
     /// What is known of the file; none when something else is behind the port.

@@ -218,7 +218,7 @@ fn set_queueing(spec: &PortSpec, netlink: &mut Netlink) -> Result<(), LinkError>
 }
 
 /// Name of the discipline, with that of the queues below `mq`.
-fn name_of(qdiscs: &[Qdisc]) -> String {
+pub(crate) fn name_of(qdiscs: &[Qdisc]) -> String {
     let root = qdiscs.iter().find(|qdisc| qdisc.is_root()).map_or("none", |root| &root.kind);
     match qdiscs.iter().find(|qdisc| !qdisc.is_root() && root == "mq") {
         Some(below) => format!("{root} {}", below.kind),

@@ -18,7 +18,7 @@ use std::thread;
 
 use common::*;
 use tapswitch_netlink::QdiscSpec;
-use tapswitch_openflow::{Body, Delivery, GroupModCommand, PortNo};
+use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, PortNo};
 use tapswitch_tap as tap;
 // What the module of a guest looks for in its crate.
 use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
@@ -131,6 +131,23 @@ fn what_does_not_fit_the_budget_is_told_by_the_kernel() {
     assert_eq!(scene.lab.switch.port(1).pressure.ahead.frames, 0, "memory is given back");
 }
 
+/// As controllers do that have not heard yet that a port is gone.
+#[test]
+fn what_a_controller_sends_to_a_port_that_is_not_there_leaves_the_books_alone() {
+    let room = Room::new(2, "");
+    let mut guest = room.guest(1, split());
+    let mut controller = room.switch.controller();
+    let to_controller = vec![Action::output(PortNo::CONTROLLER)];
+    let to_two = vec![output(1), output(9)];
+    let actions = [vec![output(9)], vec![], to_two, to_controller, vec![output(1)]];
+    for (number, actions) in (0..).zip(actions) {
+        controller.send(packet_out(numbered(number), actions));
+    }
+    controller.barrier();
+    assert!(guest.receive() == numbered(2) && guest.receive() == numbered(4));
+    room.switch.check_books();
+}
+
 /// They had left the kernel's ring, where they would have been counted.
 #[test]
 fn what_was_read_ahead_of_a_port_that_goes_is_in_the_books() {
@@ -203,6 +220,8 @@ fn a_device_that_takes_nothing_for_a_while_gets_every_frame() {
     });
     assert!(numbers.into_iter().eq(0..500));
     assert!(!has_dropped(&lab.switch.ports()));
+    // What the kernel dropped, it said, and it was sent again.
+    assert_eq!(lab.switch.port(2).queueing.unwrap().shed, 0);
 }
 
 #[test]

@@ -47,6 +47,29 @@ fn trains_pass_between_an_interface_and_a_tap() {
     assert_eq!(kinds, ["netdev", "tap"]);
 }
 
+/// The discipline cuts trains, takes some of their packets and drops the others, and says that all
+/// is well.
+#[test]
+fn what_is_lost_in_front_of_an_interface_is_told() {
+    if !can_run() {
+        return;
+    }
+    let (lab, room) = Lab::netdevs(2, &[1]);
+    lab.switch.controller().apply(join(1, 2));
+    assert_eq!(lab.switch.port(1).queueing, None, "a tap device has a ring");
+    let slow = ["qdisc", "add", "dev", "p2", "root", "tbf", "rate", "20mbit"];
+    let small = ["burst", "1600", "limit", "12000"];
+    let outcome = room.namespace.command("tc").args(slow).args(small).output();
+    if !outcome.is_ok_and(|output| output.status.success()) {
+        skip("no tc, or no tbf in this kernel");
+        return;
+    }
+    let before = lab.switch.port(2).queueing.unwrap();
+    assert_eq!((before.qdisc.as_str(), before.shed), ("tbf", 0));
+    tcp(lab.host(1), lab.host(2), 1_000_000);
+    assert!(lab.switch.port(2).queueing.unwrap().shed > 0, "{:?}", lab.switch.port(2));
+}
+
 #[test]
 fn tags_are_put_back_exactly() {
     if !can_run() {

@@ -11,6 +11,8 @@
 mod common;
 mod vm;
 
+use std::time::{Duration, Instant};
+
 use common::*;
 use tapswitch_openflow::{Body, Delivery, GroupModCommand, PortNo};
 use tapswitch_switch::RemovePortError;
@@ -74,7 +76,7 @@ fn a_slow_guest_gets_every_frame_and_its_sender_waits() {
         while received < 2000 {
             send_more(&mut sender, &mut sent, 2000);
             if received < 500 {
-                std::thread::sleep(std::time::Duration::from_micros(200));
+                std::thread::sleep(Duration::from_micros(200));
             }
             for frame in receiver.try_receive() {
                 assert!(frame == numbered(received), "{} for {received}", number_of(&frame));
@@ -129,6 +131,39 @@ fn who_takes_nothing_for_long_is_named_and_holds_nobody_up() {
     until("it is empty", || pressure(&room, 2).queued.frames == 0);
     sender.send(&numbered(7));
     assert!(stopped.receive() == numbered(7) && other.receive() == numbered(7));
+}
+
+#[test]
+fn a_guest_that_stops_for_ten_seconds_is_the_only_one_to_lose() {
+    let room = Room::new(4, "");
+    let mut guests = room.guests();
+    let [sender, stopped, third, fourth] = &mut guests[..] else { panic!() };
+    room.switch.controller().apply([vec![wire(1, 2)], join(3, 4)].concat());
+    let (mut sent, mut others, start) = (0, 0, Instant::now());
+    while start.elapsed() < Duration::from_secs(10) {
+        sent += u32::from(sender.try_send(&numbered(sent)));
+        third.send(&numbered(others));
+        assert!(fourth.receive() == numbered(others));
+        others += 1;
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    assert_eq!(pressure(&room, 2).stalls, 1);
+    until("all is taken", || sender.taken() == u64::from(sent));
+    let mut numbers = Vec::new();
+    until("what waits is there", || {
+        numbers.extend(stopped.try_receive().iter().map(|frame| number_of(frame)));
+        pressure(&room, 2).queued.frames == 0 && waits(&room, 1) == 0
+    });
+    numbers.extend(stopped.try_receive().iter().map(|frame| number_of(frame)));
+    assert!(numbers.is_sorted_by(|a, b| a < b), "in order, each once: {numbers:?}");
+    let dropped = room.switch.drops(2, "egress_stalled");
+    assert_eq!(numbers.len() as u64 + dropped, u64::from(sent));
+    for number in sent..sent + 100 {
+        sender.send(&numbered(number));
+        assert!(stopped.receive() == numbered(number));
+    }
+    assert_eq!(room.switch.drops(2, "egress_stalled"), dropped, "lost afterwards");
+    assert!(!has_dropped(&[1, 3, 4].map(|number| room.switch.port(number))));
 }
 
 #[test]

@@ -150,6 +150,7 @@ fn ports(reports: &[PortReport]) {
     }
     print(&rows, "no ports");
     rings::rings(reports);
+    rings::queueing(reports);
     guests(reports);
     pauses(reports);
     tunnels(reports);

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
+use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
 use tapswitch_wire::NetHeader;
 
 use super::{Host, Stream};
@@ -25,6 +25,17 @@ impl Capture {
     /// Sends a frame into the switch.
     pub(crate) fn send(&self, frame: &[u8]) {
         self.port.send(&NetHeader::default(), &[IoSlice::new(frame)]).unwrap();
+    }
+
+    /// Sends a frame unless the interface has no room for it.
+    pub(crate) fn try_send(&self, frame: &[u8]) -> bool {
+        match self.port.send(&NetHeader::default(), &[IoSlice::new(frame)]) {
+            Err(SendError::Full | SendError::Congested) => false,
+            outcome => {
+                outcome.unwrap();
+                true
+            }
+        }
     }
 
     /// The next frame that waits, with its offload metadata.

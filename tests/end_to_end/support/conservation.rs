@@ -42,6 +42,20 @@ fn at_rest(ask: impl Fn(&[&str]) -> Said) -> Vec<Value> {
     }
 }
 
+/// The books of our switch: each frame that came in, and each copy, was sent, consumed or dropped
+/// under a name, and none waits. `ask` runs a command on its management socket.
+pub(crate) fn books(ask: impl Fn(&[&str]) -> Said) {
+    super::until("books that are closed", || are_closed(&ask(&["show", "switch"]).json()));
+}
+
+/// Whether the books of this switch are closed.
+pub(crate) fn are_closed(report: &Value) -> bool {
+    let part = |name: &&str| number(&report["books"][*name]);
+    let sum = |names: &[&str]| names.iter().map(part).fold(0, u64::wrapping_add);
+    sum(&["received", "copied", "injected"]) == sum(&["sent", "consumed", "dropped"])
+        && sum(&["queued", "ahead"]) == 0
+}
+
 /// Adds up, by the switch's word and by our own reckoning, and nothing is in flight.
 pub(crate) fn is_settled(report: &Value) -> bool {
     let copied = report["copied"].as_array().unwrap();

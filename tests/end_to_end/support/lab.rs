@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use super::ovs::Ovs;
 use super::{
-    Daemon, Host, Said, can_run, conservation, directory, join, room, skip, tapswitch, until,
+    Daemon, Host, Memory, Said, can_run, conservation, directory, join, room, skip, tapswitch,
+    until,
 };
 
 /// Who the controller's peer is.
@@ -137,6 +138,30 @@ impl Lab {
         conservation::policies(|command| self.ask_controller(command));
     }
 
+    /// Every frame that came into our switch is somewhere, and none waits.
+    pub(crate) fn assert_books_closed(&self) {
+        conservation::books(|command| self.ask_switch(command));
+    }
+
+    /// One port of our switch.
+    pub(crate) fn port(&self, number: u8) -> Value {
+        let (number, ports) = (number.to_string(), self.ask_switch(&["show", "ports"]).json());
+        let is_it = |port: &&Value| port["port"] == *number;
+        ports.as_array().unwrap().iter().find(is_it).unwrap().clone()
+    }
+
+    /// Frames that a port of our switch dropped, for all reasons.
+    pub(crate) fn dropped(&self, number: u8) -> u64 {
+        self.port(number)["drops"].as_object().unwrap().values().map(self::number).sum()
+    }
+
+    /// The memory of our switch from now on.
+    pub(crate) fn watch_memory(&self) -> Memory {
+        let Switch::Ours(Some(switch)) = &self.switch else { panic!("that is not ours") };
+        let workers = self.ask_switch(&["show", "workers"]).json();
+        Memory::of(switch.id(), workers.as_array().unwrap().len() as u64)
+    }
+
     /// The same with the switch's, which must be ours.
     pub(crate) fn ask_switch(&self, command: &[&str]) -> Said {
         self.ask(command, SWITCH_SOCKET)
@@ -195,14 +220,18 @@ impl Lab {
         }
     }
 
-    /// Stops the switch cleanly.
-    pub(crate) fn stop_switch(&mut self) {
+    /// Stops the switch cleanly; answers what ours has said.
+    pub(crate) fn stop_switch(&mut self) -> String {
         match &mut self.switch {
             Switch::Ours(switch) => {
                 let mut switch = switch.take().unwrap();
                 assert_eq!(switch.stop().code(), Some(0), "{}", switch.log());
+                switch.log()
             }
-            Switch::Theirs(ovs) => ovs.stop_switch(),
+            Switch::Theirs(ovs) => {
+                ovs.stop_switch();
+                String::new()
+            }
         }
     }
 

@@ -75,7 +75,8 @@ pub struct BooksReport {
     pub received: u64,
     /// Ends that these have beyond one each: copies and floods.
     pub copied: u64,
-    /// Ends of packets that controllers sent.
+    /// Ends of packets that controllers sent. What came in by no port, as they say, and was to
+    /// leave by one that is not there, is not among them: it never was in the switch.
     pub injected: u64,
     /// Frames that went out.
     pub sent: u64,

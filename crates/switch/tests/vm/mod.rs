@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use tapswitch_switch::report::GuestReport;
 use tapswitch_vhost::{Features, RingFeatures, RingPlace};
+use tapswitch_wire::NetHeader;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
@@ -119,12 +120,17 @@ impl Vm {
 
     /// Sends a frame with nothing left undone, if there is room in the ring.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> bool {
+        self.try_send_with(&NetHeader::default(), frame)
+    }
+
+    /// The same with this metadata.
+    pub(crate) fn try_send_with(&mut self, header: &NetHeader, frame: &[u8]) -> bool {
         self.taken += self.send_ring.reap(&self.sends).len() as u64;
         if self.sent - self.taken == u64::from(RING_SIZE) {
             return false;
         }
         let at = BUFFERS + self.sent % u64::from(RING_SIZE) * BUFFER_LEN;
-        self.sends.write(at, &[&[0; 12], frame].concat());
+        self.sends.write(at, &[&header.encode()[..], frame].concat());
         let buffer = Buffer::to_read(BASE + at, 12 + frame.len() as u32);
         self.send_ring.offer(&self.sends, &buffer).expect("room in the ring");
         self.sent += 1;

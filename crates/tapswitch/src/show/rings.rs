@@ -1,6 +1,7 @@
-//! What `tapswitch show ports` tells of the kernel's rings of tap devices.
+//! What `tapswitch show ports` tells of the kernel's rings of tap devices, and of the queueing
+//! disciplines of other interfaces.
 
-use tapswitch_switch::report::{PortReport, RingReport};
+use tapswitch_switch::report::{PortReport, QueueingReport, RingReport};
 
 use crate::table::{grouped, print, table};
 
@@ -30,6 +31,22 @@ fn row(port: &str, ring: &RingReport) -> [String; 7] {
         grouped(ring.shed),
         grouped(ring.ring_full),
     ]
+}
+
+/// What is in front of those interfaces that the switch has not made.
+pub(super) fn queueing(reports: &[PortReport]) {
+    let row = |port: &PortReport| {
+        let QueueingReport { qdisc, waiting, shed } = port.queueing.as_ref()?;
+        Some([port.port.clone(), qdisc.clone(), grouped((*waiting).into()), grouped(*shed)])
+    };
+    let interfaces: Vec<_> = reports.iter().filter_map(row).collect();
+    if interfaces.is_empty() {
+        return;
+    }
+    let mut rows = table(&["PORT ", "QDISC", "WAITING ", "SHED "]);
+    rows.add_rows(interfaces);
+    say!();
+    print(&rows, "");
 }
 
 #[cfg(test)]

@@ -459,6 +459,7 @@ fn port(payload: usize, tags: usize, count: u64) -> PortReport {
         queues: 1,
         guest: None,
         ring: None,
+        queueing: None,
         tunnel: None,
         file: None,
         offloads: String::new(),

@@ -1,0 +1,64 @@
+//! What is lost below a port on somebody's interface: in its queueing discipline, or its driver.
+//!
+//! Of a frame for which there is no room the kernel says so, and it is sent again later (see
+//! `tx::queue`). Of the packets of a train that was cut below, and of what a discipline takes and
+//! drops later, it says nothing: they were sent, as far as the port's counters know. It counts
+//! both kinds.
+
+use serde::{Deserialize, Serialize};
+use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Qdisc};
+
+use crate::ring::name_of;
+
+/// What is in front of the interface of a port that the switch has not made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueingReport {
+    /// Its queueing discipline; for each queue one when it starts with `mq`.
+    pub qdisc: String,
+    /// Packets that wait there now.
+    pub waiting: u32,
+    /// Packets that it, or the driver, dropped without a word since the port was opened, whoever
+    /// sent them. Those that the switch was told of are sent again, and not among them.
+    pub shed: u64,
+}
+
+/// What was lost before the port was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Below {
+    dropped_before: u64,
+}
+
+impl Below {
+    /// The interface as it is now.
+    pub(crate) fn of(netlink: &mut Netlink, name: &str) -> Result<Self, LinkError> {
+        let link = netlink.link(name)?;
+        let dropped_before = dropped(&link, &netlink.qdiscs(name)?);
+        Ok(Self { dropped_before })
+    }
+
+    /// What is to be told of the interface with `index`; none when it is gone. Of what was dropped
+    /// there, the switch was told of so many as `refused`.
+    pub(crate) fn report(
+        self,
+        namespace: &Namespace,
+        index: u32,
+        refused: u64,
+    ) -> Option<QueueingReport> {
+        let mut netlink = Netlink::open(namespace).ok()?;
+        let link = netlink.link_by_index(index).ok()?;
+        let qdiscs = netlink.qdiscs(&link.name).ok()?;
+        let dropped = dropped(&link, &qdiscs).saturating_sub(self.dropped_before);
+        let root = qdiscs.iter().find(|qdisc| qdisc.is_root());
+        Some(QueueingReport {
+            qdisc: name_of(&qdiscs),
+            waiting: root.map_or(0, |root| root.qlen),
+            shed: dropped.saturating_sub(refused),
+        })
+    }
+}
+
+/// Packets that the interface has dropped instead of sent.
+fn dropped(link: &Link, qdiscs: &[Qdisc]) -> u64 {
+    let root = qdiscs.iter().find(|qdisc| qdisc.is_root());
+    link.stats.tx_dropped + root.map_or(0, |root| root.drops)
+}

@@ -1,0 +1,67 @@
+//! A switch is stopped while frames wait, and started again.
+
+use super::{Scene, injected};
+use crate::support::*;
+
+#[test]
+fn a_switch_that_stops_tells_of_the_frames_that_waited() {
+    let Some(mut scene) = Scene::with(Ends::Veths, ",stall=10000") else { return };
+    restart(&mut scene);
+    let memory = Memory::of(scene.lab.controller.id(), 1);
+    (0..4).for_each(|_| restart(&mut scene));
+    memory.assert_same();
+}
+
+/// What is sent to the program waits for it when the switch is told to stop.
+fn restart(scene: &mut Scene) {
+    let probes = injected(&scene.lab);
+    scene.others().finish_after(100);
+    let feed = scene.feed();
+    until("the sender waits", || scene.is_waited_for());
+    let first = scene.next;
+    scene.next = feed.finish();
+    let sent = u64::from(scene.next - first);
+    let waiting = eventually("all of them are read", || {
+        let (from, to) = (scene.lab.port(1), scene.lab.port(4));
+        let ahead = number(&from["pressure"]["ahead"]["frames"]);
+        let waiting = ahead + number(&to["pressure"]["queued"]["frames"]);
+        // The others have left for the ring of the device.
+        (waiting + RING_LEN >= sent).then_some(waiting)
+    });
+    assert!(waiting > 0, "nothing waits, of {sent}");
+    let probes = injected(&scene.lab) - probes;
+    let log = scene.lab.stop_switch();
+    assert!(!log.contains("are nowhere"), "{log}");
+    let told = frames_that_waited(&log);
+    let arrived = scene.reader.numbers().len() as u64;
+    let expected = sent - arrived;
+    assert!((expected..=expected + probes).contains(&told), "{expected}, {probes} probes:\n{log}");
+
+    // What the switch did not tell in time is not made up.
+    let report = eventually("the policy waits", || {
+        let report = scene.lab.policy("tap");
+        (report["state"]["is"] == "pending").then_some(report)
+    });
+    assert!(report["is_complete"] == false || conservation::is_settled(&report), "{report}");
+    scene.lab.start_switch();
+    until("the policy is in force", || scene.lab.policy("tap")["state"]["is"] == "active");
+    scene.lab.introduce(&[1, 2, 3]);
+    scene.reader.attach(&scene.lab, scene.options);
+    scene.assert_flows();
+    conservation::policies_after_a_loss(|args| scene.lab.ask_controller(args));
+}
+
+/// How many frames the switch says that waited.
+fn frames_that_waited(log: &str) -> u64 {
+    let told = log.lines().filter(|line| line.contains("frames waited for it"));
+    let count = |line: &str| {
+        assert!(line.contains("port_removed"), "{line}");
+        let words: Vec<_> = line.split(' ').collect();
+        let place = words.iter().position(|word| *word == "frames").unwrap();
+        words[place - 1].parse::<u64>().unwrap()
+    };
+    told.map(count).sum()
+}
+
+/// Frames that the kernel keeps for the program.
+const RING_LEN: u64 = 20;
