@@ -39,6 +39,22 @@ export function traffic(policy: TapPolicy): string {
   return words.join(" ");
 }
 
+/** What copies are owed: the contract's name, and how long senders wait at most, as it is written. */
+export function contract(delivery: string): { word: string; stall?: string } {
+  const [, stall] = /^lossless:(.*)$/s.exec(delivery) ?? [];
+  return stall === undefined ? { word: delivery } : { word: "lossless", stall };
+}
+
+/** The same in words. */
+export function contractText(delivery: string): string {
+  const { word, stall } = contract(delivery);
+  if (word === "lossless")
+    return stall === undefined
+      ? "lossless: senders wait as long as the monitor's port allows"
+      : `lossless: senders wait for at most ${stall} ms at a time`;
+  return word;
+}
+
 const quoted = (text: string): string => (/\s/.test(text) ? `"${text}"` : text);
 
 /** Frames that are accounted for at one monitor. */

@@ -7,11 +7,13 @@ import { type Draft, type Field, PROTOCOLS, type Problems } from "../model/valid
 export interface Shared {
   draft: Draft;
   found: Problems;
+  warned: Problems;
   touched: Set<Field>;
   set(field: Field, value: string): void;
 }
 
 export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) {
+  const { found, touched } = shared;
   return (
     <>
       <fieldset>
@@ -82,7 +84,15 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
         <Input field="reason" label="Reason" shared={shared} hint="Kept in the audit log" />
         <Input field="owner" label="Owner" shared={shared} />
         <Choice field="delivery" label="Delivery" shared={shared} values={DELIVERIES} />
-        <details class="more">
+        {shared.draft.delivery === "lossless" && (
+          <Input
+            field="stall"
+            label="Senders wait at most, ms"
+            shared={shared}
+            hint="At a time; empty: as the monitor's port allows"
+          />
+        )}
+        <details class="more" open={MORE.some((field) => touched.has(field) && found[field])}>
           <summary>More</summary>
           <Input
             field="schedule"
@@ -122,6 +132,9 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
   );
 }
 
+/** Behind the word "More", which opens by itself when something is wrong there. */
+const MORE = ["schedule", "snaplen", "sample", "tags", "transport", "priority"] as const;
+
 const DELIVERIES: [string, string][] = [
   ["best-effort", "Best effort: traffic never waits"],
   ["lossless", "Lossless: senders wait for the monitor"],
@@ -147,10 +160,8 @@ function Input({
   isRequired?: boolean;
   isWide?: boolean;
 }) {
-  const { draft, found, touched, set } = shared;
-  const problem = touched.has(field) ? found[field] : undefined;
-  const id = `field-${field}`;
-  const described = [hint && `${id}-hint`, problem && `${id}-problem`].filter(Boolean).join(" ");
+  const { draft, set } = shared;
+  const { id, problem, described } = said(field, shared, hint);
   return (
     <div class={`field${isWide ? " wide-field" : ""}`}>
       <label for={id}>
@@ -164,7 +175,7 @@ function Input({
         readOnly={isFixed}
         spellcheck={false}
         autocomplete="off"
-        aria-describedby={described || undefined}
+        aria-describedby={described}
         aria-invalid={problem !== undefined}
         aria-required={isRequired}
         onInput={(event) => set(field, event.currentTarget.value)}
@@ -174,17 +185,38 @@ function Input({
           {hint}
         </p>
       )}
+      <Said field={field} shared={shared} />
+    </div>
+  );
+}
+
+/** What a field is described by: its hint, its problem, and what is to be known of it. */
+function said(field: Field, { found, warned, touched }: Shared, hint?: string) {
+  const id = `field-${field}`;
+  const problem = touched.has(field) ? found[field] : undefined;
+  const warning = warned[field];
+  const parts = [hint && `${id}-hint`, problem && `${id}-problem`, warning && `${id}-warning`];
+  return { id, problem, warning, described: parts.filter(Boolean).join(" ") || undefined };
+}
+
+function Said({ field, shared }: { field: Field; shared: Shared }) {
+  const { id, problem, warning } = said(field, shared);
+  return (
+    <>
       <p class="problem" id={`${id}-problem`} aria-live="polite">
         {problem}
       </p>
-    </div>
+      <p class={warning ? "note warning" : "warning"} id={`${id}-warning`} aria-live="polite">
+        {warning && `${warning[0]!.toUpperCase()}${warning.slice(1)}.`}
+      </p>
+    </>
   );
 }
 
 function Choice({
   field,
   label,
-  shared: { draft, set },
+  shared,
   values,
 }: {
   field: Field;
@@ -192,7 +224,8 @@ function Choice({
   shared: Shared;
   values: [string, string][];
 }) {
-  const id = `field-${field}`;
+  const { draft, set } = shared;
+  const { id, problem, described } = said(field, shared);
   const isOther = !values.some(([value]) => value === draft[field]);
   return (
     <div class="field">
@@ -200,6 +233,8 @@ function Choice({
       <select
         id={id}
         value={draft[field]}
+        aria-describedby={described}
+        aria-invalid={problem !== undefined}
         onChange={(event) => set(field, event.currentTarget.value)}
       >
         {isOther && <option value={draft[field]}>{draft[field]}</option>}
@@ -209,6 +244,7 @@ function Choice({
           </option>
         ))}
       </select>
+      <Said field={field} shared={shared} />
     </div>
   );
 }

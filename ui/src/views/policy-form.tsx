@@ -14,6 +14,8 @@ import {
   problems,
   toDraft,
   toPolicy,
+  warnings,
+  withStall,
 } from "../model/validate";
 import { Empty, Failure, Heading, useSettled } from "../parts/basics";
 import { Changes } from "../parts/plan";
@@ -43,7 +45,7 @@ export function PolicyForm({ name }: { name?: string }) {
 function prefilled(): Draft {
   const draft = emptyDraft();
   for (const field of FIELDS) draft[field] = route.value.query.get(field) ?? draft[field];
-  return draft;
+  return withStall(draft);
 }
 
 function Form({ old }: { old?: PolicyReport }) {
@@ -53,14 +55,11 @@ function Form({ old }: { old?: PolicyReport }) {
   const [isBusy, setBusy] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const { problem: filterProblem, matches } = useFilterCheck(draft.filter);
-  const found: Problems = { ...problems(draft) };
-  if (filterProblem) found.filter ??= filterProblem;
-  if (refusal?.field && (FIELDS as readonly string[]).includes(refusal.field)) {
-    found[refusal.field as Field] ??= refusal.message;
-  }
-  const isClean =
-    Object.keys(found).length ===
-    (refusal?.field && found[refusal.field as Field] === refusal.message ? 1 : 0);
+  const own = problems(draft);
+  if (filterProblem) own.filter ??= filterProblem;
+  const isClean = Object.keys(own).length === 0;
+  const field = FIELDS.find((one) => one === refusal?.field);
+  const found: Problems = field ? { [field]: refusal?.message, ...own } : own;
   const set = (field: Field, value: string) => {
     setDraft((before) => ({ ...before, [field]: value }));
     setTouched((before) => new Set(before).add(field));
@@ -81,14 +80,14 @@ function Form({ old }: { old?: PolicyReport }) {
       setBusy(false);
     }
   };
-  const shared = { draft, found, touched, set };
+  const shared = { draft, found, warned: warnings(draft), touched, set };
   return (
     <>
       <Heading title={old ? `Edit ${old.policy.name}` : "New policy"} />
       <form ref={form} class="policy-form" onSubmit={save} noValidate aria-label="Policy">
         <Fields shared={shared} isEdit={old !== undefined} />
         <Matches lines={matches} />
-        {refusal && !refusal.field && <Failure error={refusal} what="Refused" />}
+        {refusal && !field && <Failure error={refusal} what="Refused" />}
         <div class="actions">
           <button type="submit" class="primary" disabled={isBusy}>
             {old ? "Save" : "Create"}

@@ -486,6 +486,64 @@ test(
   },
 );
 
+test("a lossless policy has a bound, which is checked, sent and edited", options, async () => {
+  const page = await browser.page(`${controller.url}/#/new?name=web&monitor=watch0`);
+  const bound = page.getByLabel("Senders wait at most, ms");
+  assert.equal(await bound.count(), 0, "other contracts have none");
+  await page.getByLabel("Delivery").selectOption("lossless");
+  await bound.fill("70000");
+  await page.getByText("A number from 1 to 65535 milliseconds.").waitFor();
+  await page.getByText("Shown when all fields are right.").waitFor();
+  await bound.fill("20");
+  await page.getByText("A number from 1 to 65535").waitFor({ state: "detached" });
+  await assertAccessible(page, "a lossless policy");
+  await page.getByRole("button", { name: "Create" }).click();
+  await page.getByRole("heading", { name: "web", exact: true }).waitFor();
+  const sent = controller.commands.find((c) => c.what === "POST /policies")!.body;
+  assert.equal((sent as { delivery: string }).delivery, "lossless:20");
+  controller.answers.set("GET /policies/web", report("web", { policy: sent }));
+  await page.goto(`${controller.url}/#/policies/web/edit`);
+  await bound.waitFor();
+  assert.equal(await bound.inputValue(), "20");
+  await page.goto(`${controller.url}/#/policies/web`);
+  await page.getByText("senders wait for at most 20 ms at a time").waitFor();
+  await page.close();
+});
+
+test(
+  "what the controller refuses of a choice is seen, also where it is folded away",
+  options,
+  async () => {
+    const message = "transport: no such thing here";
+    controller.answers.set(
+      "POST /policies",
+      new Refusal(422, { code: "bad-policy", message, field: "transport" }),
+    );
+    const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3`);
+    await page.getByRole("button", { name: "Create" }).click();
+    await page.locator("#field-transport-problem").getByText(message).waitFor();
+    await page.close();
+  },
+);
+
+test("frames that are never copied are warned of while they are typed", options, async () => {
+  const words = /for the next bridge: switches do not forward them, and they are not copied/;
+  const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3`);
+  const warned = (field: string) => page.locator(`#field-${field}-warning`).getByText(words);
+  await page.getByLabel("Type of frame").fill("0x88cc");
+  await warned("eth-type").waitFor();
+  await page.getByLabel("Type of frame").fill("0x88c");
+  await warned("eth-type").waitFor({ state: "detached" });
+  await page.getByLabel("Direction").selectOption("forward");
+  await page.getByLabel("Destination MAC").fill("01:80:c2:00:00:02");
+  await warned("dst-mac").waitFor();
+  await assertAccessible(page, "a warning");
+  await screenshot(page, "warning", "all");
+  await page.getByText("30 ways of frames followed").waitFor();
+  assert.ok(await page.getByRole("button", { name: "Create" }).isEnabled(), "it is no mistake");
+  await page.close();
+});
+
 test("what the controller refuses is shown at its field", options, async () => {
   controller.answers.set(
     "POST /policies",

@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PolicyReport } from "../../src/api/types";
-import { ledger, owner, paths, state, tone, totals, traffic } from "../../src/model/policy";
+import {
+  contractText,
+  ledger,
+  owner,
+  paths,
+  state,
+  tone,
+  totals,
+  traffic,
+} from "../../src/model/policy";
 import { Rates } from "../../src/model/rates";
 
 const monitor = { switch: "0x1", port: 3, name: "watch0" };
@@ -88,4 +97,10 @@ test("a policy is of whom it names, not of who added it", () => {
   assert.equal(owner(report({ policy: { ...policy, owner: "ann" }, owner: "unix:root" })), "ann");
   assert.equal(owner(report({ policy, owner: "unix:root" })), "unix:root");
   assert.equal(owner(report({ policy })), undefined);
+});
+
+test("a contract reads as a sentence, with its bound", () => {
+  assert.match(contractText("lossless"), /^lossless: .*monitor's port/);
+  assert.match(contractText("lossless:20"), /^lossless: .*at most 20 ms/);
+  assert.equal(contractText("sample-on-pressure"), "sample-on-pressure");
 });
