@@ -12,6 +12,29 @@ export function monitorNames(policy: TapPolicy): string[] {
     .map(String);
 }
 
+/** The monitor that is the controller itself: it shows the starts of copies on this page. */
+const HERE = "controller";
+
+/** Whether the copies of a policy are shown here. */
+export const isShownHere = (policy: TapPolicy): boolean => monitorNames(policy).includes(HERE);
+
+/** The policy with this page as one more monitor. */
+export const shownHere = (policy: TapPolicy): TapPolicy => ({
+  ...policy,
+  monitor: [...elsewhere(policy), HERE],
+});
+
+/** The policy without this page; `undefined` where its copies would go nowhere. */
+export function notShownHere(policy: TapPolicy): TapPolicy | undefined {
+  const [first, ...more] = elsewhere(policy);
+  if (first === undefined) return undefined;
+  return { ...policy, monitor: more.length ? [first, ...more] : first };
+}
+
+/** The other monitors of a policy. */
+export const elsewhere = (policy: TapPolicy): string[] =>
+  monitorNames(policy).filter((name) => name !== HERE);
+
 /** Whose a policy is: whom it names, else who added it. */
 export const owner = (report: PolicyReport): string | undefined =>
   report.policy.owner ?? report.owner ?? undefined;
