@@ -30,29 +30,35 @@ export class Space {
   private readonly cells = new Map<number, Box[]>();
 
   take(box: Box): void {
-    this.eachCell(box, (key) => {
-      const cell = this.cells.get(key);
-      if (cell) cell.push(box);
-      else this.cells.set(key, [box]);
-    });
+    const [left, top, right, bottom] = cellsOf(box);
+    for (let x = left; x <= right; x++) {
+      for (let y = top; y <= bottom; y++) {
+        const cell = this.cells.get(x * COLUMN + y);
+        if (cell) cell.push(box);
+        else this.cells.set(x * COLUMN + y, [box]);
+      }
+    }
   }
 
   /** Whether nothing is there but perhaps `own`. */
   isFree(box: Box, own?: Box): boolean {
-    let isFree = true;
-    this.eachCell(box, (key) => {
-      isFree &&= !this.cells.get(key)?.some((other) => other !== own && overlap(box, other));
-    });
-    return isFree;
-  }
-
-  private eachCell({ left, top, right, bottom }: Box, visit: (key: number) => void): void {
-    const [firstX, lastX] = [Math.floor(left / CELL), Math.floor(right / CELL)];
-    const [firstY, lastY] = [Math.floor(top / CELL), Math.floor(bottom / CELL)];
-    for (let x = firstX; x <= lastX; x++)
-      for (let y = firstY; y <= lastY; y++) visit(x * COLUMN + y);
+    const [left, top, right, bottom] = cellsOf(box);
+    for (let x = left; x <= right; x++) {
+      for (let y = top; y <= bottom; y++) {
+        const cell = this.cells.get(x * COLUMN + y);
+        if (cell?.some((other) => other !== own && overlap(box, other))) return false;
+      }
+    }
+    return true;
   }
 }
+
+const cellsOf = ({ left, top, right, bottom }: Box): [number, number, number, number] => [
+  Math.floor(left / CELL),
+  Math.floor(top / CELL),
+  Math.floor(right / CELL),
+  Math.floor(bottom / CELL),
+];
 
 /**
  * Places for labels in what is free of `space`, within `limits`; each that is placed takes its own.
@@ -61,11 +67,13 @@ export class Space {
 export function arrange(labels: Label[], space: Space, limits: Box): Placed[] {
   const order = RANKS.flatMap((rank) => labels.filter((label) => label.rank === rank));
   return order.flatMap((label) => {
-    const boxes = label.places.map((at) => boxAt(at, label.size));
-    let index = boxes.findIndex((box) => isWithin(box, limits) && space.isFree(box));
-    if (index < 0 && label.rank === "chosen") index = 0;
-    const [at, box] = [label.places[index], boxes[index]];
-    if (!at || !box) return [];
+    const isFree = (at: Point) => {
+      const box = boxAt(at, label.size);
+      return isWithin(box, limits) && space.isFree(box);
+    };
+    const at = label.places.find(isFree) ?? (label.rank === "chosen" ? label.places[0] : undefined);
+    if (!at) return [];
+    const box = boxAt(at, label.size);
     space.take(box);
     return [{ ...label, at, box }];
   });
