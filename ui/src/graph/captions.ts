@@ -61,6 +61,17 @@ export function ofOutlet(outlet: Outlet, view: View): Label[] {
   return caption(words, look, view.at(outlet), [{ x: 10, y: 10 }], view, true);
 }
 
+/** Of each TAP and monitor one way, to say once what is copied there. */
+export function oneEach(ways: Way[]): Way[] {
+  const known = new Set<string>();
+  return ways.filter(({ report, monitor }) => {
+    const key = `${monitor.switch}/${monitor.port} ${report.policy.name}`;
+    const isNew = !known.has(key);
+    known.add(key);
+    return isNew;
+  });
+}
+
 /** What a TAP copies stands where its line ends; those at one monitor stack up there. */
 export function ofWay({ points, tone, report }: Way, words: string, view: View): Label[] {
   const isChosen = view.isChosen({ kind: "tap", name: report.policy.name });

@@ -13,6 +13,7 @@ import {
   ofOutlet,
   ofSpot,
   ofWay,
+  oneEach,
 } from "./captions";
 import { type Label, type Placed, Space, arrange, boxAt } from "./labels";
 import { loadColour } from "./load";
@@ -103,8 +104,8 @@ export class Renderer {
 
   /** Looks at everything. */
   fit(): void {
-    // The legend covers the lowest part.
-    const free = { x: this.size.x, y: this.size.y - LEGEND };
+    // The legend covers the lowest part, and words at the rim want room.
+    const free = { x: this.size.x - 2 * RIM, y: this.size.y - LEGEND - 2 * RIM };
     this.camera = fit(
       bounds([...this.scene.nodes, ...this.scene.spots, ...this.scene.outlets]),
       free,
@@ -280,13 +281,14 @@ export class Renderer {
       ((hasWords && !node.group) ||
         !node.isConnected ||
         this.isChosen({ kind: "node", id: node.id }));
-    const hasRates = hasWords && ways.length <= MOST_LABELS;
+    const taps = oneEach(ways);
+    const hasRates = hasWords && taps.length <= MOST_LABELS;
     const hasLoads = hasCards && this.fewLinks();
     return [
       ...nodes.filter(isNamed).flatMap((node) => ofNode(node, view)),
       ...(this.hasDetail ? spots : []).flatMap((spot) => ofSpot(spot, view)),
       ...(hasWords ? outlets : []).flatMap((outlet) => ofOutlet(outlet, view)),
-      ...ways
+      ...taps
         .filter(({ report }) => hasRates || this.isChosenTap(report.policy.name))
         .flatMap((way) => ofWay(way, this.words.tap(way.report.policy.name), view)),
       ...edges
@@ -579,5 +581,6 @@ const MOST_LOADS = 60;
 const MOST_WIDTHS = 5000;
 const HOST_RADIUS = 5;
 const LEGEND = 40;
+const RIM = 16;
 const DASH_LENGTH = 16;
 const DASH_MS = 60;

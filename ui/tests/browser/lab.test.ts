@@ -272,7 +272,7 @@ test("the main views with traffic", { skip }, async () => {
       await until("there is a chart", async () => (await page.locator(".u-wrap").count()) > 0);
       await screenshot(page, `policy-${scheme}`);
       await page.goto(
-        `${lab.url}/#/new?name=mail&src-ip=10.0.0.4&ip-proto=tcp&dst-port=25&monitor=0x5/2`,
+        `${lab.url}/#/new?name=mail&src-ip=10.0.0.4&ip-proto=tcp&dst-port=25&monitor=0x5/2&delivery=lossless:20`,
       );
       await page.getByText(/Tried on the model/).waitFor({ state: "detached" });
       await screenshot(page, `new-policy-${scheme}`);

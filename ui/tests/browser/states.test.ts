@@ -725,7 +725,7 @@ async function clickOn(page: Page, kind: string): Promise<void> {
 test("packets come live, are filtered and decoded", options, async () => {
   controller.answers.set(
     "GET /policies/web",
-    report("web", { policy: { name: "web", monitor: "controller" } }),
+    report("web", { policy: { name: "web", monitor: ["watch0", "controller"] } }),
   );
   const packets = [TCP_SYN, UDP_IN_VLAN, ARP, PING6].map((hex, i) =>
     packet(

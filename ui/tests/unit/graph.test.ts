@@ -3,8 +3,9 @@ import { test } from "node:test";
 import type { HostReport, PolicyReport } from "../../src/api/types";
 import { aggregate, only } from "../../src/graph/aggregate";
 import { Forces, begin, layers } from "../../src/graph/layout";
+import { oneEach } from "../../src/graph/captions";
 import { type Label, Space, arrange, around, boxAt } from "../../src/graph/labels";
-import { frame, graphOf, place, spots, ways } from "../../src/graph/scene";
+import { type Way, frame, graphOf, place, spots, ways } from "../../src/graph/scene";
 import {
   beside,
   bounds,
@@ -238,6 +239,14 @@ test("a TAP is a line from the watched host over the switches to the monitor", (
   );
   const without = ways([{ ...report, path: undefined, monitor }], shape, known);
   assert.equal(without[0]!.points.length, 2, "only what is known: the monitor at its switch");
+});
+
+test("a TAP is named once at each of its monitors, whatever the number of its ways", () => {
+  const monitor = { switch: "0x3", port: 9, name: "watch0" };
+  const way = (name: string, port: number) =>
+    ({ report: { policy: { name } }, monitor: { ...monitor, port } }) as unknown as Way;
+  const [web, again, other, db] = [way("web", 9), way("web", 9), way("web", 8), way("db", 9)];
+  assert.deepEqual(oneEach([web, again, other, db]), [web, other, db]);
 });
 
 test("TAPs on one link lie side by side", () => {
