@@ -43,7 +43,8 @@ export function ofSpot(spot: Spot, view: View): Label[] {
   const isChosen = view.isChosen({ kind: "host", mac: host.mac, switch: host.switch });
   const words = host.addresses[0] ?? `…${host.mac.slice(-8)}`;
   const look: Look = { colour: "text", px: 11, rank: isChosen ? "chosen" : "host" };
-  const half = isChosen ? 12 : 6;
+  // What is drawn around the dot: a ring, or the sign of a monitor.
+  const half = isChosen ? 12 : spot.isMonitor ? 10 : 6;
   const node = view.node(host.switch);
   return caption(
     words,

@@ -274,8 +274,8 @@ export class Renderer {
 
   /** All words that want to be beside something. */
   private captions(): Label[] {
-    const { nodes, spots, outlets, ways, edges } = this.scene;
-    const { view, hasWords, hasCards } = this;
+    const { spots, outlets, ways } = this.scene;
+    const { view, hasWords } = this;
     const isNamed = (node: Node) =>
       !this.cards.has(node) &&
       ((hasWords && !node.group) ||
@@ -283,27 +283,24 @@ export class Renderer {
         this.isChosen({ kind: "node", id: node.id }));
     const taps = oneEach(ways);
     const hasRates = hasWords && taps.length <= MOST_LABELS;
-    const hasLoads = hasCards && this.fewLinks();
     return [
-      ...nodes.filter(isNamed).flatMap((node) => ofNode(node, view)),
+      ...this.visible()
+        .filter(isNamed)
+        .flatMap((node) => ofNode(node, view)),
       ...(this.hasDetail ? spots : []).flatMap((spot) => ofSpot(spot, view)),
       ...(hasWords ? outlets : []).flatMap((outlet) => ofOutlet(outlet, view)),
       ...taps
         .filter(({ report }) => hasRates || this.isChosenTap(report.policy.name))
         .flatMap((way) => ofWay(way, this.words.tap(way.report.policy.name), view)),
-      ...edges
-        .filter((edge) => hasLoads || this.isChosenLink(edge))
-        .flatMap((edge) => ofEdge(edge, view)),
+      ...this.toldLinks().flatMap((edge) => ofEdge(edge, view)),
     ];
   }
 
-  /** Whether so few links are seen that it is clear whose load words are about. */
-  private fewLinks(): boolean {
-    const seen = this.scene.edges.filter((edge) => {
-      const [a, b] = this.ends(edge).map((p) => this.at(p)) as [Point, Point];
-      return this.lineIsSeen(a, b);
-    });
-    return seen.length <= MOST_LOADS;
+  /** Links whose load is told: so few that it is clear whose it is, else what is chosen. */
+  private toldLinks(): Edge[] {
+    const seen = this.hasCards ? this.scene.edges.filter((edge) => this.edgeIsSeen(edge)) : [];
+    const isTold = seen.length > 0 && seen.length <= MOST_LOADS;
+    return isTold ? seen : this.scene.edges.filter((edge) => this.isChosenLink(edge));
   }
 
   private readonly view: View = {
@@ -524,6 +521,11 @@ export class Renderer {
 
   private isSeen({ x, y }: Point, margin: number): boolean {
     return x > -margin && y > -margin && x < this.size.x + margin && y < this.size.y + margin;
+  }
+
+  private edgeIsSeen(edge: Edge): boolean {
+    const [a, b] = this.ends(edge);
+    return this.lineIsSeen(this.at(a), this.at(b));
   }
 
   private lineIsSeen(a: Point, b: Point): boolean {

@@ -50,6 +50,7 @@ export function ConfirmChange({
     <Confirm
       title={title}
       action={isUnproved ? `${action} all the same` : action}
+      isFinal={method === "DELETE"}
       onConfirm={() => void make()}
       onCancel={onCancel}
     >

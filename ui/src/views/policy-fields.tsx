@@ -137,7 +137,7 @@ const MORE = ["schedule", "snaplen", "sample", "tags", "transport", "priority"] 
 
 const DELIVERIES: [string, string][] = [
   ["best-effort", "Best effort: traffic never waits"],
-  ["lossless", "Lossless: senders wait for the monitor"],
+  ["lossless", "Lossless: senders wait"],
   ["sample-on-pressure", "One of every so many when full"],
 ];
 
