@@ -71,6 +71,41 @@ export function bounds(points: Iterable<Point>): Box {
   return box.left <= box.right ? box : { left: 0, top: 0, right: 0, bottom: 0 };
 }
 
+/** Whether two boxes have more than an edge in common. */
+export const overlap = (a: Box, b: Box): boolean =>
+  a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+
+/**
+ * The scale from which boxes of `size` pixels around the points lie apart, for all but `tight` of
+ * them: a few that are close to each other are no reason to make all small.
+ */
+export function roomyScale(points: Point[], size: Point, tight = 0.1): number {
+  const all = points.filter((p) => Number.isFinite(p.x + p.y)).sort((a, b) => a.x - b.x);
+  const gaps = all.map((_, i) => nearestGap(all, i, size)).sort((a, b) => a - b);
+  const gap = gaps[Math.floor(gaps.length * tight)] ?? Infinity;
+  return 1 / gap;
+}
+
+/** How many boxes fit between a point and its nearest one; `sorted` is by `x`. */
+function nearestGap(sorted: Point[], index: number, size: Point): number {
+  const { x, y } = sorted[index]!;
+  let least = Infinity;
+  for (const step of [-1, 1]) {
+    for (let i = index + step; sorted[i]; i += step) {
+      const across = Math.abs(sorted[i]!.x - x) / size.x;
+      if (across >= least) break;
+      least = Math.min(least, Math.max(across, Math.abs(sorted[i]!.y - y) / size.y));
+    }
+  }
+  return least;
+}
+
+/** The point at `t`, from 0 to 1, of the line between two. */
+export const along = (a: Point, b: Point, t: number): Point => ({
+  x: a.x + (b.x - a.x) * t,
+  y: a.y + (b.y - a.y) * t,
+});
+
 /** Distance of a point from a line between two points. */
 export function distanceTo(p: Point, a: Point, b: Point): number {
   const [dx, dy] = [b.x - a.x, b.y - a.y];

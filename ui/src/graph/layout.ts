@@ -52,11 +52,14 @@ function inRows(graph: Graph, rank: number[]): Positions {
   const positions = new Float64Array(2 * rank.length);
   const rows = orderedRows(graph, rank);
   const widest = Math.max(...rows.map((row) => row.length));
+  // Many links between two long rows are told apart by their slopes.
+  const rise = SPACING * Math.max(1.5, widest / 4);
   rows.forEach((row, level) => {
-    const gap = SPACING * Math.max(1, Math.min(2.2, widest / row.length));
+    const least = row.some((node) => graph.hosts[node]! >= WIDE_FROM) ? 1.3 : 1;
+    const gap = SPACING * Math.max(least, Math.min(2.2, widest / row.length));
     row.forEach((node, index) => {
       positions[2 * node] = (index - (row.length - 1) / 2) * gap;
-      positions[2 * node + 1] = (rows.length - 1 - level) * SPACING * 1.5;
+      positions[2 * node + 1] = (rows.length - 1 - level) * rise;
     });
   });
   return positions;
@@ -359,6 +362,8 @@ export function distances(near: number[][], roots: number[]): number[] {
 
 /** More nodes than this are drawn in rings. */
 const MOST_IN_ROWS = 80;
+/** So many hosts reach out to those of the next switch. */
+const WIDE_FROM = 4;
 /** Neighbours on the outermost ring, which is so many rings deep at most. */
 const RING_STAGGER = 150;
 const DEEPEST_RING = 4;

@@ -1,20 +1,36 @@
 // Draws the scene on a canvas: only when something changed, and only what is seen.
 //
-// The level of detail follows the scale: dots, then boxes, then names and loads, then hosts.
-import { bitRate, count, latency } from "../model/format";
-import { loadColour } from "./load";
-import type { Tone } from "../model/policy";
+// The level of detail follows the scale: dots, then boxes, then cards with loads, then hosts. Words
+// beside things are where nothing else is: `labels.ts`.
+import { count } from "../model/format";
 import {
+  TAP_COLOURS,
+  type View,
+  hostsOf,
+  nameOf,
+  ofEdge,
+  ofNode,
+  ofOutlet,
+  ofSpot,
+  ofWay,
+  oneEach,
+} from "./captions";
+import { type Label, type Placed, Space, arrange, boxAt } from "./labels";
+import { loadColour } from "./load";
+import {
+  type Box,
   type Camera,
   type Point,
   bounds,
   distanceTo,
   fit,
   lane,
+  roomyScale,
   toPicture,
   toScreen,
 } from "./geometry";
 import type { Edge, Frame, Node, Outlet, Spot, Way } from "./scene";
+import { type Target, edgeKey, isSame } from "./target";
 
 /** What the picture shows. */
 export interface Scene extends Frame {
@@ -23,14 +39,8 @@ export interface Scene extends Frame {
   ways: Way[];
 }
 
-/** What was hit, or is selected. */
-export type Target =
-  | { kind: "node"; id: string }
-  | { kind: "link"; key: string }
-  | { kind: "host"; mac: string; switch: string }
-  | { kind: "tap"; name: string };
-
-export interface Labels {
+/** Words that come from elsewhere. */
+export interface Words {
   /** A TAP's rate and drops, beside its line. */
   tap(name: string): string;
 }
@@ -61,17 +71,22 @@ export class Renderer {
   private colours = new Map<string, string>();
   private dash = 0;
   private isMarked = false;
-  private hasNames = false;
-  private hasLoads = false;
-  /** Between the two nearest nodes, in units of the picture. */
-  private gap = 0;
+  /** The words of the last picture that found a place, and what they may not cover. */
+  placed: Placed[] = [];
+  solid: Box[] = [];
+  /** Nodes that have room for a card. */
+  private cards = new Set<Node>();
+  /** Half the size of a card, and from which scale on they lie apart. */
+  private card: Point = { x: 0, y: 0 };
+  private cardScale = 0;
+  private readonly widths = new Map<string, number>();
   private readonly context: CanvasRenderingContext2D;
   private readonly observer: ResizeObserver;
   private timer: ReturnType<typeof setInterval> | undefined;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
-    private readonly labels: Labels,
+    private readonly words: Words,
   ) {
     this.context = canvas.getContext("2d")!;
     this.observer = new ResizeObserver(() => this.resize());
@@ -82,16 +97,20 @@ export class Renderer {
   /** Shows another scene, or the same one after a change. */
   show(scene: Scene): void {
     this.scene = scene;
-    if (scene.nodes.length <= FEW) this.gap = smallestGap(scene.nodes);
+    this.measureCards();
     this.animate();
     this.draw();
   }
 
   /** Looks at everything. */
   fit(): void {
-    // The legend covers the lowest part.
-    const free = { x: this.size.x, y: this.size.y - LEGEND };
-    this.camera = fit(bounds([...this.scene.nodes, ...this.scene.spots]), free, 90);
+    // The legend covers the lowest part, and words at the rim want room.
+    const free = { x: this.size.x - 2 * RIM, y: this.size.y - LEGEND - 2 * RIM };
+    this.camera = fit(
+      bounds([...this.scene.nodes, ...this.scene.spots, ...this.scene.outlets]),
+      free,
+      90,
+    );
     this.camera.y += LEGEND / 2 / this.camera.scale;
     this.moved();
   }
@@ -201,29 +220,104 @@ export class Renderer {
 
   private paint(): void {
     const { context: c, size } = this;
-    const seen = this.visible().length;
-    const { scale } = this.camera;
-    const isRoomy = this.gap * scale >= WIDTH_OF_NAME || scale >= DETAIL;
-    this.hasNames = this.scene.nodes.length <= FEW ? isRoomy : scale >= NAMES;
-    this.hasLoads = this.hasNames && seen <= FEW / 2;
+    const space = this.occupied();
     c.clearRect(0, 0, size.x, size.y);
     c.lineCap = "round";
     c.lineJoin = "round";
     for (const edge of this.scene.edges) this.paintEdge(edge);
     if (this.hasDetail) this.paintHostLines();
     for (const way of this.scene.ways) this.paintWay(way);
-    this.scene.edges.forEach((edge, index) => this.paintLoad(edge, index));
     for (const node of this.scene.nodes) this.paintNode(node);
     if (this.hasDetail) this.scene.spots.forEach((spot) => this.paintSpot(spot));
-    this.paintOutlets();
-    for (const way of this.scene.ways) this.paintWayLabel(way);
+    for (const outlet of this.scene.outlets) this.paintOutlet(outlet);
+    this.placed = arrange(this.captions(), space, boxAt({ x: size.x / 2, y: size.y / 2 }, size));
+    // Those that matter most lie on top.
+    for (const label of [...this.placed].reverse()) this.paintLabel(label);
   }
+
+  /** What words may not cover; nodes that can have a card without covering something get one. */
+  private occupied(): Space {
+    const space = new Space();
+    const seen = this.visible();
+    this.cards.clear();
+    const boxes = new Map(seen.map((node) => [node, this.boxOf(node, this.nodeSize(node))]));
+    const dots = this.dots();
+    for (const box of [...boxes.values(), ...dots]) space.take(box);
+    for (const node of this.hasCards ? this.byRank(seen) : []) {
+      const card = this.boxOf(node, this.cardSize(node));
+      if (!space.isFree(card, boxes.get(node))) continue;
+      space.take(card);
+      boxes.set(node, card);
+      this.cards.add(node);
+    }
+    this.solid = [...boxes.values(), ...dots];
+    return space;
+  }
+
+  private byRank(nodes: Node[]): Node[] {
+    const isUsual = ({ id }: Node) => Number(!this.isChosen({ kind: "node", id }));
+    return nodes.sort((a, b) => isUsual(a) - isUsual(b) || b.monitors - a.monitors);
+  }
+
+  /** Hosts and monitors on the screen. */
+  private dots(): Box[] {
+    const dot = (p: Point, r: number) => boxAt(this.at(p), { x: 2 * r, y: 2 * r });
+    const hosts = this.hasDetail ? this.scene.spots.map((spot) => dot(spot, HOST_RADIUS)) : [];
+    return [...hosts, ...this.scene.outlets.map((outlet) => dot(outlet, this.outletRadius))].filter(
+      ({ left, top }) => this.isSeen({ x: left, y: top }, 20),
+    );
+  }
+
+  private boxOf(node: Node, half: Point): Box {
+    return boxAt(this.at(node), { x: 2 * half.x, y: 2 * half.y });
+  }
+
+  /** All words that want to be beside something. */
+  private captions(): Label[] {
+    const { spots, outlets, ways } = this.scene;
+    const { view, hasWords } = this;
+    const isNamed = (node: Node) =>
+      !this.cards.has(node) &&
+      ((hasWords && !node.group) ||
+        !node.isConnected ||
+        this.isChosen({ kind: "node", id: node.id }));
+    const taps = oneEach(ways);
+    const hasRates = hasWords && taps.length <= MOST_LABELS;
+    return [
+      ...this.visible()
+        .filter(isNamed)
+        .flatMap((node) => ofNode(node, view)),
+      ...(this.hasDetail ? spots : []).flatMap((spot) => ofSpot(spot, view)),
+      ...(hasWords ? outlets : []).flatMap((outlet) => ofOutlet(outlet, view)),
+      ...taps
+        .filter(({ report }) => hasRates || this.isChosenTap(report.policy.name))
+        .flatMap((way) => ofWay(way, this.words.tap(way.report.policy.name), view)),
+      ...this.toldLinks().flatMap((edge) => ofEdge(edge, view)),
+    ];
+  }
+
+  /** Links whose load is told: so few that it is clear whose it is, else what is chosen. */
+  private toldLinks(): Edge[] {
+    const seen = this.hasCards ? this.scene.edges.filter((edge) => this.edgeIsSeen(edge)) : [];
+    const isTold = seen.length > 0 && seen.length <= MOST_LOADS;
+    return isTold ? seen : this.scene.edges.filter((edge) => this.isChosenLink(edge));
+  }
+
+  private readonly view: View = {
+    at: (p) => this.at(p),
+    isSeen: (p) => this.isSeen(p, 20),
+    isChosen: (target) => this.isChosen(target),
+    width: (words, px, isBold) => this.width(words, px, isBold),
+    half: (node) => this.nodeSize(node),
+    ends: (edge) => this.ends(edge),
+    node: (id) => this.scene.nodes[this.scene.index.get(id) ?? -1],
+  };
 
   private paintEdge(edge: Edge): void {
     const [a, b] = this.ends(edge).map((p) => this.at(p)) as [Point, Point];
     if (!this.lineIsSeen(a, b)) return;
     const { link } = edge;
-    const isChosen = this.isChosen({ kind: "link", key: edgeKey(edge) });
+    const isChosen = this.isChosenLink(edge);
     const c = this.context;
     const usual = link.is_up ? loadColour(link.bits_per_second) : "bad";
     c.strokeStyle = this.colour(isChosen ? "accent" : usual);
@@ -231,23 +325,6 @@ export class Renderer {
     c.setLineDash(!link.is_up ? [3, 5] : link.is_tree === false ? [6, 4] : []);
     this.stroke([a, b]);
     c.setLineDash([]);
-  }
-
-  /** Not all at the middles of their links, where those of a fabric cross. */
-  private paintLoad(edge: Edge, index: number): void {
-    const isChosen = this.isChosen({ kind: "link", key: edgeKey(edge) });
-    if (!this.hasLoads && !isChosen) return;
-    const [a, b] = this.ends(edge).map((p) => this.at(p)) as [Point, Point];
-    const { link } = edge;
-    const parts: string[] = [];
-    if (!link.is_up) parts.push("down");
-    if (link.is_up && link.bits_per_second != null) parts.push(bitRate(link.bits_per_second));
-    if (link.latency_ns != null && isChosen) parts.push(`≤ ${latency(link.latency_ns)}`);
-    if (parts.length === 0 || Math.hypot(b.x - a.x, b.y - a.y) < 110) return;
-    const colour = this.colour(link.is_up ? "muted" : "bad");
-    const t = 0.34 + (index % 4) * 0.1;
-    const at = { x: a.x + (b.x - a.x) * t, y: a.y + (b.y - a.y) * t };
-    this.text(parts.join(", "), at, colour, 11, true);
   }
 
   private paintHostLines(): void {
@@ -268,14 +345,9 @@ export class Renderer {
     const c = this.context;
     c.fillStyle = this.colour(spot.isMonitor ? "tap" : "host");
     c.beginPath();
-    c.arc(at.x, at.y, isChosen ? 7 : 5, 0, 2 * Math.PI);
+    c.arc(at.x, at.y, isChosen ? 7 : HOST_RADIUS, 0, 2 * Math.PI);
     c.fill();
     if (isChosen) this.ring(at, 10);
-    if (this.camera.scale < NAMES_OF_HOSTS && !isChosen) return;
-    const name = host.addresses[0] ?? `…${host.mac.slice(-8)}`;
-    const node = this.scene.nodes[this.scene.index.get(host.switch) ?? -1] ?? spot;
-    const below = spot.y >= node.y ? 16 : -15;
-    this.text(name, { x: at.x, y: at.y + below }, this.colour("text"), 11, true);
   }
 
   private paintNode(node: Node): void {
@@ -293,63 +365,45 @@ export class Renderer {
     c.roundRect(at.x - x, at.y - y, 2 * x, 2 * y, Math.min(y, 6));
     c.fill();
     if (!isDot || isChosen || !node.isConnected) c.stroke();
-    if (this.hasNames) this.paintName(node, at);
+    if (this.cards.has(node)) this.paintCard(node, at);
     else if (node.group && x >= 12)
-      this.text(count(node.switches), at, this.colour("text"), 10, false);
+      this.text(count(node.switches), at, { colour: "text", px: 10, isBold: false });
   }
 
-  private paintName(node: Node, at: Point): void {
+  private paintCard(node: Node, at: Point): void {
+    const [name, hosts] = this.linesOf(node);
+    this.text(name.words, { x: at.x, y: at.y - 5 }, name);
+    this.text(hosts.words, { x: at.x, y: at.y + 9 }, hosts);
+  }
+
+  private linesOf(node: Node): [Line, Line] {
     const isBad = !node.isConnected;
-    const name = node.group ? `${node.switches} switches` : node.id;
-    const colour = this.colour(isBad ? "bad" : "text");
-    this.text(
-      isBad && !node.group ? `${name} lost` : name,
-      { x: at.x, y: at.y - 5 },
-      colour,
-      12,
-      false,
-      true,
-    );
-    const ports = node.member ? `${count(node.member.ports)} ports` : "no hosts";
-    const hosts =
-      node.hosts === 0 ? ports : node.hosts === 1 ? "1 host" : `${count(node.hosts)} hosts`;
-    const more = node.monitors ? `, ${node.monitors} mon.` : "";
-    this.text(
-      hosts + more,
-      { x: at.x, y: at.y + 9 },
-      this.colour(isBad ? "bad" : "muted"),
-      10.5,
-      false,
-    );
+    return [
+      { words: nameOf(node), px: 12, isBold: true, colour: isBad ? "bad" : "text" },
+      { words: hostsOf(node), px: 10.5, isBold: false, colour: isBad ? "bad" : "muted" },
+    ];
   }
 
-  private paintOutlets(): void {
-    const c = this.context;
-    for (const outlet of this.scene.outlets) {
-      const at = this.at(outlet);
-      if (!this.isSeen(at, 20)) continue;
-      const r = Math.min(9, Math.max(4, 9 * this.camera.scale));
-      c.fillStyle = this.colour("tap");
-      c.strokeStyle = this.colour("back");
-      c.lineWidth = 2;
-      c.beginPath();
-      c.moveTo(at.x, at.y - r);
-      c.lineTo(at.x + r, at.y);
-      c.lineTo(at.x, at.y + r);
-      c.lineTo(at.x - r, at.y);
-      c.closePath();
-      c.stroke();
-      c.fill();
-      const name = outlet.monitor.name || `port ${outlet.monitor.port}`;
-      if (this.hasNames) {
-        this.text(name, { x: at.x, y: at.y - r - 9 }, this.colour("text"), 11, true, true);
-      }
-    }
+  private paintOutlet(outlet: Outlet): void {
+    const at = this.at(outlet);
+    if (!this.isSeen(at, 20)) return;
+    const [c, r] = [this.context, this.outletRadius];
+    c.fillStyle = this.colour("tap");
+    c.strokeStyle = this.colour("back");
+    c.lineWidth = 2;
+    c.beginPath();
+    c.moveTo(at.x, at.y - r);
+    c.lineTo(at.x + r, at.y);
+    c.lineTo(at.x, at.y + r);
+    c.lineTo(at.x - r, at.y);
+    c.closePath();
+    c.stroke();
+    c.fill();
   }
 
   private paintWay({ points, tone, report }: Way): void {
     const screen = points.map((p) => this.at(p));
-    const isChosen = this.isChosen({ kind: "tap", name: report.policy.name });
+    const isChosen = this.isChosenTap(report.policy.name);
     const c = this.context;
     c.strokeStyle = this.colour("back");
     c.lineWidth = isChosen ? 8 : 5;
@@ -362,42 +416,52 @@ export class Renderer {
     c.setLineDash([]);
   }
 
-  private paintWayLabel({ points, tone, report }: Way): void {
-    const isChosen = this.isChosen({ kind: "tap", name: report.policy.name });
-    const isRoomy = this.scene.ways.length <= MOST_LABELS && this.hasNames;
-    if (!isRoomy && !isChosen) return;
-    // Those at one monitor stand below each other, or above, where there are no hosts.
-    const end = points[points.length - 1]!;
-    const together = this.scene.ways.filter((way) =>
-      isNear(way.points[way.points.length - 1]!, end),
-    );
-    const order = together.findIndex((way) => way.report === report);
-    const { x, y } = this.at(together[0]?.points.slice(-1)[0] ?? end);
-    const from = points[points.length - 2] ?? end;
-    const shift = end.y > from.y + 25 ? 34 + order * 15 : -38 - order * 15;
-    const colour = this.colour(TAP_COLOURS[tone]);
-    this.text(this.labels.tap(report.policy.name), { x, y: y + shift }, colour, 11.5, true, true);
+  /** Words with a light edge, which keeps them apart from the lines below. */
+  private paintLabel(label: Placed): void {
+    const c = this.context;
+    this.setFont(label.px, label.isBold);
+    c.strokeStyle = this.colour("back");
+    c.lineWidth = 4;
+    c.strokeText(label.words, label.at.x, label.at.y);
+    this.text(label.words, label.at, label);
   }
 
-  private text(
-    words: string,
-    at: Point,
-    colour: string,
-    px: number,
-    hasBack: boolean,
-    isBold = false,
-  ): void {
+  private text(words: string, at: Point, { colour, px, isBold }: Omit<Line, "words">): void {
+    this.setFont(px, isBold);
+    this.context.fillStyle = this.colour(colour);
+    this.context.fillText(words, at.x, at.y);
+  }
+
+  private setFont(px: number, isBold: boolean): void {
     const c = this.context;
     c.font = `${isBold ? "600 " : ""}${px}px system-ui, sans-serif`;
     c.textAlign = "center";
     c.textBaseline = "middle";
-    if (hasBack) {
-      c.strokeStyle = this.colour("back");
-      c.lineWidth = 4;
-      c.strokeText(words, at.x, at.y);
+  }
+
+  private width(words: string, px: number, isBold: boolean): number {
+    const key = `${px}${isBold} ${words}`;
+    let width = this.widths.get(key);
+    if (width === undefined) {
+      this.setFont(px, isBold);
+      width = this.context.measureText(words).width;
+      // Rates are other words every second.
+      if (this.widths.size >= MOST_WIDTHS) this.widths.clear();
+      this.widths.set(key, width);
     }
-    c.fillStyle = colour;
-    c.fillText(words, at.x, at.y);
+    return width;
+  }
+
+  /** All cards are as large as the longest name wants it. */
+  private measureCards(): void {
+    const { nodes } = this.scene;
+    const lines = nodes.flatMap((node) => this.linesOf(node));
+    const widths = lines.map(({ words, px, isBold }) => this.width(words, px, isBold));
+    const widest = widths.reduce((most, width) => Math.max(most, width), 0);
+    this.card = { x: Math.max(44, widest / 2 + 7), y: 20 };
+    const grow = nodes.reduce((most, node) => Math.max(most, growth(node)), 1);
+    const whole = { x: 2 * this.card.x * grow + 6, y: 2 * this.card.y * grow + 6 };
+    this.cardScale = roomyScale(nodes, whole);
   }
 
   private ring(at: Point, radius: number): void {
@@ -429,11 +493,26 @@ export class Renderer {
 
   /** Half the width and height of a node on the screen. */
   private nodeSize(node: Node): Point {
-    const { scale } = this.camera;
-    const grow = node.group ? 1 + Math.log10(node.switches) * 0.25 : 1;
-    if (this.hasNames) return { x: 44 * grow, y: 20 * grow };
-    const half = Math.min(18, Math.max(2.5, 34 * scale)) * grow;
+    if (this.cards.has(node)) return this.cardSize(node);
+    const half = Math.min(18, Math.max(2.5, 34 * this.camera.scale)) * growth(node);
     return { x: half, y: half * 0.7 };
+  }
+
+  private cardSize(node: Node): Point {
+    return { x: this.card.x * growth(node), y: this.card.y * growth(node) };
+  }
+
+  private get hasCards(): boolean {
+    return this.camera.scale >= this.cardScale;
+  }
+
+  /** Whether there is room for the names of what is usual. */
+  private get hasWords(): boolean {
+    return this.hasCards || this.scene.nodes.length <= FEW || this.camera.scale >= NAMES;
+  }
+
+  private get outletRadius(): number {
+    return Math.min(9, Math.max(4, 9 * this.camera.scale));
   }
 
   private at(p: Point): Point {
@@ -442,6 +521,11 @@ export class Renderer {
 
   private isSeen({ x, y }: Point, margin: number): boolean {
     return x > -margin && y > -margin && x < this.size.x + margin && y < this.size.y + margin;
+  }
+
+  private edgeIsSeen(edge: Edge): boolean {
+    const [a, b] = this.ends(edge);
+    return this.lineIsSeen(this.at(a), this.at(b));
   }
 
   private lineIsSeen(a: Point, b: Point): boolean {
@@ -457,6 +541,16 @@ export class Renderer {
     return isSame(target, this.selected) || isSame(target, this.hovered);
   }
 
+  private isChosenTap(name: string): boolean {
+    return this.isChosen({ kind: "tap", name });
+  }
+
+  /** Of many links none is usually chosen, and their keys are long. */
+  private isChosenLink(edge: Edge): boolean {
+    const isAny = this.selected?.kind === "link" || this.hovered?.kind === "link";
+    return isAny && this.isChosen({ kind: "link", key: edgeKey(edge) });
+  }
+
   private colour(name: string): string {
     let colour = this.colours.get(name);
     if (colour === undefined) {
@@ -467,24 +561,11 @@ export class Renderer {
   }
 }
 
-const isNear = (a: Point, b: Point): boolean => Math.hypot(a.x - b.x, a.y - b.y) < 30;
+/** Words and how they look. */
+type Line = Pick<Label, "words" | "colour" | "px" | "isBold">;
 
-/** Few nodes: each with each. */
-function smallestGap(nodes: Node[]): number {
-  let least = Infinity;
-  nodes.forEach((a, i) => {
-    for (const b of nodes.slice(i + 1)) least = Math.min(least, Math.hypot(a.x - b.x, a.y - b.y));
-  });
-  return least;
-}
-
-/** What tells a link from others. */
-export const edgeKey = ({ link: { a, b } }: Edge): string =>
-  `${a.switch}/${a.port} – ${b.switch}/${b.port}`;
-
-export function isSame(a: Target | undefined, b: Target | undefined): boolean {
-  return a !== undefined && b !== undefined && JSON.stringify(a) === JSON.stringify(b);
-}
+/** Groups are larger than switches. */
+const growth = (node: Node): number => (node.group ? 1 + Math.log10(node.switches) * 0.25 : 1);
 
 /** Thicker by the logarithm of the load: 1 Mb/s shows, 100 Gb/s is no beam. */
 function loadWidth(bitsPerSecond: number, scale: number): number {
@@ -492,15 +573,16 @@ function loadWidth(bitsPerSecond: number, scale: number): number {
   return Math.max(0.6, Math.min(1.5, 3 * scale)) + load * Math.min(1, scale * 1.5);
 }
 
-const TAP_COLOURS: Record<Tone, string> = { good: "tap", wait: "wait", bad: "bad", plain: "muted" };
-const NAMES = 0.55;
+const NAMES = 0.3;
 /** With so many nodes there is room for words. */
 const FEW = 60;
 export const DETAIL = 0.8;
-const NAMES_OF_HOSTS = 1.05;
 const MOST_MOVING = 100;
 const MOST_LABELS = 12;
-const WIDTH_OF_NAME = 94;
+const MOST_LOADS = 60;
+const MOST_WIDTHS = 5000;
+const HOST_RADIUS = 5;
 const LEGEND = 40;
+const RIM = 16;
 const DASH_LENGTH = 16;
 const DASH_MS = 60;

@@ -46,9 +46,10 @@ export interface Outlet extends Point {
   node: number;
 }
 
-/** The way of a policy's copies. */
+/** A way of a policy's copies; there are as many to a monitor as switches where copies are made. */
 export interface Way {
   report: PolicyReport;
+  monitor: MonitorPort;
   tone: Tone;
   points: Point[];
 }
@@ -160,7 +161,9 @@ export function ways(reports: PolicyReport[], scene: Frame, known: Spot[]): Way[
     const offset = lane(index % LANES, Math.min(reports.length, LANES), LANE_GAP);
     return pathsOf(report).flatMap((path) => {
       const points = beside(line(path, report, scene, known), offset);
-      return points.length > 1 ? [{ report, tone: tone(report), points }] : [];
+      return points.length > 1
+        ? [{ report, monitor: path.monitor, tone: tone(report), points }]
+        : [];
     });
   });
 }

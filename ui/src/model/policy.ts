@@ -12,6 +12,29 @@ export function monitorNames(policy: TapPolicy): string[] {
     .map(String);
 }
 
+/** The monitor that is the controller itself: it shows the starts of copies on this page. */
+const HERE = "controller";
+
+/** Whether the copies of a policy are shown here. */
+export const isShownHere = (policy: TapPolicy): boolean => monitorNames(policy).includes(HERE);
+
+/** The policy with this page as one more monitor. */
+export const shownHere = (policy: TapPolicy): TapPolicy => ({
+  ...policy,
+  monitor: [...elsewhere(policy), HERE],
+});
+
+/** The policy without this page; `undefined` where its copies would go nowhere. */
+export function notShownHere(policy: TapPolicy): TapPolicy | undefined {
+  const [first, ...more] = elsewhere(policy);
+  if (first === undefined) return undefined;
+  return { ...policy, monitor: more.length ? [first, ...more] : first };
+}
+
+/** The other monitors of a policy. */
+export const elsewhere = (policy: TapPolicy): string[] =>
+  monitorNames(policy).filter((name) => name !== HERE);
+
 /** Whose a policy is: whom it names, else who added it. */
 export const owner = (report: PolicyReport): string | undefined =>
   report.policy.owner ?? report.owner ?? undefined;
@@ -37,6 +60,22 @@ export function traffic(policy: TapPolicy): string {
   if (words.length === 0) return "all traffic";
   if (policy.direction === "both") words.push("both directions");
   return words.join(" ");
+}
+
+/** What copies are owed: the contract's name, and how long senders wait at most, as it is written. */
+export function contract(delivery: string): { word: string; stall?: string } {
+  const [, stall] = /^lossless:(.*)$/s.exec(delivery) ?? [];
+  return stall === undefined ? { word: delivery } : { word: "lossless", stall };
+}
+
+/** The same in words. */
+export function contractText(delivery: string): string {
+  const { word, stall } = contract(delivery);
+  if (word === "lossless")
+    return stall === undefined
+      ? "lossless: senders wait as long as the monitor's port allows"
+      : `lossless: senders wait for at most ${stall} ms at a time`;
+  return word;
 }
 
 const quoted = (text: string): string => (/\s/.test(text) ? `"${text}"` : text);

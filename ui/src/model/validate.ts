@@ -2,11 +2,11 @@
 //
 // The controller has the last word: what passes here may still be refused, by its dry run or when
 // the policy is saved.
-import { TRAFFIC } from "./policy";
+import { TRAFFIC, contract } from "./policy";
 import { isWholePrefix, parseMac, parsePrefix } from "./address";
 import type { TapPolicy } from "../api/types";
 
-/** The form's fields as they are typed. */
+/** The form's fields as they are typed: those of a policy, and `stall`, which is part of its delivery. */
 export type Draft = Record<Field, string>;
 export type Field = (typeof FIELDS)[number];
 export const FIELDS = [
@@ -15,6 +15,7 @@ export const FIELDS = [
   ...TRAFFIC,
   "direction",
   "delivery",
+  "stall",
   "expires",
   "schedule",
   "snaplen",
@@ -26,7 +27,7 @@ export const FIELDS = [
   "reason",
 ] as const;
 
-/** What to change, by field. */
+/** What to change, or what to know, by field. */
 export type Problems = Partial<Record<Field, string>>;
 
 export const emptyDraft = (): Draft => {
@@ -45,16 +46,27 @@ export function problems(draft: Draft): Problems {
   return found;
 }
 
+/** What a policy may say, and will not do: frames that bridges keep to a link are not copied. */
+export function warnings(draft: Draft): Problems {
+  const address = parseMac(draft["dst-mac"].trim());
+  // As the controller has it: the address decides, where there is one, and else the type.
+  if (address) return isForBridges(address) ? { "dst-mac": KEPT } : {};
+  return LINK_TYPES.has(typeNumber(draft["eth-type"])) ? { "eth-type": KEPT } : {};
+}
+
 /** The policy that a draft without problems says; `rest` are fields that the form does not know. */
 export function toPolicy(draft: Draft, rest: Partial<TapPolicy> = {}): TapPolicy {
   const policy: Record<string, unknown> = { ...rest };
   for (const field of FIELDS) {
+    if (field === "stall") continue;
     delete policy[field];
     const text = draft[field].trim();
     if (text !== "") policy[field] = NUMBERS.has(field) && /^\d+$/.test(text) ? Number(text) : text;
   }
   const monitors = list(draft.monitor);
   policy.monitor = monitors.length === 1 ? monitors[0] : monitors;
+  const stall = draft.stall.trim();
+  if (policy.delivery === "lossless" && stall !== "") policy.delivery = `lossless:${stall}`;
   for (const [field, value] of Object.entries(DEFAULTS))
     if (policy[field] === value) delete policy[field];
   return policy as TapPolicy;
@@ -67,7 +79,13 @@ export function toDraft(policy: TapPolicy): Draft {
     const value = policy[field];
     if (value !== undefined && value !== null) draft[field] = [value].flat().join(", ");
   }
-  return draft;
+  return withStall(draft);
+}
+
+/** Takes `lossless:20` apart, which the form has as two fields. */
+export function withStall(draft: Draft): Draft {
+  const { word, stall } = contract(draft.delivery);
+  return stall === undefined ? draft : { ...draft, delivery: word, stall };
 }
 
 /** The parts between commas and blanks. */
@@ -129,11 +147,12 @@ const CHECKS: Partial<Record<Field, Check>> = {
   "src-port": portProblem,
   "dst-port": portProblem,
   delivery(text) {
-    const isKnown = /^(best-effort|lossless(:[1-9]\d*)?|sample-on-pressure)$/.test(text);
-    return isKnown
-      ? undefined
-      : "Expected best-effort, lossless, lossless:MS or sample-on-pressure.";
+    const isKnown = /^(best-effort|lossless|sample-on-pressure)$/.test(text);
+    return isKnown ? undefined : "Expected best-effort, lossless or sample-on-pressure.";
   },
+  // Of other contracts it is neither shown nor sent.
+  stall: (text, draft) =>
+    draft.delivery === "lossless" ? numberProblem(text, 1, 65535, "milliseconds") : undefined,
   expires(text) {
     if (text === "" || /^([1-9]\d*\s*(d|h|m|min|s)\s*)+$/.test(text)) return undefined;
     const at = /^\d{4}-\d\d-\d\dT/.test(text) ? Date.parse(text) : NaN;
@@ -188,6 +207,21 @@ function numberProblem(
   const isIn = /^\d+$/.test(text) && Number(text) >= least && Number(text) <= most;
   return isIn ? undefined : `A number from ${least} to ${most}${unit && ` ${unit}`}.`;
 }
+
+/** 01:80:c2:00:00:00 to 01:80:c2:00:00:0f (IEEE 802.1Q, 8.6.3). */
+const isForBridges = (mac: number[]): boolean =>
+  [1, 0x80, 0xc2, 0, 0].every((byte, index) => mac[index] === byte) && mac[5]! < 16;
+
+const typeNumber = (text: string): number =>
+  text.trim().toLowerCase() === "lldp" ? LLDP : Number(text.trim() || NaN);
+
+const LLDP = 0x88cc;
+/** LLDP, and the slow protocols, LACP among them: always to the addresses that are for bridges. */
+const LINK_TYPES = new Set([LLDP, 0x8809]);
+/** The controller's words in the notes of such a policy. */
+export const KEPT =
+  "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are for the next bridge: " +
+  "switches do not forward them, and they are not copied";
 
 /** What a policy need not say. */
 const DEFAULTS = { delivery: "best-effort", tags: "keep", transport: "svlan" } as const;

@@ -127,16 +127,19 @@ export function Countdown({ endsAt }: { endsAt: number }) {
   );
 }
 
-/** Asks before something that cannot be undone; the browser keeps the focus inside. */
+/** Asks before something is done; the browser keeps the focus inside. */
 export function Confirm({
   title,
   action,
+  isFinal,
   onConfirm,
   onCancel,
   children,
 }: {
   title: string;
   action: string;
+  /** It cannot be undone. */
+  isFinal?: boolean;
   onConfirm(): void;
   onCancel(): void;
   children?: ComponentChildren;
@@ -151,7 +154,7 @@ export function Confirm({
         <button type="button" onClick={onCancel}>
           Cancel
         </button>
-        <button type="button" class="danger" onClick={onConfirm}>
+        <button type="button" class={isFinal ? "danger" : "primary"} onClick={onConfirm}>
           {action}
         </button>
       </div>

@@ -2,13 +2,15 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, BASE, get } from "../api/client";
 import { useResource } from "../api/resource";
+import { mayChange } from "../api/session";
 import type { Packet, PolicyReport } from "../api/types";
 import { decode, fromHex, hexDump } from "../model/decode";
 import { FilterError, type Predicate, compile, subject } from "../model/filter";
 import { count, plural, preciseTime } from "../model/format";
-import { monitorNames } from "../model/policy";
+import { isShownHere, state } from "../model/policy";
 import { Empty, Failure, Heading, useSettled } from "../parts/basics";
 import { link } from "../parts/route";
+import { MayNotWatch, NotWatched, OnlyHere, StopWatching } from "./watch";
 
 interface Row {
   id: number;
@@ -17,8 +19,57 @@ interface Row {
 
 export function Packets({ name }: { name: string }) {
   const path = `/policies/${encodeURIComponent(name)}`;
-  const { data: report, error } = useResource<PolicyReport>(path, { topics: ["policy"] });
-  const stream = useStream(`${path}/packets`);
+  const { data: report, error, reload } = useResource<PolicyReport>(path, { topics: ["policy"] });
+  // The controller gives packets to whoever may change policies.
+  const isMine = report !== undefined && isShownHere(report.policy) && mayChange();
+  const stream = useStream(isMine ? `${path}/packets` : undefined);
+  return (
+    <>
+      <Heading title={`Packets of ${name}`}>
+        <a class="button" href={link(["policies", name])}>
+          Policy
+        </a>
+        <Controls stream={stream} name={name} isLive={isMine && !stream.error} />
+        {isMine && <StopWatching report={report} onMade={reload} />}
+      </Heading>
+      <Failure error={error ?? stream.error} what="Packets" />
+      {report && !mayChange() && <MayNotWatch />}
+      {report && mayChange() && !isMine && <NotWatched report={report} onMade={reload} />}
+      {isMine && !stream.error && <Watched report={report} stream={stream} />}
+    </>
+  );
+}
+
+/** What can be done with packets that come; nothing, while none do. */
+function Controls({ stream, name, isLive }: { stream: Stream; name: string; isLive: boolean }) {
+  const file = `${BASE}/policies/${encodeURIComponent(name)}/packets?download=pcapng`;
+  return (
+    <>
+      <button
+        type="button"
+        disabled={!isLive}
+        aria-pressed={stream.isPaused}
+        onClick={stream.pause}
+      >
+        {stream.isPaused ? "Go on" : "Pause"}
+      </button>
+      <button type="button" disabled={!isLive} onClick={stream.clear}>
+        Clear
+      </button>
+      {isLive ? (
+        <a class="button" href={file} download={`${name}.pcapng`}>
+          Download pcapng
+        </a>
+      ) : (
+        <button type="button" disabled>
+          Download pcapng
+        </button>
+      )}
+    </>
+  );
+}
+
+function Watched({ report, stream }: { report: PolicyReport; stream: Stream }) {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState<Row>();
   const filter = useFilter(useSettled(text, 150));
@@ -26,57 +77,25 @@ export function Packets({ name }: { name: string }) {
     () => stream.rows.filter(({ packet }) => filter.accepts(packet)),
     [stream.rows, filter],
   );
-  const isMine = report === undefined || monitorNames(report.policy).includes("controller");
   return (
     <>
-      <Heading title={`Packets of ${name}`}>
-        <a class="button" href={link(["policies", name])}>
-          Policy
-        </a>
-        <button type="button" aria-pressed={stream.isPaused} onClick={stream.pause}>
-          {stream.isPaused ? "Go on" : "Pause"}
-        </button>
-        <button type="button" onClick={stream.clear}>
-          Clear
-        </button>
-        <a
-          class="button"
-          href={`${BASE}${path}/packets?download=pcapng`}
-          download={`${name}.pcapng`}
-        >
-          Download pcapng
-        </a>
-      </Heading>
-      <Failure error={error ?? stream.error} what="Packets" />
-      {!isMine && (
-        <Empty title="The copies of this policy go to a port">
-          <p>
-            They are seen here when <code>controller</code> is among its monitors.{" "}
-            <a href={link(["policies", name, "edit"])}>Edit the policy</a>
-          </p>
-        </Empty>
-      )}
-      {isMine && !stream.error && (
-        <>
-          <FilterBox text={text} onChange={setText} problem={filter.problem} />
-          <p class="muted" aria-live="off">
-            {plural(rows.length, "packet")}
-            {text.trim() && ` of ${count(stream.rows.length)}`}; the last {count(MOST)} are kept
-            here.
-            {stream.isPaused &&
-              ` Paused: ${plural(stream.waiting, "packet waits", "packets wait")}.`}
-          </p>
-          <div class="packets">
-            <List
-              rows={rows}
-              chosen={chosen}
-              onChoose={setChosen}
-              isEmpty={stream.rows.length === 0}
-            />
-            {chosen && <Detail packet={chosen.packet} />}
-          </div>
-        </>
-      )}
+      <FilterBox text={text} onChange={setText} problem={filter.problem} />
+      <p class="muted" aria-live="off">
+        {plural(rows.length, "packet")}
+        {text.trim() && ` of ${count(stream.rows.length)}`}; the last {count(MOST)} are kept here.
+        {stream.isPaused && ` Paused: ${plural(stream.waiting, "packet waits", "packets wait")}.`}
+        <OnlyHere report={report} />
+      </p>
+      <div class="packets">
+        <List
+          rows={rows}
+          chosen={chosen}
+          onChoose={setChosen}
+          isEmpty={stream.rows.length === 0}
+          report={report}
+        />
+        {chosen && <Detail packet={chosen.packet} />}
+      </div>
     </>
   );
 }
@@ -90,8 +109,11 @@ interface Stream {
   clear(): void;
 }
 
-/** Packets as they come, taken in a few times a second so that a flood of them does no harm. */
-function useStream(path: string): Stream {
+/**
+ * Packets as they come, taken in a few times a second so that a flood of them does no harm; none
+ * while there is no path.
+ */
+function useStream(path: string | undefined): Stream {
   const [rows, setRows] = useState<Row[]>([]);
   const [isPaused, setPaused] = useState(false);
   const [error, setError] = useState<ApiError>();
@@ -99,6 +121,8 @@ function useStream(path: string): Stream {
   const pending = useRef<Row[]>([]);
   const next = useRef(0);
   useEffect(() => {
+    if (path === undefined) return;
+    let isOver = false;
     const source = new EventSource(BASE + path);
     const take = (message: MessageEvent<string>) => {
       pending.current.push({ id: next.current++, packet: JSON.parse(message.data) as Packet });
@@ -108,9 +132,16 @@ function useStream(path: string): Stream {
     source.addEventListener("packet", take as EventListener);
     source.onopen = () => setError(undefined);
     source.onerror = () => {
-      if (source.readyState === EventSource.CLOSED) void reason(path).then(setError);
+      if (source.readyState !== EventSource.CLOSED) return;
+      void reason(path).then((why) => isOver || setError(why));
     };
-    return () => source.close();
+    return () => {
+      isOver = true;
+      source.close();
+      clear();
+      setPaused(false);
+      setError(undefined);
+    };
   }, [path]);
   useEffect(() => {
     const timer = setInterval(() => {
@@ -201,11 +232,13 @@ function List({
   chosen,
   onChoose,
   isEmpty,
+  report,
 }: {
   rows: Row[];
   chosen: Row | undefined;
   onChoose(row: Row): void;
   isEmpty: boolean;
+  report: PolicyReport;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
@@ -220,7 +253,7 @@ function List({
   if (shown.length === 0) {
     return isEmpty ? (
       <Empty title="No packet yet">
-        <p>They appear here as soon as traffic matches the policy.</p>
+        <p>{waitingFor(report)}</p>
       </Empty>
     ) : (
       <Empty title="No packet passes the filter" />
@@ -272,6 +305,12 @@ function List({
       </table>
     </div>
   );
+}
+
+function waitingFor(report: PolicyReport): string {
+  const { word, sentence } = state(report);
+  if (word === "active") return "They appear here as soon as traffic matches the policy.";
+  return `The policy is ${word}${sentence && `: ${sentence}`}`;
 }
 
 function Detail({ packet }: { packet: Packet }) {

@@ -1,8 +1,7 @@
 // All policies: how each is doing, what it costs, and what can be done with it.
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { ApiError, request } from "../api/client";
+import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
-import type { DryRun, PolicyReport } from "../api/types";
+import type { PolicyReport } from "../api/types";
 import { bitRate, count, packetRate } from "../model/format";
 import {
   endsAt,
@@ -15,10 +14,10 @@ import {
   totals,
   traffic,
 } from "../model/policy";
-import { Confirm, Countdown, Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { Countdown, Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
 import { type Sort, SortHead } from "../parts/basics";
 import { Foot, useList } from "../parts/list";
-import { Changes } from "../parts/plan";
+import { ConfirmChange } from "../parts/change";
 import { feed, rateOf } from "../parts/rates";
 import { link } from "../parts/route";
 
@@ -181,56 +180,20 @@ function monitors(report: PolicyReport): string {
 
 /** Shows what deleting would do, asks, deletes, and says what went wrong. */
 export function Delete({ report, onDone }: { report: PolicyReport; onDone(): void }) {
-  const [error, setError] = useState<ApiError>();
   const { name } = report.policy;
-  const path = `/policies/${encodeURIComponent(name)}`;
-  const trial = useTrial(path);
-  const isUnproved =
-    trial.run?.proof?.is_proved === false || [error, trial.error].some(isNotProved);
-  const remove = async () => {
-    try {
-      await request("DELETE", isUnproved ? `${path}?force=true` : path);
-      onDone();
-    } catch (failure) {
-      if (failure instanceof ApiError) setError(failure);
-      else throw failure;
-    }
-  };
   return (
-    <Confirm
+    <ConfirmChange
+      change={{ method: "DELETE", path: `/policies/${encodeURIComponent(name)}` }}
       title={`Delete ${name}?`}
-      action={isUnproved ? "Delete all the same" : "Delete"}
-      onConfirm={() => void remove()}
+      action="Delete"
+      failed="Not deleted"
+      onMade={onDone}
       onCancel={onDone}
     >
       <p>
         No copies are made from then on; the traffic itself is not touched. The audit log keeps what
         was tapped.
       </p>
-      <section class="preview" aria-labelledby="preview" aria-live="polite">
-        <h3 id="preview">What will change</h3>
-        {!trial.run && !trial.error && <p class="muted">Tried on the model of the fabric …</p>}
-        <Failure error={trial.error} what="Dry run" />
-        {trial.run && <Changes run={trial.run} />}
-      </section>
-      <Failure error={error} what="Not deleted" />
-    </Confirm>
+    </ConfirmChange>
   );
-}
-
-const isNotProved = (error: ApiError | undefined): boolean => error?.code === "not-proved";
-
-/** What deleting `path` would do, asked once. */
-function useTrial(path: string): { run?: DryRun; error?: ApiError } {
-  const [result, setResult] = useState<{ run?: DryRun; error?: ApiError }>({});
-  useEffect(() => {
-    const abort = new AbortController();
-    request<DryRun>("DELETE", `${path}?dry_run=true`, undefined, abort.signal)
-      .then((run) => setResult({ run }))
-      .catch((error) => {
-        if (error instanceof ApiError && !abort.signal.aborted) setResult({ error });
-      });
-    return () => abort.abort();
-  }, [path]);
-  return result;
 }

@@ -4,28 +4,23 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, request } from "../api/client";
 import { useResource } from "../api/resource";
 import { mayChange } from "../api/session";
-import type {
-  DryRun,
-  FilterCheck,
-  HostReport,
-  ListOf,
-  PolicyReport,
-  SwitchReport,
-} from "../api/types";
+import type { DryRun, FilterCheck, PolicyReport } from "../api/types";
 import {
   type Draft,
   FIELDS,
   type Field,
-  PROTOCOLS,
   type Problems,
   emptyDraft,
   problems,
   toDraft,
   toPolicy,
+  warnings,
+  withStall,
 } from "../model/validate";
 import { Empty, Failure, Heading, useSettled } from "../parts/basics";
 import { Changes } from "../parts/plan";
 import { go, link, route } from "../parts/route";
+import { Fields } from "./policy-fields";
 
 export function PolicyForm({ name }: { name?: string }) {
   const path = name === undefined ? undefined : `/policies/${encodeURIComponent(name)}`;
@@ -50,7 +45,7 @@ export function PolicyForm({ name }: { name?: string }) {
 function prefilled(): Draft {
   const draft = emptyDraft();
   for (const field of FIELDS) draft[field] = route.value.query.get(field) ?? draft[field];
-  return draft;
+  return withStall(draft);
 }
 
 function Form({ old }: { old?: PolicyReport }) {
@@ -60,14 +55,11 @@ function Form({ old }: { old?: PolicyReport }) {
   const [isBusy, setBusy] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const { problem: filterProblem, matches } = useFilterCheck(draft.filter);
-  const found: Problems = { ...problems(draft) };
-  if (filterProblem) found.filter ??= filterProblem;
-  if (refusal?.field && (FIELDS as readonly string[]).includes(refusal.field)) {
-    found[refusal.field as Field] ??= refusal.message;
-  }
-  const isClean =
-    Object.keys(found).length ===
-    (refusal?.field && found[refusal.field as Field] === refusal.message ? 1 : 0);
+  const own = problems(draft);
+  if (filterProblem) own.filter ??= filterProblem;
+  const isClean = Object.keys(own).length === 0;
+  const field = FIELDS.find((one) => one === refusal?.field);
+  const found: Problems = field ? { [field]: refusal?.message, ...own } : own;
   const set = (field: Field, value: string) => {
     setDraft((before) => ({ ...before, [field]: value }));
     setTouched((before) => new Set(before).add(field));
@@ -88,14 +80,14 @@ function Form({ old }: { old?: PolicyReport }) {
       setBusy(false);
     }
   };
-  const shared = { draft, found, touched, set };
+  const shared = { draft, found, warned: warnings(draft), touched, set };
   return (
     <>
       <Heading title={old ? `Edit ${old.policy.name}` : "New policy"} />
       <form ref={form} class="policy-form" onSubmit={save} noValidate aria-label="Policy">
         <Fields shared={shared} isEdit={old !== undefined} />
         <Matches lines={matches} />
-        {refusal && !refusal.field && <Failure error={refusal} what="Refused" />}
+        {refusal && !field && <Failure error={refusal} what="Refused" />}
         <div class="actions">
           <button type="submit" class="primary" disabled={isBusy}>
             {old ? "Save" : "Create"}
@@ -134,236 +126,6 @@ const NO_EDIT = "This controller changes no policy in place; delete it, and make
 function focusFirst(form: HTMLFormElement | null, found: Problems): void {
   const first = FIELDS.find((field) => found[field]);
   form?.querySelector<HTMLElement>(`#field-${first}`)?.focus();
-}
-
-interface Shared {
-  draft: Draft;
-  found: Problems;
-  touched: Set<Field>;
-  set(field: Field, value: string): void;
-}
-
-function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) {
-  return (
-    <>
-      <fieldset>
-        <legend>What it is called, and where copies go</legend>
-        <Input field="name" label="Name" shared={shared} isFixed={isEdit} isRequired />
-        <Input
-          field="monitor"
-          label="Monitor"
-          shared={shared}
-          hint="A port (0x1/3), its name, or a host's address; several with commas."
-          list="monitors"
-          isRequired
-        />
-        <Monitors />
-      </fieldset>
-      <fieldset>
-        <legend>Which traffic</legend>
-        <p class="muted">What is left out matches everything.</p>
-        <Input field="src-ip" label="Source IP" shared={shared} hint="Address or prefix" />
-        <Input field="dst-ip" label="Destination IP" shared={shared} hint="Address or prefix" />
-        <Input field="ip-proto" label="IP protocol" shared={shared} list="protocols" />
-        <Input field="src-port" label="Source port" shared={shared} hint="80 or 8000-8010" />
-        <Input field="dst-port" label="Destination port" shared={shared} hint="80 or 8000-8010" />
-        <Input
-          field="vlan"
-          label="VLAN"
-          shared={shared}
-          hint="Of the outermost tag; tagged, untagged"
-        />
-        <Input
-          field="eth-type"
-          label="Type of frame"
-          shared={shared}
-          hint="arp, ipv4, ipv6, lldp, or 0x88cc"
-        />
-        <Input field="src-mac" label="Source MAC" shared={shared} />
-        <Input field="dst-mac" label="Destination MAC" shared={shared} />
-        <Input
-          field="filter"
-          label="Filter"
-          shared={shared}
-          hint="As of tcpdump: tcp port 80 and host 10.0.0.1"
-          isWide
-        />
-        <Choice
-          field="direction"
-          label="Direction"
-          shared={shared}
-          values={[
-            ["both", "Both, answers too"],
-            ["forward", "This way only"],
-          ]}
-        />
-        <datalist id="protocols">
-          {PROTOCOLS.map((word) => (
-            <option key={word} value={word} />
-          ))}
-        </datalist>
-      </fieldset>
-      <fieldset>
-        <legend>How, how long, and why</legend>
-        <Input
-          field="expires"
-          label="Ends after"
-          shared={shared}
-          hint="30m, 2h, or a time; empty: never"
-        />
-        <Input field="reason" label="Reason" shared={shared} hint="Kept in the audit log" />
-        <Input field="owner" label="Owner" shared={shared} />
-        <Choice field="delivery" label="Delivery" shared={shared} values={DELIVERIES} />
-        <details class="more">
-          <summary>More</summary>
-          <Input
-            field="schedule"
-            label="Schedule"
-            shared={shared}
-            hint="Mon-Fri 08:00-18:00, UTC"
-          />
-          <Input field="snaplen" label="Bytes of each packet" shared={shared} />
-          <Input field="sample" label="Sample" shared={shared} hint="1/100" />
-          <Choice
-            field="tags"
-            label="VLAN tags"
-            shared={shared}
-            values={[
-              ["keep", "Copies keep them"],
-              ["strip", "Copies lose the two outermost"],
-            ]}
-          />
-          <Choice
-            field="transport"
-            label="Between switches"
-            shared={shared}
-            values={[
-              ["svlan", "Copied at the sender's switch, tagged"],
-              ["rewrite", "Copied at the destination's switch, readdressed"],
-            ]}
-          />
-          <Input
-            field="priority"
-            label="Priority"
-            shared={shared}
-            hint="Who gives way when a switch is full"
-          />
-        </details>
-      </fieldset>
-    </>
-  );
-}
-
-const DELIVERIES: [string, string][] = [
-  ["best-effort", "Best effort: traffic never waits"],
-  ["lossless", "Lossless: senders wait for the monitor"],
-  ["sample-on-pressure", "One of every so many when full"],
-];
-
-function Input({
-  field,
-  label,
-  shared,
-  hint,
-  list,
-  isFixed,
-  isRequired,
-  isWide,
-}: {
-  field: Field;
-  label: string;
-  shared: Shared;
-  hint?: string;
-  list?: string;
-  isFixed?: boolean;
-  isRequired?: boolean;
-  isWide?: boolean;
-}) {
-  const { draft, found, touched, set } = shared;
-  const problem = touched.has(field) ? found[field] : undefined;
-  const id = `field-${field}`;
-  const described = [hint && `${id}-hint`, problem && `${id}-problem`].filter(Boolean).join(" ");
-  return (
-    <div class={`field${isWide ? " wide-field" : ""}`}>
-      <label for={id}>
-        {label}
-        {isRequired && <span class="muted"> (needed)</span>}
-      </label>
-      <input
-        id={id}
-        value={draft[field]}
-        list={list}
-        readOnly={isFixed}
-        spellcheck={false}
-        autocomplete="off"
-        aria-describedby={described || undefined}
-        aria-invalid={problem !== undefined}
-        aria-required={isRequired}
-        onInput={(event) => set(field, event.currentTarget.value)}
-      />
-      {hint && (
-        <p class="hint" id={`${id}-hint`}>
-          {hint}
-        </p>
-      )}
-      <p class="problem" id={`${id}-problem`} aria-live="polite">
-        {problem}
-      </p>
-    </div>
-  );
-}
-
-function Choice({
-  field,
-  label,
-  shared: { draft, set },
-  values,
-}: {
-  field: Field;
-  label: string;
-  shared: Shared;
-  values: [string, string][];
-}) {
-  const id = `field-${field}`;
-  const isOther = !values.some(([value]) => value === draft[field]);
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      <select
-        id={id}
-        value={draft[field]}
-        onChange={(event) => set(field, event.currentTarget.value)}
-      >
-        {isOther && <option value={draft[field]}>{draft[field]}</option>}
-        {values.map(([value, words]) => (
-          <option key={value} value={value}>
-            {words}
-          </option>
-        ))}
-      </select>
-    </div>
-  );
-}
-
-/** Ports and hosts to choose from while a monitor is typed. */
-function Monitors() {
-  const { data: switches } = useResource<ListOf<SwitchReport>>("/switches?limit=50");
-  const { data: hosts } = useResource<ListOf<HostReport>>("/hosts?limit=100");
-  const ports = (switches?.items ?? []).flatMap((s) =>
-    s.ports.map((p) => [`${s.switch}/${p.port}`, p.name]),
-  );
-  const addresses = (hosts?.items ?? []).flatMap((h) =>
-    h.addresses.map((a) => [a, `${h.port_name} of ${h.switch}`]),
-  );
-  return (
-    <datalist id="monitors">
-      {[["controller", "shown live on this page"], ...ports, ...addresses].map(([value, words]) => (
-        <option key={value} value={value}>
-          {words}
-        </option>
-      ))}
-    </datalist>
-  );
 }
 
 /** What is wrong with a filter, or what it matches. */

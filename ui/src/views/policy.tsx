@@ -6,6 +6,7 @@ import type { Copied, PolicyReport, Series } from "../api/types";
 import { bitRate, count, dateTime, packetRate, size } from "../model/format";
 import {
   accounted,
+  contractText,
   endsAt,
   ledger,
   lost,
@@ -88,15 +89,9 @@ function Facts({ report }: { report: PolicyReport }) {
   const { policy } = report;
   const how = state(report);
   const end = endsAt(report);
-  const optional = [
-    "delivery",
-    "snaplen",
-    "sample",
-    "tags",
-    "transport",
-    "schedule",
-    "priority",
-  ].filter((f) => policy[f] !== undefined);
+  const optional = ["snaplen", "sample", "tags", "transport", "schedule", "priority"].filter(
+    (f) => policy[f] !== undefined,
+  );
   return (
     <dl class="facts">
       <Fact name="State">
@@ -107,6 +102,7 @@ function Facts({ report }: { report: PolicyReport }) {
         {monitorPorts(report).map(monitorText).join(", ") || monitorNames(policy).join(", ")}
       </Fact>
       <Fact name="Copies now">{rateText(policy.name)}</Fact>
+      {policy.delivery && <Fact name="Delivery">{contractText(policy.delivery)}</Fact>}
       {optional.map((field) => (
         <Fact key={field} name={title(field)}>
           {String(policy[field])}

@@ -1,4 +1,5 @@
 // The rules and groups of a switch: what it shall have, and what it says that it has.
+import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import type { Topic } from "../api/live";
 import type { Counts, GroupReport, RuleReport, Standing } from "../api/types";
@@ -87,9 +88,9 @@ function Rule({ rule }: { rule: RuleReport }) {
     <tr>
       <th scope="row">{rule.table}</th>
       <td>{rule.priority}</td>
-      <td class="wide">{rule.matches ? <code>{rule.matches}</code> : "everything else"}</td>
+      <td class="wide">{rule.matches ? <Terms text={rule.matches} /> : "everything else"}</td>
       <td class="wide">
-        <code>{rule.actions}</code>
+        <Terms text={rule.actions} />
       </td>
       <td>
         {PURPOSES[rule.purpose] ?? rule.purpose}
@@ -141,7 +142,7 @@ function Group({ group }: { group: GroupReport }) {
         <ol class="plain">
           {group.buckets.map(({ actions, counts }, i) => (
             <li key={i}>
-              <code>{actions}</code>{" "}
+              <Terms text={actions} />{" "}
               {counts && <span class="muted">{count(counts.packets)} packets</span>}
             </li>
           ))}
@@ -206,5 +207,20 @@ function Counted({ counts }: { counts: Counts | null }) {
       <td class="number">{counts ? count(counts.packets) : "–"}</td>
       <td class="number">{counts ? size(counts.bytes) : "–"}</td>
     </>
+  );
+}
+
+/** What a rule matches or does, which goes to another line behind a comma rather than in a word. */
+function Terms({ text }: { text: string }) {
+  const parts = text.split(/(?<=,)/);
+  return (
+    <code>
+      {parts.map((part, i) => (
+        <Fragment key={i}>
+          {part}
+          <wbr />
+        </Fragment>
+      ))}
+    </code>
   );
 }

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { HostReport, PolicyReport } from "../api/types";
 import { loadText } from "../graph/load";
-import { type Target, edgeKey } from "../graph/renderer";
+import { type Target, edgeKey } from "../graph/target";
 import type { Edge, Frame, Node } from "../graph/scene";
 import { bitRate, count, latency, plural } from "../model/format";
 import { vlans } from "../model/host";

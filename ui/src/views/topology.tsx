@@ -1,7 +1,8 @@
 // The fabric as a live picture, with the same as lists beside it.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { LOADS } from "../graph/load";
-import { Renderer, type Scene, type Target, isSame } from "../graph/renderer";
+import { Renderer, type Scene } from "../graph/renderer";
+import { type Target, isSame } from "../graph/target";
 import { type Frame, type Node, frame, graphOf, outlet, place, spots, ways } from "../graph/scene";
 import { nearest, zoom } from "../graph/geometry";
 import type { Mode, Positions } from "../graph/layout";

@@ -117,6 +117,55 @@ test("a policy is changed on the page, and its copies go elsewhere", { skip }, a
   await page.close();
 });
 
+test("a policy is watched on the page, beside its monitor, and no longer", { skip }, async () => {
+  const [one, two] = [lab.hosts[0]!, lab.hosts[2]!];
+  const policy = { name: "seen", "src-ip": one.address, "ip-proto": "icmp", monitor: "0x5/2" };
+  await lab.command("POST", "/policies", policy);
+  const monitor = async () => (await lab.ask("/policies/seen")).policy.monitor;
+  const page = await browser.page(`${lab.url}/#/policies/seen/packets`);
+  await page.getByRole("button", { name: "Watch here" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText("proved", { exact: false }).first().waitFor();
+  await dialog.getByRole("button", { name: "Watch" }).click();
+  await page.getByText("No packet yet").waitFor();
+  assert.deepEqual(await monitor(), ["0x5/2", "controller"]);
+  assert.ok(lab.ping(one, two.address, 5), "the traffic is not disturbed");
+  await page.locator(".packet-list tbody tr").nth(4).waitFor();
+  const packet = page.locator(".packet-list tbody tr").first();
+  assert.match(await packet.innerText(), /10\.0\.0\.1 > 10\.0\.0\.3 ICMP type 8/);
+  await page.getByRole("button", { name: "Stop watching" }).click();
+  await dialog.getByText("proved", { exact: false }).first().waitFor();
+  await dialog.getByRole("button", { name: "Stop" }).click();
+  await page.getByText("Nothing is watched here").waitFor();
+  assert.equal(await monitor(), "0x5/2");
+  await lab.command("DELETE", "/policies/seen");
+  await page.close();
+});
+
+test("who did what is shown as REST tells it", { skip }, async () => {
+  const policy = { name: "whose", owner: "ann", reason: "ticket 9", monitor: "0x5/2", vlan: 7 };
+  await lab.command("POST", "/policies", policy);
+  const [record] = (await lab.ask("/audit?limit=1")).items;
+  const { owner } = await lab.ask("/policies/whose");
+  const page = await browser.page(`${lab.url}/#/policies/whose`);
+  const fact = (name: string) =>
+    page.locator(".fact", { has: page.getByText(name, { exact: true }) }).locator("dd");
+  await fact("Added by").waitFor();
+  assert.equal(await fact("Added by").innerText(), owner);
+  assert.equal(await fact("Owner").innerText(), "ann");
+  await page.goto(`${lab.url}/#/audit`);
+  const row = page.locator("tbody tr", { has: page.getByText(record.hash.slice(0, 10)) });
+  await row.waitFor();
+  const cells = await row.locator("td").allInnerTexts();
+  assert.equal(cells[0], String(record.seq));
+  assert.equal(cells[2], `${record.who} (${record.role})`);
+  assert.equal(cells[3], record.from);
+  assert.deepEqual(cells.slice(4, 7), [record.what, "whose: vlan=7 to 0x5/2", "ticket 9"]);
+  assert.ok(cells[8]!.includes(record.result), `${cells[8]}: ${record.result}`);
+  await lab.command("DELETE", "/policies/whose");
+  await page.close();
+});
+
 test("what the controller refuses is said at the field", { skip }, async () => {
   const page = await browser.page(`${lab.url}/#/new?name=lost&monitor=nowhere`);
   await page.getByRole("button", { name: "Create" }).click();
@@ -223,7 +272,7 @@ test("the main views with traffic", { skip }, async () => {
       await until("there is a chart", async () => (await page.locator(".u-wrap").count()) > 0);
       await screenshot(page, `policy-${scheme}`);
       await page.goto(
-        `${lab.url}/#/new?name=mail&src-ip=10.0.0.4&ip-proto=tcp&dst-port=25&monitor=0x5/2`,
+        `${lab.url}/#/new?name=mail&src-ip=10.0.0.4&ip-proto=tcp&dst-port=25&monitor=0x5/2&delivery=lossless:20`,
       );
       await page.getByText(/Tried on the model/).waitFor({ state: "detached" });
       await screenshot(page, `new-policy-${scheme}`);

@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import type { Page } from "playwright-core";
+import { dateTime } from "../../src/model/format";
 import { leafSpine } from "../unit/fabrics";
 import { ARP, PING6, TCP_SYN, UDP_IN_VLAN, packet } from "../unit/packets";
 import { Refusal, StandIn, list } from "./stand-in";
@@ -486,6 +487,64 @@ test(
   },
 );
 
+test("a lossless policy has a bound, which is checked, sent and edited", options, async () => {
+  const page = await browser.page(`${controller.url}/#/new?name=web&monitor=watch0`);
+  const bound = page.getByLabel("Senders wait at most, ms");
+  assert.equal(await bound.count(), 0, "other contracts have none");
+  await page.getByLabel("Delivery").selectOption("lossless");
+  await bound.fill("70000");
+  await page.getByText("A number from 1 to 65535 milliseconds.").waitFor();
+  await page.getByText("Shown when all fields are right.").waitFor();
+  await bound.fill("20");
+  await page.getByText("A number from 1 to 65535").waitFor({ state: "detached" });
+  await assertAccessible(page, "a lossless policy");
+  await page.getByRole("button", { name: "Create" }).click();
+  await page.getByRole("heading", { name: "web", exact: true }).waitFor();
+  const sent = controller.commands.find((c) => c.what === "POST /policies")!.body;
+  assert.equal((sent as { delivery: string }).delivery, "lossless:20");
+  controller.answers.set("GET /policies/web", report("web", { policy: sent }));
+  await page.goto(`${controller.url}/#/policies/web/edit`);
+  await bound.waitFor();
+  assert.equal(await bound.inputValue(), "20");
+  await page.goto(`${controller.url}/#/policies/web`);
+  await page.getByText("senders wait for at most 20 ms at a time").waitFor();
+  await page.close();
+});
+
+test(
+  "what the controller refuses of a choice is seen, also where it is folded away",
+  options,
+  async () => {
+    const message = "transport: no such thing here";
+    controller.answers.set(
+      "POST /policies",
+      new Refusal(422, { code: "bad-policy", message, field: "transport" }),
+    );
+    const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3`);
+    await page.getByRole("button", { name: "Create" }).click();
+    await page.locator("#field-transport-problem").getByText(message).waitFor();
+    await page.close();
+  },
+);
+
+test("frames that are never copied are warned of while they are typed", options, async () => {
+  const words = /for the next bridge: switches do not forward them, and they are not copied/;
+  const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3`);
+  const warned = (field: string) => page.locator(`#field-${field}-warning`).getByText(words);
+  await page.getByLabel("Type of frame").fill("0x88cc");
+  await warned("eth-type").waitFor();
+  await page.getByLabel("Type of frame").fill("0x88c");
+  await warned("eth-type").waitFor({ state: "detached" });
+  await page.getByLabel("Direction").selectOption("forward");
+  await page.getByLabel("Destination MAC").fill("01:80:c2:00:00:02");
+  await warned("dst-mac").waitFor();
+  await assertAccessible(page, "a warning");
+  await screenshot(page, "warning", "all");
+  await page.getByText("30 ways of frames followed").waitFor();
+  assert.ok(await page.getByRole("button", { name: "Create" }).isEnabled(), "it is no mistake");
+  await page.close();
+});
+
 test("what the controller refuses is shown at its field", options, async () => {
   controller.answers.set(
     "POST /policies",
@@ -666,7 +725,7 @@ async function clickOn(page: Page, kind: string): Promise<void> {
 test("packets come live, are filtered and decoded", options, async () => {
   controller.answers.set(
     "GET /policies/web",
-    report("web", { policy: { name: "web", monitor: "controller" } }),
+    report("web", { policy: { name: "web", monitor: ["watch0", "controller"] } }),
   );
   const packets = [TCP_SYN, UDP_IN_VLAN, ARP, PING6].map((hex, i) =>
     packet(
@@ -696,5 +755,153 @@ test("packets come live, are filtered and decoded", options, async () => {
   await page.getByText("40000 > 80, [SYN]").waitFor();
   await assertAccessible(page, "packets");
   await screenshot(page, "packets");
+  await page.close();
+});
+
+/** A controller that replaces a policy, and tells what was wanted from then on. */
+function replaceable(name: string): void {
+  controller.answers.set(`PUT /policies/${name}`, (request: { url?: string }, body: string) => {
+    if (request.url!.includes("dry_run")) return DRY_RUN;
+    const replaced = report(name, { policy: JSON.parse(body) });
+    controller.answers.set(`GET /policies/${name}`, replaced);
+    return replaced;
+  });
+}
+
+const CONTROLS = ["Pause", "Clear", "Download pcapng"];
+
+/** Nothing can be done with packets, as long as none come. */
+async function assertIdle(page: Page): Promise<void> {
+  for (const name of CONTROLS)
+    assert.ok(await page.getByRole("button", { name }).isDisabled(), `${name} does nothing`);
+  assert.equal(controller.watcherCount, 0, "nobody asks for packets");
+}
+
+test("a policy is watched from its packets, and is as before afterwards", options, async () => {
+  replaceable("web");
+  const { policy } = report("web");
+  const page = await browser.page(`${controller.url}/#/policies/web/packets`);
+  await page.getByText("Nothing is watched here").waitFor();
+  await page.getByText("The copies of web go to watch0.").waitFor();
+  await assertIdle(page);
+  await assertAccessible(page, "nothing is watched");
+  await screenshot(page, "not-watched", "all");
+  await page.getByRole("button", { name: "Watch here" }).click();
+  await page.getByRole("dialog").getByText("30 ways of frames followed").waitFor();
+  await assertAccessible(page, "watch?");
+  await screenshot(page, "watch", "all");
+  await page.getByRole("dialog").getByRole("button", { name: "Watch" }).click();
+  await until("the page watches", () => controller.watcherCount === 1);
+  controller.sendPackets([packet(TCP_SYN, "10.0.0.1:40000 > 10.0.0.2:80 tcp syn")]);
+  await page.locator(".packet-list tbody tr").first().waitFor();
+  for (const name of CONTROLS.slice(0, 2))
+    assert.ok(await page.getByRole("button", { name }).isEnabled(), `${name} works`);
+  const file = await page.getByRole("link", { name: "Download pcapng" }).getAttribute("href");
+  assert.equal(file, "/api/v1/policies/web/packets?download=pcapng");
+  await page.getByRole("button", { name: "Stop watching" }).click();
+  await page.getByRole("dialog").getByText("30 ways of frames followed").waitFor();
+  await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
+  await page.getByText("Nothing is watched here").waitFor();
+  await until("the stream is closed", () => controller.watcherCount === 0);
+  await assertIdle(page);
+  const watched = { ...policy, monitor: ["watch0", "controller"] };
+  assert.deepEqual(
+    controller.commands.map(({ what, body }) => [what, body]),
+    [
+      ["PUT /policies/web?dry_run=true", watched],
+      ["PUT /policies/web", watched],
+      ["PUT /policies/web?dry_run=true", policy],
+      ["PUT /policies/web", policy],
+    ],
+  );
+  await page.close();
+});
+
+test(
+  "what is refused while one wants to watch is said, and nothing is watched",
+  options,
+  async () => {
+    const refused = { code: "no-room", message: "the group table of 0x6 is full", field: null };
+    controller.answers.set("PUT /policies/web", new Refusal(409, refused));
+    const page = await browser.page(`${controller.url}/#/policies/web/packets`);
+    await page.getByRole("button", { name: "Watch here" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("Dry run: the group table of 0x6 is full").waitFor();
+    await dialog.getByRole("button", { name: "Watch" }).click();
+    await dialog.getByText("Not changed: the group table of 0x6 is full").waitFor();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    await assertIdle(page);
+    await page.close();
+  },
+);
+
+test("a policy that this page alone watches is not left without a monitor", options, async () => {
+  const mine = report("web", { policy: { name: "web", monitor: "controller" } });
+  controller.answers.set("GET /policies/web", mine);
+  const page = await browser.page(`${controller.url}/#/policies/web/packets`);
+  await page.getByText("They go nowhere else: to stop, edit or delete the policy.").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Stop watching" }).count(), 0);
+  await page.close();
+});
+
+test("who may only look is told so where packets would be", options, async () => {
+  const me = { name: "eve", role: "viewer", version: "0.1.0", started_at: "", has_tokens: true };
+  controller.answers.set("GET /me", me);
+  const watched = report("web", { policy: { name: "web", monitor: ["watch0", "controller"] } });
+  controller.answers.set("GET /policies/db", watched);
+  const page = await browser.page(controller.url);
+  for (const name of ["web", "db"]) {
+    await page.goto(`${controller.url}/#/policies/${name}/packets`);
+    await page.getByRole("heading", { name: `Packets of ${name}` }).waitFor();
+    await page.getByText("Packets are shown to operators").waitFor();
+    await assertIdle(page);
+    assert.equal(await page.getByRole("button", { name: /watch/i }).count(), 0, "no dead button");
+  }
+  await assertAccessible(page, "packets for operators");
+  await page.close();
+});
+
+/** The words of a table's rows, cell by cell. */
+const cells = (page: Page, label: string): Promise<string[][]> =>
+  page
+    .getByRole("region", { name: label })
+    .locator("tbody tr")
+    .evaluateAll((rows) =>
+      rows.map((row) => [...(row as HTMLTableRowElement).cells].map((cell) => cell.innerText)),
+    );
+
+test("the audit log's cells are what the record says", options, async () => {
+  const page = await browser.page(`${controller.url}/#/audit`);
+  await page.getByText("policy.add").waitFor();
+  const [added, refused] = await cells(page, "Audit log");
+  assert.deepEqual(added, [
+    "2",
+    dateTime("2026-01-01T10:00:02Z"),
+    "ada (operator)",
+    "127.0.0.1",
+    "policy.add",
+    "web: src-ip=10.0.3.1 ip-proto=tcp both directions to watch0",
+    "incident 4711",
+    "–",
+    "● accepted",
+    "9f86d08188",
+  ]);
+  assert.deepEqual(
+    [refused![2], refused![4], refused![5], refused![8]],
+    ["unknown (operator)", "token.refused", "–", "▲ refused not a token that is known"],
+  );
+  await page.close();
+});
+
+test("who added a policy is not taken for its owner", options, async () => {
+  const policy = { name: "web", monitor: "watch0", owner: "ann" };
+  controller.answers.set("GET /policies/web", report("web", { policy }));
+  const page = await browser.page(`${controller.url}/#/policies/web`);
+  const fact = (name: string) =>
+    page.locator(".fact", { has: page.getByText(name, { exact: true }) });
+  await fact("Added by").waitFor();
+  assert.equal(await fact("Added by").locator("dd").innerText(), "ada");
+  assert.equal(await fact("Owner").locator("dd").innerText(), "ann");
   await page.close();
 });

@@ -88,9 +88,11 @@ export async function until(
  * below `all` those of every view.
  */
 export async function screenshot(page: Page, name: string, below = ""): Promise<void> {
-  const folder = process.env.TAPSWITCH_SCREENSHOTS;
-  if (!folder || (below && !process.env.TAPSWITCH_ALL_SCREENSHOTS)) return;
-  mkdirSync(join(folder, below), { recursive: true });
+  const asked = process.env.TAPSWITCH_SCREENSHOTS;
+  if (!asked || (below && !process.env.TAPSWITCH_ALL_SCREENSHOTS)) return;
+  // Tests run in `ui`; who asks names a folder from where the scripts are called.
+  const folder = resolve("..", asked, below);
+  mkdirSync(folder, { recursive: true });
   await page.mouse.move(0, 0);
   await page.waitForTimeout(250);
   // Of a long list the start is enough.
@@ -99,7 +101,7 @@ export async function screenshot(page: Page, name: string, below = ""): Promise<
     return { width: clientWidth, height: scrollHeight };
   });
   const clip = { x: 0, y: 0, ...size, height: Math.min(size.height, MOST_HEIGHT) };
-  await page.screenshot({ path: resolve(folder, below, `${name}.png`), fullPage: true, clip });
+  await page.screenshot({ path: join(folder, `${name}.png`), fullPage: true, clip });
 }
 
 /** Of a picture, in pixels. */

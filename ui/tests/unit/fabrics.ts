@@ -43,6 +43,19 @@ export function ring(count: number, hosts = 2): Topology {
   return topology(count, pairs, () => hosts);
 }
 
+/** Switches with three or four links each to others far and near: no rows, no ring. */
+export function mesh(count: number): Topology {
+  const pairs = Array.from({ length: count }, (_, i): [number, number][] => [
+    [i, (i + 1) % count],
+    [i, (i * 7 + 3) % count],
+  ]);
+  return topology(
+    count,
+    pairs.flat().filter(([a, b]) => a !== b),
+    (i) => i % 5,
+  );
+}
+
 /** 40 pods of leaf and spine below a core: 1,000 switches and 10,000 hosts. */
 export function big(): Topology {
   const [core, count, spines, leaves] = [40, 40, 4, 20];

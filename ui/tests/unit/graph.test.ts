@@ -3,13 +3,17 @@ import { test } from "node:test";
 import type { HostReport, PolicyReport } from "../../src/api/types";
 import { aggregate, only } from "../../src/graph/aggregate";
 import { Forces, begin, layers } from "../../src/graph/layout";
-import { frame, graphOf, place, spots, ways } from "../../src/graph/scene";
+import { oneEach } from "../../src/graph/captions";
+import { type Label, Space, arrange, around, boxAt } from "../../src/graph/labels";
+import { type Way, frame, graphOf, place, spots, ways } from "../../src/graph/scene";
 import {
   beside,
   bounds,
   distanceTo,
   fit,
   nearest,
+  overlap,
+  roomyScale,
   toPicture,
   toScreen,
   zoom,
@@ -237,6 +241,14 @@ test("a TAP is a line from the watched host over the switches to the monitor", (
   assert.equal(without[0]!.points.length, 2, "only what is known: the monitor at its switch");
 });
 
+test("a TAP is named once at each of its monitors, whatever the number of its ways", () => {
+  const monitor = { switch: "0x3", port: 9, name: "watch0" };
+  const way = (name: string, port: number) =>
+    ({ report: { policy: { name } }, monitor: { ...monitor, port } }) as unknown as Way;
+  const [web, again, other, db] = [way("web", 9), way("web", 9), way("web", 8), way("db", 9)];
+  assert.deepEqual(oneEach([web, again, other, db]), [web, other, db]);
+});
+
 test("TAPs on one link lie side by side", () => {
   const points = [
     { x: 0, y: 0 },
@@ -298,4 +310,67 @@ test("arrow keys go to the next node in their direction", () => {
   assert.equal(nearest(points, 0, { x: 0, y: 1 }), 3);
   assert.equal(nearest(points, 0, { x: -1, y: 0 }), -1);
   assert.equal(nearest(points, -1, { x: 1, y: 0 }), 0);
+});
+
+const label = (words: string, rank: Label["rank"], at = { x: 100, y: 100 }): Label => ({
+  words,
+  rank,
+  colour: "text",
+  px: 11,
+  isBold: false,
+  size: { x: 40, y: 14 },
+  places: around(at, { x: 10, y: 10 }, { x: 40, y: 14 }),
+});
+const screen = { left: 0, top: 0, right: 200, bottom: 200 };
+
+test("words choose their place by rank, and lie apart", () => {
+  const ranks = ["load", "host", "switch", "monitor", "chosen"] as const;
+  const placed = arrange(
+    ranks.map((rank) => label(rank, rank)),
+    new Space(),
+    screen,
+  );
+  assert.deepEqual(
+    placed.map(({ words }) => words),
+    ["chosen", "monitor", "switch", "host"],
+    "the least important one found no place",
+  );
+  assert.deepEqual(placed[0]!.at, { x: 100, y: 119 }, "the best place");
+  for (const [i, a] of placed.entries())
+    for (const b of placed.slice(i + 1)) assert.ok(!overlap(a.box, b.box), `${a.words} ${b.words}`);
+});
+
+test("words keep off things, and on the screen; what is chosen is there in any case", () => {
+  const space = new Space();
+  space.take(boxAt({ x: 100, y: 119 }, { x: 60, y: 20 }));
+  const [moved] = arrange([label("a", "host")], space, screen);
+  assert.deepEqual(moved!.at, { x: 100, y: 81 }, "above, since something is below");
+  const corner = { x: 195, y: 5 };
+  const [inside] = arrange([label("b", "host", corner)], space, screen);
+  assert.ok(inside!.box.right <= 200 && inside!.box.top >= 0);
+  space.take(boxAt({ x: 100, y: 100 }, { x: 2000, y: 2000 }));
+  assert.deepEqual(arrange([label("c", "monitor")], space, screen), []);
+  assert.deepEqual(arrange([label("d", "chosen")], space, screen)[0]?.at, { x: 100, y: 119 });
+});
+
+test("a thing does not stand in its own way", () => {
+  const space = new Space();
+  const own = boxAt({ x: 50, y: 50 }, { x: 10, y: 10 });
+  space.take(own);
+  assert.ok(space.isFree(boxAt({ x: 50, y: 50 }, { x: 90, y: 40 }), own));
+  assert.ok(!space.isFree(boxAt({ x: 50, y: 50 }, { x: 90, y: 40 })));
+  space.take(boxAt({ x: -30, y: 40 }, { x: 100, y: 10 }));
+  assert.ok(
+    !space.isFree(boxAt({ x: 50, y: 50 }, { x: 90, y: 40 }), own),
+    "left of the screen too",
+  );
+});
+
+test("cards have room from the scale on at which almost none cover each other", () => {
+  const row = Array.from({ length: 20 }, (_, i) => ({ x: i * 50, y: 0 }));
+  assert.equal(roomyScale(row, { x: 100, y: 40 }), 2);
+  const column = row.map(({ x, y }) => ({ x: y, y: x }));
+  assert.equal(roomyScale(column, { x: 100, y: 40 }), 0.8);
+  assert.equal(roomyScale([...row, { x: 0, y: 0 }], { x: 100, y: 40 }), 2, "but for a few");
+  assert.equal(roomyScale([{ x: 3, y: 3 }], { x: 100, y: 40 }), 0, "one has room at any");
 });

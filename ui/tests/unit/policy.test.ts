@@ -1,7 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PolicyReport } from "../../src/api/types";
-import { ledger, owner, paths, state, tone, totals, traffic } from "../../src/model/policy";
+import {
+  contractText,
+  isShownHere,
+  ledger,
+  notShownHere,
+  owner,
+  paths,
+  shownHere,
+  state,
+  tone,
+  totals,
+  traffic,
+} from "../../src/model/policy";
 import { Rates } from "../../src/model/rates";
 
 const monitor = { switch: "0x1", port: 3, name: "watch0" };
@@ -88,4 +100,22 @@ test("a policy is of whom it names, not of who added it", () => {
   assert.equal(owner(report({ policy: { ...policy, owner: "ann" }, owner: "unix:root" })), "ann");
   assert.equal(owner(report({ policy, owner: "unix:root" })), "unix:root");
   assert.equal(owner(report({ policy })), undefined);
+});
+
+test("a contract reads as a sentence, with its bound", () => {
+  assert.match(contractText("lossless"), /^lossless: .*monitor's port/);
+  assert.match(contractText("lossless:20"), /^lossless: .*at most 20 ms/);
+  assert.equal(contractText("sample-on-pressure"), "sample-on-pressure");
+});
+
+test("this page becomes a monitor of a policy, and nothing else of it changes", () => {
+  const one = { name: "web", monitor: "watch0", "dst-port": 80, "of-tomorrow": 7 };
+  const watched = shownHere(one);
+  assert.deepEqual(watched, { ...one, monitor: ["watch0", "controller"] });
+  assert.deepEqual([isShownHere(one), isShownHere(watched)], [false, true]);
+  assert.deepEqual(notShownHere(watched), one);
+  assert.deepEqual(shownHere(watched), watched, "twice is once");
+  const two = { name: "two", monitor: ["a", "b"] };
+  assert.deepEqual(notShownHere(shownHere(two)), two);
+  assert.equal(notShownHere({ name: "here", monitor: "controller" }), undefined);
 });

@@ -1,12 +1,16 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import {
   type Draft,
   type Field,
+  KEPT,
   emptyDraft,
   problems,
   toDraft,
   toPolicy,
+  warnings,
+  withStall,
 } from "../../src/model/validate";
 
 const draft = (change: Partial<Draft> = {}): Draft => ({
@@ -45,7 +49,10 @@ test("each contradiction is said at its field", () => {
     [{ "dst-port": "65536" }, "dst-port", /65535/],
     [{ "dst-port": "90-80" }, "dst-port", /ends before/],
     [{ "dst-port": "80", "ip-proto": "icmp" }, "dst-port", /no ports/],
-    [{ delivery: "lossless:0" }, "delivery", /Expected/],
+    [{ delivery: "at-once" }, "delivery", /Expected/],
+    [{ delivery: "lossless", stall: "0" }, "stall", /from 1 to 65535/],
+    [{ delivery: "lossless", stall: "65536" }, "stall", /from 1 to 65535/],
+    [{ delivery: "lossless", stall: "1.5" }, "stall", /from 1 to 65535/],
     [{ expires: "soon" }, "expires", /30m/],
     [{ expires: "2001-01-01T00:00:00Z" }, "expires", /over/],
     [{ sample: "0" }, "sample", /1\/100/],
@@ -69,7 +76,10 @@ test("what is right passes", () => {
     { vlan: "tagged" },
     { "eth-type": "0x88cc" },
     { "src-port": "8000-8010" },
-    { delivery: "lossless:20" },
+    { delivery: "lossless" },
+    { delivery: "lossless", stall: "65535" },
+    // What is not shown is not sent, and so cannot be wrong.
+    { delivery: "best-effort", stall: "soon" },
     { expires: "30m" },
     { expires: "1h 30m" },
     { sample: "1/100" },
@@ -105,4 +115,41 @@ test("a policy goes through the form unharmed, with fields that the form does no
     direction: "both",
   };
   assert.deepEqual(toPolicy(toDraft(ranged), ranged), ranged);
+});
+
+test("the stall bound of a lossless policy is a field of its own, and goes back to where it was", () => {
+  const policy = { name: "web", monitor: "3", direction: "both", delivery: "lossless:20" };
+  const { delivery, stall } = toDraft(policy);
+  assert.deepEqual([delivery, stall], ["lossless", "20"]);
+  assert.deepEqual(toPolicy(toDraft(policy), policy), policy);
+  const changed = (change: Partial<Draft>) => toPolicy({ ...toDraft(policy), ...change }, policy);
+  assert.equal(changed({ stall: " 50 " }).delivery, "lossless:50");
+  assert.equal(changed({ stall: "" }).delivery, "lossless");
+  assert.equal(changed({ delivery: "sample-on-pressure" }).delivery, "sample-on-pressure");
+  assert.equal(changed({ delivery: "best-effort" }).delivery, undefined);
+  // A link may prefill the form; what is wrong in it is said at the field.
+  const asked = withStall(draft({ delivery: "lossless:0" }));
+  assert.deepEqual(Object.keys(problems(asked)), ["stall"]);
+});
+
+test("what bridges keep to a link is known while it is typed, as the controller knows it", () => {
+  const cases: [Partial<Draft>, Field?][] = [
+    [{}],
+    [{ "eth-type": "arp" }],
+    [{ "eth-type": "0x8" }],
+    [{ "dst-mac": "01:80:c2:00:00:10" }],
+    [{ "dst-mac": "01:80:c2:00:00" }],
+    [{ "eth-type": "lldp", "dst-mac": "02:00:00:00:00:01" }],
+    [{ "eth-type": "LLDP" }, "eth-type"],
+    [{ "eth-type": " 0x88cc " }, "eth-type"],
+    [{ "eth-type": "0x8809" }, "eth-type"],
+    [{ "dst-mac": "01:80:C2:00:00:0E" }, "dst-mac"],
+    [{ "dst-mac": "01-80-c2-00-00-00" }, "dst-mac"],
+  ];
+  for (const [change, field] of cases) {
+    const wanted = field ? { [field]: KEPT } : {};
+    assert.deepEqual(warnings(draft(change)), wanted, JSON.stringify(change));
+  }
+  const source = readFileSync("../crates/control/src/control/policies/frames.rs", "utf8");
+  assert.ok(source.replace(/\\\n\s*/g, "").includes(`"${KEPT}"`), "the controller's words");
 });

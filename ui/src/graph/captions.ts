@@ -1,0 +1,150 @@
+// The words of the picture that lie beside what they name, and where each of them may be.
+import { bitRate, count, latency } from "../model/format";
+import type { Tone } from "../model/policy";
+import { type Point, along } from "./geometry";
+import { type Label, type Rank, around } from "./labels";
+import { type Target, edgeKey } from "./target";
+import type { Edge, Node, Outlet, Spot, Way } from "./scene";
+
+/** What captions are to know of the picture on the screen. */
+export interface View {
+  at(p: Point): Point;
+  isSeen(at: Point): boolean;
+  isChosen(target: Target): boolean;
+  /** How wide words are. */
+  width(words: string, px: number, isBold: boolean): number;
+  /** Half the size of a node. */
+  half(node: Node): Point;
+  /** The ends of a link. */
+  ends(edge: Edge): [Point, Point];
+  /** The switch of a host. */
+  node(id: string): Node | undefined;
+}
+
+/** How a caption looks, and how important it is. */
+interface Look {
+  colour: string;
+  px: number;
+  isBold?: boolean;
+  rank: Rank;
+}
+
+/** A switch that is too small for its name has it beside. */
+export function ofNode(node: Node, view: View): Label[] {
+  const isChosen = view.isChosen({ kind: "node", id: node.id });
+  const rank = isChosen ? "chosen" : node.isConnected ? "switch" : "lost";
+  const look: Look = { colour: node.isConnected ? "text" : "bad", px: 11.5, isBold: true, rank };
+  return caption(nameOf(node), look, view.at(node), [view.half(node)], view);
+}
+
+/** A host's address lies on the side that is turned away from its switch, if there is room. */
+export function ofSpot(spot: Spot, view: View): Label[] {
+  const { host } = spot;
+  const isChosen = view.isChosen({ kind: "host", mac: host.mac, switch: host.switch });
+  const words = host.addresses[0] ?? `…${host.mac.slice(-8)}`;
+  const look: Look = { colour: "text", px: 11, rank: isChosen ? "chosen" : "host" };
+  // What is drawn around the dot: a ring, or the sign of a monitor.
+  const half = isChosen ? 12 : spot.isMonitor ? 10 : 6;
+  const node = view.node(host.switch);
+  return caption(
+    words,
+    look,
+    view.at(spot),
+    [{ x: half, y: half }],
+    view,
+    node !== undefined && spot.y < node.y,
+  );
+}
+
+export function ofOutlet(outlet: Outlet, view: View): Label[] {
+  const words = outlet.monitor.name || `port ${outlet.monitor.port}`;
+  const look: Look = { colour: "text", px: 11, isBold: true, rank: "monitor" };
+  return caption(words, look, view.at(outlet), [{ x: 10, y: 10 }], view, true);
+}
+
+/** Of each TAP and monitor one way, to say once what is copied there. */
+export function oneEach(ways: Way[]): Way[] {
+  const known = new Set<string>();
+  return ways.filter(({ report, monitor }) => {
+    const key = `${monitor.switch}/${monitor.port} ${report.policy.name}`;
+    const isNew = !known.has(key);
+    known.add(key);
+    return isNew;
+  });
+}
+
+/** What a TAP copies stands where its line ends; those at one monitor stack up there. */
+export function ofWay({ points, tone, report }: Way, words: string, view: View): Label[] {
+  const isChosen = view.isChosen({ kind: "tap", name: report.policy.name });
+  const end = points[points.length - 1]!;
+  const look: Look = {
+    colour: TAP_COLOURS[tone],
+    px: 11.5,
+    isBold: true,
+    rank: isChosen ? "chosen" : "tap",
+  };
+  const isAbove = end.y <= (points[points.length - 2] ?? end).y;
+  const halves = STACK.map((reach) => ({ x: 12 + reach / 2, y: 10 + reach }));
+  return caption(words, look, view.at(end), halves, view, isAbove);
+}
+
+/** What passes a link, somewhere along it where nothing else is. */
+export function ofEdge(edge: Edge, view: View): Label[] {
+  const { link } = edge;
+  const isChosen = view.isChosen({ kind: "link", key: edgeKey(edge) });
+  const parts: string[] = [];
+  if (!link.is_up) parts.push("down");
+  if (link.is_up && link.bits_per_second != null) parts.push(bitRate(link.bits_per_second));
+  if (link.latency_ns != null && isChosen) parts.push(`≤ ${latency(link.latency_ns)}`);
+  const [a, b] = view.ends(edge).map((p) => view.at(p)) as [Point, Point];
+  if (parts.length === 0 || Math.hypot(b.x - a.x, b.y - a.y) < SHORT_LINK) return [];
+  const [words, px] = [parts.join(", "), 11];
+  const size = { x: view.width(words, px, false) + PAD, y: px * LINE };
+  const places = ALONG.map((t) => along(a, b, t)).filter((at) => view.isSeen(at));
+  const rank = isChosen ? "chosen" : "load";
+  const colour = link.is_up ? "muted" : "bad";
+  return [{ words, colour, px, isBold: false, rank, size, places }];
+}
+
+export function nameOf(node: Node): string {
+  if (node.group) return `${count(node.switches)} switches`;
+  return node.isConnected ? node.id : `${node.id} lost`;
+}
+
+/** The second line of a card. */
+export function hostsOf(node: Node): string {
+  const none = node.member ? `${count(node.member.ports)} ports` : "no hosts";
+  const hosts = node.hosts === 1 ? "1 host" : `${count(node.hosts)} hosts`;
+  return (node.hosts === 0 ? none : hosts) + (node.monitors ? `, ${node.monitors} mon.` : "");
+}
+
+/** Words beside a thing: as near as there is room. */
+function caption(
+  words: string,
+  { colour, px, isBold = false, rank }: Look,
+  at: Point,
+  halves: Point[],
+  view: View,
+  isAbove = false,
+): Label[] {
+  if (!view.isSeen(at)) return [];
+  const size = { x: view.width(words, px, isBold) + PAD, y: px * LINE };
+  const places = halves.flatMap((half) => around(at, half, size, isAbove));
+  return [{ words, colour, px, isBold, rank, size, places }];
+}
+
+export const TAP_COLOURS: Record<Tone, string> = {
+  good: "tap",
+  wait: "wait",
+  bad: "bad",
+  plain: "muted",
+};
+/** Not all at the middles of their links, where those of a fabric cross. */
+const ALONG = [0.5, 0.4, 0.6, 0.32, 0.68, 0.24, 0.76];
+/** In pixels: what is shorter has no room for words. */
+const SHORT_LINK = 90;
+/** From the end of a TAP's line, in pixels. */
+const STACK = [4, 20, 36, 52, 68];
+/** The light edge around words. */
+const PAD = 4;
+const LINE = 1.3;

@@ -1,0 +1,29 @@
+// What in the picture is pointed at, or selected.
+import type { Edge } from "./scene";
+
+export type Target =
+  | { kind: "node"; id: string }
+  | { kind: "link"; key: string }
+  | { kind: "host"; mac: string; switch: string }
+  | { kind: "tap"; name: string };
+
+/** What tells a link from others. */
+export const edgeKey = ({ link: { a, b } }: Edge): string =>
+  `${a.switch}/${a.port} – ${b.switch}/${b.port}`;
+
+export function isSame(a: Target | undefined, b: Target | undefined): boolean {
+  return a !== undefined && b !== undefined && a.kind === b.kind && keyOf(a) === keyOf(b);
+}
+
+function keyOf(target: Target): string {
+  switch (target.kind) {
+    case "node":
+      return target.id;
+    case "link":
+      return target.key;
+    case "host":
+      return `${target.mac} ${target.switch}`;
+    case "tap":
+      return target.name;
+  }
+}

@@ -1,0 +1,84 @@
+// A change of a policy that is tried on the model of the fabric, shown, asked about, and made.
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, request } from "../api/client";
+import type { DryRun } from "../api/types";
+import { Confirm, Failure } from "./basics";
+import { Changes } from "./plan";
+
+/** What is sent when the answer is yes; with `?dry_run=true` when it is asked. */
+export interface Change {
+  method: "PUT" | "DELETE";
+  path: string;
+  body?: unknown;
+}
+
+/** Shows what a change would do, asks, makes it, and says what went wrong. */
+export function ConfirmChange({
+  change,
+  title,
+  action,
+  failed,
+  onMade,
+  onCancel,
+  children,
+}: {
+  change: Change;
+  title: string;
+  action: string;
+  failed: string;
+  onMade(): void;
+  onCancel(): void;
+  children: ComponentChildren;
+}) {
+  // What was tried is what is made, also when the view behind learns something meanwhile.
+  const [{ method, path, body }] = useState(change);
+  const [error, setError] = useState<ApiError>();
+  const trial = useTrial(change);
+  const isUnproved =
+    trial.run?.proof?.is_proved === false || [error, trial.error].some(isNotProved);
+  const make = async () => {
+    try {
+      await request(method, isUnproved ? `${path}?force=true` : path, body);
+      onMade();
+    } catch (failure) {
+      if (failure instanceof ApiError) setError(failure);
+      else throw failure;
+    }
+  };
+  return (
+    <Confirm
+      title={title}
+      action={isUnproved ? `${action} all the same` : action}
+      isFinal={method === "DELETE"}
+      onConfirm={() => void make()}
+      onCancel={onCancel}
+    >
+      {children}
+      <section class="preview" aria-labelledby="preview" aria-live="polite">
+        <h3 id="preview">What will change</h3>
+        {!trial.run && !trial.error && <p class="muted">Tried on the model of the fabric …</p>}
+        <Failure error={trial.error} what="Dry run" />
+        {trial.run && <Changes run={trial.run} />}
+      </section>
+      <Failure error={error} what={failed} />
+    </Confirm>
+  );
+}
+
+const isNotProved = (error: ApiError | undefined): boolean => error?.code === "not-proved";
+
+/** What a change would do, asked once. */
+function useTrial({ method, path, body }: Change): { run?: DryRun; error?: ApiError } {
+  const [result, setResult] = useState<{ run?: DryRun; error?: ApiError }>({});
+  useEffect(() => {
+    const abort = new AbortController();
+    request<DryRun>(method, `${path}?dry_run=true`, body, abort.signal)
+      .then((run) => setResult({ run }))
+      .catch((error) => {
+        if (error instanceof ApiError && !abort.signal.aborted) setResult({ error });
+      });
+    return () => abort.abort();
+  }, []);
+  return result;
+}

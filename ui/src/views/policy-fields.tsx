@@ -1,0 +1,271 @@
+// The fields of a policy's form: what each is called, and what is wrong with it.
+import { useResource } from "../api/resource";
+import type { HostReport, ListOf, SwitchReport } from "../api/types";
+import { type Draft, type Field, PROTOCOLS, type Problems } from "../model/validate";
+
+/** What all fields are given. */
+export interface Shared {
+  draft: Draft;
+  found: Problems;
+  warned: Problems;
+  touched: Set<Field>;
+  set(field: Field, value: string): void;
+}
+
+export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) {
+  const { found, touched } = shared;
+  return (
+    <>
+      <fieldset>
+        <legend>What it is called, and where copies go</legend>
+        <Input field="name" label="Name" shared={shared} isFixed={isEdit} isRequired />
+        <Input
+          field="monitor"
+          label="Monitor"
+          shared={shared}
+          hint="A port (0x1/3), its name, or a host's address; several with commas."
+          list="monitors"
+          isRequired
+        />
+        <Monitors />
+      </fieldset>
+      <fieldset>
+        <legend>Which traffic</legend>
+        <p class="muted">What is left out matches everything.</p>
+        <Input field="src-ip" label="Source IP" shared={shared} hint="Address or prefix" />
+        <Input field="dst-ip" label="Destination IP" shared={shared} hint="Address or prefix" />
+        <Input field="ip-proto" label="IP protocol" shared={shared} list="protocols" />
+        <Input field="src-port" label="Source port" shared={shared} hint="80 or 8000-8010" />
+        <Input field="dst-port" label="Destination port" shared={shared} hint="80 or 8000-8010" />
+        <Input
+          field="vlan"
+          label="VLAN"
+          shared={shared}
+          hint="Of the outermost tag; tagged, untagged"
+        />
+        <Input
+          field="eth-type"
+          label="Type of frame"
+          shared={shared}
+          hint="arp, ipv4, ipv6, lldp, or 0x88cc"
+        />
+        <Input field="src-mac" label="Source MAC" shared={shared} />
+        <Input field="dst-mac" label="Destination MAC" shared={shared} />
+        <Input
+          field="filter"
+          label="Filter"
+          shared={shared}
+          hint="As of tcpdump: tcp port 80 and host 10.0.0.1"
+          isWide
+        />
+        <Choice
+          field="direction"
+          label="Direction"
+          shared={shared}
+          values={[
+            ["both", "Both, answers too"],
+            ["forward", "This way only"],
+          ]}
+        />
+        <datalist id="protocols">
+          {PROTOCOLS.map((word) => (
+            <option key={word} value={word} />
+          ))}
+        </datalist>
+      </fieldset>
+      <fieldset>
+        <legend>How, how long, and why</legend>
+        <Input
+          field="expires"
+          label="Ends after"
+          shared={shared}
+          hint="30m, 2h, or a time; empty: never"
+        />
+        <Input field="reason" label="Reason" shared={shared} hint="Kept in the audit log" />
+        <Input field="owner" label="Owner" shared={shared} />
+        <Choice field="delivery" label="Delivery" shared={shared} values={DELIVERIES} />
+        {shared.draft.delivery === "lossless" && (
+          <Input
+            field="stall"
+            label="Senders wait at most, ms"
+            shared={shared}
+            hint="At a time; empty: as the monitor's port allows"
+          />
+        )}
+        <details class="more" open={MORE.some((field) => touched.has(field) && found[field])}>
+          <summary>More</summary>
+          <Input
+            field="schedule"
+            label="Schedule"
+            shared={shared}
+            hint="Mon-Fri 08:00-18:00, UTC"
+          />
+          <Input field="snaplen" label="Bytes of each packet" shared={shared} />
+          <Input field="sample" label="Sample" shared={shared} hint="1/100" />
+          <Choice
+            field="tags"
+            label="VLAN tags"
+            shared={shared}
+            values={[
+              ["keep", "Copies keep them"],
+              ["strip", "Copies lose the two outermost"],
+            ]}
+          />
+          <Choice
+            field="transport"
+            label="Between switches"
+            shared={shared}
+            values={[
+              ["svlan", "Copied at the sender's switch, tagged"],
+              ["rewrite", "Copied at the destination's switch, readdressed"],
+            ]}
+          />
+          <Input
+            field="priority"
+            label="Priority"
+            shared={shared}
+            hint="Who gives way when a switch is full"
+          />
+        </details>
+      </fieldset>
+    </>
+  );
+}
+
+/** Behind the word "More", which opens by itself when something is wrong there. */
+const MORE = ["schedule", "snaplen", "sample", "tags", "transport", "priority"] as const;
+
+const DELIVERIES: [string, string][] = [
+  ["best-effort", "Best effort: traffic never waits"],
+  ["lossless", "Lossless: senders wait"],
+  ["sample-on-pressure", "One of every so many when full"],
+];
+
+function Input({
+  field,
+  label,
+  shared,
+  hint,
+  list,
+  isFixed,
+  isRequired,
+  isWide,
+}: {
+  field: Field;
+  label: string;
+  shared: Shared;
+  hint?: string;
+  list?: string;
+  isFixed?: boolean;
+  isRequired?: boolean;
+  isWide?: boolean;
+}) {
+  const { draft, set } = shared;
+  const { id, problem, described } = said(field, shared, hint);
+  return (
+    <div class={`field${isWide ? " wide-field" : ""}`}>
+      <label for={id}>
+        {label}
+        {isRequired && <span class="muted"> (needed)</span>}
+      </label>
+      <input
+        id={id}
+        value={draft[field]}
+        list={list}
+        readOnly={isFixed}
+        spellcheck={false}
+        autocomplete="off"
+        aria-describedby={described}
+        aria-invalid={problem !== undefined}
+        aria-required={isRequired}
+        onInput={(event) => set(field, event.currentTarget.value)}
+      />
+      {hint && (
+        <p class="hint" id={`${id}-hint`}>
+          {hint}
+        </p>
+      )}
+      <Said field={field} shared={shared} />
+    </div>
+  );
+}
+
+/** What a field is described by: its hint, its problem, and what is to be known of it. */
+function said(field: Field, { found, warned, touched }: Shared, hint?: string) {
+  const id = `field-${field}`;
+  const problem = touched.has(field) ? found[field] : undefined;
+  const warning = warned[field];
+  const parts = [hint && `${id}-hint`, problem && `${id}-problem`, warning && `${id}-warning`];
+  return { id, problem, warning, described: parts.filter(Boolean).join(" ") || undefined };
+}
+
+function Said({ field, shared }: { field: Field; shared: Shared }) {
+  const { id, problem, warning } = said(field, shared);
+  return (
+    <>
+      <p class="problem" id={`${id}-problem`} aria-live="polite">
+        {problem}
+      </p>
+      <p class={warning ? "note warning" : "warning"} id={`${id}-warning`} aria-live="polite">
+        {warning && `${warning[0]!.toUpperCase()}${warning.slice(1)}.`}
+      </p>
+    </>
+  );
+}
+
+function Choice({
+  field,
+  label,
+  shared,
+  values,
+}: {
+  field: Field;
+  label: string;
+  shared: Shared;
+  values: [string, string][];
+}) {
+  const { draft, set } = shared;
+  const { id, problem, described } = said(field, shared);
+  const isOther = !values.some(([value]) => value === draft[field]);
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <select
+        id={id}
+        value={draft[field]}
+        aria-describedby={described}
+        aria-invalid={problem !== undefined}
+        onChange={(event) => set(field, event.currentTarget.value)}
+      >
+        {isOther && <option value={draft[field]}>{draft[field]}</option>}
+        {values.map(([value, words]) => (
+          <option key={value} value={value}>
+            {words}
+          </option>
+        ))}
+      </select>
+      <Said field={field} shared={shared} />
+    </div>
+  );
+}
+
+/** Ports and hosts to choose from while a monitor is typed. */
+function Monitors() {
+  const { data: switches } = useResource<ListOf<SwitchReport>>("/switches?limit=50");
+  const { data: hosts } = useResource<ListOf<HostReport>>("/hosts?limit=100");
+  const ports = (switches?.items ?? []).flatMap((s) =>
+    s.ports.map((p) => [`${s.switch}/${p.port}`, p.name]),
+  );
+  const addresses = (hosts?.items ?? []).flatMap((h) =>
+    h.addresses.map((a) => [a, `${h.port_name} of ${h.switch}`]),
+  );
+  return (
+    <datalist id="monitors">
+      {[["controller", "shown live on this page"], ...ports, ...addresses].map(([value, words]) => (
+        <option key={value} value={value}>
+          {words}
+        </option>
+      ))}
+    </datalist>
+  );
+}
