@@ -226,6 +226,11 @@ impl Outbox {
         self.barrier_count > 0 || self.unfenced > 0
     }
 
+    /// Whether the switch has not answered all that it was asked, or will be.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.waiting.values().any(|request| !request.is_change())
+    }
+
     /// The last barrier that went out and was not reached.
     pub(crate) fn sent_barrier(&self) -> Option<Ticket> {
         self.ahead.fences.back().map(|(barrier, _)| *barrier)

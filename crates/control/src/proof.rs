@@ -430,9 +430,10 @@ impl Sample {
         Region { src_mac: Some(self.src.into()), src_ip, ..Region::default() }
     }
 
-    /// Whether the frame, as a host sends it, has these fields.
-    pub(crate) fn has(&self, fields: &Match) -> bool {
-        matches(fields, (PortNo::ANY, &Frame::of(self)))
+    /// Whether the frame, as a host sends it, is one of those of a region.
+    pub(crate) fn is_in(&self, region: &Region) -> bool {
+        let has = |fields| matches(&fields, (PortNo::ANY, &Frame::of(self)));
+        !region.rules_out(self.proto, self.ports) && has(region.matching())
     }
 }
 

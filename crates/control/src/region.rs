@@ -204,6 +204,17 @@ impl Region {
         .collect()
     }
 
+    /// Whether no packet of this protocol with these ports is in it, which is told without making
+    /// fields of it: of many policies with ports, almost all are told apart by these.
+    pub(crate) fn rules_out(&self, proto: u8, (src_port, dst_port): (u16, u16)) -> bool {
+        let differs = |own: Option<u16>, port| own.is_some_and(|own| own != port);
+        self.proto.is_some_and(|own| {
+            own != proto
+                || IpProto(own).has_ports()
+                    && (differs(self.src_port, src_port) || differs(self.dst_port, dst_port))
+        })
+    }
+
     fn port_fields(&self) -> [Option<Oxm>; 2] {
         let ports = [self.src_port, self.dst_port];
         // Types and codes of ICMP are never made greater than a byte.

@@ -341,14 +341,14 @@ impl Switch {
             self.repair_at = None;
             self.start_reading(false, limits, now);
         }
+        if self.give_up_at.is_some_and(|at| at <= now) {
+            self.give_up(limits.final_counts_wait, now);
+        }
         if self.ask_again_at.is_some_and(|at| at <= now) {
             self.ask_again_at = None;
             for group in std::mem::take(&mut self.waiting_groups) {
                 self.ask_last(group);
             }
-        }
-        if self.give_up_at.is_some_and(|at| at <= now) {
-            self.give_up(limits.final_counts_wait, now);
         }
     }
 
@@ -502,15 +502,18 @@ impl Switch {
         self.signals.ports_moved = true;
     }
 
-    /// Gives up waiting for last counters that should have come.
+    /// Gives up waiting for last counters that should have come: they may well come while it has
+    /// more to answer, or we have answers to read; but not forever.
     fn give_up(&mut self, wait: Millis, now: Millis) {
-        let since = Millis(now.0.saturating_sub(wait.0) + 1);
+        let waits = if self.outbox.is_behind() { PATIENCE } else { 1 };
+        let since = Millis(now.0.saturating_sub(waits * wait.0) + 1);
         self.ledger.give_up_before(since);
         for group in self.ledger.give_up_groups_before(since) {
             self.waiting_groups.retain(|waiting| *waiting != group);
             self.delete_group(group);
         }
-        self.give_up_at = self.ledger.closing_since().map(|since| since.plus(wait));
+        let soon = now.plus(Millis(wait.0 / 4));
+        self.give_up_at = self.ledger.closing_since().map(|since| since.plus(wait).max(soon));
     }
 
     /// A host's rule was idle: the host is forgotten, unless copies go to it.
@@ -580,3 +583,6 @@ impl Switch {
         self.outbox.send(Body::MultipartRequest(MultipartRequest::new(body)), request);
     }
 }
+
+/// How many times as long last counters are waited for while other answers are to come.
+const PATIENCE: u64 = 15;

@@ -385,8 +385,7 @@ impl PolicyEntry {
 
     /// Whether a frame that a host sends is to be copied.
     pub(super) fn wants(&self, sample: &Sample) -> bool {
-        self.rests_until.is_none()
-            && self.cells.holds_where(|region| sample.has(&region.matching()))
+        self.rests_until.is_none() && self.cells.holds_where(|region| sample.is_in(region))
     }
 
     /// How it is doing at one of its switches.

@@ -194,3 +194,24 @@ fn last_counts_that_do_not_come_are_not_waited_for_for_ever() {
     assert_eq!(packets(&report), (3, vec![(3, 3)]));
     assert!(!report.is_complete);
 }
+
+#[test]
+fn last_counts_are_waited_for_while_the_switch_is_behind() {
+    for (seconds, is_complete) in [(10, true), (40, false)] {
+        let mut world = World::new(4);
+        world.learn(2);
+        world.tap(all_tcp("tcp", "3"));
+        flow(&mut world, 3);
+        world.control.delete_policy("tcp").unwrap();
+        world.events.clear();
+        // It got everything, and what it says is on its way.
+        assert!(world.carry_to_switches(&mut |_| {}));
+        world.is_stopped = true;
+        (0..2 * seconds).for_each(|_| world.pass(500));
+        world.is_stopped = false;
+        world.run();
+        let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+        assert_eq!(report.is_complete, is_complete, "{report:?}");
+        assert!(!is_complete || packets(&report) == (3, vec![(3, 3)]), "{report:?}");
+    }
+}

@@ -319,7 +319,7 @@ impl World {
         std::mem::take(&mut self.switch().changes)
     }
 
-    fn carry_to_switches(&mut self, watch: &mut dyn FnMut(&mut Model)) -> bool {
+    pub(crate) fn carry_to_switches(&mut self, watch: &mut dyn FnMut(&mut Model)) -> bool {
         let mut carried = false;
         while let Some(transmit) = self.control.poll_transmit() {
             carried = true;
