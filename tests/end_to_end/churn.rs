@@ -129,4 +129,5 @@ fn the_last_counters_are_told_however_long_nothing_happened() {
 }
 
 /// The whole flow, to port 3.
-const POLICY: &[&str] = &["--src-ip", "10.0.0.1", "--dst-ip", "10.0.0.2", "--monitor", "3"];
+const POLICY: &[&str] =
+    &["--src-ip", "10.0.0.1", "--dst-ip", "10.0.0.2", "--direction", "forward", "--monitor", "3"];

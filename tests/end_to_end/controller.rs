@@ -184,4 +184,13 @@ fn address() -> SocketAddr {
 }
 
 /// Everything between the first two hosts, to port 3.
-const ALL: &[&str] = &["--src-ip", "10.0.0.0/24", "--dst-ip", "10.0.0.2", "--monitor", "3"];
+const ALL: &[&str] = &[
+    "--src-ip",
+    "10.0.0.0/24",
+    "--dst-ip",
+    "10.0.0.2",
+    "--direction",
+    "forward",
+    "--monitor",
+    "3",
+];

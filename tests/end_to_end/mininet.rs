@@ -14,7 +14,8 @@ fn hosts_of_mininet_reach_each_other_and_a_tap_copies() {
     let Some(said) = run(
         "--controller tapswitch --topo linear,3",
         "pingall
-         sh tapswitch policy add echo --src-ip 10.0.0.1 --ip-proto icmp --monitor s3-eth1
+         sh tapswitch policy add echo --src-ip 10.0.0.1 --ip-proto icmp \
+           --direction forward --monitor s3-eth1
          h3 tcpdump -lc 3 -ni h3-eth0 icmp and host 10.0.0.2 > /tmp/copies 2> /tmp/said &
          h3 until grep -q listening /tmp/said; do sleep 0.05; done
          h1 ping -c 3 10.0.0.2

@@ -65,7 +65,8 @@ fn a_running_flow_is_copied_until_the_policy_is_deleted(lab: &Lab) {
     flow.go_on(50);
     assert_eq!(monitor.numbers(&stream), NONE, "no copies before there is a policy");
 
-    let added = lab.add("web", &["--src-ip", "10.0.0.1", "--dst-ip", "10.0.0.2", "--monitor", "3"]);
+    let there = ["--src-ip", "10.0.0.1", "--dst-ip", "10.0.0.2", "--direction", "forward"];
+    let added = lab.add("web", &[&there[..], &["--monitor", "3"]].concat());
     assert_eq!(added["state"]["is"], "active");
     let after = flow.arrived();
     flow.go_on(200);
@@ -88,7 +89,8 @@ fn a_running_flow_is_copied_until_the_policy_is_deleted(lab: &Lab) {
 
 fn trains_are_copied_as_they_are(lab: &Lab) {
     lab.introduce(&[1, 2]);
-    lab.add("tcp", &["--dst-ip", "10.0.0.2", "--ip-proto", "tcp", "--monitor", "3"]);
+    let there = ["--dst-ip", "10.0.0.2", "--ip-proto", "tcp", "--direction", "forward"];
+    lab.add("tcp", &[&there[..], &["--monitor", "3"]].concat());
     let [mut receiver, mut monitor] = [2, 3].map(|number| Capture::open(lab.host(number)));
     send_by_tcp(lab.host(1), lab.host(2), 3 << 20);
     let (mut originals, mut copies) = (Vec::new(), Vec::new());
@@ -108,7 +110,8 @@ fn policies_overlap(lab: &Lab) {
     let wide = Stream::new(lab.host(1), lab.host(2));
     let narrow = Stream::new(lab.host(1), lab.host(2)).ports(1000, 53);
     let [mut three, mut four] = [3, 4].map(|number| Capture::open(lab.host(number)));
-    lab.add("all", &["--src-ip", "10.0.0.0/24", "--dst-ip", "10.0.0.2", "--monitor", "3"]);
+    let there = ["--src-ip", "10.0.0.0/24", "--dst-ip", "10.0.0.2", "--direction", "forward"];
+    lab.add("all", &[&there[..], &["--monitor", "3"]].concat());
     lab.add("dns", &["--dst-port", "53", "--ip-proto", "udp", "--monitor", "4"]);
     lab.add("dns-too", &["--dst-port", "53", "--ip-proto", "udp", "--monitor", "3"]);
     for stream in [&wide, &narrow] {
@@ -133,7 +136,8 @@ fn ipv6_is_copied(lab: &Lab) {
     let stream = Stream::new6(lab.host(1), lab.host(2));
     let other = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    lab.add("six", &["--src-ip", "fd00::/64", "--dst-ip", "fd00::2", "--monitor", "3"]);
+    let there = ["--src-ip", "fd00::/64", "--dst-ip", "fd00::2", "--direction", "forward"];
+    lab.add("six", &[&there[..], &["--monitor", "3"]].concat());
     lab.add("udp", &["--dst-ip", "fd00::2", "--ip-proto", "udp", "--monitor", "4"]);
     Flow::start(&other, lab.host(1), lab.host(2)).finish_after(30);
     Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(60);
