@@ -287,7 +287,7 @@ mod tests {
     use crate::audit::{Verifier, What};
 
     fn kept(name: &str, created_at: &str) -> KeptPolicy {
-        let policy = TapPolicy::new(name, "3".parse().unwrap());
+        let policy = TapPolicy::new(name, "3".parse().unwrap()).with_direction_said();
         KeptPolicy { policy, created_at: created_at.to_owned(), owner: "ann".to_owned() }
     }
 
@@ -325,7 +325,9 @@ mod tests {
 
     #[test]
     fn a_policy_that_was_kept_without_a_direction_has_one() {
-        let text = serde_json::to_string(&kept("old", "2026-01-01T00:00:00Z")).unwrap();
+        let mut kept = kept("old", "2026-01-01T00:00:00Z");
+        kept.policy.direction = None;
+        let text = serde_json::to_string(&kept).unwrap();
         assert!(!text.contains("direction"), "{text}");
         let old: KeptPolicy = serde_json::from_str(&text).unwrap();
         assert_eq!(old.policy.direction, Some(Direction::Forward));

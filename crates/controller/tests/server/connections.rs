@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tapswitch_control::{IpPrefix, TapPolicy};
+use tapswitch_control::{Direction, IpPrefix, TapPolicy};
 use tapswitch_controller::{BindError, Config, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -100,6 +100,8 @@ async fn a_switch_that_does_not_read_holds_up_nobody_and_is_disconnected() {
     };
     let policies = (0..400u16).map(|number| TapPolicy {
         src_ip: Some(IpPrefix::host([10, 1, (number >> 8) as u8, number as u8])),
+        // Else each has frames in common with each other one.
+        direction: Some(Direction::Forward),
         ..policy(&format!("p{number}"), "0x1/3")
     });
     let policies = policies.collect();

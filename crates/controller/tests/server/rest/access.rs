@@ -122,7 +122,12 @@ async fn the_audit_log_says_who_had_what_copied() {
     let server = Running::start(tokens.config()).await;
     let bearer = format!("Bearer {}", tokens.operator);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let policy = json!({"name": "spy", "monitor": "3", "src-ip": "10.0.0.1"});
+    let policy = json!({
+        "name": "spy",
+        "monitor": "3",
+        "src-ip": "10.0.0.1",
+        "direction": "both",
+    });
     let request = ("POST", "/api/v1/policies");
     ask_with(&server, request, &headers, policy.to_string().into_bytes()).await;
     let export = ask_as(&server, &tokens.admin, ("GET", "/api/v1/audit/export")).await.text;

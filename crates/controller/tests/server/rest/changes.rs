@@ -25,7 +25,13 @@ async fn with_policy(policy: &Value) -> (Running, Script) {
 async fn a_policy_takes_the_place_of_another() {
     let (server, switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
     let path = "/api/v1/policies/web";
-    let other = json!({"name": "web", "monitor": "4", "dst-port": 80, "reason": "ticket 7"});
+    let other = json!({
+        "name": "web",
+        "monitor": "4",
+        "dst-port": 80,
+        "direction": "forward",
+        "reason": "ticket 7",
+    });
     let answer = put(&server, path, &other).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     let report = answer.json();
@@ -43,7 +49,7 @@ async fn a_policy_takes_the_place_of_another() {
 
 #[tokio::test]
 async fn what_is_refused_leaves_the_policy_as_it_was() {
-    let old = json!({"name": "web", "monitor": "3"});
+    let old = json!({"name": "web", "monitor": "3", "direction": "both"});
     let (server, switch) = with_policy(&old).await;
     let rules = switch.tap_count();
     let cases = [
@@ -92,7 +98,7 @@ async fn what_was_answered_survives_and_what_was_refused_does_not() {
     let switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
     let path = "/api/v1/policies/web";
-    let policy = |monitor: &str| json!({"name": "web", "monitor": monitor});
+    let policy = |monitor: &str| json!({"name": "web", "monitor": monitor, "direction": "both"});
     assert_eq!(post(&server, "/api/v1/policies", &policy("3")).await.status, 201);
     assert_eq!(put(&server, path, &policy("4")).await.status, 200);
     // Where both versions match there are rules of both, above those of either.
@@ -123,7 +129,12 @@ async fn whoever_adds_is_told_of_the_proof() {
     assert_eq!(report["proof"]["is_proved"], true, "{report}");
     assert!(report["proof"]["checked"].as_u64() > Some(0) && report["unproved"].is_null());
     // Hundreds of rules, each with frames of its own.
-    let wide = |name: &str, ports: &str| json!({"name": name, "monitor": "4", "dst-port": ports});
+    let way = json!({"monitor": "4", "direction": "forward"});
+    let wide = |name: &str, ports: &str| {
+        let mut policy = way.clone();
+        (policy["name"], policy["dst-port"]) = (json!(name), json!(ports));
+        policy
+    };
     post(&server, "/api/v1/policies", &wide("wide", "1-100")).await;
     let report = post(&server, "/api/v1/policies", &wide("wider", "101-200")).await.json();
     assert_eq!(report["proof"]["is_proved"], true, "{report}");
@@ -145,6 +156,7 @@ async fn what_would_go_wrong_is_refused_with_a_frame_unless_it_is_forced() {
         "monitor": "4",
         "eth-type": "lldp",
         "dst-mac": "01:80:c2:00:00:0e",
+        "direction": "forward",
     });
     let plan = post(&server, "/api/v1/policies?dry_run=true", &links).await.json();
     assert_eq!(plan["proof"]["is_proved"], false, "{plan}");

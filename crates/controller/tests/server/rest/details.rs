@@ -34,7 +34,13 @@ async fn ports_have_counters_and_rates() {
 #[tokio::test]
 async fn rules_and_groups_are_told_as_they_should_be_and_as_they_are() {
     let (server, switch) = with_switch().await;
-    let policy = json!({"name": "web", "monitor": "3", "dst-port": 80, "ip-proto": "tcp"});
+    let policy = json!({
+        "name": "web",
+        "monitor": "3",
+        "dst-port": 80,
+        "ip-proto": "tcp",
+        "direction": "forward",
+    });
     assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
     switch.state.lock().unwrap().counted = 7;
     let rules = get(&server, "/api/v1/switches/0x1/rules?table=1").await.json();
