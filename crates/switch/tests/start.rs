@@ -35,8 +35,9 @@ fn a_taken_name_is_named() {
     let (mut host, mut other) = (Host::new(1), Host::new(2));
     host.join(&mut other, "eth0");
     let port = format!("1=tap:eth0,netns={}", host.name());
+    let remedy = format!("ip -n {} link del eth0", host.name());
     let text = error(ports(&[&port]));
-    assert_names(&text, &[&port, "the name is taken", "ip link del eth0"]);
+    assert_names(&text, &[&port, "the name is taken", &remedy]);
 }
 
 #[test]
