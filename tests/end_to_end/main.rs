@@ -20,6 +20,7 @@ mod fabric;
 mod faucet;
 mod faults;
 mod hostile;
+mod kernel_datapath;
 mod ledger;
 mod mininet;
 mod run;

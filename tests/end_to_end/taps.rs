@@ -27,6 +27,7 @@ macro_rules! on_peer {
                 if let Some(lab) = Lab::new(Peer::$peer, Ends::$ends, 4) {
                     super::$scenario(&lab);
                     lab.assert_conserved();
+                    lab.assert_carried();
                 }
             })*
         }

@@ -261,6 +261,13 @@ impl Fabric {
         self.ovs.iter().for_each(Ovs::settle);
     }
 
+    /// Open vSwitch's datapath is the one that was asked for, and frames passed through it.
+    pub(crate) fn assert_carried(&self) {
+        if !self.has_dpdk() {
+            self.ovs.iter().for_each(Ovs::assert_carried);
+        }
+    }
+
     /// The only controller.
     fn controller(&self) -> &Daemon {
         match &self.control {

@@ -104,6 +104,13 @@ impl Lab {
         }
     }
 
+    /// Open vSwitch's datapath is the one that was asked for, and frames passed through it.
+    pub(crate) fn assert_carried(&self) {
+        if let Switch::Theirs(ovs) = &self.switch {
+            ovs.assert_carried();
+        }
+    }
+
     /// Lets a table of Open vSwitch hold so many rules; more are refused.
     pub(crate) fn limit_rules(&self, table: u8, count: u16) {
         let Switch::Theirs(ovs) = &self.switch else { panic!("ours has no such limit") };

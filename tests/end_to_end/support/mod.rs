@@ -9,7 +9,7 @@ mod host;
 mod lab;
 mod leftovers;
 pub(crate) mod memory;
-mod ovs;
+pub(crate) mod ovs;
 mod process;
 mod reader;
 mod stream;

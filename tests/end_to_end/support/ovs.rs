@@ -1,9 +1,12 @@
-//! Open vSwitch with private directories, sockets and namespace, and a bridge in userspace.
+//! Open vSwitch with private directories, sockets and namespace. Its datapath is the one in
+//! userspace, or that of the kernel where the environment says so.
 
+use std::env;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use tapswitch_netlink::Namespace;
 
@@ -38,7 +41,7 @@ impl Build {
     /// What a switch is told that looks at this many tags.
     fn options(self, tags: u8) -> Vec<String> {
         let known = match self {
-            Self::Plain => vec![TSO.to_owned()],
+            Self::Plain => datapath_options(),
             // Without --legacy-mem it would ask for memory that is in no file, which wants huge
             // pages. A thread that polls sleeps while nothing comes, for others' sake.
             Self::Dpdk => vec![
@@ -52,6 +55,15 @@ impl Build {
             ],
         };
         known.into_iter().chain([format!("other_config:vlan-limit={tags}")]).collect()
+    }
+
+    /// The type of its bridges' datapath, in its words.
+    fn datapath(self) -> String {
+        let in_userspace = || "netdev".to_owned();
+        match self {
+            Self::Plain => env::var(DATAPATH).unwrap_or_else(|_| in_userspace()),
+            Self::Dpdk => in_userspace(),
+        }
     }
 
     /// How it is told of an interface that is to be its port.
@@ -70,10 +82,13 @@ impl Build {
 }
 
 impl Ovs {
+    /// What is run.
+    pub(crate) const PROGRAMS: [&str; 6] =
+        ["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-vswitchd", "ovs-ofctl", "ovs-appctl"];
+
     /// True when everything is installed.
     pub(crate) fn is_there() -> bool {
-        let programs = ["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-vswitchd", "ovs-ofctl"];
-        programs.iter().all(|program| is_installed(program)) && Path::new(SCHEMA).exists()
+        Self::PROGRAMS.iter().all(|program| is_installed(program)) && Path::new(SCHEMA).exists()
     }
 
     /// The same for one of the builds; otherwise says that the test is skipped.
@@ -90,8 +105,9 @@ impl Ovs {
 
     /// A bridge that forwards by the rules of its controller alone, with a port for each host.
     pub(crate) fn start(room: &Namespace, directory: &Path, hosts: &[Host]) -> Self {
-        // Else it neither takes trains from veths nor completes checksums there.
-        let mut ovs = Self::with_options(room, directory, Build::Plain, &[TSO]);
+        let options = datapath_options();
+        let options: Vec<_> = options.iter().map(String::as_str).collect();
+        let mut ovs = Self::with_options(room, directory, Build::Plain, &options);
         ovs.start_switch();
         ovs.add_bridge(&["fail-mode=secure"]);
         hosts.iter().for_each(|host| ovs.add_port(host));
@@ -117,7 +133,8 @@ impl Ovs {
     ) {
         let bridge = format!("br{datapath_id}");
         let id = format!("other-config:datapath-id={datapath_id:016x}");
-        let settings = ["datapath_type=netdev", "protocols=OpenFlow13", "fail-mode=secure", &id];
+        let datapath = format!("datapath_type={}", self.build.datapath());
+        let settings = [&datapath, "protocols=OpenFlow13", "fail-mode=secure", &id];
         self.vsctl(&[&["add-br", &bridge, "--", "set", "bridge", &bridge][..], &settings].concat());
         for (interface, number) in interfaces.iter().zip(1..) {
             let number = format!("ofport_request={number}");
@@ -169,6 +186,9 @@ impl Ovs {
 
     /// Starts the switch itself; the database remembers its bridge.
     pub(crate) fn start_switch(&mut self) {
+        if self.build.datapath() == KERNEL {
+            until("processors are counted", || uptime() >= COUNTS_PROCESSORS_AFTER);
+        }
         let socket = socket(&self.directory);
         let program = self.build.program();
         self.switch = Some(start(&self.room, &self.directory, program, &[&socket]));
@@ -191,10 +211,20 @@ impl Ovs {
 
     /// Counts what its cache has forwarded: it does so once in a while, for the rules of that time.
     pub(crate) fn settle(&self) {
-        let name = Path::new(self.build.program()).file_name().unwrap().to_str().unwrap();
-        let control = self.path(&format!("{name}.ctl"));
-        let mut command = Command::new("ovs-appctl");
-        run(command.arg("-t").arg(control).arg("revalidator/purge"));
+        self.appctl("revalidator/purge");
+    }
+
+    /// The datapath that was asked for is the one that has the ports, and it forwarded frames by
+    /// what it knows itself.
+    pub(crate) fn assert_carried(&self) {
+        let said = self.appctl("dpctl/show");
+        let datapath = self.build.datapath();
+        assert!(said.starts_with(&format!("{datapath}@ovs-{datapath}:\n")), "{said}");
+        assert_eq!(said.matches("lookups: ").count(), 1, "there is no other one: {said}");
+        let hits = said.split_once("lookups: hit:").unwrap().1.split(' ').next().unwrap();
+        assert!(hits.parse::<u64>().unwrap() > 0, "{said}");
+        assert!(said.lines().any(|line| line.contains(": p")), "it has ports of ours: {said}");
+        println!("{said}");
     }
 
     /// Lets a table of the only bridge hold so many rules; more are refused.
@@ -213,7 +243,8 @@ impl Ovs {
     }
 
     fn add_bridge(&self, settings: &[&str]) {
-        let bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"];
+        let datapath = format!("datapath_type={}", self.build.datapath());
+        let bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, &datapath];
         let more = ["protocols=OpenFlow13", DATAPATH_ID];
         self.vsctl(&[&bridge[..], &more, settings].concat());
         until("the bridge is there", || self.path(&format!("{BRIDGE}.mgmt")).exists());
@@ -224,6 +255,13 @@ impl Ovs {
         join(host, &self.room, &name);
         let number = format!("ofport_request={}", host.number);
         self.vsctl(&["add-port", BRIDGE, &name, "--", "set", "interface", &name, &number]);
+    }
+
+    /// Has the switch itself do something; answers what it says.
+    fn appctl(&self, what: &str) -> String {
+        let name = Path::new(self.build.program()).file_name().unwrap().to_str().unwrap();
+        let control = self.path(&format!("{name}.ctl"));
+        run(Command::new("ovs-appctl").arg("-t").arg(control).arg(what))
     }
 
     fn vsctl(&self, args: &[&str]) {
@@ -245,6 +283,32 @@ impl Ovs {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
+}
+
+/// What the datapath in userspace needs: else it neither takes trains from veths nor completes
+/// checksums there.
+fn datapath_options() -> Vec<String> {
+    if Build::Plain.datapath() == KERNEL { Vec::new() } else { vec![TSO.to_owned()] }
+}
+
+/// Whether frames of a flow never overtake each other. With the kernel's datapath they do, those
+/// that it has asked the switch about: as soon as that knows what to do, later ones pass.
+pub(crate) fn keeps_order() -> bool {
+    Build::Plain.datapath() != KERNEL
+}
+
+/// What arrived, in the order in which it was sent if that may have changed on the way.
+pub(crate) fn in_order(mut numbers: Vec<u32>) -> Vec<u32> {
+    if !keeps_order() {
+        numbers.sort_unstable();
+    }
+    numbers
+}
+
+/// How long the machine has been up.
+fn uptime() -> Duration {
+    let said = fs::read_to_string("/proc/uptime").unwrap();
+    Duration::from_secs_f64(said.split(' ').next().unwrap().parse().unwrap())
 }
 
 /// How others reach the database.
@@ -277,8 +341,15 @@ fn run(command: &mut Command) -> String {
     Said::by(command).well()
 }
 
+/// Variable that names the type of datapath, and the kernel's type.
+pub(crate) const DATAPATH: &str = "TAPSWITCH_TEST_OVS_DATAPATH";
+pub(crate) const KERNEL: &str = "system";
+/// Open vSwitch renews its count of processors when that is older than ten seconds, and begins
+/// with none, counted when the machine started (`count_cpu_cores` of its `lib/ovs-thread.c`, 3.1).
+/// Before, it has no thread that hears what the kernel's datapath asks.
+const COUNTS_PROCESSORS_AFTER: Duration = Duration::from_secs(11);
 const BRIDGE: &str = "br0";
 const DATAPATH_ID: &str = "other-config:datapath-id=0000000000000001";
 const TSO: &str = "other_config:userspace-tso-enable=true";
 /// Where Debian's package keeps the database's schema.
-const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+pub(crate) const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";

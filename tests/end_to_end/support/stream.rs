@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use etherparse::PacketBuilder;
 use tapswitch_wire::{MacAddr, NetHeader};
 
-use super::{Capture, Host, PATIENCE};
+use super::{Capture, Host, PATIENCE, ovs};
 
 /// UDP datagrams from one host to another.
 #[derive(Clone, Debug)]
@@ -111,7 +111,8 @@ impl Flow {
         let (source, sink) = (Capture::open(from), Capture::open(to));
         let stop = Arc::new(AtomicBool::new(false));
         let arrived = Arc::new(AtomicU32::new(0));
-        let ends = Ends { stream: stream.clone(), source, sink };
+        let under_way_max = if ovs::keeps_order() { UNDER_WAY_MAX } else { 1 };
+        let ends = Ends { stream: stream.clone(), source, sink, under_way_max };
         let (told, count) = (stop.clone(), arrived.clone());
         let thread = thread::spawn(move || ends.run(&told, &count));
         Self { thread, stop, arrived, stream: stream.clone() }
@@ -146,6 +147,7 @@ struct Ends {
     stream: Stream,
     source: Capture,
     sink: Capture,
+    under_way_max: u32,
 }
 
 impl Ends {
@@ -156,7 +158,7 @@ impl Ends {
         let end = Instant::now() + PATIENCE * 4;
         while received < sent || !(stop.load(Ordering::Relaxed) || Instant::now() > end) {
             let stops = stop.load(Ordering::Relaxed) || Instant::now() > end;
-            if sent - received < UNDER_WAY_MAX && !stops {
+            if sent - received < self.under_way_max && !stops {
                 self.source.send(&self.stream.frame(sent));
                 sent += 1;
                 // A moderate rate: other tests want the processor too.
