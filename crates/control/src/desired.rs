@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tapswitch_openflow::TableId;
-use tapswitch_wire::MacAddr;
 
 mod lookup;
 
 use crate::group::GroupKey;
 use crate::rule::{FlowId, Outcome};
 use crate::translate::Goal;
+pub(crate) use lookup::Fields;
 use lookup::Lookup;
 
 /// The rules that a switch shall have.
@@ -102,15 +102,14 @@ impl Desired {
         self.rules.keys()
     }
 
-    /// The first rule that a frame between these addresses meets in a table, of those that are
-    /// `met`.
+    /// The first rule that a frame meets in a table, of those that count.
     pub(crate) fn first_met(
         &self,
         table: TableId,
-        ends: (MacAddr, MacAddr),
-        is_met: impl Fn(&FlowId, &Goal) -> bool,
+        frame: &impl Fields,
+        counts: impl Fn(&Goal) -> bool,
     ) -> Option<&Goal> {
-        self.lookup.find(&self.rules, (table, ends), is_met)
+        self.lookup.find(&self.rules, (table, frame), counts)
     }
 
     /// All of them.
@@ -138,7 +137,7 @@ impl Desired {
             self.tap_count += usize::from(!key.is_fork());
             self.use_group(key);
         }
-        self.lookup.note_change(&id, self.rules.len());
+        self.lookup.note_added(&id, self.rules.len());
         self.changed.insert(id.clone());
         self.rules.insert(id, rule);
     }
@@ -149,7 +148,7 @@ impl Desired {
             self.tap_count -= usize::from(!key.is_fork());
             self.leave_group(key);
         }
-        self.lookup.note_change(&id, self.rules.len());
+        self.lookup.note_removed(self.rules.len());
         self.changed.insert(id.clone());
         Some(id)
     }

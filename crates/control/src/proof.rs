@@ -20,11 +20,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use tapswitch_openflow::{
-    Action, DatapathId, GroupId, Masked, Match, Oxm, PortNo, TableId, VID_PRESENT,
+    Action, DatapathId, GroupId, Match, Oxm, OxmField, PortNo, TableId, VID_NONE, VID_PRESENT,
 };
 use tapswitch_wire::{EtherType, MacAddr};
 
-use crate::desired::Desired;
+use crate::desired::{Desired, Fields};
 use crate::exit::{Flood, Fork, ForkKind};
 use crate::group::{GroupKey, Path};
 use crate::hosts::HostKey;
@@ -303,9 +303,7 @@ const MAX_PICKS: usize = 64;
 impl<'a> Passage<'a> {
     fn find(&self, table: TableId, frame: &Frame<'_>, with_copies: bool) -> Option<&'a Goal> {
         let counts = |goal: &Goal| with_copies || !goal.cookie.is(Kind::TapHost);
-        self.rules.first_met(table, (frame.sent.src, frame.dst), |id, goal| {
-            counts(goal) && matches(id.matching(), (self.at.port, frame))
-        })
+        self.rules.first_met(table, &Seen { frame, in_port: self.at.port }, counts)
     }
 
     /// All ports but that of arrival.
@@ -432,8 +430,16 @@ impl Sample {
 
     /// Whether the frame, as a host sends it, is one of those of a region.
     pub(crate) fn is_in(&self, region: &Region) -> bool {
-        let has = |fields| matches(&fields, (PortNo::ANY, &Frame::of(self)));
-        !region.rules_out(self.proto, self.ports) && has(region.matching())
+        let has = |own: Option<u16>, port| own.is_none_or(|own| own == port);
+        !region.rules_out(self.proto, self.ports)
+            && has(region.src_port, self.ports.0)
+            && has(region.dst_port, self.ports.1)
+            && region.src_mac.is_none_or(|mac| mac.contains(self.src))
+            && region.dst_mac.is_none_or(|mac| mac.contains(self.dst))
+            && region.vlan.contains(self.vlan)
+            && region.family.is_none_or(|family| family.eth_type().0 == self.eth_type)
+            && region.src_ip.is_none_or(|ip| ip.contains(self.ips.0))
+            && region.dst_ip.is_none_or(|ip| ip.contains(self.ips.1))
     }
 }
 
@@ -456,44 +462,55 @@ impl fmt::Display for Sample {
     }
 }
 
-fn matches(fields: &Match, frame: (PortNo, &Frame<'_>)) -> bool {
-    fields.iter().all(|field| has_field(field, frame))
+/// A frame as rules see it.
+struct Seen<'a> {
+    frame: &'a Frame<'a>,
+    in_port: PortNo,
 }
 
-fn has_field(field: &Oxm, (in_port, frame): (PortNo, &Frame<'_>)) -> bool {
-    let sample = frame.sent;
-    let vid = frame.tags.last().copied().or(frame.vlan).map_or(0, |vid| VID_PRESENT | vid);
-    match (field, sample.ips) {
-        (Oxm::InPort(port), _) => *port == in_port,
-        (Oxm::EthSrc(mac), _) => mac_matches(*mac, sample.src),
-        (Oxm::EthDst(mac), _) => mac_matches(*mac, frame.dst),
-        (Oxm::EthType(kind), _) => kind.0 == sample.eth_type,
-        (Oxm::VlanVid(wanted), _) => {
-            let mask = wanted.mask.unwrap_or(u16::MAX);
-            vid & mask == wanted.value & mask
-        }
-        (Oxm::IpProto(proto), _) => *proto == sample.proto,
-        (Oxm::Ipv4Src(ip) | Oxm::ArpSpa(ip), (IpAddr::V4(own), _))
-        | (Oxm::Ipv4Dst(ip) | Oxm::ArpTpa(ip), (_, IpAddr::V4(own))) => {
-            let mask = ip.mask.map_or(u32::MAX, u32::from);
-            u32::from(own) & mask == u32::from(ip.value) & mask
-        }
-        (Oxm::Ipv6Src(ip), (IpAddr::V6(own), _)) | (Oxm::Ipv6Dst(ip), (_, IpAddr::V6(own))) => {
-            let mask = ip.mask.map_or(u128::MAX, u128::from);
-            u128::from(own) & mask == u128::from(ip.value) & mask
-        }
-        (Oxm::TcpSrc(port) | Oxm::UdpSrc(port) | Oxm::SctpSrc(port), _) => *port == sample.ports.0,
-        (Oxm::TcpDst(port) | Oxm::UdpDst(port) | Oxm::SctpDst(port), _) => *port == sample.ports.1,
-        (Oxm::Icmpv4Type(kind) | Oxm::Icmpv6Type(kind), _) => sample.ports.0 == u16::from(*kind),
-        (Oxm::Icmpv4Code(code) | Oxm::Icmpv6Code(code), _) => sample.ports.1 == u16::from(*code),
-        // What no sample has.
-        _ => false,
+impl Fields for Seen<'_> {
+    fn value(&self, field: OxmField) -> Option<u128> {
+        let Frame { sent, dst, vlan, tags } = self.frame;
+        let vid = || tags.last().copied().or(*vlan).map_or(VID_NONE, |vid| VID_PRESENT | vid);
+        let (src_ip, dst_ip) = sent.ips;
+        let (src_port, dst_port) = sent.ports;
+        Some(match field {
+            OxmField::InPort => self.in_port.0.into(),
+            OxmField::EthSrc => number(sent.src),
+            OxmField::EthDst => number(*dst),
+            OxmField::EthType => sent.eth_type.into(),
+            OxmField::VlanVid => vid().into(),
+            OxmField::IpProto => sent.proto.into(),
+            OxmField::Ipv4Src | OxmField::ArpSpa => v4(src_ip)?,
+            OxmField::Ipv4Dst | OxmField::ArpTpa => v4(dst_ip)?,
+            OxmField::Ipv6Src => v6(src_ip)?,
+            OxmField::Ipv6Dst => v6(dst_ip)?,
+            OxmField::TcpSrc | OxmField::UdpSrc | OxmField::SctpSrc => src_port.into(),
+            OxmField::TcpDst | OxmField::UdpDst | OxmField::SctpDst => dst_port.into(),
+            OxmField::Icmpv4Type | OxmField::Icmpv6Type => src_port.into(),
+            OxmField::Icmpv4Code | OxmField::Icmpv6Code => dst_port.into(),
+            // What no sample has.
+            _ => return None,
+        })
     }
 }
 
-fn mac_matches(wanted: Masked<MacAddr>, own: MacAddr) -> bool {
-    let mask = wanted.mask.unwrap_or(MacAddr::BROADCAST).0;
-    (0..6).all(|byte| own.0[byte] & mask[byte] == wanted.value.0[byte] & mask[byte])
+fn number(mac: MacAddr) -> u128 {
+    mac.0.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+fn v4(ip: IpAddr) -> Option<u128> {
+    match ip {
+        IpAddr::V4(ip) => Some(u32::from(ip).into()),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn v6(ip: IpAddr) -> Option<u128> {
+    match ip {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(ip) => Some(ip.into()),
+    }
 }
 
 #[cfg(test)]

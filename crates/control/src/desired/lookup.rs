@@ -1,121 +1,241 @@
-//! The rules of a switch in the order in which it looks at them, for whoever follows frames.
+//! The rules of a switch as it looks them up, for whoever follows frames.
 //!
-//! Most rules name one sender or one destination, so those of one priority are found by the
-//! addresses of a frame, however many there are. The order is made when it is asked for. What
-//! changes from then on is kept beside it until that is much: a trial changes a few rules of many.
+//! Rules that look at the same bits of the same fields are together, by what they want of those: of
+//! each such kind, those that a frame meets are found at once, however many there are. There are
+//! few kinds, and those whose highest rule is below what was found already are left out (tuple
+//! space search). The order is made when it is asked for, and shared by copies. What comes from
+//! then on is kept beside it until that is much: a trial changes a few rules of many.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-use tapswitch_openflow::{Oxm, TableId};
-use tapswitch_wire::MacAddr;
+use tapswitch_openflow::{Match, OxmField, TableId};
 
 use crate::rule::FlowId;
 use crate::translate::Goal;
+
+/// What a rule looks at of a frame.
+pub(crate) trait Fields {
+    /// The value of a field; none where such frames do not have it.
+    fn value(&self, field: OxmField) -> Option<u128>;
+}
 
 /// The order, if it was asked for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lookup {
     order: OnceLock<Arc<Order>>,
-    /// Rules that came, went or changed since.
-    changed: HashSet<Arc<FlowId>>,
+    /// Rules that came since.
+    recent: Order,
+    /// How many went.
+    gone: usize,
 }
 
-/// By table: the rules of each priority, the highest first.
-#[derive(Debug, Default)]
-struct Order(HashMap<TableId, BTreeMap<Reverse<u16>, Rank>>);
-
-/// Rules of one priority.
-#[derive(Debug, Default)]
-struct Rank {
-    /// Those that name no address, or many.
-    any: Vec<(Arc<FlowId>, Goal)>,
-    /// The others by the one sender and the one destination that each names.
-    named: HashMap<Ends, Vec<(Arc<FlowId>, Goal)>>,
+/// The kinds of rules of each table, those with the highest priorities first. Some of the rules may
+/// be gone.
+#[derive(Clone, Debug, Default)]
+struct Order {
+    kinds: HashMap<TableId, Vec<Kind>>,
+    /// All of them.
+    known: HashSet<Arc<FlowId>>,
 }
 
-/// The addresses that a frame has, or that a rule names.
-type Ends = (Option<MacAddr>, Option<MacAddr>);
+/// Rules that look at the same bits of the same fields.
+#[derive(Clone, Debug)]
+struct Kind {
+    bits: Box<[(OxmField, u128)]>,
+    /// The highest of their priorities.
+    highest: u16,
+    /// By what they want there: the highest first.
+    rules: HashMap<Box<[u128]>, Vec<Arc<FlowId>>>,
+}
 
 impl Lookup {
-    /// The rule came, went or changed; so many are there.
-    pub(super) fn note_change(&mut self, id: &Arc<FlowId>, rule_count: usize) {
-        if self.order.get().is_none() {
-            return;
+    /// The rule came, or is another; so many are there.
+    pub(super) fn note_added(&mut self, id: &Arc<FlowId>, rule_count: usize) {
+        let Some(order) = self.order.get() else { return };
+        if !order.known.contains(id) {
+            self.recent.insert(id);
+            self.start_again_beyond(rule_count);
         }
-        self.changed.insert(id.clone());
-        if self.changed.len() > MAX_CHANGED.max(rule_count / CHANGED_PART) {
+    }
+
+    /// One went; so many are there.
+    pub(super) fn note_removed(&mut self, rule_count: usize) {
+        self.gone += usize::from(self.order.get().is_some());
+        self.start_again_beyond(rule_count);
+    }
+
+    fn start_again_beyond(&mut self, rule_count: usize) {
+        if self.recent.known.len() + self.gone > MAX_CHANGED.max(rule_count / CHANGED_PART) {
             *self = Self::default();
         }
     }
 
-    /// Of these rules, the first one that a frame meets in a table which is for these addresses, of
-    /// those that are met.
+    /// Of these rules, the first one that a frame meets in a table, of those that count.
     pub(super) fn find<'a>(
-        &'a self,
+        &self,
         rules: &'a HashMap<Arc<FlowId>, Goal>,
-        (table, ends): (TableId, (MacAddr, MacAddr)),
-        is_met: impl Fn(&FlowId, &Goal) -> bool,
+        (table, frame): (TableId, &impl Fields),
+        counts: impl Fn(&Goal) -> bool,
     ) -> Option<&'a Goal> {
-        let order = self.order.get_or_init(|| Arc::new(Order::new(rules)));
-        let is_known =
-            |(id, goal): &(Arc<FlowId>, Goal)| is_met(id, goal) && !self.changed.contains(id);
-        let known = order.find(table, ends, is_known);
-        let changed = self.changed.iter().filter(|id| id.table == table);
-        let changed = changed.filter_map(|id| Some((id, rules.get(id)?)));
-        let changed = changed.filter(|(id, goal)| is_met(id, goal));
-        let first = changed.max_by_key(|(id, _)| id.priority);
-        match (known, first) {
-            (Some((known, _)), Some((first, goal))) if known.priority <= first.priority => {
-                Some(goal)
-            }
-            (None, Some((_, goal))) | (Some((_, goal)), _) => Some(goal),
-            (None, None) => None,
-        }
+        let order = self.order.get_or_init(|| Arc::new(Order::new(rules.keys())));
+        let goal = |id: &FlowId| rules.get(id).filter(|goal| counts(goal));
+        let mut first = None;
+        order.find((table, frame), &goal, &mut first);
+        self.recent.find((table, frame), &goal, &mut first);
+        first.map(|(_, goal)| goal)
     }
 }
 
 impl Order {
-    fn new(rules: &HashMap<Arc<FlowId>, Goal>) -> Self {
+    fn new<'a>(ids: impl Iterator<Item = &'a Arc<FlowId>>) -> Self {
         let mut order = Self::default();
-        for (id, goal) in rules {
-            let rank =
-                order.0.entry(id.table).or_default().entry(Reverse(id.priority)).or_default();
-            let rules = match ends(id) {
-                (None, None) => &mut rank.any,
-                ends => rank.named.entry(ends).or_default(),
-            };
-            rules.push((id.clone(), goal.clone()));
-        }
+        ids.for_each(|id| order.insert(id));
         order
     }
 
-    fn find(
+    /// Of rules with fields that no frame of ours has, none is ever met.
+    fn insert(&mut self, id: &Arc<FlowId>) {
+        let Some((bits, values)) = wants(id.matching()) else { return };
+        if !self.known.insert(id.clone()) {
+            return;
+        }
+        let kinds = self.kinds.entry(id.table).or_default();
+        let known = kinds.iter_mut().position(|kind| kind.bits == bits);
+        let mut kind = match known {
+            Some(at) => kinds.remove(at),
+            None => Kind { bits, highest: 0, rules: HashMap::new() },
+        };
+        kind.insert(id, values);
+        let at = kinds.partition_point(|other| other.highest > kind.highest);
+        kinds.insert(at, kind);
+    }
+
+    /// Finds the first rule that a frame meets of those that are higher than `first`.
+    fn find<'a>(
         &self,
-        table: TableId,
-        (src, dst): (MacAddr, MacAddr),
-        is_met: impl Fn(&(Arc<FlowId>, Goal)) -> bool,
-    ) -> Option<&(Arc<FlowId>, Goal)> {
-        let ends = [(None, Some(dst)), (Some(src), None), (Some(src), Some(dst))];
-        self.0.get(&table)?.values().find_map(|rank| {
-            let ends = if rank.named.is_empty() { &[][..] } else { &ends };
-            let named = ends.iter().filter_map(|ends| rank.named.get(ends)).flatten();
-            rank.any.iter().chain(named).find(|rule| is_met(rule))
-        })
+        (table, frame): (TableId, &impl Fields),
+        goal: &impl Fn(&FlowId) -> Option<&'a Goal>,
+        first: &mut Option<(u16, &'a Goal)>,
+    ) {
+        for kind in self.kinds.get(&table).into_iter().flatten() {
+            let is_higher = |priority| first.is_none_or(|(found, _)| priority > found);
+            if !is_higher(kind.highest) {
+                return;
+            }
+            let met = kind.met_by(frame).take_while(|id| is_higher(id.priority));
+            let found = met.filter_map(|id| Some((id.priority, goal(id)?))).next();
+            *first = found.or(*first);
+        }
     }
 }
 
-/// The one sender and the one destination that a rule is for.
-fn ends(id: &FlowId) -> Ends {
-    let only = |mac: &tapswitch_openflow::Masked<MacAddr>| mac.mask.is_none().then_some(mac.value);
-    id.matching().iter().fold((None, None), |(src, dst), field| match field {
-        Oxm::EthSrc(mac) => (only(mac), dst),
-        Oxm::EthDst(mac) => (src, only(mac)),
-        _ => (src, dst),
-    })
+impl Kind {
+    fn insert(&mut self, id: &Arc<FlowId>, values: Box<[u128]>) {
+        self.highest = self.highest.max(id.priority);
+        let rules = self.rules.entry(values).or_default();
+        let at = rules.partition_point(|other| Reverse(other.priority) <= Reverse(id.priority));
+        rules.insert(at, id.clone());
+    }
+
+    /// The rules that a frame meets, the highest first.
+    fn met_by(&self, frame: &impl Fields) -> impl Iterator<Item = &Arc<FlowId>> {
+        let values: Option<Vec<_>> =
+            self.bits.iter().map(|(field, mask)| Some(frame.value(*field)? & mask)).collect();
+        values.and_then(|values| self.rules.get(&*values)).into_iter().flatten()
+    }
 }
 
-/// Changed rules that are looked at one by one, at least, and as a part of all of them at most.
-const MAX_CHANGED: usize = 32;
-const CHANGED_PART: usize = 64;
+/// What frames meet a match: those with these values at these bits.
+#[expect(clippy::type_complexity, reason = "both are looked at one by one")]
+fn wants(fields: &Match) -> Option<(Box<[(OxmField, u128)]>, Box<[u128]>)> {
+    let wants = |field: &tapswitch_openflow::Oxm| {
+        let (field, value, mask) = field.parts()?;
+        let mask = mask.unwrap_or(u128::MAX);
+        Some(((field, mask), value & mask))
+    };
+    let (bits, values): (Vec<_>, Vec<_>) =
+        fields.iter().map(wants).collect::<Option<Vec<_>>>()?.into_iter().unzip();
+    Some((bits.into(), values.into()))
+}
+
+/// What may change beside the order, at least, and as a part of all rules at most.
+const MAX_CHANGED: usize = 256;
+const CHANGED_PART: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use tapswitch_openflow::{Masked, Oxm};
+    use tapswitch_wire::EtherType;
+
+    use super::*;
+    use crate::rule::{Kind as Purpose, Outcome, Rule, TAPS};
+
+    /// Type, tag and port.
+    type Frame = [u16; 3];
+
+    impl Fields for Frame {
+        fn value(&self, field: OxmField) -> Option<u128> {
+            let [eth_type, vid, port] = *self;
+            match field {
+                OxmField::EthType => Some(eth_type.into()),
+                OxmField::VlanVid => Some(vid.into()),
+                OxmField::TcpDst => (eth_type == 0).then_some(port.into()),
+                _ => None,
+            }
+        }
+    }
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        (0..2u16, 0..4u16, 0..3u16).prop_map(|(eth_type, vid, port)| [eth_type, vid, port])
+    }
+
+    fn ids() -> impl Strategy<Value = FlowId> {
+        let vids = (0..4u16, 0..4u16).prop_map(|(vid, mask)| Masked::with_mask(vid & mask, mask));
+        let fields = (
+            proptest::option::of((0..2u16).prop_map(|kind| Oxm::EthType(EtherType(kind)))),
+            proptest::option::of(vids.prop_map(Oxm::VlanVid)),
+            proptest::option::of((0..3u16).prop_map(Oxm::TcpDst)),
+            proptest::option::weighted(0.1, Just(Oxm::IpDscp(0))),
+        );
+        (0..4u16, fields).prop_map(|(priority, (a, b, c, d))| {
+            FlowId::new(TAPS, priority, [a, b, c, d].into_iter().flatten().collect())
+        })
+    }
+
+    fn meets(frame: &Frame, id: &FlowId) -> bool {
+        id.matching().iter().all(|field| {
+            let (field, wanted, mask) = field.parts().unwrap();
+            let mask = mask.unwrap_or(u128::MAX);
+            frame.value(field).is_some_and(|value| value & mask == wanted & mask)
+        })
+    }
+
+    proptest! {
+        /// Whatever came and went since the order was made, and whatever does not count.
+        #[test]
+        fn the_first_rule_is_found(
+            steps in vec((any::<bool>(), ids(), frames()), 1..400),
+        ) {
+            let (mut rules, mut lookup) = (HashMap::new(), Lookup::default());
+            for (at, (comes, id, frame)) in steps.into_iter().enumerate() {
+                let id = Arc::new(id);
+                if comes {
+                    let mark = u32::from(id.priority) << 1 | u32::from(at % 3 > 0);
+                    lookup.note_added(&id, rules.len());
+                    rules.insert(id, Rule::new(Purpose::TapHost, mark, Outcome::Forward));
+                } else if rules.remove(&id).is_some() {
+                    lookup.note_removed(rules.len());
+                }
+                let counts = |goal: &Goal| goal.cookie.number() & 1 > 0;
+                let found = lookup.find(&rules, (TAPS, &frame), counts);
+                let met = rules.iter().filter(|(id, goal)| counts(goal) && meets(&frame, id));
+                let first = met.map(|(id, _)| id.priority).max();
+                prop_assert_eq!(found.map(|goal| goal.cookie.number() >> 1), first.map(u32::from));
+            }
+        }
+    }
+}

@@ -117,8 +117,8 @@ macro_rules! oxm_fields {
         }
 
         impl Oxm {
-            /// Field, value and mask; `None` for what OpenFlow 1.3 does not define.
-            pub(crate) fn parts(&self) -> Option<(OxmField, u128, Option<u128>)> {
+            /// Field, value and mask, as numbers; `None` for what OpenFlow 1.3 does not define.
+            pub fn parts(&self) -> Option<(OxmField, u128, Option<u128>)> {
                 let (field, (value, mask)) = match self {
                     $(Self::$variant(payload) => (OxmField::$variant, payload.parts()),)*
                     Self::Unknown { .. } => return None,
