@@ -424,7 +424,8 @@ pub enum BudgetError {
     /// Overlaps of overlaps.
     #[error(
         "together with the policies that it overlaps, it would need more than {max} combinations \
-         on one switch; give the policies more fields, or fewer of them"
+         on one switch; give the policies more fields, one direction, or the same monitor, or \
+         delete some"
     )]
     Regions {
         /// The limit.
@@ -433,7 +434,8 @@ pub enum BudgetError {
     /// Combinations times hosts.
     #[error(
         "together with the policies that it overlaps, it would need {needed} more rules on the \
-         switch, and {left} are left; give the policies a dst-mac or a vlan, or delete some"
+         switch, and {left} are left; give the policies a dst-mac or a vlan, one direction, or the \
+         same monitor, or delete some"
     )]
     Rules {
         /// Rules that may still be added.

@@ -15,6 +15,11 @@
 //! In the worst case `n` policies make `2^n` regions. The closure is bounded: a policy that would
 //! burst the bound is refused as a whole. Adding one costs, for each of its cells, a pass over the
 //! regions of the same sender and those of any, and what is new a pass over such policies.
+//!
+//! **Wide policies** need less: what they have in common with regions whose frames have just their
+//! monitors gets no region of its own. Those frames are copied all the same, but count for one of
+//! the policies only, so it is a last resort. When such a region becomes another's, what is missing
+//! then is added ([`Closure::mend`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -93,6 +98,8 @@ pub(crate) struct Tap {
     pub(crate) is_at_destination: bool,
     /// What it matches.
     pub(crate) cells: Arc<Cells>,
+    /// There is no room for all that it has in common with others.
+    pub(crate) is_wide: bool,
 }
 
 impl Member {
@@ -108,6 +115,30 @@ impl Tap {
         let Self { id: policy, delivery, part, .. } = *self;
         self.aims.iter().map(move |aim| Member { policy, aim: *aim, delivery, part })
     }
+
+    /// The same as a wide one, if it can be one: it excepts nothing, and its monitors share no
+    /// flows.
+    pub(crate) fn widened(&self) -> Option<Self> {
+        let can_be = !self.is_wide && self.cells.is_plain() && self.copies().is_some();
+        can_be.then(|| Self { is_wide: true, ..self.clone() })
+    }
+
+    /// As [`TapRegion::copies`].
+    fn copies(&self) -> Option<Copies> {
+        copies(self.members())
+    }
+}
+
+/// Where copies go, and in what form: whatever is the same of two policies of one monitor.
+type Copies = BTreeSet<(Exit, Option<Delivery>, Part)>;
+
+/// The copies that are made for all of these; `None` where a switch picks some of them.
+fn copies(members: impl IntoIterator<Item = Member>) -> Option<Copies> {
+    let copy = |member: Member| {
+        let Member { aim: Aim { slot, exit, .. }, delivery, part, .. } = member;
+        (slot.share == 0 && exit.spread.is_none()).then_some((exit, delivery, part))
+    };
+    members.into_iter().map(copy).collect()
 }
 
 /// One region of the closure.
@@ -129,6 +160,14 @@ pub(crate) struct TapRegion {
 }
 
 impl TapRegion {
+    /// The copies that are made of its frames, where that is all that is to be known of it: nothing
+    /// is excepted from it, nor are there layers.
+    fn copies(&self) -> Option<Copies> {
+        let policies = self.members.chunk_by(|a, b| a.policy == b.policy).count();
+        let is_plain = self.excepted.is_empty() && policies == usize::from(self.depth);
+        copies(self.members.iter().copied().filter(|_| is_plain)).filter(|_| is_plain)
+    }
+
     /// Whether its rules are in the place of those of `old`, but for other monitors.
     fn replaces(&self, old: &Self) -> bool {
         self.depth == old.depth && !have_same_monitors(&self.members, &old.members)
@@ -160,6 +199,8 @@ pub(crate) struct Budget {
 pub(crate) struct Closure {
     taps: Forked<PolicyId, Tap>,
     regions: Forked<Region, TapRegion>,
+    /// The wide ones.
+    wide: BTreeSet<PolicyId>,
     /// Both by who sends their frames.
     taps_of: Senders<PolicyId>,
     regions_of: Senders<Region>,
@@ -185,6 +226,7 @@ impl Closure {
         }
         let id = tap.id;
         tap.cells.regions().for_each(|own| self.taps_of.insert(&own, id));
+        self.wide.extend(tap.is_wide.then_some(id));
         self.taps.insert(id, tap);
         for inner in self.inside(id) {
             let around = self.around(&inner).map(|tap| tap.id).chain([id]).collect();
@@ -201,9 +243,15 @@ impl Closure {
         host_count: impl Fn(&Region) -> usize,
     ) -> Result<Vec<Region>, BudgetError> {
         let (max, mut new) = (budget.max_regions, HashSet::new());
+        let spared = if tap.is_wide { tap.copies() } else { None };
+        let is_spared = |other: &Region| match &spared {
+            Some(copies) => self.makes(other, tap.id, copies),
+            None => false,
+        };
         for own in tap.cells.regions() {
             let near = self.regions_of.near(&own);
-            let overlaps: Vec<_> = near.iter().filter_map(|other| own.intersect(other)).collect();
+            let apart = near.iter().filter(|other| !is_spared(other));
+            let overlaps: Vec<_> = apart.filter_map(|other| own.intersect(other)).collect();
             let unknown = |region: &Region| !self.regions.contains_key(region);
             new.extend(overlaps.into_iter().chain([own]).filter(unknown));
             if self.regions.len() + new.len() > max {
@@ -217,8 +265,47 @@ impl Closure {
         }
     }
 
+    /// Whether frames of a region are copied just so, or a wide policy is around it anyway.
+    fn makes(&self, region: &Region, wide: PolicyId, copies: &Copies) -> bool {
+        self.regions.get(region).is_some_and(|tap| {
+            let is_around = || tap.members.iter().any(|member| member.policy == wide);
+            tap.copies().as_ref() == Some(copies) || is_around()
+        })
+    }
+
+    /// Adds the regions that wide policies need, since others went or have other monitors. Returns
+    /// those policies for which there is no room any more; they are gone.
+    pub(crate) fn mend(
+        &mut self,
+        budget: Budget,
+        host_count: impl Fn(&Region) -> usize,
+    ) -> Vec<PolicyId> {
+        let mut gone = Vec::new();
+        let mut left = self.wide.clone();
+        while let Some(id) = left.pop_first() {
+            let Some(tap) = self.taps.get(&id) else { continue };
+            match self.check(tap, budget, &host_count) {
+                Ok(new) if new.is_empty() => continue,
+                Ok(new) => {
+                    for region in new {
+                        let new = self.overlap_of_all(region);
+                        self.set(region, Some(new));
+                    }
+                }
+                Err(_) => {
+                    self.remove(id);
+                    gone.push(id);
+                }
+            }
+            // What came or went may be something to the others.
+            left.clone_from(&self.wide);
+        }
+        gone
+    }
+
     /// Takes a policy away, and the regions that were there because of it.
     pub(crate) fn remove(&mut self, policy: PolicyId) {
+        self.wide.remove(&policy);
         let affected = self.inside(policy);
         if let Some(tap) = self.taps.remove(&policy) {
             tap.cells.regions().for_each(|own| self.taps_of.remove(&own, policy));
@@ -371,11 +458,17 @@ mod tests {
     const BUDGET: Budget = Budget { max_regions: 100, rules_left: 1000 };
 
     fn tap(id: u64, monitor: u32, regions: &[Region]) -> Tap {
-        let name = format!("p{id}").into();
-        let (id, aims) = (PolicyId(id), vec![aim(monitor)]);
-        let cells = Cells::union(regions.iter().copied()).into();
-        let part = Part::default();
-        Tap { id, name, priority: 0, aims, delivery: None, part, is_at_destination: false, cells }
+        Tap {
+            id: PolicyId(id),
+            name: format!("p{id}").into(),
+            priority: 0,
+            aims: vec![aim(monitor)],
+            delivery: None,
+            part: Part::default(),
+            is_at_destination: false,
+            cells: Cells::union(regions.iter().copied()).into(),
+            is_wide: false,
+        }
     }
 
     fn aim(monitor: u32) -> Aim {
@@ -461,6 +554,28 @@ mod tests {
     }
 
     #[test]
+    fn wide_policies_share_what_has_their_monitors() {
+        let (a, b) = (from("10.0.0.0/8"), tcp());
+        let both = a.intersect(&b).unwrap();
+        let wide = |id, monitor, region| tap(id, monitor, &[region]).widened().unwrap();
+        let mut closure = close(&[tap(1, 3, &[a]), wide(2, 3, b)]);
+        assert_eq!((closure.regions.len(), closure.mend(BUDGET, |_| 0)), (2, vec![]));
+        closure.move_monitors(PolicyId(1), &[aim(4)]);
+        assert_eq!(
+            (closure.mend(BUDGET, |_| 0), ids(region(&closure, both))),
+            (vec![], vec![1, 2])
+        );
+        closure.remove(PolicyId(1));
+        assert_eq!(closure.regions.len(), 1);
+        assert_eq!(close(&[tap(1, 4, &[a]), wide(2, 3, b)]).regions.len(), 3);
+        let mut closure = close(&[tap(1, 3, &[a]), wide(2, 3, b)]);
+        closure.move_monitors(PolicyId(1), &[aim(4)]);
+        let none = Budget { max_regions: 2, ..BUDGET };
+        assert_eq!(closure.mend(none, |_| 0), [PolicyId(2)]);
+        assert_eq!((closure.taps().len(), closure.regions.len()), (1, 1));
+    }
+
+    #[test]
     fn changes_tell_what_was_before() {
         let mut closure = close(&[tap(1, 3, &[tcp()])]);
         let [(None, Some(new))] = &closure.take_changes()[..] else { panic!() };
@@ -525,6 +640,48 @@ mod tests {
                 prop_assert!(deepest.is_some() || matched.is_empty());
                 for tap in around.iter().filter(|tap| Some(tap.depth) == deepest) {
                     prop_assert_eq!(ids(tap), matched.clone(), "{:?}", tap);
+                }
+            }
+        }
+
+        /// Wide policies have fewer regions, but all frames are copied to all monitors: of the
+        /// deepest regions that a frame is in, all name the same ones.
+        #[test]
+        fn wide_policies_copy_as_others_do(
+            steps in vec((0..4u8, 0..4u64, vec(3..5u32, 1..3), any::<bool>(), expr()), 1..12),
+        ) {
+            let mut closure = Closure::default();
+            let mut there: BTreeMap<u64, (Expr, Vec<u32>)> = BTreeMap::new();
+            for (step, id, monitors, is_wide, expr) in steps {
+                let aims: Vec<_> = (0..).zip(&monitors).map(|(slot, port)| {
+                    Aim { slot: Slot::only(slot), ..aim(*port) }
+                }).collect();
+                if step == 0 {
+                    closure.move_monitors(PolicyId(id), &aims);
+                    there.entry(id).and_modify(|(_, own)| own.clone_from(&monitors));
+                } else {
+                    closure.remove(PolicyId(id));
+                    there.remove(&id);
+                }
+                prop_assert_eq!(closure.mend(BUDGET, |_| 0), vec![]);
+                if let Some(tap) = tap_of(id, &expr).filter(|_| step > 1) {
+                    let tap = Tap { aims, ..tap };
+                    let wide = tap.widened().filter(|_| is_wide);
+                    if closure.add(wide.unwrap_or(tap), BUDGET, |_| 0).is_ok() {
+                        there.insert(id, (expr, monitors));
+                    }
+                }
+                for key in keys() {
+                    let matching = there.iter().filter(|(_, (expr, _))| expr.contains(&key));
+                    let wanted: BTreeSet<_> = matching.flat_map(|(_, (_, own))| own).collect();
+                    let around: Vec<_> =
+                        closure.regions().filter(|tap| tap.region.contains(&key)).collect();
+                    let deepest = around.iter().map(|tap| tap.depth).max();
+                    prop_assert!(deepest.is_some() || wanted.is_empty());
+                    for tap in around.iter().filter(|tap| Some(tap.depth) == deepest) {
+                        let ports = tap.members.iter().map(|member| &member.aim.exit.port.0);
+                        prop_assert_eq!(ports.collect::<BTreeSet<_>>(), wanted.clone(), "{:?}", tap);
+                    }
                 }
             }
         }

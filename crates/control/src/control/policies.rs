@@ -154,8 +154,26 @@ impl Control {
             &places,
         );
         let only = entry.is_narrow.then(|| note_on_place(&entry.applied));
-        let notes = report.notes.into_iter().chain(only).chain(self.notes_on_frames(entry));
+        let wide = self.note_on_room(entry);
+        let notes = report.notes.into_iter().chain(only).chain(wide);
+        let notes = notes.chain(self.notes_on_frames(entry));
         PolicyReport { notes: notes.collect(), ..report }
+    }
+
+    /// That switches have no room for all that a policy has in common with others, if so.
+    fn note_on_room(&self, entry: &PolicyEntry) -> Option<String> {
+        let is_wide = |id: &&DatapathId| {
+            self.switches.get(*id).is_some_and(|switch| switch.is_wide(entry.id))
+        };
+        let names: Vec<_> =
+            entry.applied.iter().filter(is_wide).map(|id| switch_name(*id)).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "there is no room at {} for rules of what it has in common with other policies of \
+                 the same monitor: each such frame is copied once, and counts for one of them",
+                list(names.iter())
+            )
+        })
     }
 
     /// Draws the conclusions of how switches are doing. Tells of policies that are doing otherwise

@@ -352,7 +352,8 @@ impl PolicyEntry {
         let (delivery, part) = (Some(self.policy.delivery), self.policy.part());
         let priority = self.policy.priority;
         let is_at_destination = self.policy.rewritten().is_some();
-        Tap { id: self.id, name, priority, aims, delivery, part, is_at_destination, cells }
+        let (id, is_wide) = (self.id, false);
+        Tap { id, name, priority, aims, delivery, part, is_at_destination, cells, is_wide }
     }
 
     /// The monitors of which it is known where they are.

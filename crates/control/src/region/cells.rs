@@ -55,6 +55,11 @@ impl Cells {
         Self { cells: regions.into_iter().map(cell).collect() }
     }
 
+    /// Whether it is a union of regions, without exceptions.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.cells.iter().all(|cell| cell.level == 1 && cell.is_in)
+    }
+
     /// The regions of all cells.
     pub(crate) fn regions(&self) -> impl Iterator<Item = Region> {
         self.cells.iter().map(|cell| cell.region)

@@ -61,19 +61,31 @@ impl Switch {
 
     /// Whether a policy fits beside those that are applied, but for those of lower priorities.
     pub(crate) fn check_budget(&self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
-        let host_count = |region: &Region| self.ways.count_reached(region);
-        match self.closure.check(tap, self.budget(limits), host_count) {
+        match self.new_regions(tap, limits) {
             Err(error) if self.who_gives_way(tap, &self.closure, limits).is_none() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// How many rules a policy would add, with those of its overlaps with others.
-    pub(crate) fn count_new_rules(&self, tap: &Tap) -> usize {
+    /// How many rules a policy would add, with those of its overlaps with others, if it fits.
+    pub(crate) fn count_new_rules(&self, tap: &Tap, limits: &Limits) -> usize {
+        let new = self.new_regions(tap, limits).unwrap_or_default();
+        new.iter().map(|region| 1 + self.ways.count_reached(region)).sum()
+    }
+
+    /// Whether there is no room here for all that a policy has in common with others.
+    pub(crate) fn is_wide(&self, policy: PolicyId) -> bool {
+        self.closure.taps().get(&policy).is_some_and(|tap| tap.is_wide)
+    }
+
+    /// The regions that a policy adds, as a wide one if it does not fit otherwise.
+    fn new_regions(&self, tap: &Tap, limits: &Limits) -> Result<Vec<Region>, BudgetError> {
         let host_count = |region: &Region| self.ways.count_reached(region);
-        let all = Budget { max_regions: usize::MAX, rules_left: usize::MAX };
-        let new = self.closure.check(tap, all, |_| 0).unwrap_or_default();
-        new.iter().map(|region| 1 + host_count(region)).sum()
+        let check = |tap: &Tap| self.closure.check(tap, self.budget(limits), host_count);
+        check(tap).or_else(|error| {
+            let wide = tap.widened().and_then(|wide| check(&wide).ok());
+            wide.ok_or(error)
+        })
     }
 
     /// Everything before a barrier is done, or was refused.
@@ -206,7 +218,8 @@ impl Switch {
             let rules = left.regions().map(|tap| 1 + host_count(&tap.region)).sum();
             let rules_left = limits.max_tap_rules.saturating_sub(rules);
             let budget = Budget { max_regions: limits.max_regions, rules_left };
-            if left.check(tap, budget, host_count).is_ok() {
+            let fits = |tap: &Tap| left.check(tap, budget, host_count).is_ok();
+            if fits(tap) || tap.widened().is_some_and(|wide| fits(&wide)) {
                 return Some(gone);
             }
             let (_, id) =
@@ -287,6 +300,7 @@ impl Switch {
         }
         self.signals.news.extend(candidates);
         self.make_room(candidates, limits);
+        self.mend_wide(limits);
         self.apply_changes();
         moved
     }
@@ -315,7 +329,17 @@ impl Switch {
         added
     }
 
+    /// Adds a policy, as a wide one if it does not fit otherwise.
     fn add_tap(&mut self, tap: Tap, limits: &Limits) -> Result<(), BudgetError> {
+        let (id, wide) = (tap.id, tap.widened());
+        self.add_as(tap, limits).or_else(|error| {
+            let wide = wide.ok_or(error)?;
+            self.arrivals.remove(id);
+            self.add_as(wide, limits).map_err(|_| error)
+        })
+    }
+
+    fn add_as(&mut self, tap: Tap, limits: &Limits) -> Result<(), BudgetError> {
         let budget = self.budget(limits);
         if tap.is_at_destination {
             let hosts = |region: &Region| 2 * self.ways.count_reached(region);
@@ -329,6 +353,19 @@ impl Switch {
         self.arrivals.remove(id);
     }
 
+    /// Others went, or have other monitors, so wide policies may need more. Those for which there
+    /// is no room are tried again.
+    fn mend_wide(&mut self, limits: &Limits) {
+        let budget = self.budget(limits);
+        let host_count = |region: &Region| 2 * self.ways.count_reached(region);
+        let mut gone = self.arrivals.mend(budget, host_count);
+        gone.extend(self.closure.mend(budget, |region| self.ways.count_reached(region)));
+        for id in gone {
+            self.drop_tap(id);
+            self.stale.insert(id);
+        }
+    }
+
     /// Gives up policies while there are too many rules: hosts may come after policies.
     fn shrink(&mut self, limits: &Limits) {
         let max = limits.max_tap_rules;
@@ -336,6 +373,7 @@ impl Switch {
             && let Some((_, first)) = self.closure.first_to_give_way()
         {
             self.drop_tap(first);
+            self.mend_wide(limits);
             self.apply_changes();
             self.over_budget.insert(first, BudgetError::Outgrown { max });
             self.signals.news.insert(first);

@@ -26,6 +26,7 @@ mod property;
 mod reconnect;
 mod replace;
 mod rewriting;
+mod room;
 mod sharing;
 mod taps;
 mod ways;

@@ -149,7 +149,8 @@ impl Control {
             }
             let (applied, tap) = (self.where_applied(entry).0, entry.tap(Vec::new()));
             let applied = applied.iter().filter_map(|at| self.switches.get(at));
-            rules += applied.map(|switch| switch.count_new_rules(&tap)).sum::<usize>();
+            rules +=
+                applied.map(|switch| switch.count_new_rules(&tap, &self.limits)).sum::<usize>();
             if rules > MAX_RULES {
                 let most = format!("up to {MAX_RULES} are looked at{AS_PLAN}");
                 return Some(format!("it takes {rules} rules; {most}"));

@@ -1,0 +1,93 @@
+//! Where a switch has no room for all that policies have in common.
+
+use tapswitch_control::*;
+
+use crate::frames::tcp;
+use crate::world::{World, policy};
+
+/// A policy of all TCP, and one of one host's IPv4: three regions, and one for what is in both.
+fn apart(monitors: [&str; 2]) -> [TapPolicy; 2] {
+    [
+        TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", monitors[0]) },
+        TapPolicy { src_ip: "10.0.0.1".parse().ok(), ..policy("host", monitors[1]) },
+    ]
+}
+
+fn with_room_for(regions: usize) -> World {
+    let limits = Limits { max_regions: regions, ..Limits::default() };
+    let mut world = World::with_limits(5, limits);
+    world.learn(2);
+    world
+}
+
+/// Of frames that match both, how many each counts; all is as it should be otherwise.
+fn counted(world: &mut World) -> [u64; 2] {
+    ["tcp", "host"].map(|name| {
+        let report = world.ledger(name);
+        assert!(report.adds_up && report.is_complete, "{report:?}");
+        assert_eq!(report.state, PolicyState::Active);
+        report.matched.packets
+    })
+}
+
+fn notes(world: &World, name: &str) -> String {
+    world.control.policy(name).unwrap().notes.join("; ")
+}
+
+#[test]
+fn policies_of_one_monitor_do_with_less() {
+    let mut world = with_room_for(3);
+    let [tcp_only, host] = apart(["3", "3"]);
+    world.plan_and_tap(tcp_only);
+    world.plan_and_tap(host);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    assert_eq!(counted(&mut world).iter().sum::<u64>(), 1, "copied once, counted once");
+    let told = "there is no room at 0x1 for rules of what it has in common with other policies";
+    assert!(notes(&world, "host").starts_with(told), "{}", notes(&world, "host"));
+    assert_eq!(notes(&world, "tcp"), "");
+    // The other one goes: nothing is to be put right.
+    world.untap("tcp");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    assert_eq!(world.send(2, &tcp(2, 1).bytes()), [1]);
+}
+
+#[test]
+fn with_room_each_counts_all_of_its_frames() {
+    let mut world = with_room_for(4);
+    apart(["3", "3"]).into_iter().for_each(|policy| world.tap(policy));
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    assert_eq!((counted(&mut world), notes(&world, "host")), ([1, 1], String::new()));
+}
+
+#[test]
+fn policies_of_different_monitors_cannot_do_with_less() {
+    let mut world = with_room_for(3);
+    let [tcp_only, host] = apart(["3", "4"]);
+    world.tap(tcp_only);
+    let refused = world.control.add_policy(host, WhenMissing::Refuse).unwrap_err().to_string();
+    assert!(refused.contains("more than 3 combinations"), "{refused}");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+}
+
+#[test]
+fn what_has_another_monitor_has_rules_of_its_own_again() {
+    let mut world = with_room_for(3);
+    let [tcp_only, host] = apart(["02:00:00:00:00:07", "3"]);
+    world.send(3, &tcp(7, 1).bytes());
+    world.run();
+    world.tap(tcp_only);
+    world.tap(host);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    // The monitor of the one moves: both must be served, and there is no room for that.
+    world.send(4, &tcp(7, 1).bytes());
+    world.run();
+    assert_eq!(world.state("tcp"), PolicyState::Active);
+    let PolicyState::Failed { reason } = world.state("host") else { panic!() };
+    assert!(reason.contains("more than 3 combinations"), "{reason}");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 4]);
+    // It moves back.
+    world.send(3, &tcp(7, 1).bytes());
+    world.run();
+    assert_eq!(world.state("host"), PolicyState::Active);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+}
