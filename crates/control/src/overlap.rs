@@ -680,7 +680,8 @@ mod tests {
                     prop_assert!(deepest.is_some() || wanted.is_empty());
                     for tap in around.iter().filter(|tap| Some(tap.depth) == deepest) {
                         let ports = tap.members.iter().map(|member| &member.aim.exit.port.0);
-                        prop_assert_eq!(ports.collect::<BTreeSet<_>>(), wanted.clone(), "{:?}", tap);
+                        let ports: BTreeSet<_> = ports.collect();
+                        prop_assert_eq!(&ports, &wanted, "{:?}", tap);
                     }
                 }
             }
