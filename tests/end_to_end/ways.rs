@@ -95,8 +95,7 @@ fn monitors_at_two_switches_share_flows(kind: Kind) {
 
 fn share_flows(kind: Kind, fabric: &Fabric, named: &str, monitors: [&Host; 2]) {
     fabric.introduce();
-    let udp = ["--ip-proto", "udp", "--dst-port", "2000", "--direction", "both"];
-    let fields = [&udp[..], &["--monitor", named]].concat();
+    let fields = ["--ip-proto", "udp", "--dst-port", "2000", "--monitor", named];
     fabric.add("shared", &fields);
     let copied_to = [(1, 2), (2, 1)].map(|ends| {
         let mut flows = Flows::new(fabric, ends);

@@ -155,6 +155,14 @@ impl std::str::FromStr for VidRange {
     }
 }
 
+impl Limits {
+    /// Half as many regions and rules of one switch.
+    pub(crate) fn half_of_room(&self) -> Self {
+        let (max_regions, max_tap_rules) = (self.max_regions / 2, self.max_tap_rules / 2);
+        Self { max_regions, max_tap_rules, ..self.clone() }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -274,33 +274,63 @@ impl Closure {
     }
 
     /// Adds the regions that wide policies need, since others went or have other monitors. Returns
-    /// those policies for which there is no room any more; they are gone.
+    /// those policies for which there is no room any more; they are gone. It is for what changed
+    /// since changes were taken last, and looks at nothing else.
     pub(crate) fn mend(
         &mut self,
         budget: Budget,
         host_count: impl Fn(&Region) -> usize,
     ) -> Vec<PolicyId> {
         let mut gone = Vec::new();
-        let mut left = self.wide.clone();
-        while let Some(id) = left.pop_first() {
-            let Some(tap) = self.taps.get(&id) else { continue };
-            match self.check(tap, budget, &host_count) {
-                Ok(new) if new.is_empty() => continue,
-                Ok(new) => {
-                    for region in new {
-                        let new = self.overlap_of_all(region);
-                        self.set(region, Some(new));
+        let mut changed: BTreeSet<_> = match self.wide.is_empty() {
+            true => BTreeSet::new(),
+            false => self.before.keys().copied().collect(),
+        };
+        while let Some(region) = changed.pop_first() {
+            for id in self.wide_near(&region) {
+                match self.missing_of(id, &region, budget, &host_count) {
+                    Ok(missing) => {
+                        for region in missing {
+                            let new = self.overlap_of_all(region);
+                            self.set(region, Some(new));
+                            changed.insert(region);
+                        }
+                    }
+                    Err(_) => {
+                        changed.extend(self.inside(id).into_iter().map(|inner| inner.region));
+                        self.remove(id);
+                        gone.push(id);
                     }
                 }
-                Err(_) => {
-                    self.remove(id);
-                    gone.push(id);
-                }
             }
-            // What came or went may be something to the others.
-            left.clone_from(&self.wide);
         }
         gone
+    }
+
+    /// Wide policies that may have frames in common with a region.
+    fn wide_near(&self, region: &Region) -> Vec<PolicyId> {
+        self.taps_of.near(region).intersection(&self.wide).copied().collect()
+    }
+
+    /// What a wide policy has in common with a region that changed, and needs; all that it needs if
+    /// the region is its own, for it may have other monitors now.
+    fn missing_of(
+        &self,
+        id: PolicyId,
+        region: &Region,
+        budget: Budget,
+        host_count: impl Fn(&Region) -> usize,
+    ) -> Result<Vec<Region>, BudgetError> {
+        let Some(tap) = self.taps.get(&id) else { return Ok(Vec::new()) };
+        let is_own = tap.cells.regions().any(|own| own == *region);
+        let is_spared = || {
+            tap.copies().is_some_and(|copies| self.makes(region, id, &copies))
+                || !self.regions.contains_key(region)
+        };
+        match is_own || !is_spared() {
+            true => self.check(tap, budget, host_count),
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Takes a policy away, and the regions that were there because of it.

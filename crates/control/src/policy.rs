@@ -69,7 +69,7 @@ pub struct TapPolicy {
     /// TCP, UDP or SCTP destination ports; TCP and UDP when `ip_proto` is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_port: Option<PortRange>,
-    /// Which way; from the source to the destination when left out.
+    /// Which way; when left out, both, as far as such frames are answered ([`Self::ways`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
     /// What the copies are owed while the monitor cannot take them. Where another policy copies the
@@ -155,16 +155,23 @@ impl TapPolicy {
         self.cells().map(|_| ())
     }
 
-    /// Which way its frames go: one, when it does not say. Of policies that name one end only, both
-    /// ways have frames in common, pair by pair (ADR 27).
+    /// Which way its frames go. Nobody answers frames to a group, and `rewrite` puts back one
+    /// destination: such policies have one direction when they do not say.
     pub fn ways(&self) -> Direction {
-        self.direction.unwrap_or(Direction::Forward)
+        let to_group = self.dst_mac.is_some_and(|mac| !mac.is_unicast());
+        let is_one = to_group || self.transport == Transport::Rewrite;
+        self.direction.unwrap_or(if is_one { Direction::Forward } else { Direction::Both })
     }
 
-    /// The same policy with its direction said, for those who read it.
+    /// The same policy with its direction said, for those who read it. One that is refused stays as
+    /// it is.
     #[must_use]
     pub fn with_direction_said(mut self) -> Self {
-        self.direction = Some(self.ways());
+        if self.direction.is_none() && self.check_fields().is_ok() {
+            let answers = self.one_way().and_then(|there| Ok(there.reversed()?));
+            let is_answered = answers.is_ok_and(|answers| !answers.is_empty());
+            self.direction = Some(if is_answered { self.ways() } else { Direction::Forward });
+        }
         self
     }
 
@@ -217,7 +224,8 @@ impl TapPolicy {
         }
         let back = there.reversed()?;
         match back.is_empty() {
-            true => Err(PolicyError::NoAnswers),
+            true if self.direction.is_some() => Err(PolicyError::NoAnswers),
+            true => Ok(there),
             false => Ok(there.union(back)?),
         }
     }
@@ -336,14 +344,31 @@ mod tests {
     }
 
     #[test]
-    fn one_way_is_meant_where_nothing_is_said() {
-        let silent = TapPolicy { direction: None, dst_port: port("80"), ..policy() };
-        let said = silent.clone().with_direction_said();
-        assert_eq!(said.direction, Some(Direction::Forward));
-        assert_eq!(said.cells(), silent.cells());
-        let both = TapPolicy { direction: Some(Direction::Both), ..silent };
-        assert_ne!(both.cells(), said.cells());
-        assert_eq!(both.clone().with_direction_said(), both);
+    fn both_ways_are_meant_where_there_are_answers() {
+        let said = |text: &str| {
+            let policy: TapPolicy =
+                toml::from_str(&format!("name = 'p'\nmonitor = '3'\n{text}")).unwrap();
+            assert_eq!(policy.check(), Ok(()), "{text}");
+            let said = policy.clone().with_direction_said();
+            assert_eq!(said.cells(), policy.cells(), "{text}");
+            assert_eq!(said.clone().with_direction_said(), said);
+            said.direction
+        };
+        let (forward, both) = (Some(Direction::Forward), Some(Direction::Both));
+        assert_eq!(said(""), both);
+        assert_eq!(said("src-ip = '10.0.0.1'\ndst-port = 80"), both);
+        assert_eq!(said("filter = 'src host 10.0.0.1'"), both);
+        assert_eq!(said("filter = 'tcp or multicast'"), both);
+        assert_eq!(said("direction = 'forward'"), forward);
+        assert_eq!(said("filter = 'multicast'"), forward);
+        assert_eq!(said("dst-mac = '33:33:00:00:00:01'"), forward);
+        let rewritten = "dst-mac = '02:00:00:00:00:02'\ntransport = 'rewrite'";
+        assert_eq!(said(rewritten), forward);
+        let wrong = TapPolicy {
+            vlan: Vlan::Id(4095),
+            ..TapPolicy::new("p", policy().monitor.iter().next().unwrap().clone())
+        };
+        assert_eq!(wrong.clone().with_direction_said(), wrong);
     }
 
     fn ip(text: &str) -> Option<IpPrefix> {

@@ -264,7 +264,7 @@ pub(crate) struct PolicyAddArgs {
     #[arg(long, value_name = "PORT[-PORT]")]
     pub(crate) dst_port: Option<PortRange>,
     /// Which way: forward (from the source to the destination) or both (and the answers: source
-    /// and destination exchanged). Forward when not given.
+    /// and destination exchanged). Both when not given, as far as such frames are answered.
     #[arg(long, value_name = "WAY")]
     pub(crate) direction: Option<Direction>,
     /// Tell what each switch would be told, and whether it is proved that all frames go where they

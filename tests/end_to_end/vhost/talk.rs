@@ -134,7 +134,7 @@ impl Controller {
 
     /// Copies what the machines say to each other, and to anybody else, to port 3.
     fn add_tap(&self, lab: &Lab) {
-        let add = ["policy", "add", "vms", "--src-ip", "10.0.0.2", "--direction", "both"];
+        let add = ["policy", "add", "vms", "--src-ip", "10.0.0.2"];
         let more = ["--monitor", "0x1/3", "--socket", &self.socket];
         tapswitch(&[&add[..], &more].concat()).well();
         until("the rules are there", || !lab.show("taps").as_array().unwrap().is_empty());

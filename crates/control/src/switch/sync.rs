@@ -78,14 +78,27 @@ impl Switch {
         self.closure.taps().get(&policy).is_some_and(|tap| tap.is_wide)
     }
 
-    /// The regions that a policy adds, as a wide one if it does not fit otherwise.
+    /// The regions that a policy adds, in the form in which it fits.
     fn new_regions(&self, tap: &Tap, limits: &Limits) -> Result<Vec<Region>, BudgetError> {
+        self.fitted(tap, limits).map(|(_, new)| new)
+    }
+
+    /// A policy in the form in which it fits here, and the regions that it adds. While less than
+    /// half of the room is used, it has all that it has in common with others; from then on that is
+    /// left out as far as it can be, for those that cannot do without.
+    fn fitted(&self, tap: &Tap, limits: &Limits) -> Result<(Tap, Vec<Region>), BudgetError> {
         let host_count = |region: &Region| self.ways.count_reached(region);
-        let check = |tap: &Tap| self.closure.check(tap, self.budget(limits), host_count);
-        check(tap).or_else(|error| {
-            let wide = tap.widened().and_then(|wide| check(&wide).ok());
-            wide.ok_or(error)
-        })
+        let check = |tap: &Tap, budget| self.closure.check(tap, budget, host_count);
+        let (half, all) = (self.budget(&limits.half_of_room()), self.budget(limits));
+        if let Ok(new) = check(tap, half) {
+            return Ok((tap.clone(), new));
+        }
+        let wide = tap.widened().and_then(|wide| check(&wide, all).ok().map(|new| (wide, new)));
+        match (check(tap, all), wide) {
+            (Ok(new), Some(wide)) if wide.1.len() < new.len() => Ok(wide),
+            (Ok(new), _) => Ok((tap.clone(), new)),
+            (Err(error), wide) => wide.ok_or(error),
+        }
     }
 
     /// Everything before a barrier is done, or was refused.
@@ -317,7 +330,7 @@ impl Switch {
         let mut added = Vec::new();
         for tap in missing {
             let id = tap.id;
-            match self.add_tap(tap, limits) {
+            match self.add_tap(&tap, limits) {
                 Ok(()) => added.push(id),
                 Err(error) => {
                     self.drop_tap(id);
@@ -329,17 +342,8 @@ impl Switch {
         added
     }
 
-    /// Adds a policy, as a wide one if it does not fit otherwise.
-    fn add_tap(&mut self, tap: Tap, limits: &Limits) -> Result<(), BudgetError> {
-        let (id, wide) = (tap.id, tap.widened());
-        self.add_as(tap, limits).or_else(|error| {
-            let wide = wide.ok_or(error)?;
-            self.arrivals.remove(id);
-            self.add_as(wide, limits).map_err(|_| error)
-        })
-    }
-
-    fn add_as(&mut self, tap: Tap, limits: &Limits) -> Result<(), BudgetError> {
+    fn add_tap(&mut self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
+        let (tap, _) = self.fitted(tap, limits)?;
         let budget = self.budget(limits);
         if tap.is_at_destination {
             let hosts = |region: &Region| 2 * self.ways.count_reached(region);

@@ -53,10 +53,43 @@ fn policies_of_one_monitor_do_with_less() {
 
 #[test]
 fn with_room_each_counts_all_of_its_frames() {
-    let mut world = with_room_for(4);
+    let mut world = with_room_for(8);
     apart(["3", "3"]).into_iter().for_each(|policy| world.tap(policy));
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
     assert_eq!((counted(&mut world), notes(&world, "host")), ([1, 1], String::new()));
+}
+
+/// Half of the room is for those that cannot do with less.
+#[test]
+fn room_is_kept_for_policies_of_other_monitors() {
+    let mut world = with_room_for(7);
+    let [tcp_only, host] = apart(["3", "3"]);
+    let other = TapPolicy { src_ip: "10.0.0.2".parse().ok(), ..policy("other", "4") };
+    for policy in [tcp_only, host, other] {
+        world.plan_and_tap(policy);
+    }
+    assert!(notes(&world, "host").contains("no room"), "three regions, instead of four of seven");
+    assert_eq!(notes(&world, "other"), "", "it has two");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    assert_eq!(world.send(2, &tcp(2, 1).bytes()), [1, 3, 4]);
+    assert_eq!(counted(&mut world).iter().sum::<u64>(), 2);
+}
+
+/// Those that have nothing in common are not wide, however many there are.
+#[test]
+fn policies_apart_count_all_of_their_frames() {
+    let mut world = with_room_for(4);
+    for port in 1..=4 {
+        let (ip_proto, dst_ip) = (Some(IpProto::UDP), "10.0.0.2".parse().ok());
+        let name = format!("p{port}");
+        world.tap(TapPolicy {
+            ip_proto,
+            dst_ip,
+            dst_port: Some(port.into()),
+            ..policy(&name, "3")
+        });
+        assert_eq!(notes(&world, &name), "");
+    }
 }
 
 #[test]

@@ -64,17 +64,17 @@ async fn a_policy_comes_and_goes() {
     let (server, switch) = with_switch().await;
     let mut policy = json!({"name": "web of ours", "monitor": "p3", "dst-port": 80});
     let added = post(&server, "/api/v1/policies", &policy).await;
-    policy["direction"] = json!("forward");
+    policy["direction"] = json!("both");
     assert_eq!(added.status, 201, "{}", added.text);
     assert_eq!(added.headers["location"], "/api/v1/policies/web%20of%20ours");
     let report = added.json();
     assert_eq!((&report["policy"], &report["state"]["is"]), (&policy, &json!("active")));
     assert_eq!(report["owner"], "local");
-    assert_eq!(switch.tap_count(), 4, "TCP and UDP over IPv4 and IPv6");
+    assert_eq!(switch.tap_count(), 8, "TCP and UDP over IPv4 and IPv6, there and back");
 
     switch.state.lock().unwrap().counted = 7;
     let path = added.headers["location"].to_str().unwrap().to_owned();
-    assert_eq!(get(&server, &path).await.json()["matched"]["packets"], 28);
+    assert_eq!(get(&server, &path).await.json()["matched"]["packets"], 56);
     let deleted = delete(&server, &path).await;
     assert_eq!((deleted.status, &deleted.json()["state"]["is"]), (200, &json!("deleted")));
     assert_eq!(switch.tap_count(), 0);
