@@ -58,9 +58,9 @@ fn a_flow_loses_nothing_while_a_hundred_taps_are_there_at_once() {
     // All others have something to copy, too, while the first flow goes on.
     for number in (2..TAPS).step_by(2) {
         let own = Stream::new(lab.host(1), lab.host(2)).ports(1000, port_of(number));
-        Flow::start(&own, lab.host(1), lab.host(2)).finish_after(5);
-        let frames = monitor.drain();
-        assert_whole(&own.numbers(&frames), 5);
+        let count = Flow::start(&own, lab.host(1), lab.host(2)).finish_after(5);
+        let frames = monitor.until_last(&own, count);
+        assert_whole(&own.numbers(&frames), count);
         copies.extend(stream.numbers(&frames));
     }
     for number in 0..TAPS {
@@ -117,13 +117,12 @@ fn the_last_counters_are_told_however_long_nothing_happened() {
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
     lab.add("quiet", POLICY);
-    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(50);
+    let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(50);
     // Longer than last counters are waited for, shorter than the time between two readings.
     thread::sleep(Duration::from_millis(2500));
     let last = lab.delete("quiet");
-    let copies = monitor.numbers(&stream);
-    assert_whole(&copies, 50);
-    let count = copies.len() as u64;
+    assert_whole(&monitor.copies(&stream, count), count);
+    let count = u64::from(count);
     assert_eq!((matched(&last), copied(&last)), (count, count), "{last}");
     assert!(conservation::is_settled(&last) && last["is_complete"] == true, "{last}");
 }

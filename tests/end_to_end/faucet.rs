@@ -42,7 +42,8 @@ fn faucet_joins_hosts_and_mirrors() {
     let [mut at_three, mut at_four] = [by_acl, by_port].map(Capture::open);
     let counts = [(&watched, one, two), (&other, one, two), (&back, two, one)]
         .map(|(stream, from, to)| Flow::start(stream, from, to).finish_after(100));
-    let (at_three, at_four) = (at_three.drain(), at_four.drain());
+    let at_three = at_three.until_last(&watched, counts[0]);
+    let at_four = at_four.until_last(&back, counts[2]);
     let all = |at: usize| (0..counts[at]).collect::<Vec<_>>();
     assert_eq!(watched.numbers(&at_three), all(0), "what its ACL mirrors");
     assert!(other.numbers(&at_three).is_empty() && back.numbers(&at_three).is_empty());

@@ -38,13 +38,8 @@ fn assert_harmless(kind: Kind) {
     until("a claim is not believed", || count(&fabric, "address_conflicts") > 0);
     let stream = Stream::new(one, two);
     let mut monitor = Capture::open(fabric.monitor(2));
-    let count_of_copies = Flow::start(&stream, one, two).finish_after(60);
-    let mut copies = Vec::new();
-    until("the last copy arrives", || {
-        copies.extend(monitor.numbers(&stream));
-        copies.len() >= count_of_copies as usize
-    });
-    assert_whole(&copies, count_of_copies as usize);
+    let sent = Flow::start(&stream, one, two).finish_after(60);
+    assert_whole(&monitor.copies(&stream, sent), sent);
     // Those that are changed where nothing is signed close the port that they come back to: theirs.
     forged_lldp(&probe).iter().for_each(|frame| attacker.send(frame));
     until("forged frames are counted", || count(&fabric, "lldp_forged") > 30);
@@ -161,8 +156,8 @@ fn a_policy_that_a_switch_has_no_room_for_is_refused_and_the_rest_goes_on() {
     assert_eq!(lab.ask_controller(&["policy", "list"]).json().as_array().unwrap().len(), 1);
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(60);
-    assert_whole(&monitor.numbers(&stream), 60);
+    let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(60);
+    assert_whole(&monitor.copies(&stream, count), count);
     lab.assert_conserved();
 }
 

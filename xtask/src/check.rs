@@ -23,6 +23,24 @@ struct Tally {
     failures: Vec<String>,
     /// Why tests were skipped.
     skips: Vec<String>,
+    /// What lines are part of.
+    section: Section,
+    /// What panics of failed tests said.
+    panics: Vec<String>,
+}
+
+/// Parts of what libtest prints.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Section {
+    /// One line for each test, and what tests say past libtest.
+    #[default]
+    Results,
+    /// What tests said that passed: nobody wants to read it.
+    OfPassed,
+    /// What tests said that failed.
+    OfFailed,
+    /// The same after a panic, until its backtrace begins.
+    Panic,
 }
 
 /// Whether a line is worth printing.
@@ -129,13 +147,30 @@ impl Tally {
             self.passed += count(result, "passed");
             self.failed += count(result, "failed");
             self.ignored += count(result, "ignored");
+            self.section = Section::Results;
             return News::No;
         } else if let Some(name) = failure(line) {
             self.failures.push(name.to_owned());
-        } else if !is_news(line) {
-            return News::No;
+        } else {
+            return self.listen(line);
         }
         News::Yes
+    }
+
+    /// Takes in a line that is no result.
+    fn listen(&mut self, line: &str) -> News {
+        self.section = match (line, self.section) {
+            ("successes:", _) => Section::OfPassed,
+            ("failures:", _) => Section::OfFailed,
+            (_, Section::OfFailed) if line.contains("panicked at ") => Section::Panic,
+            (_, Section::Panic) if line.starts_with("stack backtrace:") => Section::OfFailed,
+            (_, Section::Panic) if line.starts_with("note: ") => Section::OfFailed,
+            (_, section) => section,
+        };
+        if self.section == Section::Panic {
+            self.panics.push(line.to_owned());
+        }
+        if self.section == Section::OfPassed || !is_news(line) { News::No } else { News::Yes }
     }
 
     fn print(&self) {
@@ -147,6 +182,7 @@ impl Tally {
         };
         print("skipped", &by_reason(&self.skips));
         print("failed", &self.failures);
+        print("because", &self.panics);
         let (passed, skipped) = (self.really_passed(), self.skipped());
         println!("\n{passed} passed, {} failed, {skipped} skipped", self.failed);
     }
@@ -236,6 +272,28 @@ mod tests {
         ]);
         assert_eq!((tally.really_passed(), tally.failed, tally.skipped()), (2, 0, 1));
         assert_eq!(tally.skips, ["needs root"]);
+    }
+
+    #[test]
+    fn what_failed_tests_said_is_shown_and_told_again() {
+        let mut tally = Tally::default();
+        let lines = [
+            ("successes:", News::No),
+            ("thread 'a' (1) panicked at src/a.rs:1:1:", News::No),
+            ("SKIP: needs root", News::Yes),
+            ("failures:", News::Yes),
+            ("it says", News::Yes),
+            ("thread 'b' (2) panicked at src/b.rs:2:2:", News::Yes),
+            ("two of three", News::Yes),
+            ("stack backtrace:", News::Yes),
+            ("   0: main", News::Yes),
+            ("test result: FAILED. 1 passed; 1 failed; 0 ignored", News::No),
+            ("others say", News::Yes),
+        ];
+        for (line, news) in lines {
+            assert_eq!(tally.take(line), news, "{line}");
+        }
+        assert_eq!(tally.panics, ["thread 'b' (2) panicked at src/b.rs:2:2:", "two of three"]);
     }
 
     #[test]

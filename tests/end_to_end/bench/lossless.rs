@@ -17,7 +17,9 @@ fn what_a_slow_link_does_not_take_is_accounted_for() {
     let rows = rows(&report, "queue");
     assert_eq!(rows.len(), 16, "four kinds of traffic, two rings, reading ahead or not");
     for row in rows {
-        assert!(row["mbps"].as_f64().unwrap() > 0.0, "{row}");
+        // With room for one packet a connection may wait for its timeouts for all of the window.
+        let may_stand = row["queue"] == 1 && row["sends"].as_str().unwrap().starts_with("tcp");
+        assert!(may_stand || row["mbps"].as_f64().unwrap() > 0.0, "{row}");
         let [sent, received] = ["sent", "received"].map(|name| number(&row[name]));
         let drops = row["losses"]["drops"].as_object().unwrap();
         let named = drops.values().map(number).sum::<u64>() + number(&row["losses"]["shed"]);

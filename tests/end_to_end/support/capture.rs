@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
 use tapswitch_wire::NetHeader;
 
-use super::{Host, Stream};
+use super::{Host, Stream, until};
 
 /// A packet socket on the host's interface. It misses nothing from now on.
 pub(crate) struct Capture {
@@ -58,6 +58,22 @@ impl Capture {
         let frames: Vec<_> = std::iter::from_fn(|| self.next()).collect();
         assert_eq!(self.port.statistics().unwrap().dropped, 0, "the capture had room for all");
         frames
+    }
+
+    /// Frames from now on until the last of a stream of `count` frames is among them. That a stream
+    /// has arrived does not say that its copies have: a switch sends them one after the other.
+    pub(crate) fn until_last(&mut self, stream: &Stream, count: u32) -> Vec<(NetHeader, Vec<u8>)> {
+        let mut frames = Vec::new();
+        until("the last copy arrives", || {
+            frames.extend(self.drain());
+            count == 0 || stream.numbers(&frames).contains(&(count - 1))
+        });
+        frames
+    }
+
+    /// Numbers of the frames of a stream of `count` frames, from now on to the last one.
+    pub(crate) fn copies(&mut self, stream: &Stream, count: u32) -> Vec<u32> {
+        stream.numbers(&self.until_last(stream, count))
     }
 
     /// Numbers of the stream's frames that wait now, as they came. Each is as it was sent.

@@ -86,13 +86,20 @@ impl Tail {
         for (heading, part) in parts.iter().filter(|(_, part)| !part.trim().is_empty()) {
             text.push_str(&format!("--- {heading} ---\n"));
             let lines = part.lines().collect::<Vec<_>>();
-            for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
+            for line in &lines[begin(&lines)..] {
                 text.push_str(line.trim_end());
                 text.push('\n');
             }
         }
         Self(text)
     }
+}
+
+/// Where what is worth showing begins: where a kernel says that it stops, as its trace is as long
+/// as the stack was deep; else some lines before the end.
+fn begin(lines: &[&str]) -> usize {
+    let panic = lines.iter().position(|line| line.contains(PANIC)).unwrap_or(lines.len());
+    panic.saturating_sub(PRELUDE_LINES).min(lines.len().saturating_sub(TAIL_LINES))
 }
 
 impl fmt::Display for Tail {
@@ -117,5 +124,32 @@ pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>, Error> {
     Err(Error::Io { what: name, source: io::Error::other(format!("{status}: {complaint}")) })
 }
 
+/// What a kernel says when it stops.
+pub(crate) const PANIC: &str = "Kernel panic - not syncing";
 /// Lines of each part that are worth showing.
 const TAIL_LINES: usize = 40;
+/// Lines before a panic that are worth showing: an oops, or who asked for it.
+const PRELUDE_LINES: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_has_all_of_a_panic_however_deep_its_stack_was() {
+        let mut console: Vec<_> = (0..100).map(|at| format!("before {at}")).collect();
+        console.push(format!("[ 3.1] {PANIC}: sysrq triggered crash"));
+        console.extend((0..90).map(|at| format!("after {at}")));
+        let tail = Tail::of(&[("console", &console.join("\n"))]).to_string();
+        assert!(tail.starts_with("--- console ---\nbefore 60\n"), "{tail}");
+        assert!(tail.contains(PANIC) && tail.ends_with("\nafter 89\n"), "{tail}");
+    }
+
+    #[test]
+    fn else_the_tail_has_the_last_lines() {
+        let output: Vec<_> = (0..100).map(|at| format!("line {at}")).collect();
+        let tail = Tail::of(&[("output", &output.join("\n")), ("qemu", "\n")]).to_string();
+        assert!(tail.starts_with("--- output ---\nline 60\n"), "{tail}");
+        assert!(tail.ends_with("\nline 99\n"), "{tail}");
+    }
+}

@@ -19,7 +19,7 @@ use rustix::fs::MemfdFlags;
 use tapswitch_netlink::die_with_parent;
 
 use crate::cpio::Archive;
-use crate::error::{Error, Tail};
+use crate::error::{Error, PANIC, Tail};
 use crate::forks::forking;
 use crate::kernel::Kernel;
 use crate::root;
@@ -442,7 +442,7 @@ fn contents(file: &File) -> String {
 /// The kernel's line that says why it stops, with that of the breakpoint it met, if it met one.
 fn panic_in(console: &str) -> Option<String> {
     let find = |text| console.lines().find(|line| line.contains(text)).map(str::trim);
-    let why = find("Kernel panic - not syncing")?;
+    let why = find(PANIC)?;
     Some(find(BREAKPOINT).map_or(why.to_owned(), |met| format!("{why} ({met})")))
 }
 
