@@ -336,14 +336,27 @@ impl Control {
         };
         let signals = std::mem::take(&mut switch.signals);
         let (closed, uncarried) = switch.take_ends();
-        let Signals { ports_moved, moved, talks, known, renamed, opened, news, answered, events } =
-            signals;
+        let Signals {
+            ports_moved,
+            moved,
+            talks,
+            known,
+            renamed,
+            opened,
+            news,
+            swept,
+            answered,
+            events,
+        } = signals;
         if ports_moved {
             self.update_ports(id);
             self.policies.touch_at(id);
             self.shaken.insert(id);
             // What a switch that is not connected counts is not waited for.
             self.ended.extend(self.policies.deletions.keys());
+        }
+        if swept {
+            self.handle_swept(id);
         }
         let mut left = HashMap::new();
         for host in moved {

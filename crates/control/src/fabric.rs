@@ -2,9 +2,10 @@
 //!
 //! Each port of each switch is probed: the switch sends a signed frame out of it, and whichever
 //! switch of ours gets it sends it up. Two ports are a **link** when each was heard by the other.
-//! A port that nothing was heard from for [`Discovery::probe_wait`] is an **edge**: for hosts.
-//! Until then, and while only one direction is heard, a port is **closed**: nothing is learned
-//! from it and nothing goes there, since it may close a loop.
+//! A port that nothing was heard from for [`Discovery::probe_wait`] is an **edge**: for hosts. If
+//! switches are slow, the silence must last until it means something ([`sweeps`]). Until then, and
+//! while only one direction is heard, a port is **closed**: nothing is learned from it and nothing
+//! goes there, since it may close a loop.
 //!
 //! A link is gone at once when the switch says that a port is down, and otherwise when nothing was
 //! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then.
@@ -16,11 +17,13 @@ use tapswitch_openflow::{DatapathId, PortNo};
 mod graph;
 mod lldp;
 mod shortest;
+mod sweeps;
 
 pub(crate) use graph::Graph;
 pub(crate) use lldp::NEAREST_BRIDGE;
 use lldp::{Probe, Signer, Unproved};
 pub(crate) use shortest::Shortest;
+use sweeps::{SweepNo, Sweeps};
 
 use crate::resolve::Place;
 use crate::{Discovery, Millis};
@@ -79,11 +82,19 @@ pub(crate) struct Fabric {
     unproven: BTreeMap<DatapathId, Unproven>,
     /// The longest that a frame took lately over a link that was known, in nanoseconds, and when.
     slowest: (u64, Millis),
+    sweeps: Sweeps,
+    /// Ports of which it is not known yet what silence there means.
+    searched: BTreeSet<Place>,
+    /// The sweep after which the links of the switches that came last have been heard.
+    newest: SweepNo,
 }
 
 #[derive(Clone, Debug)]
 struct Port {
     since: Millis,
+    /// The sweep after which it means something that nothing was heard since then; none while
+    /// nothing was sent out of it.
+    silent_after: Option<SweepNo>,
     /// The last frames, the latest first.
     sent: [Sent; REMEMBERED],
     /// When it is looked at next.
@@ -123,12 +134,16 @@ impl Fabric {
             frozen: BTreeSet::new(),
             unproven: BTreeMap::new(),
             slowest: (0, Millis(0)),
+            sweeps: Sweeps::default(),
+            searched: BTreeSet::new(),
+            newest: SweepNo::default(),
         }
     }
 
     /// The switch is not connected any more. It forwards on.
-    pub(crate) fn freeze(&mut self, switch: DatapathId) -> bool {
+    pub(crate) fn freeze(&mut self, switch: DatapathId, now: Millis) -> bool {
         self.due.retain(|(_, place)| place.switch != switch);
+        self.handle_swept(switch, now);
         self.frozen.insert(switch)
     }
 
@@ -149,10 +164,13 @@ impl Fabric {
             let place = Place { switch, port };
             let role = if port == PortNo::LOCAL { Role::Edge } else { Role::Closed };
             let sent = [Sent::default(); REMEMBERED];
-            let port = Port { since: now, sent, due: now, heard: None, role };
+            let port = Port { since: now, silent_after: None, sent, due: now, heard: None, role };
             self.ports.insert(place, port);
             self.due.insert((now, place));
             changed = true;
+        }
+        if changed {
+            self.newest = self.sweeps.want();
         }
         changed
     }
@@ -201,13 +219,16 @@ impl Fabric {
         let Clock { now, listened, ns } = clock;
         let mut out = Vec::new();
         let mut changed = false;
+        let is_over = self.sweeps.handle_timeout(now);
+        self.look_at_searched(is_over, now);
         while let Some(&(at, place)) = self.due.first()
             && at <= now
         {
             self.due.pop_first();
             changed |= self.forget_late(place, clock);
             let Some(port) = self.ports.get_mut(&place) else { continue };
-            let interval = self.discovery.interval(port, now);
+            let is_searched = port.silent_after.is_some_and(|sweep| self.sweeps.is_over(sweep));
+            let interval = self.discovery.interval(port, is_searched, now);
             port.due = now.plus(interval);
             self.due.insert((port.due, place));
             if port.heard.is_none() || listened.since(port.sent[0].at).0 >= interval.0 / 2 {
@@ -217,15 +238,42 @@ impl Fabric {
                 port.sent[0] = Sent { number, at: listened, at_ns: ns };
                 let frame = self.signer.frame(Probe { from: place, number });
                 out.push(ProbeOut { from: place, frame });
+                if port.heard.is_none() && port.silent_after.is_none() {
+                    port.silent_after = Some(self.sweeps.want());
+                    self.searched.insert(place);
+                }
             }
             changed |= self.update_role(place, now);
         }
         (out, changed)
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// When [`Self::handle_timeout`] is due, or the next sweep.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
-        self.due.first().map(|(at, _)| *at)
+        let due = self.due.first().map(|(at, _)| *at);
+        due.into_iter().chain(self.sweeps.poll_timeout()).min()
+    }
+
+    /// Whether all switches are to be asked for a sign that they have done what they were told.
+    pub(crate) fn is_sweep_due(&self, now: Millis) -> bool {
+        self.sweeps.is_due(now)
+    }
+
+    /// These are asked for it.
+    pub(crate) fn start_sweep(&mut self, switches: BTreeSet<DatapathId>, now: Millis) {
+        let is_over = self.sweeps.start(switches, now);
+        self.look_at_searched(is_over, now);
+    }
+
+    /// A switch gave that sign.
+    pub(crate) fn handle_swept(&mut self, switch: DatapathId, now: Millis) {
+        let is_over = self.sweeps.handle_answer(switch, now);
+        self.look_at_searched(is_over, now);
+    }
+
+    /// Whether all links of the switches that are known have been heard, if they work.
+    pub(crate) fn is_searched(&self) -> bool {
+        self.sweeps.is_over(self.newest)
     }
 
     /// What the port is for.
@@ -276,7 +324,8 @@ impl Fabric {
     /// Whether it is known what all ports of the switch are for, as far as that can be known.
     pub(crate) fn is_settled(&self, switch: DatapathId, now: Millis) -> bool {
         let wait = self.discovery.probe_wait;
-        let is_settled = |port: &Port| port.role != Role::Closed || now.since(port.since) >= wait;
+        let is_old = |port: &Port| now.since(port.since) >= wait && self.is_silence(port);
+        let is_settled = |port: &Port| port.role != Role::Closed || is_old(port);
         self.of_switch(switch).all(|(_, port)| is_settled(port))
     }
 
@@ -321,7 +370,7 @@ impl Fabric {
         for hearer in &hearers {
             if let Some(port) = self.ports.get_mut(hearer) {
                 port.heard = None;
-                port.since = now;
+                (port.since, port.silent_after) = (now, None);
             }
             self.look_again(*hearer, now);
         }
@@ -352,6 +401,24 @@ impl Fabric {
         before
     }
 
+    /// Whether it means something that nothing was heard at a port.
+    fn is_silence(&self, port: &Port) -> bool {
+        port.silent_after.is_some_and(|sweep| self.sweeps.is_over(sweep))
+    }
+
+    /// Ports of which a sweep tells what silence there means are looked at again.
+    fn look_at_searched(&mut self, is_over: bool, now: Millis) {
+        if !is_over {
+            return;
+        }
+        let searched = std::mem::take(&mut self.searched).into_iter();
+        let (known, searched) = searched.partition::<BTreeSet<_>, _>(|place| {
+            self.ports.get(place).is_none_or(|port| self.is_silence(port))
+        });
+        self.searched = searched;
+        known.into_iter().for_each(|place| self.look_again(place, now));
+    }
+
     fn look_again(&mut self, place: Place, at: Millis) {
         if let Some(port) = self.ports.get_mut(&place)
             && at < port.due
@@ -379,7 +446,7 @@ impl Fabric {
         self.hear(place, None);
         if let Some(port) = self.ports.get_mut(&place) {
             // It may be a host that is there now: found out as for a new port.
-            port.since = now;
+            (port.since, port.silent_after) = (now, None);
         }
         self.update_roles(&[place, heard.from], now)
     }
@@ -404,7 +471,7 @@ impl Fabric {
     /// Finds out again what a port is for. Returns whether that is news.
     fn update_role(&mut self, place: Place, now: Millis) -> bool {
         let Some(port) = self.ports.get(&place) else { return false };
-        let is_young = now.since(port.since) < self.discovery.probe_wait;
+        let is_young = now.since(port.since) < self.discovery.probe_wait || !self.is_silence(port);
         let role = match self.heard(place).map(|heard| heard.from) {
             _ if place.port == PortNo::LOCAL => Role::Edge,
             Some(peer) if self.heard(peer).is_some_and(|heard| heard.from == place) => {
@@ -428,13 +495,15 @@ impl Fabric {
 
 impl Discovery {
     /// How long until a port is looked at again.
-    fn interval(&self, port: &Port, now: Millis) -> Millis {
+    fn interval(&self, port: &Port, is_searched: bool, now: Millis) -> Millis {
         let age = now.since(port.since);
         match port.heard {
             Some(_) => self.link_interval,
             None if age < self.probe_wait => {
                 Millis((self.probe_wait.0 - age.0).min(self.probe_wait.0 / 3)).max(Millis(1))
             }
+            // Seldom enough to remember the first ones, which may be on their way for long.
+            None if !is_searched => Millis((age.0 / 4).max(self.probe_wait.0 / 3).max(1)),
             None => self.edge_interval,
         }
     }

@@ -36,6 +36,8 @@ pub(crate) enum Request {
     Deletion,
     /// Say when all before is done.
     Barrier,
+    /// Say when all frames before, by which links are found, have left.
+    Sweep,
     /// Tell what kind of switch it is.
     Description,
     /// Tell the ports.
@@ -172,6 +174,13 @@ impl Outbox {
         self.urgent.push_back((ticket, body));
     }
 
+    /// Asks for a sign that what was sent by [`Self::send_unanswered`] is done. Changes that wait
+    /// are not confirmed by it.
+    pub(crate) fn sweep(&mut self) {
+        self.send_unanswered(Body::BarrierRequest);
+        self.waiting.insert(self.last, Request::Sweep);
+    }
+
     /// What goes out next; changes only if all switches together have room for them, too.
     pub(crate) fn poll(&mut self, has_room: bool) -> Option<(Ticket, Body)> {
         if let Some(urgent) = self.urgent.pop_front() {
@@ -228,7 +237,8 @@ impl Outbox {
 
     /// Whether the switch has not answered all that it was asked, or will be.
     pub(crate) fn is_behind(&self) -> bool {
-        self.waiting.values().any(|request| !request.is_change())
+        let is_question = |request: &Request| !request.is_change() && *request != Request::Sweep;
+        self.waiting.values().any(is_question)
     }
 
     /// The last barrier that went out and was not reached.

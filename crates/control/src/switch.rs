@@ -144,6 +144,8 @@ pub(crate) struct Signals {
     pub(crate) opened: BTreeSet<u16>,
     /// Policies that may be doing otherwise.
     pub(crate) news: BTreeSet<PolicyId>,
+    /// It has done what it was sent to find links.
+    pub(crate) swept: bool,
     /// Requests for counters that were answered, or will not be.
     pub(crate) answered: Vec<StatsToken>,
     /// What happened.
@@ -221,6 +223,7 @@ impl Switch {
     ) {
         match (self.outbox.take(ticket), body) {
             (Some(Request::Barrier), Body::BarrierReply) => self.handle_barrier(ticket, now),
+            (Some(Request::Sweep), _) => self.signals.swept = true,
             (Some(request), Body::MultipartReply(reply)) => {
                 let is_taken = self.handle_counters(ticket, &request, reply, (limits, now))
                     || self.handle_compared(&request, reply, now);
@@ -236,6 +239,7 @@ impl Switch {
     pub(crate) fn handle_error(&mut self, ticket: Ticket, kind: ErrorKind, limits: &Limits) {
         match self.outbox.take(ticket) {
             None => {}
+            Some(Request::Sweep) => self.signals.swept = true,
             Some(request @ (Request::Rule(..) | Request::Group(..) | Request::Deletion)) => {
                 self.failures.push(Failure { ticket, request, kind });
             }

@@ -72,7 +72,7 @@ impl Control {
             return;
         };
         self.has_rewired |= if switch.is_down() {
-            fabric.freeze(id)
+            fabric.freeze(id, clock.now)
         } else {
             let up = switch.ports.iter().filter(|(_, port)| port.is_up);
             let up: BTreeSet<_> = up.map(|(number, _)| number).collect();
@@ -92,6 +92,29 @@ impl Control {
             switch.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
             self.turns.add(from.switch);
         }
+        self.sweep();
+    }
+
+    /// Asks all switches for a sign that they have done what they were told, if somebody wants to
+    /// know what silence means.
+    fn sweep(&mut self) {
+        let Some(fabric) = self.fabric.as_mut().filter(|it| it.is_sweep_due(self.now)) else {
+            return;
+        };
+        let connected = self.switches.iter_mut().filter(|(_, switch)| !switch.is_down());
+        let asked = connected.map(|(id, switch)| {
+            switch.sweep();
+            self.turns.add(*id);
+            *id
+        });
+        fabric.start_sweep(asked.collect(), self.now);
+    }
+
+    /// A switch has done what it was told when it was asked last.
+    pub(super) fn handle_swept(&mut self, switch: DatapathId) {
+        if let Some(fabric) = &mut self.fabric {
+            fabric.handle_swept(switch, self.now);
+        }
     }
 
     /// Takes over the switches of which it is known by now what their ports are for.
@@ -103,18 +126,21 @@ impl Control {
         let (mut ready, mut is_awaited) = (Vec::new(), false);
         let unsettled = self.agenda.unsettled().iter();
         let unsettled = unsettled.filter_map(|id| self.switches.get_key_value(id));
-        for (id, switch) in unsettled.filter(|(_, switch)| switch.is_waiting()) {
+        let waiting: Vec<_> = unsettled.filter(|(_, switch)| switch.is_waiting()).collect();
+        let is_searched = fabric.is_searched() && waiting.iter().all(|(_, it)| it.is_held());
+        let relink_wait = if is_searched { RELINK_WAIT } else { MAX_RELINK_WAIT };
+        for (id, switch) in waiting {
+            let is_late = switch.is_held_for(relink_wait, self.now);
             if switch.is_held() && fabric.is_settled(*id, self.now) {
                 self.has_rewired |= fabric.update_switch(*id, self.now);
                 let is_missing =
                     |port| !matches!(fabric.role(Place { switch: *id, port }), Role::Link(_));
-                let is_late = switch.is_held_for(RELINK_WAIT, self.now);
                 if is_late || !switch.remembered_links().any(is_missing) {
                     ready.push((*id, is_late || switch.remembered_links().next().is_none()));
                     continue;
                 }
             }
-            is_awaited |= !switch.is_held_for(RELINK_WAIT, self.now);
+            is_awaited |= !is_late;
         }
         for (id, _) in ready.into_iter().filter(|(_, is_apart)| *is_apart || !is_awaited) {
             if let Some(switch) = self.switches.get_mut(&id) {
@@ -220,6 +246,9 @@ fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &
 /// How long a switch that had links is given to find them again, when we start: the switches at
 /// their other ends connect in their own time.
 const RELINK_WAIT: Millis = Millis(3000);
+/// And when there are switches that did not tell their ports yet, or that had no time to tell what
+/// they heard: a link that is taken for a port of hosts closes a loop.
+const MAX_RELINK_WAIT: Millis = Millis(30_000);
 /// Links for each of which links are looked at a millisecond later again, and twice as much later
 /// each time when they do not come to rest: all ways are found out anew, and with thousands of
 /// links that takes its time.

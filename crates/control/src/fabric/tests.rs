@@ -16,6 +16,8 @@ struct Lab {
     /// How long a frame takes, in milliseconds, and those that are on their way.
     slow: u64,
     under_way: Vec<(Millis, Place, Vec<u8>)>,
+    /// When the switches have done what they were told.
+    swept_at: Option<Millis>,
 }
 
 impl Lab {
@@ -23,8 +25,15 @@ impl Lab {
     fn new() -> Self {
         let cables = vec![(place(1, 1), place(2, 1)), (place(2, 1), place(1, 1))];
         let fabric = Fabric::new(Discovery::new([1; 32]));
-        let mut lab =
-            Self { fabric, cables, now: Millis(1000), deaf: 0, slow: 0, under_way: vec![] };
+        let mut lab = Self {
+            fabric,
+            cables,
+            now: Millis(1000),
+            deaf: 0,
+            slow: 0,
+            under_way: vec![],
+            swept_at: None,
+        };
         for switch in [1, 2] {
             lab.set_ports(switch, &[1, 2]);
         }
@@ -57,8 +66,20 @@ impl Lab {
             let ends = self.cables.iter().filter(|(sender, _)| *sender == from);
             self.under_way.extend(ends.map(|(_, end)| (arrival, *end, frame.clone())));
         }
+        self.sweep(arrival);
         for (_, end, frame) in self.under_way.extract_if(.., |(at, ..)| *at <= self.now) {
             self.fabric.handle_lldp(end, &frame, Clock { ns: now.ns + 5000, ..now });
+        }
+    }
+
+    fn sweep(&mut self, answered_at: Millis) {
+        let both = [DatapathId(1), DatapathId(2)];
+        if self.fabric.is_sweep_due(self.now) {
+            self.fabric.start_sweep(both.into(), self.now);
+            self.swept_at = Some(answered_at);
+        }
+        if self.swept_at.take_if(|at| *at <= self.now).is_some() {
+            both.into_iter().for_each(|switch| self.fabric.handle_swept(switch, self.now));
         }
     }
 
@@ -155,6 +176,20 @@ fn where_frames_take_long_silence_means_less() {
     lab.cables.clear();
     lab.wait(1000);
     assert_eq!(lab.fabric.links().count(), 0);
+}
+
+#[test]
+fn a_link_between_slow_switches_is_never_an_edge() {
+    for slow in [250, 400, 1000, 3000] {
+        let mut lab = Lab::new();
+        lab.slow = slow;
+        while lab.role(1, 1) != Role::Link(place(2, 1)) {
+            assert_eq!(lab.role(1, 1), Role::Closed, "{slow} ms");
+            lab.wait(1);
+        }
+        lab.wait(10 * slow);
+        assert_eq!(lab.role(1, 2), Role::Edge);
+    }
 }
 
 #[test]

@@ -293,6 +293,11 @@ impl Switch {
         self.id
     }
 
+    /// Asks for a sign that it has done what it was sent to find links.
+    pub(crate) fn sweep(&mut self) {
+        self.outbox.sweep();
+    }
+
     /// Sends something that is not answered, and may as well be lost.
     pub(crate) fn send_unanswered(&mut self, body: Body) {
         self.outbox.send_unanswered(body);
