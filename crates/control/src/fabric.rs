@@ -260,7 +260,7 @@ impl Fabric {
     }
 
     /// These are asked for it.
-    pub(crate) fn start_sweep(&mut self, switches: BTreeSet<DatapathId>, now: Millis) {
+    pub(crate) fn start_sweep(&mut self, switches: &BTreeSet<DatapathId>, now: Millis) {
         let is_over = self.sweeps.start(switches, now);
         self.look_at_searched(is_over, now);
     }

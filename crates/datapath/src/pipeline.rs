@@ -4,11 +4,12 @@
 //! stayed the same, under a new *epoch*: whatever a worker has cached of an older epoch is void, so
 //! a rule works on flows that already run from the next frame on.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tapswitch_openflow::{
-    Action, ErrorKind, FlowMod, FlowModCommand, FlowModFlags, FlowRemovedReason, GroupMod, PortNo,
-    TableId,
+    Action, ErrorKind, FlowMod, FlowModCommand, FlowModFlags, FlowRemovedReason, GroupId, GroupMod,
+    PortNo, TableId,
 };
 
 use crate::counters::{Counters, Millis};
@@ -59,6 +60,9 @@ pub struct Pipeline {
     workers: usize,
     /// No rule expires before.
     next_expiry: Option<Millis>,
+    /// How many rules name each group: most groups that are deleted have none any more, which
+    /// nobody has to look for then.
+    uses: HashMap<GroupId, usize>,
 }
 
 /// A rule that is gone, and why.
@@ -81,7 +85,7 @@ impl Pipeline {
             groups: Arc::default(),
             tables: (0..TABLE_COUNT).map(|_| table()).collect(),
         });
-        Self { current, workers, next_expiry: None }
+        Self { current, workers, next_expiry: None, uses: HashMap::new() }
     }
 
     /// Tables, groups and ports as they stand.
@@ -127,7 +131,11 @@ impl Pipeline {
         now: Millis,
     ) -> Result<Vec<Removal>, ErrorKind> {
         let workers = self.workers;
-        let gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers)?;
+        let mut gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers)?;
+        gone.retain(|id| self.uses.contains_key(id));
+        if gone.is_empty() {
+            return Ok(Vec::new());
+        }
         let orphans = self.select(TableId::ALL, |rule| gone.iter().any(|&id| rule.uses_group(id)));
         Ok(self.remove_all(orphans, FlowRemovedReason::GROUP_DELETE))
     }
@@ -211,22 +219,15 @@ impl Pipeline {
             table_counters: table.counters().clone(),
         };
         self.next_expiry = [self.next_expiry, entry.expires()].into_iter().flatten().min();
-        self.change_table(change.table_id).insert(entry);
+        self.put(entry);
         Ok(())
     }
 
     /// Modifies what matches; what does not match is not added (OpenFlow 1.3.5 §6.4).
     fn modify_rules(&mut self, change: &FlowMod, key: &MatchKey) -> Result<(), ErrorKind> {
         self.check_table(change.table_id, false)?;
-        let is_strict = change.command == FlowModCommand::ModifyStrict;
-        let rules = self.select(change.table_id, |rule| {
-            let matches = if is_strict {
-                rule.is_same_rule(key, change.priority)
-            } else {
-                rule.key.is_within(key)
-            };
-            matches && has_cookie(rule, change)
-        });
+        let mut rules = self.matching(change, key);
+        rules.retain(|rule| has_cookie(rule, change));
         self.check_instructions(change, change.table_id)?;
         for rule in rules {
             let mut entry = FlowEntry::clone(&rule);
@@ -234,21 +235,15 @@ impl Pipeline {
             if change.flags.contains(FlowModFlags::RESET_COUNTS) {
                 entry.counters = Arc::new(Counters::new(self.workers));
             }
-            self.change_table(entry.table_id).insert(entry);
+            self.put(entry);
         }
         Ok(())
     }
 
     fn remove_rules(&mut self, change: &FlowMod, key: &MatchKey) -> Vec<Removal> {
-        let is_strict = change.command == FlowModCommand::DeleteStrict;
-        let rules = self.select(change.table_id, |rule| {
-            let matches = if is_strict {
-                rule.is_same_rule(key, change.priority)
-            } else {
-                rule.key.is_within(key)
-            };
-            matches
-                && has_cookie(rule, change)
+        let mut rules = self.matching(change, key);
+        rules.retain(|rule| {
+            has_cookie(rule, change)
                 && rule.outputs_to(change.out_port)
                 && rule.uses_group(change.out_group)
         });
@@ -269,6 +264,22 @@ impl Pipeline {
         self.current.table(id).ok_or(ErrorKind::OFPFMFC_BAD_TABLE_ID)
     }
 
+    /// How many rules send to a group.
+    pub fn rules_to(&self, group: GroupId) -> usize {
+        self.uses.get(&group).map_or(0, |count| *count)
+    }
+
+    /// The rules that a change is about, whatever their cookies: one of each table when it is
+    /// strict, which is looked up; else all within its match.
+    fn matching(&self, change: &FlowMod, key: &MatchKey) -> Vec<Arc<FlowEntry>> {
+        let strict = [FlowModCommand::ModifyStrict, FlowModCommand::DeleteStrict];
+        if !strict.contains(&change.command) {
+            return self.select(change.table_id, |rule| rule.key.is_within(key));
+        }
+        let tables = self.current.tables(change.table_id);
+        tables.filter_map(|(_, table)| table.find(key, change.priority)).cloned().collect()
+    }
+
     fn select(&self, table: TableId, wanted: impl Fn(&FlowEntry) -> bool) -> Vec<Arc<FlowEntry>> {
         let tables = self.current.tables(table);
         tables.flat_map(|(_, table)| table.iter()).filter(|rule| wanted(rule)).cloned().collect()
@@ -280,9 +291,29 @@ impl Pipeline {
         reason: FlowRemovedReason,
     ) -> Vec<Removal> {
         for rule in &rules {
-            self.change_table(rule.table_id).remove(rule);
+            if self.change_table(rule.table_id).remove(rule) {
+                self.count_uses(rule, -1);
+            }
         }
         rules.into_iter().map(|entry| Removal { entry, reason }).collect()
+    }
+
+    /// Adds a rule, in place of one with the same match and priority.
+    fn put(&mut self, entry: FlowEntry) {
+        self.count_uses(&entry, 1);
+        if let Some(replaced) = self.change_table(entry.table_id).insert(entry) {
+            self.count_uses(&replaced, -1);
+        }
+    }
+
+    fn count_uses(&mut self, rule: &FlowEntry, by: isize) {
+        for group in rule.groups() {
+            let count = self.rules_to(group).saturating_add_signed(by);
+            match count {
+                0 => self.uses.remove(&group),
+                _ => self.uses.insert(group, count),
+            };
+        }
     }
 
     fn change(&mut self) -> &mut Snapshot {

@@ -8,7 +8,7 @@
 //! Tables are versions: a change makes new tuples where it must and shares the rest, so that
 //! workers go on with the version they hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -65,6 +65,15 @@ impl FlowEntry {
     pub fn uses_group(&self, group: GroupId) -> bool {
         group == GroupId::ANY
             || self.actions().any(|a| matches!(a, Action::Group(id) if *id == group))
+    }
+
+    /// The groups that the rule's actions name, each once.
+    pub(crate) fn groups(&self) -> BTreeSet<GroupId> {
+        let groups = self.actions().filter_map(|action| match action {
+            Action::Group(id) => Some(*id),
+            _ => None,
+        });
+        groups.collect()
     }
 
     /// True for the rule that matches what no other does (OpenFlow 1.3.5 §5.4).
@@ -146,16 +155,17 @@ impl FlowTable {
         &self.counters
     }
 
-    /// Adds a rule in place of one with the same match and priority.
-    pub(crate) fn insert(&mut self, entry: FlowEntry) {
+    /// Adds a rule; returns the one with the same match and priority whose place it takes.
+    pub(crate) fn insert(&mut self, entry: FlowEntry) -> Option<Arc<FlowEntry>> {
         let mask = entry.key.mask;
         let index = self.tuples.iter().position(|tuple| tuple.mask == mask).unwrap_or_else(|| {
             self.tuples.push(Arc::new(Tuple::new(mask)));
             self.tuples.len() - 1
         });
-        let is_new = Arc::make_mut(&mut self.tuples[index]).insert(Arc::new(entry));
-        self.count += usize::from(is_new);
+        let replaced = Arc::make_mut(&mut self.tuples[index]).insert(Arc::new(entry));
+        self.count += usize::from(replaced.is_none());
         self.sort();
+        replaced
     }
 
     /// Takes a rule away.
@@ -211,8 +221,8 @@ impl Tuple {
         Some(&slot.rules)
     }
 
-    /// Returns `true` when no rule was replaced.
-    fn insert(&mut self, entry: Arc<FlowEntry>) -> bool {
+    /// Returns the rule that was replaced.
+    fn insert(&mut self, entry: Arc<FlowEntry>) -> Option<Arc<FlowEntry>> {
         let (value, priority) = (entry.key.value, entry.priority);
         let slot = self
             .slots
@@ -224,15 +234,12 @@ impl Tuple {
             .or_insert_with(|| Slot { value, rules: Vec::new() })
             .into_mut();
         match slot.rules.binary_search_by(|rule| entry.priority.cmp(&rule.priority)) {
-            Ok(same) => {
-                slot.rules[same] = entry;
-                false
-            }
+            Ok(same) => Some(std::mem::replace(&mut slot.rules[same], entry)),
             Err(place) => {
                 slot.rules.insert(place, entry);
                 *self.priorities.entry(priority).or_default() += 1;
                 self.max_priority = self.max_priority.max(priority);
-                true
+                None
             }
         }
     }

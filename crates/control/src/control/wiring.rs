@@ -107,7 +107,7 @@ impl Control {
             self.turns.add(*id);
             *id
         });
-        fabric.start_sweep(asked.collect(), self.now);
+        fabric.start_sweep(&asked.collect(), self.now);
     }
 
     /// A switch has done what it was told when it was asked last.

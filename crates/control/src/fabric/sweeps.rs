@@ -51,10 +51,10 @@ impl Sweeps {
     }
 
     /// These are asked now. Returns whether the sweep is over.
-    pub(super) fn start(&mut self, switches: BTreeSet<DatapathId>, now: Millis) -> bool {
+    pub(super) fn start(&mut self, switches: &BTreeSet<DatapathId>, now: Millis) -> bool {
         self.started.0 += 1;
         self.started_at = now;
-        self.awaited = &switches - &self.silent;
+        self.awaited = switches - &self.silent;
         self.end_if_answered(now)
     }
 
@@ -119,14 +119,14 @@ mod tests {
         let mut sweeps = Sweeps::default();
         assert!(!sweeps.is_due(Millis(0)), "nobody wants one");
         let first = sweeps.want();
-        sweeps.start(switches(&[1, 2]), Millis(0));
+        sweeps.start(&switches(&[1, 2]), Millis(0));
         let second = sweeps.want();
         sweeps.handle_answer(DatapathId(1), Millis(5));
         sweeps.handle_answer(DatapathId(2), Millis(10));
         assert!(!sweeps.is_over(first) && !sweeps.is_due(Millis(109)));
         for (at, is_over) in [(200, [true, false]), (400, [true, true])] {
             assert!(sweeps.is_due(Millis(at)));
-            sweeps.start(switches(&[1]), Millis(at));
+            sweeps.start(&switches(&[1]), Millis(at));
             sweeps.handle_answer(DatapathId(1), Millis(at));
             assert_eq!([first, second].map(|sweep| sweeps.is_over(sweep)), is_over);
         }
@@ -137,7 +137,7 @@ mod tests {
     fn a_slow_answer_puts_the_next_off() {
         let mut sweeps = Sweeps::default();
         sweeps.want();
-        sweeps.start(switches(&[1]), Millis(0));
+        sweeps.start(&switches(&[1]), Millis(0));
         sweeps.handle_answer(DatapathId(1), Millis(1000));
         assert_eq!(sweeps.poll_timeout(), Some(Millis(3000)));
     }
@@ -146,18 +146,18 @@ mod tests {
     fn who_does_not_answer_is_waited_for_once() {
         let mut sweeps = Sweeps::default();
         let last = sweeps.want();
-        sweeps.start(switches(&[1, 2]), Millis(0));
+        sweeps.start(&switches(&[1, 2]), Millis(0));
         sweeps.handle_answer(DatapathId(1), Millis(0));
         sweeps.handle_timeout(Millis(4999));
         assert!(!sweeps.is_due(Millis(60_000)));
         sweeps.handle_timeout(Millis(5000));
-        sweeps.start(switches(&[1, 2]), Millis(15_000));
+        sweeps.start(&switches(&[1, 2]), Millis(15_000));
         sweeps.handle_answer(DatapathId(1), Millis(15_000));
         assert!(sweeps.is_over(last));
         // It came back.
         sweeps.handle_answer(DatapathId(2), Millis(15_000));
         let last = sweeps.want();
-        sweeps.start(switches(&[1, 2]), Millis(16_000));
+        sweeps.start(&switches(&[1, 2]), Millis(16_000));
         sweeps.handle_answer(DatapathId(1), Millis(16_000));
         assert!(!sweeps.is_due(Millis(17_000)) && !sweeps.is_over(last));
     }

@@ -75,7 +75,7 @@ impl Lab {
     fn sweep(&mut self, answered_at: Millis) {
         let both = [DatapathId(1), DatapathId(2)];
         if self.fabric.is_sweep_due(self.now) {
-            self.fabric.start_sweep(both.into(), self.now);
+            self.fabric.start_sweep(&both.into(), self.now);
             self.swept_at = Some(answered_at);
         }
         if self.swept_at.take_if(|at| *at <= self.now).is_some() {

@@ -198,3 +198,21 @@ fn nothing_is_proved_while_a_switch_is_taken_over() {
     assert!((1..40).contains(&unproved), "{unproved}");
     fabric.world.plan_and_tap(wanted);
 }
+
+/// A link that a new controller took for a port of hosts, since it hears of it late, would close a
+/// loop.
+#[test]
+fn slow_switches_are_taken_over_without_a_loop() {
+    for slow in [200, 700, 2000] {
+        let mut fabric = Fabric::ring(4);
+        fabric.learn();
+        fabric.world.slow = Millis(slow);
+        fabric.world.restart_controller(&[]);
+        for _ in 0..10 * slow / 50 {
+            fabric.check_production();
+            fabric.wait(50);
+        }
+        assert_eq!(fabric.world.control.links().len(), 4, "{slow} ms");
+        assert!(fabric.world.control.switches().iter().all(|switch| switch.is_connected));
+    }
+}

@@ -1,6 +1,6 @@
 //! A controller, its switches, and the wire between them: everything is OpenFlow bytes there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tapswitch_control::*;
 use tapswitch_openflow::{Body, DatapathId, Message, MessageType};
@@ -25,6 +25,9 @@ pub(crate) struct World {
     pub(crate) crossed: BTreeMap<(u64, u32), usize>,
     /// The controller does nothing: what switches say waits.
     pub(crate) is_stopped: bool,
+    /// How long it takes until the controller hears what a switch says.
+    pub(crate) slow: Millis,
+    under_way: VecDeque<(Millis, DatapathId, Message)>,
 }
 
 /// What came out at the edges: switch, port, frame.
@@ -45,6 +48,8 @@ impl World {
             cables: BTreeMap::new(),
             crossed: BTreeMap::new(),
             is_stopped: false,
+            slow: Millis(0),
+            under_way: VecDeque::new(),
         }
     }
 
@@ -76,6 +81,7 @@ impl World {
     pub(crate) fn connect(&mut self, id: u64) {
         let features = self.model(id).features();
         self.model(id).said.clear();
+        self.under_way.retain(|(_, switch, _)| *switch != DatapathId(id));
         self.connected.insert(DatapathId(id));
         self.control.handle_connected(&features, self.now);
         self.run();
@@ -344,12 +350,16 @@ impl World {
     }
 
     fn carry_to_controller(&mut self) -> bool {
-        let mut carried = false;
+        let arrival = self.now.plus(self.slow);
         for id in self.connected.clone() {
-            for message in std::mem::take(&mut self.model(id.0).said) {
-                carried = true;
-                self.deliver(id, over_the_wire(&message));
-            }
+            let said = std::mem::take(&mut self.model(id.0).said).into_iter();
+            self.under_way.extend(said.map(|message| (arrival, id, message)));
+        }
+        let mut carried = false;
+        while self.under_way.front().is_some_and(|(at, ..)| *at <= self.now) {
+            let Some((_, id, message)) = self.under_way.pop_front() else { break };
+            carried = true;
+            self.deliver(id, over_the_wire(&message));
         }
         carried
     }

@@ -1,10 +1,11 @@
 //! Answers to multipart requests (OpenFlow 1.3.5 §7.3.5).
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tapswitch_datapath::{
-    Counters, DropReason, FlowEntry, Group, GroupBucket, MAX_GROUPS, MatchKey, Millis, Port,
-    Snapshot, TABLE_COUNT,
+    Counters, DropReason, FlowEntry, Group, GroupBucket, MAX_GROUPS, MatchKey, Millis, Pipeline,
+    Port, Snapshot, TABLE_COUNT,
 };
 use tapswitch_openflow::multipart::{
     AggregateStats, BucketCounter, Desc, FlowStats, FlowStatsRequest, GroupCapabilities, GroupDesc,
@@ -33,7 +34,7 @@ impl Agent {
                 Reply::PortDesc(snapshot.ports.iter().map(|port| describe(port)).collect())
             }
             Request::Queue(request) => queues(snapshot, *request)?,
-            Request::Group(id) => Reply::Group(groups(snapshot, *id, now)),
+            Request::Group(id) => Reply::Group(groups(self.pipeline(), *id, now)),
             Request::GroupDesc => Reply::GroupDesc(group_descriptions(snapshot)),
             Request::GroupFeatures => Reply::GroupFeatures(group_features()),
             Request::Meter(METER_ALL) => Reply::Meter(Vec::new()),
@@ -183,14 +184,20 @@ fn queues(snapshot: &Snapshot, request: QueueStatsRequest) -> Result<Reply, Refu
 }
 
 /// A group that does not exist has no statistics, which is no error (OpenFlow 1.3.5 §7.3.5.9).
-fn groups(snapshot: &Snapshot, wanted: GroupId, now: Millis) -> Vec<GroupStats> {
+fn groups(pipeline: &Pipeline, wanted: GroupId, now: Millis) -> Vec<GroupStats> {
+    let snapshot = pipeline.snapshot();
+    let mut chains: HashMap<GroupId, usize> = HashMap::new();
+    for group in snapshot.groups.iter().flat_map(|group| group.chained().collect::<BTreeSet<_>>()) {
+        *chains.entry(group).or_default() += 1;
+    }
     let is_wanted = |group: &&Arc<Group>| wanted == GroupId::ALL || group.id == wanted;
     let stats = |group: &Arc<Group>| {
         let totals = group.counters.totals();
         let (duration_sec, duration_nsec) = duration(now.since(group.created));
+        let references = pipeline.rules_to(group.id) + chains.get(&group.id).unwrap_or(&0);
         GroupStats {
             group_id: group.id,
-            ref_count: references(snapshot, group.id),
+            ref_count: u32::try_from(references).unwrap_or(u32::MAX),
             packet_count: totals.frames,
             byte_count: totals.bytes,
             duration_sec,
@@ -234,15 +241,6 @@ fn ledgers(snapshot: &Snapshot, wanted: GroupId) -> Vec<BucketLedger> {
 fn bucket_counter(counters: &Counters) -> BucketCounter {
     let totals = counters.totals();
     BucketCounter { packet_count: totals.frames, byte_count: totals.bytes }
-}
-
-/// Rules and groups that send to the group.
-fn references(snapshot: &Snapshot, id: GroupId) -> u32 {
-    let rules = snapshot.tables(TableId::ALL).flat_map(|(_, table)| table.iter());
-    let chained = |group: &&Arc<Group>| group.chained().any(|other| other == id);
-    let count = rules.filter(|rule| rule.uses_group(id)).count()
-        + snapshot.groups.iter().filter(chained).count();
-    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn group_descriptions(snapshot: &Snapshot) -> Vec<GroupDesc> {
