@@ -179,6 +179,7 @@ impl Hub {
             let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
             let since = Instant::now();
             let changes_at = self.changes.due(since);
+            self.seat.set_busy(None);
             let woken_by = tokio::select! {
                 biased;
                 () = &mut shutdown => return,
@@ -191,6 +192,7 @@ impl Hub {
                     WokenBy::Time
                 }
             };
+            self.seat.set_busy(Some(Instant::now()));
             self.listened.add(since, at.filter(|_| matches!(woken_by, WokenBy::Time)));
             match woken_by {
                 WokenBy::Input(input) => self.handle(input),

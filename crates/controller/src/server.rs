@@ -7,7 +7,7 @@ use std::time::Duration;
 use tapswitch_control::{Control, Discovery, Limits};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
 use crate::connection::{Connection, ConnectionId};
@@ -157,7 +157,7 @@ impl Server {
         drop(acceptor);
         // Event streams hear of it, the rest ends with its task.
         let (end, ended) = watch::channel(false);
-        let elector = elector.map(|elector| tokio::spawn(elector.run(ended.clone())));
+        let elector = elector.map(|elector| elect(elector, ended.clone()));
         if let Some(rest) = rest {
             tasks.spawn(rest.run(handle, Facts::of(&config), ended));
         }
@@ -173,6 +173,16 @@ impl Server {
         }
         tracing::info!("stopped; the switches keep their rules");
     }
+}
+
+/// Stands for election on a thread of its own: however much there is to plan, the lease is renewed.
+fn elect(elector: Elector, ended: watch::Receiver<bool>) -> JoinHandle<()> {
+    tokio::task::spawn_blocking(move || {
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(elector.run(ended)),
+            Err(error) => tracing::error!("this controller cannot lead: no thread: {error}"),
+        }
+    })
 }
 
 /// The limits, with the key that links are found by.

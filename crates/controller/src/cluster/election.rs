@@ -4,14 +4,16 @@
 //! with it, unless somebody was faster. etcd ends a lease up to half a second after it has run out,
 //! so a follower that has seen that it has ends it at once.
 //!
-//! A leader renews its lease four times in its life. It ends its term when etcd says that the lease
-//! has ended, and when etcd has said nothing for so long that this is no election of etcd's own,
-//! which takes about two seconds and keeps leases alive.
+//! A leader renews its lease four times in its life, on a thread of its own: while it takes a
+//! fabric over, it may plan for longer than a lease lasts. It ends its term when etcd says that the
+//! lease has ended, and when etcd has said nothing for so long that this is no election of etcd's
+//! own, which takes about two seconds and keeps leases alive; and when its planner is stuck.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use super::term::STUCK;
 use super::{EtcdConfig, Keys, Leader, Term};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
 use crate::hub::Input;
@@ -181,6 +183,9 @@ impl Elector {
             let asked_at = Instant::now();
             if !self.term.goes_on(asked_at) {
                 return "no news from etcd for too long".to_owned();
+            }
+            if self.term.is_stuck(asked_at) {
+                return format!("one thing has kept this controller busy for {STUCK:?}");
             }
             let Some(lease) = self.lease else { return "there is no lease".to_owned() };
             match self.client.keep_alive(lease).await {

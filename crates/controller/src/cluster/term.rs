@@ -5,18 +5,22 @@ use std::time::{Duration, Instant};
 
 /// When the lease of the leader was renewed last, shared by who renews it and who acts by it. A
 /// process that was stopped for a while finds out here before it acts.
+///
+/// They are two threads: who acts may be busy for longer than a lease lasts, but not for good.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     /// `None` while this controller does not lead.
     renewed_at: Arc<Mutex<Option<Instant>>>,
     /// How long after that it goes on.
     patience: Duration,
+    /// Since when who acts is busy with one thing.
+    busy_since: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Term {
     /// No term yet.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { renewed_at: Arc::default(), patience }
+        Self { renewed_at: Arc::default(), patience, busy_since: Arc::default() }
     }
 
     /// Begins a term, with a lease that was asked for at this time.
@@ -46,11 +50,25 @@ impl Term {
         self.set(None);
     }
 
+    /// Who acts is busy since then, or waits for something to do.
+    pub(crate) fn set_busy(&self, since: Option<Instant>) {
+        *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Whether who acts has been busy with one thing for so long that it will hardly end.
+    pub(crate) fn is_stuck(&self, now: Instant) -> bool {
+        let busy_since = *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner);
+        busy_since.is_some_and(|since| now.saturating_duration_since(since) >= STUCK)
+    }
+
     fn set(&self, at: Option<Instant>) {
         // There is one value in it, so it is whole.
         *self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 }
+
+/// What takes longer does not end: the plan of 10,000 policies takes some seconds.
+pub(super) const STUCK: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
@@ -70,5 +88,17 @@ mod tests {
         term.begin(start);
         term.end();
         assert!(!term.goes_on(start));
+    }
+
+    #[test]
+    fn who_is_busy_for_too_long_is_stuck() {
+        let start = Instant::now();
+        let term = Term::new(Duration::from_secs(5));
+        assert!(!term.is_stuck(start + STUCK));
+        term.set_busy(Some(start));
+        assert!(!term.is_stuck(start + STUCK / 2));
+        assert!(term.is_stuck(start + STUCK));
+        term.set_busy(None);
+        assert!(!term.is_stuck(start + STUCK));
     }
 }

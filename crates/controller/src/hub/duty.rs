@@ -85,6 +85,13 @@ impl Seat {
         *self.standing.borrow() == Standing::Alone
     }
 
+    /// The hub is busy since then, or waits for something to do.
+    pub(super) fn set_busy(&self, since: Option<Instant>) {
+        if let Some(term) = &self.term {
+            term.set_busy(since);
+        }
+    }
+
     /// Whether this controller led last, and nobody else has since.
     pub(super) fn remembers(&self) -> bool {
         matches!(*self.standing.borrow(), Standing::Follower { remembers: true, .. })
