@@ -41,6 +41,9 @@ enum Section {
     OfFailed,
     /// The same after a panic, until its backtrace begins.
     Panic,
+    /// Behind the line of a test that failed: why, if the lines are set in; of so many of them
+    /// people are reminded.
+    Cause(u8),
 }
 
 /// Whether a line is worth printing.
@@ -151,6 +154,7 @@ impl Tally {
             return News::No;
         } else if let Some(name) = failure(line) {
             self.failures.push(name.to_owned());
+            self.section = Section::Cause(CAUSE_LINES);
         } else {
             return self.listen(line);
         }
@@ -165,10 +169,15 @@ impl Tally {
             (_, Section::OfFailed) if line.contains("panicked at ") => Section::Panic,
             (_, Section::Panic) if line.starts_with("stack backtrace:") => Section::OfFailed,
             (_, Section::Panic) if line.starts_with("note: ") => Section::OfFailed,
+            (_, Section::Cause(_)) if !line.starts_with("    ") => Section::Results,
             (_, section) => section,
         };
-        if self.section == Section::Panic {
-            self.panics.push(line.to_owned());
+        if matches!(self.section, Section::Panic | Section::Cause(1..)) {
+            self.panics.push(line.trim().to_owned());
+        }
+        if let Section::Cause(left) = &mut self.section {
+            *left = left.saturating_sub(1);
+            return News::Yes;
         }
         if self.section == Section::OfPassed || !is_news(line) { News::No } else { News::Yes }
     }
@@ -234,6 +243,9 @@ fn cargo(root: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// What differs may be long; the rest stands in the output above.
+const CAUSE_LINES: u8 = 12;
+
 /// What must hold beside the tests.
 const STEPS: [(&str, &[&str]); 3] = [
     ("format", &["fmt", "--all", "--check"]),
@@ -294,6 +306,22 @@ mod tests {
             assert_eq!(tally.take(line), news, "{line}");
         }
         assert_eq!(tally.panics, ["thread 'b' (2) panicked at src/b.rs:2:2:", "two of three"]);
+    }
+
+    #[test]
+    fn what_the_page_s_tests_say_behind_a_failure_is_told_again() {
+        let mut tally = Tally::default();
+        let lines = [
+            ("test page::lab::it works ... FAILED", News::Yes),
+            ("    Error: it does not", News::Yes),
+            ("test page::lab::it draws ... ok", News::No),
+            ("    what nobody asked for", News::No),
+        ];
+        for (line, news) in lines {
+            assert_eq!(tally.take(line), news, "{line}");
+        }
+        assert_eq!(tally.failures, ["page::lab::it works"]);
+        assert_eq!(tally.panics, ["Error: it does not"]);
     }
 
     #[test]

@@ -160,7 +160,11 @@ test("who did what is shown as REST tells it", { skip }, async () => {
   assert.equal(cells[0], String(record.seq));
   assert.equal(cells[2], `${record.who} (${record.role})`);
   assert.equal(cells[3], record.from);
-  assert.deepEqual(cells.slice(4, 7), [record.what, "whose: vlan=7 to 0x5/2", "ticket 9"]);
+  assert.deepEqual(cells.slice(4, 7), [
+    record.what,
+    "whose: vlan=7 both directions to 0x5/2",
+    "ticket 9",
+  ]);
   assert.ok(cells[8]!.includes(record.result), `${cells[8]}: ${record.result}`);
   await lab.command("DELETE", "/policies/whose");
   await page.close();
