@@ -324,7 +324,8 @@ impl Fabric {
     /// Whether it is known what all ports of the switch are for, as far as that can be known.
     pub(crate) fn is_settled(&self, switch: DatapathId, now: Millis) -> bool {
         let wait = self.discovery.probe_wait;
-        let is_old = |port: &Port| now.since(port.since) >= wait && self.is_silence(port);
+        let is_told = |port: &Port| port.heard.is_some() || self.is_silence(port);
+        let is_old = |port: &Port| now.since(port.since) >= wait && is_told(port);
         let is_settled = |port: &Port| port.role != Role::Closed || is_old(port);
         self.of_switch(switch).all(|(_, port)| is_settled(port))
     }

@@ -127,6 +127,8 @@ fn a_link_of_one_direction_is_closed() {
     lab.cables.pop();
     lab.wait(1000);
     assert_eq!((lab.role(1, 1), lab.role(2, 1)), (Role::Closed, Role::Closed));
+    let is_settled = |switch| lab.fabric.is_settled(DatapathId(switch), lab.now);
+    assert!(is_settled(1) && is_settled(2), "more will not be known");
 }
 
 #[test]
