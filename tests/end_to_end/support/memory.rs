@@ -1,8 +1,9 @@
 //! Memory that a switch has, and what of it its budgets explain.
 
-use std::fs;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use super::eventually;
+use super::PATIENCE;
 
 /// The memory of a switch, as it was and as it is.
 pub(crate) struct Memory {
@@ -25,12 +26,14 @@ impl Memory {
     /// And there are no more than `budgets` bytes beside that.
     pub(crate) fn assert_within(&self, budgets: u64) {
         let most = self.before + budgets + self.workers * (POOL_LEN + TRIM_LEN);
-        let mut now = 0;
-        let is_bounded = || {
+        let deadline = Instant::now() + PATIENCE;
+        let mut now = own(self.id);
+        while now > most {
+            let before = self.before;
+            assert!(Instant::now() < deadline, "{now} bytes, at most {most}, {before} before");
+            thread::sleep(Duration::from_millis(20));
             now = own(self.id);
-            (now <= most).then_some(())
-        };
-        eventually(&format!("memory of {} bytes, at most {most}", self.before), is_bounded);
+        }
     }
 }
 

@@ -23,7 +23,7 @@ impl Daemon {
     /// Starts `tapswitch` in `namespace`; what it says goes into `directory`.
     pub(crate) fn tapswitch(namespace: &Namespace, directory: &Path, args: &[&str]) -> Self {
         let mut command = namespace.command(BINARY);
-        command.args(args);
+        command.args(args).env(MMAP_THRESHOLD.0, MMAP_THRESHOLD.1);
         Self::start(command, directory)
     }
 
@@ -103,6 +103,10 @@ impl Drop for Daemon {
         }
     }
 }
+
+/// Larger pieces are given back to the system when they are freed (mallopt(3)): else what is small
+/// and lies behind them keeps them, and what a switch has cannot be told from what it had.
+const MMAP_THRESHOLD: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
 
 /// What a program said, and how it ended.
 pub(crate) struct Said {
