@@ -1,7 +1,8 @@
 //! Guests whose network devices are DPDK's (`net_virtio_user`), at ports of the switch: all kinds
 //! of rings, and what happens when either side is restarted.
 
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -129,7 +130,7 @@ impl Lab {
         let socket = self.management();
         let args = ["switch", "--socket", &socket, "--port", &ports[0], "--port", &ports[1]];
         let switch = Daemon::tapswitch(&self.room, self.directory.path(), &args);
-        until("the switch", || Path::new(&socket).exists());
+        until("the switch", || UnixStream::connect(&socket).is_ok());
         switch
     }
 

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -226,7 +227,7 @@ impl Ovs {
         let made = Command::new("ovsdb-tool").args(["create", &db]).arg(schema).output().unwrap();
         assert!(made.status.success(), "{made:?}");
         ovs.spawn(underlay, site, "ovsdb-server", &[&db, &format!("--remote=punix:{socket}")]);
-        until("the database listens", || Path::new(&socket).exists());
+        until("the database listens", || UnixStream::connect(&socket).is_ok());
         let control = format!("--unixctl={}", ovs.path("vswitchd.ctl"));
         ovs.spawn(underlay, site, "ovs-vswitchd", &[&format!("unix:{socket}"), &control]);
         Some(ovs)

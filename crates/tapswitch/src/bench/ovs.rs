@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
 use tempfile::TempDir;
+use tokio::net::UnixStream;
 use tokio::process::Child;
 
 use crate::hosts::{Host, INTERFACE};
@@ -159,9 +160,9 @@ pub(super) async fn vsctl(
 
 async fn wait_for(socket: &Path) -> Result<(), Failure> {
     let deadline = Instant::now() + COMMAND_LIMIT;
-    while !socket.exists() {
+    while UnixStream::connect(socket).await.is_err() {
         if Instant::now() > deadline {
-            return Err(format!("{} did not appear", socket.display()).into());
+            return Err(format!("nobody listens at {}", socket.display()).into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
