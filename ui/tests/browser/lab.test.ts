@@ -119,7 +119,8 @@ test("a policy is changed on the page, and its copies go elsewhere", { skip }, a
 
 test("a policy is watched on the page, beside its monitor, and no longer", { skip }, async () => {
   const [one, two] = [lab.hosts[0]!, lab.hosts[2]!];
-  const policy = { name: "seen", "src-ip": one.address, "ip-proto": "icmp", monitor: "0x5/2" };
+  const fields = { "src-ip": one.address, "ip-proto": "icmp", direction: "forward" };
+  const policy = { name: "seen", ...fields, monitor: "0x5/2" };
   await lab.command("POST", "/policies", policy);
   const monitor = async () => (await lab.ask("/policies/seen")).policy.monitor;
   const page = await browser.page(`${lab.url}/#/policies/seen/packets`);
