@@ -102,6 +102,12 @@ impl Desired {
         self.rules.keys()
     }
 
+    /// Rules are about to be looked up in copies of this: the order in which they are met is made
+    /// once for all.
+    pub(crate) fn prepare(&self) {
+        self.lookup.prepare(&self.rules);
+    }
+
     /// The first rule that a frame meets in a table, of those that count.
     pub(crate) fn first_met(
         &self,

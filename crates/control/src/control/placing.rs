@@ -13,12 +13,13 @@
 //! all switches where such a frame could come in. A rule at each of a thousand switches for each of
 //! a hundred thousand policies is more than switches hold; so beyond [`Limits::max_places`], and in
 //! a fabric of hundreds of switches, one whose senders are all known hosts is applied where those
-//! are, and follows them.
+//! are, to what they send, and follows them.
 //!
 //! [`Limits::max_places`]: crate::Limits::max_places
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use tapswitch_openflow::DatapathId;
 use tapswitch_wire::MacAddr;
@@ -29,7 +30,7 @@ use crate::exit::Exit;
 use crate::group::Carry;
 use crate::hosts::Hosts;
 use crate::overlap::{Aim, PolicyId, Slot, Tap};
-use crate::region::Sender;
+use crate::region::{Cells, Region, Sender};
 use crate::resolve::{Found, Place, Places, hosts_of, resolve};
 use crate::routes::Routes;
 use crate::shared::Forked;
@@ -147,6 +148,28 @@ impl Control {
             senders.extend(at);
         }
         Some(senders)
+    }
+
+    /// What a policy copies at a switch: where it is applied only where its senders are, what those
+    /// send that are there.
+    pub(super) fn cells_at(
+        &self,
+        (entry, is_narrow): (&PolicyEntry, bool),
+        at: DatapathId,
+    ) -> Arc<Cells> {
+        let is_here = |region: &Region| match region.sender() {
+            Some(Sender::Mac(mac)) => self.located.with_mac(mac).any(|switch| switch == at),
+            Some(Sender::Ip(ip)) => self.switches.get(&at).is_some_and(|switch| {
+                let mut hosts = switch.hosts.with_address(ip);
+                hosts.next().is_some()
+            }),
+            None => true,
+        };
+        let cells = &entry.cells;
+        if !is_narrow || !cells.is_plain() || cells.included().all(|region| is_here(&region)) {
+            return cells.clone();
+        }
+        cells.only(is_here).into()
     }
 
     /// The switches that a host with this address is at.
@@ -294,8 +317,9 @@ impl Control {
             Some(_) => (Vec::new(), false),
             None => self.aims(entry, at, switch),
         };
-        let tap = entry.tap(aims);
-        self.want(at, id, Some(tap).filter(|tap| !tap.aims.is_empty()));
+        let cells = self.cells_at((entry, entry.is_narrow), at);
+        let tap = (!aims.is_empty()).then(|| entry.tap(cells, aims));
+        self.want(at, id, tap);
         if let Some(entry) = self.policies.get_mut(id) {
             entry.waits |= waits;
             self.note_state(id, at);

@@ -281,8 +281,12 @@ impl Control {
     fn copied_at(&self, entry: &PolicyEntry, from: Place, sample: &Sample) -> Option<DatapathId> {
         if entry.policy.rewritten().is_none() {
             // Where there are many, one is applied where its senders are, and that is told.
-            let is_applied = !entry.is_narrow || entry.applied.contains(&from.switch);
-            return is_applied.then_some(from.switch);
+            let is_copied = !entry.is_narrow
+                || entry.applied.contains(&from.switch) && {
+                    let cells = self.cells_at((entry, true), from.switch);
+                    cells.holds_where(|region| sample.is_in(region))
+                };
+            return is_copied.then_some(from.switch);
         }
         let key = HostKey { mac: sample.dst, vlan: sample.vlan };
         let mut applied = entry.applied.iter();

@@ -131,7 +131,7 @@ impl Control {
         for monitor in &entry.policy.monitor {
             check(monitor, &self.switches)?;
         }
-        let applied = self.where_applied(entry).0;
+        let (applied, is_narrow) = self.where_applied(entry);
         if let (true, Some(mac)) = (applied.is_empty(), entry.policy.rewritten()) {
             return Err(PolicyError::UnknownDestination { mac });
         }
@@ -141,7 +141,8 @@ impl Control {
                 let exit = self.routes.exit(id, place)?;
                 Some(Aim { slot, exit, tag: 0 })
             });
-            switch.check_budget(&entry.tap(exits.collect()), &self.limits)?;
+            let cells = self.cells_at((entry, is_narrow), id);
+            switch.check_budget(&entry.tap(cells, exits.collect()), &self.limits)?;
         }
         Ok(())
     }

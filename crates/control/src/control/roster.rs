@@ -347,8 +347,8 @@ pub(super) struct Carriage<'a> {
 
 impl PolicyEntry {
     /// The policy with its monitors there.
-    pub(super) fn tap(&self, aims: Vec<Aim>) -> Tap {
-        let (name, cells) = (self.name.clone(), self.cells.clone());
+    pub(super) fn tap(&self, cells: Arc<Cells>, aims: Vec<Aim>) -> Tap {
+        let name = self.name.clone();
         let (delivery, part) = (Some(self.policy.delivery), self.policy.part());
         let priority = self.policy.priority;
         let is_at_destination = self.policy.rewritten().is_some();

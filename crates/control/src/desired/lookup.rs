@@ -72,6 +72,15 @@ impl Lookup {
         }
     }
 
+    /// Makes the order of these rules, for all copies that are made from now on.
+    pub(super) fn prepare(&self, rules: &HashMap<Arc<FlowId>, Goal>) {
+        self.order(rules);
+    }
+
+    fn order(&self, rules: &HashMap<Arc<FlowId>, Goal>) -> &Order {
+        self.order.get_or_init(|| Arc::new(Order::new(rules.keys())))
+    }
+
     /// Of these rules, the first one that a frame meets in a table, of those that count.
     pub(super) fn find<'a>(
         &self,
@@ -79,7 +88,7 @@ impl Lookup {
         (table, frame): (TableId, &impl Fields),
         counts: impl Fn(&Goal) -> bool,
     ) -> Option<&'a Goal> {
-        let order = self.order.get_or_init(|| Arc::new(Order::new(rules.keys())));
+        let order = self.order(rules);
         let goal = |id: &FlowId| rules.get(id).filter(|goal| counts(goal));
         let mut first = None;
         order.find((table, frame), &goal, &mut first);

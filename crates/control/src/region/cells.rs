@@ -70,6 +70,13 @@ impl Cells {
         self.cells.iter().filter(|cell| cell.is_in).map(|cell| cell.region)
     }
 
+    /// Those of its regions of which `is_kept` holds. It is a plain one, for without some regions
+    /// there would be nothing that their exceptions are for.
+    pub(crate) fn only(&self, is_kept: impl Fn(&Region) -> bool) -> Self {
+        debug_assert!(self.is_plain(), "{self:?}");
+        Self { cells: self.cells.iter().filter(|cell| is_kept(&cell.region)).copied().collect() }
+    }
+
     /// The level of the highest cell that covers a region; 0 when none does.
     pub(crate) fn level_in(&self, region: &Region) -> u16 {
         self.around(region).map(|cell| cell.level).max().unwrap_or(0)

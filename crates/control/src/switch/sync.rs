@@ -293,8 +293,8 @@ impl Switch {
         }
     }
 
-    /// Takes away what is not wanted any more or was refused, and follows monitors that moved.
-    /// Returns the policies of those.
+    /// Takes away what is not wanted any more or was refused, and follows monitors and senders that
+    /// moved. Returns the policies of those.
     fn remove_unwanted(&mut self, candidates: &[PolicyId], limits: &Limits) -> Vec<PolicyId> {
         let mut moved = Vec::new();
         for id in candidates {
@@ -302,6 +302,13 @@ impl Switch {
             let wanted = self.wanted.get(id).filter(|_| !self.failed.contains_key(id));
             match wanted {
                 None => self.drop_tap(*id),
+                Some(wanted) if wanted.cells != applied.cells => {
+                    let wanted = wanted.clone();
+                    self.closure.remove(*id);
+                    // Where there is no room just now, it is tried again as if it came.
+                    let _ = self.add_tap(&wanted, limits);
+                    moved.push(*id);
+                }
                 Some(wanted) if wanted.aims != applied.aims => {
                     let aims = wanted.aims.clone();
                     self.closure.move_monitors(*id, &aims);

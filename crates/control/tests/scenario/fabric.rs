@@ -1,7 +1,7 @@
 //! Several switches and the cables between them: everything goes where it should, once, whatever
 //! the wiring, and copies reach monitors on other switches as they were made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -490,6 +490,48 @@ fn a_policy_follows_its_sender_to_another_switch() {
     check_ledger(&mut fabric, "from 1", 2);
     let report = fabric.world.untap("from 1");
     assert!(report.adds_up && report.matched.packets == 2, "{report:?}");
+}
+
+/// The senders whose frames a switch copies.
+fn copied(fabric: &Fabric, switch: u64) -> Vec<String> {
+    let rules = fabric.world.switches[&DatapathId(switch)].rules();
+    let taps = rules.iter().filter(|rule| rule.table_id == TableId(1) && rule.priority >= 1000);
+    let sources: BTreeSet<_> = taps
+        .filter_map(|rule| {
+            let fields = rule.match_fields.to_string();
+            Some(fields.split(',').find_map(|field| field.strip_prefix("dl_src="))?.to_owned())
+        })
+        .collect();
+    sources.into_iter().collect()
+}
+
+#[test]
+fn of_a_conversation_each_switch_copies_what_its_own_hosts_send() {
+    let mut fabric = Fabric::leaf_spine_with(&Limits { max_places: 0, ..Limits::default() });
+    fabric.learn();
+    let talk = TapPolicy {
+        src_mac: Some(mac(1)),
+        dst_mac: Some(mac(2)),
+        direction: Some(Direction::Both),
+        ..policy("talk", "0x3/2")
+    };
+    fabric.world.tap(talk);
+    let both = [mac(1).to_string(), mac(2).to_string()];
+    assert_eq!((copied(&fabric, 1), copied(&fabric, 2)), (both[..1].to_vec(), both[1..].to_vec()));
+    assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+    assert_eq!(fabric.send(2, &tcp(2, 1).bytes()), [(1, 1), (3, 2)]);
+    for (switch, port) in [(2, 2), (1, 1), (2, 2)] {
+        fabric.world.inject(switch, port, &arp_request(1, 99, None));
+        let here = if switch == 2 { &both[..] } else { &both[1..] };
+        assert_eq!(copied(&fabric, 2), here, "1 is at {switch}");
+        assert_eq!(fabric.world.inject(switch, port, &tcp(1, 2).bytes()).len(), 2);
+        assert_eq!(fabric.send(2, &tcp(2, 1).bytes()).len(), 2);
+    }
+    assert_eq!(tapping(&fabric), [2]);
+    fabric.wait(100);
+    check_ledger(&mut fabric, "talk", 8);
+    let report = fabric.world.untap("talk");
+    assert!(report.adds_up && report.matched.packets == 8, "{report:?}");
 }
 
 #[test]

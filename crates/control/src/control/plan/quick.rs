@@ -147,10 +147,14 @@ impl Control {
                     .map(|switch| switch.desired().rules().count())
                     .sum::<usize>();
             }
-            let (applied, tap) = (self.where_applied(entry).0, entry.tap(Vec::new()));
-            let applied = applied.iter().filter_map(|at| self.switches.get(at));
-            rules +=
-                applied.map(|switch| switch.count_new_rules(&tap, &self.limits)).sum::<usize>();
+            let (applied, is_narrow) = self.where_applied(entry);
+            let applied = applied.iter().filter_map(|at| Some((*at, self.switches.get(at)?)));
+            let count = applied.map(|(at, switch)| {
+                switch.desired().prepare();
+                let tap = entry.tap(self.cells_at((entry, is_narrow), at), Vec::new());
+                switch.count_new_rules(&tap, &self.limits)
+            });
+            rules += count.sum::<usize>();
             if rules > MAX_RULES {
                 let most = format!("up to {MAX_RULES} are looked at{AS_PLAN}");
                 return Some(format!("it takes {rules} rules; {most}"));
