@@ -5,7 +5,6 @@
 //! ever met. One of them is kept, the same one whatever the order, and the other remembered: it is
 //! met when the third goes.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tapswitch_openflow::TableId;
@@ -13,7 +12,9 @@ use tapswitch_openflow::TableId;
 mod lookup;
 
 use crate::group::GroupKey;
+use crate::hash::{Map, Set};
 use crate::rule::{FlowId, Outcome};
+use crate::shared::Branched;
 use crate::translate::Goal;
 pub(crate) use lookup::Fields;
 use lookup::Lookup;
@@ -21,15 +22,15 @@ use lookup::Lookup;
 /// The rules that a switch shall have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Desired {
-    rules: HashMap<Arc<FlowId>, Goal>,
+    rules: Branched<Arc<FlowId>, Goal>,
     /// The same in the order in which a frame meets them.
     lookup: Lookup,
     /// Rules that are asked for, beside one that is kept.
-    doubles: HashMap<Arc<FlowId>, Vec<Goal>>,
+    doubles: Map<Arc<FlowId>, Vec<Goal>>,
     /// How many rules, and groups that go on to it, use a group.
-    group_uses: HashMap<Arc<GroupKey>, usize>,
+    group_uses: Branched<Arc<GroupKey>, usize>,
     /// Rules that came, went or changed since they were taken.
-    changed: HashSet<Arc<FlowId>>,
+    changed: Set<Arc<FlowId>>,
     /// Groups that lost their last rule since they were taken.
     idle_groups: Vec<Arc<GroupKey>>,
     /// Rules that make copies.
@@ -76,7 +77,7 @@ impl Desired {
     }
 
     /// What came, went or changed since this was asked last.
-    pub(crate) fn take_changed(&mut self) -> HashSet<Arc<FlowId>> {
+    pub(crate) fn take_changed(&mut self) -> Set<Arc<FlowId>> {
         std::mem::take(&mut self.changed)
     }
 
@@ -180,33 +181,32 @@ impl Desired {
 
     /// Counts one more rule of a group, and makes equal groups one value.
     fn use_group(&mut self, key: &mut Arc<GroupKey>) {
-        match self.group_uses.get_key_value(key) {
-            Some((known, _)) => *key = known.clone(),
-            None => {
-                self.group_uses.insert(key.clone(), 0);
-                self.fork_count += usize::from(key.is_fork());
-                for next in key.next() {
-                    self.use_group(&mut Arc::new(next));
-                }
+        let known = self.group_uses.get_key_value(key).map(|(key, uses)| (key.clone(), *uses));
+        let uses = known.map(|(known, uses)| {
+            *key = known;
+            uses
+        });
+        if uses.is_none() {
+            self.fork_count += usize::from(key.is_fork());
+            for next in key.next() {
+                self.use_group(&mut Arc::new(next));
             }
         }
-        if let Some(uses) = self.group_uses.get_mut(key) {
-            *uses += 1;
-        }
+        self.group_uses.insert(key.clone(), uses.unwrap_or(0) + 1);
     }
 
     fn leave_group(&mut self, key: &Arc<GroupKey>) {
-        let Some(uses) = self.group_uses.get_mut(key) else {
-            return;
-        };
-        *uses -= 1;
-        if *uses == 0 {
-            self.group_uses.remove(key);
-            self.fork_count -= usize::from(key.is_fork());
-            self.idle_groups.push(key.clone());
-            for next in key.next() {
-                self.leave_group(&Arc::new(next));
+        match self.group_uses.get(key).copied() {
+            None => {}
+            Some(1) => {
+                self.group_uses.remove_entry(key);
+                self.fork_count -= usize::from(key.is_fork());
+                self.idle_groups.push(key.clone());
+                for next in key.next() {
+                    self.leave_group(&Arc::new(next));
+                }
             }
+            Some(uses) => _ = self.group_uses.insert(key.clone(), uses - 1),
         }
     }
 }
@@ -300,7 +300,7 @@ mod tests {
             desired.remove(&high);
             assert_eq!((desired.find(&low.0), desired.tap_count()), (Some(&low.1), 1));
             desired.remove(&low);
-            assert!(desired.rules.is_empty() && desired.doubles.is_empty());
+            assert!(desired.rules.len() == 0 && desired.doubles.is_empty());
         }
     }
 }

@@ -11,7 +11,6 @@
 //! 4. groups that no rule uses any more, after their counters were read.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use tapswitch_openflow::{Action, Bucket, GroupId, GroupType};
 
 use crate::desired::Desired;
 use crate::group::{GroupIds, GroupKey, is_in_range};
+use crate::hash::{Map, Set};
 use crate::rule::{Cookie, FlowId, Outcome, Rule};
 use crate::translate::Goal;
 
@@ -27,10 +27,10 @@ use crate::translate::Goal;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
     /// `None` for a rule with our mark that we would never make.
-    rules: HashMap<Arc<FlowId>, Option<Rule<GroupId>>>,
+    rules: Map<Arc<FlowId>, Option<Rule<GroupId>>>,
     ids: GroupIds,
     /// By group: those that its buckets go on to.
-    next: HashMap<GroupId, Vec<GroupId>>,
+    next: Map<GroupId, Vec<GroupId>>,
 }
 
 /// What a switch does not hold as it was told.
@@ -122,7 +122,7 @@ impl Held {
         &mut self,
         rules: &[FlowStats],
         groups: &[GroupDesc],
-        own: &HashSet<GroupId>,
+        own: &Set<GroupId>,
         desired: &Desired,
     ) -> Vec<GroupId> {
         *self = Self::default();
@@ -131,13 +131,13 @@ impl Held {
             self.rules.insert(Arc::new(id), rule);
         }
         let in_range = groups.iter().filter(|group| is_in_range(group.group_id));
-        let by_id: HashMap<_, _> = in_range.map(|group| (group.group_id, group)).collect();
+        let by_id: Map<_, _> = in_range.map(|group| (group.group_id, group)).collect();
         by_id.keys().for_each(|id| self.ids.avoid(*id));
         let next = by_id.values().map(|group| (group.group_id, next_of(group)));
         self.next = next.filter(|(_, next)| !next.is_empty()).collect();
-        let named: HashSet<_> = self.named_groups().collect();
+        let named: Set<_> = self.named_groups().collect();
         let next = named.iter().filter_map(|id| self.next.get(id)).flatten();
-        let mut unused: HashSet<_> = next.chain(&named).copied().collect();
+        let mut unused: Set<_> = next.chain(&named).copied().collect();
         unused.extend(own);
         unused.retain(|id| by_id.contains_key(id));
         for id in sorted_adds(desired.ids().cloned().collect()) {
@@ -157,7 +157,7 @@ impl Held {
         &mut self,
         key: &Arc<GroupKey>,
         named: GroupId,
-        (by_id, unused): (&HashMap<GroupId, &GroupDesc>, &mut HashSet<GroupId>),
+        (by_id, unused): (&Map<GroupId, &GroupDesc>, &mut Set<GroupId>),
     ) -> bool {
         if let Some(known) = self.ids.find(key) {
             return known == named;
@@ -203,7 +203,7 @@ impl Held {
     /// What the switch says that it holds of our rules, where that is not this.
     pub(crate) fn compare_rules(&self, rules: &[FlowStats]) -> Drift {
         let mut drift = Drift::default();
-        let mut there = HashSet::with_capacity(rules.len());
+        let mut there = Set::with_capacity_and_hasher(rules.len(), Default::default());
         for told in rules.iter().filter(|rule| Cookie(rule.cookie).is_ours()) {
             let (id, told) = read_rule(told);
             match self.rules.get(&id) {
@@ -221,7 +221,7 @@ impl Held {
 
     /// How many of the groups in use are not there, or do something else.
     pub(crate) fn count_other_groups(&self, groups: &[GroupDesc]) -> u64 {
-        let by_id: HashMap<_, _> = groups.iter().map(|group| (group.group_id, group)).collect();
+        let by_id: Map<_, _> = groups.iter().map(|group| (group.group_id, group)).collect();
         let is_other = |(key, id): &(&Arc<GroupKey>, GroupId)| {
             by_id.get(id).is_none_or(|group| !does(group, key, self.next(*id)))
         };

@@ -29,6 +29,7 @@ mod reading;
 
 use crate::exit::Exit;
 use crate::group::{GroupKey, Path};
+use crate::hash::Map;
 use crate::overlap::{Aim, Member, PolicyId, Slot, have_same_monitors, monitors_of};
 use crate::report::Counts;
 use crate::rule::FlowId;
@@ -81,16 +82,16 @@ pub(crate) struct Way {
 /// The counters of one switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    rules: HashMap<Arc<FlowId>, RuleMeter>,
+    rules: Map<Arc<FlowId>, RuleMeter>,
     /// Deleted rules whose last counters are to come, oldest first: a rule may be added and deleted
     /// again before they come.
-    closing: HashMap<Arc<FlowId>, VecDeque<Closing>>,
-    groups: HashMap<GroupId, GroupMeter>,
+    closing: Map<Arc<FlowId>, VecDeque<Closing>>,
+    groups: Map<GroupId, GroupMeter>,
     settled: HashMap<PolicyId, Tally>,
     /// Copies of others, by their identifier and port, of groups that are gone.
     carried: HashMap<u16, BTreeMap<PortNo, Copies>>,
     /// How many of the rules and groups above are for a policy.
-    open_counts: HashMap<PolicyId, usize>,
+    open_counts: Map<PolicyId, usize>,
     /// The groups that carry copies, by their identifier.
     carrying: HashMap<u16, BTreeSet<GroupId>>,
     /// Policies for which nothing counts any more, and identifiers that nothing carries any more,

@@ -48,6 +48,7 @@ mod exit;
 mod fabric;
 mod filter;
 mod group;
+mod hash;
 mod held;
 mod hosts;
 mod index;

@@ -17,6 +17,7 @@ use tapswitch_openflow::{
 use tapswitch_wire::MacAddr;
 
 use crate::exit::Flood;
+use crate::hash::hash_of;
 
 /// What identifies a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,11 +26,15 @@ pub(crate) struct FlowId {
     pub(crate) priority: u16,
     /// Canonical.
     matching: Match,
+    /// Of all that is above: it is looked up several times for each change.
+    hash: u64,
 }
 
 impl FlowId {
     pub(crate) fn new(table: TableId, priority: u16, matching: Match) -> Self {
-        Self { table, priority, matching: canonical(matching) }
+        let matching = canonical(matching);
+        let hash = hash_of(&(table, priority, &matching.fields));
+        Self { table, priority, matching, hash }
     }
 
     pub(crate) const fn matching(&self) -> &Match {
@@ -51,7 +56,7 @@ impl FlowId {
 
 impl Display for FlowId {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Self { table, priority, matching } = self;
+        let Self { table, priority, matching, .. } = self;
         write!(f, "table {}, priority {priority}", table.0)?;
         match matching.fields.is_empty() {
             true => Ok(()),
@@ -62,9 +67,7 @@ impl Display for FlowId {
 
 impl Hash for FlowId {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.table.hash(state);
-        self.priority.hash(state);
-        self.matching.fields.hash(state);
+        state.write_u64(self.hash);
     }
 }
 

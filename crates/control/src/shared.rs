@@ -1,15 +1,20 @@
 //! Values that are copied in no time, for trials of what comes next: a copy shares all that neither
 //! it nor the original has changed since.
 //!
-//! [`Shared`] is for a value that is copied as a whole when one of both changes it, [`Forked`] for
-//! a map of which that would be too much: what changes in it is kept beside what is shared. Whoever
-//! shares with nobody, as the control plane does but for its trials, pays next to nothing.
+//! [`Shared`] is for a value that is copied as a whole when one of both changes it, [`Forked`] and
+//! [`Branched`] for maps of which that would be too much: what changes in them is kept beside what
+//! is shared. Whoever shares with nobody, as the control plane does but for its trials, pays next
+//! to nothing.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::{Deref, DerefMut, RangeBounds};
 use std::sync::Arc;
+
+mod branched;
+
+pub(crate) use branched::Branched;
 
 /// A value that is copied when it is changed, if somebody else has it too.
 #[derive(Clone, Debug, Default)]

@@ -7,12 +7,13 @@
 //! then on is kept beside it until that is much: a trial changes a few rules of many.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use tapswitch_openflow::{Match, OxmField, TableId};
 
+use crate::hash::{Map, Set};
 use crate::rule::FlowId;
+use crate::shared::Branched;
 use crate::translate::Goal;
 
 /// What a rule looks at of a frame.
@@ -26,7 +27,9 @@ pub(crate) trait Fields {
 pub(super) struct Lookup {
     order: OnceLock<Arc<Order>>,
     /// Rules that came since.
-    recent: Order,
+    recent: Arc<Order>,
+    /// Those that came while others had the same recent ones.
+    latest: Order,
     /// How many went.
     gone: usize,
 }
@@ -35,9 +38,9 @@ pub(super) struct Lookup {
 /// be gone.
 #[derive(Clone, Debug, Default)]
 struct Order {
-    kinds: HashMap<TableId, Vec<Kind>>,
+    kinds: Map<TableId, Vec<Kind>>,
     /// All of them.
-    known: HashSet<Arc<FlowId>>,
+    known: Set<Arc<FlowId>>,
 }
 
 /// Rules that look at the same bits of the same fields.
@@ -47,17 +50,18 @@ struct Kind {
     /// The highest of their priorities.
     highest: u16,
     /// By what they want there: the highest first.
-    rules: HashMap<Box<[u128]>, Vec<Arc<FlowId>>>,
+    rules: Map<Box<[u128]>, Vec<Arc<FlowId>>>,
 }
 
 impl Lookup {
     /// The rule came, or is another; so many are there.
     pub(super) fn note_added(&mut self, id: &Arc<FlowId>, rule_count: usize) {
         let Some(order) = self.order.get() else { return };
-        if !order.known.contains(id) {
-            self.recent.insert(id);
-            self.start_again_beyond(rule_count);
+        if order.known.contains(id) || self.recent.known.contains(id) {
+            return;
         }
+        Arc::get_mut(&mut self.recent).unwrap_or(&mut self.latest).insert(id);
+        self.start_again_beyond(rule_count);
     }
 
     /// One went; so many are there.
@@ -67,32 +71,34 @@ impl Lookup {
     }
 
     fn start_again_beyond(&mut self, rule_count: usize) {
-        if self.recent.known.len() + self.gone > MAX_CHANGED.max(rule_count / CHANGED_PART) {
+        let came = self.recent.known.len() + self.latest.known.len();
+        if came + self.gone > MAX_CHANGED.max(rule_count / CHANGED_PART) {
             *self = Self::default();
         }
     }
 
     /// Makes the order of these rules, for all copies that are made from now on.
-    pub(super) fn prepare(&self, rules: &HashMap<Arc<FlowId>, Goal>) {
+    pub(super) fn prepare(&self, rules: &Branched<Arc<FlowId>, Goal>) {
         self.order(rules);
     }
 
-    fn order(&self, rules: &HashMap<Arc<FlowId>, Goal>) -> &Order {
+    fn order(&self, rules: &Branched<Arc<FlowId>, Goal>) -> &Order {
         self.order.get_or_init(|| Arc::new(Order::new(rules.keys())))
     }
 
     /// Of these rules, the first one that a frame meets in a table, of those that count.
     pub(super) fn find<'a>(
         &self,
-        rules: &'a HashMap<Arc<FlowId>, Goal>,
+        rules: &'a Branched<Arc<FlowId>, Goal>,
         (table, frame): (TableId, &impl Fields),
         counts: impl Fn(&Goal) -> bool,
     ) -> Option<&'a Goal> {
         let order = self.order(rules);
         let goal = |id: &FlowId| rules.get(id).filter(|goal| counts(goal));
         let mut first = None;
-        order.find((table, frame), &goal, &mut first);
-        self.recent.find((table, frame), &goal, &mut first);
+        for order in [order, &self.recent, &self.latest] {
+            order.find((table, frame), &goal, &mut first);
+        }
         first.map(|(_, goal)| goal)
     }
 }
@@ -114,7 +120,7 @@ impl Order {
         let known = kinds.iter_mut().position(|kind| kind.bits == bits);
         let mut kind = match known {
             Some(at) => kinds.remove(at),
-            None => Kind { bits, highest: 0, rules: HashMap::new() },
+            None => Kind { bits, highest: 0, rules: Map::default() },
         };
         kind.insert(id, values);
         let at = kinds.partition_point(|other| other.highest > kind.highest);
@@ -150,9 +156,19 @@ impl Kind {
 
     /// The rules that a frame meets, the highest first.
     fn met_by(&self, frame: &impl Fields) -> impl Iterator<Item = &Arc<FlowId>> {
-        let values: Option<Vec<_>> =
-            self.bits.iter().map(|(field, mask)| Some(frame.value(*field)? & mask)).collect();
-        values.and_then(|values| self.rules.get(&*values)).into_iter().flatten()
+        self.wanting(frame, &mut [0; MAX_FIELDS]).into_iter().flatten()
+    }
+
+    /// The rules that want what a frame has there.
+    fn wanting(
+        &self,
+        frame: &impl Fields,
+        values: &mut [u128; MAX_FIELDS],
+    ) -> Option<&Vec<Arc<FlowId>>> {
+        for (value, (field, mask)) in values.iter_mut().zip(&self.bits) {
+            *value = frame.value(*field)? & mask;
+        }
+        self.rules.get(values.get(..self.bits.len())?)
     }
 }
 
@@ -169,6 +185,8 @@ fn wants(fields: &Match) -> Option<(Box<[(OxmField, u128)]>, Box<[u128]>)> {
     Some((bits.into(), values.into()))
 }
 
+/// Fields that a rule looks at, at most: a port, and the eleven of a region or less.
+const MAX_FIELDS: usize = 16;
 /// What may change beside the order, at least, and as a part of all rules at most.
 const MAX_CHANGED: usize = 256;
 const CHANGED_PART: usize = 16;
@@ -229,14 +247,14 @@ mod tests {
         fn the_first_rule_is_found(
             steps in vec((any::<bool>(), ids(), frames()), 1..400),
         ) {
-            let (mut rules, mut lookup) = (HashMap::new(), Lookup::default());
+            let (mut rules, mut lookup) = (Branched::default(), Lookup::default());
             for (at, (comes, id, frame)) in steps.into_iter().enumerate() {
                 let id = Arc::new(id);
                 if comes {
                     let mark = u32::from(id.priority) << 1 | u32::from(at % 3 > 0);
                     lookup.note_added(&id, rules.len());
                     rules.insert(id, Rule::new(Purpose::TapHost, mark, Outcome::Forward));
-                } else if rules.remove(&id).is_some() {
+                } else if rules.remove_entry(&id).is_some() {
                     lookup.note_removed(rules.len());
                 }
                 let counts = |goal: &Goal| goal.cookie.number() & 1 > 0;

@@ -1,18 +1,18 @@
 //! The numbers of groups.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tapswitch_openflow::GroupId;
 
 use super::GroupKey;
+use crate::hash::{Map, Set};
 
 /// The numbers of the groups on one switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupIds {
-    by_key: HashMap<Arc<GroupKey>, GroupId>,
+    by_key: Map<Arc<GroupKey>, GroupId>,
     /// Numbers of our range that are in use, by us or by others.
-    taken: HashSet<GroupId>,
+    taken: Set<GroupId>,
     /// Where the search for a free number goes on; numbers are not used again soon.
     next: u32,
 }

@@ -21,6 +21,7 @@ use super::counters::our_taps;
 use super::forks::Forking;
 use super::{Link, Switch};
 use crate::group::is_in_range;
+use crate::hash::Set;
 use crate::held::{Drift, group_of};
 use crate::hosts::Sighting;
 use crate::ledger::BucketValue;
@@ -291,7 +292,7 @@ impl Switch {
 
     /// Groups that are ours although no rule of ours may name them: those that we made, and those
     /// of our numbers that nobody uses, left by an earlier life.
-    fn own_groups(&self, counters: &HashMap<GroupId, &GroupStats>) -> HashSet<GroupId> {
+    fn own_groups(&self, counters: &HashMap<GroupId, &GroupStats>) -> Set<GroupId> {
         let left = counters.values().filter(|stats| stats.ref_count == 0);
         let known = self.held.groups().map(|(_, id)| id).chain(self.ledger.group_ids());
         left.map(|stats| stats.group_id).chain(known).collect()

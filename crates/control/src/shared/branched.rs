@@ -1,0 +1,161 @@
+//! A map without an order of which a copy shares what it leaves as it is.
+
+use std::borrow::Borrow;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::hash::Map;
+
+/// As [`super::Forked`], for keys that are looked up by their hash.
+#[derive(Clone, Debug)]
+pub(crate) struct Branched<K, V> {
+    base: Arc<Map<K, V>>,
+    /// Entries that are otherwise than in `base`, or not there any more. None, but while `base` is
+    /// shared.
+    changes: Map<K, Option<V>>,
+    /// Entries in all.
+    len: usize,
+}
+
+impl<K, V> Default for Branched<K, V> {
+    fn default() -> Self {
+        Self { base: Arc::default(), changes: Map::default(), len: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
+    pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.get_key_value(key).map(|(_, value)| value)
+    }
+
+    pub(crate) fn get_key_value<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+    {
+        if self.changes.is_empty() {
+            return self.base.get_key_value(key);
+        }
+        match self.changes.get_key_value(key) {
+            Some((key, value)) => Some((key, value.as_ref()?)),
+            None => self.base.get_key_value(key),
+        }
+    }
+
+    pub(crate) fn contains_key<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.get(key).is_some()
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns what was there before.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let before = match self.own() {
+            Some(own) => own.insert(key, value),
+            None => {
+                let known = || self.base.get(&key).cloned();
+                let before = self.changes.get(&key).cloned().unwrap_or_else(known);
+                self.changes.insert(key, Some(value));
+                before
+            }
+        };
+        self.len += usize::from(before.is_none());
+        before
+    }
+
+    /// Returns what was there before.
+    pub(crate) fn remove_entry<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
+        let gone = match self.own() {
+            Some(own) => own.remove_entry(key),
+            None => {
+                let known = self.get_key_value(key);
+                let (key, value) = known.map(|(key, value)| (key.clone(), value.clone()))?;
+                self.changes.insert(key.clone(), None);
+                Some((key, value))
+            }
+        };
+        self.len -= usize::from(gone.is_some());
+        gone
+    }
+
+    /// All entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let old = self.base.iter().filter(|(key, _)| !self.changes.contains_key(*key));
+        let new = self.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        old.chain(new)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// All of it in one piece, if nobody else has what it was made of.
+    fn own(&mut self) -> Option<&mut Map<K, V>> {
+        let base = Arc::get_mut(&mut self.base)?;
+        for (key, value) in self.changes.drain() {
+            match value {
+                Some(value) => _ = base.insert(key, value),
+                None => _ = base.remove(&key),
+            }
+        }
+        Some(base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(map: &Branched<u8, u8>, model: &BTreeMap<u8, u8>) {
+        assert_eq!(map.iter().collect::<BTreeMap<_, _>>(), model.iter().collect());
+        assert_eq!((map.len(), map.keys().count()), (model.len(), model.len()));
+        (0..16).for_each(|key| {
+            assert_eq!(map.get(&key), model.get(&key));
+            assert_eq!(map.contains_key(&key), model.contains_key(&key));
+        });
+    }
+
+    proptest! {
+        /// However maps are copied and changed, and copies dropped, each is as a map of its own.
+        #[test]
+        fn copies_do_not_see_each_others_changes(
+            steps in vec((0..4_usize, any::<u8>(), 0..16_u8), 0..60),
+        ) {
+            let mut maps = vec![(Branched::<u8, u8>::default(), BTreeMap::<u8, u8>::new())];
+            for (at, what, key) in steps {
+                let at = at % maps.len();
+                match what {
+                    0..40 => maps.push(maps[at].clone()),
+                    40..60 if maps.len() > 1 => _ = maps.swap_remove(at),
+                    _ => {
+                        let (map, model) = &mut maps[at];
+                        let (told, modelled) = match what {
+                            60..120 => (map.remove_entry(&key), model.remove_entry(&key)),
+                            _ => {
+                                let before = (map.insert(key, what), model.insert(key, what));
+                                (before.0.map(|old| (key, old)), before.1.map(|old| (key, old)))
+                            }
+                        };
+                        prop_assert_eq!(told, modelled);
+                    }
+                }
+                maps.iter().for_each(|(map, model)| check(map, model));
+            }
+        }
+    }
+}
