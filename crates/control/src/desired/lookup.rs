@@ -106,6 +106,7 @@ impl Lookup {
 impl Order {
     fn new<'a>(ids: impl Iterator<Item = &'a Arc<FlowId>>) -> Self {
         let mut order = Self::default();
+        order.known.reserve(ids.size_hint().1.unwrap_or(0));
         ids.for_each(|id| order.insert(id));
         order
     }
@@ -117,14 +118,19 @@ impl Order {
             return;
         }
         let kinds = self.kinds.entry(id.table).or_default();
-        let known = kinds.iter_mut().position(|kind| kind.bits == bits);
-        let mut kind = match known {
-            Some(at) => kinds.remove(at),
-            None => Kind { bits, highest: 0, rules: Map::default() },
-        };
+        let known = kinds.iter().position(|kind| kind.bits == bits);
+        let at = known.unwrap_or_else(|| {
+            kinds.push(Kind { bits, highest: 0, rules: Map::default() });
+            kinds.len() - 1
+        });
+        let Some(kind) = kinds.get_mut(at) else { return };
         kind.insert(id, values);
-        let at = kinds.partition_point(|other| other.highest > kind.highest);
-        kinds.insert(at, kind);
+        let highest = kind.highest;
+        // It may be one of the first now.
+        let before = kinds.iter().take(at).take_while(|kind| kind.highest >= highest).count();
+        if let Some(moved) = kinds.get_mut(before..=at) {
+            moved.rotate_right(1);
+        }
     }
 
     /// Finds the first rule that a frame meets of those that are higher than `first`.
