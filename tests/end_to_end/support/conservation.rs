@@ -25,6 +25,14 @@ pub(crate) fn policies_after_a_loss(ask: impl Fn(&[&str]) -> Said) -> Vec<Value>
     at_rest(ask)
 }
 
+/// What holds at the end of each test, whatever it did: if there is a controller that answers, all
+/// of its ledgers add up.
+pub(crate) fn at_the_end(ask: impl Fn(&[&str]) -> Said) {
+    if ask(&["policy", "list"]).code == Some(0) {
+        at_rest(ask);
+    }
+}
+
 /// The reports when all of them add up and nothing waits; fails when that does not come to be.
 fn at_rest(ask: impl Fn(&[&str]) -> Said) -> Vec<Value> {
     let deadline = Instant::now() + PATIENCE / 4;

@@ -302,6 +302,17 @@ impl Lab {
     }
 }
 
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Of a switch that is gone the last counters are not known. A test that fails has other
+        // worries.
+        if !std::thread::panicking() && !matches!(self.switch, Switch::Ours(None)) {
+            self.settle();
+            conservation::at_the_end(|command| self.ask_controller(command));
+        }
+    }
+}
+
 fn start_controller(room: &Namespace, directory: &Path) -> Daemon {
     let socket = directory.join(CONTROLLER_SOCKET).display().to_string();
     let args = ["controller", "--listen", CONTROLLER, "--store", "none", "--socket", &socket];
