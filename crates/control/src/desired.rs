@@ -109,6 +109,11 @@ impl Desired {
         self.lookup.prepare(&self.rules);
     }
 
+    /// Whether that was done, or rules were looked up.
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.lookup.is_prepared()
+    }
+
     /// The first rule that a frame meets in a table, of those that count.
     pub(crate) fn first_met(
         &self,
@@ -155,7 +160,7 @@ impl Desired {
             self.tap_count -= usize::from(!key.is_fork());
             self.leave_group(key);
         }
-        self.lookup.note_removed(self.rules.len());
+        self.lookup.note_removed(&id, self.rules.len());
         self.changed.insert(id.clone());
         Some(id)
     }

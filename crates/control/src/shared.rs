@@ -176,6 +176,11 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         })
     }
 
+    /// The entries that came or changed while others had the same map.
+    pub(crate) fn own_entries(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)))
+    }
+
     /// All entries, to be changed: all are copied if somebody else has the map too.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
         self.own().iter_mut()

@@ -166,7 +166,7 @@ impl Control {
         let passes_left = Cell::new(usize::MAX);
         let [before, after] = [self, then].map(|control| Model::new(control, &passes_left));
         let (mut proof, mut is_unrouted) = (Proof::default(), false);
-        let stations = then.stations(about, (&then.busy_places(), MAX_HOSTS));
+        let stations = then.stations(about, (&then.bystanders(), MAX_HOSTS));
         let policies = then.policies.iter().chain([about]);
         for (from, sample) in then.samples_of(policies, &stations) {
             if then.is_unrouted(&sample) {

@@ -3,8 +3,9 @@
 //! Rules that look at the same bits of the same fields are together, by what they want of those: of
 //! each such kind, those that a frame meets are found at once, however many there are. There are
 //! few kinds, and those whose highest rule is below what was found already are left out (tuple
-//! space search). The order is made when it is asked for, and shared by copies. What comes from
-//! then on is kept beside it until that is much: a trial changes a few rules of many.
+//! space search). The order is made when it is asked for, kept up from then on, and shared by
+//! copies. What comes in a copy is kept beside it until that is much: a trial changes a few rules
+//! of many.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
@@ -26,11 +27,11 @@ pub(crate) trait Fields {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lookup {
     order: OnceLock<Arc<Order>>,
-    /// Rules that came since.
+    /// Rules that came while others had the same order.
     recent: Arc<Order>,
-    /// Those that came while others had the same recent ones.
+    /// Those that came while others had the same recent ones, too.
     latest: Order,
-    /// How many went.
+    /// How many went that are still in an order.
     gone: usize,
 }
 
@@ -47,7 +48,7 @@ struct Order {
 #[derive(Clone, Debug)]
 struct Kind {
     bits: Box<[(OxmField, u128)]>,
-    /// The highest of their priorities.
+    /// None of their priorities is higher.
     highest: u16,
     /// By what they want there: the highest first.
     rules: Map<Box<[u128]>, Vec<Arc<FlowId>>>,
@@ -56,18 +57,22 @@ struct Kind {
 impl Lookup {
     /// The rule came, or is another; so many are there.
     pub(super) fn note_added(&mut self, id: &Arc<FlowId>, rule_count: usize) {
-        let Some(order) = self.order.get() else { return };
+        let Some(order) = self.order.get_mut() else { return };
         if order.known.contains(id) || self.recent.known.contains(id) {
             return;
         }
-        Arc::get_mut(&mut self.recent).unwrap_or(&mut self.latest).insert(id);
+        let shared = Arc::get_mut(order).or_else(|| Arc::get_mut(&mut self.recent));
+        shared.unwrap_or(&mut self.latest).insert(id);
         self.start_again_beyond(rule_count);
     }
 
     /// One went; so many are there.
-    pub(super) fn note_removed(&mut self, rule_count: usize) {
-        self.gone += usize::from(self.order.get().is_some());
-        self.start_again_beyond(rule_count);
+    pub(super) fn note_removed(&mut self, id: &FlowId, rule_count: usize) {
+        let Some(order) = self.order.get_mut() else { return };
+        if !Arc::get_mut(order).is_some_and(|order| order.remove(id)) {
+            self.gone += 1;
+            self.start_again_beyond(rule_count);
+        }
     }
 
     fn start_again_beyond(&mut self, rule_count: usize) {
@@ -80,6 +85,11 @@ impl Lookup {
     /// Makes the order of these rules, for all copies that are made from now on.
     pub(super) fn prepare(&self, rules: &Branched<Arc<FlowId>, Goal>) {
         self.order(rules);
+    }
+
+    /// Whether it was made.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.order.get().is_some()
     }
 
     fn order(&self, rules: &Branched<Arc<FlowId>, Goal>) -> &Order {
@@ -133,6 +143,23 @@ impl Order {
         }
     }
 
+    /// Returns whether it was there.
+    fn remove(&mut self, id: &FlowId) -> bool {
+        let Some((bits, values)) = wants(id.matching()).filter(|_| self.known.remove(id)) else {
+            return false;
+        };
+        let kinds = self.kinds.entry(id.table).or_default();
+        if let Some(at) = kinds.iter().position(|kind| kind.bits == bits)
+            && let Some(kind) = kinds.get_mut(at)
+        {
+            kind.remove(id, &values);
+            if kind.rules.is_empty() {
+                kinds.remove(at);
+            }
+        }
+        true
+    }
+
     /// Finds the first rule that a frame meets of those that are higher than `first`.
     fn find<'a>(
         &self,
@@ -158,6 +185,14 @@ impl Kind {
         let rules = self.rules.entry(values).or_default();
         let at = rules.partition_point(|other| Reverse(other.priority) <= Reverse(id.priority));
         rules.insert(at, id.clone());
+    }
+
+    fn remove(&mut self, id: &FlowId, values: &[u128]) {
+        let Some(rules) = self.rules.get_mut(values) else { return };
+        rules.retain(|other| **other != *id);
+        if rules.is_empty() {
+            self.rules.remove(values);
+        }
     }
 
     /// The rules that a frame meets, the highest first.
@@ -248,12 +283,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came and went since the order was made, and whatever does not count.
+        /// Whatever came and went since the order was made, or a copy, and whatever does not count.
         #[test]
         fn the_first_rule_is_found(
             steps in vec((any::<bool>(), ids(), frames()), 1..400),
         ) {
             let (mut rules, mut lookup) = (Branched::default(), Lookup::default());
+            let mut other = None;
             for (at, (comes, id, frame)) in steps.into_iter().enumerate() {
                 let id = Arc::new(id);
                 if comes {
@@ -261,7 +297,16 @@ mod tests {
                     lookup.note_added(&id, rules.len());
                     rules.insert(id, Rule::new(Purpose::TapHost, mark, Outcome::Forward));
                 } else if rules.remove_entry(&id).is_some() {
-                    lookup.note_removed(rules.len());
+                    lookup.note_removed(&id, rules.len());
+                }
+                match (at % 16, &mut other) {
+                    (3, _) => other = Some((rules.clone(), lookup.clone())),
+                    (5 | 8, Some((other_rules, other_lookup))) => {
+                        std::mem::swap(&mut rules, other_rules);
+                        std::mem::swap(&mut lookup, other_lookup);
+                    }
+                    (11, _) => other = None,
+                    _ => {}
                 }
                 let counts = |goal: &Goal| goal.cookie.number() & 1 > 0;
                 let found = lookup.find(&rules, (TAPS, &frame), counts);

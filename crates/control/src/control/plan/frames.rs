@@ -22,20 +22,39 @@ pub(super) struct Stations {
     receivers: BTreeSet<MacAddr>,
 }
 
+/// Hosts that may take part in proofs of any policy.
+pub(super) struct Bystanders {
+    /// Where monitors are.
+    busy: BTreeSet<Place>,
+    /// A host of each switch, of the first few, where none is.
+    others: Vec<(HostKey, Place)>,
+    /// The same where one is.
+    monitors: Vec<(HostKey, Place)>,
+}
+
 impl Control {
-    /// Where monitors are, of the first policies.
-    pub(super) fn busy_places(&self) -> BTreeSet<Place> {
-        self.policies.iter().take(MAX_COMPARED).flat_map(PolicyEntry::monitor_ports).collect()
+    /// Hosts that may take part in proofs of any policy.
+    pub(super) fn bystanders(&self) -> Bystanders {
+        let monitors = self.policies.iter().take(MAX_COMPARED).flat_map(PolicyEntry::monitor_ports);
+        let busy = monitors.collect();
+        let of_first = |wants_monitors| {
+            let switches = self.switches.values().filter(|switch| switch.is_up());
+            let hosts = switches.filter_map(|at| some_host(at, &[&busy], wants_monitors));
+            hosts.take(MAX_HOSTS).collect()
+        };
+        let [others, monitors] = [false, true].map(of_first);
+        Bystanders { busy, others, monitors }
     }
 
     /// Hosts for frames of this policy among others: so many send, and somewhat more are sent to.
     pub(super) fn stations(
         &self,
         about: &PolicyEntry,
-        (busy, sender_count): (&BTreeSet<Place>, usize),
+        (bystanders, sender_count): (&Bystanders, usize),
     ) -> Stations {
         let mut seen = BTreeSet::new();
-        let hosts = self.hosts_named_by(about).into_iter().chain(self.some_hosts(about, busy));
+        let named = self.hosts_named_by(about).into_iter();
+        let hosts = named.chain(self.some_hosts(about, bystanders));
         let hosts = hosts.filter(|(key, _)| seen.insert(*key)).take(sender_count.max(FEW_HOSTS));
         let mut senders: Vec<_> = hosts.collect();
         let macs = senders.iter().map(|(key, _)| key.mac);
@@ -137,26 +156,33 @@ impl Control {
     /// A host of each switch, of the first few, where no monitor is; where none is known, one that
     /// could be. Those of the policy's monitors' switches come first; after all others, hosts that
     /// are monitors themselves.
-    fn some_hosts(&self, about: &PolicyEntry, busy: &BTreeSet<Place>) -> Vec<(HostKey, Place)> {
+    fn some_hosts(&self, about: &PolicyEntry, bystanders: &Bystanders) -> Vec<(HostKey, Place)> {
+        let Bystanders { busy, others, monitors } = bystanders;
         let own_places: BTreeSet<_> = about.monitor_ports().collect();
         let own: BTreeSet<_> = own_places.iter().map(|place| place.switch).collect();
-        let own: Vec<_> = own.iter().filter_map(|id| self.switches.get(id)).collect();
-        let up =
-            || own.iter().copied().chain(self.switches.values()).filter(|switch| switch.is_up());
-        let is_busy = |place: &Place| busy.contains(place) || own_places.contains(place);
+        let up = own.iter().filter_map(|id| self.switches.get(id)).filter(|switch| switch.is_up());
+        let up: Vec<_> = up.collect();
         let mut hosts = Vec::new();
-        for wants_monitors in [false, true] {
-            let found = up().filter_map(|switch| {
-                let mut all = known(switch, switch.hosts.iter());
-                let host = all.find(|(_, place)| is_busy(place) == wants_monitors);
-                let possible = || possible(switch, &is_busy);
-                if wants_monitors { host } else { host.or_else(possible) }
-            });
+        for (wants_monitors, others) in [(false, others), (true, monitors)] {
+            let of_own =
+                up.iter().filter_map(|at| some_host(at, &[busy, &own_places], wants_monitors));
+            let others = others.iter().filter(|(_, place)| !own.contains(&place.switch));
             // With so many others, those that are monitors are not looked for.
-            hosts.extend(found.take(MAX_HOSTS - hosts.len()));
+            hosts.extend(of_own.chain(others.copied()).take(MAX_HOSTS - hosts.len()));
         }
         hosts
     }
+}
+
+/// A host of a switch that is at one of these places, or at none; then it may be one that could be.
+fn some_host(
+    switch: &Switch,
+    places: &[&BTreeSet<Place>],
+    is_there: bool,
+) -> Option<(HostKey, Place)> {
+    let is_at_one = |place: &Place| places.iter().any(|places| places.contains(place));
+    let host = known(switch, switch.hosts.iter()).find(|(_, place)| is_at_one(place) == is_there);
+    host.or_else(|| if is_there { None } else { possible(switch, &is_at_one) })
 }
 
 /// Hosts of a switch, and where they are.

@@ -9,11 +9,10 @@
 //! blamed on the change.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::frames::MAX_HOSTS;
+use super::frames::{Bystanders, MAX_HOSTS};
 use super::{MAX_PROBLEMS, Proof, UNROUTED};
 use crate::control::Control;
 use crate::control::roster::PolicyEntry;
@@ -93,12 +92,25 @@ impl Control {
             return Err(reason);
         }
         then.foresee();
-        let busy = then.busy_places();
-        let judge = |(change, made): (&Change<'_>, _)| match made {
-            Ok(()) => Ok(now.compare(&then, *change, &busy)),
-            Err(error) => Err(error),
+        let bystanders = then.bystanders();
+        let judge = |(change, made): (&Change<'_>, Result<(), _>)| {
+            made.map(|()| now.compare(&then, *change, &bystanders))
         };
-        Ok(changes.iter().zip(made).map(judge).collect())
+        let judged = changes.iter().zip(made).map(judge).collect();
+        self.keep_orders(&now);
+        self.keep_orders(&then);
+        Ok(judged)
+    }
+
+    /// Where rules were looked up in copies of switches, the next trial will look them up as well:
+    /// it gets their order from here.
+    fn keep_orders(&self, trial: &Self) {
+        let looked_up = trial.switches.own_entries().filter(|(_, at)| at.desired().is_prepared());
+        for (id, _) in looked_up {
+            if let Some(own) = self.switches.get(id) {
+                own.desired().prepare();
+            }
+        }
     }
 
     /// Makes a change, as [`Self::add_policy`], [`Self::replace_policy`] and
@@ -163,8 +175,8 @@ impl Control {
         None
     }
 
-    /// Follows the frames that a change is about, as they go now and then; `busy` are monitors.
-    fn compare(&self, then: &Self, change: Change<'_>, busy: &BTreeSet<Place>) -> Verdict {
+    /// Follows the frames that a change is about, as they go now and then.
+    fn compare(&self, then: &Self, change: Change<'_>, bystanders: &Bystanders) -> Verdict {
         let own = match change {
             Change::Add(policy) | Change::Replace(policy) => then.policies.find(&policy.name),
             // Its frames go on, without their copies.
@@ -177,7 +189,7 @@ impl Control {
         }
         // What is flooded passes all switches several times.
         let floods = MAX_PASSES / (8 * self.switches.len().max(1));
-        let stations = then.stations(own, (busy, floods.clamp(FEWEST_SENDERS, MAX_HOSTS)));
+        let stations = then.stations(own, (bystanders, floods.clamp(FEWEST_SENDERS, MAX_HOSTS)));
         let mut following = Following::new(self, then);
         let samples = then.samples_of(std::iter::once(own), &stations);
         let is_whole = following.follow(&samples);
