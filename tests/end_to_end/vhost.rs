@@ -4,6 +4,7 @@
 //! Each file boots a few machines and asks them many things, as a boot takes seconds.
 
 mod errors;
+mod iperf;
 mod lab;
 mod life;
 mod machine;

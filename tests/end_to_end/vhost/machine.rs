@@ -113,8 +113,8 @@ impl Machine {
             // A kernel that the emulation brings down while it boots tries again.
             .reboots()
             .limit(PATIENCE * 10);
-        let guest =
-            if is_installed(ETHTOOL) { guest.file(ethtool(), "/bin/ethtool") } else { guest };
+        let tools = TOOLS.into_iter().filter(|tool| is_installed(tool));
+        let guest = tools.into_iter().try_fold(guest, Guest::bin)?;
         let mut running = change(guest).start()?;
         let shell = connect(&shell, &mut running)?;
         shell.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -293,11 +293,6 @@ fn connect(path: &Path, running: &mut Running) -> Result<UnixStream, Error> {
     }
 }
 
-fn ethtool() -> PathBuf {
-    let folders = ["/usr/sbin", "/usr/bin", "/sbin"].map(Path::new);
-    folders.into_iter().map(|folder| folder.join(ETHTOOL)).find(|path| path.exists()).unwrap()
-}
-
 /// What both ends of a connection have: lines of numbers, so no part of it is like another. As
 /// `seq` makes it in a guest.
 pub(super) fn data() -> Vec<u8> {
@@ -321,8 +316,8 @@ const DATA_END: u32 = 200_000;
 /// QEMU 7.2 without KVM uses an interrupt route that it has not made, and crashes, when a driver
 /// turns MSI-X on for a vhost-user device.
 const NO_MSIX: &str = "vectors=0";
-/// Copied into the guest where the machine has it.
-const ETHTOOL: &str = "ethtool";
+/// Copied into the guest where the host has them.
+const TOOLS: [&str; 2] = ["ethtool", "iperf3"];
 /// An emulated processor on a busy machine takes its time.
 const BOOT_PATIENCE: Duration = Duration::from_secs(300);
 /// Reads commands from the fourth serial port and answers there, a line `<STATUS>` behind each.

@@ -4,6 +4,7 @@
 use serde_json::Value;
 use tapswitch_guest::Series;
 
+use super::iperf::{self, End};
 use super::lab::{Lab, Seen, Sink, send_data, vhost};
 use super::machine::{Machine, Nic, boot, can_boot, kernel_of};
 use crate::support::*;
@@ -43,6 +44,8 @@ fn machines_talk_to_each_other_to_hosts_and_a_monitor_gets_all_of_it() {
     assert!(ledger.matched >= 100, "{ledger:?}");
 
     exchange_trains(&lab, &mut old, &mut new);
+    let client = End { number: 1, machine: &mut old };
+    iperf::measure(&lab, client, End { number: 2, machine: &mut new });
     for host in &hosts {
         exchange_with_host(&lab, &mut new, host);
     }
@@ -168,4 +171,4 @@ impl Ledger {
 }
 
 /// Where frames are packets, none is longer than 1514 bytes.
-const TRAIN_LEN: u64 = 1514;
+pub(super) const TRAIN_LEN: u64 = 1514;
