@@ -1,9 +1,9 @@
 //! What a slow monitor costs those who are watched, by the contract of their TAP.
 //!
-//! The monitor is behind a link that takes a part of what is copied to it: one tenth, one half, or
-//! nothing that counts. That is a link and not a program that reads slowly, because a link has a
-//! rate that can be set, and because its queue fills where every monitor's does: in front of the
-//! switch's socket.
+//! The monitor is behind a link that takes a part of what is copied to it: one tenth, one half,
+//! nothing that counts, or all, which tells what copies cost by themselves. That is a link and not
+//! a program that reads slowly, because a link has a rate that can be set, and because its queue
+//! fills where every monitor's does: in front of the switch's socket.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -38,6 +38,8 @@ enum Pace {
     Stopped,
     Tenth,
     Half,
+    /// No limit: what copies cost, however fast the monitor.
+    Whole,
 }
 
 /// `None` is the flow without a TAP.
@@ -162,22 +164,24 @@ async fn wait_for_taps(switch: &Switch) -> Result<(), Failure> {
 }
 
 impl Pace {
-    const ALL: [Self; 3] = [Self::Stopped, Self::Tenth, Self::Half];
+    const ALL: [Self; 4] = [Self::Stopped, Self::Tenth, Self::Half, Self::Whole];
 
     fn name(self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
             Self::Tenth => "10 %",
             Self::Half => "50 %",
+            Self::Whole => "no limit",
         }
     }
 
-    /// Mb/s that the monitor takes.
-    fn mbps(self, untapped: f64) -> f64 {
+    /// Mb/s that the monitor takes, where there is a limit.
+    fn mbps(self, untapped: f64) -> Option<f64> {
         match self {
-            Self::Stopped => 0.008,
-            Self::Tenth => (untapped / 10.0).max(1.0),
-            Self::Half => (untapped / 2.0).max(1.0),
+            Self::Stopped => Some(0.008),
+            Self::Tenth => Some((untapped / 10.0).max(1.0)),
+            Self::Half => Some((untapped / 2.0).max(1.0)),
+            Self::Whole => None,
         }
     }
 }
@@ -303,7 +307,7 @@ mod tests {
     fn every_contract_meets_every_monitor_and_the_untapped_flow_is_first() {
         let args = LosslessArgs::for_tests();
         let cases = cases(&args);
-        assert_eq!((cases[0], cases.len()), (None, 10));
+        assert_eq!((cases[0], cases.len()), (None, 13));
         assert_eq!(goal((Contract::Lossless, Pace::Half)), None);
     }
 

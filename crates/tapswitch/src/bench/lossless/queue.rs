@@ -102,7 +102,7 @@ async fn take(args: &LosslessArgs, case: Case, round: u64) -> Result<Sample, Fai
     let mbps = args.rate.unwrap_or(RATE_MBPS);
     let room = hosts::quiet_namespace("room")?;
     let (sender, tap) = tap_host(1, "sender", &case.options())?;
-    let (receiver, link) = link_host(2, "receiver", &room, mbps).await?;
+    let (receiver, link) = link_host(2, "receiver", &room, Some(mbps)).await?;
     let switch = Switch::start(&[tap, link], "").await?;
     sender.configure()?;
     receiver.configure()?;

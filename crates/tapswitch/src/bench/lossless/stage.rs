@@ -121,17 +121,20 @@ pub(super) fn tap_host(number: u8, role: &str, options: &str) -> Result<(Host, S
 }
 
 /// A host on a link: a veth pair whose other end, `pN` in `room`, is a port of the switch. What the
-/// switch sends goes at `mbps` and no faster, behind a queue of the size that token buckets have.
+/// switch sends goes at `mbps` and no faster, behind a queue of the size that token buckets have;
+/// as fast as it can where there is no limit.
 pub(super) async fn link_host(
     number: u8,
     role: &str,
     room: &Namespace,
-    mbps: f64,
+    mbps: Option<f64>,
 ) -> Result<(Host, String), Failure> {
     let host = Host::create(number, role)?;
     let name = format!("p{number}");
     join(&host.namespace, INTERFACE, room, &name)?;
-    limit_rate(room, &name, mbps).await?;
+    if let Some(mbps) = mbps {
+        limit_rate(room, &name, mbps).await?;
+    }
     let port = format!("{number}=netdev:{name},netns={}", room.label());
     Ok((host, port))
 }
