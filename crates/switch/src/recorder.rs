@@ -15,6 +15,7 @@
 mod buffer;
 mod files;
 mod merge;
+mod timeline;
 mod writer;
 
 use std::hash::{DefaultHasher, Hash, Hasher};

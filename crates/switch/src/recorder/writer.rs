@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use tapswitch_datapath::PortCounters;
 use tapswitch_openflow::PortNo;
@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use super::buffer::Buffer;
 use super::files::{Files, OpenFileError};
 use super::merge::Merge;
+use super::timeline::{Timeline, wall_time};
 use super::{FINISHED, STOPPED, Status, WRITING};
 use crate::PortSpec;
 use crate::port_spec::PcapngSpec;
@@ -34,6 +35,7 @@ pub(super) struct Writer {
     files: Files,
     current: Option<Current>,
     merge: Merge,
+    timeline: Timeline,
     /// Blocks that are to be written next.
     out: Vec<u8>,
     /// Packets in these.
@@ -90,6 +92,7 @@ impl Writer {
             files,
             current: None,
             merge: Merge::default(),
+            timeline: Timeline::default(),
             out: Vec::new(),
             out_count: 0,
             began: Instant::now(),
@@ -144,7 +147,7 @@ impl Writer {
 
     /// Writes the packets that are known to be the next ones.
     fn write(&mut self) -> io::Result<()> {
-        let shift = wall_time().wrapping_sub(self.buffer.now());
+        self.timeline.adjust(|| self.buffer.now());
         self.look_after_file()?;
         while let Some(next) = self.merge.next() {
             if self.is_beyond_limits(next.len) {
@@ -155,7 +158,8 @@ impl Writer {
             }
             let at = self.out.len();
             self.merge.take(next, &mut self.out);
-            pcapng::set_packet_time(&mut self.out[at..], next.time.wrapping_add(shift));
+            let time = self.timeline.wall_time(next.time);
+            pcapng::set_packet_time(&mut self.out[at..], time);
             self.out_count += 1;
             if self.out.len() >= WRITE_LEN {
                 self.flush()?;
@@ -348,12 +352,6 @@ impl Writer {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.clone_from(&self.report);
     }
-}
-
-/// Nanoseconds since 1970.
-fn wall_time() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Current {
