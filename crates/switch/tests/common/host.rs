@@ -49,6 +49,15 @@ impl Host {
         MacAddr(self.link().mac.unwrap())
     }
 
+    /// Frames, trains as one, that the kernel got from `eth0` and gave to it.
+    pub(crate) fn frames(&self) -> [u64; 2] {
+        let read = || fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        let devices = self.namespace.enter(read).unwrap();
+        let mut lines = devices.lines().filter_map(|line| line.trim().strip_prefix("eth0:"));
+        let numbers: Vec<_> = lines.next().unwrap().split_whitespace().collect();
+        [numbers[1], numbers[9]].map(|number| number.parse().unwrap())
+    }
+
     /// Gives `eth0` its IPv4 address.
     pub(crate) fn add_address(&mut self) {
         let ip = self.ip();
