@@ -23,6 +23,7 @@ mod hostile;
 mod kernel_datapath;
 mod ledger;
 mod mininet;
+mod points;
 mod run;
 mod store;
 mod taps;

@@ -76,31 +76,44 @@ pub enum PolicyError {
         /// Those that are reserved.
         range: VidRange,
     },
-    /// Where copies are for is not put back.
+    /// Copies cannot have another destination where it is not known yet.
     #[error(
-        "transport rewrite puts the destination back at the monitor's switch: name the one host \
-         that frames are for by dst-mac, or leave transport out"
+        "point ingress: transport rewrite copies where frames go out; leave point or transport out"
     )]
-    NoOneDestination,
+    RewriteAtIngress,
+    /// Nobody says where frames go out.
+    #[error(
+        "{by} copies at the switch of the one host that frames are for: name it by dst-mac, or \
+         leave {by} out"
+    )]
+    NoOneDestination {
+        /// The field and its value.
+        by: &'static str,
+    },
     /// The destination is no host.
     #[error(
-        "dst-mac {mac} is a group: transport rewrite copies at the switch of one host; name that, \
-         or leave transport out"
+        "dst-mac {mac} is a group: {by} copies at the switch of one host; name that, or leave {by} \
+         out"
     )]
-    GroupRewritten {
+    GroupAtEgress {
+        /// The field and its value.
+        by: &'static str,
         /// The address.
         mac: MacAddr,
     },
-    /// Frames back are for others.
+    /// Frames back go out elsewhere.
     #[error(
-        "direction both: transport rewrite puts one destination back, and answers are for \
-         another; make a policy for each, or leave direction or transport out"
+        "direction both: {by} copies at the switch of one host, and answers are for another; make \
+         a policy for each, or leave direction or {by} out"
     )]
-    BothRewritten,
+    BothAtEgress {
+        /// The field and its value.
+        by: &'static str,
+    },
     /// The destination is at no switch.
     #[error(
-        "dst-mac {mac}: transport rewrite copies at the switch of this host, which is not known; \
-         let it speak first, or see `tapswitch show hosts` for those that are known"
+        "dst-mac {mac}: copies are made at the switch of this host, which is not known; let it \
+         speak first, or see `tapswitch show hosts` for those that are known"
     )]
     UnknownDestination {
         /// The address.
@@ -290,8 +303,8 @@ impl PolicyError {
             Self::NeverSource { .. } => "src-mac",
             Self::NeverAnswers { .. }
             | Self::NoDestination
-            | Self::NoOneDestination
-            | Self::GroupRewritten { .. }
+            | Self::NoOneDestination { .. }
+            | Self::GroupAtEgress { .. }
             | Self::UnknownDestination { .. } => "dst-mac",
             Self::MixedFamilies { .. } => "src-ip",
             Self::IcmpOverIpv6 { field, .. }
@@ -308,7 +321,8 @@ impl PolicyError {
             Self::TagType { .. } | Self::NoType { .. } => "eth-type",
             Self::SnaplenRange { .. } => "snaplen",
             Self::Filter(_) | Self::NothingLeft => "filter",
-            Self::NoAnswers | Self::BothRewritten => "direction",
+            Self::NoAnswers | Self::BothAtEgress { .. } => "direction",
+            Self::RewriteAtIngress => "point",
             Self::Past { .. } => "expires",
             Self::Monitor(_)
             | Self::NoMonitor

@@ -89,7 +89,7 @@ pub use limits::{Discovery, Limits, VidRange};
 pub use monitor::{MonitorSpec, Monitors};
 pub use outbox::Ticket;
 pub use policy::{
-    Direction, EthType, Expiry, IpProto, PortRange, Sample, Schedule, Tagging, TapPolicy,
+    Direction, EthType, Expiry, IpProto, Point, PortRange, Sample, Schedule, Tagging, TapPolicy,
     Transport, Vlan,
 };
 pub use prefix::IpPrefix;

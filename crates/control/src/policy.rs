@@ -20,7 +20,7 @@ mod summary;
 mod word;
 
 pub use expiry::Expiry;
-pub use form::{Tagging, Transport};
+pub use form::{Point, Tagging, Transport};
 pub(crate) use part::Part;
 pub use port_range::PortRange;
 pub use sample::Sample;
@@ -88,6 +88,10 @@ pub struct TapPolicy {
     /// same frames to the same monitor, they are kept.
     #[serde(default, skip_serializing_if = "Tagging::is_keep")]
     pub tags: Tagging,
+    /// Where frames are copied; when left out, at the ingress, and with [`Transport::Rewrite`] at
+    /// the egress ([`Self::observed_at`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
     /// How copies travel to a monitor at another switch.
     #[serde(default, skip_serializing_if = "Transport::is_svlan")]
     pub transport: Transport,
@@ -136,6 +140,7 @@ impl TapPolicy {
             snaplen: None,
             sample: None,
             tags: Tagging::Keep,
+            point: None,
             transport: Transport::Svlan,
             priority: 0,
             expires: None,
@@ -155,18 +160,25 @@ impl TapPolicy {
         self.cells().map(|_| ())
     }
 
-    /// Which way its frames go. Nobody answers frames to a group, and `rewrite` puts back one
-    /// destination: such policies have one direction when they do not say.
+    /// Where its frames are copied.
+    pub fn observed_at(&self) -> Point {
+        let is_readdressed = self.transport == Transport::Rewrite;
+        self.point.unwrap_or(if is_readdressed { Point::Egress } else { Point::Ingress })
+    }
+
+    /// Which way its frames go. Nobody answers frames to a group, and answers to a host do not go
+    /// out at its switch: such policies have one direction when they do not say.
     pub fn ways(&self) -> Direction {
         let to_group = self.dst_mac.is_some_and(|mac| !mac.is_unicast());
-        let is_one = to_group || self.transport == Transport::Rewrite;
+        let is_one = to_group || self.observed_at() == Point::Egress;
         self.direction.unwrap_or(if is_one { Direction::Forward } else { Direction::Both })
     }
 
-    /// The same policy with its direction said, for those who read it. One that is refused stays as
-    /// it is.
+    /// The same policy with its direction and its point said, for those who read it. Of one that is
+    /// refused the direction stays as it is.
     #[must_use]
-    pub fn with_direction_said(mut self) -> Self {
+    pub fn with_defaults_said(mut self) -> Self {
+        self.point = Some(self.observed_at());
         if self.direction.is_none() && self.check_fields().is_ok() {
             let answers = self.one_way().and_then(|there| Ok(there.reversed()?));
             let is_answered = answers.is_ok_and(|answers| !answers.is_empty());
@@ -186,6 +198,11 @@ impl TapPolicy {
     pub(crate) fn part(&self) -> Part {
         let pops = if self.tags == Tagging::Strip { STRIPPED } else { 0 };
         Part { snaplen: self.snaplen, sample: self.sample, pops }
+    }
+
+    /// The host that its frames are for, where they are copied at its switch.
+    pub(crate) fn awaited_by(&self) -> Option<MacAddr> {
+        self.dst_mac.filter(|_| self.observed_at() == Point::Egress)
     }
 
     /// The host that its frames are for, where copies have another address on the way: it is put
@@ -349,9 +366,10 @@ mod tests {
             let policy: TapPolicy =
                 toml::from_str(&format!("name = 'p'\nmonitor = '3'\n{text}")).unwrap();
             assert_eq!(policy.check(), Ok(()), "{text}");
-            let said = policy.clone().with_direction_said();
+            let said = policy.clone().with_defaults_said();
             assert_eq!(said.cells(), policy.cells(), "{text}");
-            assert_eq!(said.clone().with_direction_said(), said);
+            assert_eq!(said.clone().with_defaults_said(), said);
+            assert_eq!(said.point, Some(policy.observed_at()));
             said.direction
         };
         let (forward, both) = (Some(Direction::Forward), Some(Direction::Both));
@@ -364,11 +382,13 @@ mod tests {
         assert_eq!(said("dst-mac = '33:33:00:00:00:01'"), forward);
         let rewritten = "dst-mac = '02:00:00:00:00:02'\ntransport = 'rewrite'";
         assert_eq!(said(rewritten), forward);
+        assert_eq!(said("dst-mac = '02:00:00:00:00:02'\npoint = 'egress'"), forward);
         let wrong = TapPolicy {
             vlan: Vlan::Id(4095),
+            point: Some(Point::Ingress),
             ..TapPolicy::new("p", policy().monitor.iter().next().unwrap().clone())
         };
-        assert_eq!(wrong.clone().with_direction_said(), wrong);
+        assert_eq!(wrong.clone().with_defaults_said(), wrong);
     }
 
     fn ip(text: &str) -> Option<IpPrefix> {
@@ -495,7 +515,6 @@ mod tests {
     #[test]
     fn impossible_frames_name_field_and_remedy() {
         let group = Some(MacAddr([1, 0, 0x5e, 0, 0, 1]));
-        let host = Some(MacAddr([2, 0, 0, 0, 0, 1]));
         let both = TapPolicy { direction: Some(Direction::Both), ..policy() };
         let text = |text: &str| Some(text.to_owned());
         let cases = [
@@ -531,21 +550,6 @@ mod tests {
                 "the other ICMP",
             ),
             (TapPolicy { snaplen: Some(13), ..policy() }, "snaplen", "14 bytes at least"),
-            (
-                TapPolicy { transport: Transport::Rewrite, ..policy() },
-                "dst-mac",
-                "name the one host",
-            ),
-            (
-                TapPolicy { transport: Transport::Rewrite, dst_mac: group, ..policy() },
-                "dst-mac",
-                "01:00:5e:00:00:01 is a group",
-            ),
-            (
-                TapPolicy { transport: Transport::Rewrite, dst_mac: host, ..both.clone() },
-                "direction",
-                "a policy for each",
-            ),
             (TapPolicy { filter: text("tcp prot 80"), ..policy() }, "filter", "filter: at byte 4"),
             (
                 TapPolicy { filter: text("arp"), dst_port: port("80"), ..policy() },
@@ -555,6 +559,27 @@ mod tests {
             (TapPolicy { filter: text("multicast"), ..both }, "direction", "never answered"),
         ];
         check_refusals(cases);
+    }
+
+    #[test]
+    fn what_goes_out_goes_to_one_host() {
+        let [host, group] =
+            [[2, 0, 0, 0, 0, 2], [1, 0, 0x5e, 0, 0, 1]].map(|mac| Some(MacAddr(mac)));
+        let egress = || TapPolicy { point: Some(Point::Egress), ..policy() };
+        let rewrite = || TapPolicy { transport: Transport::Rewrite, ..policy() };
+        let (point, direction) = (Some(Point::Ingress), Some(Direction::Both));
+        check_refusals([
+            (egress(), "dst-mac", "point egress copies at the switch of the one host"),
+            (rewrite(), "dst-mac", "transport rewrite copies at the switch of the one host"),
+            (TapPolicy { dst_mac: group, ..egress() }, "dst-mac", "01:00:5e:00:00:01 is a group"),
+            (TapPolicy { dst_mac: group, ..rewrite() }, "dst-mac", "01:00:5e:00:00:01 is a group"),
+            (TapPolicy { dst_mac: host, direction, ..egress() }, "direction", "a policy for each"),
+            (TapPolicy { dst_mac: host, direction, ..rewrite() }, "direction", "a policy for each"),
+            (TapPolicy { dst_mac: host, point, ..rewrite() }, "point", "leave point or transport"),
+        ]);
+        for policy in [egress(), rewrite()] {
+            assert_eq!(TapPolicy { dst_mac: host, ..policy }.check(), Ok(()));
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Handle {
     ) -> Result<Applied, RequestError> {
         self.check(Access::Write)?;
         let (this, caller) = (self.clone(), caller.clone());
-        let mut policy = policy.with_direction_said();
+        let mut policy = policy.with_defaults_said();
         // A span begins now, and not again when the controller starts again.
         policy.expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
         to_its_end(async move {

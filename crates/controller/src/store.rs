@@ -287,7 +287,7 @@ mod tests {
     use crate::audit::{Verifier, What};
 
     fn kept(name: &str, created_at: &str) -> KeptPolicy {
-        let policy = TapPolicy::new(name, "3".parse().unwrap()).with_direction_said();
+        let policy = TapPolicy::new(name, "3".parse().unwrap()).with_defaults_said();
         KeptPolicy { policy, created_at: created_at.to_owned(), owner: "ann".to_owned() }
     }
 

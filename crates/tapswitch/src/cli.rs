@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use tapswitch_control::{
-    Direction, EthType, Expiry, IpPrefix, IpProto, MonitorSpec, PortRange, Sample, Schedule,
+    Direction, EthType, Expiry, IpPrefix, IpProto, MonitorSpec, Point, PortRange, Sample, Schedule,
     Tagging, Transport, Vlan,
 };
 use tapswitch_openflow::Delivery;
@@ -289,9 +289,12 @@ pub(crate) struct PolicyAddArgs {
     /// ones; at other switches than ours the outermost).
     #[arg(long, value_name = "HOW", default_value = "keep")]
     pub(crate) tags: Tagging,
-    /// How copies travel to a monitor at another switch: svlan (copied where a host sends it, with
-    /// one more tag on the way) or rewrite (copied at the switch of the host of dst-mac, with
-    /// another destination on the way).
+    /// Where copies are taken, if rules of others rewrite frames on their way: ingress (as they
+    /// come in, before that) or egress (as they go out to the host of dst-mac, after that).
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) point: Option<Point>,
+    /// How copies travel to a monitor at another switch: svlan (with one more tag on the way) or
+    /// rewrite (taken at the egress, with another destination on the way).
     #[arg(long, value_name = "HOW", default_value = "svlan")]
     pub(crate) transport: Transport,
     /// Which policy gives way when a switch has no room for all: the lowest, and of equals the

@@ -175,6 +175,17 @@ impl Fabric {
         }
     }
 
+    /// Gives a switch a rule that is not the controller's, in the words of ovs-ofctl(8).
+    pub(crate) fn add_foreign_rule(&self, number: u8, rule: &str) {
+        let at = match (self.kind(number), &self.ovs) {
+            (Kind::OpenVswitch | Kind::OpenVswitchDpdk, Some(ovs)) => ovs.management(number.into()),
+            _ => listen(number),
+        };
+        let mut command = self.room.command("ovs-ofctl");
+        let output = command.args(["-O", "OpenFlow13", "add-flow", &at, rule]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
     /// Lets all hosts talk, and waits until the controller knows them.
     pub(crate) fn introduce(&self) {
         for host in &self.hosts {
@@ -350,7 +361,7 @@ impl Fabric {
 
     fn start_ours(&self, number: u8, interfaces: &[String]) -> Daemon {
         let socket = self.directory.path().join(format!("s{number}.sock")).display().to_string();
-        let (name, id) = (format!("s{number}"), format!("{number:#x}"));
+        let (name, id, own) = (format!("s{number}"), format!("{number:#x}"), listen(number));
         let ports = (1..).zip(interfaces);
         // Two tags of a host, and that of the copies.
         let envelope = |name: &str| if name.starts_with('c') { ",envelope=12" } else { "" };
@@ -360,7 +371,7 @@ impl Fabric {
         let fixed = ["switch", "--name", &name, "--datapath-id", &id];
         let endpoints = self.endpoints();
         let controllers = endpoints.iter().flat_map(|endpoint| ["--controller", endpoint]);
-        let more = ["--fail-mode", "secure", "--socket", &socket];
+        let more = ["--fail-mode", "secure", "--socket", &socket, "--listen", &own];
         let ports = ports.iter().flat_map(|port| ["--port", port]);
         let args: Vec<_> = fixed.into_iter().chain(controllers).chain(more).chain(ports).collect();
         Daemon::tapswitch(&self.room, self.directory.path(), &args)
@@ -382,6 +393,11 @@ impl Drop for Fabric {
             conservation::at_the_end(|command| self.ask(command));
         }
     }
+}
+
+/// Where a switch of ours listens for others than the controller.
+fn listen(number: u8) -> String {
+    format!("tcp:127.0.0.1:{}", 6660 + u16::from(number))
 }
 
 fn lay_cables(room: &OwnedNamespace, cables: &[(u8, u8)]) {

@@ -269,6 +269,11 @@ impl Ovs {
         run(self.room.command("ovs-vsctl").args([&database, "--timeout=30"]).args(args));
     }
 
+    /// Where one of several bridges takes orders.
+    pub(crate) fn management(&self, datapath_id: u64) -> String {
+        format!("unix:{}", self.path(&format!("br{datapath_id}.mgmt")).display())
+    }
+
     /// The answer's lines, sorted, without their heading.
     fn ofctl(&self, args: &[&str]) -> Vec<String> {
         let bridge = format!("unix:{}", self.path(&format!("{BRIDGE}.mgmt")).display());

@@ -51,6 +51,7 @@ export interface TapPolicy {
   snaplen?: number;
   sample?: string | number;
   tags?: string;
+  point?: string;
   transport?: string;
   [field: string]: unknown;
 }

@@ -62,6 +62,12 @@ export function traffic(policy: TapPolicy): string {
   return words.join(" ");
 }
 
+/** Where frames are copied, in words. */
+export const pointText = (point: string): string =>
+  point === "egress"
+    ? "where frames go out, after what was rewritten on their way"
+    : "where frames come in, before anything is rewritten";
+
 /** What copies are owed: the contract's name, and how long senders wait at most, as it is written. */
 export function contract(delivery: string): { word: string; stall?: string } {
   const [, stall] = /^lossless:(.*)$/s.exec(delivery) ?? [];

@@ -21,6 +21,7 @@ export const FIELDS = [
   "snaplen",
   "sample",
   "tags",
+  "point",
   "transport",
   "priority",
   "owner",
@@ -79,6 +80,8 @@ export function toDraft(policy: TapPolicy): Draft {
     const value = policy[field];
     if (value !== undefined && value !== null) draft[field] = [value].flat().join(", ");
   }
+  // A policy that does not say: where its transport takes them.
+  if (policy.point === undefined && policy.transport === "rewrite") draft.point = "egress";
   return withStall(draft);
 }
 
@@ -111,7 +114,7 @@ const CHECKS: Partial<Record<Field, Check>> = {
     const isGroup = ((parseMac(text)?.[0] ?? 0) & 1) === 1;
     if (isGroup && draft.direction === "both")
       return "A group never answers: copy one direction only.";
-    if (draft.transport === "rewrite") {
+    if (draft.point === "egress") {
       if (text === "" || isGroup) return "Copied at the destination's switch: name one host.";
       if (draft.direction === "both")
         return "Copied at the switch of one host, and answers are for another: one direction only.";
@@ -160,6 +163,10 @@ const CHECKS: Partial<Record<Field, Check>> = {
       return "A duration such as 30m or 2h, or a time such as 2027-01-31T18:00:00Z.";
     return at <= Date.now() ? "That time is over." : undefined;
   },
+  point: (text, draft) =>
+    text !== "egress" && draft.transport === "rewrite"
+      ? "Readdressed copies are taken where frames go out."
+      : undefined,
   snaplen: (text) => numberProblem(text, 14, 65535, "bytes"),
   sample(text) {
     const isRatio = text === "" || /^(1\/)?[1-9]\d*$/.test(text);
@@ -224,7 +231,12 @@ export const KEPT =
   "switches do not forward them, and they are not copied";
 
 /** What a policy need not say. */
-const DEFAULTS = { delivery: "best-effort", tags: "keep", transport: "svlan" } as const;
+const DEFAULTS = {
+  delivery: "best-effort",
+  tags: "keep",
+  point: "ingress",
+  transport: "svlan",
+} as const;
 
 export const PROTOCOLS = ["tcp", "udp", "icmp", "icmpv6", "sctp"];
 const NUMBERS = new Set<Field>(["src-port", "dst-port", "vlan", "snaplen", "priority"]);

@@ -112,12 +112,21 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
             ]}
           />
           <Choice
+            field="point"
+            label="Copied"
+            shared={shared}
+            values={[
+              ["ingress", "Where frames come in, before rewrites"],
+              ["egress", "Where they go out, after rewrites"],
+            ]}
+          />
+          <Choice
             field="transport"
             label="Between switches"
             shared={shared}
             values={[
-              ["svlan", "Copied at the sender's switch, tagged"],
-              ["rewrite", "Copied at the destination's switch, readdressed"],
+              ["svlan", "Copies are tagged"],
+              ["rewrite", "Copies are readdressed"],
             ]}
           />
           <Input
@@ -133,7 +142,7 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
 }
 
 /** Behind the word "More", which opens by itself when something is wrong there. */
-const MORE = ["schedule", "snaplen", "sample", "tags", "transport", "priority"] as const;
+const MORE = ["schedule", "snaplen", "sample", "tags", "point", "transport", "priority"] as const;
 
 const DELIVERIES: [string, string][] = [
   ["best-effort", "Best effort: traffic never waits"],

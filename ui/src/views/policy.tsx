@@ -15,6 +15,7 @@ import {
   monitorText,
   owner,
   paths,
+  pointText,
   state,
   totals,
   traffic,
@@ -102,6 +103,7 @@ function Facts({ report }: { report: PolicyReport }) {
         {monitorPorts(report).map(monitorText).join(", ") || monitorNames(policy).join(", ")}
       </Fact>
       <Fact name="Copies now">{rateText(policy.name)}</Fact>
+      {policy.point && <Fact name="Copied">{pointText(policy.point)}</Fact>}
       {policy.delivery && <Fact name="Delivery">{contractText(policy.delivery)}</Fact>}
       {optional.map((field) => (
         <Fact key={field} name={title(field)}>

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import type { PolicyReport } from "../../src/api/types";
 import {
   contractText,
+  pointText,
   isShownHere,
   ledger,
   notShownHere,
@@ -106,6 +107,8 @@ test("a contract reads as a sentence, with its bound", () => {
   assert.match(contractText("lossless"), /^lossless: .*monitor's port/);
   assert.match(contractText("lossless:20"), /^lossless: .*at most 20 ms/);
   assert.equal(contractText("sample-on-pressure"), "sample-on-pressure");
+  assert.match(pointText("ingress"), /before anything is rewritten/);
+  assert.match(pointText("egress"), /go out, after/);
 });
 
 test("this page becomes a monitor of a policy, and nothing else of it changes", () => {

@@ -57,8 +57,9 @@ test("each contradiction is said at its field", () => {
     [{ expires: "2001-01-01T00:00:00Z" }, "expires", /over/],
     [{ sample: "0" }, "sample", /1\/100/],
     [{ snaplen: "1" }, "snaplen", /14/],
-    [{ transport: "rewrite" }, "dst-mac", /one host/],
-    [{ transport: "rewrite", "dst-mac": "02:00:00:00:00:01" }, "dst-mac", /one direction/],
+    [{ point: "egress" }, "dst-mac", /one host/],
+    [{ point: "egress", "dst-mac": "02:00:00:00:00:01" }, "dst-mac", /one direction/],
+    [{ transport: "rewrite" }, "point", /go out/],
   ];
   for (const [change, field, words] of cases) {
     const found = problems(draft(change));
@@ -85,7 +86,13 @@ test("what is right passes", () => {
     { sample: "1/100" },
     { "ip-proto": "47" },
     { "dst-mac": "01:00:5e:00:00:01", direction: "forward" },
-    { transport: "rewrite", "dst-mac": "02:00:00:00:00:01", direction: "forward" },
+    { point: "egress", "dst-mac": "02:00:00:00:00:01", direction: "forward" },
+    {
+      transport: "rewrite",
+      point: "egress",
+      "dst-mac": "02:00:00:00:00:01",
+      direction: "forward",
+    },
     { tags: "strip" },
     { monitor: "watch0, 10.0.0.9" },
   ];
@@ -100,11 +107,14 @@ test("a policy goes through the form unharmed, with fields that the form does no
     "dst-port": 80,
     direction: "both",
     delivery: "lossless",
+    point: "egress",
     transport: "rewrite",
     tags: "strip",
     "of-tomorrow": 7,
   };
   assert.deepEqual(toPolicy(toDraft(policy), policy), policy);
+  const { point, ...unsaid } = policy;
+  assert.equal(toDraft(unsaid).point, point, "where its transport takes them");
   const forward = { name: "one", monitor: "3", direction: "forward" };
   assert.deepEqual(toPolicy(toDraft(forward), forward), forward);
   const ranged = {

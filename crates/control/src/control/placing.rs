@@ -90,10 +90,10 @@ impl Control {
                 hosts.extend(macs.map(|mac| (at.id(), mac)));
             }
         }
-        // So is the host whose copies have another address on the way.
-        let rewritten = entry.policy.rewritten();
+        // So is the host at whose switch copies are made.
+        let awaited = entry.policy.awaited_by();
         hosts.extend(
-            rewritten.into_iter().flat_map(|mac| self.with_mac(mac).map(move |at| (at, mac))),
+            awaited.into_iter().flat_map(|mac| self.with_mac(mac).map(move |at| (at, mac))),
         );
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.places = places;
@@ -116,7 +116,7 @@ impl Control {
         let reaches = |from: &DatapathId| {
             places.iter().any(|place| self.routes.exit(*from, *place).is_some())
         };
-        if let Some(mac) = entry.policy.rewritten() {
+        if let Some(mac) = entry.policy.awaited_by() {
             return (self.with_mac(mac).filter(reaches).collect(), false);
         }
         let senders = match self.policies.is_everywhere(entry.id) {

@@ -21,7 +21,7 @@ use crate::proof::{Arrival, Model, Network, Sample, text};
 use crate::resolve::Place;
 use crate::switch::Switch;
 use crate::text::{as_switch_name, switch_name};
-use crate::{PolicyError, PolicyState, Tagging, TapPolicy, Transmit, WhenMissing};
+use crate::{Point, PolicyError, PolicyState, Tagging, TapPolicy, Transmit, WhenMissing};
 use frames::MAX_HOSTS;
 
 /// What a change would do.
@@ -279,7 +279,7 @@ impl Control {
     /// The switch that copies a frame for a policy: where it comes in, or where it goes out to its
     /// host.
     fn copied_at(&self, entry: &PolicyEntry, from: Place, sample: &Sample) -> Option<DatapathId> {
-        if entry.policy.rewritten().is_none() {
+        if entry.policy.observed_at() == Point::Ingress {
             // Where there are many, one is applied where its senders are, and that is told.
             let is_copied = !entry.is_narrow
                 || entry.applied.contains(&from.switch) && {

@@ -132,7 +132,7 @@ impl Control {
             check(monitor, &self.switches)?;
         }
         let (applied, is_narrow) = self.where_applied(entry);
-        if let (true, Some(mac)) = (applied.is_empty(), entry.policy.rewritten()) {
+        if let (true, Some(mac)) = (applied.is_empty(), entry.policy.awaited_by()) {
             return Err(PolicyError::UnknownDestination { mac });
         }
         for id in applied {

@@ -351,7 +351,7 @@ impl PolicyEntry {
         let name = self.name.clone();
         let (delivery, part) = (Some(self.policy.delivery), self.policy.part());
         let priority = self.policy.priority;
-        let is_at_destination = self.policy.rewritten().is_some();
+        let is_at_destination = self.policy.awaited_by().is_some();
         let (id, is_wide) = (self.id, false);
         Tap { id, name, priority, aims, delivery, part, is_at_destination, cells, is_wide }
     }
@@ -404,7 +404,7 @@ impl PolicyEntry {
         }
         if self.applied.is_empty() {
             let reason = self.places.iter().find_map(|place| place.as_ref().err());
-            let unlinked = match self.policy.rewritten() {
+            let unlinked = match self.policy.awaited_by() {
                 Some(mac) => format!(
                     "the switch of dst-mac {mac} is not known yet, or not linked to that of its \
                      monitor"
@@ -479,7 +479,7 @@ impl Concerns {
                 MonitorSpec::Controller | MonitorSpec::OneOf(_) => {}
             }
         }
-        concerns.macs.extend(entry.policy.rewritten());
+        concerns.macs.extend(entry.policy.awaited_by());
         for region in entry.cells.included() {
             match region.sender() {
                 Some(Sender::Mac(mac)) => _ = concerns.macs.insert(mac),

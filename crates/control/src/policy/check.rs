@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tapswitch_wire::{EtherType, MacAddr};
 
 use super::{
-    Direction, IpProto, MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN,
+    Direction, IpProto, MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN, Point,
     PortRange, Transport, Vlan,
 };
 use crate::region::{Family, MAX_SIZE};
@@ -19,7 +19,7 @@ impl TapPolicy {
         check_text("owner", self.owner.as_deref())?;
         check_text("reason", self.reason.as_deref())?;
         self.check_macs()?;
-        self.check_transport()?;
+        self.check_point()?;
         self.check_type()?;
         self.check_addresses()?;
         self.check_ports()?;
@@ -73,18 +73,19 @@ impl TapPolicy {
         }
     }
 
-    /// What is put back at the end of the way must be known.
-    fn check_transport(&self) -> Result<(), PolicyError> {
-        match (self.transport, self.dst_mac) {
-            (Transport::Svlan, _) => Ok(()),
-            (Transport::Rewrite, None) => Err(PolicyError::NoOneDestination),
-            (Transport::Rewrite, Some(mac)) if !mac.is_unicast() => {
-                Err(PolicyError::GroupRewritten { mac })
-            }
-            (Transport::Rewrite, _) if self.ways() == Direction::Both => {
-                Err(PolicyError::BothRewritten)
-            }
-            (Transport::Rewrite, _) => Ok(()),
+    /// Where frames go out, and what is put back at the end of the way, must be known.
+    fn check_point(&self) -> Result<(), PolicyError> {
+        let by = match (self.transport, self.observed_at()) {
+            (Transport::Svlan, Point::Ingress) => return Ok(()),
+            (Transport::Rewrite, Point::Ingress) => return Err(PolicyError::RewriteAtIngress),
+            (Transport::Rewrite, Point::Egress) => "transport rewrite",
+            (Transport::Svlan, Point::Egress) => "point egress",
+        };
+        match self.dst_mac {
+            None => Err(PolicyError::NoOneDestination { by }),
+            Some(mac) if !mac.is_unicast() => Err(PolicyError::GroupAtEgress { by, mac }),
+            Some(_) if self.ways() == Direction::Both => Err(PolicyError::BothAtEgress { by }),
+            Some(_) => Ok(()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The form that copies have, and how they travel.
+//! The form that copies have, where they are taken, and how they travel.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,17 +46,47 @@ impl FromStr for Tagging {
     }
 }
 
+/// Where in the fabric a frame is copied (an observation point, RFC 7011 §2): before or after what
+/// rules of others rewrite in it between the two. Those of the controller rewrite nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Point {
+    /// Where a host sends it: as it comes in, before any rewrite.
+    Ingress,
+    /// At the switch of the host that it is for: as it goes out, after all rewrites on the way.
+    Egress,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        })
+    }
+}
+
+impl FromStr for Point {
+    type Err = ParseTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Ingress, Self::Egress];
+        let found = all.into_iter().find(|word| word.to_string() == text);
+        found.ok_or_else(|| ParseTextError::new(text, "ingress or egress"))
+    }
+}
+
 /// How copies travel to a monitor at another switch.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// Copied where a host sends it, and with one more tag (802.1ad) on the way.
+    /// With one more tag (802.1ad) on the way.
     #[default]
     Svlan,
-    /// Copied at the switch of the host that it is for, and on the way with an address of the
-    /// monitor's in the place of that host's, which is put back at the monitor's switch.
+    /// Copied at [`Point::Egress`], and on the way with an address of the monitor's in the place of
+    /// that host's, which is put back at the monitor's switch.
     Rewrite,
 }
 

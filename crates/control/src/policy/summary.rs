@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{Direction, Vlan};
+use super::{Direction, Point, Vlan};
 use crate::TapPolicy;
 use tapswitch_openflow::Delivery;
 
@@ -50,6 +50,8 @@ impl TapPolicy {
         part("", self.sample.map(|sample| format!("{sample} of the frames")));
         part("", self.snaplen.map(|len| format!("{len} bytes of each packet")));
         part("", (!self.tags.is_keep()).then(|| "without VLAN tags".to_owned()));
+        let is_after = self.observed_at() == Point::Egress;
+        part("", is_after.then(|| "after rewrites".to_owned()));
         part("", (!self.transport.is_svlan()).then(|| format!("by {}", self.transport)));
         part("priority ", (self.priority != 0).then(|| self.priority.to_string()));
         part("", self.schedule.as_ref().map(|schedule| format!("{schedule} UTC")));

@@ -21,6 +21,7 @@ mod learning;
 mod ledger;
 mod lifetime;
 mod notes;
+mod points;
 mod proof;
 mod property;
 mod reconnect;

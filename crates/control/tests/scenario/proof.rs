@@ -183,6 +183,7 @@ fn numbered(name: &str, number: u16, switches: u8) -> TapPolicy {
         src_ip: is_set(2).then(|| IpPrefix::host(ipv4(from))),
         ip_proto: is_set(3).then_some(IpProto::TCP),
         tags: if is_set(4) { Tagging::Strip } else { Tagging::Keep },
+        point: (is_set(1) && is_set(7) && !is_set(5)).then_some(Point::Egress),
         transport: if is_set(5) { Transport::Rewrite } else { Transport::default() },
         ..policy(name, &format!("{:#x}/2", host(number >> 10)))
     };

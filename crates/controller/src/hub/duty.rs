@@ -36,7 +36,7 @@ impl Blueprint {
         let mut control = Control::new(self.limits.clone());
         let mut all = Vec::new();
         for policy in &self.policies {
-            let policy = policy.clone().with_direction_said();
+            let policy = policy.clone().with_defaults_said();
             let added = control.add_policy(policy.clone(), WhenMissing::Wait);
             added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
             let (created_at, owner) = (now_text(), CONFIGURATION.to_owned());

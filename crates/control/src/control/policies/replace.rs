@@ -114,7 +114,8 @@ impl PolicyEntry {
     fn copies_as(&self, other: &Self) -> bool {
         let (a, b) = (&self.policy, &other.policy);
         let terms = |policy: &TapPolicy| {
-            (policy.delivery, policy.part(), policy.priority, policy.transport)
+            let way = (policy.observed_at(), policy.transport);
+            (policy.delivery, policy.part(), policy.priority, way)
         };
         self.cells == other.cells && a.monitor == b.monitor && terms(a) == terms(b)
     }

@@ -127,6 +127,7 @@ async fn the_audit_log_says_who_had_what_copied() {
         "monitor": "3",
         "src-ip": "10.0.0.1",
         "direction": "both",
+        "point": "ingress",
     });
     let request = ("POST", "/api/v1/policies");
     ask_with(&server, request, &headers, policy.to_string().into_bytes()).await;

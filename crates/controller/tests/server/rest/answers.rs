@@ -65,6 +65,7 @@ async fn a_policy_comes_and_goes() {
     let mut policy = json!({"name": "web of ours", "monitor": "p3", "dst-port": 80});
     let added = post(&server, "/api/v1/policies", &policy).await;
     policy["direction"] = json!("both");
+    policy["point"] = json!("ingress");
     assert_eq!(added.status, 201, "{}", added.text);
     assert_eq!(added.headers["location"], "/api/v1/policies/web%20of%20ours");
     let report = added.json();

@@ -30,6 +30,7 @@ async fn a_policy_takes_the_place_of_another() {
         "monitor": "4",
         "dst-port": 80,
         "direction": "forward",
+        "point": "ingress",
         "reason": "ticket 7",
     });
     let answer = put(&server, path, &other).await;
@@ -49,7 +50,8 @@ async fn a_policy_takes_the_place_of_another() {
 
 #[tokio::test]
 async fn what_is_refused_leaves_the_policy_as_it_was() {
-    let old = json!({"name": "web", "monitor": "3", "direction": "both"});
+    let (direction, point) = ("both", "ingress");
+    let old = json!({"name": "web", "monitor": "3", "direction": direction, "point": point});
     let (server, switch) = with_policy(&old).await;
     let rules = switch.tap_count();
     let cases = [
@@ -98,7 +100,12 @@ async fn what_was_answered_survives_and_what_was_refused_does_not() {
     let switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
     let path = "/api/v1/policies/web";
-    let policy = |monitor: &str| json!({"name": "web", "monitor": monitor, "direction": "both"});
+    let said = json!({"name": "web", "direction": "both", "point": "ingress"});
+    let policy = |monitor: &str| {
+        let mut policy = said.clone();
+        policy["monitor"] = json!(monitor);
+        policy
+    };
     assert_eq!(post(&server, "/api/v1/policies", &policy("3")).await.status, 201);
     assert_eq!(put(&server, path, &policy("4")).await.status, 200);
     // Where both versions match there are rules of both, above those of either.
@@ -157,6 +164,7 @@ async fn what_would_go_wrong_is_refused_with_a_frame_unless_it_is_forced() {
         "eth-type": "lldp",
         "dst-mac": "01:80:c2:00:00:0e",
         "direction": "forward",
+        "point": "ingress",
     });
     let plan = post(&server, "/api/v1/policies?dry_run=true", &links).await.json();
     assert_eq!(plan["proof"]["is_proved"], false, "{plan}");
