@@ -30,7 +30,7 @@ use crate::resolve::{Place, Switches};
 use crate::routes::Routes;
 use crate::shared::{Forked, Shared};
 use crate::switch::{Signals, Switch};
-use crate::tags::Tags;
+use crate::tags::{Tags, Use};
 use crate::{Event, HostReport, Limits, Millis, MonitorPort, SwitchReport};
 use agenda::Agenda;
 use checks::Checks;
@@ -89,6 +89,8 @@ pub struct Control {
     carriers: Forked<u16, BTreeMap<DatapathId, Carry>>,
     /// Identifiers of which that is to be looked up again.
     unsettled_tags: BTreeSet<u16>,
+    /// Those that copies of more policies have, and whose.
+    joined_tags: BTreeMap<u16, Vec<Use>>,
     /// Those of copies that still go a way which they shall not go any more.
     lingering: BTreeSet<u16>,
     monitor_hosts: MonitorHosts,
@@ -143,6 +145,7 @@ impl Control {
             tags: Tags::default(),
             carriers: Forked::default(),
             unsettled_tags: BTreeSet::new(),
+            joined_tags: BTreeMap::new(),
             lingering: BTreeSet::new(),
             monitor_hosts: MonitorHosts::default(),
             shaken: BTreeSet::new(),

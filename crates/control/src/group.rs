@@ -403,6 +403,12 @@ impl Fork {
 }
 
 impl Carry {
+    /// What copies are owed for which the other one holds as well: where policies share an
+    /// identifier, the stronger contract counts.
+    pub(crate) fn stronger(&self, other: &Self) -> Option<Delivery> {
+        self.delivery.zip(other.delivery).map(|(one, other)| one.or_stronger(other))
+    }
+
     /// On to the next switch as they are, or as they were made to the monitor, or one of several.
     fn buckets(&self) -> Vec<Bucket> {
         let bucket = |port: &PortNo| match self.exit.spread_here() {

@@ -35,7 +35,7 @@ use crate::resolve::{Found, Place, Places, hosts_of, resolve};
 use crate::routes::Routes;
 use crate::shared::Forked;
 use crate::switch::Switch;
-use crate::tags::End;
+use crate::tags::{End, Use};
 
 impl Control {
     /// Looks up where monitors and senders of policies are that something concerned, and tells the
@@ -207,8 +207,10 @@ impl Control {
             };
             entry.untagged = entry.untagged.or((goes_far && tag.is_none()).then_some(range));
             if let Some(tag) = tag {
-                let before = entry.carried.insert(slot, (tag, found));
-                self.unsettled_tags.extend(before.map(|(tag, _)| tag).into_iter().chain([tag]));
+                match entry.carried.insert(slot, (tag, found)) {
+                    None => self.joined_tags.entry(tag).or_default().push(user),
+                    Some((before, _)) => self.unsettled_tags.extend([before, tag]),
+                }
             }
         }
         if entry.untagged.is_some() {
@@ -218,35 +220,72 @@ impl Control {
 
     /// Tells the switches which copies of others they carry, as far as that changed.
     fn place_carries(&mut self) {
+        for (tag, users) in std::mem::take(&mut self.joined_tags) {
+            if self.unsettled_tags.contains(&tag) || !self.place_joined(tag, &users) {
+                self.unsettled_tags.insert(tag);
+            }
+        }
         for tag in std::mem::take(&mut self.unsettled_tags) {
-            let mut now = self.carriers(tag);
-            let before = self.carriers.remove(&tag).unwrap_or_default();
-            if self.is_left(tag) {
-                self.lingering.remove(&tag);
-            } else {
-                // Copies still go the way that they went before.
-                before.iter().for_each(|(at, carry)| _ = now.entry(*at).or_insert(*carry));
-                self.lingering.insert(tag);
+            self.place_carry(tag);
+        }
+    }
+
+    /// The same where copies of more policies have an identifier, and nothing else is new about it.
+    /// There may be a hundred others that have it, which are not looked at. Returns false, and has
+    /// done nothing, if they are to be.
+    fn place_joined(&mut self, tag: u16, users: &[Use]) -> bool {
+        let mut now = self.carriers(tag, users.iter().copied());
+        if let Some(known) = self.carriers.get(&tag) {
+            if now.iter().any(|(at, new)| known.get(at).is_some_and(|old| old.exit != new.exit)) {
+                return false;
             }
-            if !now.is_empty() {
-                self.carriers.insert(tag, now.clone());
-            }
-            let gone = before.keys().filter(|at| !now.contains_key(at)).map(|at| (*at, None));
-            let now = now.iter().filter(|(at, carry)| before.get(at) != Some(carry));
-            let changes: Vec<_> = gone.chain(now.map(|(at, carry)| (*at, Some(*carry)))).collect();
-            for (at, carry) in changes {
-                if let Some(switch) = self.switches.get_mut(&at).filter(|switch| switch.is_up()) {
-                    switch.set_carry(tag, carry);
-                    self.touched.insert(at);
-                }
+            now.retain(|at, carry| {
+                known.get(at).is_none_or(|old| {
+                    carry.delivery = old.stronger(carry);
+                    carry != old
+                })
+            });
+        }
+        if !now.is_empty() {
+            let changes = now.iter().map(|(at, carry)| (*at, Some(*carry))).collect();
+            self.carriers.get_or_insert_with(tag, BTreeMap::new).extend(now);
+            self.tell_carries(tag, changes);
+        }
+        true
+    }
+
+    fn place_carry(&mut self, tag: u16) {
+        let mut now = self.carriers(tag, self.tags.users(tag));
+        let before = self.carriers.remove(&tag).unwrap_or_default();
+        if before.keys().all(|at| now.contains_key(at)) || self.is_left(tag) {
+            self.lingering.remove(&tag);
+        } else {
+            // Copies still go the way that they went before.
+            before.iter().for_each(|(at, carry)| _ = now.entry(*at).or_insert(*carry));
+            self.lingering.insert(tag);
+        }
+        let gone = before.keys().filter(|at| !now.contains_key(at)).map(|at| (*at, None));
+        let new = now.iter().filter(|(at, carry)| before.get(at) != Some(carry));
+        let changes = gone.chain(new.map(|(at, carry)| (*at, Some(*carry)))).collect();
+        if !now.is_empty() {
+            self.carriers.insert(tag, now);
+        }
+        self.tell_carries(tag, changes);
+    }
+
+    fn tell_carries(&mut self, tag: u16, changes: Vec<(DatapathId, Option<Carry>)>) {
+        for (at, carry) in changes {
+            if let Some(switch) = self.switches.get_mut(&at).filter(|switch| switch.is_up()) {
+                switch.set_carry(tag, carry);
+                self.touched.insert(at);
             }
         }
     }
 
-    /// The switches that carry copies with this identifier, and where to.
-    fn carriers(&self, tag: u16) -> BTreeMap<DatapathId, Carry> {
+    /// The switches that carry copies with this identifier of these users, and where to.
+    fn carriers(&self, tag: u16, users: impl Iterator<Item = Use>) -> BTreeMap<DatapathId, Carry> {
         let mut carriers: BTreeMap<DatapathId, Carry> = BTreeMap::new();
-        for (id, slot) in self.tags.users(tag) {
+        for (id, slot) in users {
             let Some(carriage) = self.policies.carriage(id, slot) else { continue };
             let Carriage { to, rewritten, delivery, from } = carriage;
             for from in from {
@@ -254,8 +293,7 @@ impl Control {
                     let Some(exit) = self.exit(at, to) else { continue };
                     let carry = Carry { tag, exit, rewritten, delivery: Some(delivery) };
                     let kept = carriers.entry(at).or_insert(carry);
-                    // Where policies share an identifier, the stronger contract counts.
-                    kept.delivery = kept.delivery.map(|kept| kept.or_stronger(delivery));
+                    kept.delivery = kept.stronger(&carry);
                 }
             }
         }
