@@ -69,14 +69,14 @@ fn the_echo_counts_no_more_than_was_sent_and_draws_what_it_counted() {
         let trains = rate("trains_per_second");
         if row["offloads"] == true {
             assert!(trains > 0.0 && packets > frames * 10.0, "trains came whole: {row}");
-            assert!(row["to_no_offloads"].as_f64().unwrap() > 0.0, "{row}");
+            assert!(row["to_no_offloads"]["median"].as_f64().unwrap() > 0.0, "{row}");
         } else {
             assert_eq!((trains, packets), (0.0, frames), "no train came: {row}");
         }
         // 1400 bytes of payload behind Ethernet, IPv4 and UDP.
         let bits = packets * 1442.0 * 8.0;
         assert!((rate("gbps") * 1e9 / bits - 1.0).abs() < 0.001, "{row}");
-        assert_eq!(row["to_bare"].is_number(), row["means"] == "drain", "{row}");
+        assert_eq!(row["to_bare"].is_object(), row["means"] == "drain", "{row}");
     }
     let picture = fs::read_to_string(&svg).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("TAP, UDP, 1 queue<"), "{picture}");

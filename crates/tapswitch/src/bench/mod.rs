@@ -70,6 +70,12 @@ fn run(bench: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> 
     ended
 }
 
+/// Reads the length of a measurement.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=60.0).contains(seconds));
+    seconds.ok_or_else(|| "expected a number of seconds from 0.1 to 60".to_owned())
+}
+
 /// Writes a report as data, if a file is given.
 fn write_data(file: Option<&Path>, report: &impl Serialize) -> Result<(), Failure> {
     if let Some(file) = file {

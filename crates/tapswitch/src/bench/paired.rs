@@ -60,7 +60,7 @@ impl Paired {
 
 /// The order of candidates in a round: each comes first equally often, and every other round runs
 /// backwards, so that a drift within rounds favours nobody.
-fn turns(candidates: usize, round: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn turns(candidates: usize, round: usize) -> impl Iterator<Item = usize> {
     let (first, backwards) = (round / 2, round % 2 == 1);
     (0..candidates).map(move |turn| {
         let turn = if backwards { candidates - 1 - turn } else { turn };

@@ -27,7 +27,8 @@ use clap::{Args, ValueEnum};
 use crate::hosts;
 
 use super::machine::Machine;
-use super::{run, write_data};
+use super::paired::turns;
+use super::{parse_seconds, run, write_data};
 use cell::Cell;
 use means::Means;
 use report::Report;
@@ -42,12 +43,13 @@ type Failure = Box<dyn std::error::Error>;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EchoArgs {
-    /// Rounds; each measures every candidate once. Medians want at least 5.
+    /// Rounds; each measures every candidate once, in an order that changes. Medians want at least
+    /// 5, and intervals 6.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
     rounds: u64,
     /// Seconds of each measurement.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
-    seconds: u64,
+    #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
+    seconds: f64,
     /// Measure only this; may be given several times.
     #[arg(long, value_name = "WHAT")]
     only: Vec<Part>,
@@ -102,9 +104,10 @@ pub(crate) fn main(args: &EchoArgs) -> Result<(), Failure> {
 async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     hosts::sweep();
     let cores = Cores::look()?;
-    let mut bench = Bench::new(Stage::new(cores.clone(), Duration::from_secs(args.seconds))?);
+    let mut bench = Bench::new(Stage::new(cores.clone(), Duration::from_secs_f64(args.seconds))?);
     let means = args.means();
     for round in 1..=args.rounds {
+        let means = in_turn(&means, round);
         if wants(&args.only, &Part::Echo) {
             bench.echo(round, args.cells(&means)).await?;
         }
@@ -122,6 +125,12 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
         std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
     }
     Ok(())
+}
+
+/// The order of candidates in a round: what the machine does meanwhile shall favour none.
+fn in_turn(means: &[Means], round: u64) -> Vec<Means> {
+    let round = usize::try_from(round).unwrap_or(0);
+    turns(means.len(), round).filter_map(|turn| means.get(turn).copied()).collect()
 }
 
 /// A run, and what it has given so far.

@@ -4,6 +4,7 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use crate::bench::machine::Machine;
+use crate::bench::paired::Ratio;
 use crate::table::{print, table};
 
 use super::means::Means;
@@ -16,7 +17,7 @@ pub(super) struct Report {
     pub(super) machine: Machine,
     pub(super) cores: Cores,
     pub(super) rounds: u64,
-    pub(super) seconds: u64,
+    pub(super) seconds: f64,
     pub(super) echo: Vec<Row>,
     pub(super) forward: Vec<ForwardRow>,
     pub(super) write: Vec<WriteRow>,
@@ -52,6 +53,7 @@ impl Report {
             "CPU % ",
             "NS/PACKET ",
             "TO BARE ",
+            "95 % ",
             "TO TUN-RS ",
             "TO OFF ",
         ]);
@@ -65,6 +67,7 @@ impl Report {
                 format!("{:.0}{}", row.processor_percent, if row.saturated { "" } else { " *" }),
                 format!("{:.0}", row.nanoseconds_per_packet),
                 ratio(row.to_bare),
+                interval(row.to_bare),
                 ratio(row.to_tun_rs),
                 ratio(row.to_no_offloads),
             ]);
@@ -120,6 +123,12 @@ fn print_if_any(rows: &Table) {
     }
 }
 
-fn ratio(ratio: Option<f64>) -> String {
-    ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"))
+fn ratio(ratio: Option<Ratio>) -> String {
+    ratio.map_or("-".to_owned(), |ratio| format!("{:.3}", ratio.median))
+}
+
+/// Where the true ratio is, with 95 % confidence.
+fn interval(ratio: Option<Ratio>) -> String {
+    let interval = ratio.and_then(|ratio| ratio.interval);
+    interval.map_or("-".to_owned(), |(low, high)| format!("{low:.3} to {high:.3}"))
 }

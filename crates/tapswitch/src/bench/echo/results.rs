@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::bench::paired::Ratio;
 use crate::bench::statistics::median;
 
 use super::cell::Cell;
@@ -47,7 +48,7 @@ impl Results {
         }
     }
 
-    fn ratio(&self, over: Cell, under: Cell) -> Option<f64> {
+    fn ratio(&self, over: Cell, under: Cell) -> Option<Ratio> {
         ratio(&self.0, &over, &under, |rates| rates.packets)
     }
 }
@@ -71,11 +72,11 @@ pub(super) struct Row {
     /// The echo was busy for at least 95 % of the time that its cores have: it is what bounds.
     pub(super) saturated: bool,
     /// Packets per second over those of the bare loop doing the same.
-    pub(super) to_bare: Option<f64>,
+    pub(super) to_bare: Option<Ratio>,
     /// Over those of tun-rs.
-    pub(super) to_tun_rs: Option<f64>,
+    pub(super) to_tun_rs: Option<Ratio>,
     /// Over those of the same candidate without offloads.
-    pub(super) to_no_offloads: Option<f64>,
+    pub(super) to_no_offloads: Option<Ratio>,
     /// Packets per second of each round.
     pub(super) rounds: Vec<f64>,
     /// Packets that were echoed in all rounds, also outside of the time that is measured.
@@ -111,7 +112,7 @@ impl ForwardResults {
         self.0.iter().map(row).collect()
     }
 
-    fn ratio(&self, over: Option<Means>, under: Option<Means>) -> Option<f64> {
+    fn ratio(&self, over: Option<Means>, under: Option<Means>) -> Option<Ratio> {
         ratio(&self.0, &over, &under, |round| round.bits)
     }
 }
@@ -125,9 +126,9 @@ pub(super) struct ForwardRow {
     pub(super) gbps: f64,
     /// Processor time of the forwarding thread, in percent of a core.
     pub(super) processor_percent: Option<f64>,
-    pub(super) to_bare: Option<f64>,
-    pub(super) to_tun_rs: Option<f64>,
-    pub(super) to_veth: Option<f64>,
+    pub(super) to_bare: Option<Ratio>,
+    pub(super) to_tun_rs: Option<Ratio>,
+    pub(super) to_veth: Option<Ratio>,
 }
 
 /// What writes cost, round by round.
@@ -157,21 +158,22 @@ pub(super) struct WriteRow {
     /// Time per write(2) of a 60-byte frame that the stack throws away.
     pub(super) nanoseconds: f64,
     /// Over that with the kernel's own choice.
-    pub(super) to_kernel: Option<f64>,
+    pub(super) to_kernel: Option<Ratio>,
 }
 
-/// The median of the ratios of `value`, round by round; none of a thing to itself.
+/// The ratio of `value`, round by round; none of a thing to itself.
 fn ratio<K: Ord, T>(
     rounds: &BTreeMap<K, Vec<T>>,
     over: &K,
     under: &K,
     value: impl Fn(&T) -> f64,
-) -> Option<f64> {
+) -> Option<Ratio> {
     if over == under {
         return None;
     }
     let (over, under) = (rounds.get(over)?, rounds.get(under)?);
-    Some(median(over.iter().zip(under).map(|(over, under)| value(over) / value(under))))
+    let ratios = over.iter().zip(under).map(|(over, under)| value(over) / value(under));
+    Some(Ratio::of(ratios.collect()))
 }
 
 /// From here on the echo is said to be busy all the time.
@@ -192,7 +194,7 @@ mod tests {
         }
         let rows = results.rows();
         assert_eq!((rows[0].packets_per_second, rows[1].packets_per_second), (50.0, 50.0));
-        assert_eq!((rows[0].to_bare, rows[1].to_bare), (None, Some(1.0)));
+        assert_eq!([rows[0].to_bare, rows[1].to_bare].map(middle), [None, Some(1.0)]);
         assert_eq!(rows[1].to_tun_rs, None, "it was not measured");
         assert_eq!(rows[1].rounds, [90.0, 11.0, 50.0]);
         assert_eq!((rows[1].echoed, rows[1].sent), (30, 60), "of all rounds");
@@ -204,7 +206,7 @@ mod tests {
         results.add(cell(Means::Drain, false), rates(5.0));
         results.add(cell(Means::Drain, true), rates(60.0));
         let [off, on] = &results.rows()[..] else { panic!() };
-        assert_eq!((off.to_no_offloads, on.to_no_offloads), (None, Some(12.0)));
+        assert_eq!([off.to_no_offloads, on.to_no_offloads].map(middle), [None, Some(12.0)]);
     }
 
     #[test]
@@ -228,7 +230,7 @@ mod tests {
         }
         let rows = results.rows();
         assert_eq!((rows[0].gbps, rows[0].processor_percent), (40.0, None));
-        assert_eq!((rows[1].to_veth, rows[1].to_tun_rs), (Some(0.75), Some(3.0)));
+        assert_eq!([rows[1].to_veth, rows[1].to_tun_rs].map(middle), [Some(0.75), Some(3.0)]);
         assert_eq!(rows[1].processor_percent, Some(50.0));
     }
 
@@ -238,8 +240,12 @@ mod tests {
         for (choice, nanoseconds) in [(QueueChoice::Kernel, 800.0), (QueueChoice::Single, 600.0)] {
             results.add(choice, Written { frames: 1, nanoseconds });
         }
-        let ratios: Vec<_> = results.rows().iter().map(|row| row.to_kernel).collect();
+        let ratios: Vec<_> = results.rows().iter().map(|row| middle(row.to_kernel)).collect();
         assert_eq!(ratios, [Some(0.75), None]);
+    }
+
+    fn middle(ratio: Option<Ratio>) -> Option<f64> {
+        ratio.map(|ratio| ratio.median)
     }
 
     fn cell(means: Means, offloads: bool) -> Cell {

@@ -25,7 +25,7 @@ use crate::hosts;
 use crate::process;
 
 use super::machine::Machine;
-use super::{run, write_data};
+use super::{parse_seconds, run, write_data};
 use monitor::Contract;
 use paper::{Middle, Table};
 use queue::DrainAhead;
@@ -86,11 +86,6 @@ enum Part {
     Queue,
     /// A monitor that is slower than what it watches.
     Monitor,
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.1..=60.0).contains(seconds));
-    seconds.ok_or_else(|| "expected a number of seconds from 0.1 to 60".to_owned())
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
