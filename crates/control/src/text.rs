@@ -28,6 +28,16 @@ impl ParseTextError {
     }
 }
 
+/// The one of `all` that people write so.
+pub(crate) fn word_of<T: fmt::Display, const N: usize>(
+    all: [T; N],
+    text: &str,
+    expected: &'static str,
+) -> Result<T, ParseTextError> {
+    let found = all.into_iter().find(|word| word.to_string() == text);
+    found.ok_or_else(|| ParseTextError::new(text, expected))
+}
+
 /// The name of a switch as people write it: `0x1`.
 pub(crate) fn switch_name(switch: DatapathId) -> String {
     format!("{:#x}", switch.0)

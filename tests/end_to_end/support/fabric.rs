@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::cluster::Cluster;
 use super::lab::CONTROLLER;
-use super::ovs::{Build, Ovs};
+use super::ovs::{Build, Ovs, bridge};
 use super::{Daemon, Host, Said, can_run, conservation, directory, join, room, tapswitch, until};
 
 /// Whose switch it is.
@@ -178,7 +178,9 @@ impl Fabric {
     /// Gives a switch a rule that is not the controller's, in the words of ovs-ofctl(8).
     pub(crate) fn add_foreign_rule(&self, number: u8, rule: &str) {
         let at = match (self.kind(number), &self.ovs) {
-            (Kind::OpenVswitch | Kind::OpenVswitchDpdk, Some(ovs)) => ovs.management(number.into()),
+            (Kind::OpenVswitch | Kind::OpenVswitchDpdk, Some(ovs)) => {
+                ovs.management(&bridge(number.into()))
+            }
             _ => listen(number),
         };
         let mut command = self.room.command("ovs-ofctl");

@@ -131,7 +131,7 @@ impl Ovs {
         interfaces: &[String],
         controllers: &[String],
     ) {
-        let bridge = format!("br{datapath_id}");
+        let bridge = bridge(datapath_id);
         let id = format!("other-config:datapath-id={datapath_id:016x}");
         let datapath = format!("datapath_type={}", self.build.datapath());
         let settings = [&datapath, "protocols=OpenFlow13", "fail-mode=secure", &id];
@@ -269,14 +269,14 @@ impl Ovs {
         run(self.room.command("ovs-vsctl").args([&database, "--timeout=30"]).args(args));
     }
 
-    /// Where one of several bridges takes orders.
-    pub(crate) fn management(&self, datapath_id: u64) -> String {
-        format!("unix:{}", self.path(&format!("br{datapath_id}.mgmt")).display())
+    /// Where a bridge takes orders.
+    pub(crate) fn management(&self, bridge: &str) -> String {
+        format!("unix:{}", self.path(&format!("{bridge}.mgmt")).display())
     }
 
     /// The answer's lines, sorted, without their heading.
     fn ofctl(&self, args: &[&str]) -> Vec<String> {
-        let bridge = format!("unix:{}", self.path(&format!("{BRIDGE}.mgmt")).display());
+        let bridge = self.management(BRIDGE);
         let mut command = Command::new("ovs-ofctl");
         let text = run(command.args(["-O", "OpenFlow13"]).args(args).arg(bridge));
         let lines = text.lines().map(|line| line.trim().to_owned());
@@ -288,6 +288,11 @@ impl Ovs {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
+}
+
+/// The name of one of several bridges.
+pub(crate) fn bridge(datapath_id: u64) -> String {
+    format!("br{datapath_id}")
 }
 
 /// What the datapath in userspace needs: else it neither takes trains from veths nor completes

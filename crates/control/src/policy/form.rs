@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::ParseTextError;
+use crate::text::{ParseTextError, word_of};
 
 /// What becomes of the VLAN tags of copies.
 #[derive(
@@ -40,9 +40,7 @@ impl FromStr for Tagging {
     type Err = ParseTextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Self::Keep, Self::Strip];
-        let found = all.into_iter().find(|word| word.to_string() == text);
-        found.ok_or_else(|| ParseTextError::new(text, "keep or strip"))
+        word_of([Self::Keep, Self::Strip], text, "keep or strip")
     }
 }
 
@@ -70,9 +68,7 @@ impl FromStr for Point {
     type Err = ParseTextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Self::Ingress, Self::Egress];
-        let found = all.into_iter().find(|word| word.to_string() == text);
-        found.ok_or_else(|| ParseTextError::new(text, "ingress or egress"))
+        word_of([Self::Ingress, Self::Egress], text, "ingress or egress")
     }
 }
 
@@ -109,8 +105,6 @@ impl FromStr for Transport {
     type Err = ParseTextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Self::Svlan, Self::Rewrite];
-        let found = all.into_iter().find(|word| word.to_string() == text);
-        found.ok_or_else(|| ParseTextError::new(text, "svlan or rewrite"))
+        word_of([Self::Svlan, Self::Rewrite], text, "svlan or rewrite")
     }
 }

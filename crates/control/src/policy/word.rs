@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tapswitch_wire::{EtherType, ip_proto};
 
 use crate::region::Family;
-use crate::text::{ParseTextError, as_text};
+use crate::text::{ParseTextError, as_text, word_of};
 
 /// An IP protocol number (IANA "Assigned Internet Protocol Numbers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -236,9 +236,7 @@ impl FromStr for Direction {
     type Err = ParseTextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Self::Forward, Self::Both];
-        let found = all.into_iter().find(|word| word.to_string() == text);
-        found.ok_or_else(|| ParseTextError::new(text, "forward or both"))
+        word_of([Self::Forward, Self::Both], text, "forward or both")
     }
 }
 

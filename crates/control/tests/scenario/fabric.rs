@@ -139,6 +139,22 @@ fn take(next: &mut [u32], switch: u8) -> u32 {
     *port - 1
 }
 
+/// A policy becomes others of its name and is itself again. In a line of three it copies what is
+/// for the second host to the third switch, each time.
+pub(crate) fn check_changes(policy: &TapPolicy, others: &[TapPolicy]) {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy.clone());
+    for next in others.iter().chain([policy]) {
+        fabric.world.control.replace_policy(next.clone(), WhenMissing::Refuse).unwrap();
+        fabric.world.run();
+        assert_eq!(fabric.world.control.policy(&next.name).unwrap().policy, *next);
+        assert_eq!(fabric.world.state(&next.name), PolicyState::Active);
+        assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+        check_ledger(&mut fabric, &next.name, 1);
+    }
+}
+
 pub(crate) fn check_ledger(fabric: &mut Fabric, name: &str, matched: u64) {
     let report = fabric.world.ledger(name);
     assert_eq!(report.matched.packets, matched, "{report:?}");

@@ -88,8 +88,18 @@ impl Ratio {
 
     /// As it stands in tables: `0.970 (0.951 to 0.985)`.
     pub(crate) fn text(&self) -> String {
-        let interval = self.interval.map(|(low, high)| format!(" ({low:.3} to {high:.3})"));
-        format!("{:.3}{}", self.median, interval.unwrap_or_default())
+        let interval = self.interval_text().map(|interval| format!(" ({interval})"));
+        self.median_text() + &interval.unwrap_or_default()
+    }
+
+    /// The median alone.
+    pub(crate) fn median_text(&self) -> String {
+        format!("{:.3}", self.median)
+    }
+
+    /// The interval alone.
+    pub(crate) fn interval_text(&self) -> Option<String> {
+        self.interval.map(|(low, high)| format!("{low:.3} to {high:.3}"))
     }
 
     /// What can be said of a ratio that shall be `goal` or more.

@@ -124,11 +124,10 @@ fn print_if_any(rows: &Table) {
 }
 
 fn ratio(ratio: Option<Ratio>) -> String {
-    ratio.map_or("-".to_owned(), |ratio| format!("{:.3}", ratio.median))
+    ratio.map_or("-".to_owned(), |ratio| ratio.median_text())
 }
 
 /// Where the true ratio is, with 95 % confidence.
 fn interval(ratio: Option<Ratio>) -> String {
-    let interval = ratio.and_then(|ratio| ratio.interval);
-    interval.map_or("-".to_owned(), |(low, high)| format!("{low:.3} to {high:.3}"))
+    ratio.and_then(|ratio| ratio.interval_text()).unwrap_or("-".to_owned())
 }

@@ -189,7 +189,7 @@ impl Row {
     }
 
     fn cells(&self) -> Vec<String> {
-        let median = |ratio: Option<Ratio>| ratio.map(|ratio| format!("{:.3}", ratio.median));
+        let median = |ratio: Option<Ratio>| ratio.map(|ratio| ratio.median_text());
         let [to_ovs, to_plain] = [self.to_ovs, self.to_plain].map(Judged::cells);
         let percent = |share: f64| Some(format!("{:.0}", share * 100.0));
         let expected = self.ledger.sent * (1 + self.task.copies());
@@ -215,11 +215,8 @@ impl Row {
 impl Judged {
     fn cells(self) -> [Option<String>; 4] {
         [
-            self.ratio.map(|ratio| format!("{:.3}", ratio.median)),
-            self.ratio.and_then(|ratio| {
-                let (low, high) = ratio.interval?;
-                Some(format!("{low:.3} to {high:.3}"))
-            }),
+            self.ratio.map(|ratio| ratio.median_text()),
+            self.ratio.and_then(|ratio| ratio.interval_text()),
             self.goal.map(|goal| format!("{goal:.2}")),
             self.verdict.map(|verdict| verdict.name().to_owned()),
         ]

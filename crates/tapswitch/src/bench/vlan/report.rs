@@ -128,11 +128,8 @@ impl Report {
 
 impl Row {
     fn cells(&self) -> [String; 15] {
-        let median = |ratio: Option<Ratio>| ratio.map(|ratio| format!("{:.3}", ratio.median));
-        let interval = |ratio: Option<Ratio>| {
-            let (low, high) = ratio?.interval?;
-            Some(format!("{low:.3} to {high:.3}"))
-        };
+        let median = |ratio: Option<Ratio>| ratio.map(|ratio| ratio.median_text());
+        let interval = |ratio: Option<Ratio>| ratio?.interval_text();
         [
             Some(self.traffic.name().to_owned()),
             Some(self.flows.to_string()),
