@@ -8,6 +8,7 @@ mod iperf;
 mod lab;
 mod life;
 mod machine;
+mod moved;
 mod restart;
 mod rings;
 mod talk;

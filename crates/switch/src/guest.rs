@@ -152,6 +152,9 @@ impl Guest {
                 self.status = status;
                 match status.pairs {
                     0 => tracing::info!("port {spec}: the guest's queues have stopped"),
+                    _ if status.features.contains(Features::LOG_ALL) => {
+                        tracing::info!("port {spec}: the guest is being moved");
+                    }
                     pairs => tracing::info!(
                         "port {spec}: the guest is there ({pairs} of {} pairs of queues, {} \
                          rings; takes {})",

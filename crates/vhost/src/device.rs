@@ -11,6 +11,10 @@
 //! A change of memory stops every ring and starts it again where it stood, in terms of the new
 //! memory, so nothing of the old one is used behind the VMM's back.
 //!
+//! **While a guest is moved** to another machine, what we write to its memory is noted
+//! ([`crate::log`]): of all rings (`VHOST_F_LOG_ALL`), or of one ring but not of its buffers
+//! (`VHOST_VRING_F_LOG`). A ring of which something is to be noted waits for the map.
+//!
 //! **Nothing is lost with a session.** Buffers are given back in the order in which they came and
 //! within the burst that took them, so a ring whose place is not known (ours was killed) goes on
 //! from its used index, which is what VMMs assume then, or from where its flags say; no table of
@@ -37,6 +41,7 @@ use vhost::vhost_user::{
 
 use self::early::Enable;
 use crate::features::Features;
+use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MemoryError, RegionSpec};
 use crate::queue::{Queue, Running};
 use crate::ring::{Direction, Ring, RingPlace};
@@ -217,6 +222,8 @@ struct Session {
     regions: Vec<RegionSpec>,
     memory: Option<Arc<GuestMemory>>,
     rings: Vec<RingConfig>,
+    /// Where pages that we write are noted.
+    log: Option<Arc<DirtyLog>>,
     /// Why a request was refused, in our words.
     refused: Option<String>,
 }
@@ -230,6 +237,8 @@ struct RingConfig {
     base: Option<u32>,
     is_enabled: bool,
     is_started: bool,
+    /// What we write to the ring is to be noted.
+    is_logged: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
 }
@@ -243,6 +252,7 @@ impl Session {
             regions: Vec::new(),
             memory: None,
             rings,
+            log: None,
             refused: None,
         }
     }
@@ -261,15 +271,20 @@ impl Session {
         Err(Error::InvalidParam)
     }
 
-    /// Starts the ring if it can be: started, enabled, described, with memory.
+    /// Starts the ring if it can be: started, enabled, described, with memory, and with a map where
+    /// what it writes is to be noted.
     fn start(&mut self, index: u32) -> Result<()> {
-        let features = self.features;
-        let memory = self.memory.clone();
+        let (features, memory, log) = (self.features, self.memory.clone(), self.log.clone());
         let ring = self.ring(index)?;
         let (true, true, Some(addresses), Some(memory)) =
             (ring.is_started, ring.is_enabled, ring.addresses, memory)
         else {
             return Ok(());
+        };
+        let buffers = features.contains(Features::LOG_ALL);
+        let log = match (buffers || ring.is_logged, log) {
+            (true, None) => return Ok(()),
+            (is_wanted, log) => log.filter(|_| is_wanted),
         };
         let [descriptors, driver, device] = addresses;
         let place = RingPlace { size: ring.size, descriptors, driver, device };
@@ -278,14 +293,15 @@ impl Session {
         let (kick, call) = (ring.kick.take(), ring.call.take());
         let direction =
             if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit };
-        match Ring::new(&memory, &place, features.ring(), direction, base) {
-            Ok(made) => {
-                let running = Running::new(made, features, kick, call);
-                let queue = &self.device.queues[index as usize];
-                queue.start(running).map_err(Error::ReqHandlerError)
-            }
-            Err(error) => self.refuse(&format!("queue {index}: {error}")),
+        let made = match Ring::new(&memory, &place, features.ring(), direction, base) {
+            Ok(made) => made,
+            Err(error) => return self.refuse(&format!("queue {index}: {error}")),
+        };
+        let mut running = Running::new(made, features, kick, call);
+        if let Some(log) = log {
+            running.log_to(RingLog::new(log, &memory, &place, features.ring(), buffers));
         }
+        self.device.queues[index as usize].start(running).map_err(Error::ReqHandlerError)
     }
 
     /// Stops the ring if it runs, and remembers where it stands.
@@ -341,6 +357,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn reset_device(&mut self) -> Result<()> {
         self.stop_all();
         self.features = Features::empty();
+        self.log = None;
         self.rings.fill_with(RingConfig::default);
         Ok(())
     }
@@ -433,14 +450,16 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _flags: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptors: u64,
         device: u64,
         driver: u64,
         _log: u64,
     ) -> Result<()> {
         self.stop(index);
-        self.ring(index)?.addresses = Some([descriptors, driver, device]);
+        let ring = self.ring(index)?;
+        ring.addresses = Some([descriptors, driver, device]);
+        ring.is_logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
         self.start(index)
     }
 
@@ -495,6 +514,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     }
 
@@ -549,8 +569,15 @@ impl VhostUserBackendReqHandlerMut for Session {
         Err(Error::InactiveOperation(VhostUserProtocolFeatures::SHMEM))
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(Error::InactiveOperation(VhostUserProtocolFeatures::LOG_SHMFD))
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        let log = match DirtyLog::new(&file.into(), log.mmap_offset, log.mmap_size) {
+            Ok(log) => log,
+            Err(error) => return self.refuse(&error.to_string()),
+        };
+        self.change(|session| {
+            session.log = Some(log);
+            Ok(())
+        })
     }
 }
 

@@ -30,8 +30,14 @@ bitflags! {
         const MRG_RXBUF = 1 << 15;
         /// The VMM serves a control queue (`VIRTIO_NET_F_CTRL_VQ`).
         const CTRL_VQ = 1 << 17;
+        /// The guest can tell its neighbours where it is now, after it was moved
+        /// (`VIRTIO_NET_F_GUEST_ANNOUNCE`).
+        const GUEST_ANNOUNCE = 1 << 21;
         /// Several pairs of queues (`VIRTIO_NET_F_MQ`).
         const MQ = 1 << 22;
+        /// vhost's own, while a guest is moved: which of its pages we write is noted
+        /// (`VHOST_F_LOG_ALL`).
+        const LOG_ALL = 1 << 26;
         /// Buffers are laid out as the driver likes (`VIRTIO_F_ANY_LAYOUT`, legacy; always so since
         /// virtio 1.0).
         const ANY_LAYOUT = 1 << 27;

@@ -51,8 +51,7 @@
 //! "Vhost-user Protocol" of QEMU's documentation.
 //!
 //! **Not here:** a table of buffers in flight (rings say where they stand, see [`Ring`] and
-//! `docs/adr/0013-no-table-of-buffers-in-flight.md`), dirty logs for migration,
-//! `VHOST_USER_PROTOCOL_F_STATUS`.
+//! `docs/adr/0013-no-table-of-buffers-in-flight.md`), `VHOST_USER_PROTOCOL_F_STATUS`.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(
     test,
@@ -63,6 +62,7 @@ mod chain;
 mod device;
 mod features;
 mod guard;
+mod log;
 mod memory;
 mod net;
 mod queue;
@@ -74,7 +74,7 @@ mod test_guest;
 pub use chain::{Chain, Chains};
 pub use device::{Device, MEMORY_LOST, SessionEnd, Status};
 pub use features::Features;
-pub use memory::{GuestBytes, GuestMemory, MemoryError, RegionSpec};
+pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
 pub use net::{NET_HEADER_LEN, Part, Undelivered};
 pub use queue::{Held, Queue, Running};
 pub use ring::{Direction, Ring, RingError, RingFeatures, RingPlace};

@@ -63,14 +63,29 @@ pub enum MemoryError {
         /// The first address that both have.
         guest_address: u64,
     },
-    /// The file ends before the region does.
-    #[error(
-        "memory region at guest address {guest_address:#x}: its file has {file_len} bytes, the \
-         region ends at {end}"
-    )]
-    TooShort {
+    /// One guest claims more addresses than one may.
+    #[error("the guest's memory has {len} bytes; expected {MEMORY_LEN_MAX} at most")]
+    TooMuch {
+        /// Bytes in all regions.
+        len: u64,
+    },
+    /// It cannot be mapped.
+    #[error("memory region at guest address {guest_address:#x}: {source}")]
+    Unmappable {
         /// Its address.
         guest_address: u64,
+        /// Why not.
+        source: MapError,
+    },
+}
+
+/// Why a file that a VMM handed over cannot be mapped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// The file ends before what is to be mapped does.
+    #[error("its file has {file_len} bytes, the region ends at {end}")]
+    TooShort {
         /// Bytes in the file.
         file_len: u64,
         /// Where the region ends in the file.
@@ -78,37 +93,25 @@ pub enum MemoryError {
     },
     /// The file is not of the kind whose pages are there at once.
     #[error(
-        "memory region at guest address {guest_address:#x}: its file is neither a memfd nor on \
-         tmpfs or hugetlbfs, and pages of others may have to be waited for; as in QEMU's \
-         memory-backend-file with mem-path=/dev/shm"
+        "its file is neither a memfd nor on tmpfs or hugetlbfs, and pages of others may have to be \
+         waited for; as in QEMU's memory-backend-file with mem-path=/dev/shm"
     )]
-    Kind {
-        /// Its address.
-        guest_address: u64,
-    },
-    /// One guest claims more addresses than one may.
-    #[error("the guest's memory has {len} bytes; expected {MEMORY_LEN_MAX} at most")]
-    TooMuch {
-        /// Bytes in all regions.
-        len: u64,
-    },
-    /// All guests together have more regions than can be guarded.
+    Kind,
+    /// All guests together have more mappings than can be guarded.
     #[error(
-        "memory region at guest address {guest_address:#x}: all guests together have too many \
-         regions; stop one of them, or give them their memory in fewer pieces"
+        "all guests together have too many regions; stop one of them, or give them their memory in \
+         fewer pieces"
     )]
-    TooMany {
-        /// Its address.
-        guest_address: u64,
-    },
+    TooMany,
     /// The kernel refused.
-    #[error("memory region at guest address {guest_address:#x}: {source}")]
-    Map {
-        /// Its address.
-        guest_address: u64,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Kernel(#[from] io::Error),
+}
+
+impl From<rustix::io::Errno> for MapError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Kernel(errno.into())
+    }
 }
 
 /// The memory that a guest shares, mapped.
@@ -178,6 +181,15 @@ impl GuestMemory {
         })
     }
 
+    /// The guest's address of `bytes`, which lie in one region: [`Self::find`] the other way round.
+    pub(crate) fn guest_address(&self, bytes: GuestBytes<'_>) -> Option<u64> {
+        self.regions.iter().find_map(|region| {
+            let start = region.mapping.start().as_ptr() as usize;
+            let offset = (bytes.start.as_ptr() as usize).checked_sub(start)? as u64;
+            (offset < region.len).then(|| region.guest_address + offset)
+        })
+    }
+
     /// True when the first bytes of each region are zeroes, a mebibyte at most: no machine's
     /// memory is like that when its driver runs, unless we see another copy of it.
     pub fn is_blank(&self) -> bool {
@@ -204,25 +216,12 @@ impl fmt::Debug for GuestMemory {
 impl Region {
     fn new(spec: &RegionSpec) -> Result<Self, MemoryError> {
         let RegionSpec { guest_address, user_address, len, offset, ref file } = *spec;
-        let range = MemoryError::Range { guest_address, len };
         let fits = |start: u64| start.checked_add(len).is_some();
         if len == 0 || !fits(guest_address) || !fits(user_address) || !fits(offset) {
-            return Err(range);
+            return Err(MemoryError::Range { guest_address, len });
         }
-        let failed = |errno: rustix::io::Errno| MemoryError::Map {
-            guest_address,
-            source: io::Error::from(errno),
-        };
-        let page_size =
-            page_size(file).map_err(failed)?.ok_or(MemoryError::Kind { guest_address })?;
-        let file_len = u64::try_from(rustix::fs::fstat(file).map_err(failed)?.st_size).unwrap_or(0);
-        if file_len < offset + len {
-            return Err(MemoryError::TooShort { guest_address, file_len, end: offset + len });
-        }
-        let mapped = Mapped::new(file, offset, len, page_size).map_err(failed)?;
-        let guarded = Guarded::new(mapped.base as usize, mapped.len, page_size)
-            .ok_or(MemoryError::TooMany { guest_address })?;
-        let mapping = Mapping { guarded, mapped };
+        let mapping = Mapping::new(file, offset, len)
+            .map_err(|source| MemoryError::Unmappable { guest_address, source })?;
         Ok(Self { guest_address, user_address, len, mapping })
     }
 
@@ -236,7 +235,7 @@ impl Region {
         // Both fit: the whole region is mapped here.
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         // SAFETY: `offset` is at most the mapping's length, checked above.
-        let start = unsafe { self.mapping.mapped.start.add(offset) };
+        let start = unsafe { self.mapping.start().add(offset) };
         Some(GuestBytes { start, len, memory: PhantomData })
     }
 }
@@ -264,10 +263,31 @@ fn is_zero(bytes: GuestBytes<'_>) -> bool {
 }
 
 /// A mapped file whose loss is survived.
-struct Mapping {
+pub(crate) struct Mapping {
     /// Goes first: as soon as the mapping is gone, its addresses may be somebody else's.
     guarded: Guarded,
     mapped: Mapped,
+}
+
+impl Mapping {
+    /// Maps the `len` bytes from `offset` on, whose end an address has.
+    pub(crate) fn new(file: &OwnedFd, offset: u64, len: u64) -> Result<Self, MapError> {
+        let page_size = page_size(file)?.ok_or(MapError::Kind)?;
+        let file_len = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        let end = offset.saturating_add(len);
+        if file_len < end {
+            return Err(MapError::TooShort { file_len, end });
+        }
+        let mapped = Mapped::new(file, offset, len, page_size)?;
+        let guarded = Guarded::new(mapped.base as usize, mapped.len, page_size);
+        Ok(Self { guarded: guarded.ok_or(MapError::TooMany)?, mapped })
+    }
+
+    /// First of the bytes, which are there as long as this is.
+    #[inline]
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.mapped.start
+    }
 }
 
 /// A mapped file.

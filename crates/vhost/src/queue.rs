@@ -23,6 +23,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::chain::{Chain, Chains};
 use crate::features::Features;
+use crate::log::RingLog;
 use crate::ring::{Ring, RingError};
 
 /// A virtqueue, running or not.
@@ -148,6 +149,8 @@ pub struct Running {
     call: Option<OwnedFd>,
     /// Notifications that were sent.
     calls: u64,
+    /// Where what we write is noted, while the guest is moved.
+    log: Option<RingLog>,
 }
 
 impl Running {
@@ -160,11 +163,17 @@ impl Running {
         kick: Option<OwnedFd>,
         call: Option<OwnedFd>,
     ) -> Self {
-        let mut running =
-            Self { ring, features, ahead: Chains::default(), next: 0, kick, call, calls: 0 };
+        let (ahead, log) = (Chains::default(), None);
+        let mut running = Self { ring, features, ahead, next: 0, kick, call, calls: 0, log };
         // Whoever is to be notified says so.
         running.disarm();
         running
+    }
+
+    /// From now on, what we write is noted in `log`; what was written when the ring was made is.
+    pub(crate) fn log_to(&mut self, log: RingLog) {
+        log.note_ring();
+        self.log = Some(log);
     }
 
     /// True when the VMM has taken memory away under us: what was read from there was zero. The
@@ -237,6 +246,9 @@ impl Running {
     #[inline]
     pub fn complete(&mut self, written: u32) {
         if let Some(chain) = self.ahead.get(self.next) {
+            if let Some(log) = &self.log {
+                log.note_buffer(self.ring.memory(), &self.ahead, &chain, written);
+            }
             self.ring.complete(&chain, written);
             self.next += 1;
         }
@@ -245,19 +257,31 @@ impl Running {
     /// Ends a burst: tells the driver of what was completed, and notifies it if it wants that.
     #[inline]
     pub fn publish(&mut self) {
-        if self.ring.publish() {
+        let wants_call = self.ring.publish();
+        self.note_ring();
+        if wants_call {
             self.notify();
         }
     }
 
     /// Asks for notifications before sleeping. Returns `false` when there is something to do.
     pub fn arm(&mut self) -> bool {
-        self.next == self.ahead.len() && self.ring.arm()
+        let is_idle = self.next == self.ahead.len() && self.ring.arm();
+        self.note_ring();
+        is_idle
     }
 
     /// Asks for no notifications: we look by ourselves.
     pub fn disarm(&mut self) {
         self.ring.disarm();
+        self.note_ring();
+    }
+
+    #[inline]
+    fn note_ring(&self) {
+        if let Some(log) = &self.log {
+            log.note_ring();
+        }
     }
 
     /// Where the ring stands; see [`Ring::base`].

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use tapswitch_netlink::{Namespace, OwnedNamespace};
@@ -173,6 +174,39 @@ pub(super) fn send_data(from: &Namespace, ip: &str) {
     let mut answer = String::new();
     (&stream).read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "same\n", "what arrived at {ip}");
+}
+
+/// Echoes of a machine, asked for all the time.
+pub(super) struct Pings(Daemon);
+
+impl Pings {
+    pub(super) fn start(lab: &Lab, host: &Host, ip: &str) -> Self {
+        let mut command = host.namespace.command("ping");
+        command.args(["-D", "-n", "-i", "0.02", "-w", "300", ip]);
+        Self(Daemon::start(command, lab.directory.path()))
+    }
+
+    /// When answers came, in seconds.
+    fn times(&self) -> Vec<f64> {
+        let time = |line: &str| {
+            let (time, answer) = line.strip_prefix('[')?.split_once(']')?;
+            answer.contains("time=").then(|| time.parse().ok())?
+        };
+        self.0.log().lines().filter_map(time).collect()
+    }
+
+    /// Waits for some more answers.
+    pub(super) fn go_on(&self) {
+        let goal = self.times().len() + 20;
+        until("answers of the machine", || self.times().len() >= goal);
+    }
+
+    /// The longest time without an answer.
+    pub(super) fn finish(self) -> Duration {
+        let times = self.times();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        Duration::from_secs_f64(gaps.fold(0.0, f64::max))
+    }
 }
 
 /// A port by vhost-user.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tapswitch_guest::{Error, Guest, Kernel, Running, Series};
 
 use super::lab::Seen;
@@ -205,25 +205,21 @@ impl Machine {
 
     /// Resets the machine as its button would.
     pub(super) fn reset(&mut self) {
-        let stream = UnixStream::connect(&self.monitor).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut monitor = BufReader::new(stream);
-        let mut answer = String::new();
-        monitor.read_line(&mut answer).unwrap();
-        for command in ["qmp_capabilities", "system_reset"] {
-            let request = serde_json::json!({ "execute": command });
-            monitor.get_mut().write_all(request.to_string().as_bytes()).unwrap();
-            // Events come between.
-            loop {
-                let mut line = String::new();
-                monitor.read_line(&mut line).unwrap();
-                let answer: Value = serde_json::from_str(&line).unwrap();
-                assert!(answer.get("error").is_none(), "{answer}");
-                if answer.get("return").is_some() {
-                    break;
-                }
-            }
-        }
+        Monitor::connect(&self.monitor).execute("system_reset", &json!({}));
+    }
+
+    /// Moves what runs here to `there`, which waits for it, and waits until it is there.
+    pub(super) fn move_to(&mut self, there: &Arriving) {
+        let uri = json!({ "uri": format!("unix:{}", there.socket.display()) });
+        // It listens when it has answered.
+        Monitor::connect(&there.machine.monitor).execute("migrate-incoming", &uri);
+        let mut monitor = Monitor::connect(&self.monitor);
+        monitor.execute("migrate", &uri);
+        until("the machine is moved", || {
+            let answer = monitor.execute("query-migrate", &json!({}));
+            assert_ne!(answer["status"], "failed", "{answer}");
+            answer["status"] == "completed"
+        });
     }
 
     /// The connection has ended: so has QEMU, or it is about to.
@@ -254,6 +250,68 @@ impl Machine {
             let complaints = || self.running.complaints();
             assert!(Instant::now() < deadline, "machine {number}: {what}\n{}", complaints());
         }
+    }
+}
+
+/// A machine that waits for what runs in another one.
+pub(super) struct Arriving {
+    machine: Machine,
+    /// Where it is to listen.
+    socket: PathBuf,
+}
+
+impl Arriving {
+    /// Starts it; the same as the other one, but for its sockets.
+    pub(super) fn start(
+        series: Series,
+        number: u8,
+        directory: &Path,
+        nics: &[Nic],
+    ) -> Result<Self, Error> {
+        let socket = directory.join(format!("{}.move", unique()));
+        let wait = |guest: Guest| guest.qemu_args(["-incoming", "defer"]);
+        let machine = Machine::start_as(series, number, directory, nics, wait)?;
+        Ok(Self { machine, socket })
+    }
+
+    /// The machine, when all is there.
+    pub(super) fn arrived(self) -> Machine {
+        self.machine
+    }
+}
+
+/// QEMU's own ear, where it takes commands (QMP).
+struct Monitor(BufReader<UnixStream>);
+
+impl Monitor {
+    fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut monitor = Self(BufReader::new(stream));
+        // What it is.
+        monitor.read();
+        monitor.execute("qmp_capabilities", &json!({}));
+        monitor
+    }
+
+    /// Has a command done, and answers what came of it.
+    fn execute(&mut self, command: &str, arguments: &Value) -> Value {
+        let request = json!({ "execute": command, "arguments": arguments });
+        self.0.get_mut().write_all(request.to_string().as_bytes()).unwrap();
+        // Events come between.
+        loop {
+            let mut answer = self.read();
+            assert!(answer.get("error").is_none(), "{command}: {answer}");
+            if let Some(outcome) = answer.get_mut("return") {
+                return outcome.take();
+            }
+        }
+    }
+
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
     }
 }
 

@@ -4,11 +4,10 @@
 //! without a word: the next one finds it by the ring's flags.
 
 use std::fs;
-use std::time::Duration;
 
 use tapswitch_guest::Series;
 
-use super::lab::{Lab, Sink, send_data, vhost};
+use super::lab::{Lab, Pings, Sink, send_data, vhost};
 use super::machine::{Machine, Nic, boot, can_boot};
 use crate::support::*;
 
@@ -42,7 +41,7 @@ fn machines_outlive_the_switch_whoever_listens() {
     machine.send_forever("10.0.1.2");
     for _ in 0..2 {
         sink.wait_for(1);
-        let pings = NUMBERS.map(|number| Pings::start(&lab, &host, number));
+        let pings = NUMBERS.map(|number| Pings::start(&lab, &host, &format!("10.0.{number}.1")));
         pings.iter().for_each(Pings::go_on);
         lab.kill_switch();
         assert!(fs::exists(&sockets[0]).unwrap(), "what was killed cleans up nothing");
@@ -67,39 +66,6 @@ fn configure(host: &Host) {
     for number in NUMBERS {
         let ip = [10, 0, number, 2].into();
         host.netlink().add_address(&host.interface, ip, 24).unwrap();
-    }
-}
-
-/// Echoes of a machine, asked for all the time.
-struct Pings(Daemon);
-
-impl Pings {
-    fn start(lab: &Lab, host: &Host, number: u8) -> Self {
-        let mut command = host.namespace.command("ping");
-        command.args(["-D", "-n", "-i", "0.02", "-w", "300", &format!("10.0.{number}.1")]);
-        Self(Daemon::start(command, lab.directory.path()))
-    }
-
-    /// When answers came, in seconds.
-    fn times(&self) -> Vec<f64> {
-        let time = |line: &str| {
-            let (time, answer) = line.strip_prefix('[')?.split_once(']')?;
-            answer.contains("time=").then(|| time.parse().ok())?
-        };
-        self.0.log().lines().filter_map(time).collect()
-    }
-
-    /// Waits for some more answers.
-    fn go_on(&self) {
-        let goal = self.times().len() + 20;
-        until("answers of the machine", || self.times().len() >= goal);
-    }
-
-    /// The longest time without an answer.
-    fn finish(self) -> Duration {
-        let times = self.times();
-        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
-        Duration::from_secs_f64(gaps.fold(0.0, f64::max))
     }
 }
 

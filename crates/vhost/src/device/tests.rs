@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::*;
@@ -47,23 +47,28 @@ impl Vmm {
     /// Starts the queue by which the guest sends, with the driver's ring.
     fn start(&mut self) {
         self.share(0, LEN);
-        let place = self.driver.place();
-        let ring = VringConfigData {
-            queue_max_size: place.size,
-            queue_size: place.size,
-            flags: 0,
-            desc_table_addr: place.descriptors,
-            avail_ring_addr: place.driver,
-            used_ring_addr: place.device,
-            log_addr: None,
-        };
-        self.frontend.set_vring_num(1, place.size).unwrap();
-        self.frontend.set_vring_addr(1, &ring).unwrap();
+        self.frontend.set_vring_num(1, self.driver.place().size).unwrap();
+        self.describe(0);
         self.frontend.set_vring_base(1, 0).unwrap();
         self.frontend.set_vring_call(1, &self.call).unwrap();
         self.frontend.set_vring_kick(1, &self.kick).unwrap();
         self.frontend.set_vring_enable(1, true).unwrap();
         eventually("the ring runs", || self.queue().lock().is_some());
+    }
+
+    /// Says where the ring lies, with these flags.
+    fn describe(&self, flags: u32) {
+        let place = self.driver.place();
+        let ring = VringConfigData {
+            queue_max_size: place.size,
+            queue_size: place.size,
+            flags,
+            desc_table_addr: place.descriptors,
+            avail_ring_addr: place.driver,
+            used_ring_addr: place.device,
+            log_addr: None,
+        };
+        self.frontend.set_vring_addr(1, &ring).unwrap();
     }
 
     fn share(&self, offset: u64, len: u64) {
@@ -267,4 +272,71 @@ fn a_region_that_is_added_again_takes_the_place_of_itself() {
     vmm.send(1);
     assert_eq!(vmm.burst(), [1]);
     vmm.frontend.remove_mem_region(&region).unwrap();
+}
+
+/// A map of the guest's pages, as a VMM shares it.
+struct Map(OwnedFd);
+
+impl Map {
+    /// Bytes: all pages of the guest, and those in front of them.
+    const LEN: u64 = (BASE + LEN) / 4096 / 8;
+
+    fn share(vmm: &Vmm) -> Self {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let map = Self(rustix::fs::memfd_create("map", flags).unwrap());
+        rustix::fs::ftruncate(&map.0, Self::LEN).unwrap();
+        let (mmap_size, mmap_offset) = (Self::LEN, 0);
+        let mmap_handle = map.0.as_raw_fd();
+        let region = VhostUserDirtyLogRegion { mmap_size, mmap_offset, mmap_handle };
+        vmm.frontend.set_log_base(0, Some(region)).unwrap();
+        map
+    }
+
+    /// Whether anything was noted, which is forgotten by that.
+    fn take(&self) -> bool {
+        let mut bytes = [0; Self::LEN as usize];
+        rustix::io::pread(&self.0, &mut bytes, 0).unwrap();
+        rustix::io::pwrite(&self.0, &[0; Self::LEN as usize], 0).unwrap();
+        bytes.iter().any(|byte| *byte != 0)
+    }
+}
+
+#[test]
+fn while_a_guest_is_moved_its_rings_are_noted_and_then_no_more() {
+    for packed in [Features::empty(), Features::RING_PACKED] {
+        let features = modern() | packed;
+        let mut vmm = Vmm::connect_to(Device::new(2).unwrap(), features);
+        vmm.start();
+        let map = Map::share(&vmm);
+        vmm.send(1);
+        assert_eq!(vmm.burst(), [1]);
+        assert!(!map.take(), "nothing was to be noted");
+        vmm.frontend.set_features((features | Features::LOG_ALL).bits()).unwrap();
+        vmm.describe(0);
+        eventually("the ring is noted", || map.take());
+        vmm.send(2);
+        assert_eq!(vmm.burst(), [2]);
+        assert!(map.take());
+        vmm.frontend.set_features(features.bits()).unwrap();
+        vmm.frontend.get_features().unwrap();
+        map.take();
+        vmm.send(3);
+        assert_eq!(vmm.burst(), [3]);
+        assert!(!map.take());
+    }
+}
+
+#[test]
+fn a_ring_that_is_to_be_noted_waits_for_the_map() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    vmm.describe(1);
+    eventually("the ring rests", || vmm.queue().lock().is_none());
+    vmm.send(1);
+    assert!(vmm.burst().is_empty());
+    let map = Map::share(&vmm);
+    eventually("the ring runs", || vmm.queue().lock().is_some());
+    map.take();
+    assert_eq!(vmm.burst(), [1]);
+    assert!(map.take());
 }

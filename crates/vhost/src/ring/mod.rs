@@ -77,6 +77,21 @@ pub struct RingPlace {
     pub device: u64,
 }
 
+impl RingPlace {
+    /// Addresses and lengths of the parts that a device writes. Split: the used ring. Packed: the
+    /// descriptors, and the device's event suppression.
+    pub(crate) fn written_by_devices(&self, features: RingFeatures) -> Vec<(u64, u64)> {
+        let size = u64::from(self.size);
+        if features.packed {
+            vec![(self.descriptors, DESCRIPTOR_LEN * size), (self.device, 4)]
+        } else {
+            // Flags, index, entries; the wish at the end may be where memory ends.
+            let wish = if features.event_index { 2 } else { 0 };
+            vec![(self.device, 4 + 8 * size + wish)]
+        }
+    }
+}
+
 /// A virtqueue from the device's side.
 #[derive(Debug)]
 pub struct Ring {

@@ -1,12 +1,13 @@
 //! Messages that cannot be, that come too often, or with the wrong descriptors.
 
+use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 
-use tapswitch_vhost::SessionEnd;
+use tapswitch_vhost::{Features, SessionEnd};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-use crate::test_guest::{BASE, LEN};
-use crate::vmm::{TRANSMIT, Vmm, both_rings, mem_table, modern, pair, request, send_part};
+use crate::test_guest::{BASE, BUFFERS, Buffer, LEN};
+use crate::vmm::{RECEIVE, TRANSMIT, Vmm, both_rings, mem_table, modern, pair, request, send_part};
 use crate::{attack, open_count, refused, reset};
 
 /// Sends one message to a session whose ring runs, and answers why it was refused.
@@ -267,15 +268,67 @@ fn half_a_message() {
     }
 }
 
-// CVE-2020-10724, CVE-2020-10725, CVE-2021-3839: buffers in flight; CVE-2019-14835: dirty logs.
+// CVE-2020-10724, CVE-2020-10725, CVE-2021-3839: buffers in flight.
 #[test]
 fn requests_that_were_not_agreed_on() {
     let inflight = [0u64, 0, u64::MAX].map(u64::to_le_bytes).concat();
     for (request, fds) in [(request::GET_INFLIGHT_FD, 0), (request::SET_INFLIGHT_FD, 1)] {
         assert!(told(request, &inflight, fds).starts_with("inactive protocol operation"));
     }
-    let log = [u64::MAX, 1].map(u64::to_le_bytes).concat();
-    assert!(told(request::SET_LOG_BASE, &log, 1).starts_with("inactive protocol operation"));
+}
+
+// CVE-2019-14835: maps of written pages that are shorter than what is noted in them.
+#[test]
+fn maps_of_pages_that_cannot_be() {
+    let told_of = |words: [u64; 2], file: &dyn Fn(&Vmm) -> RawFd| {
+        refused(|| {
+            let mut vmm = Vmm::start(modern(), TRANSMIT);
+            let file = file(&vmm);
+            vmm.send(request::SET_LOG_BASE, &words.map(u64::to_le_bytes).concat(), &[file]);
+            vmm.ended()
+        })
+    };
+    let memory = |vmm: &Vmm| vmm.guest.file().as_raw_fd();
+    assert_eq!(told_of([u64::MAX, 1], &memory), "invalid message");
+    assert_eq!(told_of([0, 1], &memory), "invalid message");
+    let why = told_of([1 << 40, 0], &memory);
+    assert!(why.contains("1099511627776 bytes; expected 1 to 1073741824"), "{why}");
+    let why = told_of([LEN, 1], &memory);
+    assert!(why.contains("its file has 1048576 bytes, the region ends at 1048577"), "{why}");
+    let why = told_of([1, 0], &|vmm| vmm.kick.as_raw_fd());
+    assert!(why.contains("neither a memfd nor on tmpfs"), "{why}");
+}
+
+#[test]
+fn a_map_of_pages_that_is_short_and_gets_shorter() {
+    for features in both_rings() {
+        let end = attack(|| {
+            let mut vmm = Vmm::connect(features);
+            vmm.share(&[[BASE, LEN, 2 * BASE, 0]]);
+            vmm.send(
+                request::SET_FEATURES,
+                &(features | Features::LOG_ALL).bits().to_le_bytes(),
+                &[],
+            );
+            vmm.start_ring(RECEIVE);
+            assert!(vmm.queue(RECEIVE).lock().is_none(), "there is no map yet");
+            // A part of the guest's pages: most are beyond its end.
+            let map =
+                rustix::fs::memfd_create("guest-map", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            rustix::fs::ftruncate(&map, 40).unwrap();
+            let words = [40u64, 0].map(u64::to_le_bytes).concat();
+            vmm.send(request::SET_LOG_BASE, &words, &[map.as_raw_fd()]);
+            vmm.stream.read_exact(&mut [0; 28]).unwrap();
+            let room = Buffer { writable: true, ..Buffer::to_read(BASE + BUFFERS, 1000) };
+            while vmm.driver.offer(&vmm.guest, &room).is_some() {}
+            assert_eq!(vmm.deliver(&[1; 60]), Ok(()));
+            rustix::fs::ftruncate(&map, 0).unwrap();
+            assert_eq!(vmm.deliver(&[2; 60]), Ok(()));
+            assert_eq!(vmm.driver.reap(&vmm.guest).len(), 2);
+            vmm.end()
+        });
+        assert_eq!(end, SessionEnd::Closed);
+    }
 }
 
 #[test]
