@@ -178,8 +178,20 @@ impl GroupKey {
             Path::Choice(choice) => choice.exits.len(),
             Path::Carry(carry) => carry.ports().len(),
             Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) => {
-                1 + self.own_buckets().len()
+                self.original_count() + self.own_buckets().len()
             }
+        }
+    }
+
+    /// How many of its first buckets are the way of the original: one for each place that it goes
+    /// to, for a bucket is a set of actions and has one output (OpenFlow 1.3.5 §5.6.1, §5.10). A
+    /// switch that takes it so, as Open vSwitch does, sends by the last one alone.
+    pub(crate) fn original_count(&self) -> usize {
+        match &self.path {
+            Path::To(_) | Path::Back(_) | Path::Carry(_) | Path::Fork(_) => 1,
+            Path::Flood(flood) => flood.ports().len(),
+            Path::Ask(flood) => 1 + flood.ports().len(),
+            Path::Spread(_) | Path::Choice(_) => 0,
         }
     }
 
@@ -189,13 +201,13 @@ impl GroupKey {
         let path = match &self.path {
             Path::To(route) => {
                 let group = route.fork.as_ref().and_then(|_| next.next());
-                vec![group.unwrap_or(Action::output(route.exit.port))]
+                vec![vec![group.unwrap_or(Action::output(route.exit.port))]]
             }
-            Path::Back(back) => vec![Action::output(back.to.port)],
-            Path::Flood(flood) => flood.ports().iter().copied().map(output).collect(),
+            Path::Back(back) => vec![vec![Action::output(back.to.port)]],
+            Path::Flood(flood) => flood.ports().iter().map(|port| vec![output(*port)]).collect(),
             Path::Ask(flood) => {
                 let ports = [PortNo::CONTROLLER].into_iter().chain(flood.ports().iter().copied());
-                ports.map(output).collect()
+                ports.map(|port| vec![output(port)]).collect()
             }
             Path::Carry(carry) => return carry.buckets(),
             Path::Fork(fork) => return fork.buckets(),
@@ -206,7 +218,7 @@ impl GroupKey {
             Target::One(exit) if !target.is_several() => self.copy_to(exit, exit.port),
             _ => next.next().into_iter().collect(),
         });
-        [path].into_iter().chain(copies).map(Bucket::new).collect()
+        path.into_iter().chain(copies).map(Bucket::new).collect()
     }
 
     /// One for each monitor, which a switch passes by while its port has no link.
@@ -253,19 +265,21 @@ impl GroupKey {
             };
             return self.members.iter().filter_map(of).collect();
         }
-        let own = self.own_buckets();
+        let (own, first) = (self.own_buckets(), self.original_count());
         let of = |aims: &[Member]| {
             let target = Target::of(aims);
             match own.binary_search(&target) {
                 Ok(_) if target.is_several() => None,
-                Ok(at) => aims.first().map(|member| (*member, member.aim.exit, at + 1)),
+                Ok(at) => aims.first().map(|member| (*member, member.aim.exit, first + at)),
                 Err(_) => match self.served_by(&target) {
                     Some(exit) => {
                         let at = own.binary_search(&Target::One(exit)).ok()?;
-                        served(aims, exit).map(|member| (member, exit, at + 1))
+                        served(aims, exit).map(|member| (member, exit, first + at))
                     }
                     // The original is with it, or with one of several.
-                    None => self.reached_by_original(aims).map(|(member, exit)| (member, exit, 0)),
+                    None => self
+                        .reached_by_original(aims)
+                        .map(|(member, exit)| (member, exit, self.original_to(exit.port))),
                 },
             }
         };
@@ -280,6 +294,15 @@ impl GroupKey {
         let member = *aims.iter().find(is_there).or(aims.first())?;
         let exit = member.aim.exit;
         Some((member, exit.spread_here().and(original).unwrap_or(exit)))
+    }
+
+    /// The bucket by which the original leaves by `port`; the first, where that is not told.
+    fn original_to(&self, port: PortNo) -> usize {
+        let flooded = match &self.path {
+            Path::Flood(flood) => flood.ports(),
+            _ => &[],
+        };
+        flooded.iter().position(|flooded| *flooded == port).unwrap_or(0)
     }
 
     /// The identifier of the copies of others that it carries, if it does.
@@ -664,6 +687,26 @@ mod tests {
         for change in [forking.add(first, &[]), detour.add(first, &[])] {
             assert_eq!(change.check(), Ok(()));
         }
+    }
+
+    #[test]
+    fn what_is_flooded_leaves_by_a_bucket_for_each_port() {
+        let ports = Flood::Ports([PortNo(1), PortNo(3), PortNo(4)].into());
+        let member =
+            Member { policy: PolicyId(7), aim: aim(3), delivery: None, part: Part::default() };
+        let flooded = GroupKey { members: [member].into(), path: Path::Flood(ports.clone()) };
+        let outputs = ["actions=output:1", "actions=output:3", "actions=output:4"];
+        assert_eq!(texts(&flooded), outputs);
+        let of_each = flooded.bucket_of_each();
+        assert!(
+            matches!(of_each[..], [(_, _, 1)]),
+            "the bucket of the monitor's port: {of_each:?}"
+        );
+        let asked = GroupKey { path: Path::Ask(ports), ..flooded };
+        let to_controller = "actions=CONTROLLER:256";
+        assert_eq!(texts(&asked), [&[to_controller][..], &outputs, &outputs[1..2]].concat());
+        assert!(matches!(asked.bucket_of_each()[..], [(_, _, 4)]));
+        assert_eq!((asked.bucket_count(), asked.original_count()), (5, 4));
     }
 
     #[test]

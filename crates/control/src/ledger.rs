@@ -598,7 +598,7 @@ fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
         let Some(bucket) = meter.buckets.get(index) else { continue };
         let Aim { slot, tag, .. } = member.aim;
         // What becomes of originals on their way is not in any ledger.
-        let is_path = index == 0 && !matches!(meter.key.path, Path::Spread(_) | Path::Choice(_));
+        let is_path = index < meter.key.original_count();
         let is_original = is_path && (tag != 0 || matches!(meter.key.path, Path::Flood(_)));
         let copies = if is_original { bucket.copies().flooded() } else { bucket.copies() };
         let tag = meter.key.tag_of(exit).filter(|_| !is_original);

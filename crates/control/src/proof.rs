@@ -316,6 +316,8 @@ impl<'a> Passage<'a> {
         others.map(|port| (port, frame.clone())).collect()
     }
 
+    /// What a bucket sends. It is a set of actions: of several outputs, a switch may carry out the
+    /// last one alone (OpenFlow 1.3.5 §5.10).
     fn apply<'f>(&self, actions: &[Action], frame: &Frame<'f>) -> Vec<(PortNo, Frame<'f>)> {
         let mut frame = frame.clone();
         let mut out = Vec::new();
@@ -330,15 +332,15 @@ impl<'a> Passage<'a> {
                 }
                 Action::SetField(Oxm::EthDst(mac)) => frame.dst = mac.value,
                 Action::Output { port: PortNo::IN_PORT, .. } => {
-                    out.push((self.at.port, frame.clone()));
+                    out = vec![(self.at.port, frame.clone())];
                 }
                 // What the controller gets is no frame of the network any more.
-                Action::Output { port: PortNo::CONTROLLER, .. } => {}
+                Action::Output { port: PortNo::CONTROLLER, .. } => out.clear(),
                 Action::Output { port: PortNo::FLOOD, .. } => {
-                    out.extend(self.output(&Flood::All, &frame));
+                    out = self.output(&Flood::All, &frame);
                 }
                 Action::Output { port, .. } => {
-                    out.extend(self.output(&Flood::Ports([*port].into()), &frame));
+                    out = self.output(&Flood::Ports([*port].into()), &frame);
                 }
                 // Contracts say nothing of where copies go.
                 _ => {}
