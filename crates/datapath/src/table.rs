@@ -12,13 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::HashTable;
 use tapswitch_openflow::{Action, FlowModFlags, GroupId, Instruction, Match, PortNo, TableId};
 use tapswitch_wire::FlowKey;
 
 use crate::counters::{Counters, Millis, WorkerIndex, bump};
 use crate::field::MatchKey;
-use crate::hash::hash_words;
+
+mod slots;
+
+use slots::Slots;
 
 /// One rule.
 #[derive(Clone, Debug)]
@@ -193,23 +195,16 @@ impl FlowTable {
 #[derive(Clone, Debug)]
 struct Tuple {
     mask: FlowKey,
-    slots: HashTable<Slot>,
+    slots: Slots,
     /// How many rules there are of each priority.
     priorities: BTreeMap<u16, usize>,
     /// The highest of them.
     max_priority: u16,
 }
 
-/// The rules with one mask and one value, highest priority first.
-#[derive(Clone, Debug)]
-struct Slot {
-    value: FlowKey,
-    rules: Vec<Arc<FlowEntry>>,
-}
-
 impl Tuple {
     fn new(mask: FlowKey) -> Self {
-        Self { mask, slots: HashTable::new(), priorities: BTreeMap::new(), max_priority: 0 }
+        Self { mask, slots: Slots::new(), priorities: BTreeMap::new(), max_priority: 0 }
     }
 
     fn lookup(&self, key: &FlowKey) -> Option<&Arc<FlowEntry>> {
@@ -217,48 +212,37 @@ impl Tuple {
     }
 
     fn rules(&self, value: &FlowKey) -> Option<&[Arc<FlowEntry>]> {
-        let slot = self.slots.find(hash_words(value.words()), |slot| slot.value == *value)?;
-        Some(&slot.rules)
+        self.slots.find(value).map(|slot| slot.rules.as_slice())
     }
 
     /// Returns the rule that was replaced.
     fn insert(&mut self, entry: Arc<FlowEntry>) -> Option<Arc<FlowEntry>> {
-        let (value, priority) = (entry.key.value, entry.priority);
-        let slot = self
-            .slots
-            .entry(
-                hash_words(value.words()),
-                |slot| slot.value == value,
-                |slot| hash_words(slot.value.words()),
-            )
-            .or_insert_with(|| Slot { value, rules: Vec::new() })
-            .into_mut();
-        match slot.rules.binary_search_by(|rule| entry.priority.cmp(&rule.priority)) {
-            Ok(same) => Some(std::mem::replace(&mut slot.rules[same], entry)),
-            Err(place) => {
-                slot.rules.insert(place, entry);
-                *self.priorities.entry(priority).or_default() += 1;
-                self.max_priority = self.max_priority.max(priority);
-                None
+        let priority = entry.priority;
+        let replaced = self.slots.change(entry.key.value, |rules| {
+            match rules.binary_search_by(|rule| priority.cmp(&rule.priority)) {
+                Ok(same) => Some(std::mem::replace(&mut rules[same], entry)),
+                Err(place) => {
+                    rules.insert(place, entry);
+                    None
+                }
             }
+        });
+        if replaced.is_none() {
+            *self.priorities.entry(priority).or_default() += 1;
+            self.max_priority = self.max_priority.max(priority);
         }
+        replaced
     }
 
     fn remove(&mut self, value: &FlowKey, priority: u16) -> bool {
-        let hash = hash_words(value.words());
-        let Ok(mut found) = self.slots.find_entry(hash, |slot| slot.value == *value) else {
-            return false;
-        };
-        let rules = &mut found.get_mut().rules;
-        let Some(index) = rules.iter().position(|rule| rule.priority == priority) else {
-            return false;
-        };
-        rules.remove(index);
-        if rules.is_empty() {
-            found.remove();
+        let is_there = self.slots.change(*value, |rules| {
+            let index = rules.iter().position(|rule| rule.priority == priority);
+            index.map(|index| rules.remove(index)).is_some()
+        });
+        if is_there {
+            self.forget_priority(priority);
         }
-        self.forget_priority(priority);
-        true
+        is_there
     }
 
     fn forget_priority(&mut self, priority: u16) {
