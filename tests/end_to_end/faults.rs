@@ -9,6 +9,7 @@ use crate::support::memory::{AHEAD_LEN, QUEUE_LEN};
 use crate::support::*;
 
 mod monitor;
+mod namespace;
 mod restart;
 
 /// Hosts 1 to 3, of which the third gets copies of what the first sends to the second; and a

@@ -42,6 +42,11 @@ impl LinkWatch {
         let thread = std::thread::Builder::new().name("tapswitch-links".to_owned()).spawn(body)?;
         Ok(Self { end, thread: Some(thread) })
     }
+
+    /// Ends it without waiting for its end: it may be waiting for us to take its news.
+    pub(crate) fn end(mut self) {
+        self.thread = None;
+    }
 }
 
 impl Drop for LinkWatch {

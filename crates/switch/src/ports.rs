@@ -30,9 +30,10 @@ pub(crate) struct Ports {
     pub(crate) devices: Vec<Device>,
     /// What each worker reads, for reports.
     pub(crate) worker_queues: Vec<Vec<String>>,
-    /// Namespaces that ports are or were in, each once; by their place here they are told apart.
-    namespaces: Vec<Option<String>>,
-    watches: Vec<LinkWatch>,
+    /// The namespaces that interfaces of ports are in, each once.
+    watches: Vec<Watched>,
+    /// Namespaces that were watched so far.
+    watch_count: usize,
     link_news: mpsc::Sender<LinkNews>,
     guest_news: mpsc::Sender<GuestNews>,
     file_news: mpsc::Sender<PortNo>,
@@ -42,6 +43,15 @@ pub(crate) struct Ports {
     leaving: Vec<(PortNo, Arc<PortCounters>)>,
     /// What those have counted that are gone.
     gone: BooksReport,
+}
+
+/// A namespace whose interfaces are watched.
+#[derive(Debug)]
+struct Watched {
+    namespace: Namespace,
+    /// What it is called in news; no other one ever is.
+    number: usize,
+    watch: LinkWatch,
 }
 
 /// Where news of what is behind the ports comes.
@@ -62,8 +72,8 @@ impl Ports {
         let ports = Self {
             devices: Vec::new(),
             worker_queues: vec![Vec::new(); workers.max(1)],
-            namespaces: Vec::new(),
             watches: Vec::new(),
+            watch_count: 0,
             link_news,
             guest_news,
             file_news,
@@ -86,17 +96,34 @@ impl Ports {
 
     /// Sees to it that changes of the interface are told, and that it is known by where it is.
     fn watch(&mut self, device: &mut Device) -> Result<(), WatchError> {
-        let netns = device.spec.netns.clone();
         let Some(interface) = device.interface_mut() else { return Ok(()) };
-        let known = self.namespaces.iter().position(|name| *name == netns);
-        interface.namespace_index = known.unwrap_or(self.namespaces.len());
-        if known.is_none() {
-            let namespace: &[Namespace] = std::slice::from_ref(&interface.namespace);
-            let first = self.namespaces.len();
-            self.watches.push(LinkWatch::start(namespace, first, self.link_news.clone())?);
-            self.namespaces.push(netns);
+        let namespace = &interface.namespace;
+        // Not by its name, which may be another one's by now.
+        let is_it = |watched: &&Watched| watched.namespace.is_same(namespace).unwrap_or(false);
+        if let Some(known) = self.watches.iter().find(is_it) {
+            interface.namespace_index = known.number;
+            return Ok(());
         }
+        let (number, namespace) = (self.watch_count, namespace.clone());
+        let watch =
+            LinkWatch::start(std::slice::from_ref(&namespace), number, self.link_news.clone())?;
+        self.watches.push(Watched { namespace, number, watch });
+        self.watch_count += 1;
+        interface.namespace_index = number;
         Ok(())
+    }
+
+    /// Forgets namespaces where no interface of a port is any more: who watches one keeps it there,
+    /// even if it was deleted.
+    fn watch_less(&mut self) {
+        let devices = &self.devices;
+        let is_used = |number| {
+            let mut interfaces = devices.iter().filter_map(Device::interface);
+            interfaces.any(|interface| interface.namespace_index == number)
+        };
+        for unused in self.watches.extract_if(.., |watched| !is_used(watched.number)) {
+            unused.watch.end();
+        }
     }
 
     /// Which worker reads what: queue *i* of a port with several goes to worker *i*, so that both
@@ -140,6 +167,7 @@ impl Ports {
         for queues in &mut self.worker_queues {
             queues.retain(|queue| !labels.contains(queue));
         }
+        self.watch_less();
         Some(device)
     }
 }

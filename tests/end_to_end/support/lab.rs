@@ -169,6 +169,12 @@ impl Lab {
         Memory::of(switch.id(), workers.as_array().unwrap().len() as u64)
     }
 
+    /// Files that our switch has open.
+    pub(crate) fn open_count(&self) -> usize {
+        let Switch::Ours(Some(switch)) = &self.switch else { panic!("that is not ours") };
+        std::fs::read_dir(format!("/proc/{}/fd", switch.id())).unwrap().count()
+    }
+
     /// The same with the switch's, which must be ours.
     pub(crate) fn ask_switch(&self, command: &[&str]) -> Said {
         self.ask(command, SWITCH_SOCKET)
