@@ -44,6 +44,17 @@ fn a_port_mod_changes_the_masked_bits_and_tells() {
     assert_eq!(status(&outcome.events[0]).desc.config, no_fwd);
 }
 
+/// Of a port that is `OFPPC_PORT_DOWN` the bit of liveness is not set (OpenFlow 1.3.5 §6.5).
+#[test]
+fn a_port_that_was_told_to_be_down_is_not_live() {
+    let mut agent = agent();
+    let down = PortConfig::PORT_DOWN;
+    for (config, state) in [(down, PortState::empty()), (PortConfig::empty(), PortState::LIVE)] {
+        let outcome = send(&mut agent, Body::PortMod(port_mod(1, config, down)));
+        assert_eq!(status(&outcome.events[0]).desc.state, state);
+    }
+}
+
 #[test]
 fn port_mods_that_cannot_be_are_refused() {
     let mut agent = agent();
