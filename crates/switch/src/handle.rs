@@ -201,7 +201,7 @@ impl Server {
 
     fn drop_reports(&self) -> Vec<DropReport> {
         let of_port = |port: PortReport| {
-            let remedy = port.oversize.map(|it| it.remedy(port.mtu, port.envelope));
+            let remedy = port.oversize_remedy();
             let (number, name) = (port.port, port.name);
             let report = move |(reason, count)| DropReport {
                 port: number.clone(),

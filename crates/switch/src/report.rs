@@ -134,6 +134,13 @@ pub struct PortReport {
     pub pressure: PressureReport,
 }
 
+impl PortReport {
+    /// What to set, so that frames fit that did not; none while all do.
+    pub fn oversize_remedy(&self) -> Option<String> {
+        self.oversize.map(|oversize| oversize.remedy(self))
+    }
+}
+
 /// A guest behind a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestReport {
@@ -171,6 +178,8 @@ pub struct TunnelReport {
     pub id: Option<u32>,
     /// MTU of the path in bytes, as far as the kernel knows; zero while there is no route.
     pub path_mtu: u32,
+    /// Bytes of each of its packets that are the tunnel's own: headers from IP on, and Ethernet's.
+    pub overhead: u32,
     /// Length of the socket's receive buffer in bytes, as the kernel granted it.
     pub receive_buffer: usize,
     /// System calls that sent datagrams.
@@ -227,9 +236,14 @@ impl OversizeReport {
         (payload > 0).then_some(Self { payload, tags })
     }
 
-    /// What to set, so that frames like these fit a port with this MTU and envelope.
-    pub fn remedy(&self, mtu: u32, envelope: u16) -> String {
+    /// What to set, so that frames like these fit `port`.
+    fn remedy(&self, port: &PortReport) -> String {
         let Self { payload, tags } = *self;
+        let PortReport { mtu, envelope, .. } = *port;
+        let found = format!("frames had up to {payload} bytes of payload and {tags} of tags");
+        if let Some(remedy) = port.tunnel.as_ref().and_then(|tunnel| self.remedy_for(tunnel)) {
+            return format!("{found}: {remedy}");
+        }
         let mut options = Vec::new();
         if payload > mtu as usize {
             options.push(format!("mtu={payload}"));
@@ -237,7 +251,6 @@ impl OversizeReport {
         if tags > usize::from(envelope) {
             options.push(format!("envelope={tags}"));
         }
-        let found = format!("frames had up to {payload} bytes of payload and {tags} of tags");
         match options.as_slice() {
             [] => format!(
                 "{found}, which fits the port but not its interface: give it an MTU of {}, or give \
@@ -246,6 +259,21 @@ impl OversizeReport {
             ),
             options => format!("{found}: give the port {}", options.join(",")),
         }
+    }
+
+    /// The same where it is the path of a tunnel that is too narrow: no option of the port widens
+    /// it.
+    fn remedy_for(&self, tunnel: &TunnelReport) -> Option<String> {
+        let TunnelReport { remote, path_mtu, overhead, .. } = tunnel;
+        let (path, overhead) = (*path_mtu as usize, *overhead as usize);
+        let wanted = self.payload + self.tags + overhead;
+        let fitting = path.saturating_sub(overhead + self.tags);
+        (path > 0 && wanted > path).then(|| {
+            format!(
+                "give the hosts an MTU of {fitting}, or the path to {remote}, which takes {path} \
+                 bytes, one of {wanted}"
+            )
+        })
     }
 }
 

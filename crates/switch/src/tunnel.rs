@@ -114,6 +114,7 @@ impl Tunnel {
             id: self.port.id(),
             // Without a route there is no path now.
             path_mtu: self.port.path_mtu().unwrap_or(0),
+            overhead: self.port.overhead(),
             receive_buffer: self.port.receive_buffer_len().unwrap_or(0),
             send_calls: counters.send_calls,
             sent: counters.sent,

@@ -156,8 +156,8 @@ fn ports(reports: &[PortReport]) {
     tunnels(reports);
     files::files(reports);
     for port in reports {
-        if let Some(oversize) = port.oversize {
-            say!("port {}: {}", port.port, oversize.remedy(port.mtu, port.envelope));
+        if let Some(remedy) = port.oversize_remedy() {
+            say!("port {}: {remedy}", port.port);
         }
     }
 }

@@ -122,3 +122,23 @@ fn the_state_of_a_port_is_a_word() {
     port.config = PortConfig::PORT_DOWN;
     assert_eq!(port_state(&port), "disabled");
 }
+
+#[test]
+fn a_path_that_is_too_narrow_is_no_matter_of_the_ports_options() {
+    let oversize = OversizeReport { payload: 1500, tags: 4 };
+    let tunnel = TunnelReport {
+        remote: "192.0.2.2".to_owned(),
+        path_mtu: 1500,
+        overhead: 50,
+        ..TunnelReport::default()
+    };
+    let remedy = oversize.remedy_for(&tunnel);
+    assert_eq!(
+        remedy.unwrap(),
+        "give the hosts an MTU of 1446, or the path to 192.0.2.2, which takes 1500 bytes, one of \
+         1554"
+    );
+    let wide = TunnelReport { path_mtu: 1554, ..tunnel.clone() };
+    assert_eq!(oversize.remedy_for(&wide), None, "then it is the port's");
+    assert_eq!(oversize.remedy_for(&TunnelReport { path_mtu: 0, ..tunnel }), None, "no route");
+}

@@ -72,7 +72,7 @@ fn name(socket: &Path) -> String {
 /// Frames that are too long, or bear too many tags, for a port.
 pub(super) fn oversize(switch: &str, port: &PortReport) -> Option<Finding> {
     let dropped = port.drops.get("oversize").copied().filter(|&count| count > 0)?;
-    let remedy = port.oversize?.remedy(port.mtu, port.envelope);
+    let remedy = port.oversize_remedy()?;
     let text = format!(
         "port {} of switch {switch} dropped {dropped} frames as oversize (mtu={}, envelope={}): \
          {remedy}",
