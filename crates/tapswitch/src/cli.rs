@@ -121,7 +121,7 @@ pub(crate) struct AskArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SwitchArgs {
     /// Name of the bridge.
-    #[arg(long, default_value = "br0")]
+    #[arg(long, default_value = "br0", value_parser = parse_bridge_name)]
     pub(crate) name: String,
     /// Unique number of the datapath, decimal or 0x and hexadecimal digits.
     #[arg(long, value_name = "ID", default_value = "0x1", value_parser = parse_datapath_id)]
@@ -166,7 +166,7 @@ pub(crate) struct SwitchArgs {
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Vec<PortSpec>,
     /// Number of workers; as many as the port with most queues has, and cores, when not given.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_worker_count)]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Cores that the workers stay on, separated by commas.
     #[arg(long, value_name = "CORES", value_delimiter = ',')]
@@ -514,6 +514,32 @@ pub(crate) fn start_log(cli: &Cli) {
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
 }
+
+/// The name of a bridge, which is that of its socket too.
+pub(crate) fn parse_bridge_name(text: &str) -> Result<String, String> {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = text.starts_with(|first: char| first.is_ascii_alphanumeric());
+    if is_name && text.len() <= BRIDGE_NAME_LEN_MAX && text.bytes().all(is_known) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "{text:?} is no name of a bridge; expected letters, digits, '-', '_' and '.', \
+         {BRIDGE_NAME_LEN_MAX} at most, a letter or a digit first"
+    ))
+}
+
+/// A number of workers.
+pub(crate) fn parse_worker_count(text: &str) -> Result<NonZeroUsize, String> {
+    let count = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= WORKER_COUNT_MAX);
+    count.ok_or_else(|| {
+        format!("{text} is no number of workers; expected 1 to {WORKER_COUNT_MAX}, a core for each")
+    })
+}
+
+/// As long as a file's name may be with what is put behind it, and to spare.
+const BRIDGE_NAME_LEN_MAX: usize = 64;
+/// Each takes a few files and a thread: a process may have some thousand files.
+const WORKER_COUNT_MAX: usize = 128;
 
 /// A datapath number: decimal, or hexadecimal with 0x.
 pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {

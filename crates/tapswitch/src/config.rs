@@ -18,7 +18,7 @@ use tapswitch_switch::{
 use toml::Spanned;
 
 use crate::cli::controller::{FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
-use crate::cli::parse_datapath_id;
+use crate::cli::{parse_bridge_name, parse_datapath_id, parse_worker_count};
 
 /// What `tapswitch run` is to run.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct RunConfig {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
-    #[serde(default = "default_bridge")]
+    #[serde(default = "default_bridge", deserialize_with = "bridge_name")]
     bridge: String,
     switch: SwitchSection,
     controller: Option<ControllerSection>,
@@ -52,6 +52,7 @@ struct SwitchSection {
     #[serde(default)]
     learning: Learning,
     port: Texts,
+    #[serde(default, deserialize_with = "worker_count")]
     workers: Option<NonZeroUsize>,
     #[serde(default)]
     cores: Vec<usize>,
@@ -478,6 +479,17 @@ fn default_listen() -> Listen {
     Listen::Tcp(([127, 0, 0, 1], 6653).into())
 }
 
+fn bridge_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    parse_bridge_name(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+fn worker_count<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<NonZeroUsize>, D::Error> {
+    let count = i64::deserialize(deserializer)?.to_string();
+    parse_worker_count(&count).map(Some).map_err(serde::de::Error::custom)
+}
+
 fn datapath_id<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<DatapathId, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse_datapath_id(&text).map_err(serde::de::Error::custom)
@@ -541,6 +553,23 @@ dst-port = 80
         let error_text = error(&GOOD.replace("dst-port = 80", "dst-port = \"http\""));
         assert!(error_text.starts_with("lab.toml:16:"), "{error_text}");
         assert!(error_text.contains("in: dst-port = \"http\""), "{error_text}");
+    }
+
+    #[test]
+    fn names_and_numbers_are_within_bounds() {
+        for name in ["", "../x", "a b", "-x", "\\n", &"x".repeat(65)] {
+            let error_text = error(&GOOD.replace("lab0", name));
+            assert!(error_text.starts_with("lab.toml:2:10: "), "{error_text}");
+            assert!(error_text.contains("is no name of a bridge; expected"), "{error_text}");
+        }
+        for count in ["0", "129", "-1"] {
+            let text = GOOD.replace("fail-mode", &format!("workers = {count}\nfail-mode"));
+            let error_text = error(&text);
+            assert!(error_text.starts_with("lab.toml:6:11: "), "{error_text}");
+            assert!(error_text.contains("expected 1 to 128"), "{error_text}");
+        }
+        let text = GOOD.replace("fail-mode", "workers = 128\nfail-mode");
+        assert_eq!(RunConfig::parse(&text).unwrap().switch.workers, NonZeroUsize::new(128));
     }
 
     #[test]
