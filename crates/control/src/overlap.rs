@@ -35,7 +35,7 @@ use crate::policy::Part;
 use crate::region::{Cells, Region};
 use crate::shared::Forked;
 use crate::text::fnv_1a;
-pub(crate) use senders::Senders;
+pub(crate) use senders::{Sender, Senders};
 
 /// A policy by its number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -248,9 +248,14 @@ impl Closure {
             Some(copies) => self.makes(other, tap.id, copies),
             None => false,
         };
+        // Of one sender after the other: what is near is the same for all regions of one.
+        let mut near = (None, BTreeSet::new());
         for own in tap.cells.regions() {
-            let near = self.regions_of.near(&own);
-            let apart = near.iter().filter(|other| !is_spared(other));
+            let sender = Some(Sender::of(&own));
+            if near.0 != sender {
+                near = (sender, self.regions_of.near(&own));
+            }
+            let apart = near.1.iter().filter(|other| !is_spared(other));
             let overlaps: Vec<_> = apart.filter_map(|other| own.intersect(other)).collect();
             let unknown = |region: &Region| !self.regions.contains_key(region);
             new.extend(overlaps.into_iter().chain([own]).filter(unknown));
@@ -387,8 +392,7 @@ impl Closure {
         let Some(tap) = self.taps.get(&policy) else {
             return Vec::new();
         };
-        let near: BTreeSet<_> =
-            tap.cells.regions().flat_map(|own| self.regions_of.near(&own)).collect();
+        let near = self.regions_of.near_any(tap.cells.regions());
         let inside = near.iter().filter(|inner| tap.cells.level_in(inner) > 0);
         inside.filter_map(|inner| self.regions.get(inner).cloned()).collect()
     }

@@ -42,14 +42,38 @@ impl<T: Copy + Ord> Senders<T> {
 
     /// What is under regions that have frames in common with this one, and some more.
     pub(crate) fn near(&self, region: &Region) -> BTreeSet<T> {
+        self.near_sender(Sender::of(region))
+    }
+
+    /// The same of several regions. Policies with ranges of ports have many of one sender, and what
+    /// is near is the same for all of those.
+    pub(crate) fn near_any(&self, regions: impl Iterator<Item = Region>) -> BTreeSet<T> {
+        let senders: BTreeSet<_> = regions.map(|region| Sender::of(&region)).collect();
+        senders.into_iter().flat_map(|sender| self.near_sender(sender)).collect()
+    }
+
+    fn near_sender(&self, sender: Sender) -> BTreeSet<T> {
         let near = [
-            mac(region).map(|mac| near(&self.by_mac, mac)),
-            ip(region).map(|ip| near(&self.by_ip, ip)),
+            sender.mac.map(|mac| near(&self.by_mac, mac)),
+            sender.ip.map(|ip| near(&self.by_ip, ip)),
         ];
         let count = |sets: &Vec<&BTreeSet<T>>| sets.iter().map(|set| set.len()).sum::<usize>();
         let fewest = near.into_iter().flatten().min_by_key(count);
         let sets = fewest.unwrap_or_else(|| self.by_mac.values().collect());
         sets.into_iter().flatten().copied().collect()
+    }
+}
+
+/// Who sends the frames of a region, as far as that is one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sender {
+    mac: Option<MacAddr>,
+    ip: Option<IpAddr>,
+}
+
+impl Sender {
+    pub(crate) fn of(region: &Region) -> Self {
+        Self { mac: mac(region), ip: ip(region) }
     }
 }
 
