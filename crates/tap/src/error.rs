@@ -106,8 +106,8 @@ pub enum CreateError {
     InUse {
         /// The device.
         name: String,
-        /// What precedes its frames.
-        is: Prefix,
+        /// What precedes its frames, in words.
+        is: String,
         /// As asked for.
         wanted: Prefix,
     },

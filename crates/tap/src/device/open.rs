@@ -20,19 +20,25 @@ impl Device {
     /// twenty for a probe; closing the last queue takes as long.
     ///
     /// What a former user of a persistent device left behind is reset: header length, byte order,
-    /// offloads, send buffer, filters, steering, carrier.
+    /// offloads, send buffer, filters, steering, carrier. Nothing is reset of a device that another
+    /// program uses: its offloads are those that this program can read, and no others.
+    /// [`Capabilities::receive`] is then an upper bound, because Linux does not tell what was agreed
+    /// on.
     ///
     /// # Errors
     /// [`CreateError`], which names the cause and a remedy. Nothing is left behind.
     pub fn create(config: &Config) -> Result<Self, CreateError> {
         let mut opener = Opener::new(config)?;
+        opener.look_first()?;
         let first = opener.open_first()?;
         let index = index_of(&first.name).map_err(refused(&first.name, "SIOCGIFINDEX"))?;
         let in_use = !config.exclusive && opener.take_over(&first)?;
-        if !in_use {
+        let (receive, send) = if in_use {
+            most(opener.prefix.net_header)
+        } else {
             opener.apply(&first)?;
-        }
-        let (receive, send) = opener.offloads(&first)?;
+            opener.offloads(&first)?
+        };
         let capabilities = capabilities(opener.features, receive, send);
         let name = DeviceName::from_kernel(first.name.clone());
         let queues = opener.open_others(first)?;
@@ -74,8 +80,7 @@ impl Device {
             return Err(not_found());
         }
         opener.prefix = prefix_of(&first.fd, &info).map_err(bad_header(&first.name))?;
-        let receive = Offloads::DEFAULT.within(opener.prefix.net_header);
-        let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
+        let (receive, send) = most(opener.prefix.net_header);
         let queues = opener.open_others(first)?;
         Ok(Self {
             name: name.clone(),
@@ -128,6 +133,30 @@ impl<'a> Opener<'a> {
             Some(error) => Err(error),
             None => Ok(Self { config, features, flags, kind: config.kind, prefix: config.prefix }),
         }
+    }
+
+    /// Looks at a device that another program uses before it is opened: a queue that attaches takes
+    /// its share of the frames at once, and those would be lost. Only the length of the network
+    /// header cannot be learnt without a queue.
+    fn look_first(&self) -> Result<(), CreateError> {
+        let NameWish::Fixed(name) = &self.config.name else { return Ok(()) };
+        if self.config.exclusive {
+            return Ok(());
+        }
+        let Some(info) = look(name.as_str()).ok().and_then(|link| link.tun) else { return Ok(()) };
+        let has_header = self.prefix.net_header != HeaderLen::None;
+        let is_alike = info.packet_info == self.prefix.packet_info && info.net_header == has_header;
+        // What is of another kind is for the kernel to refuse.
+        let is_kind = explain::kind_of(&info) == self.kind;
+        if !is_kind || !info.multi_queue || queue_count(&info) == 0 || is_alike {
+            return Ok(());
+        }
+        let is = format!(
+            "{} and {}",
+            if info.packet_info { "protocol information" } else { "no protocol information" },
+            if info.net_header { "a network header" } else { "no network header" }
+        );
+        Err(CreateError::InUse { name: name.to_string(), is, wanted: self.prefix })
     }
 
     /// Opens the first queue. A device that is there and differs is followed when that is wanted.
@@ -211,8 +240,7 @@ impl<'a> Opener<'a> {
     /// it: then nothing is reset, and it must be as wanted.
     fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
         let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
-        let count = info.queues.unwrap_or(1) + info.disabled_queues.unwrap_or(0);
-        if count > 1 {
+        if queue_count(&info) > 1 {
             return self.must_be_as_wanted(first, &info).map(|()| true);
         }
         let (refused, fd) = (|call| refused(&first.name, call), &first.fd);
@@ -233,6 +261,7 @@ impl<'a> Opener<'a> {
         if is == self.prefix {
             return Ok(());
         }
+        let is = is.to_string();
         Err(CreateError::InUse { name: first.name.clone(), is, wanted: self.prefix })
     }
 
@@ -297,6 +326,19 @@ pub(super) fn prefix_of(fd: impl AsFd, info: &TunInfo) -> rustix::io::Result<Pre
         HeaderLen::None
     };
     Ok(Prefix { packet_info: info.packet_info, net_header })
+}
+
+/// Number of queues that are open, attached or not. Told of multi-queue devices only.
+fn queue_count(info: &TunInfo) -> u32 {
+    info.queues.unwrap_or(0).saturating_add(info.disabled_queues.unwrap_or(0))
+}
+
+/// The most that may be left undone in frames of a device with this header, on which others have
+/// agreed: in those that are received, and in those that are sent.
+pub(super) fn most(net_header: HeaderLen) -> (Offloads, Offloads) {
+    let receive = Offloads::DEFAULT.within(net_header);
+    let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
+    (receive, send)
 }
 
 /// What holds for one device.

@@ -7,10 +7,8 @@ use rustix::io::Errno;
 use tapswitch_netlink::Link;
 
 use super::Device;
-use super::open::{bad_header, capabilities, look, refused};
-use crate::{
-    CreateError, DeviceName, Flags, HeaderLen, Kind, Offloads, Prefix, Queue, ioctl, probe,
-};
+use super::open::{bad_header, capabilities, look, most, refused};
+use crate::{CreateError, DeviceName, Flags, HeaderLen, Kind, Prefix, Queue, ioctl};
 
 impl Device {
     /// Takes over one queue that another program opened; see [`Self::from_fds`].
@@ -128,8 +126,7 @@ impl Passed {
         };
         let prefix = Prefix { packet_info, net_header };
         let features = ioctl::features(&fds[0]).map_err(refused(name, "TUNGETFEATURES"))?;
-        let receive = Offloads::DEFAULT.within(net_header);
-        let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
+        let (receive, send) = most(net_header);
         for fd in &fds {
             let flags = rustix::fs::fcntl_getfl(fd).map_err(refused(name, "F_GETFL"))?;
             rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
