@@ -116,6 +116,18 @@ pub enum CreateError {
     NotFound {
         /// The device.
         name: String,
+    /// Nobody holds the device, and the flags that it would keep cannot be read.
+    #[error(
+        "{name}: {what}; who opens it first sets its flags (IFF_NAPI, IFF_BACKPRESSURE) anew, so \
+         join it where /sys shows it or with CAP_SYS_ADMIN, or open it as you want it with \
+         Device::create and exclusive(false)"
+    )]
+    UnknownFlags {
+        /// The device.
+        name: String,
+        /// Why they cannot be read.
+        what: String,
+    },
         /// What it was to be.
         kind: Kind,
     },

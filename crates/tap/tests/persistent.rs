@@ -5,9 +5,9 @@
 use std::num::NonZeroU16;
 use std::os::fd::AsRawFd;
 
-use tapswitch_netlink::{Feature, Namespace};
+use tapswitch_netlink::{Feature, Namespace, Sysfs};
 use tapswitch_tap::{
-    ByteOrder, CreateError, Device, HeaderLen, Kind, LinkType, Mismatch, Offloads, Prefix,
+    ByteOrder, CreateError, Device, Flags, HeaderLen, Kind, LinkType, Mismatch, Offloads, Prefix,
 };
 
 mod common;
@@ -201,6 +201,50 @@ fn joining_takes_the_device_as_it_is() {
     let device = host.inside(|| Device::join(&config("tun0"))).unwrap();
     assert_eq!((device.kind(), device.is_multi_queue()), (Kind::Tun, true));
     assert_eq!(device.prefix().len(), 0);
+}
+
+/// Quirk 16: the first who opens a persistent device gives it all its flags.
+#[test]
+fn joining_leaves_the_flags_alone() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    let known = tapswitch_tap::inspect::known_flags().unwrap();
+    let unseen = (Flags::NAPI | Flags::BACKPRESSURE) & known;
+    let sysfs = Sysfs::open(&host.namespace).unwrap();
+    for more in [0, MULTI_QUEUE] {
+        host.leave_behind("tap0", TAP | NO_PI | more | unseen.bits(), |_| ());
+        let before = sysfs.tun_flags("tap0").unwrap();
+        assert_eq!(before & u32::from(unseen.bits()), u32::from(unseen.bits()));
+        let joined = host.inside(|| Device::join(&config("tap0"))).unwrap();
+        assert_eq!(sysfs.tun_flags("tap0").unwrap(), before);
+        drop(joined);
+        assert_eq!(sysfs.tun_flags("tap0").unwrap(), before);
+        host.inside(|| {
+            drop(Device::create(&config("tap0").follow_existing(true).persistent(false)))
+        });
+    }
+}
+
+#[test]
+fn flags_that_cannot_be_read_are_not_overwritten() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI | MULTI_QUEUE, |_| ());
+    let join = || {
+        host.inside(|| {
+            without_privilege();
+            Device::join(&config("tap0"))
+        })
+    };
+    let error = join().unwrap_err();
+    assert!(matches!(error, CreateError::UnknownFlags { .. }), "{error}");
+    assert!(error.to_string().contains("Device::create"), "{error}");
+    let _first = host.create(&config("tap0").multi_queue(true).exclusive(false));
+    assert!(join().is_ok(), "a further file overwrites nothing");
 }
 
 /// Each file that attaches switches the carrier, unless it says otherwise.

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
-use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, TunInfo};
+use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Sysfs, TunInfo};
 
 use super::{Device, explain};
 use crate::capabilities::negotiate;
@@ -60,10 +60,13 @@ impl Device {
     /// that is in use, or a persistent one. Changes nothing of it. [`Self::kind`],
     /// [`Self::prefix`] and [`Self::is_multi_queue`] tell what it is, whatever `config` says.
     ///
+    /// Linux gives a device that nobody holds the flags of who opens it first, so they are read
+    /// from sysfs before: that takes `CAP_SYS_ADMIN` or a `/sys` of the same network namespace.
+    ///
     /// [`Capabilities::receive`] is then an upper bound: Linux does not tell what was agreed on.
     ///
     /// # Errors
-    /// [`CreateError`], [`CreateError::NotFound`] among them.
+    /// [`CreateError`], [`CreateError::NotFound`] and [`CreateError::UnknownFlags`] among them.
     pub fn join(config: &Config) -> Result<Self, CreateError> {
         let NameWish::Fixed(name) = &config.name else {
             let what = "a numbered name is always a new device: name the one to join";
@@ -232,6 +235,9 @@ impl<'a> Opener<'a> {
         let in_use = info.queues.unwrap_or(0) > 0;
         let is_off = in_use && link.carrier == Some(false);
         self.flags.set(Flags::NO_CARRIER, is_off && self.features.contains(Flags::NO_CARRIER));
+        if queue_count(&info) == 0 {
+            self.flags |= self.unseen_flags(&link.name)?;
+        }
         Ok(info)
     }
 
@@ -239,6 +245,22 @@ impl<'a> Opener<'a> {
     /// each file that attaches switches as its flags say. Answers true when another program uses
     /// it: then nothing is reset, and it must be as wanted.
     fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
+    /// Flags of a device that nobody holds which rtnetlink does not tell. Of those, too, the device
+    /// keeps what its first opener says alone.
+    fn unseen_flags(&self, name: &str) -> Result<Flags, CreateError> {
+        let unseen = (Flags::NAPI | Flags::NAPI_FRAGS | Flags::BACKPRESSURE) & self.features;
+        if unseen.is_empty() {
+            return Ok(unseen);
+        }
+        let read = || Sysfs::open(&Namespace::current()?)?.tun_flags(name);
+        let unknown = |error: LinkError| CreateError::UnknownFlags {
+            name: name.to_owned(),
+            what: error.to_string(),
+        };
+        let bits = read().map_err(unknown)? & u32::from(u16::MAX);
+        Ok(u16::try_from(bits).map_or(unseen, |bits| unseen & Flags::from_bits_truncate(bits)))
+    }
+
         let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
         if queue_count(&info) > 1 {
             return self.must_be_as_wanted(first, &info).map(|()| true);
