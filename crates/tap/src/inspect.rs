@@ -35,6 +35,8 @@ use crate::{Flags, Kind, Offloads};
 pub use handle::{Handle, QueueState};
 pub use process::{Certainty, Holder};
 
+pub(crate) use process::holders_of;
+
 use process::Suspect;
 
 /// All that was found.

@@ -247,6 +247,35 @@ fn flags_that_cannot_be_read_are_not_overwritten() {
     assert!(join().is_ok(), "a further file overwrites nothing");
 }
 
+#[test]
+fn a_name_that_is_taken_is_explained_by_who_has_it() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    host.leave_behind("mine0", TAP | NO_PI, |fd| raw::number(fd, raw::TUNSETOWNER, 0).unwrap());
+    let _held = host.create(&config("held0"));
+    let us = format!("({}) has open", std::process::id());
+    for (name, by, remedy) in [
+        ("mine0", "no program holds", "exclusive(false)"),
+        ("held0", us.as_str(), "end that program"),
+        ("lo", "no tun/tap device", "another name"),
+    ] {
+        let error = host.try_create(&config(name)).unwrap_err().to_string();
+        assert!(error.contains(by) && error.contains(remedy), "{error}");
+        assert_eq!(error.contains("ip link del"), name != "lo", "{error}");
+    }
+    let unprivileged = host.inside(|| {
+        without_privilege();
+        Device::create(&config("mine0")).unwrap_err().to_string()
+    });
+    assert!(unprivileged.contains("exclusive(false)"), "{unprivileged}");
+    let two = config("mine0").queues(NonZeroU16::new(2).unwrap());
+    let error = host.inside(|| Device::join(&two)).unwrap_err();
+    let single = Mismatch::IsSingleQueue;
+    assert!(matches!(&error, CreateError::Mismatch { what, .. } if *what == single), "{error}");
+}
+
 /// Each file that attaches switches the carrier, unless it says otherwise.
 #[test]
 fn joining_leaves_the_carrier_alone() {
@@ -302,7 +331,7 @@ fn the_link_type_waits_for_the_interface_to_be_down() {
     host.netlink.set_up("tap0").unwrap();
     let typed = config("tap0").exclusive(false).link_type(LinkType::IEEE80211);
     let error = host.try_create(&typed).unwrap_err();
-    assert!(error.to_string().contains("down"), "{error}");
+    assert!(error.to_string().contains("`ip link set tap0 down`"), "{error}");
     host.netlink.set_down("tap0").unwrap();
     assert_eq!(host.create(&typed).link_type().unwrap(), LinkType::IEEE80211);
 }

@@ -75,6 +75,10 @@ impl Device {
         let not_found = || CreateError::NotFound { name: name.to_string(), kind: config.kind };
         let link = look(name.as_str()).map_err(|_| not_found())?;
         let mut opener = Opener::new(config)?;
+        if config.queues.get() > 1 && link.tun.is_some_and(|info| !info.multi_queue) {
+            let what = Mismatch::IsSingleQueue;
+            return Err(CreateError::Mismatch { name: link.name, what });
+        }
         let info = opener.follow(&link)?;
         let first = opener.open_queue(Flags::empty())?;
         // The one that was looked at may have gone meanwhile, and this be one that was made.
@@ -231,20 +235,16 @@ impl<'a> Opener<'a> {
         // The first who opens a persistent device gives it these, so they must be its own.
         self.flags.set(Flags::NO_PI, !info.packet_info);
         self.flags.set(Flags::VNET_HDR, info.net_header);
+        if queue_count(&info) == 0 {
+            self.flags |= self.unseen_flags(&link.name)?;
+        }
         // Each file that attaches switches the carrier, which is for others to decide.
         let in_use = info.queues.unwrap_or(0) > 0;
         let is_off = in_use && link.carrier == Some(false);
         self.flags.set(Flags::NO_CARRIER, is_off && self.features.contains(Flags::NO_CARRIER));
-        if queue_count(&info) == 0 {
-            self.flags |= self.unseen_flags(&link.name)?;
-        }
         Ok(info)
     }
 
-    /// Resets what a device that was there keeps from its former user, but for the carrier, which
-    /// each file that attaches switches as its flags say. Answers true when another program uses
-    /// it: then nothing is reset, and it must be as wanted.
-    fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
     /// Flags of a device that nobody holds which rtnetlink does not tell. Of those, too, the device
     /// keeps what its first opener says alone.
     fn unseen_flags(&self, name: &str) -> Result<Flags, CreateError> {
@@ -261,6 +261,10 @@ impl<'a> Opener<'a> {
         Ok(u16::try_from(bits).map_or(unseen, |bits| unseen & Flags::from_bits_truncate(bits)))
     }
 
+    /// Resets what a device that was there keeps from its former user, but for the carrier, which
+    /// each file that attaches switches as its flags say. Answers true when another program uses
+    /// it: then nothing is reset, and it must be as wanted.
+    fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
         let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
         if queue_count(&info) > 1 {
             return self.must_be_as_wanted(first, &info).map(|()| true);
@@ -351,7 +355,7 @@ pub(super) fn prefix_of(fd: impl AsFd, info: &TunInfo) -> rustix::io::Result<Pre
 }
 
 /// Number of queues that are open, attached or not. Told of multi-queue devices only.
-fn queue_count(info: &TunInfo) -> u32 {
+pub(super) fn queue_count(info: &TunInfo) -> u32 {
     info.queues.unwrap_or(0).saturating_add(info.disabled_queues.unwrap_or(0))
 }
 

@@ -89,6 +89,21 @@ fn matching(
     (0..).zip(candidates).filter(|(_, it)| is_it(it)).map(|(index, _)| index).collect()
 }
 
+/// Who holds the device called `name` in the namespace `place`, each as `NAME (PID)`; those of
+/// which that cannot be told are left out.
+pub(crate) fn holders_of(name: &str, place: (u64, u64)) -> Vec<String> {
+    let candidates = [(name.to_owned(), place)];
+    let is_it = |suspect: &Suspect| suspect.device == name && suspect.namespace.is_some();
+    let mut texts: Vec<_> = suspects(&mut Vec::new())
+        .into_iter()
+        .filter(is_it)
+        .flat_map(|suspect| suspect.holders(&candidates))
+        .map(|(_, holder)| format!("{} ({})", holder.command.escape_debug(), holder.pid))
+        .collect();
+    texts.dedup();
+    texts
+}
+
 /// All open files that are queues, by the age of the process, the oldest first, so that who hands a
 /// file on stands before who gets it; then by number.
 pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
