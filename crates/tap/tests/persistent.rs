@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use tapswitch_netlink::{Feature, Namespace, Sysfs};
 use tapswitch_tap::{
     ByteOrder, CreateError, Device, Flags, HeaderLen, Kind, LinkType, Mismatch, Offloads, Prefix,
+    SettingError,
 };
 
 mod common;
@@ -349,6 +350,30 @@ fn a_device_tells_where_it_is_and_where_it_came_from() {
     assert!(same(&device.namespace().unwrap(), &there.namespace));
     assert!(same(&device.origin_namespace().unwrap(), &here.namespace));
     assert_eq!(device.link().unwrap().name, "tap0", "it is found where it is now");
+}
+
+#[test]
+fn another_device_of_the_same_name_is_not_taken_for_it() {
+    if !can_tap() {
+        return;
+    }
+    let (mut here, there) = (Host::new(), Host::new());
+    for kind in [Kind::Tap, Kind::Tun] {
+        let shared = config("any0").kind(kind).multi_queue(true);
+        let device = here.create(&shared);
+        let look = |host: &Host| {
+            host.inside(|| {
+                without_privilege();
+                device.link().map(|link| link.index)
+            })
+        };
+        assert_eq!(look(&here).unwrap(), device.index());
+        here.netlink.move_to_namespace("any0", &there.namespace).unwrap();
+        let _other = here.create(&shared.queues(NonZeroU16::new(2).unwrap()));
+        let error = look(&here).unwrap_err();
+        assert!(matches!(error, SettingError::Link { .. }), "{error}");
+        assert!(error.to_string().contains("is another"), "{error}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Queues that another program opened and handed over.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -49,7 +49,7 @@ impl Device {
 
 /// What all the file descriptors agree on.
 #[derive(Debug, PartialEq, Eq)]
-struct Passed {
+pub(super) struct Passed {
     name: String,
     kind: Kind,
     /// Of `TUNGETIFF`, but for what differs by queue.
@@ -74,7 +74,8 @@ impl Passed {
         Ok(found)
     }
 
-    fn of(fd: &OwnedFd) -> Result<Self, CreateError> {
+    pub(super) fn of(fd: impl AsFd) -> Result<Self, CreateError> {
+        let fd = fd.as_fd();
         let not_a_queue = |what| CreateError::NotAQueue { fd: fd.as_raw_fd(), what };
         let (name, flags) = ioctl::interface(fd).map_err(|errno| match errno {
             Errno::BADFD => not_a_queue("it is no queue of a device, or the device was deleted"),
@@ -102,7 +103,8 @@ impl Passed {
         Err(unknown("the interface of that name is another".to_owned()))
     }
 
-    fn is(&self, link: &Link) -> bool {
+    /// True when `link` may be it: no more is to be seen of a file.
+    pub(super) fn is(&self, link: &Link) -> bool {
         let Some(info) = &link.tun else { return false };
         super::explain::kind_of(info) == self.kind
             && info.net_header == self.flags.contains(Flags::VNET_HDR)
