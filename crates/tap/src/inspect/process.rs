@@ -23,6 +23,11 @@ pub struct Holder {
     pub pid: u32,
     /// Its name, at most 15 bytes (`/proc/PID/comm`).
     pub command: String,
+    /// How it was started, its arguments with spaces between (`/proc/PID/cmdline`), as far as they
+    /// are shorter than 200 bytes; empty when that cannot be read.
+    pub arguments: String,
+    /// The user that it runs as, by number; `None` when that cannot be read.
+    pub uid: Option<u32>,
     /// When it was started, in clock ticks since the machine was.
     pub started: u64,
     /// Number of the file descriptor in that process.
@@ -157,6 +162,8 @@ fn suspect(pid: u32, fd: u32, files: &mut Files) -> Option<Suspect> {
     let mut holder = Holder { pid, fd: i32::try_from(fd).ok()?, ..Holder::default() };
     let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     command.trim_end().clone_into(&mut holder.command);
+    holder.arguments = arguments(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default());
+    holder.uid = fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid());
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     holder.started = start_time(&stat).unwrap_or_default();
     let mut namespace = None;
@@ -201,6 +208,12 @@ fn device_name(text: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
+/// What `/proc/PID/cmdline` holds: arguments, each with a zero behind it.
+fn arguments(bytes: &[u8]) -> String {
+    let bytes = bytes.get(..ARGUMENTS_LEN).unwrap_or(bytes);
+    String::from_utf8_lossy(bytes).replace('\0', " ").trim_end().to_owned()
+}
+
 /// When a process was started: the 22nd field of `/proc/PID/stat`. The second, in parentheses, may
 /// hold anything (proc(5)).
 fn start_time(stat: &str) -> Option<u64> {
@@ -208,6 +221,8 @@ fn start_time(stat: &str) -> Option<u64> {
     rest.split(' ').nth(19)?.parse().ok()
 }
 
+/// The most bytes of a command line that are told.
+const ARGUMENTS_LEN: usize = 200;
 /// Numbers of the clone device (`Documentation/admin-guide/devices.txt`).
 const TUN_DEVICE: (u32, u32) = (10, 200);
 
