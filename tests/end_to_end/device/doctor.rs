@@ -239,6 +239,33 @@ fn a_foreign_program_on_our_queues() {
     until("it is alone", || finding(&examine(&room), "foreign-queue").is_none());
 }
 
+/// Whoever has a user namespace names devices as he likes; root runs what the doctor says.
+#[test]
+fn names_that_a_shell_or_a_terminal_would_obey() {
+    let Some(room) = room() else { return };
+    let tap = Flags::TAP | Flags::NO_PI | Flags::VNET_HDR;
+    for name in [";reboot;#", "-x", "a'$(id)\"", "t\u{1b}[2J"] {
+        let handle = room.namespace().enter(|| Handle::open(name, tap)).unwrap().unwrap();
+        for command in ["doctor", "list"] {
+            let said = room.device(command);
+            assert!(!said.out.contains('\u{1b}'), "{:?}", said.out);
+        }
+        let said = room.device("doctor --json");
+        let findings: Value = serde_json::from_str(&said.out).unwrap();
+        let findings = findings.as_array().unwrap().iter();
+        let mut of_it = findings.filter(|it| it["device"] == name && it["rule"] == "down");
+        let mend = of_it.next().unwrap()["mend"].clone();
+        match mend.as_str() {
+            Some(command) => {
+                room.shell(command).well();
+                assert!(room.netlink().link(name).unwrap().up, "{command}");
+            }
+            None => assert!(name.contains('\u{1b}'), "{name}"),
+        }
+        drop(handle);
+    }
+}
+
 #[test]
 fn an_mtu_without_room_for_the_tags() {
     let Some(room) = room() else { return };

@@ -20,6 +20,7 @@ use tapswitch_tap::inspect::{Inspected, inspect};
 use self::finding::{Finding, Severity, Subject};
 use self::switches::SwitchPort;
 use super::machine::Machine;
+use super::text::printable;
 use super::{Failure, find, namespace, unseen, warn_unseen};
 use crate::cli::device::DeviceDoctorArgs;
 use crate::show::print_json;
@@ -39,7 +40,7 @@ pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
     if args.json {
         print_json(&findings);
     } else {
-        findings.iter().for_each(|finding| say!("{finding}"));
+        findings.iter().for_each(|finding| say!("{}", printable(&finding.to_string())));
         say!("{}", summary(devices.len(), &findings));
     }
     warn_unseen(&unseen);

@@ -414,6 +414,22 @@ fn commands_say_where_the_device_is_if_that_can_be_said() {
     assert!(line.starts_with("warning  tap0 in namespace of tap0 of process 7  down: "), "{line}");
 }
 
+/// Whoever has a user namespace names devices as he likes, and root runs what is printed.
+#[test]
+fn a_name_is_one_word_of_a_command_whatever_it_is() {
+    let mut device = healthy();
+    device.link.up = false;
+    let mut said = |name: &str, namespace: &str| {
+        (device.link.name, device.namespace) = (name.to_owned(), namespace.to_owned());
+        only(&device, &machine()).mend
+    };
+    let command = said(";reboot;#", "$(id)").unwrap();
+    assert_eq!(command, "tapswitch device set ';reboot;#' --netns '$(id)' --up");
+    assert_eq!(said("-x", "(current)").unwrap(), "tapswitch device set --up -- -x");
+    assert_eq!(said("t", "-n").unwrap(), "tapswitch device set t --netns=-n --up");
+    assert_eq!(said("a\u{1b}[2J", "(current)"), None, "it cannot be shown");
+}
+
 #[test]
 fn the_worst_is_said_first_and_all_are_counted() {
     let mut device = healthy();
