@@ -107,11 +107,14 @@ fn offloads_of_a_former_program() {
     drop(room.hold(&t0().persistent(true)));
     mends(&room, "stale-offloads", "hint");
     drop(room.hold(&t0().exclusive(false)));
-    room.device("set t0 --vnet-hdr off").well();
-    mends(&room, "stale-offloads", "warning");
-    room.device("set t0 --vnet-hdr on --offloads all").well();
     // A program that knows of no header opens it as it always did.
     let plain = Flags::TAP | Flags::NO_PI;
+    drop(room.namespace().enter(|| Handle::open("t0", plain)).unwrap().unwrap());
+    mends(&room, "stale-offloads", "warning");
+    room.device("set t0 --vnet-hdr on --offloads all").well();
+    room.device("set t0 --vnet-hdr off").well();
+    assert!(finding(&examine(&room), "stale-offloads").is_none(), "they go with the header");
+    room.device("set t0 --vnet-hdr on --offloads all").well();
     let _held = room.namespace().enter(|| Handle::open("t0", plain)).unwrap().unwrap();
     mends(&room, "stale-offloads", "error");
 }

@@ -121,7 +121,13 @@ fn set_by_file(
         handle.set_persistent(persistent.is_on()).map_err(refused("persistence"))?;
         done.push("persistence");
     }
-    let Some(OffloadsArg(wanted)) = settings.offloads else { return Ok(()) };
+    // Without a header nothing can be left undone, and what is set would stay.
+    let has_lost_header = args.flags.vnet_hdr == Some(Switch::Off);
+    let wanted = match settings.offloads {
+        Some(OffloadsArg(wanted)) => wanted,
+        None if has_lost_header => Offloads::empty(),
+        None => return Ok(()),
+    };
     check_offloads(device, wanted, args)?;
     if wanted.intersects(Offloads::TUNNEL) {
         let len = handle.state().map_err(refused("length of the header"))?.header_len;
