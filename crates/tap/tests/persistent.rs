@@ -222,9 +222,7 @@ fn joining_leaves_the_flags_alone() {
         assert_eq!(sysfs.tun_flags("tap0").unwrap(), before);
         drop(joined);
         assert_eq!(sysfs.tun_flags("tap0").unwrap(), before);
-        host.inside(|| {
-            drop(Device::create(&config("tap0").follow_existing(true).persistent(false)))
-        });
+        drop(host.create(&config("tap0").follow_existing(true).persistent(false)));
     }
 }
 
