@@ -22,8 +22,7 @@ impl Device {
     /// What a former user of a persistent device left behind is reset: header length, byte order,
     /// offloads, send buffer, filters, steering, carrier. Nothing is reset of a device that another
     /// program uses: its offloads are those that this program can read, and no others.
-    /// [`Capabilities::receive`] is then an upper bound, because Linux does not tell what was agreed
-    /// on.
+    /// [`Capabilities::receive`] is then an upper bound: Linux does not tell what was agreed on.
     ///
     /// # Errors
     /// [`CreateError`], which names the cause and a remedy. Nothing is left behind.

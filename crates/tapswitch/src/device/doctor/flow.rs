@@ -86,8 +86,8 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
     }
     // No command: it would end the program, and lose what others have set of the device.
     let text = format!(
-        "{text}; only a device that is made anew, multi-queue, can have more: that is for {} to ask \
-         for, or for who prepared the device",
+        "{text}; only a device that is made anew, multi-queue, can have more: {} must ask for it, \
+         or who prepared the device",
         it.holders()
     );
     Some(it.finding(Severity::Hint, "one-queue", text, None))
