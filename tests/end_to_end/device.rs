@@ -80,6 +80,8 @@ fn what_cannot_be_made_leaves_nothing() {
         ("create t0 --mac 01:00:00:00:00:01", &["MAC address of t0"]),
         ("create t0 --netns nosuch", &["nosuch", "ip netns list"]),
         ("create lo", &["lo", "taken"]),
+        ("create t0 --vnet-hdr off --offloads all", &["no network header"]),
+        ("create t0 --offloads csum,uso,tunnel", &["24 bytes"]),
     ] {
         room.device(args).refused(words);
         // The tool in another test may be looking at it just now.
@@ -213,6 +215,9 @@ fn only_devices_are_deleted_and_none_that_is_held() {
         return;
     }
     let room = Room::new();
+    room.device("create t1").well();
+    room.device("create t1").refused(&["no program holds", "`tapswitch device set`"]);
+    room.device("delete t1").well();
     room.device("delete lo").refused(&["lo", "no tun or tap device"]);
     room.device("delete t0").refused(&["t0", "not found"]);
     let held = room.hold(&Config::new("t0".parse().unwrap()));

@@ -1,6 +1,7 @@
 //! Requests about links, addresses, routes and neighbours of one namespace.
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -43,7 +44,7 @@ impl Netlink {
         Ok(Self { connection, namespace: namespace.clone() })
     }
 
-    /// All interfaces.
+    /// All interfaces that can be understood; [`Self::unread_count`] tells how many cannot.
     ///
     /// # Errors
     /// When interfaces come and go faster than they can be listed.
@@ -53,6 +54,12 @@ impl Netlink {
             Ok(answer) => Ok(answer.into_iter().filter_map(link_in).collect()),
             Err(failure) => Err(self.error("list the interfaces", "", failure)),
         }
+    }
+
+    /// How many things could not be understood of the latest answer, such as an interface whose
+    /// name is not UTF-8: Linux takes any bytes.
+    pub fn unread_count(&self) -> usize {
+        self.connection.unread()
     }
 
     /// The interface called `name`.
@@ -306,6 +313,10 @@ impl Netlink {
             Ok(answer) => answer,
             Err(failure) => return Err(self.error("look up an interface", name, failure)),
         };
+        if self.connection.unread() > 0 {
+            let cause = io::Error::new(io::ErrorKind::InvalidData, "a name is not UTF-8");
+            return Err(self.error("look up an interface", name, cause.into()));
+        }
         answer.into_iter().find_map(link_in).ok_or_else(|| LinkError::NotFound {
             name: name.to_owned(),
             namespace: self.namespace.label().to_owned(),

@@ -24,6 +24,8 @@ pub(crate) struct Connection {
     socket: Socket,
     /// Number of the latest request.
     sequence: u32,
+    /// How many objects of the latest answer were passed over, because they cannot be understood.
+    unread: usize,
 }
 
 impl Connection {
@@ -33,7 +35,7 @@ impl Connection {
         // Explanations in words, without the request repeated: Linux 4.12, only for messages.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, unread: 0 })
     }
 
     /// Sends `message` and returns the messages of the answer, none for a plain acknowledgement.
@@ -63,6 +65,11 @@ impl Connection {
         self.ask(message, NLM_F_DUMP)
     }
 
+    /// How many objects of the latest answer could not be understood.
+    pub(crate) fn unread(&self) -> usize {
+        self.unread
+    }
+
     fn send(&self, packet: &mut NetlinkMessage<RouteNetlinkMessage>) -> io::Result<()> {
         packet.finalize();
         let mut bytes = vec![0; packet.buffer_len()];
@@ -71,13 +78,22 @@ impl Connection {
     }
 
     /// Reads up to the end of the answer; `None` when it was torn.
-    fn collect(&self) -> Result<Option<Vec<RouteNetlinkMessage>>, Failure> {
+    fn collect(&mut self) -> Result<Option<Vec<RouteNetlinkMessage>>, Failure> {
         let mut answer = Vec::new();
         let mut torn = false;
+        self.unread = 0;
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
             for message in messages(&datagram) {
-                let NetlinkMessage { header, payload, .. } = message?;
+                let NetlinkMessage { header, payload, .. } = match message {
+                    Ok(message) => message,
+                    // One interface with an odd name shall not hide all others.
+                    Err(Unread { is_object: true, .. }) => {
+                        self.unread += 1;
+                        continue;
+                    }
+                    Err(Unread { cause, .. }) => return Err(cause.into()),
+                };
                 if header.sequence_number != self.sequence {
                     continue;
                 }
@@ -105,20 +121,40 @@ impl AsFd for Connection {
     }
 }
 
-/// The messages of one datagram. What cannot be parsed ends it with an error.
+/// A message that cannot be parsed.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    /// It is about an object, such as an interface, and neither the end of an answer nor an error.
+    is_object: bool,
+    cause: io::Error,
+}
+
+/// The messages of one datagram. One that cannot be parsed is an error, and the next follows; what
+/// is no message ends the datagram with an error.
 pub(crate) fn messages(
     datagram: &[u8],
-) -> impl Iterator<Item = io::Result<NetlinkMessage<RouteNetlinkMessage>>> {
+) -> impl Iterator<Item = Result<NetlinkMessage<RouteNetlinkMessage>, Unread>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
         }
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest);
-        let len = message.as_ref().map_or(rest.len(), |message| aligned(message.header.length));
-        rest = rest.get(len..).unwrap_or_default();
-        Some(message.map_err(|cause| io::Error::new(io::ErrorKind::InvalidData, cause)))
+        let header = header(rest);
+        rest = header.and_then(|(len, _)| rest.get(aligned(len)..)).unwrap_or_default();
+        Some(message.map_err(|cause| Unread {
+            is_object: header.is_some_and(|(_, kind)| kind >= FIRST_OBJECT),
+            cause: io::Error::new(io::ErrorKind::InvalidData, cause),
+        }))
     })
+}
+
+/// Length and type of the message that `bytes` start with (`struct nlmsghdr`), if there is one.
+fn header(bytes: &[u8]) -> Option<(u32, u16)> {
+    let len = u32::from_ne_bytes(*bytes.first_chunk()?);
+    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
+    let is_whole = usize::try_from(len).is_ok_and(|len| HEADER_LEN <= len && len <= bytes.len());
+    is_whole.then_some((len, kind))
 }
 
 /// Where the next message starts (`NLMSG_ALIGN`).
@@ -155,12 +191,18 @@ fn explanation(flags: u16, error: &ErrorMessage) -> Option<String> {
         })
 }
 
+/// Length of `struct nlmsghdr` in bytes.
+const HEADER_LEN: usize = 16;
+/// Types below are netlink's own (`NLMSG_MIN_TYPE`), those from here on rtnetlink's.
+const FIRST_OBJECT: u16 = 16;
 /// How often a torn dump is asked again. Interfaces that change faster than they can be listed
 /// are a fault worth reporting.
 const DUMP_TRIES: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+
     use super::*;
 
     #[test]
@@ -169,6 +211,25 @@ mod tests {
         assert_eq!(lengths, 1);
         assert!(messages(&[0; 64]).all(|message| message.is_err()));
         assert_eq!(messages(&[]).count(), 0);
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_parsed_hides_no_other() {
+        let message = |name: &[u8; 4]| {
+            let mut link = LinkMessage::default();
+            link.attributes = vec![LinkAttribute::IfName("abc".to_owned())];
+            let mut packet = NetlinkMessage::from(RouteNetlinkMessage::NewLink(link));
+            packet.finalize();
+            let mut bytes = vec![0; packet.buffer_len()];
+            packet.serialize(&mut bytes);
+            let at = bytes.len() - name.len();
+            bytes[at..].copy_from_slice(name);
+            bytes
+        };
+        let datagram = [message(b"t\xffp\0"), message(b"tap\0")].concat();
+        let [odd, sound] = messages(&datagram).collect::<Vec<_>>().try_into().unwrap();
+        assert!(odd.unwrap_err().is_object);
+        assert!(sound.is_ok());
     }
 
     #[test]

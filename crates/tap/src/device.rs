@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
 use tapswitch_wire::MacAddr;
 
+use passed::Passed;
 pub use settings::ByteOrder;
 
 use crate::{Capabilities, DeviceName, Flags, Kind, Prefix, Queue, SettingError, ioctl};
@@ -116,9 +117,27 @@ impl Device {
         let name = self.current_name()?;
         let link = match ioctl::device_namespace(&self.queues[0]) {
             Ok(namespace) => look_in(namespace, &name),
-            Err(_) => open::look(&name),
+            Err(errno) => self.look_here(&name, errno),
         };
         link.map_err(|source| SettingError::Link { name, source: Box::new(source) })
+    }
+
+    /// The interface where the caller is, if it is this one and not another of the same name: the
+    /// namespace of the device was not told, because of `errno`.
+    fn look_here(&self, name: &str, errno: Errno) -> Result<Link, LinkError> {
+        let link = open::look(name)?;
+        let is_it = Passed::of(&self.queues[0]).is_ok_and(|passed| passed.is(&link));
+        if is_it && (self.index == 0 || self.index == link.index) {
+            return Ok(link);
+        }
+        Err(LinkError::Refused {
+            action: format!("look at the device {name}"),
+            namespace: "(current)".to_owned(),
+            reason: "the interface of that name is another; the device was moved to where this \
+                     program may not look"
+                .to_owned(),
+            source: errno.into(),
+        })
     }
 
     /// The network namespace that it is in now (`TUNGETDEVNETNS`, Linux 5.2). Devices move with

@@ -74,11 +74,16 @@ pub enum CreateError {
         allowed: String,
     },
     /// `EBUSY`.
-    #[error(
-        "{name}: the name is taken by another interface, or another program has the device open; \
-         choose another name or remove it with `ip link del {name}`"
-    )]
+    #[error("{name}: {by}; choose another name{}", by.remedy(name))]
     NameTaken {
+        /// The device.
+        name: String,
+        /// By whom.
+        by: Taken,
+    },
+    /// `EBUSY`: the link type was to change, and the interface is up.
+    #[error("{name}: its link type can change only while it is down: `ip link set {name} down`")]
+    InterfaceUp {
         /// The device.
         name: String,
     },
@@ -106,10 +111,22 @@ pub enum CreateError {
     InUse {
         /// The device.
         name: String,
-        /// What precedes its frames.
-        is: Prefix,
+        /// What precedes its frames, in words.
+        is: String,
         /// As asked for.
         wanted: Prefix,
+    },
+    /// Nobody holds the device, and the flags that it would keep cannot be read.
+    #[error(
+        "{name}: {what}; who opens it first sets its flags (IFF_NAPI, IFF_BACKPRESSURE) anew, so \
+         join it where /sys shows it or with CAP_SYS_ADMIN, or open it as you want it with \
+         Device::create and exclusive(false)"
+    )]
+    UnknownFlags {
+        /// The device.
+        name: String,
+        /// Why they cannot be read.
+        what: String,
     },
     /// There is no such device to join.
     #[error("{name}: no such interface; make it first with `ip tuntap add {name} mode {kind}`")]
@@ -184,6 +201,62 @@ impl CreateError {
             Errno::NOENT | Errno::NODEV | Errno::NXIO => Self::NoTun { source },
             _ => Self::Open { source },
         }
+    }
+}
+
+/// Who has a name that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Taken {
+    /// An interface that is no tun/tap device.
+    #[error(
+        "the name is taken by an interface that is {}, no tun/tap device",
+        described(kind.as_deref())
+    )]
+    OtherDriver {
+        /// Its driver, such as `bridge`; `None` for hardware and `lo`.
+        kind: Option<String>,
+    },
+    /// A persistent device that was prepared, and that no program holds.
+    #[error("the name is taken by a persistent device, which no program holds")]
+    Unheld,
+    /// A device that a program holds.
+    #[error("the name is taken by a device that {} open", holding(holders))]
+    Held {
+        /// The programs, each as `NAME (PID)`; none when they cannot be seen.
+        holders: Vec<String>,
+    },
+    /// It is not to be learnt.
+    #[error("the name is taken by another interface, or another program has the device open")]
+    Unknown,
+}
+
+impl Taken {
+    /// What to do but for choosing another name. Hardware cannot be removed.
+    fn remedy(&self, name: &str) -> String {
+        match self {
+            Self::OtherDriver { kind: None } => String::new(),
+            Self::OtherDriver { .. } | Self::Unknown => {
+                format!(" or remove it with `ip link del {name}`")
+            }
+            Self::Unheld => format!(
+                ", or open what was prepared with exclusive(false); `ip link del {name}` removes \
+                 it with all its settings"
+            ),
+            Self::Held { .. } => format!(
+                ", or end that program first; several can share a multi-queue device alone, with \
+                 exclusive(false) or Device::join; `ip link del {name}` takes it away from its \
+                 program"
+            ),
+        }
+    }
+}
+
+fn holding(holders: &[String]) -> String {
+    match holders {
+        [] => "another program has".to_owned(),
+        [one] => format!("{one} has"),
+        several => format!("{} have", several.join(", ")),
     }
 }
 

@@ -35,6 +35,8 @@ use crate::{Flags, Kind, Offloads};
 pub use handle::{Handle, QueueState};
 pub use process::{Certainty, Holder};
 
+pub(crate) use process::holders_of;
+
 use process::Suspect;
 
 /// All that was found.
@@ -47,6 +49,20 @@ pub struct Inspection {
     pub unseen: Vec<String>,
     /// Namespaces that could not be looked at, in the same way: there may be more devices there.
     pub unseen_namespaces: Vec<String>,
+    /// Namespaces whose devices could not be listed, or not all of them; each with the reason,
+    /// which is in [`Self::unseen`] too.
+    pub unread: Vec<Unread>,
+}
+
+/// A namespace in which there may be more devices than were found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Label of the [`Namespace`].
+    pub namespace: String,
+    /// Device and inode number of the namespace.
+    pub namespace_id: (u64, u64),
+    /// Why.
+    pub reason: String,
 }
 
 /// One tun or tap device.
@@ -161,9 +177,17 @@ pub fn inspect() -> Inspection {
     let mut places = places(survey(), &mut found.unseen_namespaces);
     places.extend(hidden_places(&places, &suspects));
     for place in &places {
-        match devices_in(place, &mut found.unseen) {
-            Ok(devices) => found.devices.extend(devices),
-            Err(error) => found.unseen.push(error.to_string()),
+        let reason = match devices_in(place, &mut found.unseen) {
+            Ok((devices, unread)) => {
+                found.devices.extend(devices);
+                unread_interfaces(place, unread)
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = reason {
+            found.unseen.push(reason.clone());
+            let (namespace, namespace_id) = (place.namespace.label().to_owned(), place.identity);
+            found.unread.push(Unread { namespace, namespace_id, reason });
         }
     }
     let candidates: Vec<_> = (found.devices.iter())
@@ -236,21 +260,38 @@ fn hidden_places(known: &[Place], suspects: &[Suspect]) -> Vec<Place> {
     hidden
 }
 
-fn devices_in(place: &Place, unseen: &mut Vec<String>) -> Result<Vec<Inspected>, LinkError> {
+/// What is to be said of interfaces that could not be understood.
+fn unread_interfaces(place: &Place, count: usize) -> Option<String> {
+    let what = match count {
+        0 => return None,
+        1 => "1 interface".to_owned(),
+        count => format!("{count} interfaces"),
+    };
+    let label = place.namespace.label();
+    Some(format!("{what} of namespace {label}: its name is not UTF-8; `ip link` there lists it"))
+}
+
+/// The devices, and the number of interfaces that could not be understood.
+fn devices_in(
+    place: &Place,
+    unseen: &mut Vec<String>,
+) -> Result<(Vec<Inspected>, usize), LinkError> {
     let Place { namespace, identity } = place;
     let mut netlink = Netlink::open(namespace)?;
     let links = netlink.links()?;
+    let unread = netlink.unread_count();
     if links.iter().all(|link| link.tun.is_none()) {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), unread));
     }
     let sysfs = Sysfs::open(namespace).map_err(|error| unseen.push(error.to_string())).ok();
     let tuns = links.iter().filter(|link| link.tun.is_some());
-    Ok(tuns
+    let devices = tuns
         .map(|link| Inspected {
             namespace_id: *identity,
             ..device(&mut netlink, sysfs.as_ref(), &links, link)
         })
-        .collect())
+        .collect();
+    Ok((devices, unread))
 }
 
 /// What one device is. It may be gone when it is asked about: then there is less to tell.

@@ -108,7 +108,7 @@ pub use engine::{
     Drain, Engine, EngineError, EngineKind, OpenError, Refused, Sent, Uring, Vhost, VhostConfig,
     VhostError,
 };
-pub use error::{CreateError, Mismatch, SettingError};
+pub use error::{CreateError, Mismatch, SettingError, Taken};
 pub use fallback::SendFallback;
 pub use filter::{Filter, FilterConfig};
 pub use flags::{Flags, Kind, Wish};

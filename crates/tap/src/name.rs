@@ -40,6 +40,10 @@ impl FromStr for DeviceName {
             _ if name.contains(|c: char| c.is_whitespace() || c.is_control()) => {
                 refuse("contains white space or a control character")
             }
+            // Linux looks at bytes, as if each were a character of Latin-1.
+            _ if name.bytes().any(|byte| byte == 0xa0) => {
+                refuse("contains a letter with the byte 0xa0, which Linux takes for white space")
+            }
             _ => Ok(Self(name.into())),
         }
     }
@@ -118,6 +122,7 @@ mod tests {
             ("a b", "white space"),
             ("a\tb", "white space"),
             ("a\u{a0}b", "white space"),
+            ("voilà", "0xa0"),
             ("a\0", "control"),
         ] {
             let error = name.parse::<DeviceName>().unwrap_err().to_string();

@@ -1,5 +1,7 @@
 //! Destination addresses that a tap device lets through.
 
+use std::collections::HashSet;
+
 use tapswitch_wire::MacAddr;
 
 /// Destination addresses that the kernel may send to a tap device; frames for others are dropped
@@ -33,9 +35,10 @@ impl TxFilter {
 
     /// The addresses in the order that suits the kernel, unicast first; and the flag.
     pub(crate) fn arranged(&self) -> (Vec<MacAddr>, bool) {
+        let mut seen = HashSet::new();
         let mut addresses = self.addresses.clone();
+        addresses.retain(|address| seen.insert(*address));
         addresses.sort_by_key(|address| address.is_multicast());
-        addresses.dedup();
         (addresses, self.all_multicast)
     }
 }
@@ -52,5 +55,12 @@ mod tests {
         let (addresses, all) = filter.all_multicast(true).arranged();
         assert_eq!(addresses, [unicast(1), unicast(2), multicast(1), multicast(2)]);
         assert!(all);
+    }
+
+    #[test]
+    fn an_address_counts_once_wherever_it_is_repeated() {
+        let address = |last| MacAddr([2, 0, 0, 0, 0, last]);
+        let (addresses, _) = TxFilter::new([1, 2, 1, 2, 1].map(address)).arranged();
+        assert_eq!(addresses, [1, 2].map(address));
     }
 }

@@ -81,6 +81,32 @@ fn offloads_concern_the_queues_of_others_too() {
     assert!(!receive(queue, |_, frame| is_udp_to(frame, 10)).0.needs_checksum());
 }
 
+/// Quirk 3: who opens a device that another program uses hands that program no frames which it has
+/// not asked for, and takes none away.
+#[test]
+fn opening_a_device_in_use_leaves_its_offloads_alone() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    let is_on = |host: &mut Host, feature| host.netlink.feature("tap0", feature).unwrap();
+    for theirs in [Offloads::empty(), Offloads::CSUM | Offloads::TSO] {
+        let shared = config("tap0").multi_queue(true);
+        let first = host.create(&shared.clone().offloads(theirs));
+        for ours in [Offloads::empty(), Offloads::DEFAULT] {
+            let second = host.create(&shared.clone().exclusive(false).offloads(ours));
+            let upper = Offloads::DEFAULT.within(HeaderLen::V1);
+            assert_eq!(second.capabilities().receive, upper, "not known, so all is possible");
+            for (feature, offload) in
+                [(Feature::TxChecksum, Offloads::CSUM), (Feature::Tso, Offloads::TSO)]
+            {
+                assert_eq!(is_on(&mut host, feature), theirs.contains(offload), "{ours:?}");
+            }
+        }
+        drop(first);
+    }
+}
+
 /// Quirk 4.
 #[test]
 fn the_probe_tells_what_the_kernel_understands() {

@@ -5,9 +5,10 @@
 use std::num::NonZeroU16;
 use std::os::fd::AsRawFd;
 
-use tapswitch_netlink::{Feature, Namespace};
+use tapswitch_netlink::{Feature, Namespace, Sysfs};
 use tapswitch_tap::{
-    ByteOrder, CreateError, Device, HeaderLen, Kind, LinkType, Mismatch, Offloads, Prefix,
+    ByteOrder, CreateError, Device, Flags, HeaderLen, Kind, LinkType, Mismatch, Offloads, Prefix,
+    SettingError,
 };
 
 mod common;
@@ -203,6 +204,77 @@ fn joining_takes_the_device_as_it_is() {
     assert_eq!(device.prefix().len(), 0);
 }
 
+/// Quirk 16: the first who opens a persistent device gives it all its flags.
+#[test]
+fn joining_leaves_the_flags_alone() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    let known = tapswitch_tap::inspect::known_flags().unwrap();
+    let unseen = (Flags::NAPI | Flags::BACKPRESSURE) & known;
+    let sysfs = Sysfs::open(&host.namespace).unwrap();
+    for more in [0, MULTI_QUEUE] {
+        host.leave_behind("tap0", TAP | NO_PI | more | unseen.bits(), |_| ());
+        let before = sysfs.tun_flags("tap0").unwrap();
+        assert_eq!(before & u32::from(unseen.bits()), u32::from(unseen.bits()));
+        let joined = host.inside(|| Device::join(&config("tap0"))).unwrap();
+        assert_eq!(sysfs.tun_flags("tap0").unwrap(), before);
+        drop(joined);
+        assert_eq!(sysfs.tun_flags("tap0").unwrap(), before);
+        drop(host.create(&config("tap0").follow_existing(true).persistent(false)));
+    }
+}
+
+#[test]
+fn flags_that_cannot_be_read_are_not_overwritten() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    host.leave_behind("tap0", TAP | NO_PI | MULTI_QUEUE, |_| ());
+    let join = || {
+        host.inside(|| {
+            without_privilege();
+            Device::join(&config("tap0"))
+        })
+    };
+    let error = join().unwrap_err();
+    assert!(matches!(error, CreateError::UnknownFlags { .. }), "{error}");
+    assert!(error.to_string().contains("Device::create"), "{error}");
+    let _first = host.create(&config("tap0").multi_queue(true).exclusive(false));
+    assert!(join().is_ok(), "a further file overwrites nothing");
+}
+
+#[test]
+fn a_name_that_is_taken_is_explained_by_who_has_it() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    host.leave_behind("mine0", TAP | NO_PI, |fd| raw::number(fd, raw::TUNSETOWNER, 0).unwrap());
+    let _held = host.create(&config("held0"));
+    let us = format!("({}) has open", std::process::id());
+    for (name, by, remedy) in [
+        ("mine0", "no program holds", "exclusive(false)"),
+        ("held0", us.as_str(), "end that program"),
+        ("lo", "no tun/tap device", "another name"),
+    ] {
+        let error = host.try_create(&config(name)).unwrap_err().to_string();
+        assert!(error.contains(by) && error.contains(remedy), "{error}");
+        assert_eq!(error.contains("ip link del"), name != "lo", "{error}");
+    }
+    let unprivileged = host.inside(|| {
+        without_privilege();
+        Device::create(&config("mine0")).unwrap_err().to_string()
+    });
+    assert!(unprivileged.contains("exclusive(false)"), "{unprivileged}");
+    let two = config("mine0").queues(NonZeroU16::new(2).unwrap());
+    let error = host.inside(|| Device::join(&two)).unwrap_err();
+    let single = Mismatch::IsSingleQueue;
+    assert!(matches!(&error, CreateError::Mismatch { what, .. } if *what == single), "{error}");
+}
+
 /// Each file that attaches switches the carrier, unless it says otherwise.
 #[test]
 fn joining_leaves_the_carrier_alone() {
@@ -258,7 +330,7 @@ fn the_link_type_waits_for_the_interface_to_be_down() {
     host.netlink.set_up("tap0").unwrap();
     let typed = config("tap0").exclusive(false).link_type(LinkType::IEEE80211);
     let error = host.try_create(&typed).unwrap_err();
-    assert!(error.to_string().contains("down"), "{error}");
+    assert!(error.to_string().contains("`ip link set tap0 down`"), "{error}");
     host.netlink.set_down("tap0").unwrap();
     assert_eq!(host.create(&typed).link_type().unwrap(), LinkType::IEEE80211);
 }
@@ -276,6 +348,30 @@ fn a_device_tells_where_it_is_and_where_it_came_from() {
     assert!(same(&device.namespace().unwrap(), &there.namespace));
     assert!(same(&device.origin_namespace().unwrap(), &here.namespace));
     assert_eq!(device.link().unwrap().name, "tap0", "it is found where it is now");
+}
+
+#[test]
+fn another_device_of_the_same_name_is_not_taken_for_it() {
+    if !can_tap() {
+        return;
+    }
+    let (mut here, there) = (Host::new(), Host::new());
+    for kind in [Kind::Tap, Kind::Tun] {
+        let shared = config("any0").kind(kind).multi_queue(true);
+        let device = here.create(&shared);
+        let look = |host: &Host| {
+            host.inside(|| {
+                without_privilege();
+                device.link().map(|link| link.index)
+            })
+        };
+        assert_eq!(look(&here).unwrap(), device.index());
+        here.netlink.move_to_namespace("any0", &there.namespace).unwrap();
+        let _other = here.create(&shared.queues(NonZeroU16::new(2).unwrap()));
+        let error = look(&here).unwrap_err();
+        assert!(matches!(error, SettingError::Link { .. }), "{error}");
+        assert!(error.to_string().contains("is another"), "{error}");
+    }
 }
 
 #[test]

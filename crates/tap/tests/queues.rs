@@ -157,6 +157,24 @@ fn a_device_in_use_is_not_opened_with_another_prefix() {
     assert_eq!(first.foreign_queues().unwrap(), 2);
 }
 
+/// A queue that attaches takes its share of the frames at once, so what can be learnt is learnt
+/// without one.
+#[test]
+fn what_differs_visibly_is_refused_without_a_queue() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    let _first = host.create(&with_queues(1).multi_queue(true));
+    let other = with_queues(1).multi_queue(true).exclusive(false);
+    for other in [other.clone().packet_info(true), other.net_header(HeaderLen::None)] {
+        let error = host.try_create(&other).unwrap_err();
+        assert!(matches!(error, CreateError::InUse { .. }), "{error}");
+        let without_length = "with no protocol information and a network header in front";
+        assert!(error.to_string().contains(without_length), "{error}");
+    }
+}
+
 #[test]
 fn queues_that_were_handed_over_are_understood() {
     if !can_tap() {

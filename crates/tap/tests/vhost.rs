@@ -21,6 +21,7 @@ use tapswitch_tap::{
     NetHeaderFlags, Outgoing, Queue, RecvError, SendError, Vhost, VhostConfig, VhostError,
 };
 use tapswitch_wire::MacAddr;
+use tapswitch_wire::checksum::Sum;
 
 mod common;
 use common::{Host, PATIENCE, can_tap, config, eventually, knows_udp_trains, skip};
@@ -354,6 +355,30 @@ fn each_queue_can_have_an_engine_of_its_own() {
     });
 }
 
+/// The limit by which packets are not taken for Ethernet frames is the device's, so an engine that
+/// ends leaves it to the others.
+#[test]
+fn each_queue_of_a_tun_device_can_have_an_engine_of_its_own() {
+    in_guests(|| {
+        let mut host = Host::new();
+        let two = NonZeroU16::new(2).unwrap();
+        let mut queues = host.create_up(&config("tun0").kind(Kind::Tun).queues(two)).into_queues();
+        let mut second = Engine::open(queues.remove(1), EngineKind::Vhost).unwrap();
+        let first = Engine::open(queues.remove(0), EngineKind::Vhost).unwrap();
+        let socket = host.udp(7);
+        let packet = udp_packet(b"still here");
+        let receive = |engine: &mut Engine| {
+            send_all(engine, &[(NetHeader::PLAIN, packet.clone())]);
+            let mut payload = [0; 100];
+            let (len, from) = socket.recv_from(&mut payload).unwrap();
+            assert_eq!((&payload[..len], from.to_string()), (&b"still here"[..], PEER.into()));
+        };
+        receive(&mut second);
+        let _queue = first.into_queue();
+        receive(&mut second);
+    });
+}
+
 #[test]
 fn packets_of_a_tun_device_pass_unharmed() {
     in_guests(|| {
@@ -670,6 +695,19 @@ fn vhost_threads(folder: &str) -> usize {
 }
 
 /// Turns an IPv4 packet with UDP round. Its checksums stay what they are.
+/// A datagram from the peer to port 7 of the kernel's end, without a checksum of its own.
+fn udp_packet(payload: &[u8]) -> Vec<u8> {
+    let udp_len = u16::try_from(8 + payload.len()).unwrap();
+    let [total, udp] = [20 + udp_len, udp_len].map(u16::to_be_bytes);
+    let mut packet = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 17, 0, 0];
+    packet.extend([10, 0, 0, 2, 10, 0, 0, 1]);
+    let checksum = Sum::of(&packet).checksum().to_be_bytes();
+    packet[10..12].copy_from_slice(&checksum);
+    packet.extend([0, 7, 0, 7, udp[0], udp[1], 0, 0]);
+    packet.extend(payload);
+    packet
+}
+
 fn swap_ipv4(packet: &mut [u8]) {
     let (from, to) = packet[12..20].split_at_mut(4);
     from.swap_with_slice(to);

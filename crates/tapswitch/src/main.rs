@@ -51,7 +51,8 @@ fn main() -> ExitCode {
     match dispatch(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tapswitch: {error}");
+            // It may name what others have named.
+            eprintln!("tapswitch: {}", device::text::printable_lines(&error.to_string()));
             ExitCode::FAILURE
         }
     }

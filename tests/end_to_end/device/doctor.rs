@@ -62,7 +62,21 @@ fn offloads_that_were_not_asked_for() {
             skip("UDP trains need Linux 6.2");
             continue;
         }
-        mends(&room, rule, severity);
+        let found = finding(&examine(&room), rule).unwrap();
+        assert_eq!(found["severity"], severity);
+        // ethtool might have switched it off: the attempt to undo that gives the program nothing
+        // that it has not asked for, and then it is known.
+        let before = room.show("t0")["offloads"].clone();
+        room.shell(found["mend"].as_str().unwrap()).refused(&["t0", "has not asked for it"]);
+        let is_on = |it: &Value| it["state"] == "on";
+        for (before, now) in
+            before.as_array().unwrap().iter().zip(room.show("t0")["offloads"].as_array().unwrap())
+        {
+            assert_eq!(is_on(before), is_on(now), "{now}");
+        }
+        let found = finding(&examine(&room), rule).unwrap();
+        assert_eq!(found["mend"], Value::Null, "{found}");
+        assert!(found["text"].as_str().unwrap().contains("must do so itself"), "{found}");
         drop(held);
     }
 }
@@ -93,11 +107,14 @@ fn offloads_of_a_former_program() {
     drop(room.hold(&t0().persistent(true)));
     mends(&room, "stale-offloads", "hint");
     drop(room.hold(&t0().exclusive(false)));
-    room.device("set t0 --vnet-hdr off").well();
-    mends(&room, "stale-offloads", "warning");
-    room.device("set t0 --vnet-hdr on --offloads all").well();
     // A program that knows of no header opens it as it always did.
     let plain = Flags::TAP | Flags::NO_PI;
+    drop(room.namespace().enter(|| Handle::open("t0", plain)).unwrap().unwrap());
+    mends(&room, "stale-offloads", "warning");
+    room.device("set t0 --vnet-hdr on --offloads all").well();
+    room.device("set t0 --vnet-hdr off").well();
+    assert!(finding(&examine(&room), "stale-offloads").is_none(), "they go with the header");
+    room.device("set t0 --vnet-hdr on --offloads all").well();
     let _held = room.namespace().enter(|| Handle::open("t0", plain)).unwrap().unwrap();
     mends(&room, "stale-offloads", "error");
 }
@@ -169,12 +186,14 @@ fn one_queue_and_several() {
     let Some(room) = room() else { return };
     let held = room.hold(&t0());
     if std::thread::available_parallelism().unwrap().get() > 1 {
-        mends(&room, "one-queue", "hint");
+        let found = finding(&examine(&room), "one-queue").unwrap();
+        assert_eq!((&found["severity"], &found["mend"]), (&"hint".into(), &Value::Null));
+        assert!(found["text"].as_str().unwrap().contains("made anew"), "{found}");
     } else {
         skip("one queue is enough for one core");
-        room.device("delete t0 --force").well();
-        room.device("create t0 --multi-queue").well();
     }
+    room.device("delete t0 --force").well();
+    room.device("create t0 --multi-queue").well();
     drop(held);
     let two = NonZeroU16::new(2).unwrap();
     let mut device = room.hold(&t0().exclusive(false).queues(two));
@@ -210,13 +229,71 @@ fn a_foreign_program_on_our_queues() {
     until("the stranger has joined", || {
         room.show("t0")["queues"] == 3 || stranger.try_wait().unwrap().is_some()
     });
-    let reaper = std::thread::spawn({
-        let id = stranger.id();
-        move || (stranger.wait().unwrap(), id)
-    });
-    let found = mends(&room, "foreign-queue", "warning");
-    let (_, id) = reaper.join().unwrap();
-    assert_eq!(found["mend"], format!("kill {id}"));
+    // Both are told, with what tells them apart; who is the stranger nobody can know.
+    let found = finding(&examine(&room), "foreign-queue").unwrap();
+    assert_eq!((&found["severity"], &found["mend"]), (&"warning".into(), &Value::Null));
+    let text = found["text"].as_str().unwrap();
+    for program in [std::process::id(), stranger.id()] {
+        assert!(text.contains(&format!("{program} of user 0")), "{text}");
+    }
+    assert!(text.contains("python3 -c"), "{text}");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+    until("it is alone", || finding(&examine(&room), "foreign-queue").is_none());
+}
+
+/// Whoever has a user namespace names devices as he likes; root runs what the doctor says.
+#[test]
+fn names_that_a_shell_or_a_terminal_would_obey() {
+    let Some(room) = room() else { return };
+    let tap = Flags::TAP | Flags::NO_PI | Flags::VNET_HDR;
+    for name in [";reboot;#", "-x", "a'$(id)\"", "t\u{1b}[2J"] {
+        let handle = room.namespace().enter(|| Handle::open(name, tap)).unwrap().unwrap();
+        for command in ["doctor", "list"] {
+            let said = room.device(command);
+            assert!(!said.out.contains('\u{1b}'), "{:?}", said.out);
+        }
+        let said = room.device("doctor --json");
+        let findings: Value = serde_json::from_str(&said.out).unwrap();
+        let findings = findings.as_array().unwrap().iter();
+        let mut of_it = findings.filter(|it| it["device"] == name && it["rule"] == "down");
+        let mend = of_it.next().unwrap()["mend"].clone();
+        match mend.as_str() {
+            Some(command) => {
+                room.shell(command).well();
+                assert!(room.netlink().link(name).unwrap().up, "{command}");
+            }
+            None => assert!(name.contains('\u{1b}'), "{name}"),
+        }
+        drop(handle);
+    }
+}
+
+/// Linux takes any bytes for a name.
+#[test]
+fn a_name_that_is_no_text_hides_nothing_but_itself() {
+    if !can_run(&["python3"]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0 --owner 0").well();
+    let netns = room.namespace().label().to_owned();
+    assert_eq!(room.device(&format!("doctor --netns {netns}")).code, Some(0));
+    let script = JOIN.replace("b\"t0\"", "b\"t\\xffp\"");
+    let mut command: Command = room.namespace().command("python3");
+    command.args(["-c", &script]).stdin(Stdio::piped());
+    let mut holder = die_with_parent(&mut command).spawn().unwrap();
+    let mut netlink = room.netlink();
+    until("it is there", || netlink.links().is_ok() && netlink.unread_count() == 1);
+    assert_eq!(room.show("t0")["name"], "t0");
+    let listed = room.device(&format!("list --netns {netns}"));
+    assert!(listed.out.contains("t0") && listed.err.contains("not UTF-8"), "{}", listed.err);
+    let said = room.device(&format!("doctor --netns {netns} --json"));
+    assert_eq!(said.code, Some(1), "not all of it was seen");
+    let findings: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(finding(&findings, "unread-namespace").unwrap()["severity"], "warning");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
 }
 
 #[test]

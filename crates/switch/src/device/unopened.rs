@@ -33,12 +33,9 @@ impl fmt::Display for Unopened {
                      backpressure=auto, or use a newer kernel"
                 )
             }
-            CreateError::NameTaken { name } => write!(
-                f,
-                "{name}: the name is taken by another interface, or another program has the device \
-                 open; choose another name or remove it with `{}`",
-                remove(name)
-            ),
+            CreateError::NameTaken { name, by } => {
+                write!(f, "{name}: {by}; choose another name or remove it with `{}`", remove(name))
+            }
             CreateError::Mismatch { name, what: Mismatch::IsSingleQueue } => write!(
                 f,
                 "{name}: exists, but was created with a single queue; leave queues= out, or remove \
@@ -70,6 +67,8 @@ impl std::error::Error for Unopened {
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_tap::Taken;
+
     use super::*;
 
     #[test]
@@ -83,13 +82,14 @@ mod tests {
             remedy: "ask for Wish::IfAvailable",
         });
         assert!(lacking.contains("backpressure=auto") && !lacking.contains("Wish"), "{lacking}");
-        let taken = said(CreateError::NameTaken { name: name() });
+        let taken = || CreateError::NameTaken { name: name(), by: Taken::Unheld };
+        let here = Unopened { source: taken(), netns: None };
+        let taken = said(taken());
         assert!(taken.contains("`ip -n blue link del vm0`"), "{taken}");
         let mismatch = |what| said(CreateError::Mismatch { name: name(), what });
         assert!(mismatch(Mismatch::IsSingleQueue).contains("leave queues= out"));
         let other = mismatch(Mismatch::OtherKind { is: Kind::Tun });
         assert!(other.contains("tun:vm0") && other.contains("ip -n blue link del"), "{other}");
-        let here = Unopened { source: CreateError::NameTaken { name: name() }, netns: None };
         assert!(here.to_string().contains("`ip link del vm0`"), "{here}");
     }
 }

@@ -1,11 +1,11 @@
 //! What the kernel means when it refuses to open a device.
 
 use rustix::io::Errno;
-use tapswitch_netlink::{Link, TunInfo, TunKind};
+use tapswitch_netlink::{Link, LinkError, Namespace, TunInfo, TunKind};
 
-use super::open::{look, refused};
+use super::open::{look, queue_count, refused};
 use crate::config::NameWish;
-use crate::{Config, CreateError, Flags, Kind, Mismatch};
+use crate::{Config, CreateError, Flags, Kind, Mismatch, Taken, inspect};
 
 /// Why this kernel cannot do what is wanted, by the flags that it lacks.
 pub(super) fn unsupported(name: &str, lacking: Flags) -> Option<CreateError> {
@@ -16,16 +16,24 @@ pub(super) fn unsupported(name: &str, lacking: Flags) -> Option<CreateError> {
 /// What a refused `TUNSETIFF` means. `EINVAL` says nothing, so the interface is looked at.
 pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Errno) -> CreateError {
     let name = config.name.to_string();
-    let there = match &config.name {
-        NameWish::Fixed(name) => look(name.as_str()).ok(),
-        NameWish::Numbered(_) => None,
+    let (there, is_certain) = match &config.name {
+        NameWish::Fixed(name) => match look(name.as_str()) {
+            Ok(link) => (Some(link), true),
+            Err(error) => (None, matches!(error, LinkError::NotFound { .. })),
+        },
+        NameWish::Numbered(_) => (None, true),
     };
     match (errno, config.index) {
         (Errno::PERM | Errno::ACCESS, _) => not_permitted(name, kind, there.as_ref()),
         (Errno::BUSY, Some(index)) if there.is_none() => {
             CreateError::IndexTaken { name, index: index.get() }
         }
-        (Errno::BUSY, _) => CreateError::NameTaken { name },
+        (Errno::BUSY, _) => {
+            let by = there.map_or(Taken::Unknown, |link| taken(&link));
+            CreateError::NameTaken { name, by }
+        }
+        // Nothing is there that could differ: it is the name or the flags that are refused.
+        (Errno::INVAL, _) if there.is_none() && is_certain => refused(&name, "TUNSETIFF")(errno),
         (Errno::INVAL, _) => {
             let multi_queue = flags.contains(Flags::MULTI_QUEUE);
             let known = there.as_ref().and_then(|link| mismatch(link, flags));
@@ -40,12 +48,24 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
 /// What a refused `TUNSETLINK` means.
 pub(super) fn link_type_error(name: &str, errno: Errno) -> CreateError {
     match errno {
-        Errno::BUSY => {
-            let what = "its link type can change only while it is down: `ip link set NAME down`";
-            CreateError::Contradiction { name: name.to_owned(), what }
-        }
+        Errno::BUSY => CreateError::InterfaceUp { name: name.to_owned() },
         _ => refused(name, "TUNSETLINK")(errno),
     }
+}
+
+/// Who has the name of `link`. Whether a device with one queue is held shows by its carrier alone,
+/// which may be off while it is, so its holders are looked for, too.
+fn taken(link: &Link) -> Taken {
+    let Some(info) = &link.tun else {
+        return Taken::OtherDriver { kind: link.kind.clone() };
+    };
+    let here = Namespace::current().and_then(|here| here.identity());
+    let holders = here.map(|here| inspect::holders_of(&link.name, here)).unwrap_or_default();
+    let is_held = !holders.is_empty()
+        || !info.persistent
+        || queue_count(info) > 0
+        || !info.multi_queue && link.carrier == Some(true);
+    if is_held { Taken::Held { holders } } else { Taken::Unheld }
 }
 
 /// How `link` differs from what `flags` ask for.

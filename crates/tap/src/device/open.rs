@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
-use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, TunInfo};
+use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Sysfs, TunInfo};
 
 use super::{Device, explain};
 use crate::capabilities::negotiate;
@@ -20,19 +20,24 @@ impl Device {
     /// twenty for a probe; closing the last queue takes as long.
     ///
     /// What a former user of a persistent device left behind is reset: header length, byte order,
-    /// offloads, send buffer, filters, steering, carrier.
+    /// offloads, send buffer, filters, steering, carrier. Nothing is reset of a device that another
+    /// program uses: its offloads are those that this program can read, and no others.
+    /// [`Capabilities::receive`] is then an upper bound: Linux does not tell what was agreed on.
     ///
     /// # Errors
     /// [`CreateError`], which names the cause and a remedy. Nothing is left behind.
     pub fn create(config: &Config) -> Result<Self, CreateError> {
         let mut opener = Opener::new(config)?;
+        opener.look_first()?;
         let first = opener.open_first()?;
         let index = index_of(&first.name).map_err(refused(&first.name, "SIOCGIFINDEX"))?;
         let in_use = !config.exclusive && opener.take_over(&first)?;
-        if !in_use {
+        let (receive, send) = if in_use {
+            most(opener.prefix.net_header)
+        } else {
             opener.apply(&first)?;
-        }
-        let (receive, send) = opener.offloads(&first)?;
+            opener.offloads(&first)?
+        };
         let capabilities = capabilities(opener.features, receive, send);
         let name = DeviceName::from_kernel(first.name.clone());
         let queues = opener.open_others(first)?;
@@ -54,10 +59,13 @@ impl Device {
     /// that is in use, or a persistent one. Changes nothing of it. [`Self::kind`],
     /// [`Self::prefix`] and [`Self::is_multi_queue`] tell what it is, whatever `config` says.
     ///
+    /// Linux gives a device that nobody holds the flags of who opens it first, so they are read
+    /// from sysfs before: that takes `CAP_SYS_ADMIN` or a `/sys` of the same network namespace.
+    ///
     /// [`Capabilities::receive`] is then an upper bound: Linux does not tell what was agreed on.
     ///
     /// # Errors
-    /// [`CreateError`], [`CreateError::NotFound`] among them.
+    /// [`CreateError`], [`CreateError::NotFound`] and [`CreateError::UnknownFlags`] among them.
     pub fn join(config: &Config) -> Result<Self, CreateError> {
         let NameWish::Fixed(name) = &config.name else {
             let what = "a numbered name is always a new device: name the one to join";
@@ -66,6 +74,10 @@ impl Device {
         let not_found = || CreateError::NotFound { name: name.to_string(), kind: config.kind };
         let link = look(name.as_str()).map_err(|_| not_found())?;
         let mut opener = Opener::new(config)?;
+        if config.queues.get() > 1 && link.tun.is_some_and(|info| !info.multi_queue) {
+            let what = Mismatch::IsSingleQueue;
+            return Err(CreateError::Mismatch { name: link.name, what });
+        }
         let info = opener.follow(&link)?;
         let first = opener.open_queue(Flags::empty())?;
         // The one that was looked at may have gone meanwhile, and this be one that was made.
@@ -74,8 +86,7 @@ impl Device {
             return Err(not_found());
         }
         opener.prefix = prefix_of(&first.fd, &info).map_err(bad_header(&first.name))?;
-        let receive = Offloads::DEFAULT.within(opener.prefix.net_header);
-        let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
+        let (receive, send) = most(opener.prefix.net_header);
         let queues = opener.open_others(first)?;
         Ok(Self {
             name: name.clone(),
@@ -128,6 +139,30 @@ impl<'a> Opener<'a> {
             Some(error) => Err(error),
             None => Ok(Self { config, features, flags, kind: config.kind, prefix: config.prefix }),
         }
+    }
+
+    /// Looks at a device that another program uses before it is opened: a queue that attaches takes
+    /// its share of the frames at once, and those would be lost. Only the length of the network
+    /// header cannot be learnt without a queue.
+    fn look_first(&self) -> Result<(), CreateError> {
+        let NameWish::Fixed(name) = &self.config.name else { return Ok(()) };
+        if self.config.exclusive {
+            return Ok(());
+        }
+        let Some(info) = look(name.as_str()).ok().and_then(|link| link.tun) else { return Ok(()) };
+        let has_header = self.prefix.net_header != HeaderLen::None;
+        let is_alike = info.packet_info == self.prefix.packet_info && info.net_header == has_header;
+        // What is of another kind is for the kernel to refuse.
+        let is_kind = explain::kind_of(&info) == self.kind;
+        if !is_kind || !info.multi_queue || queue_count(&info) == 0 || is_alike {
+            return Ok(());
+        }
+        let is = format!(
+            "{} and {}",
+            if info.packet_info { "protocol information" } else { "no protocol information" },
+            if info.net_header { "a network header" } else { "no network header" }
+        );
+        Err(CreateError::InUse { name: name.to_string(), is, wanted: self.prefix })
     }
 
     /// Opens the first queue. A device that is there and differs is followed when that is wanted.
@@ -199,6 +234,9 @@ impl<'a> Opener<'a> {
         // The first who opens a persistent device gives it these, so they must be its own.
         self.flags.set(Flags::NO_PI, !info.packet_info);
         self.flags.set(Flags::VNET_HDR, info.net_header);
+        if queue_count(&info) == 0 {
+            self.flags |= self.unseen_flags(&link.name)?;
+        }
         // Each file that attaches switches the carrier, which is for others to decide.
         let in_use = info.queues.unwrap_or(0) > 0;
         let is_off = in_use && link.carrier == Some(false);
@@ -206,13 +244,28 @@ impl<'a> Opener<'a> {
         Ok(info)
     }
 
+    /// Flags of a device that nobody holds which rtnetlink does not tell. Of those, too, the device
+    /// keeps what its first opener says alone.
+    fn unseen_flags(&self, name: &str) -> Result<Flags, CreateError> {
+        let unseen = (Flags::NAPI | Flags::NAPI_FRAGS | Flags::BACKPRESSURE) & self.features;
+        if unseen.is_empty() {
+            return Ok(unseen);
+        }
+        let read = || Sysfs::open(&Namespace::current()?)?.tun_flags(name);
+        let unknown = |error: LinkError| CreateError::UnknownFlags {
+            name: name.to_owned(),
+            what: error.to_string(),
+        };
+        let bits = read().map_err(unknown)? & u32::from(u16::MAX);
+        Ok(u16::try_from(bits).map_or(unseen, |bits| unseen & Flags::from_bits_truncate(bits)))
+    }
+
     /// Resets what a device that was there keeps from its former user, but for the carrier, which
     /// each file that attaches switches as its flags say. Answers true when another program uses
     /// it: then nothing is reset, and it must be as wanted.
     fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
         let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
-        let count = info.queues.unwrap_or(1) + info.disabled_queues.unwrap_or(0);
-        if count > 1 {
+        if queue_count(&info) > 1 {
             return self.must_be_as_wanted(first, &info).map(|()| true);
         }
         let (refused, fd) = (|call| refused(&first.name, call), &first.fd);
@@ -233,6 +286,7 @@ impl<'a> Opener<'a> {
         if is == self.prefix {
             return Ok(());
         }
+        let is = is.to_string();
         Err(CreateError::InUse { name: first.name.clone(), is, wanted: self.prefix })
     }
 
@@ -297,6 +351,19 @@ pub(super) fn prefix_of(fd: impl AsFd, info: &TunInfo) -> rustix::io::Result<Pre
         HeaderLen::None
     };
     Ok(Prefix { packet_info: info.packet_info, net_header })
+}
+
+/// Number of queues that are open, attached or not. Told of multi-queue devices only.
+pub(super) fn queue_count(info: &TunInfo) -> u32 {
+    info.queues.unwrap_or(0).saturating_add(info.disabled_queues.unwrap_or(0))
+}
+
+/// The most that may be left undone in frames of a device with this header, on which others have
+/// agreed: in those that are received, and in those that are sent.
+pub(super) fn most(net_header: HeaderLen) -> (Offloads, Offloads) {
+    let receive = Offloads::DEFAULT.within(net_header);
+    let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
+    (receive, send)
 }
 
 /// What holds for one device.

@@ -1,16 +1,14 @@
 //! Queues that another program opened and handed over.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tapswitch_netlink::Link;
 
 use super::Device;
-use super::open::{bad_header, capabilities, look, refused};
-use crate::{
-    CreateError, DeviceName, Flags, HeaderLen, Kind, Offloads, Prefix, Queue, ioctl, probe,
-};
+use super::open::{bad_header, capabilities, look, most, refused};
+use crate::{CreateError, DeviceName, Flags, HeaderLen, Kind, Prefix, Queue, ioctl};
 
 impl Device {
     /// Takes over one queue that another program opened; see [`Self::from_fds`].
@@ -51,7 +49,7 @@ impl Device {
 
 /// What all the file descriptors agree on.
 #[derive(Debug, PartialEq, Eq)]
-struct Passed {
+pub(super) struct Passed {
     name: String,
     kind: Kind,
     /// Of `TUNGETIFF`, but for what differs by queue.
@@ -76,7 +74,8 @@ impl Passed {
         Ok(found)
     }
 
-    fn of(fd: &OwnedFd) -> Result<Self, CreateError> {
+    pub(super) fn of(fd: impl AsFd) -> Result<Self, CreateError> {
+        let fd = fd.as_fd();
         let not_a_queue = |what| CreateError::NotAQueue { fd: fd.as_raw_fd(), what };
         let (name, flags) = ioctl::interface(fd).map_err(|errno| match errno {
             Errno::BADFD => not_a_queue("it is no queue of a device, or the device was deleted"),
@@ -104,7 +103,8 @@ impl Passed {
         Err(unknown("the interface of that name is another".to_owned()))
     }
 
-    fn is(&self, link: &Link) -> bool {
+    /// True when `link` may be it: no more is to be seen of a file.
+    pub(super) fn is(&self, link: &Link) -> bool {
         let Some(info) = &link.tun else { return false };
         super::explain::kind_of(info) == self.kind
             && info.net_header == self.flags.contains(Flags::VNET_HDR)
@@ -128,8 +128,7 @@ impl Passed {
         };
         let prefix = Prefix { packet_info, net_header };
         let features = ioctl::features(&fds[0]).map_err(refused(name, "TUNGETFEATURES"))?;
-        let receive = Offloads::DEFAULT.within(net_header);
-        let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
+        let (receive, send) = most(net_header);
         for fd in &fds {
             let flags = rustix::fs::fcntl_getfl(fd).map_err(refused(name, "F_GETFL"))?;
             rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)

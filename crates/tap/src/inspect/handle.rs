@@ -52,7 +52,7 @@ impl Handle {
         Ok(ioctl::interface(&self.fd)?.0)
     }
 
-    /// The namespace in which the device is (`TUNGETDEVNETNS`, Linux 5.7).
+    /// The namespace in which the device is (`TUNGETDEVNETNS`, Linux 5.2).
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN` there.

@@ -23,6 +23,11 @@ pub struct Holder {
     pub pid: u32,
     /// Its name, at most 15 bytes (`/proc/PID/comm`).
     pub command: String,
+    /// How it was started, its arguments with spaces between (`/proc/PID/cmdline`), as far as they
+    /// are shorter than 200 bytes; empty when that cannot be read.
+    pub arguments: String,
+    /// The user that it runs as, by number; `None` when that cannot be read.
+    pub uid: Option<u32>,
     /// When it was started, in clock ticks since the machine was.
     pub started: u64,
     /// Number of the file descriptor in that process.
@@ -89,6 +94,21 @@ fn matching(
     (0..).zip(candidates).filter(|(_, it)| is_it(it)).map(|(index, _)| index).collect()
 }
 
+/// Who holds the device called `name` in the namespace `place`, each as `NAME (PID)`; those of
+/// which that cannot be told are left out.
+pub(crate) fn holders_of(name: &str, place: (u64, u64)) -> Vec<String> {
+    let candidates = [(name.to_owned(), place)];
+    let is_it = |suspect: &Suspect| suspect.device == name && suspect.namespace.is_some();
+    let mut texts: Vec<_> = suspects(&mut Vec::new())
+        .into_iter()
+        .filter(is_it)
+        .flat_map(|suspect| suspect.holders(&candidates))
+        .map(|(_, holder)| format!("{} ({})", holder.command.escape_debug(), holder.pid))
+        .collect();
+    texts.dedup();
+    texts
+}
+
 /// All open files that are queues, by the age of the process, the oldest first, so that who hands a
 /// file on stands before who gets it; then by number.
 pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
@@ -142,6 +162,8 @@ fn suspect(pid: u32, fd: u32, files: &mut Files) -> Option<Suspect> {
     let mut holder = Holder { pid, fd: i32::try_from(fd).ok()?, ..Holder::default() };
     let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     command.trim_end().clone_into(&mut holder.command);
+    holder.arguments = arguments(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default());
+    holder.uid = fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid());
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     holder.started = start_time(&stat).unwrap_or_default();
     let mut namespace = None;
@@ -186,6 +208,12 @@ fn device_name(text: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
+/// What `/proc/PID/cmdline` holds: arguments, each with a zero behind it.
+fn arguments(bytes: &[u8]) -> String {
+    let bytes = bytes.get(..ARGUMENTS_LEN).unwrap_or(bytes);
+    String::from_utf8_lossy(bytes).replace('\0', " ").trim_end().to_owned()
+}
+
 /// When a process was started: the 22nd field of `/proc/PID/stat`. The second, in parentheses, may
 /// hold anything (proc(5)).
 fn start_time(stat: &str) -> Option<u64> {
@@ -193,6 +221,8 @@ fn start_time(stat: &str) -> Option<u64> {
     rest.split(' ').nth(19)?.parse().ok()
 }
 
+/// The most bytes of a command line that are told.
+const ARGUMENTS_LEN: usize = 200;
 /// Numbers of the clone device (`Documentation/admin-guide/devices.txt`).
 const TUN_DEVICE: (u32, u32) = (10, 200);
 

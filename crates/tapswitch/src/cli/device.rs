@@ -160,7 +160,8 @@ pub(crate) struct SettingArgs {
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<Group>,
     /// What may be left undone in frames that are read from it: all, none, or some of csum, tso4,
-    /// tso6, tso, ecn, uso, separated by commas.
+    /// tso6, tso, ecn, uso, tunnel, tunnel-csum, separated by commas. All are those without
+    /// tunnels, which need a network header of 24 bytes.
     #[arg(long, value_name = "LIST")]
     pub(crate) offloads: Option<OffloadsArg>,
     /// Feature by the kernel's name (`ethtool -k`); may be given several times.
@@ -246,9 +247,11 @@ impl FromStr for OffloadsArg {
             "tso6" => Ok(Offloads::TSO6),
             "ecn" => Ok(Offloads::TSO_ECN),
             "uso" => Ok(Offloads::USO),
+            "tunnel" => Ok(Offloads::UDP_TUNNEL),
+            "tunnel-csum" => Ok(Offloads::UDP_TUNNEL_CSUM),
             other => Err(format!(
                 "'{other}' is no offload; expected all, none, or some of csum, tso, tso4, tso6, \
-                 ecn, uso"
+                 ecn, uso, tunnel, tunnel-csum"
             )),
         };
         let words = text.split(',').map(one);
@@ -258,6 +261,13 @@ impl FromStr for OffloadsArg {
         }
         if set.contains(Offloads::TSO_ECN) && !set.intersects(Offloads::TSO) {
             return Err("ecn needs tso4 or tso6; add one".to_owned());
+        }
+        if set.contains(Offloads::UDP_TUNNEL_CSUM) && !set.contains(Offloads::UDP_TUNNEL) {
+            return Err("tunnel-csum needs tunnel; add it".to_owned());
+        }
+        if set.contains(Offloads::UDP_TUNNEL) && !set.intersects(Offloads::TSO.union(Offloads::USO))
+        {
+            return Err("tunnel needs tso4, tso6 or uso; add one".to_owned());
         }
         Ok(Self(set))
     }
@@ -344,6 +354,10 @@ mod tests {
         assert_eq!(parse("none"), Ok(Offloads::empty()));
         assert_eq!(parse("csum,tso4"), Ok(Offloads::CSUM | Offloads::TSO4));
         assert!(parse("all").unwrap().contains(Offloads::USO));
+        let tunnels = parse("csum,uso,tunnel,tunnel-csum").unwrap();
+        assert_eq!(tunnels, Offloads::CSUM | Offloads::USO | Offloads::TUNNEL);
+        assert!(parse("csum,tunnel").unwrap_err().contains("tso4"));
+        assert!(parse("csum,uso,tunnel-csum").unwrap_err().contains("needs tunnel"));
         for (text, word) in
             [("tso", "csum"), ("csum,ecn", "tso4"), ("csum,lro", "'lro'"), ("", "''")]
         {

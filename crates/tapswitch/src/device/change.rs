@@ -126,7 +126,7 @@ fn set_feature(netlink: &mut Netlink, name: &str, feature: &FeatureArg) -> Resul
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{name}: {feature} is wanted now, but stays off: it needs another feature that is off, or its \
-     program has not asked for it; `tapswitch device set {name} --offloads` can"
+     program has not asked for it (TUNSETOFFLOAD), and must do so itself"
 )]
 struct Held {
     name: String,

@@ -4,18 +4,54 @@
 //! so that whatever fails, or kills it, leaves nothing behind.
 
 use tapswitch_netlink::Namespace;
-use tapswitch_tap::{Config, Device, HeaderLen, Offloads, Wish};
+use tapswitch_tap::{Config, CreateError, Device, HeaderLen, Offloads, Taken, Wish};
 
 use super::change::{Done, apply};
+use super::set::SetError;
 use super::{Failure, namespace};
 use crate::cli::device::{DeviceCreateArgs, Switch};
 
 pub(super) fn main(args: &DeviceCreateArgs) -> Result<(), Failure> {
     let namespace = namespace(args.place.netns.as_deref())?;
     args.flags.check(args.name.as_str())?;
+    check_offloads(args)?;
     let config = config(args);
-    let device = namespace.enter(|| Device::create(&config))??;
+    let device = namespace.enter(|| Device::create(&config))?.map_err(in_our_words)?;
     finish(&device, &namespace, args)
+}
+
+/// Refuses offloads that the header cannot tell of: they would be left out without a word.
+fn check_offloads(args: &DeviceCreateArgs) -> Result<(), SetError> {
+    let wanted = args.settings.offloads.map_or(Offloads::empty(), |it| it.0);
+    let name = || args.name.to_string();
+    if args.flags.vnet_hdr == Some(Switch::Off) && !wanted.is_empty() {
+        return Err(SetError::NoHeader { name: name() });
+    }
+    if wanted.intersects(Offloads::TUNNEL) {
+        return Err(SetError::ShortHeader { name: name(), len: HeaderLen::Legacy.bytes() });
+    }
+    Ok(())
+}
+
+/// What this command can do instead; the library speaks of its own options.
+fn in_our_words(error: CreateError) -> Failure {
+    match error {
+        CreateError::NameTaken { name, by: by @ (Taken::Unheld | Taken::Held { .. }) } => {
+            Box::new(Exists { name, by })
+        }
+        other => Box::new(other),
+    }
+}
+
+/// There is a device of that name.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{name}: {by}; choose another name, change what it is with `tapswitch device set`, or delete \
+     it with `tapswitch device delete`"
+)]
+struct Exists {
+    name: String,
+    by: Taken,
 }
 
 fn finish(device: &Device, namespace: &Namespace, args: &DeviceCreateArgs) -> Result<(), Failure> {

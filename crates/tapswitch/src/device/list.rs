@@ -3,6 +3,7 @@
 use tapswitch_tap::inspect::{Inspected, inspect};
 
 use super::machine::Machine;
+use super::text::printable;
 use super::users::User;
 use super::view::DeviceView;
 use super::{Failure, namespace, unseen, warn_unseen};
@@ -41,14 +42,14 @@ fn show(views: &[DeviceView]) {
     ]);
     for view in views {
         rows.add_row([
-            view.name.clone(),
-            view.namespace.clone(),
+            printable(&view.name).into_owned(),
+            printable(&view.namespace).into_owned(),
             view.kind.to_owned(),
             state(view),
             view.queues.to_string(),
             if view.flags.is_empty() { "-".to_owned() } else { view.flags.join(" ") },
             view.owner.map_or_else(|| "-".to_owned(), |owner| User(owner).text()),
-            view.holders_text(),
+            printable(&view.holders_text()).into_owned(),
             crate::table::grouped(view.to_program.dropped),
         ]);
     }

@@ -11,6 +11,7 @@ mod list;
 mod machine;
 mod set;
 mod show;
+pub(crate) mod text;
 pub(crate) mod users;
 
 mod view;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 use tapswitch_netlink::{Namespace, NamespaceError};
 use tapswitch_tap::inspect::{Inspected, Inspection, inspect};
 
+use self::text::printable;
 use crate::cli::device::{DeviceArgs, DeviceCommand, PlaceArgs};
 
 type Failure = Box<dyn std::error::Error>;
@@ -87,5 +89,5 @@ fn unseen(found: &Inspection, netns: Option<&str>) -> Vec<String> {
 
 /// Tells what could not be looked at, on standard error: what is printed is not the whole.
 fn warn_unseen(unseen: &[String]) {
-    unseen.iter().for_each(|what| eprintln!("tapswitch: not seen: {what}"));
+    unseen.iter().for_each(|what| eprintln!("tapswitch: not seen: {}", printable(what)));
 }

@@ -10,6 +10,7 @@ use tapswitch_tap::{Flags, Offloads};
 
 use super::change::{Done, apply};
 use super::machine::Machine;
+use super::view::TUNNEL_HEADER_LEN;
 use super::{Failure, find, namespace};
 use crate::cli::device::{DeviceDeleteArgs, DeviceSetArgs, FlagArgs, OffloadsArg, Switch};
 
@@ -120,8 +121,20 @@ fn set_by_file(
         handle.set_persistent(persistent.is_on()).map_err(refused("persistence"))?;
         done.push("persistence");
     }
-    let Some(OffloadsArg(wanted)) = settings.offloads else { return Ok(()) };
+    // Without a header nothing can be left undone, and what is set would stay.
+    let has_lost_header = args.flags.vnet_hdr == Some(Switch::Off);
+    let wanted = match settings.offloads {
+        Some(OffloadsArg(wanted)) => wanted,
+        None if has_lost_header => Offloads::empty(),
+        None => return Ok(()),
+    };
     check_offloads(device, wanted, args)?;
+    if wanted.intersects(Offloads::TUNNEL) {
+        let len = handle.state().map_err(refused("length of the header"))?.header_len;
+        if len < TUNNEL_HEADER_LEN {
+            return Err(SetError::ShortHeader { name: device.link.name.clone(), len });
+        }
+    }
     // This asks for the features anew that an administrator may have switched off.
     handle.set_offloads(wanted).map_err(refused("offloads"))?;
     done.push("offloads");
@@ -186,6 +199,11 @@ pub(super) enum SetError {
     Held { name: String, holders: String, remedy: &'static str },
     #[error("{name}: has no network header, which would say what was left undone; nothing can be")]
     NoHeader { name: String },
+    #[error(
+        "{name}: trains in tunnels need a network header of 24 bytes, and it has {len}: every read \
+         would lose a frame; its program can set that"
+    )]
+    ShortHeader { name: String, len: usize },
     #[error("{name}: this kernel has no IFF_BACKPRESSURE, which came with Linux 7.3")]
     NoBackpressure { name: String },
     #[error("{name}: no program holds it, and it has no carrier while that is so; start one first")]

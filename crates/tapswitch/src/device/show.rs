@@ -5,6 +5,7 @@ use tapswitch_tap::inspect::Inspected;
 
 use super::list::state;
 use super::machine::Machine;
+use super::text::printable;
 use super::users::{Group, User};
 use super::view::{Backpressure, DeviceView, OffloadState, OffloadView};
 use super::{Failure, find, warn_unseen};
@@ -18,9 +19,10 @@ pub(super) fn main(args: &DeviceNameArgs) -> Result<(), Failure> {
     if args.json {
         print_json(&view);
     } else {
-        say!("{}  {} device in {}", view.name, view.kind, place(&view.namespace));
+        let title = format!("{}  {} device in {}", view.name, view.kind, place(&view.namespace));
+        say!("{}", printable(&title));
         for (key, value) in lines(&view, &device) {
-            say!(" {key:<13} {value}");
+            say!(" {key:<13} {}", printable(&value));
         }
     }
     warn_unseen(&unseen);

@@ -48,7 +48,9 @@
 //!
 //! - A tun device has no Ethernet header, but the batches assume one. They are used only while the
 //!   send buffer of the queue is unlimited (`INT_MAX`), so a tun queue has one byte less as long as
-//!   the engine lives.
+//!   the engine lives. Linux sets that for all queues of a device at once (`TUNSETSNDBUF`), so on a
+//!   multi-queue device it stays when an engine ends, and whoever makes the send buffer of a tun
+//!   device unlimited breaks every engine on it.
 //! - The thread knows neither protocol information nor other header lengths than 12: such a queue
 //!   is refused ([`VhostError::Layout`]).
 //! - Only the process that opened the engine may use it: not a child of fork(2).

@@ -12,8 +12,8 @@ use super::ring::Ring;
 use super::rx::Receiver;
 use super::tx::Transmitter;
 use super::{VhostConfig, VhostError, ioctl};
-use crate::ioctl::{send_buffer_len, set_send_buffer_len};
-use crate::{Kind, Queue};
+use crate::ioctl::{interface, send_buffer_len, set_send_buffer_len};
+use crate::{Flags, Kind, Queue};
 
 /// A kernel thread at work. Ends on drop, before which the rings' memory must not go.
 #[derive(Debug)]
@@ -59,10 +59,13 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Ends the thread, and leaves the queue as it was.
+    /// Ends the thread, and leaves the queue as it was; but for the limit of the send buffers where
+    /// there may be several: `TUNSETSNDBUF` sets those of all queues of the device, and without the
+    /// limit the threads of the others would take packets for Ethernet frames.
     pub(super) fn end(self, queue: &Queue) {
         drop(self);
-        if queue.kind() == Kind::Tun && send_buffer_len(queue) == Ok(UNLIMITED - 1) {
+        let is_alone = || interface(queue).is_ok_and(|(_, it)| !it.contains(Flags::MULTI_QUEUE));
+        if queue.kind() == Kind::Tun && send_buffer_len(queue) == Ok(UNLIMITED - 1) && is_alone() {
             // It has just been asked: the device is there.
             let _ = set_send_buffer_len(queue, UNLIMITED);
         }
@@ -196,7 +199,8 @@ impl Drop for Worker {
 }
 
 /// The thread takes frames in batches if the send buffer is unlimited, and then for Ethernet
-/// frames: makes it limited, by as little as can be, on a device without them.
+/// frames: makes it limited, by as little as can be, on a device without them. That limits every
+/// queue of the device.
 fn limit_batches(queue: &Queue) -> Result<(), VhostError> {
     if queue.kind() == Kind::Tap {
         return Ok(());

@@ -8,6 +8,7 @@ use tapswitch_tap::inspect::{Holder, Inspected};
 
 use super::switches::SwitchPort;
 use crate::device::machine::Machine;
+use crate::device::text::quoted;
 
 /// Something to say about a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -92,17 +93,16 @@ impl Subject<'_> {
     }
 
     /// `tapswitch device set NAME` with these arguments. `None` for a device in a namespace that
-    /// no name and no path leads to.
+    /// no name and no path leads to, and for names that a terminal cannot show.
     pub(super) fn set(&self, arguments: &str) -> Option<String> {
-        self.command("set", arguments)
-    }
-
-    /// `tapswitch device COMMAND NAME` with these arguments.
-    pub(super) fn command(&self, command: &str, arguments: &str) -> Option<String> {
-        let name = &self.device.link.name;
+        let name = quoted(&self.device.link.name)?;
         let place = self.place()?;
-        let gap = if arguments.is_empty() { "" } else { " " };
-        Some(format!("tapswitch device {command} {name}{place}{gap}{arguments}"))
+        // A name that looks like an option must come last.
+        Some(if name.starts_with('-') {
+            format!("tapswitch device set{place} {arguments} -- {name}")
+        } else {
+            format!("tapswitch device set {name}{place} {arguments}")
+        })
     }
 
     /// The option that says where the device is.
@@ -110,7 +110,8 @@ impl Subject<'_> {
         match self.device.namespace.as_str() {
             HERE => Some(String::new()),
             label if label.contains(' ') => None,
-            label => Some(format!(" --netns {label}")),
+            label if label.starts_with('-') => Some(format!(" --netns={}", quoted(label)?)),
+            label => Some(format!(" --netns {}", quoted(label)?)),
         }
     }
 

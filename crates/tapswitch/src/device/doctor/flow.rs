@@ -52,7 +52,9 @@ fn drops(it: &Subject<'_>) -> Option<Finding> {
         "{dropped} frames to the program were dropped since the device was made, with room for \
          {length}: it read too late, was not there, or a filter refused them"
     );
-    let mend = it.set(&format!("--txqueuelen {}", length.saturating_mul(2)));
+    // The counter never falls, so a ring that is longer than usual is no reason for a longer one.
+    let longer = usual.saturating_mul(2);
+    let mend = if length < longer { it.set(&format!("--txqueuelen {longer}")) } else { None };
     Some(it.finding(Severity::Hint, "frames-dropped", text, mend))
 }
 
@@ -82,11 +84,13 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
         let text = format!("{text}; {who}");
         return Some(it.finding(Severity::Hint, "one-queue", text, None));
     }
-    let text = format!("{text}; only a device that is made anew can have more");
-    let delete = it.command("delete", "--force");
-    let create = it.command("create", "--multi-queue");
-    let mend = delete.zip(create).map(|(delete, create)| format!("{delete} && {create}"));
-    Some(it.finding(Severity::Hint, "one-queue", text, mend))
+    // No command: it would end the program, and lose what others have set of the device.
+    let text = format!(
+        "{text}; only a device that is made anew, multi-queue, can have more: {} must ask for it, \
+         or who prepared the device",
+        it.holders()
+    );
+    Some(it.finding(Severity::Hint, "one-queue", text, None))
 }
 
 /// Which program steers cannot be read, so this may be said in vain; but a switch tells of its own.

@@ -1,8 +1,10 @@
 //! Rules about the state of a device and its programs.
 
 use tapswitch_netlink::Link;
+use tapswitch_tap::inspect::Holder;
 
-use super::finding::{Finding, Rule, Severity, Subject, names};
+use super::finding::{Finding, Rule, Severity, Subject};
+use crate::device::users::User;
 
 pub(super) const RULES: &[Rule] =
     &[down, no_carrier, unread, foreign_queue, detached_queues, tag_mtu, send_buffer, open_to_all];
@@ -38,19 +40,32 @@ fn unread(it: &Subject<'_>) -> Option<Finding> {
 }
 
 /// A multi-queue device can be joined by anybody who may open it, and whoever joins gets a share
-/// of the frames.
+/// of the frames. Who is the stranger cannot be told: programs start in another order than they
+/// open devices. So none is to be ended by a command.
 fn foreign_queue(it: &Subject<'_>) -> Option<Finding> {
     let owners = it.device.owners();
     let [_, _, ..] = owners.as_slice() else { return None };
-    let newest = owners.iter().max_by_key(|owner| owner.started)?;
+    let told: Vec<_> = owners.iter().map(|owner| described(owner)).collect();
+    let is_other = |owner: &&&Holder| {
+        it.device.tun.owner.zip(owner.uid).is_some_and(|(owner, uid)| owner != uid)
+    };
+    let suspect = match owners.iter().filter(is_other).collect::<Vec<_>>().as_slice() {
+        [one] => format!("; {} is not of the user who owns the device", one.pid),
+        _ => String::new(),
+    };
     let text = format!(
-        "several programs have opened queues of it, and each gets a share of the frames: {}; the \
-         newest is {}",
-        names(&owners),
-        newest.pid
+        "several programs have opened queues of it, and each gets a share of the frames: \
+         {}{suspect}; end the one that does not belong there",
+        told.join(", ")
     );
-    let mend = Some(format!("kill {}", newest.pid));
-    Some(it.finding(Severity::Warning, "foreign-queue", text, mend))
+    Some(it.finding(Severity::Warning, "foreign-queue", text, None))
+}
+
+/// A program by its number, its user, and how it was started.
+fn described(holder: &Holder) -> String {
+    let user = holder.uid.map_or_else(|| "unknown".to_owned(), |uid| User(uid).text());
+    let started = if holder.arguments.is_empty() { &holder.command } else { &holder.arguments };
+    format!("{} of user {user} ({started})", holder.pid)
 }
 
 /// A detached queue reads nothing, but may write.

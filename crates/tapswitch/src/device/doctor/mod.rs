@@ -15,20 +15,21 @@ mod tests;
 
 use std::process::ExitCode;
 
-use tapswitch_tap::inspect::{Inspected, inspect};
+use tapswitch_tap::inspect::{Inspected, Inspection, Unread, inspect};
 
 use self::finding::{Finding, Severity, Subject};
 use self::switches::SwitchPort;
 use super::machine::Machine;
+use super::text::printable;
 use super::{Failure, find, namespace, unseen, warn_unseen};
 use crate::cli::device::DeviceDoctorArgs;
 use crate::show::print_json;
 
 pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
-    let (devices, unseen) = match &args.name {
+    let (devices, unseen, unread) = match &args.name {
         Some(name) => {
             let (device, unseen) = find(name, &args.place)?;
-            (vec![device], unseen)
+            (vec![device], unseen, Vec::new())
         }
         None => all(args.place.netns.as_deref())?,
     };
@@ -36,10 +37,11 @@ pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
     let port_of = |device: &Inspected| ports.iter().find(|port| port.is_device(device));
     let mut findings = examine(&devices, &Machine::here(), port_of);
     findings.extend(switches::findings(args, &ports));
+    findings.extend(unread.into_iter().map(unread_namespace));
     if args.json {
         print_json(&findings);
     } else {
-        findings.iter().for_each(|finding| say!("{finding}"));
+        findings.iter().for_each(|finding| say!("{}", printable(&finding.to_string())));
         say!("{}", summary(devices.len(), &findings));
     }
     warn_unseen(&unseen);
@@ -47,16 +49,23 @@ pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
     Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn all(netns: Option<&str>) -> Result<(Vec<Inspected>, Vec<String>), Failure> {
-    let identity = match netns {
-        Some(netns) => Some(namespace(Some(netns))?.identity()?),
-        None => None,
-    };
+/// The devices; what could not be looked at; and whether that is the namespace that was asked for,
+/// which is that of the command when no other is named.
+fn all(netns: Option<&str>) -> Result<(Vec<Inspected>, Vec<String>, Vec<Unread>), Failure> {
+    let identity = namespace(netns)?.identity()?;
     let found = inspect();
     let unseen = unseen(&found, netns);
-    let mut devices = found.devices;
-    devices.retain(|device| identity.is_none_or(|it| it == device.namespace_id));
-    Ok((devices, unseen))
+    let Inspection { mut devices, mut unread, .. } = found;
+    devices.retain(|device| netns.is_none() || device.namespace_id == identity);
+    unread.retain(|place| place.namespace_id == identity);
+    Ok((devices, unseen, unread))
+}
+
+/// Who hears nothing of a namespace must not take it for sound.
+fn unread_namespace(place: Unread) -> Finding {
+    let text = format!("{}: there may be devices of which nothing is said", place.reason);
+    let (severity, device, namespace) = (Severity::Warning, "-".to_owned(), place.namespace);
+    Finding { severity, device, namespace, rule: "unread-namespace", text, mend: None }
 }
 
 /// All findings: by device, the worst first.

@@ -4,8 +4,8 @@ use tapswitch_tap::Flags;
 
 use super::finding::{Finding, Rule, Severity, Subject};
 use crate::device::view::{
-    CSUM, GRO_LIST, MANGLE_ID, TSO4, TSO6, TUNNEL, TUNNEL_CSUM, UDP_GRO_FORWARDING, USO,
-    active_offloads,
+    CSUM, GRO_LIST, MANGLE_ID, TSO4, TSO6, TUNNEL, TUNNEL_CSUM, TUNNEL_HEADER_LEN,
+    UDP_GRO_FORWARDING, USO, active_offloads,
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -30,7 +30,7 @@ fn no_checksum(it: &Subject<'_>) -> Option<Finding> {
         "each packet costs a pass over its payload"
     };
     let text = format!("no checksum offload, so no trains either: {senders}");
-    missing(it, "no-checksum", &text)
+    missing(it, "no-checksum", &text, &[CSUM])
 }
 
 /// TCP trains are cut by the kernel before the program sees them.
@@ -38,7 +38,7 @@ fn no_trains(it: &Subject<'_>) -> Option<Finding> {
     let is_wanting = it.device.has(CSUM) && !(it.device.has(TSO4) && it.device.has(TSO6));
     let text = "trains of TCP are not accepted: the kernel cuts each into packets, and a read \
                 moves 1.5 kB instead of up to 64 kB";
-    if is_wanting { missing(it, "no-trains", text) } else { None }
+    if is_wanting { missing(it, "no-trains", text, &[TSO4, TSO6]) } else { None }
 }
 
 /// The same for UDP, which fewer programs send.
@@ -48,14 +48,17 @@ fn no_udp_trains(it: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let text = "trains of UDP (UDP_SEGMENT, QUIC) are not accepted: the kernel cuts them";
-    let found = missing(it, "no-udp-trains", text)?;
+    let found = missing(it, "no-udp-trains", text, &[USO])?;
     Some(Finding { severity: Severity::Hint, ..found })
 }
 
-/// An offload that is off, and who may switch it on. The kernel does not tell whether its program
-/// has not asked for it or an administrator has switched it off. Nothing is amiss with a device
-/// that nobody holds: who opens it asks for what it can read ([`stale_offloads`]).
-fn missing(it: &Subject<'_>, rule: &'static str, text: &str) -> Option<Finding> {
+/// An offload that is off, and who may switch it on. What its program asked for is what it can
+/// read, so nobody else asks for more (`TUNSETOFFLOAD`). The kernel does not tell whether it has
+/// not asked or an administrator has switched a feature off; but one that is switched on comes into
+/// force only if the program has asked, and one that is wanted and nevertheless off is one that it
+/// has not asked for. Nothing is amiss with a device that nobody holds: who opens it asks for what
+/// it can read ([`stale_offloads`]).
+fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) -> Option<Finding> {
     if !it.is_held() {
         return None;
     }
@@ -67,11 +70,21 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str) -> Option<Finding> 
         );
         return Some(it.finding(Severity::Warning, rule, text, None));
     }
+    let off = features.iter().filter_map(|name| it.device.feature(name)).filter(|it| !it.active);
+    let (refused, unwanted): (Vec<_>, Vec<_>) = off.partition(|feature| feature.requested);
+    if !refused.is_empty() || unwanted.is_empty() {
+        let text = format!(
+            "{text}; {who} reads the network header, but has not asked for it (TUNSETOFFLOAD): it \
+             must do so itself, once it can read such frames"
+        );
+        return Some(it.finding(Severity::Warning, rule, text, None));
+    }
     let text = format!(
-        "{text}; {who} reads the network header, but has not asked for it, or it was switched off \
-         by ethtool"
+        "{text}; ethtool has switched it off, which can be undone, or {who} has not asked for it \
+         (TUNSETOFFLOAD): then it stays off until that does"
     );
-    Some(it.finding(Severity::Warning, rule, text, it.set("--offloads all --force")))
+    let on: Vec<_> = unwanted.iter().map(|it| format!("--feature {}=on", it.name)).collect();
+    Some(it.finding(Severity::Warning, rule, text, it.set(&on.join(" "))))
 }
 
 /// The offloads of a persistent device stay when its program has gone.
@@ -117,7 +130,11 @@ fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
         "trains in tunnels are on with a network header of {len} bytes: every read fails and loses \
          a frame; they need {TUNNEL_HEADER_LEN}"
     );
-    Some(it.finding(Severity::Error, "short-tunnel-header", text, it.set("--offloads all")))
+    let others: Vec<_> =
+        active_offloads(it.device).into_iter().filter(|name| !name.starts_with("tunnel")).collect();
+    let others = if others.is_empty() { "none".to_owned() } else { others.join(",") };
+    let mend = it.set(&format!("--offloads {others}"));
+    Some(it.finding(Severity::Error, "short-tunnel-header", text, mend))
 }
 
 /// What network cards and GRO make of forwarded traffic has IPv4 identifiers that do not count up.
@@ -172,5 +189,3 @@ fn napi_without_gro(it: &Subject<'_>) -> Option<Finding> {
 const UDP_SEGMENT_FALLS_BACK: (u32, u32) = (6, 11);
 /// The release that has `TUN_F_USO4` and `TUN_F_USO6`.
 const USO_SINCE: (u32, u32) = (6, 2);
-/// `struct virtio_net_hdr_v1_hash_tunnel`, in bytes.
-const TUNNEL_HEADER_LEN: usize = 24;

@@ -23,7 +23,8 @@ fn no_checksum_is_named_with_what_it_costs_on_this_kernel() {
     switch(&mut device, "tx-checksum-ip-generic", false);
     let found = only(&device, &machine());
     assert_eq!((found.rule, found.severity), ("no-checksum", Severity::Warning));
-    assert_eq!(mend(&found), "tapswitch device set tap0 --offloads all --force");
+    let on = "tapswitch device set tap0 --feature tx-checksum-ip-generic=on";
+    assert_eq!(mend(&found), on, "in force only if its program has asked for it");
     assert!(found.text.contains("qemu (7)"), "{found}");
     let old = Machine { kernel: (6, 10), ..machine() };
     assert!(only(&device, &old).text.contains("UDP_SEGMENT get EIO"));
@@ -78,6 +79,24 @@ fn trains_that_are_not_accepted_are_named() {
     assert_eq!(findings(&device, &old), [], "it has none");
 }
 
+/// A feature that is wanted and off is one that the program has not asked for, and nobody else may.
+#[test]
+fn what_a_program_has_not_asked_for_is_for_it_to_ask() {
+    let device = healthy();
+    for (name, rule) in [
+        ("tx-checksum-ip-generic", "no-checksum"),
+        ("tx-tcp6-segmentation", "no-trains"),
+        ("tx-udp-segmentation", "no-udp-trains"),
+    ] {
+        let mut device = device.clone();
+        switch(&mut device, name, false);
+        device.features.iter_mut().filter(|it| it.name == name).for_each(|it| it.requested = true);
+        let found = only(&device, &machine());
+        assert_eq!((found.rule, found.mend.as_ref()), (rule, None));
+        assert!(found.text.contains("qemu (7)"), "{found}");
+    }
+}
+
 #[test]
 fn features_that_could_not_be_read_are_no_findings() {
     let mut device = healthy();
@@ -105,7 +124,10 @@ fn stale_offloads_are_worse_where_they_break_something() {
 fn trains_in_tunnels_need_a_long_header() {
     let mut device = healthy();
     switch(&mut device, "tx-udp_tnl-segmentation", true);
-    assert_eq!(only(&device, &machine()).rule, "short-tunnel-header");
+    let found = only(&device, &machine());
+    assert_eq!(found.rule, "short-tunnel-header");
+    let others = "tapswitch device set tap0 --offloads csum,tso4,tso6,ecn,uso";
+    assert_eq!(mend(&found), others, "no more than are on");
     set_queue(&mut device, |queue| queue.header_len = 24);
     assert_eq!(findings(&device, &machine()), []);
 }
@@ -202,6 +224,10 @@ fn drops_are_held_against_the_length_of_the_queue() {
     device.link.txqueuelen = 1000;
     let [long, _] = findings(&device, &old).try_into().unwrap();
     assert_eq!((long.rule, long.severity), ("frames-dropped", Severity::Hint));
+    assert_eq!(mend(&long), "tapswitch device set tap0 --txqueuelen 2000");
+    device.link.txqueuelen = 2000;
+    let [longer, _] = findings(&device, &old).try_into().unwrap();
+    assert_eq!((longer.rule, longer.mend), ("frames-dropped", None), "the counter never falls");
 }
 
 #[test]
@@ -218,10 +244,8 @@ fn one_queue_is_a_hint_where_there_are_more_cores() {
     let found = only(&healthy(), &cores);
     assert_eq!((found.rule, found.severity), ("one-queue", Severity::Hint));
     assert!(found.text.contains("8 cores"));
-    assert_eq!(
-        mend(&found),
-        "tapswitch device delete tap0 --force && tapswitch device create tap0 --multi-queue"
-    );
+    assert_eq!(found.mend, None, "it would end the program and lose what is set");
+    assert!(found.text.contains("made anew") && found.text.contains("qemu (7)"), "{found}");
     let mut device = healthy();
     (device.tun.multi_queue, device.tun.queues) = (true, Some(1));
     assert_eq!(only(&device, &cores).mend, None, "its program may attach more");
@@ -319,13 +343,19 @@ fn a_device_that_nobody_reads_is_a_hint() {
 }
 
 #[test]
-fn a_foreign_queue_is_told_by_the_newest_program() {
+fn a_foreign_queue_is_told_by_its_programs() {
     let mut device = healthy();
-    let other = Holder { pid: 8, started: 50, file: Some(2), ..device.holders[0].clone() };
+    let mut other = Holder { pid: 8, started: 50, file: Some(2), ..device.holders[0].clone() };
+    (other.uid, other.arguments) = (Some(4_294_967_000), "nc -u ::1".to_owned());
     device.holders.insert(0, other.clone());
     let found = only(&device, &machine());
     assert_eq!((found.rule, found.severity), ("foreign-queue", Severity::Warning));
-    assert_eq!(mend(&found), "kill 8");
+    assert_eq!(found.mend, None, "the newest may be the one that belongs there");
+    assert!(found.text.contains("8 of user 4294967000 (nc -u ::1), 7 of user"), "{found}");
+    assert!(found.text.contains("8 is not of the user who owns the device"), "{found}");
+    device.tun.owner = Some(1);
+    assert!(!only(&device, &machine()).text.contains("is not of the user"), "it may be either");
+    device.tun.owner = Some(0);
     device.holders[0].file = device.holders[1].file;
     assert_eq!(findings(&device, &machine()), [], "it was handed on");
     device.holders[0] = Holder { pid: 7, ..other };
@@ -384,6 +414,22 @@ fn commands_say_where_the_device_is_if_that_can_be_said() {
     assert!(line.starts_with("warning  tap0 in namespace of tap0 of process 7  down: "), "{line}");
 }
 
+/// Whoever has a user namespace names devices as he likes, and root runs what is printed.
+#[test]
+fn a_name_is_one_word_of_a_command_whatever_it_is() {
+    let mut device = healthy();
+    device.link.up = false;
+    let mut said = |name: &str, namespace: &str| {
+        (device.link.name, device.namespace) = (name.to_owned(), namespace.to_owned());
+        only(&device, &machine()).mend
+    };
+    let command = said(";reboot;#", "$(id)").unwrap();
+    assert_eq!(command, "tapswitch device set ';reboot;#' --netns '$(id)' --up");
+    assert_eq!(said("-x", "(current)").unwrap(), "tapswitch device set --up -- -x");
+    assert_eq!(said("t", "-n").unwrap(), "tapswitch device set t --netns=-n --up");
+    assert_eq!(said("a\u{1b}[2J", "(current)"), None, "it cannot be shown");
+}
+
 #[test]
 fn the_worst_is_said_first_and_all_are_counted() {
     let mut device = healthy();
@@ -425,7 +471,7 @@ fn healthy() -> Inspected {
         QueueState { header_len: 12, send_buffer_len: 0x7fff_ffff, ..QueueState::default() };
     let mut holder = Holder::default();
     (holder.pid, holder.command, holder.started) = (7, "qemu".to_owned(), 40);
-    (holder.queue, holder.file) = (Some(queue), Some(1));
+    (holder.queue, holder.file, holder.uid) = (Some(queue), Some(1), Some(0));
     device.holders = vec![holder];
     device
 }
