@@ -65,7 +65,7 @@ export function useResource<T>(path: string | undefined, options: Options = {}):
 /** Asks before a view does, while it is still found out who asks. */
 export function prefetch(path: string): void {
   const answer = get(path);
-  // Whoever takes it sees the error.
+  // Whoever takes it asks anew then.
   answer.catch(() => undefined);
   prefetched.set(path, answer);
 }
@@ -97,7 +97,9 @@ class Asker<T> {
     try {
       const early = prefetched.get(this.path) as Promise<T> | undefined;
       prefetched.delete(this.path);
-      this.tell(await (early ?? get<T>(this.path, this.abort.signal)), undefined);
+      const now = () => get<T>(this.path, this.abort.signal);
+      // What failed before may be answered by now: to who has signed in since, for one.
+      this.tell(await (early ? early.catch(now) : now()), undefined);
     } catch (error) {
       this.fail(error);
     }
