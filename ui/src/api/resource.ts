@@ -33,7 +33,7 @@ export function useResource<T>(path: string | undefined, options: Options = {}):
     const asker = new Asker<T>(path, (data, error) => {
       setState((old) => ({
         path,
-        data: data ?? (old.path === path ? old.data : undefined),
+        data: data ?? (old.path === path && !isGone(error) ? old.data : undefined),
         error,
         at: data === undefined ? old.at : Date.now(),
       }));
@@ -61,6 +61,9 @@ export function useResource<T>(path: string | undefined, options: Options = {}):
     reload,
   };
 }
+
+/** Other errors may pass, and what was known is still the best there is; this is not there now. */
+const isGone = (error: ApiError | undefined): boolean => error?.status === 404;
 
 /** Asks before a view does, while it is still found out who asks. */
 export function prefetch(path: string): void {

@@ -8,7 +8,7 @@ import { decode, fromHex, hexDump } from "../model/decode";
 import { FilterError, type Predicate, compile, subject } from "../model/filter";
 import { count, plural, preciseTime } from "../model/format";
 import { isShownHere, state } from "../model/policy";
-import { Empty, Failure, Heading, useSettled } from "../parts/basics";
+import { Empty, Failure, Heading, useLast, useSettled } from "../parts/basics";
 import { link } from "../parts/route";
 import { MayNotWatch, NotWatched, OnlyHere, StopWatching } from "./watch";
 
@@ -19,7 +19,9 @@ interface Row {
 
 export function Packets({ name }: { name: string }) {
   const path = `/policies/${encodeURIComponent(name)}`;
-  const { data: report, error, reload } = useResource<PolicyReport>(path, { topics: ["policy"] });
+  const { data, error, reload } = useResource<PolicyReport>(path, { topics: ["policy"] });
+  // Packets that came are still looked at when their policy has ended.
+  const report = useLast(data);
   // The controller gives packets to whoever may change policies.
   const isMine = report !== undefined && isShownHere(report.policy) && mayChange();
   const stream = useStream(isMine ? `${path}/packets` : undefined);

@@ -17,7 +17,7 @@ import {
   warnings,
   withStall,
 } from "../model/validate";
-import { Empty, Failure, Heading, useSettled } from "../parts/basics";
+import { Empty, Failure, Heading, useLast, useSettled } from "../parts/basics";
 import { Changes } from "../parts/plan";
 import { go, link, route } from "../parts/route";
 import { Fields } from "./policy-fields";
@@ -25,20 +25,21 @@ import { Fields } from "./policy-fields";
 export function PolicyForm({ name }: { name?: string }) {
   const path = name === undefined ? undefined : `/policies/${encodeURIComponent(name)}`;
   const { data, error } = useResource<PolicyReport>(path);
+  const old = useLast(data);
   if (!mayChange())
     return (
       <Empty title="You may look, but not change policies">
         <p>Ask for a token of an operator.</p>
       </Empty>
     );
-  if (name !== undefined && !data)
+  if (name !== undefined && !old)
     return (
       <>
         <Heading title={name} />
         <Failure error={error} what="Policy" />
       </>
     );
-  return <Form key={name ?? "new"} old={data} />;
+  return <Form key={name ?? "new"} old={old} />;
 }
 
 /** What the address asks for: a click on a host or a link fills in fields. */

@@ -5,7 +5,7 @@ import type { IncomingMessage } from "node:http";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { furnish } from "./furnished";
 import { Refusal, StandIn } from "./stand-in";
-import { Browser, noBrowser } from "./support";
+import { Browser, noBrowser, until } from "./support";
 
 let controller: StandIn;
 let browser: Browser;
@@ -42,3 +42,44 @@ test("who signs in at the first view stays signed in", options, async () => {
   assert.equal(await page.getByText("Your session has ended").count(), 0);
   await page.close();
 });
+
+test("a policy that ends while it is looked at is said to have ended", options, async () => {
+  const asked: string[] = [];
+  const series = controller.answers.get("GET /policies/web/series");
+  controller.answers.set("GET /policies/web/series", () => (asked.push("series"), series));
+  const page = await browser.page(`${controller.url}/#/policies/web`);
+  await page.locator(".u-wrap").first().waitFor();
+  endPolicy("web");
+  await page.getByText("There is no policy web").waitFor();
+  assert.equal(await page.getByText("active").count(), 0, "nothing says that it goes on");
+  assert.equal(await page.getByRole("button", { name: "Delete" }).count(), 0, "no dead button");
+  const count = asked.length;
+  // Longer than between two questions.
+  await page.waitForTimeout(1500);
+  assert.equal(asked.length, count, "it is asked about no more");
+  await page.close();
+});
+
+test("what is typed stays when the policy it changes ends", options, async () => {
+  const page = await browser.page(`${controller.url}/#/policies/db/edit`);
+  await page.getByLabel("Filter").fill("tcp port 5433");
+  await page.locator("[data-liveness=live]").waitFor();
+  endPolicy("db");
+  // All is asked for again when the controller is back.
+  await controller.stop();
+  await page.getByText("The connection to the controller is lost").waitFor();
+  await controller.listen();
+  await page.locator("[data-liveness=live]").waitFor();
+  await until("it was asked for again", () => ended.has("db"));
+  assert.equal(await page.getByLabel("Filter").inputValue(), "tcp port 5433");
+  await page.close();
+});
+
+/** Policies that were asked for after their end. */
+const ended = new Set<string>();
+
+function endPolicy(name: string): void {
+  const refusal = new Refusal(404, { code: "unknown-policy", message: `no policy ${name}` });
+  controller.answers.set(`GET /policies/${name}`, () => (ended.add(name), refusal));
+  controller.answers.set(`GET /policies/${name}/series`, () => refusal);
+}
