@@ -180,10 +180,12 @@ export function monitorPorts(report: PolicyReport): MonitorPort[] {
   return report.copied.map((copied) => copied.monitor);
 }
 
+/** OpenFlow's port CONTROLLER, of whichever switch: the copies come to this page. */
+export const isController = (port: MonitorPort): boolean => port.port === OFPP_CONTROLLER;
+
 /** `watch0 (0x1/3)`. */
 export function monitorText(port: MonitorPort): string {
-  // OpenFlow's port CONTROLLER: the copies come to this page.
-  if (port.port === OFPP_CONTROLLER) return `controller (of ${port.switch})`;
+  if (isController(port)) return HERE;
   const place = `${port.switch}/${port.port}`;
   return port.name ? `${port.name} (${place})` : place;
 }

@@ -6,6 +6,7 @@ import {
   pointText,
   isShownHere,
   ledger,
+  monitorText,
   notShownHere,
   owner,
   paths,
@@ -121,4 +122,10 @@ test("this page becomes a monitor of a policy, and nothing else of it changes", 
   const two = { name: "two", monitor: ["a", "b"] };
   assert.deepEqual(notShownHere(shownHere(two)), two);
   assert.equal(notShownHere({ name: "here", monitor: "controller" }), undefined);
+});
+
+test("the controller as a monitor has no numbers", () => {
+  assert.equal(monitorText(monitor), "watch0 (0x1/3)");
+  const here = { switch: "0xffffffffffffffff", port: 0xfffffffd, name: "controller" };
+  assert.equal(monitorText(here), "controller");
 });
