@@ -125,8 +125,12 @@ function useStream(path: string | undefined): Stream {
   useEffect(() => {
     if (path === undefined) return;
     let isOver = false;
+    let last = "";
     const source = new EventSource(BASE + path);
     const take = (message: MessageEvent<string>) => {
+      // After a break some may come again, also of those that were cleared away.
+      if (!isAfter(message.lastEventId, last)) return;
+      last = message.lastEventId;
       pending.current.push({ id: next.current++, packet: JSON.parse(message.data) as Packet });
       if (pending.current.length > MOST) pending.current.shift();
     };
@@ -158,6 +162,12 @@ function useStream(path: string | undefined): Stream {
     setRows([]);
   };
   return { rows, waiting, isPaused, error, pause: () => setPaused(!isPaused), clear };
+}
+
+/** Whether a packet came after another one: an id is a run of the controller and a number in it. */
+function isAfter(id: string, last: string): boolean {
+  const [[run, number], [lastRun, lastNumber]] = [id.split("-"), last.split("-")];
+  return id === "" || run !== lastRun || Number(number) > Number(lastNumber);
 }
 
 /** A stream tells nothing of why it was refused; the same path as a question does. */

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import type { IncomingMessage } from "node:http";
 import { after, afterEach, before, beforeEach, test } from "node:test";
-import { furnish } from "./furnished";
+import { TCP_SYN, packet } from "../unit/packets";
+import { furnish, report } from "./furnished";
 import { Refusal, StandIn } from "./stand-in";
 import { Browser, noBrowser, until } from "./support";
 
@@ -74,6 +75,35 @@ test("what is typed stays when the policy it changes ends", options, async () =>
   assert.equal(await page.getByLabel("Filter").inputValue(), "tcp port 5433");
   await page.close();
 });
+
+test(
+  "packets are shown once, also after a break and after they were cleared",
+  options,
+  async () => {
+    const policy = { name: "web", monitor: ["watch0", "controller"] };
+    controller.answers.set("GET /policies/web", report("web", { policy }));
+    const page = await browser.page(`${controller.url}/#/policies/web/packets`);
+    const packets = ["one", "two", "three"].map((words) => packet(TCP_SYN, words));
+    const watches = () => until("the page watches", () => controller.watcherCount > 0);
+    await watches();
+    controller.sendPackets(packets.slice(0, 2));
+    const rows = page.locator(".packet-list tbody tr button");
+    await rows.nth(1).waitFor();
+    await page.getByRole("button", { name: "Clear" }).click();
+    await page.getByText("No packet yet").waitFor();
+    await controller.stop();
+    await controller.listen();
+    await watches();
+    // As a controller does that does not know what was seen.
+    controller.sendPackets(packets);
+    await rows.first().waitFor();
+    assert.deepEqual(await rows.allInnerTexts(), ["three"]);
+    controller.sendPackets([packet(TCP_SYN, "of another run")], 1, "b");
+    await rows.nth(1).waitFor();
+    assert.deepEqual(await rows.allInnerTexts(), ["three", "of another run"]);
+    await page.close();
+  },
+);
 
 /** Policies that were asked for after their end. */
 const ended = new Set<string>();
