@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import type { IncomingMessage } from "node:http";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { TCP_SYN, packet } from "../unit/packets";
-import { furnish, report } from "./furnished";
+import { DRY_RUN, furnish, report } from "./furnished";
 import { Refusal, StandIn } from "./stand-in";
 import { Browser, noBrowser, until } from "./support";
 
@@ -104,6 +104,29 @@ test(
     await page.close();
   },
 );
+
+test("a form asks for one dry run at a time, and then of what is in it", options, async () => {
+  const asked: unknown[] = [];
+  let release = () => {};
+  const released = new Promise<void>((done) => (release = done));
+  controller.answers.set("POST /policies", async (_: IncomingMessage, body: string) => {
+    asked.push(JSON.parse(body)["dst-port"]);
+    await released;
+    return DRY_RUN;
+  });
+  const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3&ip-proto=tcp`);
+  await until("it is tried", () => asked.length === 1);
+  for (const port of ["80", "81"]) {
+    await page.getByLabel("Destination port").fill(port);
+    // Longer than the form has to rest.
+    await page.waitForTimeout(1500);
+  }
+  assert.deepEqual(asked, [undefined], "the first one is not answered yet");
+  release();
+  await page.getByText("30 ways of frames followed").waitFor();
+  assert.deepEqual(asked, [undefined, 81]);
+  await page.close();
+});
 
 /** Policies that were asked for after their end. */
 const ended = new Set<string>();
