@@ -378,6 +378,17 @@ test("a switch is shown with its ports, tables and groups", options, async () =>
   await page.close();
 });
 
+test("nobody knows how the ports of a lost switch are", options, async () => {
+  const one = controller.answers.get("GET /switches/0x6") as object;
+  controller.answers.set("GET /switches/0x6", { ...one, is_connected: false });
+  const page = await browser.page(`${controller.url}/#/switches/0x6`);
+  const ports = page.getByRole("region", { name: "All ports" });
+  await ports.getByText("unknown").nth(2).waitFor();
+  assert.equal(await ports.getByText("up", { exact: true }).count(), 0);
+  assert.equal(await ports.getByText("b/s").count(), 0, "what passes is not known either");
+  await page.close();
+});
+
 test("links, ports and hosts that come and go are told in words", options, async () => {
   const page = await browser.page(`${controller.url}/#/events`);
   for (const words of [
