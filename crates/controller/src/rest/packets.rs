@@ -1,11 +1,12 @@
 //! The packets of a policy whose copies come to the controller: as they come, or the last ones as
-//! a file.
+//! a file. Who comes back with the id of the last one gets those after it.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -43,13 +44,17 @@ pub(super) async fn packets(
     Asking(admitted): Asking,
     Named(name): Named,
     Asked(query): Asked<PacketsQuery>,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     api.handle.policy(&name).await?;
     let (last, receiver) = api.handle.journal().copies().watch(&name);
     if let Some(Format::Pcapng) = query.download {
         return Ok(file(&last).into_response());
     }
-    let first = stream::iter(last.into_iter().map(|shown| event(&shown)));
+    // One that is none of ours says nothing of what was seen.
+    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let is_news = move |shown: &Arc<Shown>| seen.is_none_or(|seen| shown.id.is_after(seen));
+    let first = stream::iter(last.into_iter().filter(is_news).map(|shown| event(&shown)));
     let watcher = Watcher { api, admitted, name, receiver };
     let coming = stream::unfold(watcher, Watcher::next).map(|shown| event(&shown));
     let stream = first.chain(coming).map(Ok::<_, Infallible>);
@@ -86,7 +91,7 @@ impl Watcher {
 }
 
 fn event(shown: &Shown) -> Event {
-    let Shown { copy, at, .. } = shown;
+    let Shown { copy, at, id, .. } = shown;
     let hex: String = copy.start.iter().map(|byte| format!("{byte:02x}")).collect();
     let data = json!({
         "at": at,
@@ -96,7 +101,7 @@ fn event(shown: &Shown) -> Event {
         "summary": summary(&copy.start),
         "bytes_hex": hex,
     });
-    Event::default().event("packet").data(data.to_string())
+    Event::default().event("packet").id(id.to_string()).data(data.to_string())
 }
 
 /// A packet in a line: who sends what to whom, as far as its start tells.
