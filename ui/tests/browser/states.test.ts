@@ -685,3 +685,15 @@ test("who added a policy is not taken for its owner", options, async () => {
   assert.equal(await fact("Owner").locator("dd").innerText(), "ann");
   await page.close();
 });
+
+test("the audit log says in words who saw packets", options, async () => {
+  const { policy } = report("web");
+  const record = { seq: 1, at: "2026-01-01T10:00:02Z", who: "ada", policy, result: "accepted" };
+  const watched = { ...record, what: "packets.watch" };
+  const taken = { ...record, seq: 2, what: "packets.download" };
+  controller.answers.set("GET /audit", list([taken, watched]));
+  const page = await browser.page(`${controller.url}/#/audit`);
+  await page.getByText("packets.watch looked at its packets").waitFor();
+  await page.getByText("packets.download took its packets as a file").waitFor();
+  await page.close();
+});

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -13,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, StreamExt};
 use serde::Deserialize;
 use serde_json::json;
+use tapswitch_control::TapPolicy;
 use tapswitch_pcapng::Packet;
 use tapswitch_wire::{EtherType, FlowKey, ip_proto, parse};
 use tokio::sync::broadcast;
@@ -23,6 +25,8 @@ use super::lists::Asked;
 use super::live::KEEP_ALIVE;
 use super::policies::Named;
 use super::{Api, Asking};
+use crate::Caller;
+use crate::audit::{Draft, What};
 use crate::copies::Shown;
 
 /// How packets are wanted.
@@ -46,7 +50,8 @@ pub(super) async fn packets(
     Asked(query): Asked<PacketsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    api.handle.policy(&name).await?;
+    let policy = api.handle.policy(&name).await?.policy;
+    api.note_look(&admitted.caller, &policy, query.download).await;
     let (last, receiver) = api.handle.journal().copies().watch(&name);
     if let Some(Format::Pcapng) = query.download {
         return Ok(file(&last).into_response());
@@ -59,6 +64,19 @@ pub(super) async fn packets(
     let coming = stream::unfold(watcher, Watcher::next).map(|shown| event(&shown));
     let stream = first.chain(coming).map(Ok::<_, Infallible>);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+impl Api {
+    /// Writes down who sees whose packets, before they do: each file, and each stream that is not
+    /// one that broke a moment ago.
+    async fn note_look(&self, caller: &Caller, policy: &TapPolicy, file: Option<Format>) {
+        let what = match file {
+            Some(Format::Pcapng) => What::PacketsDownload,
+            None if self.looks.begin(caller, policy, Instant::now()) => What::PacketsWatch,
+            None => return,
+        };
+        self.handle.record(Draft::new(caller, what, "accepted").about(policy)).await;
+    }
 }
 
 /// Somebody who looks at the packets of a policy.

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use tapswitch_openflow::*;
+use tokio::net::TcpStream;
 
-use super::client::{post, with_rest};
+use super::client::{TokenFile, ask_as, ask_with, post, start, with_rest};
 use super::live::Events;
 use crate::running::Running;
 use crate::script::Script;
@@ -30,6 +31,53 @@ async fn who_comes_back_to_packets_gets_those_after_the_last_one() {
         let mut other = Events::open_at(&server, PACKETS, &[("last-event-id", id)]).await;
         assert_eq!(last_byte(&other.next_of("packet").await), "00");
     }
+}
+
+#[tokio::test]
+async fn who_looks_at_packets_is_on_record() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    let _switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let bearer = |token: &str| format!("Bearer {token}");
+    let (operator, admin) = (bearer(&tokens.operator), bearer(&tokens.admin));
+    let json = ("content-type", "application/json");
+    let headers = [("authorization", operator.as_str()), json];
+    let body = watched().to_string().into_bytes();
+    let answer = ask_with(&server, ("POST", "/api/v1/policies"), &headers, body).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    // Three times, as when a stream breaks.
+    for _ in 0..3 {
+        Events::open_at(&server, PACKETS, &headers[..1]).await;
+    }
+    Events::open_at(&server, PACKETS, &[("authorization", &admin)]).await;
+    let file = format!("{PACKETS}?download=pcapng");
+    for _ in 0..2 {
+        let stream = TcpStream::connect(server.rest()).await.unwrap();
+        let answer = start(stream, server.rest(), ("GET", &file), &headers[..1], vec![]).await;
+        assert_eq!(answer.status(), 200);
+    }
+    let refused = ask_as(&server, &tokens.viewer, ("GET", PACKETS)).await;
+    assert_eq!(refused.status, 403);
+    let log = ask_as(&server, &tokens.admin, ("GET", "/api/v1/audit")).await.json();
+    let records = log["items"].as_array().unwrap();
+    let told: Vec<_> = records
+        .iter()
+        .rev()
+        .map(|record| (record["what"].as_str().unwrap(), record["who"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("policy.add", "operator"),
+        ("packets.watch", "operator"),
+        ("packets.watch", "admin"),
+        ("packets.download", "operator"),
+        ("packets.download", "operator"),
+        ("role.refused", "viewer"),
+    ];
+    assert_eq!(told, expected);
+    let watch = &records[4];
+    assert_eq!((&watch["policy"]["name"], &watch["from"]), (&json!("web"), &json!("127.0.0.1")));
+    assert_eq!(watch["result"], "accepted");
 }
 
 fn watched() -> Value {
