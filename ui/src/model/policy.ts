@@ -153,6 +153,8 @@ export function state(report: PolicyReport): Verdict {
   switch (report.state.is) {
     case "active":
       return { tone: "good", word: "active", sentence: "Copies are made." };
+    case "partial":
+      return { tone: "bad", word: "partial", sentence: reason };
     case "installing":
       return { tone: "wait", word: "installing", sentence: "Switches are being told." };
     case "pending":

@@ -55,6 +55,14 @@ test("a failed policy is bad, and says why", () => {
   assert.equal(state(failed).sentence, "the group table is full");
 });
 
+test("a policy that reaches some of its monitors is bad, and says which it does not", () => {
+  const partial = report({
+    state: { is: "partial", reason: "1 of 2 monitors reached: 0x2 is lost" },
+  });
+  assert.deepEqual([tone(partial), state(partial).word], ["bad", "partial"]);
+  assert.match(state(partial).sentence, /^1 of 2 monitors reached/);
+});
+
 test("totals are sums over monitors", () => {
   const { copied } = report();
   const two = report({ copied: [copied[0]!, copied[0]!] });
