@@ -410,8 +410,8 @@ pub enum MonitorError {
     },
     /// The port is down.
     #[error(
-        "monitor {monitor}: port {}/{port} is down; bring its link up, or start the virtual \
-         machine behind it",
+        "monitor {monitor}: port {}/{port} is down; bring its link up, start the virtual machine \
+         behind it, or make room on its disk, if it is a file",
         switch_name(*switch)
     )]
     Down {

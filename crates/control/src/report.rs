@@ -109,6 +109,11 @@ pub enum PolicyState {
     Installing,
     /// The switch makes copies.
     Active,
+    /// Copies are made, but not for all of its monitors. Told in reports; by events it is active.
+    Partial {
+        /// How many are reached, what is missing, and what to do.
+        reason: String,
+    },
     /// The switch makes no copies, and will not without a change.
     Failed {
         /// Why, and what to do.

@@ -43,6 +43,10 @@ pub(crate) enum What {
     TokenRefused,
     #[serde(rename = "role.refused")]
     RoleRefused,
+    #[serde(rename = "packets.watch")]
+    PacketsWatch,
+    #[serde(rename = "packets.download")]
+    PacketsDownload,
     #[serde(rename = "audit.export")]
     AuditExport,
 }

@@ -2,6 +2,8 @@
 //! come. Both are bounded; who reads too slowly misses some.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tapswitch_control::ShownCopy;
@@ -17,6 +19,38 @@ pub(crate) struct Shown {
     pub(crate) at: String,
     /// Nanoseconds since 1970.
     pub(crate) at_ns: u64,
+    pub(crate) id: CopyId,
+}
+
+/// Names a copy to who comes back. Numbers begin anew with each run of the controller, whose clock
+/// may have been set back meanwhile; so they say which run they are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyId {
+    run: u64,
+    number: u64,
+}
+
+impl CopyId {
+    /// Whether who has seen `seen` has not seen this.
+    pub(crate) fn is_after(self, seen: Self) -> bool {
+        self.run != seen.run || self.number > seen.number
+    }
+}
+
+impl fmt::Display for CopyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{}", self.run, self.number)
+    }
+}
+
+impl FromStr for CopyId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (run, number) = text.split_once('-').ok_or(())?;
+        let run = u64::from_str_radix(run, 16).map_err(|_| ())?;
+        Ok(Self { run, number: number.parse().map_err(|_| ())? })
+    }
 }
 
 impl Shown {
@@ -29,13 +63,20 @@ impl Shown {
 /// The last copies, of all policies.
 #[derive(Debug)]
 pub(crate) struct Copies {
-    ring: Mutex<VecDeque<Arc<Shown>>>,
+    ring: Mutex<Ring>,
     sender: broadcast::Sender<Arc<Shown>>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    copies: VecDeque<Arc<Shown>>,
+    last: CopyId,
 }
 
 impl Default for Copies {
     fn default() -> Self {
-        Self { ring: Mutex::default(), sender: broadcast::channel(MAX_COPIES).0 }
+        let ring = Ring { copies: VecDeque::new(), last: CopyId { run: now_us(), number: 0 } };
+        Self { ring: Mutex::new(ring), sender: broadcast::channel(MAX_COPIES).0 }
     }
 }
 
@@ -43,12 +84,13 @@ impl Copies {
     /// A copy came.
     pub(crate) fn publish(&self, copy: ShownCopy) {
         let at_ns = now_us().saturating_mul(1000);
-        let shown = Arc::new(Shown { copy, at: now_text(), at_ns });
         let mut ring = self.lock();
-        while ring.len() >= MAX_COPIES {
-            ring.pop_front();
+        ring.last.number += 1;
+        let shown = Arc::new(Shown { copy, at: now_text(), at_ns, id: ring.last });
+        while ring.copies.len() >= MAX_COPIES {
+            ring.copies.pop_front();
         }
-        ring.push_back(Arc::clone(&shown));
+        ring.copies.push_back(Arc::clone(&shown));
         // Perhaps nobody looks.
         let _ = self.sender.send(shown);
     }
@@ -56,11 +98,11 @@ impl Copies {
     /// The last copies of a policy, and those that come, of all policies.
     pub(crate) fn watch(&self, policy: &str) -> (Vec<Arc<Shown>>, broadcast::Receiver<Arc<Shown>>) {
         let ring = self.lock();
-        let last = ring.iter().filter(|shown| shown.is_of(policy)).cloned().collect();
+        let last = ring.copies.iter().filter(|shown| shown.is_of(policy)).cloned().collect();
         (last, self.sender.subscribe())
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Shown>>> {
+    fn lock(&self) -> MutexGuard<'_, Ring> {
         // What is in there is whole whenever the lock is free.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,6 +132,21 @@ mod tests {
         copies.publish(copy("dns", 7));
         let shown = coming.try_recv().unwrap();
         assert!(shown.is_of("dns") && !shown.is_of("web") && coming.try_recv().is_err());
+    }
+
+    #[test]
+    fn who_comes_back_names_the_last_one_of_its_run() {
+        let copies = Copies::default();
+        (0..3).for_each(|_| copies.publish(copy("web", 0)));
+        let (last, _) = copies.watch("web");
+        let seen: CopyId = last[1].id.to_string().parse().unwrap();
+        let news: Vec<_> = last.iter().map(|shown| shown.id.is_after(seen)).collect();
+        assert_eq!(news, [false, false, true]);
+        let other = CopyId { run: seen.run + 1, number: 9 };
+        assert!(last[0].id.is_after(other), "another run has numbers of its own");
+        for text in ["", "7", "x-1", "1-x", "1-1-1"] {
+            assert!(text.parse::<CopyId>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod filters;
 mod lists;
 mod live;
 mod log;
+mod looks;
 mod metrics;
 mod network;
 mod packets;
@@ -116,6 +117,7 @@ struct Api {
     refreshed: Arc<tokio::sync::Mutex<Option<Instant>>>,
     loads: Arc<tokio::sync::Mutex<LastLoads>>,
     details: Arc<details::Last>,
+    looks: Arc<looks::Looks>,
     ended: watch::Receiver<bool>,
 }
 
@@ -196,6 +198,7 @@ impl Rest {
             refreshed: Arc::default(),
             loads: Arc::default(),
             details: Arc::default(),
+            looks: Arc::default(),
             ended,
         };
         let ticker = tick(api.clone());

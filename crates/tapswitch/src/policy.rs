@@ -278,6 +278,7 @@ fn state(state: &PolicyState) -> (&'static str, &str) {
         PolicyState::Resting { reason } => ("resting", reason),
         PolicyState::Installing => ("installing", ""),
         PolicyState::Active => ("active", ""),
+        PolicyState::Partial { reason } => ("partial", reason),
         PolicyState::Failed { reason } => ("failed", reason),
         PolicyState::Deleted => ("deleted", ""),
         _ => ("unknown", ""),
@@ -358,6 +359,12 @@ mod tests {
         let line = text.lines().nth(1).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
         assert_eq!(cells, ["-", "-", "controller", "delivered", "7", "700"]);
+    }
+
+    #[test]
+    fn a_policy_without_some_of_its_monitors_says_so() {
+        let reason = "1 of 2 monitors reached".to_owned();
+        assert_eq!(state(&PolicyState::Partial { reason }), ("partial", "1 of 2 monitors reached"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ export function useResource<T>(path: string | undefined, options: Options = {}):
     const asker = new Asker<T>(path, (data, error) => {
       setState((old) => ({
         path,
-        data: data ?? (old.path === path ? old.data : undefined),
+        data: data ?? (old.path === path && !isGone(error) ? old.data : undefined),
         error,
         at: data === undefined ? old.at : Date.now(),
       }));
@@ -62,10 +62,13 @@ export function useResource<T>(path: string | undefined, options: Options = {}):
   };
 }
 
+/** Other errors may pass, and what was known is still the best there is; this is not there now. */
+const isGone = (error: ApiError | undefined): boolean => error?.status === 404;
+
 /** Asks before a view does, while it is still found out who asks. */
 export function prefetch(path: string): void {
   const answer = get(path);
-  // Whoever takes it sees the error.
+  // Whoever takes it asks anew then.
   answer.catch(() => undefined);
   prefetched.set(path, answer);
 }
@@ -97,7 +100,9 @@ class Asker<T> {
     try {
       const early = prefetched.get(this.path) as Promise<T> | undefined;
       prefetched.delete(this.path);
-      this.tell(await (early ?? get<T>(this.path, this.abort.signal)), undefined);
+      const now = () => get<T>(this.path, this.abort.signal);
+      // What failed before may be answered by now: to who has signed in since, for one.
+      this.tell(await (early ? early.catch(now) : now()), undefined);
     } catch (error) {
       this.fail(error);
     }

@@ -24,7 +24,7 @@ export interface Copied extends Counts {
 }
 
 export type PolicyState =
-  | { is: "pending" | "resting" | "failed"; reason: string }
+  | { is: "pending" | "partial" | "resting" | "failed"; reason: string }
   | { is: "installing" | "active" | "deleted" };
 
 /** A policy as an operator writes it; fields that are left out match anything. */

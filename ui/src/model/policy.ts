@@ -153,6 +153,8 @@ export function state(report: PolicyReport): Verdict {
   switch (report.state.is) {
     case "active":
       return { tone: "good", word: "active", sentence: "Copies are made." };
+    case "partial":
+      return { tone: "bad", word: "partial", sentence: reason };
     case "installing":
       return { tone: "wait", word: "installing", sentence: "Switches are being told." };
     case "pending":
@@ -180,10 +182,12 @@ export function monitorPorts(report: PolicyReport): MonitorPort[] {
   return report.copied.map((copied) => copied.monitor);
 }
 
+/** OpenFlow's port CONTROLLER, of whichever switch: the copies come to this page. */
+export const isController = (port: MonitorPort): boolean => port.port === OFPP_CONTROLLER;
+
 /** `watch0 (0x1/3)`. */
 export function monitorText(port: MonitorPort): string {
-  // OpenFlow's port CONTROLLER: the copies come to this page.
-  if (port.port === OFPP_CONTROLLER) return `controller (of ${port.switch})`;
+  if (isController(port)) return HERE;
   const place = `${port.switch}/${port.port}`;
   return port.name ? `${port.name} (${place})` : place;
 }

@@ -136,7 +136,7 @@ const CHECKS: Partial<Record<Field, Check>> = {
   },
   "eth-type"(text, draft) {
     const isKnown = /^(|arp|ipv4|ipv6|lldp|0x[0-9a-f]{1,4})$/i.test(text);
-    if (!isKnown) return "Expected arp, ipv4, ipv6, lldp or a number such as 0x88cc.";
+    if (!isKnown) return `Expected ${TYPES}, lldp or another number.`;
     const isIp = ["", "ipv4", "ipv6", "0x0800", "0x800", "0x86dd"].includes(text.toLowerCase());
     const fields = ["src-ip", "dst-ip", "ip-proto", "src-port", "dst-port"] as const;
     const other = fields.find((field) => draft[field].trim() !== "");
@@ -221,6 +221,9 @@ const isForBridges = (mac: number[]): boolean =>
 
 const typeNumber = (text: string): number =>
   text.trim().toLowerCase() === "lldp" ? LLDP : Number(text.trim() || NaN);
+
+/** What may be asked for, of what is copied; LLDP is not, but where it goes to an odd address. */
+export const TYPES = "arp, ipv4, ipv6, 0x88b5";
 
 const LLDP = 0x88cc;
 /** LLDP, and the slow protocols, LACP among them: always to the addresses that are for bridges. */

@@ -105,6 +105,13 @@ export function useSettled<T>(value: T, ms = 250): T {
   return settled;
 }
 
+/** The last value that there was: what somebody works with stays when what it is of has ended. */
+export function useLast<T>(value: T | undefined): T | undefined {
+  const last = useRef(value);
+  last.current = value ?? last.current;
+  return last.current;
+}
+
 /** The clock, once a second. */
 export function useNow(): number {
   const [now, setNow] = useState(Date.now());

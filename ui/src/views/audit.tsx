@@ -83,7 +83,10 @@ function Row({ record }: { record: AuditRecord }) {
         {record.role && <span class="muted"> ({record.role})</span>}
       </td>
       <td>{record.from || "–"}</td>
-      <td>{record.what}</td>
+      <td>
+        {record.what}
+        {LOOKS[record.what] && <span class="muted"> {LOOKS[record.what]}</span>}
+      </td>
       <td class="wide">{words}</td>
       <td class="wide">{record.reason ?? "–"}</td>
       <td class="when">{record.until ? dateTime(record.until) : "–"}</td>
@@ -96,3 +99,10 @@ function Row({ record }: { record: AuditRecord }) {
     </tr>
   );
 }
+
+/** What changed nothing, but showed something to somebody. */
+const LOOKS: Record<string, string> = {
+  "packets.watch": "looked at its packets",
+  "packets.download": "took its packets as a file",
+  "audit.export": "took this log as a file",
+};

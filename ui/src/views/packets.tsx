@@ -8,7 +8,7 @@ import { decode, fromHex, hexDump } from "../model/decode";
 import { FilterError, type Predicate, compile, subject } from "../model/filter";
 import { count, plural, preciseTime } from "../model/format";
 import { isShownHere, state } from "../model/policy";
-import { Empty, Failure, Heading, useSettled } from "../parts/basics";
+import { Empty, Failure, Heading, useLast, useSettled } from "../parts/basics";
 import { link } from "../parts/route";
 import { MayNotWatch, NotWatched, OnlyHere, StopWatching } from "./watch";
 
@@ -19,7 +19,9 @@ interface Row {
 
 export function Packets({ name }: { name: string }) {
   const path = `/policies/${encodeURIComponent(name)}`;
-  const { data: report, error, reload } = useResource<PolicyReport>(path, { topics: ["policy"] });
+  const { data, error, reload } = useResource<PolicyReport>(path, { topics: ["policy"] });
+  // Packets that came are still looked at when their policy has ended.
+  const report = useLast(data);
   // The controller gives packets to whoever may change policies.
   const isMine = report !== undefined && isShownHere(report.policy) && mayChange();
   const stream = useStream(isMine ? `${path}/packets` : undefined);
@@ -123,8 +125,12 @@ function useStream(path: string | undefined): Stream {
   useEffect(() => {
     if (path === undefined) return;
     let isOver = false;
+    let last = "";
     const source = new EventSource(BASE + path);
     const take = (message: MessageEvent<string>) => {
+      // After a break some may come again, also of those that were cleared away.
+      if (!isAfter(message.lastEventId, last)) return;
+      last = message.lastEventId;
       pending.current.push({ id: next.current++, packet: JSON.parse(message.data) as Packet });
       if (pending.current.length > MOST) pending.current.shift();
     };
@@ -156,6 +162,12 @@ function useStream(path: string | undefined): Stream {
     setRows([]);
   };
   return { rows, waiting, isPaused, error, pause: () => setPaused(!isPaused), clear };
+}
+
+/** Whether a packet came after another one: an id is a run of the controller and a number in it. */
+function isAfter(id: string, last: string): boolean {
+  const [[run, number], [lastRun, lastNumber]] = [id.split("-"), last.split("-")];
+  return id === "" || run !== lastRun || Number(number) > Number(lastNumber);
 }
 
 /** A stream tells nothing of why it was refused; the same path as a question does. */

@@ -1,7 +1,7 @@
 // The fields of a policy's form: what each is called, and what is wrong with it.
 import { useResource } from "../api/resource";
 import type { HostReport, ListOf, SwitchReport } from "../api/types";
-import { type Draft, type Field, PROTOCOLS, type Problems } from "../model/validate";
+import { type Draft, type Field, PROTOCOLS, type Problems, TYPES } from "../model/validate";
 
 /** What all fields are given. */
 export interface Shared {
@@ -43,12 +43,7 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
           shared={shared}
           hint="Of the outermost tag; tagged, untagged"
         />
-        <Input
-          field="eth-type"
-          label="Type of frame"
-          shared={shared}
-          hint="arp, ipv4, ipv6, lldp, or 0x88cc"
-        />
+        <Input field="eth-type" label="Type of frame" shared={shared} hint={TYPES} />
         <Input field="src-mac" label="Source MAC" shared={shared} />
         <Input field="dst-mac" label="Destination MAC" shared={shared} />
         <Input

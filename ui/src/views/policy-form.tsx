@@ -17,7 +17,7 @@ import {
   warnings,
   withStall,
 } from "../model/validate";
-import { Empty, Failure, Heading, useSettled } from "../parts/basics";
+import { Empty, Failure, Heading, useLast, useSettled } from "../parts/basics";
 import { Changes } from "../parts/plan";
 import { go, link, route } from "../parts/route";
 import { Fields } from "./policy-fields";
@@ -25,20 +25,21 @@ import { Fields } from "./policy-fields";
 export function PolicyForm({ name }: { name?: string }) {
   const path = name === undefined ? undefined : `/policies/${encodeURIComponent(name)}`;
   const { data, error } = useResource<PolicyReport>(path);
+  const old = useLast(data);
   if (!mayChange())
     return (
       <Empty title="You may look, but not change policies">
         <p>Ask for a token of an operator.</p>
       </Empty>
     );
-  if (name !== undefined && !data)
+  if (name !== undefined && !old)
     return (
       <>
         <Heading title={name} />
         <Failure error={error} what="Policy" />
       </>
     );
-  return <Form key={name ?? "new"} old={data} />;
+  return <Form key={name ?? "new"} old={old} />;
 }
 
 /** What the address asks for: a click on a host or a link fills in fields. */
@@ -187,21 +188,7 @@ function pointed(filter: string, { message, at }: ApiError): string {
 /** What would change on which switch, as the controller's model of the fabric has it. */
 function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; isClean: boolean }) {
   const wanted = isClean ? JSON.stringify(toPolicy(draft, old?.policy)) : undefined;
-  const settled = useSettled(wanted, 400);
-  const [result, setResult] = useState<{ of: string; run?: DryRun; error?: ApiError }>();
-  useEffect(() => {
-    if (settled === undefined) return;
-    const abort = new AbortController();
-    const path = old
-      ? `/policies/${encodeURIComponent(old.policy.name)}?dry_run=true`
-      : "/policies?dry_run=true";
-    request<DryRun>(old ? "PUT" : "POST", path, JSON.parse(settled), abort.signal)
-      .then((run) => setResult({ of: settled, run }))
-      .catch((error) => {
-        if (error instanceof ApiError && !abort.signal.aborted) setResult({ of: settled, error });
-      });
-    return () => abort.abort();
-  }, [settled]);
+  const result = useTrial(useSettled(wanted, RESTS_MS), old);
   const isFresh = result !== undefined && result.of === wanted;
   return (
     <section class="preview" aria-labelledby="preview" aria-live="polite">
@@ -213,3 +200,55 @@ function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; is
     </section>
   );
 }
+
+interface Trial {
+  /** The policy that was tried, as it was sent. */
+  of: string;
+  run?: DryRun;
+  error?: ApiError;
+}
+
+/**
+ * What a policy would do. One is tried at a time, and then the newest: a trial may cost the controller
+ * seconds, and it goes on with one that nobody waits for any more.
+ */
+function useTrial(policy: string | undefined, old?: PolicyReport): Trial | undefined {
+  const [result, setResult] = useState<Trial>();
+  const newest = useRef(policy);
+  newest.current = policy;
+  const isBusy = useRef(false);
+  const abort = useRef(new AbortController());
+  useEffect(() => () => abort.current.abort(), []);
+  const ask = async (): Promise<void> => {
+    const of = newest.current;
+    if (of === undefined || isBusy.current) return;
+    isBusy.current = true;
+    const answer = await tried(of, old, abort.current.signal);
+    isBusy.current = false;
+    if (!answer) return;
+    setResult({ of, ...answer });
+    if (newest.current !== of) void ask();
+  };
+  useEffect(() => void ask(), [policy]);
+  return result;
+}
+
+/** The answer of the controller's model; `undefined` when the view has gone. */
+async function tried(
+  policy: string,
+  old: PolicyReport | undefined,
+  signal: AbortSignal,
+): Promise<Omit<Trial, "of"> | undefined> {
+  const path = old ? `/policies/${encodeURIComponent(old.policy.name)}` : "/policies";
+  const method = old ? "PUT" : "POST";
+  try {
+    return { run: await request(method, `${path}?dry_run=true`, JSON.parse(policy), signal) };
+  } catch (error) {
+    if (signal.aborted) return undefined;
+    if (error instanceof ApiError) return { error };
+    throw error;
+  }
+}
+
+/** A form that nobody has typed into for so long is tried. */
+const RESTS_MS = 800;

@@ -8,6 +8,7 @@ import {
   accounted,
   contractText,
   endsAt,
+  isController,
   ledger,
   lost,
   monitorNames,
@@ -159,7 +160,7 @@ function Books({ report }: { report: PolicyReport }) {
           </thead>
           <tbody>
             {report.copied.map((copied) => (
-              <Copies key={monitorText(copied.monitor)} copied={copied} />
+              <Copies key={monitorText(copied.monitor)} name={report.policy.name} copied={copied} />
             ))}
           </tbody>
         </Table>
@@ -168,14 +169,18 @@ function Books({ report }: { report: PolicyReport }) {
   );
 }
 
-function Copies({ copied }: { copied: Copied }) {
+function Copies({ name, copied }: { name: string; copied: Copied }) {
   const all = accounted(copied);
   const isOff = all !== copied.packets;
   const drops = Object.entries(copied.dropped).filter(([, n]) => n > 0);
   return (
     <tr data-monitor={copied.monitor.name}>
       <th scope="row">
-        <a href={link(["switches", copied.monitor.switch])}>{monitorText(copied.monitor)}</a>
+        {isController(copied.monitor) ? (
+          <a href={link(["policies", name, "packets"])}>{monitorText(copied.monitor)}</a>
+        ) : (
+          <a href={link(["switches", copied.monitor.switch])}>{monitorText(copied.monitor)}</a>
+        )}
       </th>
       <td class="number">{count(copied.packets)}</td>
       <td class="number" data-what="delivered">

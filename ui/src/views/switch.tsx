@@ -3,6 +3,7 @@ import { useResource } from "../api/resource";
 import type { HostReport, ListOf, PortDetail, SwitchReport } from "../api/types";
 import { bitRate, count, plural, size } from "../model/format";
 import { vlans } from "../model/host";
+import type { Tone } from "../model/policy";
 import { Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
@@ -50,7 +51,7 @@ export function Switch({ id }: { id: string }) {
           <Fact name="Forged LLDP">{count(report.lldp_forged)}</Fact>
         )}
       </dl>
-      <Ports id={id} />
+      <Ports id={id} isConnected={report.is_connected} />
       <Hosts id={id} />
       <Rules id={id} />
       <Groups id={id} />
@@ -74,7 +75,7 @@ const COUNTERS: [string, string, (n: number) => string][] = [
   ["tx_dropped", "Dropped out", count],
 ];
 
-function Ports({ id }: { id: string }) {
+function Ports({ id, isConnected }: { id: string; isConnected: boolean }) {
   const path = `/switches/${encodeURIComponent(id)}/ports`;
   const pages = usePages<PortDetail>(path, {}, { topics: ["port", "link"], everyMs: 2000 });
   const words = ["In now", "Out now", ...COUNTERS.map(([, title]) => title)];
@@ -104,7 +105,7 @@ function Ports({ id }: { id: string }) {
           </thead>
           <tbody>
             {pages.items.map((port) => (
-              <Port key={port.port} port={port} />
+              <Port key={port.port} port={port} isConnected={isConnected} />
             ))}
           </tbody>
         </Table>
@@ -114,8 +115,15 @@ function Ports({ id }: { id: string }) {
   );
 }
 
-function Port({ port }: { port: PortDetail }) {
-  const { load, counters } = port;
+function Port({ port, isConnected }: { port: PortDetail; isConnected: boolean }) {
+  const { counters } = port;
+  // Of a switch that is lost nobody knows more than what it said last.
+  const load = isConnected ? port.load : undefined;
+  const [tone, word]: [Tone, string] = !isConnected
+    ? ["wait", "unknown"]
+    : port.is_up
+      ? ["good", "up"]
+      : ["bad", "down"];
   return (
     <tr data-port={port.port}>
       <th scope="row" class="number">
@@ -123,7 +131,7 @@ function Port({ port }: { port: PortDetail }) {
       </th>
       <td>{port.name}</td>
       <td>
-        <Tag tone={port.is_up ? "good" : "bad"}>{port.is_up ? "up" : "down"}</Tag>
+        <Tag tone={tone}>{word}</Tag>
       </td>
       <td>{ROLES[port.role] ?? port.role}</td>
       {[load?.rx, load?.tx].map((bytes, i) => (

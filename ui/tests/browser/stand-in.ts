@@ -68,6 +68,7 @@ export class StandIn {
   async stop(): Promise<void> {
     for (const socket of this.sockets) socket.destroy();
     this.streams.clear();
+    this.watchers.clear();
     await new Promise((done) => this.server!.close(done));
   }
 
@@ -81,11 +82,12 @@ export class StandIn {
     return this.watchers.size;
   }
 
-  /** Sends packets to all who watch some. */
-  sendPackets(packets: object[]): void {
-    for (const one of packets) {
-      for (const watcher of this.watchers) watcher.write(`data: ${JSON.stringify(one)}\n\n`);
-    }
+  /** Sends packets to all who watch some, with numbers of this run from `first` on. */
+  sendPackets(packets: object[], first = 1, run = "a"): void {
+    packets.forEach((one, i) => {
+      const text = `event: packet\nid: ${run}-${first + i}\ndata: ${JSON.stringify(one)}\n\n`;
+      for (const watcher of this.watchers) watcher.write(text);
+    });
   }
 
   serve(topology: Topology): void {
@@ -120,7 +122,7 @@ export class StandIn {
     const answer =
       this.answers.get(what) ??
       this.answers.get(`${request.method} ${path.replace(/[^/]*$/, "*")}`);
-    const value = typeof answer === "function" ? answer(request, body) : answer;
+    const value = typeof answer === "function" ? await answer(request, body) : answer;
     this.tell(response, value === undefined ? UNKNOWN : value);
   }
 

@@ -6,6 +6,7 @@ import {
   pointText,
   isShownHere,
   ledger,
+  monitorText,
   notShownHere,
   owner,
   paths,
@@ -52,6 +53,14 @@ test("a failed policy is bad, and says why", () => {
   const failed = report({ state: { is: "failed", reason: "the group table is full" } });
   assert.equal(tone(failed), "bad");
   assert.equal(state(failed).sentence, "the group table is full");
+});
+
+test("a policy that reaches some of its monitors is bad, and says which it does not", () => {
+  const partial = report({
+    state: { is: "partial", reason: "1 of 2 monitors reached: 0x2 is lost" },
+  });
+  assert.deepEqual([tone(partial), state(partial).word], ["bad", "partial"]);
+  assert.match(state(partial).sentence, /^1 of 2 monitors reached/);
 });
 
 test("totals are sums over monitors", () => {
@@ -121,4 +130,10 @@ test("this page becomes a monitor of a policy, and nothing else of it changes", 
   const two = { name: "two", monitor: ["a", "b"] };
   assert.deepEqual(notShownHere(shownHere(two)), two);
   assert.equal(notShownHere({ name: "here", monitor: "controller" }), undefined);
+});
+
+test("the controller as a monitor has no numbers", () => {
+  assert.equal(monitorText(monitor), "watch0 (0x1/3)");
+  const here = { switch: "0xffffffffffffffff", port: 0xfffffffd, name: "controller" };
+  assert.equal(monitorText(here), "controller");
 });

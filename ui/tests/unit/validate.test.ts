@@ -5,6 +5,7 @@ import {
   type Draft,
   type Field,
   KEPT,
+  TYPES,
   emptyDraft,
   problems,
   toDraft,
@@ -162,4 +163,11 @@ test("what bridges keep to a link is known while it is typed, as the controller 
   }
   const source = readFileSync("../crates/control/src/control/policies/frames.rs", "utf8");
   assert.ok(source.replace(/\\\n\s*/g, "").includes(`"${KEPT}"`), "the controller's words");
+});
+
+test("what the form proposes as a type of frames can be copied", () => {
+  for (const type of TYPES.split(", ")) {
+    const one = draft({ "eth-type": type });
+    assert.deepEqual([problems(one), warnings(one)], [{}, {}], type);
+  }
 });

@@ -255,6 +255,12 @@ impl<'a> Accounts<'a> {
         let switch = self.switches.get(&port.switch);
         let dropped = switch.and_then(|switch| switch.tx_dropped(PortNo(port.port)));
         let (name, number) = (switch_name(port.switch), port.port);
+        if PortNo(number) == PortNo::CONTROLLER {
+            return format!(
+                "switch {name} tells of copies only that they were for the controller, not how \
+                 many of them it sent"
+            );
+        }
         let known = format!(
             "switch {name} tells of copies only that they were handed to port {number}, not what \
              the port did with them"

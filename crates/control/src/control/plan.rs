@@ -21,7 +21,9 @@ use crate::proof::{Arrival, Model, Network, Sample, text};
 use crate::resolve::Place;
 use crate::switch::Switch;
 use crate::text::{as_switch_name, switch_name};
-use crate::{Point, PolicyError, PolicyState, Tagging, TapPolicy, Transmit, WhenMissing};
+use crate::{
+    Point, PolicyError, PolicyReport, PolicyState, Tagging, TapPolicy, Transmit, WhenMissing,
+};
 use frames::MAX_HOSTS;
 
 /// What a change would do.
@@ -92,11 +94,12 @@ impl Control {
         name: &str,
         changes: Vec<SwitchChange>,
     ) -> Result<Plan, PolicyError> {
-        let report = then.policy(name)?;
+        let PolicyReport { state, mut notes, .. } = then.policy(name)?;
         let mut proof =
             then.policies.find(name).map(|own| self.prove(then, own)).unwrap_or_default();
-        match report.state {
+        match state {
             PolicyState::Active | PolicyState::Resting { .. } => {}
+            PolicyState::Partial { reason } => notes.push(reason),
             PolicyState::Failed { reason } | PolicyState::Pending { reason } => {
                 proof.problems.push(reason);
             }
@@ -107,7 +110,7 @@ impl Control {
             }
         }
         proof.is_proved = proof.problems.is_empty();
-        Ok(Plan { changes, proof, notes: report.notes })
+        Ok(Plan { changes, proof, notes })
     }
 
     /// A copy of all, to try what comes next, and to note what switches would be told.

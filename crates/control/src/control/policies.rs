@@ -151,7 +151,7 @@ impl Control {
         let places: Vec<_> = entry.monitor_ports().collect();
         let report = accounts.report(
             (entry.id, &entry.policy, &entry.known_at),
-            entry.current_state(),
+            entry.told_state(),
             &places,
         );
         let only = entry.is_narrow.then(|| note_on_place(&entry.applied));

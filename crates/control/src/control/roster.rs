@@ -425,6 +425,15 @@ impl PolicyEntry {
         worst.cloned().unwrap_or(PolicyState::Active)
     }
 
+    /// The same as people are told it: copies may be made for some of its monitors alone.
+    pub(super) fn told_state(&self) -> PolicyState {
+        let state = self.current_state();
+        let missing = self.places.iter().find_map(|place| place.as_ref().err());
+        let Some(missing) = missing.filter(|_| state == PolicyState::Active) else { return state };
+        let (reached, all) = (self.places.iter().flatten().count(), self.places.len());
+        PolicyState::Partial { reason: format!("{reached} of {all} monitors reached: {missing}") }
+    }
+
     /// Why it is not applied for want of identifiers, if so.
     pub(super) fn untagged(&self) -> Option<String> {
         let range = self.untagged?;
@@ -443,7 +452,9 @@ impl PolicyEntry {
             PolicyState::Pending { reason } => Event::PolicyPending { name, reason },
             PolicyState::Failed { reason } => Event::PolicyFailed { name, reason },
             PolicyState::Resting { reason } => Event::PolicyResting { name, reason },
-            PolicyState::Installing | PolicyState::Deleted => return None,
+            PolicyState::Installing | PolicyState::Deleted | PolicyState::Partial { .. } => {
+                return None;
+            }
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::frames::tcp;
 use crate::world::{World, policy};
 use tapswitch_control::*;
-use tapswitch_openflow::Delivery;
+use tapswitch_openflow::{Delivery, PortNo};
 
 const LOSSLESS: Delivery = Delivery::Lossless { stall_ms: 20 };
 
@@ -90,6 +90,18 @@ fn others_are_sent_plain_openflow_and_the_report_says_so() {
     assert!(report.adds_up && report.is_complete);
     world.tap(with("b", "4", Delivery::BestEffort));
     assert_eq!(world.ledger("b").notes.len(), 1, "best effort is what it gets");
+}
+
+#[test]
+fn what_others_tell_of_copies_for_the_controller_is_said_without_its_number() {
+    let mut world = World::foreign(4);
+    world.learn(2);
+    world.tap(policy("a", "controller"));
+    let report = world.ledger("a");
+    let plan = world.control.plan_policy(policy("b", "controller")).unwrap();
+    let notes = [report.notes, plan.notes].concat().join(" ");
+    assert!(!notes.contains(&PortNo::CONTROLLER.0.to_string()), "{notes}");
+    assert!(notes.contains("were for the controller"), "{notes}");
 }
 
 #[test]

@@ -565,6 +565,27 @@ fn a_switch_without_controller_forwards_on() {
 }
 
 #[test]
+fn a_policy_that_lost_one_of_its_monitors_says_which_and_copies_to_the_others() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    let monitors = ["0x1/2", "0x3/2"].map(|monitor| monitor.parse().unwrap());
+    fabric.world.tap(TapPolicy::to_several("all", Monitors::new(monitors.to_vec())));
+    assert_eq!(fabric.world.state("all"), PolicyState::Active);
+    fabric.world.disconnect(3);
+    fabric.wait(2000);
+    let PolicyState::Partial { reason } = fabric.world.state("all") else {
+        panic!("{:?}", fabric.world.state("all"))
+    };
+    let expected = "1 of 2 monitors reached: monitor 0x3/2: switch 0x3 is not connected";
+    assert!(reason.starts_with(expected), "{reason}");
+    let plan = fabric.world.control.plan_policy(policy("other", "0x1/2")).unwrap();
+    assert!(plan.proof.is_proved, "{plan:?}");
+    fabric.world.connect(3);
+    fabric.wait(500);
+    assert_eq!(fabric.world.state("all"), PolicyState::Active);
+}
+
+#[test]
 fn a_policy_without_an_identifier_for_its_copies_says_so_and_gets_one_when_there_is() {
     let limits = Limits { copy_vids: VidRange::new(16, 2).unwrap(), ..Limits::default() };
     let mut fabric = Fabric::with(4, &[(1, 2), (2, 3), (3, 4)], &limits);

@@ -1,17 +1,20 @@
 //! The packets of a policy whose copies come to the controller: as they come, or the last ones as
-//! a file.
+//! a file. Who comes back with the id of the last one gets those after it.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, StreamExt};
 use serde::Deserialize;
 use serde_json::json;
+use tapswitch_control::TapPolicy;
 use tapswitch_pcapng::Packet;
 use tapswitch_wire::{EtherType, FlowKey, ip_proto, parse};
 use tokio::sync::broadcast;
@@ -22,6 +25,8 @@ use super::lists::Asked;
 use super::live::KEEP_ALIVE;
 use super::policies::Named;
 use super::{Api, Asking};
+use crate::Caller;
+use crate::audit::{Draft, What};
 use crate::copies::Shown;
 
 /// How packets are wanted.
@@ -43,17 +48,35 @@ pub(super) async fn packets(
     Asking(admitted): Asking,
     Named(name): Named,
     Asked(query): Asked<PacketsQuery>,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    api.handle.policy(&name).await?;
+    let policy = api.handle.policy(&name).await?.policy;
+    api.note_look(&admitted.caller, &policy, query.download).await;
     let (last, receiver) = api.handle.journal().copies().watch(&name);
     if let Some(Format::Pcapng) = query.download {
         return Ok(file(&last).into_response());
     }
-    let first = stream::iter(last.into_iter().map(|shown| event(&shown)));
+    // One that is none of ours says nothing of what was seen.
+    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let is_news = move |shown: &Arc<Shown>| seen.is_none_or(|seen| shown.id.is_after(seen));
+    let first = stream::iter(last.into_iter().filter(is_news).map(|shown| event(&shown)));
     let watcher = Watcher { api, admitted, name, receiver };
     let coming = stream::unfold(watcher, Watcher::next).map(|shown| event(&shown));
     let stream = first.chain(coming).map(Ok::<_, Infallible>);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+impl Api {
+    /// Writes down who sees whose packets, before they do: each file, and each stream that is not
+    /// one that broke a moment ago.
+    async fn note_look(&self, caller: &Caller, policy: &TapPolicy, file: Option<Format>) {
+        let what = match file {
+            Some(Format::Pcapng) => What::PacketsDownload,
+            None if self.looks.begin(caller, policy, Instant::now()) => What::PacketsWatch,
+            None => return,
+        };
+        self.handle.record(Draft::new(caller, what, "accepted").about(policy)).await;
+    }
 }
 
 /// Somebody who looks at the packets of a policy.
@@ -86,7 +109,7 @@ impl Watcher {
 }
 
 fn event(shown: &Shown) -> Event {
-    let Shown { copy, at, .. } = shown;
+    let Shown { copy, at, id, .. } = shown;
     let hex: String = copy.start.iter().map(|byte| format!("{byte:02x}")).collect();
     let data = json!({
         "at": at,
@@ -96,7 +119,7 @@ fn event(shown: &Shown) -> Event {
         "summary": summary(&copy.start),
         "bytes_hex": hex,
     });
-    Event::default().event("packet").data(data.to_string())
+    Event::default().event("packet").id(id.to_string()).data(data.to_string())
 }
 
 /// A packet in a line: who sends what to whom, as far as its start tells.

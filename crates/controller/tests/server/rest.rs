@@ -7,5 +7,6 @@ mod client;
 mod details;
 mod hostile;
 mod live;
+mod packets;
 mod store;
 mod tls;

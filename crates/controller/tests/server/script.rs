@@ -88,6 +88,12 @@ impl Script {
         self.task.is_finished()
     }
 
+    /// The cookie of the rule that makes copies; there is one.
+    pub(crate) fn tap_cookie(&self) -> u64 {
+        let state = self.state.lock().unwrap();
+        state.rules.values().find(|rule| makes_copies(rule)).unwrap().cookie
+    }
+
     /// Rules that make copies.
     pub(crate) fn tap_count(&self) -> usize {
         let state = self.state.lock().unwrap();

@@ -65,7 +65,9 @@ impl Control {
             let state = self.policies.get(id).and_then(|entry| entry.state.clone());
             match state {
                 None | Some(PolicyState::Installing | PolicyState::Deleted) => {}
-                Some(PolicyState::Active | PolicyState::Resting { .. }) => self.inherit(id),
+                Some(
+                    PolicyState::Active | PolicyState::Partial { .. } | PolicyState::Resting { .. },
+                ) => self.inherit(id),
                 Some(PolicyState::Pending { reason } | PolicyState::Failed { reason }) => {
                     if let Some(name) = self.drop_heir_of(old) {
                         self.events.push_back(Event::PolicyNotReplaced { name, reason });

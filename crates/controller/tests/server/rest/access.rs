@@ -45,14 +45,19 @@ async fn refused_attempts_are_on_record() {
 }
 
 #[tokio::test]
-async fn who_tries_tokens_is_not_looked_at_after_some() {
+async fn who_tries_tokens_is_limited_and_others_of_that_address_are_not() {
     let tokens = TokenFile::make();
     let server = Running::start(tokens.config()).await;
     for _ in 0..10 {
         assert_eq!(ask_as(&server, "x", ("GET", "/api/v1/me")).await.status, 401);
     }
-    let refusal = ask_as(&server, &tokens.admin, ("GET", "/api/v1/me")).await.refusal();
-    assert_eq!(refusal, (429, "too-many-attempts".to_owned()));
+    let refused = (429, "too-many-attempts".to_owned());
+    assert_eq!(ask_as(&server, "x", ("GET", "/api/v1/me")).await.refusal(), refused);
+    assert_eq!(ask_as(&server, &tokens.admin, ("GET", "/api/v1/me")).await.status, 200);
+    let sign_in =
+        async |token: &str| post(&server, "/api/v1/session", &json!({ "token": token })).await;
+    assert_eq!(sign_in(&tokens.operator).await.status, 204);
+    assert_eq!(sign_in("x").await.refusal(), refused, "a valid token forgives no wrong ones");
 }
 
 #[tokio::test]

@@ -17,21 +17,33 @@ use crate::script::Script;
 pub(super) struct Events {
     body: Incoming,
     text: String,
+    last_id: String,
 }
 
 impl Events {
     pub(super) async fn open(server: &Running, headers: &[(&str, &str)]) -> Self {
+        Self::open_at(server, "/api/v1/events", headers).await
+    }
+
+    /// Another stream than that of all events.
+    pub(super) async fn open_at(server: &Running, path: &str, headers: &[(&str, &str)]) -> Self {
         let stream = tokio::net::TcpStream::connect(server.rest()).await.unwrap();
-        let request = ("GET", "/api/v1/events");
-        let response = start(stream, server.rest(), request, headers, vec![]).await;
+        let response = start(stream, server.rest(), ("GET", path), headers, vec![]).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Self { body: response.into_body(), text: String::new() }
+        Self { body: response.into_body(), text: String::new(), last_id: String::new() }
+    }
+
+    /// The id of the last event that had one.
+    pub(super) fn last_id(&self) -> &str {
+        &self.last_id
     }
 
     /// The next event: its name and its data. `None` at the end.
     async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let id = event.lines().find_map(|line| line.strip_prefix("id: "));
+                self.last_id = id.unwrap_or(&self.last_id).to_owned();
                 let event = parse(event);
                 self.text = rest.to_owned();
                 match event {

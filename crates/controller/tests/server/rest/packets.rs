@@ -1,0 +1,105 @@
+//! Packets of a policy that come to the controller.
+
+use serde_json::{Value, json};
+use tapswitch_openflow::*;
+use tokio::net::TcpStream;
+
+use super::client::{TokenFile, ask_as, ask_with, post, start, with_rest};
+use super::live::Events;
+use crate::running::Running;
+use crate::script::Script;
+
+const PACKETS: &str = "/api/v1/policies/web/packets";
+
+#[tokio::test]
+async fn who_comes_back_to_packets_gets_those_after_the_last_one() {
+    let server = Running::start(with_rest()).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let answer = post(&server, "/api/v1/policies", &watched()).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let mut stream = Events::open_at(&server, PACKETS, &[]).await;
+    (0..3).for_each(|number| switch.say(copy(&switch, number)));
+    assert_eq!(last_byte(&stream.next_of("packet").await), "00");
+    let seen = stream.last_id().to_owned();
+    assert_eq!(last_byte(&stream.next_of("packet").await), "01");
+    let mut back = Events::open_at(&server, PACKETS, &[("last-event-id", &seen)]).await;
+    assert_eq!(last_byte(&back.next_of("packet").await), "01", "what was seen comes again");
+    assert_eq!(last_byte(&back.next_of("packet").await), "02");
+    // An id of another run, or of nobody, hides nothing.
+    for id in ["1-99", "x"] {
+        let mut other = Events::open_at(&server, PACKETS, &[("last-event-id", id)]).await;
+        assert_eq!(last_byte(&other.next_of("packet").await), "00");
+    }
+}
+
+#[tokio::test]
+async fn who_looks_at_packets_is_on_record() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    let _switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let bearer = |token: &str| format!("Bearer {token}");
+    let (operator, admin) = (bearer(&tokens.operator), bearer(&tokens.admin));
+    let json = ("content-type", "application/json");
+    let headers = [("authorization", operator.as_str()), json];
+    let body = watched().to_string().into_bytes();
+    let answer = ask_with(&server, ("POST", "/api/v1/policies"), &headers, body).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    // Three times, as when a stream breaks.
+    for _ in 0..3 {
+        Events::open_at(&server, PACKETS, &headers[..1]).await;
+    }
+    Events::open_at(&server, PACKETS, &[("authorization", &admin)]).await;
+    let file = format!("{PACKETS}?download=pcapng");
+    for _ in 0..2 {
+        let stream = TcpStream::connect(server.rest()).await.unwrap();
+        let answer = start(stream, server.rest(), ("GET", &file), &headers[..1], vec![]).await;
+        assert_eq!(answer.status(), 200);
+    }
+    let refused = ask_as(&server, &tokens.viewer, ("GET", PACKETS)).await;
+    assert_eq!(refused.status, 403);
+    let log = ask_as(&server, &tokens.admin, ("GET", "/api/v1/audit")).await.json();
+    let records = log["items"].as_array().unwrap();
+    let told: Vec<_> = records
+        .iter()
+        .rev()
+        .map(|record| (record["what"].as_str().unwrap(), record["who"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("policy.add", "operator"),
+        ("packets.watch", "operator"),
+        ("packets.watch", "admin"),
+        ("packets.download", "operator"),
+        ("packets.download", "operator"),
+        ("role.refused", "viewer"),
+    ];
+    assert_eq!(told, expected);
+    let watch = &records[4];
+    assert_eq!((&watch["policy"]["name"], &watch["from"]), (&json!("web"), &json!("127.0.0.1")));
+    assert_eq!(watch["result"], "accepted");
+}
+
+fn watched() -> Value {
+    json!({"name": "web", "monitor": "controller", "dst-port": 80})
+}
+
+/// A copy of a packet that ends with this byte.
+fn copy(switch: &Script, number: u8) -> Body {
+    let mut data = [[2; 6], [4; 6]].concat();
+    data.extend([0x88, 0xb5, number]);
+    Body::PacketIn(PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: 15,
+        reason: PacketInReason::ACTION,
+        table_id: TableId(1),
+        cookie: switch.tap_cookie(),
+        match_fields: Match::new().with(Oxm::InPort(PortNo(1))),
+        data,
+    })
+}
+
+fn last_byte(packet: &Value) -> String {
+    let hex = packet["bytes_hex"].as_str().unwrap();
+    hex[hex.len() - 2..].to_owned()
+}
