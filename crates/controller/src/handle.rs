@@ -255,7 +255,12 @@ impl Handle {
     /// Writes to the audit log. When that fails, the log of the process has it.
     pub(crate) async fn record(&self, draft: Draft) {
         // The store has said so itself.
-        let _ = self.keeper.record(draft).await;
+        let _ = self.try_record(draft).await;
+    }
+
+    /// Writes to the audit log what must not happen without a record.
+    pub(crate) async fn try_record(&self, draft: Draft) -> Result<(), StoreError> {
+        self.keeper.record(draft).await
     }
 
     pub(crate) fn journal(&self) -> &Arc<Journal> {
