@@ -217,7 +217,15 @@ impl ControllerConnection {
         }
     }
 
+    /// Joins a part of an answer that is waited for. Others are refused one by one: who made up
+    /// numbers could have us keep as much as all answers may be long, before it is known who it is.
     fn handle_part(&mut self, xid: u32, part: MultipartReply) -> Option<ControllerEvent> {
+        // What went wrong is not waited for any more, but goes on to its last part.
+        let is_asked_for = self.pending.awaits(xid, MessageType::MultipartReply);
+        if !is_asked_for && !self.replies.is_open(xid) {
+            let text = "a part of a multipart that was not asked for".to_owned();
+            return Some(self.refuse(Refusal::new(xid, ErrorKind::OFPBRC_BAD_MULTIPART, text)));
+        }
         match self.replies.handle_part(xid, part, self.link.frame_len()) {
             Ok(Some(whole)) => Some(self.reply_or_message(xid, Body::MultipartReply(whole))),
             Ok(None) => None,

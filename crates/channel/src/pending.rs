@@ -19,7 +19,7 @@ impl Pending {
 
     /// An answer of this type came: whether it was waited for.
     pub(crate) fn take(&mut self, xid: u32, answer: MessageType) -> bool {
-        let waits = self.answers.get(&xid) == Some(&answer);
+        let waits = self.awaits(xid, answer);
         if waits {
             self.answers.remove(&xid);
         }
@@ -29,6 +29,11 @@ impl Pending {
     /// No answer will come.
     pub(crate) fn forget(&mut self, xid: u32) {
         self.answers.remove(&xid);
+    }
+
+    /// Whether an answer of this type is waited for.
+    pub(crate) fn awaits(&self, xid: u32, answer: MessageType) -> bool {
+        self.answers.get(&xid) == Some(&answer)
     }
 
     /// Whether the number of a transaction is in use.

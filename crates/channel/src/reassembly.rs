@@ -118,6 +118,11 @@ impl<T: Part> Reassembly<T> {
         }
     }
 
+    /// Whether parts of this multipart are missing.
+    pub(crate) fn is_open(&self, xid: u32) -> bool {
+        self.open.contains_key(&xid)
+    }
+
     fn join(&mut self, xid: u32, part: T, len: usize) -> Result<(), ReassemblyError> {
         let (max_len, max_parts) = (self.max_len, self.max_parts);
         let open = self.open.entry(xid).or_default();

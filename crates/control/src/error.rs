@@ -263,6 +263,12 @@ pub enum PolicyError {
         /// At least so many.
         needed: usize,
     },
+    /// What it matches takes too long to find out.
+    #[error(
+        "this takes too long to find out what it matches: use fewer ranges of ports and exceptions \
+         together, or make several policies of it"
+    )]
+    TooInvolved,
     /// The time is over.
     #[error("expires {at}: that is past; give a time to come, or a span as in 30m")]
     Past {
@@ -329,6 +335,7 @@ impl PolicyError {
             | Self::TooManyMonitors { .. }
             | Self::MonitorTwice { .. } => "monitor",
             Self::TooManyRegions { .. }
+            | Self::TooInvolved
             | Self::Budget(_)
             | Self::TooMany { .. }
             | Self::Unknown { .. } => return None,

@@ -42,6 +42,14 @@ pub enum Event {
         /// What was different.
         reason: String,
     },
+    /// A port gets back what is sent there to find links, and is closed: there is a loop, or a host
+    /// that wants to be taken for a switch.
+    Reflected {
+        /// Whose port it is.
+        switch: DatapathId,
+        /// Which one, and what to look for.
+        reason: String,
+    },
     /// A policy's rules are in force: the switch confirmed them.
     PolicyActive {
         /// Its name.

@@ -5,7 +5,8 @@
 //! A port that nothing was heard from for [`Discovery::probe_wait`] is an **edge**: for hosts. If
 //! switches are slow, the silence must last until it means something ([`sweeps`]). Until then, and
 //! while only one direction is heard, a port is **closed**: nothing is learned from it and nothing
-//! goes there, since it may close a loop.
+//! goes there, since it may close a loop. So is a port that gets its own frames back: what is there
+//! is a loop, or a host that wants to be taken for a switch, whose frames nobody would copy.
 //!
 //! A link is gone at once when the switch says that a port is down, and otherwise when nothing was
 //! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then.
@@ -42,7 +43,7 @@ pub(crate) enum Role {
 /// Frames that proved no link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unproven {
-    /// With our mark and a wrong signature, or an old number.
+    /// With our mark and a wrong signature, an old number, or back at the port where it left.
     pub(crate) forged: u64,
     /// LLDP of others.
     pub(crate) foreign: u64,
@@ -198,6 +199,10 @@ impl Fabric {
             return false;
         }
         let took = ns.saturating_sub(sent.at_ns);
+        if probe.from == at {
+            let heard = Heard { from: at, at: listened, latency: took };
+            return self.handle_reflected(at, heard, now);
+        }
         let before = self.heard(at).filter(|heard| heard.from == probe.from);
         let latency = before.map_or(took, |before| before.latency.min(took));
         if before.is_some() && took > self.slowest_ns(now) {
@@ -335,6 +340,11 @@ impl Fabric {
         self.frozen.contains(&switch)
     }
 
+    /// Whether the port got back what left there.
+    pub(crate) fn is_reflecting(&self, place: Place) -> bool {
+        self.heard(place).is_some_and(|heard| heard.from == place)
+    }
+
     /// Frames from a switch that proved no link.
     pub(crate) fn unproven(&self, switch: DatapathId) -> Unproven {
         self.unproven.get(&switch).copied().unwrap_or_default()
@@ -378,6 +388,20 @@ impl Fabric {
         let affected: Vec<_> = lost.into_iter().chain(hearers).collect();
         self.update_roles(&affected, now);
         true
+    }
+
+    /// A port got back what left there. It is closed for as long as that goes on, unless a switch is
+    /// heard there, too: then somebody on the cable would only want to disturb.
+    fn handle_reflected(&mut self, at: Place, heard: Heard, now: Millis) -> bool {
+        self.count(at.switch, Unproved::Forged);
+        match self.heard(at) {
+            Some(before) if before.from != at => return false,
+            Some(_) => {}
+            // From now on it is looked at as often as a link, so that its end is noticed.
+            None => self.look_again(at, now),
+        }
+        self.hear(at, Some(heard));
+        self.update_role(at, now)
     }
 
     fn heard(&self, place: Place) -> Option<Heard> {
@@ -475,6 +499,7 @@ impl Fabric {
         let is_young = now.since(port.since) < self.discovery.probe_wait || !self.is_silence(port);
         let role = match self.heard(place).map(|heard| heard.from) {
             _ if place.port == PortNo::LOCAL => Role::Edge,
+            Some(peer) if peer == place => Role::Closed,
             Some(peer) if self.heard(peer).is_some_and(|heard| heard.from == place) => {
                 Role::Link(peer)
             }

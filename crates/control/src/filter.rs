@@ -86,8 +86,8 @@ impl fmt::Display for Filter {
 }
 
 impl From<TooMany> for FilterError {
-    fn from(TooMany { needed }: TooMany) -> Self {
-        Self::too_many(0, needed)
+    fn from(too_many: TooMany) -> Self {
+        Self::too_many(0, too_many)
     }
 }
 

@@ -321,8 +321,11 @@ impl TapPolicy {
 }
 
 impl From<TooMany> for PolicyError {
-    fn from(TooMany { needed }: TooMany) -> Self {
-        Self::TooManyRegions { needed }
+    fn from(too_many: TooMany) -> Self {
+        match too_many {
+            TooMany::Regions { needed } => Self::TooManyRegions { needed },
+            TooMany::Pairs => Self::TooInvolved,
+        }
     }
 }
 
@@ -589,6 +592,28 @@ mod tests {
         let error = wide.check().unwrap_err();
         assert!(matches!(error, PolicyError::TooManyRegions { .. }), "{error}");
         assert!(error.to_string().contains("4096"), "{error}");
+    }
+
+    /// Each `and` compares all regions with all others: without a bound on that, this little text
+    /// takes minutes, and those are the controller's.
+    #[test]
+    fn a_short_filter_that_takes_long_is_refused() {
+        let both = "(src portrange 1-24 and dst portrange 1-24)";
+        let filter = vec![both; 20].join(" and ");
+        assert!(filter.len() < 1000);
+        let wide = TapPolicy { filter: Some(filter), ..policy() };
+        let error = wide.check().unwrap_err();
+        assert!(matches!(error, PolicyError::Filter(_)), "{error}");
+        assert!(error.to_string().contains("several policies"), "{error}");
+        let once = TapPolicy { filter: Some(both.to_owned()), ..policy() };
+        assert_eq!(once.check(), Ok(()));
+    }
+
+    #[test]
+    fn long_lists_are_no_work() {
+        let hosts: Vec<_> = (0..150).map(|host| format!("10.0.0.{host}")).collect();
+        let list = TapPolicy { filter: Some(format!("host {}", hosts.join(" or "))), ..policy() };
+        assert_eq!(list.region_count(), Ok(600));
     }
 
     #[test]

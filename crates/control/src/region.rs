@@ -120,15 +120,16 @@ impl Region {
     /// The frames in both; `None` when there are none.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         Some(Self {
+            // Of many regions, almost all are told apart by these.
+            src_port: same(self.src_port, other.src_port)?,
+            dst_port: same(self.dst_port, other.dst_port)?,
+            proto: same(self.proto, other.proto)?,
             src_mac: both(self.src_mac, other.src_mac, MacMask::intersect)?,
             dst_mac: both(self.dst_mac, other.dst_mac, MacMask::intersect)?,
             vlan: self.vlan.intersect(other.vlan)?,
             family: same(self.family, other.family)?,
             src_ip: both(self.src_ip, other.src_ip, IpPrefix::intersect)?,
             dst_ip: both(self.dst_ip, other.dst_ip, IpPrefix::intersect)?,
-            proto: same(self.proto, other.proto)?,
-            src_port: same(self.src_port, other.src_port)?,
-            dst_port: same(self.dst_port, other.dst_port)?,
         })
     }
 

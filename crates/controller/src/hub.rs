@@ -406,7 +406,9 @@ impl Hub {
                     self.tell_switch(switch, true, None);
                 }
                 Event::SwitchMisbehaved { switch, reason } => self.disconnect(switch, &reason),
-                Event::RuleRefused { switch, reason } | Event::Drifted { switch, reason } => {
+                Event::RuleRefused { switch, reason }
+                | Event::Drifted { switch, reason }
+                | Event::Reflected { switch, reason } => {
                     self.tell_alarm(switch, &reason);
                 }
                 Event::PolicyActive { name } => {

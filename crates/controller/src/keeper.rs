@@ -32,6 +32,10 @@ struct Known {
     claimed: BTreeSet<String>,
     /// By name: what should have been written to the store when it could not be.
     stale: BTreeMap<String, Change>,
+    /// Counts beginnings and ends: what was to be written before one is not to be written after.
+    term: u64,
+    /// Whether another controller leads.
+    has_ended: bool,
 }
 
 /// Where a policy comes from.
@@ -54,18 +58,22 @@ impl Keeper {
     pub(crate) fn begin(&self, policies: impl IntoIterator<Item = KeptPolicy>) {
         let mut known = self.lock();
         known.origins = origins(policies);
-        known.stale.clear();
+        known.next_term();
+        known.has_ended = false;
     }
 
     /// Another controller leads: what was to be taken out is its business.
     pub(crate) fn end(&self) {
-        self.lock().stale.clear();
+        let mut known = self.lock();
+        known.next_term();
+        known.has_ended = true;
     }
 
     /// Takes the name until the claim is dropped: two changes of one policy do not mix.
     pub(crate) fn claim(self: &Arc<Self>, name: &str) -> Result<Claim, RequestError> {
-        match self.lock().claimed.insert(name.to_owned()) {
-            true => Ok(Claim { keeper: Arc::clone(self), name: name.to_owned() }),
+        let mut known = self.lock();
+        match known.claimed.insert(name.to_owned()) {
+            true => Ok(Claim { keeper: Arc::clone(self), name: name.to_owned(), term: known.term }),
             false => Err(RequestError::Busy { name: name.to_owned() }),
         }
     }
@@ -115,22 +123,19 @@ impl Keeper {
     }
 
     async fn commit(&self, mut changes: Vec<Change>) -> Result<(), StoreError> {
-        let stale = self.take_stale();
+        // A record is written whoever leads, and must not depend on what only the leader may write.
+        let is_record = |change: &Change| matches!(change, Change::Record(_));
+        let (stale, term) = match changes.iter().all(is_record) {
+            true => (BTreeMap::new(), 0),
+            false => self.lock().take_stale(),
+        };
         let first = stale.values().cloned();
         changes.splice(0..0, first);
         let result = self.store.commit(changes).await;
         if result.is_err() {
-            self.lock().stale.extend(stale);
+            self.lock().owe(term, stale);
         }
         result
-    }
-
-    /// As many as go with other changes.
-    fn take_stale(&self) -> BTreeMap<String, Change> {
-        let mut known = self.lock();
-        let later = known.stale.keys().nth(MAX_STALE).cloned();
-        let later = later.map(|name| known.stale.split_off(&name)).unwrap_or_default();
-        std::mem::replace(&mut known.stale, later)
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -139,11 +144,36 @@ impl Keeper {
     }
 }
 
+impl Known {
+    /// What should have been written is somebody else's business.
+    fn next_term(&mut self) {
+        self.stale.clear();
+        self.term += 1;
+    }
+
+    /// As many as go with other changes, and of which term they are.
+    fn take_stale(&mut self) -> (BTreeMap<String, Change>, u64) {
+        let later = self.stale.keys().nth(MAX_STALE).cloned();
+        let later = later.map(|name| self.stale.split_off(&name)).unwrap_or_default();
+        (std::mem::replace(&mut self.stale, later), self.term)
+    }
+
+    /// Notes what should have been written in a term, unless that is over: a change may fail long
+    /// after another controller was found to lead.
+    fn owe(&mut self, term: u64, changes: impl IntoIterator<Item = (String, Change)>) {
+        if term == self.term && !self.has_ended {
+            self.stale.extend(changes);
+        }
+    }
+}
+
 /// A name that one change has for itself.
 #[derive(Debug)]
 pub(crate) struct Claim {
     keeper: Arc<Keeper>,
     name: String,
+    /// When it was taken.
+    term: u64,
 }
 
 impl Claim {
@@ -164,7 +194,7 @@ impl Claim {
             // A store that is elsewhere may have written it, and not have been heard.
             let delete = || Change::Delete(self.name.clone());
             let change = before.map_or_else(delete, |kept| Change::Put(Box::new(kept.clone())));
-            known.stale.insert(self.name.clone(), change);
+            known.owe(self.term, [(self.name.clone(), change)]);
             return result;
         }
         known.stale.remove(&self.name);
@@ -189,7 +219,7 @@ impl Claim {
         };
         let changes = vec![change.clone(), Change::Record(record)];
         if self.keeper.commit(changes).await.is_err() {
-            self.keeper.lock().stale.insert(self.name.clone(), change);
+            self.keeper.lock().owe(self.term, [(self.name.clone(), change)]);
         }
     }
 
@@ -230,3 +260,65 @@ const ACCEPTED: &str = "accepted";
 const MAX_STALE: usize = 64;
 /// Whose policies those of the configuration file are.
 pub(crate) const CONFIGURATION: &str = "configuration";
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::cluster::{EtcdConfig, Standing};
+    use crate::etcd::Way;
+    use crate::etcd::fake::FakeEtcd;
+    use crate::journal::Journal;
+
+    /// A controller that leads and shares its store, and by what it comes to follow.
+    async fn leader() -> (Arc<Keeper>, watch::Sender<Standing>) {
+        let etcd = FakeEtcd::start().await;
+        let generation = etcd.put("/t/leader", "{}").cast_unsigned();
+        let config: EtcdConfig = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
+        let (standing, receiver) = watch::channel(Standing::Leader { generation });
+        let (way, journal) = (Way::open(&config).unwrap(), Arc::new(Journal::new(16)));
+        let (store, _) = Store::share((&config, way), receiver, journal).await.unwrap();
+        let keeper = Keeper::new(store, []);
+        keeper.begin([]);
+        (keeper, standing)
+    }
+
+    async fn put(claim: &Claim) -> Result<(), StoreError> {
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        claim.put(&Caller::unix("ann"), &policy, (How::default(), None)).await
+    }
+
+    async fn record(keeper: &Keeper) -> Result<(), StoreError> {
+        keeper.record(Draft::new(&Caller::unix("bob"), What::AuditExport, ACCEPTED)).await
+    }
+
+    #[tokio::test]
+    async fn who_does_not_lead_any_more_still_writes_records() {
+        let (keeper, standing) = leader().await;
+        let claim = keeper.claim("a").unwrap();
+        standing.send_replace(Standing::Follower { leader: None, remembers: true });
+        keeper.end();
+        put(&claim).await.unwrap_err();
+        let refused = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: it is over");
+        claim.take_back(None, refused).await;
+        record(&keeper).await.unwrap();
+        assert!(keeper.lock().stale.is_empty(), "whoever leads now knows what there is to be");
+        assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
+    }
+
+    #[tokio::test]
+    async fn who_was_deposed_without_knowing_it_writes_records() {
+        let (keeper, standing) = leader().await;
+        // As etcd sees it, this is the leader of no term.
+        standing.send_replace(Standing::Leader { generation: 1 << 40 });
+        let claim = keeper.claim("a").unwrap();
+        put(&claim).await.unwrap_err();
+        assert!(!keeper.lock().stale.is_empty());
+        record(&keeper).await.unwrap();
+        keeper.end();
+        keeper.begin([]);
+        put(&claim).await.unwrap_err();
+        assert!(keeper.lock().stale.is_empty(), "that was of a term before");
+    }
+}

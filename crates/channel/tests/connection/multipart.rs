@@ -116,3 +116,44 @@ fn multiparts_without_an_end_are_bounded() {
     };
     assert_eq!(*reason, CloseReason::TooManyMultiparts { max });
 }
+
+#[test]
+fn parts_that_nobody_asked_for_are_not_kept() {
+    let part = |more| {
+        let body = MultipartReplyBody::Table(vec![TableStats::default()]);
+        Body::MultipartReply(MultipartReply { more, body })
+    };
+    let is_refused = |event: &ControllerEvent| match event {
+        ControllerEvent::Refused(refusal) => refusal.kind == ErrorKind::OFPBRC_BAD_MULTIPART,
+        _ => false,
+    };
+    let mut pair = Pair::ready(Config::default());
+    let (barrier, _) = pair.ask(Body::BarrierRequest);
+    for (xid, more) in [(77, true), (77, true), (77, false), (78, false), (barrier, true)] {
+        pair.controller.handle_bytes(&encode(xid, part(more)), pair.now);
+        pair.poll_controller();
+        let events = pair.take_controller_events();
+        assert!(events.len() == 1 && events.iter().all(is_refused), "{xid}: {events:?}");
+    }
+    assert_eq!(pair.controller.pending_count(), 1, "the barrier is still waited for");
+    // As many as may be unfinished, and more: none of them counts.
+    for xid in 1000..1000 + 2 * MAX_OPEN_MULTIPARTS as u32 {
+        pair.controller.handle_bytes(&encode(xid, part(true)), pair.now);
+    }
+    pair.poll_controller();
+    assert!(!pair.controller.is_closed());
+}
+
+#[test]
+fn no_parts_are_kept_before_it_is_known_who_sends_them() {
+    let mut pair = Pair::new(Config::default());
+    pair.controller.handle_bytes(&encode(1, Body::Hello(Hello::new())), pair.now);
+    let body = MultipartReplyBody::Table(vec![TableStats::default()]);
+    let part = encode(77, Body::MultipartReply(MultipartReply { more: true, body }));
+    for _ in 0..1025 {
+        pair.controller.handle_bytes(&part, pair.now);
+    }
+    pair.poll_controller();
+    let closed = ControllerEvent::Closed(CloseReason::TooEarly { count: 1024 });
+    assert_eq!(pair.take_controller_events(), [closed]);
+}

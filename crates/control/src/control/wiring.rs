@@ -14,7 +14,7 @@ use crate::resolve::Place;
 use crate::routes::Routes;
 use crate::switch::Switch;
 use crate::translate::Wiring;
-use crate::{Event, Limits, LinkReport, Millis, SwitchReport};
+use crate::{Event, Limits, LinkReport, Millis, MonitorPort, SwitchReport};
 
 impl Control {
     /// The time, more precisely than elsewhere: nanoseconds since any origin. Without it, links
@@ -32,18 +32,22 @@ impl Control {
     /// The links between switches.
     pub fn links(&self) -> Vec<LinkReport> {
         let Some(fabric) = &self.fabric else { return Vec::new() };
-        let report = |place: Place| match self.switches.get(&place.switch) {
-            Some(switch) => switch.monitor_port(place.port),
-            None => crate::MonitorPort::unnamed(place),
-        };
         let links = fabric.links().map(|(a, b, latency_ns)| LinkReport {
-            a: report(a),
-            b: report(b),
+            a: self.named(a),
+            b: self.named(b),
             latency_ns,
             is_tree: self.tree.contains(&a),
             is_sure: !fabric.is_frozen(a.switch) && !fabric.is_frozen(b.switch),
         });
         links.collect()
+    }
+
+    /// A port, with its name if that is known.
+    fn named(&self, place: Place) -> MonitorPort {
+        match self.switches.get(&place.switch) {
+            Some(switch) => switch.monitor_port(place.port),
+            None => MonitorPort::unnamed(place),
+        }
     }
 
     pub(super) fn report_switch(&self, switch: &Switch) -> SwitchReport {
@@ -60,9 +64,22 @@ impl Control {
             && let Some(port) = in_port(packet_in)
         {
             let place = Place { switch, port };
+            let was_reflecting = fabric.is_reflecting(place);
             self.has_rewired |= fabric.handle_lldp(place, &packet_in.data, clock);
+            if !was_reflecting && fabric.is_reflecting(place) {
+                self.tell_reflected(place);
+            }
         }
         is_lldp
+    }
+
+    fn tell_reflected(&mut self, at: Place) {
+        let port = self.named(at);
+        let reason = format!(
+            "{port} gets its own LLDP back and is closed: look for a loop behind it, or a host that \
+             wants to be taken for a switch"
+        );
+        self.events.push_back(Event::Reflected { switch: at.switch, reason });
     }
 
     /// Looks at the ports of a switch again.
@@ -226,11 +243,15 @@ fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &
     for (port, role) in fabric.roles(switch) {
         let (set, floods) = match role {
             Role::Edge => (&mut wiring.edges, true),
-            Role::Link(_) => (&mut wiring.links, tree.contains(&Place { switch, port })),
-            Role::Closed => (&mut wiring.closed, false),
+            Role::Link(peer) if peer.switch != switch => {
+                (&mut wiring.links, tree.contains(&Place { switch, port }))
+            }
+            // No way leads over a cable from a switch to itself. What comes there all the same is
+            // of hosts that pass our frames on, and what comes from links is not copied.
+            Role::Link(_) | Role::Closed => (&mut wiring.closed, false),
         };
         set.insert(port);
-        if matches!(role, Role::Link(_)) && !floods {
+        if wiring.links.contains(&port) && !floods {
             wiring.shortcuts.insert(port);
         }
         flood.extend(floods.then_some(port));

@@ -220,3 +220,29 @@ fn a_port_in_a_loop_of_its_own_switch_is_no_edge() {
     assert_eq!(lab.role(1, 1), Role::Link(place(1, 2)));
     assert!(lab.fabric.graph().tree().is_empty());
 }
+
+#[test]
+fn a_port_that_gets_its_own_frames_back_is_closed_and_counted() {
+    let mut lab = Lab::new();
+    lab.wait(400);
+    lab.cables.push((place(1, 2), place(1, 2)));
+    lab.wait(10_000);
+    assert_eq!(lab.role(1, 2), Role::Closed);
+    assert!(lab.fabric.unproven(DatapathId(1)).forged > 10);
+    assert_eq!(lab.fabric.links().count(), 1);
+    lab.cables.pop();
+    lab.wait(2000);
+    assert_eq!(lab.role(1, 2), Role::Edge, "it is a host like others again");
+}
+
+#[test]
+fn a_link_on_which_somebody_sends_frames_back_stays() {
+    let mut lab = Lab::new();
+    lab.cables.insert(0, (place(1, 1), place(1, 1)));
+    lab.wait(1);
+    for _ in 0..2000 {
+        assert_eq!(lab.role(1, 1), Role::Link(place(2, 1)));
+        lab.wait(1);
+    }
+    assert!(lab.fabric.unproven(DatapathId(1)).forged > 0);
+}

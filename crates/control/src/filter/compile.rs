@@ -13,8 +13,7 @@ impl Expr {
     pub(super) fn frames(&self) -> Result<Frames, FilterError> {
         Ok(match self {
             Self::Primitive(primitive, at) => {
-                let too_many = |TooMany { needed }| FilterError::too_many(*at, needed);
-                primitive.frames().map_err(too_many)?
+                primitive.frames().map_err(|too_many| FilterError::too_many(*at, too_many))?
             }
             Self::Not(a) => a.frames()?.complement()?,
             Self::And(a, b) => a.frames()?.intersect(&b.frames()?)?,

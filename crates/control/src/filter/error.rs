@@ -1,6 +1,6 @@
 //! What is wrong with a filter: where, what, and what to do.
 
-use crate::region::MAX_SIZE;
+use crate::region::{MAX_SIZE, TooMany};
 
 /// Why a filter is refused. Whoever wrote it is to change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +21,12 @@ impl FilterError {
         Self::new(at, format!("OpenFlow 1.3 cannot match {what}"), remedy)
     }
 
-    pub(super) fn too_many(at: usize, needed: usize) -> Self {
+    pub(super) fn too_many(at: usize, too_many: TooMany) -> Self {
+        let TooMany::Regions { needed } = too_many else {
+            let remedy = "ask for less: join fewer ranges of ports by `and` and `or`, or make \
+                          several policies of it";
+            return Self::new(at, "this takes too long to find out what it matches", remedy);
+        };
         Self::new(
             at,
             format!(

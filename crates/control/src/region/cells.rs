@@ -124,7 +124,7 @@ fn close(terms: &[Term]) -> Result<Vec<Region>, TooMany> {
         regions.extend(overlaps.into_iter().chain(own.copied()));
         let needed = regions.len();
         if needed > MAX_SIZE {
-            return Err(TooMany { needed });
+            return Err(TooMany::Regions { needed });
         }
     }
     Ok(regions.into_iter().collect())

@@ -3,16 +3,26 @@
 //! OpenFlow has no "not": a region that is excepted becomes a rule of a higher priority
 //! (`cells.rs`). So sets are kept as `⋃ (region ∖ ⋃ exceptions)`, which is closed under union,
 //! intersection and complement. Complements of unions multiply; what becomes larger than
-//! [`MAX_SIZE`] is refused.
+//! [`MAX_SIZE`] is refused. What stays small may be long on its way: each pair of regions is
+//! compared, again for each `and` and `or`. So pairs are counted over all steps, and more than
+//! [`MAX_PAIRS`] are refused, too.
 
 use crate::PortRange;
 use crate::region::Region;
 
 /// A set of frames.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Frames {
     /// In order; none is empty, or inside another.
     terms: Vec<Term>,
+    /// What it took to find them, all steps together.
+    work: Work,
+}
+
+/// Pairs of regions that were compared.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    pairs: usize,
 }
 
 /// A region without others.
@@ -23,23 +33,28 @@ pub(crate) struct Term {
     pub(crate) except: Vec<Region>,
 }
 
-/// A set that needs more regions than [`MAX_SIZE`].
+/// A set that is too large, or takes too long to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooMany {
-    /// At least so many.
-    pub(crate) needed: usize,
+pub(crate) enum TooMany {
+    /// It needs more regions than [`MAX_SIZE`].
+    Regions {
+        /// At least so many.
+        needed: usize,
+    },
+    /// More than [`MAX_PAIRS`] would have to be compared.
+    Pairs,
 }
 
 impl Frames {
     /// No frame.
     pub(crate) const fn none() -> Self {
-        Self { terms: Vec::new() }
+        Self { terms: Vec::new(), work: Work { pairs: 0 } }
     }
 
     /// The union of these.
     pub(crate) fn of(regions: impl IntoIterator<Item = Region>) -> Result<Self, TooMany> {
         let terms = regions.into_iter().map(|region| Term { region, except: Vec::new() });
-        Self::collect(terms.collect())
+        Self::collect(terms.collect(), Work::default())
     }
 
     /// These without those. All must be apart from each other, or inside.
@@ -47,34 +62,53 @@ impl Frames {
         region: Region,
         except: impl IntoIterator<Item = Region>,
     ) -> Result<Self, TooMany> {
-        Self::collect(Term::new(region, except).into_iter().collect())
+        let except: Vec<_> = except.into_iter().collect();
+        let work = Work::default().plus(except.len().saturating_pow(2))?;
+        Self::collect(Term::new(region, except).into_iter().collect(), work)
     }
 
     /// The frames in one or the other.
-    pub(crate) fn union(self, other: Self) -> Result<Self, TooMany> {
-        Self::collect(self.terms.into_iter().chain(other.terms).collect())
+    pub(crate) fn union(mut self, mut other: Self) -> Result<Self, TooMany> {
+        let work = self.work.and(other.work)?;
+        let work = work.plus(self.size().saturating_mul(other.size()).saturating_mul(2))?;
+        // Neither has a term inside another one of its own.
+        self.terms.retain(|term| !term.is_inside(&other.terms));
+        other.terms.retain(|term| !term.is_inside(&self.terms));
+        let mut terms = self.terms;
+        terms.append(&mut other.terms);
+        terms.sort_unstable();
+        terms.dedup();
+        Self { terms, work }.bounded()
     }
 
     /// The frames in both.
     pub(crate) fn intersect(&self, other: &Self) -> Result<Self, TooMany> {
+        let mut work = self.work.and(other.work)?;
         let (mut terms, mut size) = (Vec::new(), 0);
         for a in &self.terms {
+            let pairs = other.terms.iter().map(|b| 1 + a.except.len() + b.except.len());
+            work = work.plus(pairs.sum())?;
+            let mut nested = 0;
             let both = other.terms.iter().filter_map(|b| a.intersect(b));
-            terms.extend(both.inspect(|term| size += term.size()));
+            terms.extend(both.inspect(|term| {
+                size += term.size();
+                nested += term.except.len() * term.except.len();
+            }));
             if size > MAX_WORK {
-                return Err(TooMany { needed: size });
+                return Err(TooMany::Regions { needed: size });
             }
+            work = work.plus(nested)?;
         }
-        Self::collect(terms)
+        Self::collect(terms, work)
     }
 
     /// All other frames.
     pub(crate) fn complement(&self) -> Result<Self, TooMany> {
         let regions = || self.terms.iter().map(|term| term.region);
         if self.terms.iter().all(|term| term.except.is_empty()) {
-            return Self::without(Region::default(), regions());
+            return Self::without(Region::default(), regions())?.after(self.work);
         }
-        let mut others = Self::of([Region::default()])?;
+        let mut others = Self::of([Region::default()])?.after(self.work)?;
         for Term { region, except } in &self.terms {
             let outside = Self::without(Region::default(), [*region])?;
             others = others.intersect(&outside.union(Self::of(except.iter().copied())?)?)?;
@@ -89,7 +123,8 @@ impl Frames {
             except: except.iter().map(|region| region.reversed()).collect(),
         });
         let sent = turned.filter(|term| term.region.has_sender());
-        Self::collect(sent.filter_map(|term| Term::new(term.region, term.except)).collect())
+        let terms = sent.filter_map(|term| Term::new(term.region, term.except)).collect();
+        Self::collect(terms, self.work)
     }
 
     /// Whether there is no frame in it.
@@ -108,19 +143,51 @@ impl Frames {
     }
 
     /// Puts terms in order and leaves those out that are inside others.
-    fn collect(mut terms: Vec<Term>) -> Result<Self, TooMany> {
+    fn collect(mut terms: Vec<Term>, work: Work) -> Result<Self, TooMany> {
         terms.sort_unstable();
         terms.dedup();
-        let is_inside = |term: &Term| {
-            let mut others = terms.iter().filter(|other| *other != term);
-            others.any(|other| other.covers(term))
-        };
-        let kept = terms.iter().filter(|term| !is_inside(term)).cloned().collect();
-        let frames = Self { terms: kept };
-        match frames.size() {
-            needed if needed > MAX_SIZE => Err(TooMany { needed }),
-            _ => Ok(frames),
+        let size: usize = terms.iter().map(Term::size).sum();
+        let work = work.plus(size.saturating_pow(2)).map_err(|too_many| match size {
+            ..=MAX_SIZE => too_many,
+            // Hardly so many of them are inside others.
+            needed => TooMany::Regions { needed },
+        })?;
+        let kept = terms.iter().filter(|term| !term.is_inside(&terms)).cloned().collect();
+        Self { terms: kept, work }.bounded()
+    }
+
+    /// The same, found after that.
+    fn after(self, work: Work) -> Result<Self, TooMany> {
+        Ok(Self { work: self.work.and(work)?, ..self })
+    }
+
+    fn bounded(self) -> Result<Self, TooMany> {
+        match self.size() {
+            needed if needed > MAX_SIZE => Err(TooMany::Regions { needed }),
+            _ => Ok(self),
         }
+    }
+}
+
+/// However they were found.
+impl PartialEq for Frames {
+    fn eq(&self, other: &Self) -> bool {
+        self.terms == other.terms
+    }
+}
+
+impl Eq for Frames {}
+
+impl Work {
+    /// So many pairs more.
+    const fn plus(self, pairs: usize) -> Result<Self, TooMany> {
+        let pairs = self.pairs.saturating_add(pairs);
+        if pairs > MAX_PAIRS { Err(TooMany::Pairs) } else { Ok(Self { pairs }) }
+    }
+
+    /// Both.
+    const fn and(self, other: Self) -> Result<Self, TooMany> {
+        self.plus(other.pairs)
     }
 }
 
@@ -153,6 +220,11 @@ impl Term {
         self.region.covers(&other.region) && self.except.iter().all(is_left_out)
     }
 
+    /// Whether one of these, and another than itself, covers it.
+    fn is_inside(&self, terms: &[Self]) -> bool {
+        terms.iter().any(|other| other.covers(self) && other != self)
+    }
+
     const fn size(&self) -> usize {
         1 + self.except.len()
     }
@@ -166,7 +238,7 @@ pub(crate) fn ports_within(
 ) -> Result<Frames, TooMany> {
     let sets = bases.len() * ports.region_count();
     if sets > MAX_SIZE {
-        return Err(TooMany { needed: sets });
+        return Err(TooMany::Regions { needed: sets });
     }
     if !ports.is_most() {
         return Frames::of(bases.iter().flat_map(|base| ports.iter().map(|port| set(*base, port))));
@@ -180,6 +252,9 @@ pub(crate) fn ports_within(
 pub(crate) const MAX_SIZE: usize = 4096;
 /// Regions that may be looked at on the way.
 const MAX_WORK: usize = 8 * MAX_SIZE;
+/// Pairs of regions that may be compared: those of the largest set some times over. Whoever waits
+/// for that has nothing else done meanwhile.
+const MAX_PAIRS: usize = 8 * MAX_SIZE * MAX_SIZE;
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -313,8 +388,8 @@ pub(crate) mod tests {
         let src = |port| Region { src_port: Some(port), ..tcp };
         let max = u16::try_from(MAX_SIZE).unwrap();
         assert_eq!(Frames::of((0..max).map(dst)).unwrap().size(), MAX_SIZE);
-        assert_eq!(Frames::of((0..=max).map(dst)), Err(TooMany { needed: MAX_SIZE + 1 }));
+        assert_eq!(Frames::of((0..=max).map(dst)), Err(TooMany::Regions { needed: MAX_SIZE + 1 }));
         let (a, b) = (Frames::of((0..80).map(dst)).unwrap(), Frames::of((0..80).map(src)).unwrap());
-        assert_eq!(a.intersect(&b), Err(TooMany { needed: 6400 }));
+        assert_eq!(a.intersect(&b), Err(TooMany::Regions { needed: 6400 }));
     }
 }

@@ -608,3 +608,35 @@ fn a_policy_without_an_identifier_for_its_copies_says_so_and_gets_one_when_there
     let arrivals = fabric.send(1, &tcp(1, 2).vlan_bytes(None));
     assert_eq!(arrivals, [(2, 1), (3, 2), (4, 2)]);
 }
+
+/// What comes from links is not copied: whoever makes us believe in one without being a switch
+/// sends nothing at all. Hosts do that who pass our own frames on: back, or from a port of theirs to
+/// another one of the same switch.
+#[test]
+fn hosts_that_pass_our_frames_on_are_no_links() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    fabric.world.cables.insert((1, 2), (1, 2));
+    fabric.wait(10_000);
+    let is_closed = |fabric: &Fabric, number: &str| {
+        let switches = fabric.world.control.switches();
+        let port = switches[0].ports.iter().find(|port| port.port == number).unwrap();
+        port.role == PortRole::Closed
+    };
+    assert!(is_closed(&fabric, "2"));
+    assert!(fabric.world.control.switches()[0].lldp_forged > 0);
+    let told = fabric.world.events.iter();
+    let told = told.filter(|event| matches!(event, Event::Reflected { .. }));
+    assert_eq!(told.count(), 1);
+    assert_eq!(fabric.world.inject(1, 2, &udp(3, 2).bytes()), []);
+
+    fabric.world.cables.extend([((1, 1), (1, 2)), ((1, 2), (1, 1))]);
+    fabric.wait(10_000);
+    assert!(is_closed(&fabric, "1") && is_closed(&fabric, "2"));
+    assert_eq!(fabric.world.inject(1, 1, &udp(1, 2).bytes()), []);
+    fabric.world.cables.retain(|(_, port), _| *port >= 10);
+    fabric.wait(10_000);
+    assert!(!is_closed(&fabric, "1") && !is_closed(&fabric, "2"));
+    fabric.learn();
+    fabric.check_production();
+}

@@ -132,7 +132,9 @@ fn policy_code(error: &PolicyError) -> &'static str {
         PolicyError::VlanRange { .. } => "vlan-range",
         PolicyError::ReservedVlan { .. } => "reserved-vlan",
         PolicyError::Monitor(error) => monitor_code(error),
-        PolicyError::Budget(_) | PolicyError::TooManyRegions { .. } => "over-budget",
+        PolicyError::Budget(_) | PolicyError::TooManyRegions { .. } | PolicyError::TooInvolved => {
+            "over-budget"
+        }
         PolicyError::RangeTooWide { .. } => "over-budget",
         PolicyError::Filter(_) => "bad-filter",
         PolicyError::NothingLeft => "matches-nothing",

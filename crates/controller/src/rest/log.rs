@@ -44,7 +44,7 @@ pub(super) async fn export(
     State(api): State<Api>,
     Asking(admitted): Asking,
 ) -> Result<Response, Refusal> {
-    api.handle.record(Draft::new(&admitted.caller, What::AuditExport, "accepted")).await;
+    api.handle.try_record(Draft::new(&admitted.caller, What::AuditExport, "accepted")).await?;
     // What cannot be read at all is said by the status; later it can only end early.
     api.handle.records(Wanted::After(0), 1).await?;
     let lines = stream::try_unfold((api.handle.clone(), 0), |(handle, after)| next(handle, after));
