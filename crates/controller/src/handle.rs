@@ -123,12 +123,16 @@ impl Handle {
             let kept = this.keeper.kept(policy.clone())?;
             claim.delete(&caller, &policy).await?;
             let change = PolicyChange::Delete { name: name.clone(), by_force };
-            let result = this.change(name, change).await;
-            if let Err(error @ RequestError::NotProved { .. }) = &result {
-                let draft = Draft::new(&caller, audit::What::PolicyDelete, refused(error));
-                claim.take_back(Some(kept), draft.about(&policy)).await;
-            }
-            result
+            let that = this.clone();
+            let deleting = async move {
+                let result = that.change(change).await;
+                if let Err(error @ RequestError::NotProved { .. }) = &result {
+                    let draft = Draft::new(&caller, audit::What::PolicyDelete, refused(error));
+                    claim.take_back(Some(kept), draft.about(&policy)).await;
+                }
+                result
+            };
+            this.in_time(name, deleting).await
         })
         .await
     }
@@ -281,8 +285,8 @@ impl Handle {
         Ok(self.ask(|reply| Request::Plan { change, reply }).await??)
     }
 
-    async fn change(&self, name: String, change: PolicyChange) -> Result<Applied, RequestError> {
-        self.ask_in_time(name, |reply| Request::Change(Wish { change, reply })).await?
+    async fn change(&self, change: PolicyChange) -> Result<Applied, RequestError> {
+        self.ask(|reply| Request::Change(Wish { change, reply })).await?
     }
 
     /// What can be said before anything is written. Returns the policy that is to be replaced.
@@ -311,18 +315,22 @@ impl Handle {
         how: How,
     ) -> Result<Applied, RequestError> {
         claim.put(caller, &policy, (how, before.as_ref())).await?;
-        let change = PolicyChange::Apply { policy: Box::new(policy.clone()), how };
-        let result = self.change(policy.name.clone(), change).await;
-        match &result {
-            Ok(_) | Err(RequestError::TimedOut { .. } | RequestError::Stopped) => {}
-            // It is in the store, so whoever leads now puts it in force.
-            Err(RequestError::NotLeader { .. } | RequestError::NoLeader) => {}
-            Err(error) => {
-                let record = Draft::new(caller, how.what(), refused(error)).about(&policy);
-                claim.take_back(before, record).await;
+        let (this, caller, name) = (self.clone(), caller.clone(), policy.name.clone());
+        let applying = async move {
+            let change = PolicyChange::Apply { policy: Box::new(policy.clone()), how };
+            let result = this.change(change).await;
+            match &result {
+                Ok(_) | Err(RequestError::Stopped) => {}
+                // It is in the store, so whoever leads now puts it in force.
+                Err(RequestError::NotLeader { .. } | RequestError::NoLeader) => {}
+                Err(error) => {
+                    let record = Draft::new(&caller, how.what(), refused(error)).about(&policy);
+                    claim.take_back(before, record).await;
+                }
             }
-        }
-        result
+            result
+        };
+        self.in_time(name, applying).await
     }
 
     /// Writes down what somebody tried, and passes on why it was refused.
@@ -337,13 +345,15 @@ impl Handle {
         error
     }
 
-    async fn ask_in_time<T>(
+    /// Waits for a change as long as is worth it. It goes on: what becomes of it later is in the
+    /// store and the audit log, too, and nobody else changes the policy before that.
+    async fn in_time<T: Send + 'static>(
         &self,
         name: String,
-        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+        change: impl Future<Output = Result<T, RequestError>> + Send + 'static,
     ) -> Result<T, RequestError> {
         let after = self.request_timeout;
-        let answer = tokio::time::timeout(after, self.ask(request)).await;
+        let answer = tokio::time::timeout(after, to_its_end(change)).await;
         answer.unwrap_or(Err(RequestError::TimedOut { name, after }))
     }
 

@@ -235,9 +235,19 @@ impl Hub {
             let (keeper, policy) = (Arc::clone(&self.keeper), report.policy.clone());
             tokio::spawn(async move { keeper.expire(&policy, origin).await });
         }
-        self.answer_not_replaced(name.clone(), "it ended meanwhile".to_owned());
+        self.answer_ended(&name);
         if let Some((verdict, reply)) = self.changes.deleting.remove(&name) {
             let _ = reply.send(Ok(Applied { report, verdict }));
+        }
+    }
+
+    /// A policy came to its end before it, or the one in its place, was in force.
+    fn answer_ended(&mut self, name: &str) {
+        let reason = || "it ended meanwhile".to_owned();
+        self.answer_not_replaced(name.to_owned(), reason());
+        if let Some((_, reply)) = self.changes.adding.remove(name) {
+            let name = name.to_owned();
+            let _ = reply.send(Err(RequestError::NotInstalled { name, reason: reason() }));
         }
     }
 }

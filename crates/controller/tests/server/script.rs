@@ -30,8 +30,12 @@ pub(crate) struct State {
     pub(crate) port_bytes: u64,
     /// Refuses rules of this priority.
     pub(crate) refused_priority: Option<u16>,
-    /// Does not answer barriers.
+    /// Refuses rules that make copies.
+    pub(crate) refuses_copies: bool,
+    /// Does not answer barriers yet.
     pub(crate) is_mute: bool,
+    /// Those that it answers when it says something and is not mute any more.
+    held_barriers: Vec<u32>,
 }
 
 /// A switch that is connected.
@@ -114,6 +118,7 @@ async fn run(
                 other => panic!("{other:?}"),
             }
         }
+        answer_held(&mut channel, &mut state.lock().unwrap());
         let bytes = channel.poll_transmit().to_vec();
         if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
             return;
@@ -132,17 +137,28 @@ async fn run(
     }
 }
 
+fn answer_held(channel: &mut SwitchConnection, state: &mut State) {
+    if !state.is_mute {
+        for xid in std::mem::take(&mut state.held_barriers) {
+            channel.reply(xid, Body::BarrierReply).unwrap();
+        }
+    }
+}
+
 fn answer(id: u64, channel: &mut SwitchConnection, message: &Message, state: &mut State) {
     let reply = match &message.body {
         Body::FeaturesRequest => Body::FeaturesReply(features(id)),
-        Body::BarrierRequest if state.is_mute => return,
+        Body::BarrierRequest if state.is_mute => return state.held_barriers.push(message.xid),
         Body::BarrierRequest => Body::BarrierReply,
         Body::MultipartRequest(request) => {
             Body::MultipartReply(MultipartReply::new(describe(&request.body, state)))
         }
         Body::FlowMod(change) => {
             state.changes += 1;
-            if state.refused_priority == Some(change.priority) {
+            let is_copying = !change.command.deletes() && makes_copies(change);
+            if state.refused_priority == Some(change.priority)
+                || (state.refuses_copies && is_copying)
+            {
                 return channel.refuse(message, ErrorKind::OFPFMFC_TABLE_FULL).unwrap();
             }
             return change_rule(channel, change, state);

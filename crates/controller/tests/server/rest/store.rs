@@ -1,11 +1,14 @@
 //! What outlives the server.
 
+use std::time::Duration;
+
 use serde_json::json;
-use tapswitch_controller::{Config, Server, StoreConfig};
+use tapswitch_control::TapPolicy;
+use tapswitch_controller::{Config, How, RequestError, Server, StoreConfig};
 
 use super::client::{ask_with, get, post, with_rest};
-use crate::running::{Running, until};
-use crate::script::Script;
+use crate::running::{Running, me, until};
+use crate::script::{Script, arp};
 
 #[tokio::test]
 async fn policies_and_records_outlive_the_server() {
@@ -101,4 +104,72 @@ async fn a_policy_that_ends_is_gone_for_good_and_on_record() {
     server.stop().await;
     let server = restart(config).await;
     assert_eq!(get(&server, "/api/v1/policies").await.json()["total"], 0);
+}
+
+/// A server whose switch does not confirm anything in time.
+fn impatient(directory: &tempfile::TempDir) -> Config {
+    let store = StoreConfig::File(directory.path().join("c"));
+    Config { store, request_timeout: Duration::from_millis(50), ..with_rest() }
+}
+
+/// What the switch kept back comes, late.
+async fn speak(server: &Running, switch: &Script) {
+    switch.state.lock().unwrap().is_mute = false;
+    switch.say(arp(1, 2));
+    until(async || !server.handle.hosts().await.unwrap().is_empty()).await;
+}
+
+/// The outcome of the newest record of the audit log, when there are so many.
+async fn outcome(server: &Running, total: u64) -> String {
+    let told = async || get(server, "/api/v1/audit").await.json();
+    until(async || told().await["total"] == total).await;
+    told().await["items"][0]["result"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_is_refused_after_its_time_does_not_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Running::start(impatient(&directory)).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    until(async || switch.state.lock().unwrap().rules.len() == 8).await;
+    {
+        let mut state = switch.state.lock().unwrap();
+        (state.is_mute, state.refuses_copies) = (true, true);
+    }
+    let policy = json!({"name": "late", "monitor": "3"});
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 503);
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 409, "it goes on");
+    speak(&server, &switch).await;
+    let outcome = outcome(&server, 3).await;
+    assert!(outcome.starts_with("refused") && outcome.contains("TABLE_FULL"), "{outcome}");
+    server.stop().await;
+    let server = restart(impatient(&directory)).await;
+    assert_eq!(get(&server, "/api/v1/policies").await.json()["items"], json!([]));
+}
+
+#[tokio::test]
+async fn what_cannot_take_the_place_of_another_after_its_time_leaves_that_one_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Running::start(impatient(&directory)).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let (old, new) = ("3".parse().unwrap(), "4".parse().unwrap());
+    // On a slow machine that may take longer than is waited.
+    let _ = server.handle.add_policy(&me(), TapPolicy::new("p", old)).await;
+    let policy = async |server: &Running| get(server, "/api/v1/policies/p").await.json();
+    until(async || policy(&server).await["state"]["is"] == "active").await;
+    {
+        let mut state = switch.state.lock().unwrap();
+        (state.is_mute, state.refuses_copies) = (true, true);
+    }
+    let how = How { replaces: true, ..How::default() };
+    let replaced = server.handle.apply_policy(&me(), TapPolicy::new("p", new), how).await;
+    assert!(matches!(replaced, Err(RequestError::TimedOut { .. })), "{replaced:?}");
+    speak(&server, &switch).await;
+    let outcome = outcome(&server, 3).await;
+    assert!(outcome.starts_with("refused"), "{outcome}");
+    server.stop().await;
+    let server = restart(impatient(&directory)).await;
+    assert_eq!(policy(&server).await["policy"]["monitor"], json!("3"));
 }
