@@ -197,10 +197,11 @@ impl Connection {
                     self.tell(News::Role(Ok(()))).await;
                 }
                 ControllerEvent::Reply { xid, body } => {
-                    if let Some(ticket) = self.tickets.take(xid) {
-                        if matches!(body, Body::BarrierReply) {
-                            self.tickets.handle_barrier(ticket);
-                        }
+                    let ticket = match body {
+                        Body::BarrierReply => self.tickets.take_barrier(xid),
+                        _ => self.tickets.take(xid),
+                    };
+                    if let Some(ticket) = ticket {
                         self.tell(News::Reply { ticket, body }).await;
                     }
                 }

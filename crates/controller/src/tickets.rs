@@ -7,34 +7,49 @@ use tapswitch_control::Ticket;
 /// What was sent on one connection and may still be answered, or fail.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
-    by_xid: HashMap<u32, Ticket>,
+    by_xid: HashMap<u32, Sent>,
     /// Changes in the order in which they were sent: no answer says that they are done, but the
     /// next barrier does.
-    changes: VecDeque<(u32, Ticket)>,
+    changes: VecDeque<(u32, Position)>,
+    next: Position,
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    ticket: Ticket,
+    at: Position,
+}
+
+/// Where in the order of all that was sent. Tickets do not say that, for what is urgent overtakes
+/// what has smaller ones.
+type Position = u64;
 
 impl Tickets {
     /// This was sent.
     pub(crate) fn insert(&mut self, xid: u32, ticket: Ticket, is_change: bool) {
-        self.by_xid.insert(xid, ticket);
+        let at = self.next;
+        self.next += 1;
+        self.by_xid.insert(xid, Sent { ticket, at });
         if is_change {
-            self.changes.push_back((xid, ticket));
+            self.changes.push_back((xid, at));
         }
     }
 
     /// An answer, or an error, came: to what?
     pub(crate) fn take(&mut self, xid: u32) -> Option<Ticket> {
-        self.by_xid.remove(&xid)
+        self.by_xid.remove(&xid).map(|sent| sent.ticket)
     }
 
-    /// Everything before this barrier is done, or has failed.
-    pub(crate) fn handle_barrier(&mut self, barrier: Ticket) {
-        while let Some(&(xid, ticket)) = self.changes.front()
-            && ticket < barrier
+    /// A barrier was reached: which one? Everything that was sent before it is done, or has failed.
+    pub(crate) fn take_barrier(&mut self, xid: u32) -> Option<Ticket> {
+        let barrier = self.by_xid.remove(&xid)?;
+        while let Some(&(xid, at)) = self.changes.front()
+            && at < barrier.at
         {
             self.changes.pop_front();
             self.by_xid.remove(&xid);
         }
+        Some(barrier.ticket)
     }
 
     /// How many are remembered.
@@ -72,8 +87,7 @@ mod tests {
         known.insert(11, tickets[1], false);
         known.insert(12, tickets[2], false);
         known.insert(13, tickets[3], true);
-        assert_eq!(known.take(12), Some(tickets[2]));
-        known.handle_barrier(tickets[2]);
+        assert_eq!(known.take_barrier(12), Some(tickets[2]));
         assert_eq!((known.take(10), known.take(12)), (None, None));
         assert_eq!((known.take(11), known.take(13)), (Some(tickets[1]), Some(tickets[3])));
         assert_eq!(known.count(), 0);
@@ -85,7 +99,19 @@ mod tests {
         let mut known = Tickets::default();
         known.insert(10, tickets[0], true);
         assert_eq!(known.take(10), Some(tickets[0]));
-        known.handle_barrier(tickets[1]);
+        known.insert(11, tickets[1], false);
+        assert_eq!(known.take_barrier(11), Some(tickets[1]));
         assert!(known.changes.is_empty());
+    }
+
+    #[test]
+    fn a_barrier_that_overtook_changes_leaves_them() {
+        let tickets = tickets();
+        let mut known = Tickets::default();
+        known.insert(10, tickets[0], true);
+        known.insert(11, tickets[3], false);
+        known.insert(12, tickets[1], true);
+        assert_eq!(known.take_barrier(11), Some(tickets[3]));
+        assert_eq!((known.take(10), known.take(12)), (None, Some(tickets[1])));
     }
 }

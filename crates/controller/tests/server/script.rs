@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) port_bytes: u64,
     /// Refuses rules of this priority.
     pub(crate) refused_priority: Option<u16>,
+    /// Refuses rules that make copies.
+    pub(crate) refuses_copies: bool,
     /// Does not answer barriers yet.
     pub(crate) is_mute: bool,
     /// Those that it answers when it says something and is not mute any more.
@@ -159,7 +161,10 @@ fn answer(id: u64, channel: &mut SwitchConnection, message: &Message, state: &mu
         }
         Body::FlowMod(change) => {
             state.changes += 1;
-            if state.refused_priority == Some(change.priority) {
+            let is_copying = !change.command.deletes() && makes_copies(change);
+            if state.refused_priority == Some(change.priority)
+                || (state.refuses_copies && is_copying)
+            {
                 return channel.refuse(message, ErrorKind::OFPFMFC_TABLE_FULL).unwrap();
             }
             return change_rule(channel, change, state);

@@ -123,7 +123,7 @@ async fn speak(server: &Running, switch: &Script) {
 async fn outcome(server: &Running, total: u64) -> String {
     let told = async || get(server, "/api/v1/audit").await.json();
     until(async || told().await["total"] == total).await;
-    told().await["items"][0]["outcome"].as_str().unwrap().to_owned()
+    told().await["items"][0]["result"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn what_is_refused_after_its_time_does_not_come_back() {
     until(async || switch.state.lock().unwrap().rules.len() == 8).await;
     {
         let mut state = switch.state.lock().unwrap();
-        (state.is_mute, state.refused_priority) = (true, Some(1004));
+        (state.is_mute, state.refuses_copies) = (true, true);
     }
     let policy = json!({"name": "late", "monitor": "3"});
     assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 503);
@@ -161,7 +161,7 @@ async fn what_cannot_take_the_place_of_another_after_its_time_leaves_that_one_ke
     until(async || policy(&server).await["state"]["is"] == "active").await;
     {
         let mut state = switch.state.lock().unwrap();
-        (state.is_mute, state.refused_priority) = (true, Some(1004));
+        (state.is_mute, state.refuses_copies) = (true, true);
     }
     let how = How { replaces: true, ..How::default() };
     let replaced = server.handle.apply_policy(&me(), TapPolicy::new("p", new), how).await;
