@@ -390,8 +390,8 @@ impl Fabric {
         true
     }
 
-    /// A port got back what left there. It is closed for as long as that goes on, unless a switch is
-    /// heard there, too: then somebody on the cable would only want to disturb.
+    /// A port got back what left there. It is closed for as long as that goes on, unless a switch
+    /// is heard there, too: then somebody on the cable would only want to disturb.
     fn handle_reflected(&mut self, at: Place, heard: Heard, now: Millis) -> bool {
         self.count(at.switch, Unproved::Forged);
         match self.heard(at) {

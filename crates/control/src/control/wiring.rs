@@ -76,8 +76,8 @@ impl Control {
     fn tell_reflected(&mut self, at: Place) {
         let port = self.named(at);
         let reason = format!(
-            "{port} gets its own LLDP back and is closed: look for a loop behind it, or a host that \
-             wants to be taken for a switch"
+            "{port} gets its own LLDP back and is closed: look for a loop behind it, or a host \
+             that wants to be taken for a switch"
         );
         self.events.push_back(Event::Reflected { switch: at.switch, reason });
     }

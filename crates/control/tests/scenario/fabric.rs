@@ -610,8 +610,8 @@ fn a_policy_without_an_identifier_for_its_copies_says_so_and_gets_one_when_there
 }
 
 /// What comes from links is not copied: whoever makes us believe in one without being a switch
-/// sends nothing at all. Hosts do that who pass our own frames on: back, or from a port of theirs to
-/// another one of the same switch.
+/// sends nothing at all. Hosts do that who pass our own frames on: back, or from a port of theirs
+/// to another one of the same switch.
 #[test]
 fn hosts_that_pass_our_frames_on_are_no_links() {
     let mut fabric = Fabric::line(2);

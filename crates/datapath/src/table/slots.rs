@@ -91,7 +91,6 @@ fn hash_of(slot: &Slot) -> u64 {
 }
 
 /// By bits in the middle: hash tables go by those at both ends.
-#[expect(clippy::cast_possible_truncation, reason = "bits are asked for")]
 fn shard_of(hash: u64, count: usize) -> usize {
     (hash >> 24) as usize & (count - 1)
 }

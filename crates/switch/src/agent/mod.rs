@@ -298,7 +298,7 @@ pub(crate) fn packet_in(origin: &PacketInOrigin, total_len: usize, data: Vec<u8>
 /// A port as OpenFlow describes it (§7.2.1). A tap has no speed of its own. One that was told to be
 /// down is not live (§6.5).
 pub(crate) fn describe(port: &Port) -> tapswitch_openflow::Port {
-    use tapswitch_openflow::PortFeatures;
+    use tapswitch_openflow::{PortConfig, PortFeatures, PortState};
     let is_down = port.config.contains(PortConfig::PORT_DOWN);
     let untrue = if is_down { PortState::LIVE } else { PortState::empty() };
     tapswitch_openflow::Port {

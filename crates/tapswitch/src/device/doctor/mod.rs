@@ -26,10 +26,10 @@ use crate::cli::device::DeviceDoctorArgs;
 use crate::show::print_json;
 
 pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
-    let (devices, unseen, unread) = match &args.name {
+    let Seen { devices, unseen, unread } = match &args.name {
         Some(name) => {
             let (device, unseen) = find(name, &args.place)?;
-            (vec![device], unseen, Vec::new())
+            Seen { devices: vec![device], unseen, unread: Vec::new() }
         }
         None => all(args.place.netns.as_deref())?,
     };
@@ -49,16 +49,24 @@ pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
     Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The devices; what could not be looked at; and whether that is the namespace that was asked for,
-/// which is that of the command when no other is named.
-fn all(netns: Option<&str>) -> Result<(Vec<Inspected>, Vec<String>, Vec<Unread>), Failure> {
+/// What was looked at, and what could not be.
+struct Seen {
+    devices: Vec<Inspected>,
+    /// A sentence each.
+    unseen: Vec<String>,
+    /// The namespace that was asked for, if it is one of those.
+    unread: Vec<Unread>,
+}
+
+/// All devices of a namespace, or of all; asked for is that of the command when none is named.
+fn all(netns: Option<&str>) -> Result<Seen, Failure> {
     let identity = namespace(netns)?.identity()?;
     let found = inspect();
     let unseen = unseen(&found, netns);
     let Inspection { mut devices, mut unread, .. } = found;
     devices.retain(|device| netns.is_none() || device.namespace_id == identity);
     unread.retain(|place| place.namespace_id == identity);
-    Ok((devices, unseen, unread))
+    Ok(Seen { devices, unseen, unread })
 }
 
 /// Who hears nothing of a namespace must not take it for sound.
