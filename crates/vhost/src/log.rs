@@ -6,8 +6,8 @@
 //! addresses, which we set and it clears.
 //!
 //! **A page is noted after it was written**, never before: the VMM might clear the bit, and copy
-//! the page, between the two. And it is noted before the ring is let go: what was written when a VMM
-//! has stopped a ring is in the map.
+//! the page, between the two. And it is noted before the ring is let go: what was written when a
+//! VMM has stopped a ring is in the map.
 //!
 //! What is noted: each buffer that is given back, as far as it was written; after each burst, and
 //! each change of wishes for notifications, those parts of the ring that a device writes. By our
