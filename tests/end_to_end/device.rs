@@ -255,8 +255,7 @@ fn who_is_not_root_is_told_what_that_hides() {
     }
     let (room, directory) = (Room::new(), directory());
     room.device("create t0 --owner 65534").well();
-    let binary = directory.path().join("tapswitch");
-    fs::copy(BINARY, &binary).unwrap();
+    let binary = copy_of_binary(directory.path());
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let nobody = |args: &str| {
         let mut command = room.namespace.command("setpriv");

@@ -61,8 +61,7 @@ fn who_may_not_is_told_what_is_missing() {
     }
     let (room, directory) = (room(), directory());
     // Where anybody may read and run it.
-    let binary = directory.path().join("tapswitch");
-    fs::copy(BINARY, &binary).unwrap();
+    let binary = copy_of_binary(directory.path());
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let run_as = |who: &[&str], args: &[&str]| {
         let mut command = room.command("setpriv");

@@ -29,7 +29,7 @@ pub(crate) use lab::{CONTROLLER, Ends, Lab, Peer, number};
 pub(crate) use leftovers::{Leftovers, alone, among_others, children, is_running};
 pub(crate) use memory::Memory;
 pub(crate) use ovs::Ovs;
-pub(crate) use process::{BINARY, Daemon, Said, tapswitch, tapswitch_in};
+pub(crate) use process::{BINARY, Daemon, Said, copy_of_binary, tapswitch, tapswitch_in};
 pub(crate) use reader::{Feed, Reader, number_in, numbered};
 pub(crate) use stream::{Flow, Stream};
 pub(crate) use tcp::send_by_tcp;

@@ -168,6 +168,15 @@ pub(crate) fn tapswitch_in(namespace: &Namespace, args: &[&str]) -> Said {
     Said::by(namespace.command(BINARY).args(args))
 }
 
+/// A copy of the binary in `directory`, for users who may not read where it is. A program of its
+/// own makes it: had we written it, one that another thread starts just then might hold it open a
+/// moment longer, and what somebody may write to cannot be run (`ETXTBSY`).
+pub(crate) fn copy_of_binary(directory: &Path) -> PathBuf {
+    let copy = directory.join("tapswitch");
+    Said::by(Command::new("cp").arg(BINARY).arg(&copy)).well();
+    copy
+}
+
 /// The binary that is tested.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_tapswitch");
 /// How long a program may take to clean up.

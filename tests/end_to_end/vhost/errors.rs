@@ -45,8 +45,7 @@ fn a_directory_that_nobody_may_write_is_named() {
     }
     let (lab, directory) = (Lab::new(), directory());
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let binary = directory.path().join("tapswitch");
-    fs::copy(BINARY, &binary).unwrap();
+    let binary = copy_of_binary(directory.path());
     let mut command = lab.room.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(binary);
     let port = vhost(1, &directory.path().join("vm.sock"), "");
