@@ -142,7 +142,7 @@ impl TxPorts {
         let stall = port.stall;
         let queue = port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(now)));
         let admission = queue.admit(claim.delivery(), frame.len(), stall, now)?;
-        queue.push(&mut self.pool, frame, beyond, done, claim);
+        queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if admission == Admission::Held {
             self.pressure = Some(index);
         }

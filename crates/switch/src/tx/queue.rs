@@ -2,13 +2,17 @@
 //!
 //! ```text
 //! a frame, and the port is full, or others wait already
-//!   path of its own, lossless copy ── kept; who brought it is paused until the queue is empty
+//!   path of its own, lossless copy ── kept; who brought it is paused until all such have left
 //!   best-effort copy ─────────────── kept while there is room for it; nobody waits
 //!   sampled copy ─────────────────── one of every so many kept; nobody waits
 //! the port takes nothing for as long as somebody waits for it at most
 //!   ────────────────────────────── stalled: who waits goes on, frames are dropped by that name,
-//!                                    until the queue is empty
+//!                                    until all that they waited for have left
 //! ```
+//! Frames for which somebody waits leave before those for which nobody does: else copies that
+//! arrive faster than the port takes them would hold up a path that shares it, for as long as they
+//! do. Each of the two is in order.
+//!
 //! What is kept of frames that make their senders wait is bounded by these: each is paused after
 //! the batch that it has under way. [`ROOM`] is for what cannot be paused.
 
@@ -26,7 +30,10 @@ use crate::store::{Pool, Store};
 /// Frames that wait for one port, as one worker sends to it.
 #[derive(Debug)]
 pub(super) struct EgressQueue {
-    frames: Store<Waiting>,
+    /// Frames for which somebody waits.
+    held: Store<Waiting>,
+    /// Those for which nobody does.
+    kept: Store<Waiting>,
     /// Since when somebody waits; none while nobody does.
     held_since: Option<Instant>,
     /// When the port took something last, or began not to.
@@ -61,7 +68,8 @@ pub(super) enum Admission {
 impl EgressQueue {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            frames: Store::default(),
+            held: Store::default(),
+            kept: Store::default(),
             held_since: None,
             progress: now,
             bound: Duration::ZERO,
@@ -87,7 +95,7 @@ impl EgressQueue {
             Some(Delivery::Lossless { stall_ms }) => Duration::from_millis(stall_ms.into()),
             Some(Delivery::BestEffort) => return self.admit_copy(len),
             Some(Delivery::SampleOnPressure) => {
-                self.sampler.pick(self.frames.len(), COPY_ROOM)?;
+                self.sampler.pick(self.kept.len(), COPY_ROOM)?;
                 return self.admit_copy(len);
             }
         };
@@ -97,7 +105,7 @@ impl EgressQueue {
         if self.stalled {
             return Err(DropReason::EgressStalled);
         }
-        if self.frames.len() + len > ROOM {
+        if self.held.len() + len > ROOM {
             return Err(DropReason::EgressFull);
         }
         if self.held_since.is_none() {
@@ -109,14 +117,15 @@ impl EgressQueue {
 
     /// Decides about a frame for which nobody waits.
     fn admit_copy(&self, len: usize) -> Result<Admission, DropReason> {
-        let has_room = self.frames.is_empty() || self.frames.len() + len <= COPY_ROOM;
+        let has_room = self.kept.is_empty() || self.kept.len() + len <= COPY_ROOM;
         if has_room { Ok(Admission::Kept) } else { Err(DropReason::EgressFull) }
     }
 
-    /// Puts a frame, the end of which is `beyond`, behind all others. `done` packets of it have
-    /// left.
+    /// Puts a frame that was admitted, the end of which is `beyond`, behind all others of its kind.
+    /// `done` packets of it have left.
     pub(super) fn push(
         &mut self,
+        admission: Admission,
         pool: &mut Pool,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
@@ -125,7 +134,11 @@ impl EgressQueue {
     ) {
         let (meta, layout, receipt) = (frame.meta, *frame.layout(), claim.wait(frame));
         let waiting = Waiting { meta, layout, done, snaplen: claim.snaplen(), receipt };
-        self.frames.push(pool, HEADROOM + frame.len(), waiting, |bytes| {
+        let frames = match admission {
+            Admission::Held => &mut self.held,
+            Admission::Kept => &mut self.kept,
+        };
+        frames.push(pool, HEADROOM + frame.len(), waiting, |bytes| {
             let mut at = HEADROOM;
             let parts = frame.parts().map(Part::Ours);
             let parts = std::iter::once(Part::Ours(frame.head())).chain(parts);
@@ -137,13 +150,18 @@ impl EgressQueue {
 
     /// The first frame.
     pub(super) fn front(&mut self) -> Option<(&mut [u8], &mut Waiting)> {
-        self.frames.front()
+        self.first().front()
     }
 
     /// Takes the first frame out, because it left or never will.
     pub(super) fn pop(&mut self, pool: &mut Pool, now: Instant) -> Option<Waiting> {
         self.progress = now;
-        self.frames.pop(pool)
+        self.first().pop(pool)
+    }
+
+    /// Where the next frame to leave is.
+    fn first(&mut self) -> &mut Store<Waiting> {
+        if self.held.is_empty() { &mut self.kept } else { &mut self.held }
     }
 
     /// Notes that part of the first frame left.
@@ -152,7 +170,7 @@ impl EgressQueue {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.held.is_empty() && self.kept.is_empty()
     }
 
     /// True while senders wait.
@@ -163,10 +181,10 @@ impl EgressQueue {
     /// Looks at the time, after an attempt to send what waits. Returns `true` when the port has
     /// stalled by now, once.
     pub(super) fn follow(&mut self, now: Instant) -> bool {
-        if self.frames.is_empty() {
+        if self.held.is_empty() {
             (self.held_since, self.stalled) = (None, false);
         }
-        self.sampler.relax(self.frames.len(), now);
+        self.sampler.relax(self.kept.len(), now);
         let Some(since) = self.held_since else { return false };
         let is_stuck = now - self.progress >= self.bound;
         let is_late = now - since >= self.bound * PAUSE_MAX;
@@ -178,14 +196,96 @@ impl EgressQueue {
 
     /// True when nothing is left to be done.
     pub(super) fn is_over(&self) -> bool {
-        self.frames.is_empty() && self.sampler.is_idle()
+        self.is_empty() && self.sampler.is_idle()
     }
 }
 
-/// Bytes that wait for one port at most, for each worker.
+/// Bytes that wait for one port at most, for each worker, of frames for which somebody waits.
 const ROOM: usize = 8 * 1024 * 1024;
-/// Bytes up to which frames are kept for which nobody waits.
+/// The same of those for which nobody does.
 const COPY_ROOM: usize = 512 * 1024;
 /// A port that takes a little now and then does not make others wait for ever: a pause is over
 /// after this many times its bound.
 const PAUSE_MAX: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tapswitch_datapath::{Port, WorkerIndex};
+    use tapswitch_openflow::PortNo;
+    use tapswitch_wire::{MacAddr, parse};
+
+    use super::*;
+
+    /// A queue with a clock, and what left of it by length.
+    struct Trial {
+        port: Arc<Port>,
+        pool: Pool,
+        queue: EgressQueue,
+        now: Instant,
+    }
+
+    impl Trial {
+        fn new() -> Self {
+            let port = Port::new(PortNo(1), "p1".to_owned(), MacAddr::ZERO, 1500, 1);
+            let now = Instant::now();
+            let (pool, queue) = (Pool::default(), EgressQueue::new(now));
+            Self { port: Arc::new(port), pool, queue, now }
+        }
+
+        fn offer(&mut self, delivery: Option<Delivery>, len: usize) -> Result<(), DropReason> {
+            let admission = self.queue.admit(delivery, len, STALL, self.now)?;
+            let mut buf = vec![0; HEADROOM + len];
+            let layout = parse(&buf[HEADROOM..]).unwrap().layout;
+            let frame = Frame::new(NetHeader::PLAIN, layout, &mut buf, HEADROOM, 0);
+            let claim = Claim::new(WorkerIndex(0), &self.port);
+            self.queue.push(admission, &mut self.pool, &frame, Beyond::NONE, 0, &claim);
+            Ok(())
+        }
+
+        /// The port takes this many frames. Returns how many of them have this length.
+        fn take(&mut self, frames: usize, len: usize) -> usize {
+            let mut count = 0;
+            for _ in 0..frames {
+                let Some((bytes, _)) = self.queue.front() else { break };
+                count += usize::from(bytes.len() == HEADROOM + len);
+                let waiting = self.queue.pop(&mut self.pool, self.now);
+                waiting.into_iter().for_each(|it| it.receipt.dropped(DropReason::PortRemoved));
+            }
+            self.queue.follow(self.now);
+            count
+        }
+    }
+
+    const STALL: Duration = Duration::from_millis(50);
+    const COPY: Option<Delivery> = Some(Delivery::BestEffort);
+
+    /// For ten seconds twice as many copies as the port takes, and a path that shares it.
+    #[test]
+    fn copies_do_not_hold_up_a_path_that_shares_their_port() {
+        let mut trial = Trial::new();
+        let (mut kept, mut arrived) = (0, 0);
+        for _ in 0..10_000 {
+            kept += (0..4).filter(|_| trial.offer(COPY, 1514).is_ok()).count();
+            assert_eq!(trial.offer(None, 1000), Ok(()));
+            trial.now += Duration::from_millis(1);
+            arrived += trial.take(2, 1000);
+        }
+        assert_eq!(arrived, 10_000);
+        assert!((9_000..11_000).contains(&kept), "{kept} copies in what the path leaves");
+    }
+
+    #[test]
+    fn a_port_that_takes_nothing_is_stalled_until_those_that_waited_have_left() {
+        let mut trial = Trial::new();
+        assert_eq!((trial.offer(None, 1000), trial.offer(COPY, 1514)), (Ok(()), Ok(())));
+        trial.now += STALL;
+        assert!(trial.queue.follow(trial.now));
+        assert_eq!(trial.offer(None, 1000), Err(DropReason::EgressStalled));
+        assert_eq!(trial.take(1, 1000), 1);
+        assert_eq!(trial.offer(None, 1000), Ok(()), "only a copy waits");
+        assert_eq!(trial.take(9, 1514), 1);
+        assert!(trial.queue.is_over());
+    }
+}
