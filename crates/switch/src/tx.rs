@@ -357,7 +357,8 @@ impl TxPort {
             let (sent, outcome) = self.device.send_packets(&batch[..count]);
             done += sent;
             if let Err(fault) = outcome {
-                self.cut_done = done;
+                // What is not tried again would be left out of the next frame that is.
+                self.cut_done = if fault == SendFault::Full { done } else { 0 };
                 return Err(fault.into());
             }
         }

@@ -19,7 +19,7 @@ use tapswitch_switch::RemovePortError;
 use tapswitch_switch::report::PressureReport;
 // What the module of a guest looks for in its crate.
 use tapswitch_vhost::{Features, GuestMemory, RegionSpec, RingFeatures, RingPlace};
-use tapswitch_wire::MacAddr;
+use tapswitch_wire::{GsoType, MacAddr, NetHeader, NetHeaderFlags};
 use vm::*;
 
 /// The frame with this number.
@@ -32,6 +32,26 @@ fn numbered(number: u32) -> Vec<u8> {
 
 fn number_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[20..24].try_into().unwrap())
+}
+
+/// A train over TCP of this much payload, cut into packets of `size`.
+fn tcp_train(payload_len: u16, size: u16) -> (NetHeader, Vec<u8>) {
+    let total_len = (40 + payload_len).to_be_bytes();
+    let mut bytes = frame(MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([2, 0, 0, 0, 0, 1]), &[], 14);
+    bytes[12..].copy_from_slice(&[8, 0]);
+    bytes.extend([0x45, 0, total_len[0], total_len[1], 0, 1, 0x40, 0, 64, 6, 0, 0]);
+    bytes.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x10, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0]);
+    bytes.extend([0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    bytes.resize(54 + usize::from(payload_len), 7);
+    let meta = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        gso_type: GsoType::TCPV4,
+        hdr_len: 54,
+        gso_size: size,
+        csum_start: 34,
+        csum_offset: 16,
+    };
+    (meta, bytes)
 }
 
 /// Sends the frames that are left, as far as the switch takes them.
@@ -237,6 +257,34 @@ fn nobody_waits_for_a_monitor_that_has_stopped() {
         assert_eq!(delivered + dropped + queued, 5000, "{tap:?}");
         (0..delivered + queued).for_each(|_| drop(monitor.receive()));
     }
+}
+
+/// A train of three packets, the second of which fits no buffer, says nothing about the frame that
+/// waits next.
+#[test]
+fn what_left_of_a_refused_train_is_not_left_out_of_another_frame() {
+    let room = patient(2);
+    let mut sender = room.guest(1, split() | Features::CSUM | Features::HOST_TSO4);
+    let plain = Features::VERSION_1 | Features::PROTOCOL_FEATURES | Features::EVENT_IDX;
+    let mut receiver = Vm::connect(&room.socket(2), plain);
+    receiver.start_rings();
+    until("the port is up", || room.switch.port(2).state == "up");
+    room.switch.controller().apply(vec![wire(1, 2)]);
+    [1000, 200].iter().for_each(|&len| receiver.offer_len(RECEIVE, len));
+    let (meta, train) = tcp_train(1800, 600);
+    assert!(sender.try_send_with(&meta, &train));
+    until("it is refused", || room.switch.drops(2, "egress_rejected") == 1);
+    // The first takes the buffer that is left.
+    (1..=2).for_each(|number| sender.send(&numbered(number)));
+    until("the second waits", || pressure(&room, 2).queued.frames == 1);
+    (0..4).for_each(|_| receiver.offer_len(RECEIVE, 1000));
+    let mut used = 0;
+    until("all but the train are there", || {
+        used += receiver.reap();
+        used == 3
+    });
+    until("it is counted", || room.switch.port(2).tx.frames == 2);
+    assert_eq!(room.switch.drops(2, "cannot_segment"), 0);
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Vm {
     pub(crate) fn start(path: &PathBuf, features: Features) -> Self {
         let mut vm = Self::connect(path, features);
         vm.start_rings();
-        (0..RING_SIZE).for_each(|_| vm.offer(APART + BASE + BUFFERS));
+        (0..RING_SIZE).for_each(|_| vm.offer(RECEIVE));
         vm
     }
 
@@ -106,8 +106,13 @@ impl Vm {
 
     /// Offers a buffer to receive at `address` and behind, one for each that was offered before.
     pub(crate) fn offer(&mut self, address: u64) {
+        self.offer_len(address, BUFFER_LEN as u32);
+    }
+
+    /// The same, of `len` bytes.
+    pub(crate) fn offer_len(&mut self, address: u64, len: u32) {
         let slot = self.offered % u64::from(RING_SIZE) * BUFFER_LEN;
-        let pieces = vec![(address + slot, BUFFER_LEN as u32)];
+        let pieces = vec![(address + slot, len)];
         let buffer = Buffer { pieces, writable: true, indirect: false };
         self.receive_ring.offer(&self.receives, &buffer).expect("room in the ring");
         self.offered += 1;
@@ -153,6 +158,11 @@ impl Vm {
         })
     }
 
+    /// How many buffers were used that this guest has not given back.
+    pub(crate) fn reap(&mut self) -> usize {
+        self.receive_ring.reap(&self.receives).len()
+    }
+
     /// What has arrived: frames that fit one buffer each.
     pub(crate) fn try_receive(&mut self) -> Vec<Vec<u8>> {
         let first = self.offered - u64::from(RING_SIZE);
@@ -163,7 +173,7 @@ impl Vm {
             bytes[12..*len as usize].to_vec()
         };
         let frames = (first..).zip(&used).map(frame).collect();
-        used.iter().for_each(|_| self.offer(APART + BASE + BUFFERS));
+        used.iter().for_each(|_| self.offer(RECEIVE));
         frames
     }
 }
@@ -224,5 +234,7 @@ pub(crate) fn split() -> Features {
 
 /// Distance of the two memories of a guest.
 pub(crate) const APART: u64 = 16 << 20;
+/// Where buffers to receive lie.
+pub(crate) const RECEIVE: u64 = APART + BASE + BUFFERS;
 pub(crate) const RING_SIZE: u16 = 16;
 const BUFFER_LEN: u64 = 2048;
