@@ -229,10 +229,15 @@ impl Worker {
             None => return,
         }
         let is_behind = self.queues[index].intake.is_behind();
+        let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
+        // The errand that takes the queue away is under way: what came in now would be counted
+        // nowhere.
+        if snapshot.ports.find(self.queues[index].port()).is_none() {
+            return;
+        }
         if is_behind && self.queues[index].intake.pause.is_some() {
             return self.read_ahead(index);
         }
-        let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         self.bursts += 1;
         if !is_behind || self.replay(index, view) {

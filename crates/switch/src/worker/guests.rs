@@ -110,6 +110,9 @@ impl Worker {
                 Ok(0) => break,
                 Ok(count) => {
                     let handled = self.handle_batch(index, ring, count);
+                    if handled == 0 {
+                        break;
+                    }
                     total += handled;
                     turn.note(handled, self.bytes_of(handled));
                     if let Some(place) = self.ports.take_pressure() {
@@ -133,9 +136,13 @@ impl Worker {
     }
 
     /// Handles the next `count` chains of a guest's ring, up to the first for which the guest has
-    /// to wait, and gives them back. Returns how many.
+    /// to wait, and gives them back. Returns how many: none when the port is gone, and the errand
+    /// that takes the ring away under way.
     fn handle_batch(&mut self, index: usize, ring: &mut Running, count: usize) -> usize {
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
+        if snapshot.ports.find(self.queues[index].port()).is_none() {
+            return 0;
+        }
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         self.bursts += 1;
         for at in 0..count.min(BATCH_COUNT) {

@@ -1,20 +1,38 @@
 //! A worker by itself.
 
+use std::io::Write;
+use std::time::{Duration, Instant};
+
 use tapswitch_datapath::Port;
+use tapswitch_netdev::{Config, PacketPort};
+use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
 use tapswitch_wire::MacAddr;
 
 use super::*;
 use crate::agent::{Agent, Identity};
+use crate::rx::RxDevice;
+
+fn agent() -> Agent {
+    let identity = Identity { datapath_id: tapswitch_openflow::DatapathId(1), name: "br0".into() };
+    Agent::new(identity, crate::Learning::Outer, 1, clock::coarse())
+}
+
+fn port(number: u32) -> Port {
+    Port::new(PortNo(number), format!("p{number}"), MacAddr::ZERO, 1500, 2)
+}
+
+fn shared(agent: &Agent) -> Arc<Shared> {
+    let snapshot = agent.pipeline().snapshot().clone();
+    Shared::new(snapshot, agent.macs().table().clone(), 1).0
+}
 
 /// Both errands are there when the worker looks: nothing is published between them. The packet's
 /// one end is a drop, at the port by which it came: the one that it leaves by is not there.
 #[test]
 fn what_was_injected_last_is_in_the_books() {
-    let identity = Identity { datapath_id: tapswitch_openflow::DatapathId(1), name: "br0".into() };
-    let mut agent = Agent::new(identity, crate::Learning::Outer, 1, clock::coarse());
-    agent.handle_port(Port::new(PortNo(1), "p1".into(), MacAddr::ZERO, 1500, 1));
-    let snapshot = agent.pipeline().snapshot().clone();
-    let (shared, _reports) = Shared::new(snapshot, agent.macs().table().clone(), 1);
+    let mut agent = agent();
+    agent.handle_port(port(1));
+    let shared = shared(&agent);
     let setup = WorkerSetup { index: WorkerIndex(0), core: None, shared: shared.clone() };
     let worker = setup.start().unwrap();
     let actions = vec![Action::output(PortNo(9))];
@@ -23,4 +41,59 @@ fn what_was_injected_last_is_in_the_books() {
     worker.errands.send(errand).unwrap();
     drop(worker);
     assert_eq!(shared.workers[0].injected.load(Ordering::Relaxed), 1);
+}
+
+/// Tables are published first, and errands come after: in between the port is in neither.
+#[test]
+fn a_port_that_is_gone_from_the_tables_is_not_read() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = io::stdout().write_all(b"\nSKIP: needs root to make network namespaces\n");
+        return;
+    }
+    let (_namespace, near, far) = veth();
+    let mut agent = agent();
+    let shared = shared(&agent);
+    let setup = WorkerSetup { index: WorkerIndex(0), core: None, shared: shared.clone() };
+    let (_errands, inbox) = crossbeam_channel::unbounded();
+    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let mut worker = Worker::new(setup, poll, wake, inbox);
+    let queue = RxQueue::new(PortNo(1), None, 0, RxDevice::Netdev(Arc::new(near)));
+    let tx = TxPort::new(crate::tx::TxDevice::Netdev(Arc::new(far)), crate::tx::Takes::EVERYTHING);
+    worker.add_port(PortNo(1), tx, vec![queue]);
+    // What is sent to the far end has come in when the call returns.
+    let frame = [&[2; 12][..], &[0x88, 0xb5], &[0; 46]].concat();
+    let mut buf = [vec![0; HEADROOM], frame].concat();
+    let actions = [Action::output(PortNo(1))];
+    agent.handle_port(port(1));
+    shared.snapshot.store(agent.pipeline().snapshot().clone());
+    worker.packet_out(PortNo::CONTROLLER, &mut buf, &actions);
+    let with_port = agent.pipeline().snapshot().clone();
+    agent.handle_port_removed(PortNo(1));
+    shared.snapshot.store(agent.pipeline().snapshot().clone());
+    worker.burst(0);
+    assert_eq!(worker.frames, 0, "read, and counted nowhere");
+    shared.snapshot.store(with_port);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while worker.frames == 0 {
+        assert!(Instant::now() < deadline, "nothing came in");
+        worker.burst(0);
+    }
+}
+
+/// Two ends of a cable.
+fn veth() -> (OwnedNamespace, PacketPort, PacketPort) {
+    let namespace = OwnedNamespace::create(&format!("swwrk-{}", std::process::id())).unwrap();
+    let here: &Namespace = &namespace;
+    let mut netlink = Netlink::open(here).unwrap();
+    netlink.create_veth("near", "far", here).unwrap();
+    netlink.set_up("near").unwrap();
+    netlink.set_up("far").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !["near", "far"].iter().all(|name| netlink.link(name).unwrap().running) {
+        assert!(Instant::now() < deadline, "no carrier");
+    }
+    let open = |name| namespace.enter(|| PacketPort::open(name, &Config::default()).unwrap());
+    let (near, far) = (open("near").unwrap(), open("far").unwrap());
+    (namespace, near, far)
 }
