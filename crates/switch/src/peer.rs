@@ -23,6 +23,8 @@ pub(crate) enum ToPeer {
     Refuse(Message, ErrorKind),
     /// Send an asynchronous message, if the controller wants such.
     Notify(Body),
+    /// The same of a packet-in; with its fate where the controller is known to want it.
+    PacketIn(Body, Option<Arc<Fate>>),
     /// Answer a request for a role.
     AnswerRole(u32, RoleMessage, Result<RoleChange, ErrorKind>),
     /// The controller is slave now.
@@ -39,10 +41,31 @@ pub(crate) enum FromPeer {
     Event(SwitchEvent),
     /// Whether frames for the controller are of use here.
     Listens(bool),
-    /// A frame for the controller found the connection congested.
+    /// A frame for the controller found all connections congested that wanted it.
     PacketInLost(Body),
     /// The connection is gone; nothing follows.
     Gone,
+}
+
+/// What becomes of a packet-in that several controllers want: it is one frame, which is lost when
+/// none of them gets it.
+#[derive(Debug)]
+pub(crate) struct Fate {
+    lost: AtomicUsize,
+    total: usize,
+}
+
+impl Fate {
+    /// Of a packet-in that so many want.
+    pub(crate) fn new(total: usize) -> Self {
+        Self { lost: AtomicUsize::new(0), total }
+    }
+
+    /// One of them does not get it. Returns whether that was the last hope.
+    pub(crate) fn lose(&self) -> bool {
+        // Relaxed: a count, which nothing else depends on.
+        self.lost.fetch_add(1, Ordering::Relaxed) + 1 == self.total
+    }
 }
 
 /// The way to a connection.
@@ -93,7 +116,7 @@ impl Inbox {
 }
 
 fn is_packet_in(order: &ToPeer) -> bool {
-    matches!(order, ToPeer::Notify(Body::PacketIn(_)))
+    matches!(order, ToPeer::PacketIn(..))
 }
 
 /// A connection to be carried on.
@@ -213,8 +236,17 @@ impl Peer {
                 connection.set_role(ControllerRole::Slave);
                 Ok(())
             }
-            ToPeer::Notify(_) if self.is_quiet && has_defaults(connection) => Ok(()),
-            ToPeer::Notify(body) => return self.notify(connection, body).await,
+            ToPeer::Notify(_) | ToPeer::PacketIn(..)
+                if self.is_quiet && has_defaults(connection) =>
+            {
+                Ok(())
+            }
+            ToPeer::Notify(body) => {
+                // Who is too slow for it is not told.
+                let _ = connection.notify(body);
+                Ok(())
+            }
+            ToPeer::PacketIn(body, fate) => return self.packet_in(connection, body, fate).await,
         };
         // A connection that has ended says so by its events.
         sent.or_else(|error| match error {
@@ -223,10 +255,14 @@ impl Peer {
         })
     }
 
-    async fn notify(&self, connection: &mut SwitchConnection, body: Body) -> io::Result<()> {
-        let packet_in = matches!(body, Body::PacketIn(_)).then(|| body.clone());
-        match (connection.notify(body), packet_in) {
-            (Err(SendError::Busy { .. }), Some(body)) => {
+    async fn packet_in(
+        &self,
+        connection: &mut SwitchConnection,
+        body: Body,
+        fate: Option<Arc<Fate>>,
+    ) -> io::Result<()> {
+        match (connection.notify(body.clone()), fate) {
+            (Err(SendError::Busy { .. }), Some(fate)) if fate.lose() => {
                 self.tell(FromPeer::PacketInLost(body)).await
             }
             _ => Ok(()),

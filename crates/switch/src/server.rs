@@ -13,8 +13,8 @@ use tapswitch_channel::{CloseReason, ConnectionId, Roles, SwitchEvent, changes_s
 use tapswitch_datapath::{DropReason, HEADROOM, Millis, Port, WorkerIndex};
 use tapswitch_netlink::{Link, LinkEvent, Netlink};
 use tapswitch_openflow::{
-    Body, ControllerRole, ErrorKind, Message, MultipartRequest, MultipartRequestBody, PacketOut,
-    PortNo, RoleMessage,
+    Body, ControllerRole, ErrorKind, Message, MultipartRequest, MultipartRequestBody, PacketIn,
+    PacketInReason, PacketOut, PortNo, RoleMessage,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,7 +25,7 @@ use crate::guest::GuestNews;
 use crate::handle::Query;
 use crate::interface::Interface;
 use crate::links::LinkNews;
-use crate::peer::{FromPeer, Orders, ToPeer};
+use crate::peer::{Fate, FromPeer, Orders, ToPeer};
 use crate::ports::{News, Ports, RemovePortError};
 use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
@@ -185,7 +185,7 @@ impl Server {
         match input {
             Input::Peer(id, news) => self.handle_peer(id, news),
             Input::Report(Report::PacketIn { origin, total_len, data }) => {
-                self.notify(&Body::PacketIn(agent::packet_in(&origin, total_len, data)));
+                self.notify_packet_in(&agent::packet_in(&origin, total_len, data));
             }
             Input::Report(Report::Sighting(sighting)) => {
                 self.agent.handle_sighting(sighting, clock::coarse());
@@ -228,7 +228,8 @@ impl Server {
                 }
                 self.update_fail_mode();
             }
-            FromPeer::PacketInLost(body) => self.count_lost(&body),
+            FromPeer::PacketInLost(Body::PacketIn(packet_in)) => self.count_lost(&packet_in),
+            FromPeer::PacketInLost(_) => {}
             FromPeer::Gone => {
                 // Nobody waits for the barrier any more, but what came behind it was sent.
                 let held = self.peers.remove(&id).map(|peer| peer.held);
@@ -536,8 +537,19 @@ impl Server {
 
     pub(crate) fn notify(&self, body: &Body) {
         for peer in self.peers.values().filter(|peer| peer.is_ready) {
-            if !peer.orders.send(ToPeer::Notify(body.clone())) {
-                self.count_lost(body);
+            peer.orders.send(ToPeer::Notify(body.clone()));
+        }
+    }
+
+    /// Gives all controllers a frame. It is lost when none of those that want it takes it.
+    fn notify_packet_in(&self, packet_in: &PacketIn) {
+        let ready = || self.peers.values().filter(|peer| peer.is_ready);
+        let fate = Arc::new(Fate::new(ready().filter(|peer| peer.listens).count()));
+        for peer in ready() {
+            let own = peer.listens.then(|| fate.clone());
+            let order = ToPeer::PacketIn(Body::PacketIn(packet_in.clone()), own);
+            if !peer.orders.send(order) && peer.listens && fate.lose() {
+                self.count_lost(packet_in);
             }
         }
     }
@@ -548,9 +560,12 @@ impl Server {
         }
     }
 
-    /// A frame that a congested controller did not get counts at the port where it came in.
-    fn count_lost(&self, body: &Body) {
-        let Body::PacketIn(packet_in) = body else { return };
+    /// A frame that congested controllers did not get counts at the port where it came in. One
+    /// with an invalid TTL was dropped there in any case.
+    fn count_lost(&self, packet_in: &PacketIn) {
+        if packet_in.reason == PacketInReason::INVALID_TTL {
+            return;
+        }
         let in_port = packet_in.match_fields.iter().find_map(|field| match field {
             tapswitch_openflow::Oxm::InPort(port) => Some(*port),
             _ => None,

@@ -12,7 +12,7 @@ const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn packet_in() -> ToPeer {
-    ToPeer::Notify(Body::PacketIn(PacketIn {
+    let body = Body::PacketIn(PacketIn {
         buffer_id: BufferId::NO_BUFFER,
         total_len: 60,
         reason: PacketInReason::ACTION,
@@ -20,7 +20,8 @@ fn packet_in() -> ToPeer {
         cookie: 0,
         match_fields: Match::new(),
         data: vec![0; 60],
-    }))
+    });
+    ToPeer::PacketIn(body, None)
 }
 
 type News = mpsc::Receiver<(ConnectionId, FromPeer)>;

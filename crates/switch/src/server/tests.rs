@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tapswitch_channel::Roles;
 use tapswitch_netlink::{Namespace, OwnedNamespace};
-use tapswitch_openflow::{DatapathId, PortState};
+use tapswitch_openflow::{BufferId, DatapathId, Match, Oxm, PortState, TableId};
 
 use super::*;
 use crate::agent::Identity;
@@ -66,4 +66,47 @@ fn a_fresh_look_finds_what_has_gone() {
     netlink.set_up("p1").unwrap();
     server.handle_link(resync());
     assert_eq!(states(&server), [live, down]);
+}
+
+/// A frame is one, however many controllers there are.
+#[test]
+fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
+    let mut server = server(&[]);
+    let mac = tapswitch_wire::MacAddr::ZERO;
+    server.agent.handle_port(Port::new(PortNo(1), "p1".to_owned(), mac, 1500, 1));
+    let packet_in = PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: 60,
+        reason: PacketInReason::ACTION,
+        table_id: TableId(0),
+        cookie: 0,
+        match_fields: Match::new().with(Oxm::InPort(PortNo(1))),
+        data: vec![0; 60],
+    };
+    let _inboxes = [1, 2].map(|number| {
+        let (orders, inbox) = Orders::channel();
+        let (controller, held) = (None, VecDeque::new());
+        let role = ControllerRole::Equal;
+        let peer = PeerState { orders, controller, is_ready: true, listens: true, role, held };
+        server.peers.insert(ConnectionId(number), peer);
+        inbox
+    });
+    let fill = |server: &Server, number| {
+        let body = || Body::PacketIn(packet_in.clone());
+        let orders = &server.peers[&ConnectionId(number)].orders;
+        while orders.send(ToPeer::PacketIn(body(), None)) {}
+    };
+    let lost = |server: &Server| {
+        let port = server.agent.pipeline().snapshot().ports.find(PortNo(1)).unwrap();
+        port.counters.drops().count(DropReason::ControllerQueueFull)
+    };
+    fill(&server, 1);
+    server.notify_packet_in(&packet_in);
+    assert_eq!(lost(&server), 0, "the other one has it");
+    fill(&server, 2);
+    server.notify_packet_in(&packet_in);
+    assert_eq!(lost(&server), 1);
+    let reason = PacketInReason::INVALID_TTL;
+    server.notify_packet_in(&PacketIn { reason, ..packet_in.clone() });
+    assert_eq!(lost(&server), 1, "it was dropped already");
 }
