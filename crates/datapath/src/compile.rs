@@ -16,12 +16,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tapswitch_openflow::{
-    Action, Bucket, GroupId, GroupType, Instruction, Oxm, PacketInReason, PortNo, TableId,
+    Action, Bucket, GroupId, GroupType, Instruction, Oxm, PacketInReason, PortConfig, PortNo,
+    TableId,
 };
 use tapswitch_wire::{EtherType, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag};
 
 use crate::action_set::ActionSet;
-use crate::field::MatchKey;
+use crate::field::{MatchKey, presence};
 use crate::group::{Group, GroupBucket, MAX_DEPTH};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
@@ -29,7 +30,7 @@ use crate::port::Port;
 use crate::program::{Arm, BucketRef, Op, Program, Shares, Walked};
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
-use crate::{DropReason, Frame};
+use crate::{DropReason, Frame, PacketInOrigin};
 
 /// Walks the tables for a frame with `key`. `outlets` are those of the ports of `snapshot`.
 pub(crate) fn compile(
@@ -40,10 +41,10 @@ pub(crate) fn compile(
 ) -> Walked {
     let mut walk = Walk::new(snapshot, outlets, key, frame);
     walk.arrival = walk.in_port().cloned();
-    if snapshot.standalone {
-        walk.ops.push(walk.normal());
-    } else if !walk.check_ingress() {
-        walk.tables();
+    match walk.check_ingress() {
+        true => {}
+        false if snapshot.standalone => walk.ops.push(walk.normal()),
+        false => walk.tables(true),
     }
     walk.finish()
 }
@@ -58,7 +59,6 @@ pub(crate) fn compile_actions(
     frame: &Frame<'_>,
 ) -> Walked {
     let mut walk = Walk::new(snapshot, outlets, key, frame);
-    walk.source = Source { reason: PacketInReason::ACTION, ..walk.source };
     walk.apply(actions, 0, true);
     walk.finish()
 }
@@ -71,14 +71,20 @@ struct Walk<'a, 'b> {
     written: FlowKey,
     consulted: FlowKey,
     tags_moved: bool,
-    /// Tags of the original frame that were popped.
-    popped: usize,
+    /// Tags that others have pushed out of the key, the last one last.
+    fallen: Vec<Tag>,
+    /// The first tag of the original frame that has not been in the key.
+    next_tag: usize,
     cacheable: bool,
     action_set: ActionSet,
     /// On whose behalf actions are carried out, for packet-in.
     source: Source,
     /// Bytes of each packet that the buckets around keep; none for all.
     snaplen: Option<u16>,
+    /// Actions and buckets that may be yet: see [`STEP_COUNT_MAX`].
+    left: usize,
+    /// Groups of type SELECT around.
+    selects: u8,
     ops: Vec<Op>,
     arrival: Option<Arc<Port>>,
     rules: Vec<Arc<FlowEntry>>,
@@ -101,7 +107,8 @@ impl<'a, 'b> Walk<'a, 'b> {
     ) -> Self {
         // The ingress port decides about every output, so it always matters.
         let consulted = FlowKey { in_port: [0xff; 4], ..FlowKey::default() };
-        let source = Source { reason: PacketInReason::ACTION, table_id: TableId(0), cookie: 0 };
+        let (reason, table_id, cookie) = (PacketInReason::ACTION, TableId(0), NO_COOKIE);
+        let source = Source { reason, table_id, cookie };
         Self {
             snapshot,
             outlets,
@@ -110,11 +117,14 @@ impl<'a, 'b> Walk<'a, 'b> {
             written: FlowKey::default(),
             consulted,
             tags_moved: false,
-            popped: 0,
+            fallen: Vec::new(),
+            next_tag: MAX_KEY_TAGS,
             cacheable: true,
             action_set: ActionSet::default(),
             source,
             snaplen: None,
+            left: STEP_COUNT_MAX,
+            selects: 0,
             ops: Vec::new(),
             arrival: None,
             rules: Vec::new(),
@@ -135,7 +145,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.snapshot.ports.find(PortNo(self.current.in_port()))
     }
 
-    fn tables(&mut self) {
+    /// `is_last` says that nothing comes behind the tables.
+    fn tables(&mut self, is_last: bool) {
         let mut next = Some(TableId(0));
         while let Some(id) = next {
             let Some(table) = self.snapshot.table(id) else {
@@ -152,7 +163,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             next = self.rule(&rule);
             self.rules.push(rule);
         }
-        self.run_action_set();
+        self.run_action_set(is_last);
     }
 
     /// Carries out one rule's instructions, in the order that OpenFlow 1.3.5 §5.9 gives them.
@@ -183,9 +194,13 @@ impl<'a, 'b> Walk<'a, 'b> {
         next
     }
 
-    fn run_action_set(&mut self) {
+    /// Several rules may have written it: what it sends to the controller has the cookie of none
+    /// (OpenFlow 1.3.5 §7.4.1), and no table was missed.
+    fn run_action_set(&mut self, is_last: bool) {
+        let (reason, cookie) = (PacketInReason::ACTION, NO_COOKIE);
+        self.source = Source { reason, cookie, ..self.source };
         let actions = std::mem::take(&mut self.action_set).into_actions();
-        self.apply(&actions, 0, true);
+        self.apply(&actions, 0, is_last);
     }
 
     fn finish(mut self) -> Walked {
@@ -210,8 +225,16 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// many groups they lie in.
     fn apply(&mut self, actions: &[Action], depth: usize, is_last: bool) {
         for (index, action) in actions.iter().enumerate() {
+            if !self.spend() {
+                return;
+            }
             let is_last = is_last && index + 1 == actions.len();
             match action {
+                Action::Output { port: PortNo::TABLE, .. } => {
+                    let source = self.source;
+                    self.tables(is_last);
+                    self.source = source;
+                }
                 Action::Output { port, max_len } => self.output(*port, *max_len),
                 Action::Group(id) => self.group(*id, depth, is_last),
                 Action::SetField(field) => self.set_field(field),
@@ -219,8 +242,8 @@ impl<'a, 'b> Walk<'a, 'b> {
                 Action::PopVlan => self.pop_tag(),
                 Action::SetNwTtl(ttl) => self.ops.push(Op::SetTtl(*ttl)),
                 Action::DecNwTtl => {
-                    let Source { table_id, cookie, .. } = self.source;
-                    self.ops.push(Op::DecrementTtl { table_id, cookie });
+                    let origin = self.origin(PacketInReason::INVALID_TTL, INVALID_TTL_LEN);
+                    self.ops.push(Op::DecrementTtl(origin));
                 }
                 // A contract or a shape, which the bucket has: nothing is done to the frame here.
                 Action::Experimenter { .. } => {}
@@ -230,22 +253,56 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
+    /// Notes one step more. Returns `false`, and drops, when there are too many.
+    fn spend(&mut self) -> bool {
+        let Some(left) = self.left.checked_sub(1) else {
+            self.ops.push(Op::Drop(DropReason::TooDeep));
+            return false;
+        };
+        self.left = left;
+        true
+    }
+
     fn output(&mut self, port: PortNo, max_len: u16) {
         let in_port = PortNo(self.current.in_port());
         let op = match port {
-            PortNo::CONTROLLER => {
-                let Source { reason, table_id, cookie } = self.source;
-                let max_len = self.snaplen.map_or(max_len, |snaplen| snaplen.min(max_len));
-                Op::Controller { max_len, reason, table_id, cookie }
-            }
+            PortNo::CONTROLLER => self.controller(max_len),
             PortNo::FLOOD | PortNo::ALL => Op::Flood(self.outlets.clone()),
             PortNo::NORMAL => self.normal(),
-            PortNo::TABLE => return self.tables(),
             PortNo::IN_PORT => self.output_to(in_port),
             port if port == in_port => Op::Drop(DropReason::InputPort),
             port => self.output_to(port),
         };
         self.ops.push(op);
+    }
+
+    /// A port may ask that its frames that no rule knows be kept from the controller (OpenFlow
+    /// 1.3.5 §7.2.1).
+    fn controller(&mut self, max_len: u16) -> Op {
+        let is_miss = self.source.reason == PacketInReason::NO_MATCH;
+        let is_kept = |port: &Arc<Port>| port.config.contains(PortConfig::NO_PACKET_IN);
+        if is_miss && self.in_port().is_some_and(is_kept) {
+            return Op::Drop(DropReason::PortNoPacketIn);
+        }
+        let max_len = self.snaplen.map_or(max_len, |snaplen| snaplen.min(max_len));
+        Op::Controller(self.origin(self.source.reason, max_len))
+    }
+
+    /// What a packet-in says here. It is the same for all frames of the program, so what it says
+    /// matters.
+    fn origin(&mut self, reason: PacketInReason, max_len: u16) -> PacketInOrigin {
+        let (metadata, tunnel_id) = ([0xff; 8], [0xff; 8]);
+        self.consult(&FlowKey { metadata, tunnel_id, ..FlowKey::default() });
+        let Source { table_id, cookie, .. } = self.source;
+        PacketInOrigin {
+            reason,
+            in_port: PortNo(self.current.in_port()),
+            table_id,
+            cookie,
+            max_len,
+            metadata: u64::from_be_bytes(self.current.metadata),
+            tunnel_id: u64::from_be_bytes(self.current.tunnel_id),
+        }
     }
 
     fn output_to(&self, number: PortNo) -> Op {
@@ -296,17 +353,25 @@ impl<'a, 'b> Walk<'a, 'b> {
         is_last: bool,
     ) {
         for (position, &(index, _)) in buckets.iter().enumerate() {
+            if self.left == 0 {
+                return self.ops.push(Op::Drop(DropReason::TooDeep));
+            }
             let is_last = is_last && position + 1 == buckets.len();
             self.bucket(group, index, depth, is_last);
         }
     }
 
     fn bucket(&mut self, group: &Arc<Group>, index: u32, depth: usize, is_last: bool) {
-        let saved = (self.current, self.written, self.tags_moved, self.popped);
-        let (place, around) = (self.ops.len(), self.snaplen);
+        let saved = (self.current, self.written, self.tags_moved, self.next_tag);
+        let fallen = self.fallen.clone();
+        let (place, around, source) = (self.ops.len(), self.snaplen, self.source);
+        // The cookie stays that of the rule, as at Open vSwitch: it tells copies apart.
+        self.source.reason = PacketInReason::ACTION;
         let GroupBucket { spec, snaplen, sampler, .. } = &group.buckets[index as usize];
         self.snaplen = snaplen.iter().chain(&around).min().copied();
-        self.apply(&spec.actions, depth + 1, is_last);
+        if self.spend() {
+            self.apply(&spec.actions, depth + 1, is_last);
+        }
         let snaplen = self.snaplen.map_or(0, u32::from);
         let bucket = BucketRef { group: group.clone(), index, snaplen };
         let mut body = self.ops.split_off(place);
@@ -322,8 +387,9 @@ impl<'a, 'b> Walk<'a, 'b> {
                 self.ops.append(&mut body);
             }
         }
-        (self.current, self.written, self.tags_moved, self.popped) = saved;
-        self.snaplen = around;
+        (self.current, self.written, self.tags_moved, self.next_tag) = saved;
+        self.fallen = fallen;
+        (self.snaplen, self.source) = (around, source);
     }
 
     /// Each bucket has its share of all hashes, live or not, so that the flows of the others stay
@@ -334,7 +400,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         // Buckets without weight are never picked (OpenFlow 1.3.5 §5.6.1), unless all are: many
         // controllers leave the weights at zero and mean equal shares.
         let are_equal = group.buckets.iter().all(|bucket| bucket.spec.weight == 0);
-        let mut shares = Shares::default();
+        let mut shares = Shares { level: self.selects, ..Shares::default() };
+        self.selects += 1;
         let mut placed = Vec::with_capacity(live.len());
         for (index, bucket) in (0..).zip(&group.buckets) {
             let weight = if are_equal { 1 } else { u32::from(bucket.spec.weight) };
@@ -347,13 +414,20 @@ impl<'a, 'b> Walk<'a, 'b> {
                 placed.push(Arm { weight, up_to: shares.all, live_up_to: shares.live, start, end });
             }
         }
+        self.selects -= 1;
         let end = self.ops.len();
         if let Op::Select { arms, shares: sums, len } = &mut self.ops[place] {
             (*arms, *sums, *len) = (placed.into(), shares, end - place - 1);
         }
     }
 
+    /// A frame without the field stays as it is, and so does its key.
     fn set_field(&mut self, field: &Oxm) {
+        let (is_there, looked_at) = presence(field, &self.current);
+        self.consult(&looked_at);
+        if !is_there {
+            return;
+        }
         let mut set = MatchKey::default();
         if set.add(field).is_ok() {
             // A tag's presence is not changed by setting its identifier.
@@ -378,8 +452,12 @@ impl<'a, 'b> Walk<'a, 'b> {
     fn push_tag(&mut self, tpid: EtherType) {
         self.move_tags();
         let tci = self.current.outer_tag().map_or(0, Tag::tci);
-        // A fifth tag pushes one out of the key; popping it back in looks at the frame again.
-        self.cacheable &= self.current.push_tag(Tag::new(tpid, tci));
+        // A fifth tag pushes one out of the key.
+        let last = self.current.tags[MAX_KEY_TAGS - 1];
+        if !self.current.push_tag(Tag::new(tpid, tci)) {
+            self.cacheable = false;
+            self.fallen.push(last);
+        }
         self.ops.push(Op::PushTag(tpid));
     }
 
@@ -389,7 +467,6 @@ impl<'a, 'b> Walk<'a, 'b> {
         if self.current.tag_count() == 0 {
             return;
         }
-        self.popped += 1;
         if !self.current.pop_tag() {
             self.cacheable = false;
             self.refill_last_tag();
@@ -397,15 +474,18 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.ops.push(Op::PopTag);
     }
 
-    /// Reads the tag that moves into the key's last place from the frame itself.
+    /// Finds the tag that moves into the key's last place: one that fell out of it, or the frame's
+    /// next one.
     fn refill_last_tag(&mut self) {
-        let index = self.popped + MAX_KEY_TAGS - 1;
-        let tags = usize::from(self.frame.layout().tags);
-        if let Some(tag) = self.frame.tag(index) {
+        let tag = self.fallen.pop().or_else(|| {
+            self.next_tag += 1;
+            self.frame.tag(self.next_tag - 1)
+        });
+        if let Some(tag) = tag {
             self.current.tags[MAX_KEY_TAGS - 1] = tag;
             self.current.tags_present |= 1 << (MAX_KEY_TAGS - 1);
         }
-        if index + 1 < tags {
+        if !self.fallen.is_empty() || self.next_tag < usize::from(self.frame.layout().tags) {
             self.current.tags_present |= TAG_DEEPER;
         }
     }
@@ -461,6 +541,15 @@ fn overwrite(key: &mut FlowKey, value: &FlowKey, mask: &FlowKey) {
     }
 }
 
+/// Actions and buckets that a walk carries out: as many actions as one message can hold, so that
+/// it is no bound for a rule or a group alone. Groups that name groups would multiply what they
+/// hold, to programs that no memory holds.
+const STEP_COUNT_MAX: usize = 8192;
+/// What stands for the cookie of what no rule sends (OpenFlow 1.3.5 §7.4.1).
+const NO_COOKIE: u64 = u64::MAX;
+/// Bytes of a frame with an invalid TTL that the controller gets: the default of OpenFlow 1.3.5
+/// §7.3.2 (`miss_send_len`).
+const INVALID_TTL_LEN: u16 = 128;
 /// Every bit of every tag.
 const ALL_TAGS: FlowKey = FlowKey {
     metadata: [0; 8],

@@ -39,6 +39,15 @@ impl Counters {
         Self { slots: (0..workers).map(|_| Slot::default()).collect() }
     }
 
+    /// The same, of something that was used at `last_used`.
+    pub(crate) fn used(workers: usize, last_used: Millis) -> Self {
+        let counters = Self::new(workers);
+        if let Some(slot) = counters.slots.first() {
+            slot.last_used.store(last_used.0, Ordering::Relaxed);
+        }
+        counters
+    }
+
     /// Adds one frame of `len` bytes at `now`. Only the worker `worker` may call this.
     #[inline]
     pub fn add(&self, worker: WorkerIndex, len: usize, now: Millis) {

@@ -33,10 +33,13 @@ pub enum DropReason {
     NoLiveBucket,
     /// The rule names a group that is gone.
     NoSuchGroup,
-    /// Groups that chain deeper than the switch follows.
+    /// Groups that chain deeper than the switch follows, or come to more steps than it takes.
     TooDeep,
     /// An action that does not apply to the frame.
     BadAction,
+    /// Output to the controller by a table-miss rule, while the ingress port has
+    /// `OFPPC_NO_PACKET_IN` set.
+    PortNoPacketIn,
     /// Output to the controller while none is connected.
     NoController,
     /// Output to the controller while its queue is full.
@@ -80,7 +83,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Truncated,
         Self::IngressLost,
         Self::BadMetadata,
@@ -95,6 +98,7 @@ impl DropReason {
         Self::NoSuchGroup,
         Self::TooDeep,
         Self::BadAction,
+        Self::PortNoPacketIn,
         Self::NoController,
         Self::ControllerQueueFull,
         Self::NoSuchPort,
@@ -132,6 +136,7 @@ impl DropReason {
             Self::NoSuchGroup => "no_such_group",
             Self::TooDeep => "too_deep",
             Self::BadAction => "bad_action",
+            Self::PortNoPacketIn => "port_no_packet_in",
             Self::NoController => "no_controller",
             Self::ControllerQueueFull => "controller_queue_full",
             Self::NoSuchPort => "no_such_port",

@@ -5,7 +5,7 @@
 //! ports) have no bits and are refused.
 
 use tapswitch_openflow::{Match, Oxm, VID_PRESENT};
-use tapswitch_wire::{FlowKey, MacAddr, Tag};
+use tapswitch_wire::{EtherType, FlowKey, MacAddr, Tag, ip_proto};
 
 /// A match as value and mask; bits outside the mask are zero in the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -146,6 +146,33 @@ impl MatchKey {
             *tci = [tci[0] | m0, tci[1] | m1];
         }
     }
+}
+
+/// Whether a frame with this key has a field (OpenFlow 1.3.5 §7.2.3.8), and which bits of the key
+/// say so.
+pub(crate) fn presence(field: &Oxm, key: &FlowKey) -> (bool, FlowKey) {
+    let is = |kind: EtherType| key.eth_type == kind.0.to_be_bytes();
+    let (v4, v6) = (is(EtherType::IPV4), is(EtherType::IPV6));
+    let carries = |protocol| (v4 || v6) && key.ip_proto == protocol;
+    let is_there = match field {
+        Oxm::VlanVid(_) | Oxm::VlanPcp(_) => {
+            let looked_at = FlowKey { tags_present: 1, ..FlowKey::default() };
+            return (key.tags_present & 1 != 0, looked_at);
+        }
+        Oxm::IpDscp(_) | Oxm::IpEcn(_) => v4 || v6,
+        Oxm::Ipv4Src(_) | Oxm::Ipv4Dst(_) => v4,
+        Oxm::Ipv6Src(_) | Oxm::Ipv6Dst(_) | Oxm::Ipv6Flabel(_) => v6,
+        Oxm::ArpOp(_) | Oxm::ArpSpa(_) | Oxm::ArpTpa(_) | Oxm::ArpSha(_) | Oxm::ArpTha(_) => {
+            is(EtherType::ARP)
+        }
+        Oxm::TcpSrc(_) | Oxm::TcpDst(_) => carries(ip_proto::TCP),
+        Oxm::UdpSrc(_) | Oxm::UdpDst(_) => carries(ip_proto::UDP),
+        Oxm::Icmpv4Type(_) | Oxm::Icmpv4Code(_) => v4 && carries(ip_proto::ICMP),
+        Oxm::Icmpv6Type(_) | Oxm::Icmpv6Code(_) => v6 && carries(ip_proto::ICMPV6),
+        _ => return (true, FlowKey::default()),
+    };
+    let looked_at = FlowKey { eth_type: [0xff; 2], ip_proto: 0xff, ..FlowKey::default() };
+    (is_there, looked_at)
 }
 
 /// The switch cannot match on this field.

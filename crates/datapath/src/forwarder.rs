@@ -91,6 +91,10 @@ pub struct PacketInOrigin {
     pub cookie: u64,
     /// Bytes of the frame that the controller wants.
     pub max_len: u16,
+    /// What rules have noted about it.
+    pub metadata: u64,
+    /// Its tunnel, as rules have set it.
+    pub tunnel_id: u64,
 }
 
 /// What a worker looks at for a whole burst of frames.
@@ -482,9 +486,7 @@ impl<'a, E: Egress> Run<'a, E> {
                 return Some(&tail[*len..]);
             }
             Op::Flood(outlets) => self.flood(outlets, frame),
-            Op::Controller { max_len, reason, table_id, cookie } => {
-                self.controller(*reason, *table_id, *cookie, *max_len, frame);
-            }
+            Op::Controller(origin) => self.controller(origin, frame),
             Op::SetField(field) => rewrite::set_field(frame, field),
             Op::SetTtl(ttl) => rewrite::set_ttl(frame, *ttl),
             Op::PushTag(tpid) => {
@@ -498,9 +500,9 @@ impl<'a, E: Egress> Run<'a, E> {
                     return self.end(DropReason::BadAction);
                 }
             }
-            Op::DecrementTtl { table_id, cookie } => {
+            Op::DecrementTtl(origin) => {
                 if !rewrite::decrement_ttl(frame) {
-                    return self.invalid_ttl(*table_id, *cookie, frame);
+                    return self.invalid_ttl(origin, frame);
                 }
             }
             Op::Drop(reason) => self.drop(*reason),
@@ -669,17 +671,6 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// The switch's own port is a station of the learning switch like any other, though FLOOD and
-    /// ALL leave it out.
-    fn flood_local(&mut self, outlets: &Outlets, frame: &mut Frame<'_>) {
-        let local = outlets.find(PortNo::LOCAL).filter(|local| local.is_flooded(frame));
-        if let Some(local) = local
-            && self.in_port != PortNo::LOCAL
-        {
-            self.send_at_once(local, frame);
-        }
-    }
-
     /// The reserved port NORMAL: a learning switch (IEEE 802.1Q-2022 §8.6 to §8.8). Returns where
     /// to send to, unless everything is done.
     #[inline(never)]
@@ -710,25 +701,14 @@ impl<'a, E: Egress> Run<'a, E> {
                 }
                 return outlet;
             }
-            None => {
-                self.flood(outlets, frame);
-                self.flood_local(outlets, frame);
-            }
+            None => self.flood(outlets, frame),
         }
         None
     }
 
     #[cold]
-    fn controller(
-        &mut self,
-        reason: PacketInReason,
-        table_id: TableId,
-        cookie: u64,
-        max_len: u16,
-        frame: &Frame<'_>,
-    ) {
-        let origin = PacketInOrigin { reason, in_port: self.in_port, table_id, cookie, max_len };
-        match self.egress.packet_in(&origin, frame) {
+    fn controller(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) {
+        match self.egress.packet_in(origin, frame) {
             Ok(()) => self.consumed(frame.len()),
             Err(reason) => self.drop(reason),
         }
@@ -748,16 +728,9 @@ impl<'a, E: Egress> Run<'a, E> {
 
     /// Tells the controller, which may have asked for it, and drops (OpenFlow 1.3.5 §7.4.1).
     #[cold]
-    fn invalid_ttl<T>(&mut self, table_id: TableId, cookie: u64, frame: &Frame<'_>) -> Option<T> {
-        let origin = PacketInOrigin {
-            reason: PacketInReason::INVALID_TTL,
-            in_port: self.in_port,
-            table_id,
-            cookie,
-            max_len: INVALID_TTL_LEN,
-        };
+    fn invalid_ttl<T>(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Option<T> {
         // Nobody may be listening; the drop is counted in any case.
-        let _ = self.egress.packet_in(&origin, frame);
+        let _ = self.egress.packet_in(origin, frame);
         self.end(DropReason::InvalidTtl)
     }
 
@@ -794,7 +767,3 @@ fn address(frame: &Frame<'_>, field: std::ops::Range<usize>) -> MacAddr {
     mac.0.copy_from_slice(&frame.head()[field]);
     mac
 }
-
-/// Bytes of a frame with an invalid TTL that the controller gets: the default of OpenFlow 1.3.5
-/// §7.3.2 (`miss_send_len`).
-const INVALID_TTL_LEN: u16 = 128;

@@ -107,22 +107,23 @@ impl GroupTable {
         self.groups.len()
     }
 
-    /// True when a bucket has what it watches: a live port, a live group, or nothing to watch
-    /// (OpenFlow 1.3.5 §6.5).
+    /// True when a bucket has one of what it watches, a live port or a live group, or watches
+    /// nothing (OpenFlow 1.3.5 §6.5). A group is live when a bucket of it is: so one that is live
+    /// by itself is looked for among all that can be reached, each group once.
     pub fn is_live(&self, bucket: &Bucket, ports: &Ports) -> bool {
-        self.is_live_within(bucket, ports, MAX_DEPTH)
-    }
-
-    fn is_live_within(&self, bucket: &Bucket, ports: &Ports, depth: usize) -> bool {
-        let port_is_live = bucket.watch_port == PortNo::ANY
-            || ports.find(bucket.watch_port).is_some_and(|port| port.is_live());
-        let group_is_live = bucket.watch_group == GroupId::ANY
-            || depth > 0
-                && self.find(bucket.watch_group).is_some_and(|group| {
-                    let mut buckets = group.buckets.iter();
-                    buckets.any(|bucket| self.is_live_within(&bucket.spec, ports, depth - 1))
-                });
-        port_is_live && group_is_live
+        let (mut open, mut seen) = (vec![bucket], HashSet::new());
+        while let Some(bucket) = open.pop() {
+            let (port, group) = (bucket.watch_port, bucket.watch_group);
+            let watches_nothing = port == PortNo::ANY && group == GroupId::ANY;
+            if watches_nothing || ports.find(port).is_some_and(|port| port.is_live()) {
+                return true;
+            }
+            if seen.insert(group) {
+                let buckets = self.find(group).into_iter().flat_map(|group| &group.buckets);
+                open.extend(buckets.map(|bucket| &bucket.spec));
+            }
+        }
+        false
     }
 
     /// Adds, changes or deletes groups. Returns the groups that are gone; rules that use them must

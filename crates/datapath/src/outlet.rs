@@ -162,7 +162,7 @@ impl Outlets {
         Some(outlet)
     }
 
-    /// Where ALL and FLOOD go but for `in_port`, without [`PortNo::LOCAL`]; open or not.
+    /// Where ALL and FLOOD go but for `in_port`; open or not.
     pub(crate) fn flooded(&self, in_port: PortNo) -> impl Iterator<Item = &Outlet> {
         let others = self.ports.numbers().iter().filter(move |&&number| number != in_port);
         others.filter_map(|&number| self.find(number))

@@ -223,7 +223,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Modifies what matches; what does not match is not added (OpenFlow 1.3.5 §6.4).
+    /// Modifies what matches; what does not match is not added (OpenFlow 1.3.5 §6.4). Timeouts go
+    /// on as they were: one without a frame, too, whatever becomes of the counters.
     fn modify_rules(&mut self, change: &FlowMod, key: &MatchKey) -> Result<(), ErrorKind> {
         self.check_table(change.table_id, false)?;
         let mut rules = self.matching(change, key);
@@ -233,7 +234,8 @@ impl Pipeline {
             let mut entry = FlowEntry::clone(&rule);
             entry.instructions = change.instructions.clone().into();
             if change.flags.contains(FlowModFlags::RESET_COUNTS) {
-                entry.counters = Arc::new(Counters::new(self.workers));
+                let last_used = rule.counters.totals().last_used;
+                entry.counters = Arc::new(Counters::used(self.workers, last_used));
             }
             self.put(entry);
         }

@@ -77,7 +77,7 @@ impl Port {
 pub struct Ports {
     /// By number; the place of number 0, which no port has, is that of [`PortNo::LOCAL`].
     by_number: Vec<Option<Arc<Port>>>,
-    /// Ports of the switch proper, in order, without [`PortNo::LOCAL`].
+    /// All numbers in order, [`PortNo::LOCAL`] last.
     numbers: Vec<PortNo>,
 }
 
@@ -104,7 +104,8 @@ impl Ports {
         self.by_number.iter().flatten()
     }
 
-    /// Where ALL and FLOOD go: every port but [`PortNo::LOCAL`] (OpenFlow 1.3.5 §4.5).
+    /// Where ALL and FLOOD go: every standard port (OpenFlow 1.3.5 §4.5), of which
+    /// [`PortNo::LOCAL`] is one (§4.1).
     #[inline]
     pub fn numbers(&self) -> &[PortNo] {
         &self.numbers
@@ -134,7 +135,8 @@ impl Ports {
     }
 
     fn renumber(&mut self) {
-        self.numbers = self.by_number.iter().skip(1).flatten().map(|port| port.number).collect();
+        let (local, others) = self.by_number.split_at(self.by_number.len().min(1));
+        self.numbers = others.iter().chain(local).flatten().map(|port| port.number).collect();
     }
 }
 
@@ -354,9 +356,9 @@ mod tests {
         assert_eq!(ports.find(PortNo(3)).unwrap().name, "p3");
         assert_eq!(ports.find(PortNo::LOCAL).unwrap().name, "pLOCAL");
         assert!(ports.find(PortNo(0)).is_none() && ports.find(PortNo(2)).is_none());
-        assert_eq!(ports.numbers(), [PortNo(3)], "LOCAL is not flooded to");
+        assert_eq!(ports.numbers(), [PortNo(3), PortNo::LOCAL]);
         assert!(ports.remove(PortNo(3)).is_some() && ports.find(PortNo(3)).is_none());
-        assert!(ports.numbers().is_empty());
+        assert_eq!(ports.numbers(), [PortNo::LOCAL]);
     }
 
     #[test]

@@ -8,16 +8,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tapswitch_openflow::{Oxm, PacketInReason, TableId};
+use tapswitch_openflow::Oxm;
 use tapswitch_wire::{EtherType, FlowKey};
 
-use crate::DropReason;
 use crate::counters::{Millis, WorkerIndex};
 use crate::group::{Group, GroupBucket};
 use crate::outlet::{Outlet, Outlets};
 use crate::port::Port;
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
+use crate::{DropReason, PacketInOrigin};
 
 /// What happens to the frames of one flow.
 #[derive(Debug)]
@@ -81,15 +81,15 @@ pub(crate) enum Op {
     /// Forward as a learning switch, which learns stations if they are behind a port.
     Normal { outlets: Rc<Outlets>, learns: bool },
     /// Send to the controller.
-    Controller { max_len: u16, reason: PacketInReason, table_id: TableId, cookie: u64 },
+    Controller(PacketInOrigin),
     /// Change a header field.
     SetField(Oxm),
     /// Put a tag in front: priority and identifier as in the tag before, if any.
     PushTag(EtherType),
     /// Take the outermost tag away.
     PopTag,
-    /// Take one off the TTL; at zero the frame ends here.
-    DecrementTtl { table_id: TableId, cookie: u64 },
+    /// Take one off the TTL; at zero the frame ends here, and the controller is told.
+    DecrementTtl(PacketInOrigin),
     /// Set the TTL.
     SetTtl(u8),
     /// Count a frame of a group.
@@ -109,6 +109,9 @@ pub(crate) struct Shares {
     pub(crate) all: u32,
     /// Of those that are live.
     pub(crate) live: u32,
+    /// How many selections the frame has been through on its way here. They are what the hash has
+    /// decided before, so it is mixed as many times: else each arm would go on to one arm.
+    pub(crate) level: u8,
 }
 
 /// One live bucket of a [`Op::Select`].
@@ -127,6 +130,7 @@ pub(crate) struct Arm {
 
 /// The arm for a flow of this hash.
 pub(crate) fn pick_arm(arms: &[Arm], shares: Shares, hash: u32) -> Option<&Arm> {
+    let hash = (0..shares.level).fold(hash, |hash, _| mix(hash));
     let share = hash.checked_rem(shares.all)?;
     let own = arms.iter().find(|arm| share < arm.up_to && arm.up_to - share <= arm.weight);
     own.or_else(|| {
@@ -134,6 +138,13 @@ pub(crate) fn pick_arm(arms: &[Arm], shares: Shares, hash: u32) -> Option<&Arm> 
         let share = (hash / shares.all).checked_rem(shares.live)?;
         arms.iter().find(|arm| share < arm.live_up_to)
     })
+}
+
+/// Other bits that are as even, the same on all switches: the finalizer of MurmurHash3.
+fn mix(hash: u32) -> u32 {
+    let hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+    let hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+    hash ^ hash >> 16
 }
 
 impl Op {

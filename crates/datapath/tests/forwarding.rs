@@ -11,8 +11,8 @@ mod common;
 use common::{Switch, apply, assert_checksums, goto, host, ip, mac, out, tcp, udp, write};
 use tapswitch_datapath::{DropReason, Millis};
 use tapswitch_openflow::{
-    Action, Bucket, ErrorKind, GroupId, GroupType, Instruction, Oxm, PacketInReason, PortConfig,
-    PortNo, PortState,
+    Action, Bucket, ErrorKind, GroupId, GroupType, Instruction, Masked, Oxm, PacketInReason,
+    PortConfig, PortNo, PortState,
 };
 use tapswitch_wire::{EtherType, GsoType, MacAddr, NetHeader, NetHeaderFlags};
 
@@ -414,6 +414,77 @@ fn groups_chain_and_loops_are_refused() {
 }
 
 #[test]
+fn a_port_that_receives_nothing_receives_nothing_without_rules_either() {
+    for standalone in [false, true] {
+        for config in [PortConfig::NO_RECV, PortConfig::PORT_DOWN] {
+            let mut switch = Switch::new(2);
+            switch.flow(0, 0, &[], &[apply(&[Action::output(PortNo::NORMAL)])]);
+            switch.pipeline.set_standalone(standalone);
+            switch.set_port(1, |port| port.config = config);
+            assert!(switch.receive(1, &tcp().bytes()).is_empty(), "{config:?}");
+            assert_eq!(switch.drops(1, DropReason::PortNoReceive), 1, "{config:?}");
+            switch.set_port(1, |port| port.config = PortConfig::empty());
+            assert_eq!(switch.receive(1, &tcp().bytes()), [2]);
+        }
+    }
+}
+
+/// What comes behind the tables in a packet-out gets the frame, not what a bucket made of it.
+#[test]
+fn a_bucket_keeps_its_rewrites_from_what_follows_the_tables() {
+    let mut switch = Switch::new(4);
+    let set = Action::SetField(Oxm::EthDst(mac(0x77).into()));
+    let buckets = vec![Bucket::new(vec![out(2)]), Bucket::new(vec![set, out(3)])];
+    switch.group(1, GroupType::All, buckets);
+    switch.flow(0, 0, &[], &[write(&[Action::Group(GroupId(1))])]);
+    let actions = [Action::output(PortNo::TABLE), out(4)];
+    let frame = tcp().bytes();
+    assert_eq!(switch.packet_out(PortNo::CONTROLLER, &frame, &actions), [2, 3, 4]);
+    assert_eq!((&switch.sent(3)[..6], switch.sent(4)), (&mac(0x77).0[..], &frame[..]));
+}
+
+#[test]
+fn tags_that_were_pushed_are_not_taken_for_those_of_the_frame() {
+    use tapswitch_openflow::{VID_NONE, VID_PRESENT};
+    let push = Action::PushVlan(EtherType::VLAN);
+    let tags: Vec<_> = (1..=6).map(|vid| CUSTOMER_TAG & !0xfff | vid).collect();
+    for (frame_tags, pushes, pops) in [(4, 1, 4), (4, 1, 5), (6, 1, 3), (4, 5, 3), (5, 2, 6)] {
+        let mut switch = Switch::new(3);
+        let mut actions = vec![push.clone(); pushes];
+        actions.extend(vec![Action::PopVlan; pops]);
+        let left = (frame_tags + pushes).saturating_sub(pops);
+        let outer = match frame_tags.checked_sub(left) {
+            _ if left == 0 => VID_NONE,
+            Some(taken) => VID_PRESENT | tags[taken] as u16 & 0xfff,
+            None => VID_PRESENT | 1,
+        };
+        switch.flow(0, 0, &[], &[apply(&actions), goto(1)]);
+        switch.flow(1, 2, &[Oxm::VlanVid(Masked::exact(outer))], &[apply(&[out(2)])]);
+        switch.flow(1, 1, &[], &[apply(&[out(3)])]);
+        let frame = common::Ip { tags: tags[..frame_tags].to_vec(), ..tcp() };
+        let case = format!("{frame_tags} tags, {pushes} pushes, {pops} pops");
+        assert_eq!(switch.receive(1, &frame.bytes()), [2], "{case}");
+    }
+}
+
+/// The rule asks for a tag only, which is checked; that the packet in it is TCP is not.
+#[test]
+fn a_field_that_a_frame_does_not_have_is_not_set_for_later_tables_either() {
+    let mut switch = Switch::new(3);
+    let tag = tapswitch_openflow::VID_PRESENT | 5;
+    let actions = [Action::PopVlan, Action::SetField(Oxm::TcpDst(8080))];
+    let vlan = Oxm::VlanVid(Masked::exact(tag));
+    switch.flow(0, 1, &[vlan], &[apply(&actions), goto(1)]);
+    let port_8080 = [ip(), Oxm::IpProto(17), Oxm::UdpDst(8080)];
+    switch.flow(1, 2, &port_8080, &[apply(&[out(2)])]);
+    switch.flow(1, 1, &[], &[apply(&[out(3)])]);
+    for frame in [tcp(), udp()] {
+        let frame = common::Ip { tags: vec![0x8100_0005], dst_port: 53, ..frame };
+        assert_eq!(switch.receive(1, &frame.bytes()), [3], "{}", frame.protocol);
+    }
+}
+
+#[test]
 fn a_frame_never_returns_by_chance() {
     let mut switch = Switch::new(2);
     switch.flow(0, 1, &[], &[apply(&[out(1)])]);
@@ -459,6 +530,19 @@ fn normal_floods_to_the_switch_itself_too() {
     let reply = common::Ip { src: 2, dst: 1, ..tcp() };
     assert_eq!(switch.receive(PortNo::LOCAL.0, &reply.bytes()), [1]);
     assert_eq!(switch.receive(1, &tcp().bytes()), [PortNo::LOCAL.0], "and is learnt there");
+}
+
+/// A learning switch that is a controller's floods by these.
+#[test]
+fn all_and_flood_go_to_the_switch_itself_too() {
+    for port in [PortNo::ALL, PortNo::FLOOD] {
+        let mut switch = Switch::new(2);
+        let local = tapswitch_datapath::Port::new(PortNo::LOCAL, "br0".into(), mac(9), 1500, 1);
+        assert!(switch.pipeline.set_port(local));
+        switch.flow(0, 0, &[], &[apply(&[Action::output(port)])]);
+        assert_eq!(switch.receive(1, &tcp().bytes()), [2, PortNo::LOCAL.0], "{port}");
+        assert_eq!(switch.receive(PortNo::LOCAL.0, &tcp().bytes()), [1, 2], "{port}");
+    }
 }
 
 #[test]

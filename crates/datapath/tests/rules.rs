@@ -250,6 +250,28 @@ fn contracts_are_for_the_copies_of_groups_that_copy() {
 }
 
 #[test]
+fn a_modification_that_resets_counters_leaves_timeouts_alone() {
+    let mut switch = Switch::new(2);
+    let rule = FlowMod {
+        idle_timeout: 10,
+        priority: 1,
+        instructions: vec![apply(&[out(2)])],
+        ..change(FlowModCommand::Add, &[])
+    };
+    switch.pipeline.handle_flow_mod(&rule, Millis(0)).unwrap();
+    switch.now = Millis(60_000);
+    switch.receive(1, &tcp().bytes());
+    let (command, flags) = (FlowModCommand::Modify, FlowModFlags::RESET_COUNTS);
+    let reset = FlowMod { command, flags, ..rule };
+    switch.pipeline.handle_flow_mod(&reset, Millis(61_000)).unwrap();
+    let table = switch.pipeline.snapshot().table(TableId(0)).unwrap().clone();
+    assert_eq!(table.iter().next().unwrap().counters.totals().frames, 0);
+    assert!(switch.pipeline.handle_timeout(Millis(69_999)).is_empty(), "used 10 s ago");
+    let gone = switch.pipeline.handle_timeout(Millis(70_000));
+    assert_eq!(reasons(&gone), [FlowRemovedReason::IDLE_TIMEOUT]);
+}
+
+#[test]
 fn bad_rules_are_refused_with_their_own_error() {
     let set = Action::SetField;
     let cases: [(&[Oxm], tapswitch_openflow::Instruction, ErrorKind); 10] = [

@@ -14,9 +14,9 @@ use tapswitch_datapath::{
 };
 use tapswitch_openflow::{
     Body, BufferId, Capabilities, ConfigFlags, DatapathId, ErrorKind, FeaturesReply, FlowMod,
-    FlowModFlags, FlowRemoved, GroupMod, METER_ALL, Match, Message, MeterMod, MeterModCommand,
-    MultipartReply, Oxm, PacketIn, PacketOut, PortMod, PortNo, PortReason, PortStatus,
-    QueueGetConfigReply, SwitchConfig, TableId, TableMod,
+    FlowModFlags, FlowRemoved, GroupMod, METER_ALL, Masked, Match, Message, MeterMod,
+    MeterModCommand, MultipartReply, Oxm, PacketIn, PacketOut, PortMod, PortNo, PortReason,
+    PortStatus, QueueGetConfigReply, SwitchConfig, TableId, TableMod,
 };
 
 use crate::config::Learning;
@@ -170,8 +170,13 @@ impl Agent {
         Some(Body::PortStatus(status))
     }
 
-    /// Notes where a station is. Returns `true` when the MAC table changed.
+    /// Notes where a station is. Returns `true` when the MAC table changed. A worker may have seen
+    /// it before the port went: nobody would forget it there for as long as stations live.
     pub(crate) fn handle_sighting(&mut self, sighting: Sighting, now: Millis) -> bool {
+        let port = self.pipeline.snapshot().ports.find(sighting.port);
+        if !port.is_some_and(|port| port.is_live()) {
+            return false;
+        }
         self.macs.handle_sighting(sighting, now)
     }
 
@@ -283,14 +288,23 @@ impl Agent {
 }
 
 /// The message for a frame that the datapath sends to the controller.
+/// Its match tells what is not in the packet: fields of the pipeline that are not zero (OpenFlow
+/// 1.3.5 §7.4.1).
 pub(crate) fn packet_in(origin: &PacketInOrigin, total_len: usize, data: Vec<u8>) -> PacketIn {
+    let mut match_fields = Match::new().with(Oxm::InPort(origin.in_port));
+    if origin.metadata != 0 {
+        match_fields = match_fields.with(Oxm::Metadata(Masked::exact(origin.metadata)));
+    }
+    if origin.tunnel_id != 0 {
+        match_fields = match_fields.with(Oxm::TunnelId(Masked::exact(origin.tunnel_id)));
+    }
     PacketIn {
         buffer_id: BufferId::NO_BUFFER,
         total_len: u16::try_from(total_len).unwrap_or(u16::MAX),
         reason: origin.reason,
         table_id: origin.table_id,
         cookie: origin.cookie,
-        match_fields: Match::new().with(Oxm::InPort(origin.in_port)),
+        match_fields,
         data,
     }
 }

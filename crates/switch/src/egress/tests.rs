@@ -19,7 +19,15 @@ fn shared() -> (Arc<Shared>, Receiver<Report>) {
 
 fn origin(max_len: u16) -> PacketInOrigin {
     let (in_port, table_id) = (PortNo(1), TableId(0));
-    PacketInOrigin { reason: PacketInReason::ACTION, in_port, table_id, cookie: 0, max_len }
+    PacketInOrigin {
+        reason: PacketInReason::ACTION,
+        in_port,
+        table_id,
+        cookie: 0,
+        max_len,
+        metadata: 0,
+        tunnel_id: 0,
+    }
 }
 
 /// Sends a frame to the controller.

@@ -1,6 +1,6 @@
 //! Packet-out, packet-in.
 
-use tapswitch_openflow::{BufferId, Oxm, PacketInReason, PacketOut};
+use tapswitch_openflow::{BufferId, Masked, Oxm, PacketInReason, PacketOut};
 
 use super::super::packet_in;
 use super::*;
@@ -51,10 +51,17 @@ fn a_packet_in_tells_why_and_where() {
         table_id: TableId(3),
         cookie: 4,
         max_len: 10,
+        metadata: 0,
+        tunnel_id: 0,
     };
     let message = packet_in(&origin, 1500, vec![1; 10]);
     assert_eq!((message.buffer_id, message.total_len), (BufferId::NO_BUFFER, 1500));
     assert_eq!((message.reason, message.table_id), (PacketInReason::NO_MATCH, TableId(3)));
     assert_eq!((message.cookie, message.data.len()), (4, 10));
-    assert_eq!(message.match_fields, Match::new().with(Oxm::InPort(PortNo(2))));
+    let fields = Match::new().with(Oxm::InPort(PortNo(2)));
+    assert_eq!(message.match_fields, fields);
+    let origin = PacketInOrigin { metadata: 5, tunnel_id: 6, ..origin };
+    let fields = fields.with(Oxm::Metadata(Masked::exact(5)));
+    let fields = fields.with(Oxm::TunnelId(Masked::exact(6)));
+    assert_eq!(packet_in(&origin, 1500, Vec::new()).match_fields, fields);
 }

@@ -84,6 +84,19 @@ fn stations_behind_a_port_without_a_link_are_forgotten() {
     assert_eq!(agent.macs().table().port(station(2)), Some(PortNo(2)));
 }
 
+/// A worker tells of a station when it sees it, and may be heard when its port has gone.
+#[test]
+fn a_station_is_not_learnt_where_no_port_is_live() {
+    let mut agent = agent();
+    let sighting = |port| Sighting { station: station(port), port: PortNo(port.into()) };
+    agent.handle_port(Port { state: PortState::LINK_DOWN, ..port(1) });
+    agent.handle_port_removed(PortNo(2));
+    for (number, is_learnt) in [(1, false), (2, false), (3, true)] {
+        assert_eq!(agent.handle_sighting(sighting(number), START), is_learnt, "port {number}");
+    }
+    assert_eq!(agent.macs().table().count(), 1);
+}
+
 #[test]
 fn stations_behind_a_port_that_is_switched_off_are_forgotten() {
     let mut agent = agent();

@@ -1,0 +1,112 @@
+//! Groups: which buckets are live, which one a flow takes, and how far chains go.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a panic fails a test"
+)]
+
+mod common;
+
+use common::{Ip, Switch, apply, out, tcp};
+use tapswitch_datapath::DropReason;
+use tapswitch_openflow::{Action, Bucket, GroupId, GroupType, PortNo, PortState};
+
+fn to(group: u32) -> Action {
+    Action::Group(GroupId(group))
+}
+
+/// A bucket of a group of type SELECT.
+fn share(action: Action) -> Bucket {
+    Bucket { weight: 1, ..Bucket::new(vec![action]) }
+}
+
+/// By which port each of many flows leaves.
+fn spread(switch: &mut Switch) -> Vec<u32> {
+    let flows = (0..2000).map(|flow| Ip { src_port: 1000 + flow, ..tcp() });
+    flows.flat_map(|flow| switch.receive(1, &flow.bytes())).collect()
+}
+
+#[test]
+fn a_bucket_is_live_by_its_port_or_its_group() {
+    for (port_is_live, group_is_live) in
+        [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let mut switch = Switch::new(4);
+        let watching = |port| Bucket { watch_port: PortNo(port), ..Bucket::new(vec![out(4)]) };
+        switch.group(2, GroupType::All, vec![watching(3)]);
+        switch.group(1, GroupType::All, vec![Bucket { watch_group: GroupId(2), ..watching(2) }]);
+        switch.flow(0, 1, &[], &[apply(&[to(1)])]);
+        for (port, is_live) in [(2, port_is_live), (3, group_is_live)] {
+            let state = if is_live { PortState::LIVE } else { PortState::LINK_DOWN };
+            switch.set_port(port, |port| port.state = state);
+        }
+        let sent = switch.receive(1, &tcp().bytes());
+        assert_eq!(sent == [4], port_is_live || group_is_live, "{port_is_live} {group_is_live}");
+    }
+}
+
+/// Each group is looked at once, however many buckets watch it.
+#[test]
+fn groups_that_watch_each_other_are_looked_at_once() {
+    let mut switch = Switch::new(2);
+    switch.set_port(2, |port| port.state = PortState::LINK_DOWN);
+    let dead = Bucket { watch_port: PortNo(2), ..Bucket::new(vec![out(2)]) };
+    switch.group(1, GroupType::All, vec![dead; 8]);
+    for group in 2..=16 {
+        let bucket = Bucket { watch_group: GroupId(group - 1), ..Bucket::new(vec![out(2)]) };
+        switch.group(group, GroupType::All, vec![bucket; 8]);
+    }
+    switch.flow(0, 1, &[], &[apply(&[to(16)])]);
+    assert!(switch.receive(1, &tcp().bytes()).is_empty());
+    assert_eq!(switch.drops(1, DropReason::NoLiveBucket), 1);
+}
+
+#[test]
+fn a_selection_behind_a_selection_is_even() {
+    let mut switch = Switch::new(5);
+    switch.group(2, GroupType::Select, vec![share(out(2)), share(out(3))]);
+    switch.group(3, GroupType::Select, vec![share(out(4)), share(out(5))]);
+    switch.group(1, GroupType::Select, vec![share(to(2)), share(to(3))]);
+    switch.flow(0, 1, &[], &[apply(&[to(1)])]);
+    let ports = spread(&mut switch);
+    for port in 2..=5 {
+        let count = ports.iter().filter(|taken| **taken == port).count();
+        assert!(count.abs_diff(500) < 100, "{count} flows left by port {port}");
+    }
+    // The other direction of a flow takes the same way.
+    let both = Ip { src_port: 80, dst_port: 1000, src: 2, dst: 1, ..tcp() };
+    assert_eq!(switch.receive(1, &both.bytes()), ports[..1]);
+}
+
+/// Switches pick alike where they select once, whether a group of another type is around or not:
+/// copies of both directions of a flow meet at one monitor.
+#[test]
+fn a_selection_is_the_same_in_a_group_of_another_type() {
+    let ways = || vec![share(out(2)), share(out(3))];
+    let (mut bare, mut around) = (Switch::new(3), Switch::new(3));
+    bare.group(1, GroupType::Select, ways());
+    around.group(2, GroupType::Select, ways());
+    around.group(1, GroupType::All, vec![Bucket::new(vec![to(2)])]);
+    for switch in [&mut bare, &mut around] {
+        switch.flow(0, 1, &[], &[apply(&[to(1)])]);
+    }
+    assert_eq!(spread(&mut bare), spread(&mut around));
+}
+
+#[test]
+fn chains_do_not_multiply_without_bound() {
+    let mut switch = Switch::new(2);
+    switch.group(1, GroupType::All, vec![Bucket::new(vec![out(2)]); 8]);
+    for group in 2..=7 {
+        switch.group(group, GroupType::All, vec![Bucket::new(vec![to(group - 1)]); 8]);
+    }
+    switch.flow(0, 1, &[], &[apply(&[to(7)])]);
+    let count = switch.receive(1, &tcp().bytes()).len();
+    assert!((1000..8192).contains(&count), "{count} copies of one frame");
+    assert!(switch.drops(1, DropReason::TooDeep) > 0);
+    // One that is no larger than its messages is carried out as a whole.
+    switch.group(9, GroupType::All, vec![Bucket::new(vec![out(2); 4]); 1000]);
+    switch.flow(0, 1, &[], &[apply(&[to(9)])]);
+    assert_eq!(switch.receive(1, &tcp().bytes()).len(), 4000);
+}
