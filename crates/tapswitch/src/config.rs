@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
 use tapswitch_controller::{EtcdConfig, RestConfig, StoreConfig, TlsFiles};
 use tapswitch_switch::{
-    Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec, Tls,
+    Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec, Tls, Transport,
 };
 use toml::Spanned;
 
@@ -85,7 +85,7 @@ impl SwitchSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ControllerSection {
-    listen: Option<Texts>,
+    listen: Option<Spanned<Texts>>,
     store: Option<Spanned<String>>,
     store_ca: Option<PathBuf>,
     store_cert: Option<PathBuf>,
@@ -94,24 +94,44 @@ struct ControllerSection {
     rest: Option<Spanned<String>>,
     rest_url: Option<String>,
     tokens: Option<PathBuf>,
-    tls_cert: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    tls_ca: Option<PathBuf>,
-    rest_ca: Option<PathBuf>,
+    tls_cert: Option<Spanned<PathBuf>>,
+    tls_key: Option<Spanned<PathBuf>>,
+    tls_ca: Option<Spanned<PathBuf>>,
+    rest_ca: Option<Spanned<PathBuf>>,
     #[serde(default)]
     insecure: bool,
 }
 
 impl ControllerSection {
-    fn files(&self) -> FilesArgs {
-        FilesArgs {
-            tokens: self.tokens.clone(),
-            tls_cert: self.tls_cert.clone(),
-            tls_key: self.tls_key.clone(),
-            tls_ca: self.tls_ca.clone(),
-            rest_ca: self.rest_ca.clone(),
-            insecure: self.insecure,
+    /// A certificate goes with its key, and nothing of TLS without them.
+    fn files(&self) -> Result<FilesArgs, Fault> {
+        let all = [&self.tls_cert, &self.tls_key, &self.tls_ca, &self.rest_ca];
+        if let [None, _, ..] | [_, None, ..] = all
+            && let Some(given) = all.into_iter().flatten().next()
+        {
+            let text = "controller: TLS needs both of tls-cert and tls-key";
+            return Err(Fault::new(given.span(), text.to_owned()));
         }
+        let [tls_cert, tls_key, tls_ca, rest_ca] =
+            all.map(|file| file.as_ref().map(|file| file.get_ref().clone()));
+        let (tokens, insecure) = (self.tokens.clone(), self.insecure);
+        Ok(FilesArgs { tokens, tls_cert, tls_key, tls_ca, rest_ca, insecure })
+    }
+
+    /// Where switches are accepted.
+    fn listens(&mut self) -> Result<Vec<Listen>, Fault> {
+        let Some(listen) = self.listen.take() else { return Ok(vec![default_listen()]) };
+        let (span, texts) = (listen.span(), listen.into_inner());
+        let key = "controller.listen";
+        if texts.is_empty() {
+            let text = format!("{key}: no switch could connect; expected [\"tcp:ADDRESS:PORT\"]");
+            return Err(Fault::new(span, text));
+        }
+        let has_tls = self.tls_cert.is_some() && self.tls_key.is_some();
+        distinct(parse_all(texts, key)?, key, |at| match at {
+            Listen::Tls(_) if !has_tls => Some("TLS needs both of tls-cert and tls-key"),
+            _ => None,
+        })
     }
 
     fn store_files(&self) -> StoreFilesArgs {
@@ -160,18 +180,31 @@ fn parse_one<T: FromStr<Err: fmt::Display>>(
     Ok(parse_all(texts, key)?.pop().map(Spanned::into_inner))
 }
 
-fn read_controller(section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
-    let (store, rest) = section.places()?;
-    let (files, rest_url) = (section.files(), section.rest_url.clone());
-    let mut config = controller_config(vec![], vec![]);
-    let listen = match section.listen {
-        Some(texts) => {
-            let listen = parse_all(texts, "controller.listen")?;
-            listen.into_iter().map(Spanned::into_inner).collect()
+/// The meanings of a list, each of which is there once; `lacks` tells what one would need.
+fn distinct<T: PartialEq>(
+    list: Vec<Spanned<T>>,
+    key: &str,
+    lacks: impl Fn(&T) -> Option<&'static str>,
+) -> Result<Vec<T>, Fault> {
+    let mut known = Vec::with_capacity(list.len());
+    for item in list {
+        let (span, item) = (item.span(), item.into_inner());
+        if known.contains(&item) {
+            return Err(Fault::new(span, format!("{key}: it is in the list already")));
         }
-        None => vec![default_listen()],
-    };
-    configure(&mut config, &listen, (&store, rest, rest_url), &files);
+        if let Some(text) = lacks(&item) {
+            return Err(Fault::new(span, format!("{key}: {text}")));
+        }
+        known.push(item);
+    }
+    Ok(known)
+}
+
+fn read_controller(mut section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
+    let (store, rest) = section.places()?;
+    let (files, rest_url) = (section.files()?, section.rest_url.clone());
+    let mut config = controller_config(vec![], vec![]);
+    configure(&mut config, &section.listens()?, (&store, rest, rest_url), &files);
     Ok(config)
 }
 
@@ -214,16 +247,24 @@ pub(crate) fn configure(
     };
 }
 
-fn endpoints(texts: Texts, key: &str) -> Result<Vec<Endpoint>, Fault> {
-    Ok(parse_all(texts, key)?.into_iter().map(Spanned::into_inner).collect())
+fn endpoints(texts: Texts, key: &str, has_tls: bool) -> Result<Vec<Endpoint>, Fault> {
+    distinct(parse_all(texts, key)?, key, |at| match at.transport {
+        Transport::Tls if !has_tls => Some("TLS needs all of tls-cert, tls-key and tls-ca"),
+        _ => None,
+    })
 }
 
 impl RunConfig {
     /// Reads and checks the file.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let bytes = std::fs::read(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text).map_err(|fault| fault.at(path, &text))
+        let text = String::from_utf8_lossy(&bytes);
+        let parsed = match std::str::from_utf8(&bytes) {
+            Ok(text) => Self::parse(text),
+            Err(error) => Err(not_text(error)),
+        };
+        parsed.map_err(|fault| fault.at(path, &text))
     }
 
     fn parse(text: &str) -> Result<Self, Fault> {
@@ -236,7 +277,7 @@ impl RunConfig {
         let controller = controller.map(read_controller).transpose()?;
         // A switch beside its own controller connects to it, unless told otherwise.
         let controllers = match switch.controller {
-            Some(texts) => endpoints(texts, "switch.controller")?,
+            Some(texts) => endpoints(texts, "switch.controller", tls.is_some())?,
             None => controller.iter().filter_map(own_controller).collect(),
         };
         let policies = policy.into_iter().map(Spanned::into_inner).collect();
@@ -244,7 +285,7 @@ impl RunConfig {
             controller.map(|config| tapswitch_controller::Config { policies, ..config });
         let switch = SwitchConfig {
             controllers,
-            listen: endpoints(switch.listen, "switch.listen")?,
+            listen: endpoints(switch.listen, "switch.listen", tls.is_some())?,
             tls,
             fail_mode: switch.fail_mode,
             learning: switch.learning,
@@ -378,6 +419,12 @@ impl From<toml::de::Error> for Fault {
     fn from(error: toml::de::Error) -> Self {
         Self { span: error.span(), text: in_words_of_toml(error.message()) }
     }
+}
+
+/// What is before the place is the same in the text with the wrong bytes replaced.
+fn not_text(error: std::str::Utf8Error) -> Fault {
+    let at = error.valid_up_to();
+    Fault::new(at..at, "not UTF-8, which TOML files are; save it in that encoding".to_owned())
 }
 
 /// The parser speaks of data structures; who writes a file knows what it looks like.
@@ -576,7 +623,8 @@ dst-port = 80
     fn tls_is_whole_or_not_there() {
         let with = |keys: &str| GOOD.replace("fail-mode", &format!("{keys}\nfail-mode"));
         let all = "tls-cert = \"s.pem\"\ntls-key = \"s.key\"\ntls-ca = \"ca.pem\"";
-        let text = with(all).replace("[controller]", "[controller]\nlisten = [\"tls:[::1]:6653\"]");
+        let own = format!("[controller]\nlisten = [\"tls:[::1]:6653\"]\n{all}");
+        let text = with(all).replace("[controller]", &own);
         let switch = RunConfig::parse(&text).unwrap().switch;
         assert_eq!(switch.controllers, ["tls:[::1]:6653".parse().unwrap()], "its own controller");
         assert_eq!(switch.tls.unwrap().ca, Path::new("ca.pem"));
@@ -585,6 +633,38 @@ dst-port = 80
         assert!(error_text.contains("all of tls-cert, tls-key and tls-ca"), "{error_text}");
         let error_text = error(&with(&format!("{all}\ntls-name = \"a b\"")));
         assert!(error_text.contains("expected a host's name or address"), "{error_text}");
+    }
+
+    #[test]
+    fn places_to_listen_at_are_there_once_and_can_be() {
+        let with = |listen: &str| {
+            error(&GOOD.replace("[controller]", &format!("[controller]\nlisten = {listen}")))
+        };
+        let error_text = with("[]");
+        assert!(
+            error_text.starts_with("lab.toml:12:10: controller.listen: no switch"),
+            "{error_text}"
+        );
+        let error_text = with("[\"tcp:[::1]:6653\", \"tcp:[::1]:6653\"]");
+        assert!(error_text.starts_with("lab.toml:12:29: controller.listen: it is"), "{error_text}");
+        let error_text = with("[\"tls:[::1]:6653\"]");
+        assert!(error_text.starts_with("lab.toml:12:11: controller.listen: TLS"), "{error_text}");
+        let error_text = with("[\"tcp:[::1]:6653\"]\ntls-key = \"c.key\"");
+        assert!(
+            error_text.starts_with("lab.toml:13:11: controller: TLS needs both"),
+            "{error_text}"
+        );
+        let error_text = error(&GOOD.replace("tcp:127", "tls:127"));
+        assert!(error_text.starts_with("lab.toml:8:11: switch.listen: TLS needs"), "{error_text}");
+    }
+
+    #[test]
+    fn a_file_in_another_encoding_is_told_where() {
+        let path = std::env::temp_dir().join(format!("tapswitch-config-{}", std::process::id()));
+        std::fs::write(&path, b"bridge = \"lab0\"\n# f\xfcr\n").unwrap();
+        let error_text = RunConfig::read(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error_text.contains(":2:4: not UTF-8"), "{error_text}");
     }
 
     #[test]
