@@ -237,7 +237,7 @@ impl Forwarder {
                 (flow.layout, &found, flow.hash)
             }
         };
-        if meta.check(len).is_err() {
+        if meta.check(len).is_err() || !layout.admits_checksum(&meta) {
             return self.refuse(view, in_port, len, more, DropReason::BadMetadata);
         }
         let mut frame = Frame::new(meta, layout, buf, start, beyond_len).with_more(more);

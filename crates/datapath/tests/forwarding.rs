@@ -623,6 +623,24 @@ fn what_is_no_frame_is_dropped_by_name() {
     assert_eq!(switch.port(1).counters.rx().frames, 2, "received, then dropped");
 }
 
+/// Whoever completes the checksum would write it into what rules have looked at.
+#[test]
+fn a_partial_checksum_among_the_fields_is_a_lie() {
+    let mut switch = Switch::new(2);
+    switch.flow(0, 1, &[], &[apply(&[out(2)])]);
+    let partial = |csum_start, csum_offset| NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        csum_start,
+        csum_offset,
+        ..NetHeader::PLAIN
+    };
+    for (start, offset) in [(14, 12), (34, 2), (34, 0), (24, 12)] {
+        assert!(switch.receive_with(1, &tcp().bytes(), partial(start, offset)).is_empty());
+    }
+    assert_eq!(switch.drops(1, DropReason::BadMetadata), 4);
+    assert_eq!(switch.receive_with(1, &tcp().bytes(), partial(34, 16)).len(), 1);
+}
+
 #[test]
 fn a_packet_out_goes_where_it_says_or_through_the_tables() {
     let mut switch = Switch::new(3);

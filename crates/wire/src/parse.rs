@@ -11,7 +11,7 @@ use crate::bytes::array;
 use crate::ethernet::{self, EtherType, MIN_ETHER_TYPE, TAG_LEN};
 use crate::flow_key::{FlowKey, MAX_KEY_TAGS, TAG_DEEPER};
 use crate::tags::MAX_TAGS;
-use crate::{MacAddr, arp, icmp, ip_proto, ipv4, ipv6, read_u16, tcp, udp};
+use crate::{MacAddr, NetHeader, arp, icmp, ip_proto, ipv4, ipv6, read_u16, tcp, udp};
 
 /// Where the layers of a frame start, in bytes from the frame's first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,38 @@ pub struct Layout {
     /// IP protocol of the transport header; zero when there is none.
     pub protocol: u8,
 }
+
+impl Layout {
+    /// Whether a partial checksum may lie where `meta` says: in its place of the transport header,
+    /// or behind all headers that were parsed, as that of a packet in a tunnel does. To complete it
+    /// elsewhere would change what was parsed, and what was decided by that.
+    #[inline]
+    pub fn admits_checksum(&self, meta: &NetHeader) -> bool {
+        if !meta.needs_checksum() {
+            return true;
+        }
+        if self.transport == Some(meta.csum_start) {
+            return checksum_field(self.protocol) == Some(usize::from(meta.csum_offset));
+        }
+        // Options of neighbour discovery are read, and lie behind the end.
+        meta.csum_start >= self.end && self.protocol != ip_proto::ICMPV6
+    }
+}
+
+/// Where the checksum lies in the header of a protocol, in bytes.
+#[inline]
+fn checksum_field(protocol: u8) -> Option<usize> {
+    match protocol {
+        ip_proto::TCP => Some(tcp::field::CHECKSUM),
+        ip_proto::UDP => Some(udp::field::CHECKSUM),
+        ip_proto::SCTP => Some(SCTP_CHECKSUM),
+        ip_proto::ICMP | ip_proto::ICMPV6 => Some(icmp::field::CHECKSUM),
+        _ => None,
+    }
+}
+
+/// Where SCTP has its checksum, which is a CRC32c (RFC 9260 §3.1).
+const SCTP_CHECKSUM: usize = 8;
 
 /// What one pass over the headers finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,6 +364,7 @@ const _: () = assert!(MAX_KEY_TAGS <= 4, "tags_present has one bit a tag, below 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NetHeaderFlags;
 
     const TCP_V4: &[u8] = &[
         2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00, // Ethernet
@@ -434,6 +467,28 @@ mod tests {
         assert_eq!(key.flow_label, [0, 1, 0x23, 0x45]);
         assert_eq!((key.l4_src, key.l4_dst), ([0x12, 0x34], [0, 53]));
         assert_eq!((layout.transport, layout.end), (Some(70), 78));
+    }
+
+    #[test]
+    fn a_partial_checksum_lies_in_its_place_or_behind_all_headers() {
+        let layout = parse(&TCP_V4).unwrap().layout;
+        assert_eq!((layout.transport, layout.end), (Some(34), 54));
+        let at = |csum_start, csum_offset| NetHeader {
+            flags: NetHeaderFlags::NEEDS_CSUM,
+            csum_start,
+            csum_offset,
+            ..NetHeader::PLAIN
+        };
+        for (start, offset) in [(34, 16), (54, 0), (84, 16)] {
+            assert!(layout.admits_checksum(&at(start, offset)), "{start} {offset}");
+        }
+        // The identifier of a tag, an address, a port, what lies behind by the sum of both.
+        for (start, offset) in [(14, 0), (14, 12), (34, 2), (34, 6), (33, 17), (38, 2), (53, 1)] {
+            assert!(!layout.admits_checksum(&at(start, offset)), "{start} {offset}");
+        }
+        assert!(layout.admits_checksum(&NetHeader { flags: 0, ..at(14, 0) }), "not partial");
+        let icmpv6 = Layout { protocol: ip_proto::ICMPV6, ..layout };
+        assert!(icmpv6.admits_checksum(&at(34, 2)) && !icmpv6.admits_checksum(&at(60, 0)));
     }
 
     #[test]
