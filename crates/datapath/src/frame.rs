@@ -21,7 +21,7 @@
 use std::ops::Range;
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, GsoType, Layout, NetHeader, Tag, read_u16, tags, udp};
+use tapswitch_wire::{EtherType, GsoType, Layout, NetHeader, Tag, read_u16, tags, tcp, udp};
 
 /// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
 pub const HEADROOM: usize = 64;
@@ -240,9 +240,14 @@ impl<'a> Frame<'a> {
     }
 
     /// A copy with headers of its own in `scratch` and the payload shared with this frame.
-    /// `scratch` is cleared first and grows only for headers longer than any seen before.
+    /// `scratch` is cleared first and grows only for headers longer than any seen before. Headers
+    /// in a tunnel are its own where a checksum among them is partial.
     pub fn fork<'b>(&'b self, scratch: &'b mut Vec<u8>) -> Frame<'b> {
-        let headers_len = usize::from(self.layout.end);
+        let end = usize::from(self.layout.end);
+        let headers_len = match self.has_inner_checksum() {
+            true => (usize::from(self.meta.csum_start) + TCP_LEN_MAX).clamp(end, self.head().len()),
+            false => end,
+        };
         let (headers, payload) = self.head().split_at(headers_len);
         debug_assert!(payload.is_empty() || self.rest.is_empty(), "a fork holds headers only");
         scratch.clear();
@@ -263,7 +268,38 @@ impl<'a> Frame<'a> {
     /// Number of packets that the frame makes on the wire; 1 unless it is a train.
     #[inline]
     pub fn wire_packets(&self) -> u32 {
-        self.meta.wire_packets(self.len() - usize::from(self.layout.end))
+        if !self.meta.is_train() {
+            return 1;
+        }
+        self.meta.wire_packets(self.len() - self.headers_end())
+    }
+
+    /// True when the partial checksum is behind the headers that were parsed: in a tunnel.
+    #[inline]
+    pub fn has_inner_checksum(&self) -> bool {
+        self.meta.needs_checksum() && self.meta.csum_start >= self.layout.end
+    }
+
+    /// End of the headers that each packet of a train has; in a tunnel, of the inner ones.
+    #[inline]
+    fn headers_end(&self) -> usize {
+        match self.has_inner_checksum() {
+            true => self.inner_headers_end(),
+            false => usize::from(self.layout.end),
+        }
+    }
+
+    #[cold]
+    fn inner_headers_end(&self) -> usize {
+        let at = usize::from(self.meta.csum_start);
+        let len = match self.meta.gso_type.inner().kind() {
+            GsoType::UDP_L4 => udp::HEADER_LEN,
+            _ => {
+                let segment = self.head().get(at..).unwrap_or_default();
+                tcp::header_len(segment).unwrap_or(tcp::MIN_HEADER_LEN)
+            }
+        };
+        (at + len).min(self.len())
     }
 
     /// Bytes of the longest packet that the frame makes on the wire, Ethernet header included.
@@ -298,8 +334,8 @@ impl<'a> Frame<'a> {
         let is_ufo_v4 =
             self.meta.gso_type.kind() == GsoType::UDP && self.eth_type() == EtherType::IPV4;
         let not_repeated = if is_ufo_v4 { udp::HEADER_LEN } else { 0 };
-        let headers =
-            usize::from(self.layout.end - self.layout.network).saturating_sub(not_repeated);
+        let headers = self.headers_end() - usize::from(self.layout.network);
+        let headers = headers.saturating_sub(not_repeated);
         whole.min(headers + usize::from(self.meta.gso_size))
     }
 
@@ -311,6 +347,8 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// The longest header of TCP, options included.
+const TCP_LEN_MAX: usize = 60;
 const TAG_LEN_I16: i16 = 4;
 const _: () = assert!(TAG_LEN == 4, "one constant in two types");
 
@@ -353,6 +391,26 @@ mod tests {
         assert_eq!((frame.outer_tag(), frame.eth_type()), (Some(SERVICE), EtherType::IPV4));
         assert!(frame.pop_tag() && !frame.pop_tag());
         assert_eq!((frame.head(), frame.meta), (&original[..], META));
+    }
+
+    /// What is behind [`tcp_frame`]'s headers is taken for another pair of them.
+    #[test]
+    fn headers_in_a_tunnel_are_each_packets_own() {
+        let mut original = tcp_frame(3054);
+        original[54 + 34 + 12] = 0x80;
+        let mut buf = with_headroom(&original);
+        let layout = parse(&original).unwrap().layout;
+        let meta = NetHeader { csum_start: 54 + 34, ..META };
+        let tunnelled = Frame::new(meta, layout, &mut buf, HEADROOM, 0);
+        let headers = 54 + 34 + 32;
+        assert_eq!(tunnelled.packet_len(), headers + 1000);
+        assert_eq!(tunnelled.wire_packets(), 3, "{} bytes of payload", 54 + 3054 - headers);
+        let mut scratch = Vec::new();
+        let fork = tunnelled.fork(&mut scratch);
+        assert_eq!(fork.head(), &original[..54 + 34 + 60]);
+        assert_eq!((fork.packet_len(), fork.wire_packets()), (headers + 1000, 3));
+        let mut again = Vec::new();
+        assert_eq!(fork.fork(&mut again).head(), fork.head());
     }
 
     #[test]
