@@ -31,6 +31,27 @@ pub(crate) fn tcp_train(payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8
     (meta, frame)
 }
 
+/// Length of what [`vxlan_train`] has in front of the inner frame.
+pub(crate) const OUTER_LEN: usize = 50;
+
+/// The frame of [`tcp_train`] inside VXLAN, with the metadata that Linux has for it in a header
+/// without words for tunnels.
+pub(crate) fn vxlan_train(payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8>) {
+    let (meta, inner) = tcp_train(payload_len, gso_size);
+    let mut frame = vec![2, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 3, 0x08, 0x00];
+    frame.extend([0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, ip_proto::UDP, 0, 0]);
+    frame.extend([10, 0, 1, 1, 10, 0, 1, 2]);
+    frame.extend([0xd0, 0, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 7, 0]);
+    frame.extend(inner);
+    let network_len = u16::try_from(frame.len() - 14).unwrap();
+    write_u16(&mut frame, 16, network_len);
+    write_u16(&mut frame, 38, network_len - 20);
+    let ip = Sum::of(&frame[14..34]).checksum();
+    write_u16(&mut frame, 24, ip);
+    let csum_start = meta.csum_start + u16::try_from(OUTER_LEN).unwrap();
+    (NetHeader { csum_start, hdr_len: 104, ..meta }, frame)
+}
+
 /// The payload of a TCP packet over IPv4 whose lengths and checksums are right.
 #[track_caller]
 pub(crate) fn checked_payload(packet: &[u8]) -> &[u8] {

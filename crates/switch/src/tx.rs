@@ -9,7 +9,7 @@
 //! 5. A frame that a guest has sent: its headers from our memory and its payload from the guest's,
 //!    by one writev(2); one that must be finished first is fetched as a whole.
 //! 6. A frame to a guest is copied into its buffers: see [`guest`].
-//! 7. A train of a kind that the port does not take: cut into packets, each an iovec, a batch of
+//! 7. A train of a kind that the port does not take (see [`takes`]): cut into packets, each an iovec, a batch of
 //!    headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap device has no such
 //!    call: there a cut train costs a write(2) for each packet, with the receiver's stack behind
 //!    it, which bounds it. The payload is read once, for the checksum, and never copied.
@@ -17,17 +17,18 @@
 //! 9. A frame for a port that is full, or for which others wait, is copied to a queue: see
 //!    [`queue`].
 
+mod doubt;
 mod guest;
 mod part;
 mod ports;
 mod queue;
 mod sampler;
+mod takes;
 
-use std::fmt;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
 use tapswitch_netdev as netdev;
@@ -36,7 +37,7 @@ use tapswitch_tap as tap;
 use tapswitch_tunnel as tunnel;
 use tapswitch_vhost::{self as vhost, Part};
 use tapswitch_wire::ethernet::HEADER_LEN;
-use tapswitch_wire::{GsoType, NET_HEADER_LEN, NetHeader, parse};
+use tapswitch_wire::{NET_HEADER_LEN, NetHeader, parse};
 
 use crate::Pressure;
 use crate::beyond::Beyond;
@@ -46,13 +47,20 @@ use crate::tun::TunQueue;
 pub(crate) use guest::GuestTx;
 pub(crate) use ports::{TxPorts, number as port_number};
 use queue::{EgressQueue, Waiting};
+pub(crate) use takes::Takes;
 
 /// One port as one worker sends to it.
 #[derive(Debug)]
 pub(crate) struct TxPort {
     device: TxDevice,
-    /// What may be left undone. Shrinks when the kernel refuses a kind of train.
+    /// What may be left undone.
     takes: Takes,
+    /// The same, but for what the kernel has refused of late.
+    offered: Takes,
+    /// Until when that is believed.
+    cut_until: Option<Instant>,
+    /// The last frame found the port congested, which may have been the frame's fault.
+    is_in_doubt: bool,
     /// Headers of packets that a train was cut into, each behind room for a network header. Grows
     /// only for headers longer than any before.
     headers: Vec<u8>,
@@ -90,97 +98,14 @@ pub(crate) struct GreTx {
     pub(crate) cut: Option<usize>,
 }
 
-/// What a port lets be undone in frames that are sent to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Takes {
-    /// Partial checksums.
-    pub(crate) checksum: bool,
-    /// Trains of these kinds.
-    pub(crate) tcp_v4: bool,
-    pub(crate) tcp_v6: bool,
-    /// TCP trains with CWR on the first packet only.
-    pub(crate) tcp_ecn: bool,
-    pub(crate) udp: bool,
-}
-
-impl Takes {
-    /// Only packets with nothing left undone.
-    pub(crate) const NOTHING: Self =
-        Self { checksum: false, tcp_v4: false, tcp_v6: false, tcp_ecn: false, udp: false };
-
-    /// Frames as they are, whatever is left undone.
-    pub(crate) const EVERYTHING: Self =
-        Self { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp: true };
-
-    #[inline]
-    fn takes(self, meta: &NetHeader) -> bool {
-        if meta.is_train() { self.takes_train(meta.gso_type) } else { self.takes_packet(meta) }
-    }
-
-    #[inline]
-    fn takes_packet(self, meta: &NetHeader) -> bool {
-        self.checksum || !meta.needs_checksum()
-    }
-
-    #[inline]
-    fn takes_train(self, kind: GsoType) -> bool {
-        if kind.has_ecn() && !self.tcp_ecn {
-            return false;
-        }
-        match kind.kind() {
-            GsoType::TCPV4 => self.tcp_v4,
-            GsoType::TCPV6 => self.tcp_v6,
-            GsoType::UDP_L4 => self.udp,
-            _ => false,
-        }
-    }
-
-    fn remove_train(&mut self, kind: GsoType) {
-        match kind.kind() {
-            GsoType::TCPV4 => self.tcp_v4 = false,
-            GsoType::TCPV6 => self.tcp_v6 = false,
-            _ => self.udp = false,
-        }
-    }
-}
-
-impl From<tap::Offloads> for Takes {
-    fn from(offloads: tap::Offloads) -> Self {
-        Self {
-            checksum: offloads.contains(tap::Offloads::CSUM),
-            tcp_v4: offloads.contains(tap::Offloads::TSO4),
-            tcp_v6: offloads.contains(tap::Offloads::TSO6),
-            // What the kernel is given, it cuts by itself where it must.
-            tcp_ecn: offloads.intersects(tap::Offloads::TSO4 | tap::Offloads::TSO6),
-            udp: offloads.contains(tap::Offloads::USO),
-        }
-    }
-}
-
-impl From<netdev::Capabilities> for Takes {
-    fn from(capabilities: netdev::Capabilities) -> Self {
-        let udp = capabilities.send_udp_trains;
-        Self { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp }
-    }
-}
-
-/// In words: `csum,tso4,tso6,tso_ecn,uso`.
-impl fmt::Display for Takes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { checksum, tcp_v4, tcp_v6, tcp_ecn, udp } = *self;
-        let flags = [checksum, tcp_v4, tcp_v6, tcp_ecn, udp];
-        let names = ["csum", "tso4", "tso6", "tso_ecn", "uso"].into_iter().zip(flags);
-        let names: Vec<_> = names.filter_map(|(name, is_there)| is_there.then_some(name)).collect();
-        f.write_str(if names.is_empty() { "none" } else { "" })?;
-        f.write_str(&names.join(","))
-    }
-}
-
 impl TxPort {
     pub(crate) fn new(device: TxDevice, takes: Takes) -> Self {
         Self {
             device,
             takes,
+            offered: takes,
+            cut_until: None,
+            is_in_doubt: false,
             headers: Vec::new(),
             fetched: Vec::new(),
             part: Vec::new(),
@@ -207,16 +132,17 @@ impl TxPort {
         {
             return Ok(());
         }
-        if !self.takes.takes(&frame.meta) {
+        if !self.takes.takes(frame) {
             return self.send_finished(frame, beyond);
         }
         match self.device.send(frame, beyond) {
             Err(SendFault::Rejected) if frame.meta.is_train() => {
                 // One that cannot be cut either is bad itself, and says nothing about its kind.
                 self.send_cut(frame, beyond, 0)?;
-                self.takes.remove_train(frame.meta.gso_type);
+                self.cut_kind(frame.meta.gso_type);
                 Ok(())
             }
+            Err(SendFault::Congested) => Err(self.congested(frame, beyond)),
             // As long as an IP packet can be, and tags on top: more than a packet socket takes.
             Err(SendFault::Oversize) if frame.meta.is_train() => self.send_cut(frame, beyond, 0),
             sent => sent.map_err(DropReason::from),
@@ -242,7 +168,7 @@ impl TxPort {
         beyond: Beyond<'_>,
     ) -> Result<(), DropReason> {
         let TxDevice::Guest(guest) = &mut self.device else { return Err(DropReason::PortDown) };
-        if !guest.takes(&frame.meta) {
+        if !guest.takes(frame) {
             return self.send_finished(frame, beyond);
         }
         match guest.send(frame, beyond) {
@@ -258,6 +184,9 @@ impl TxPort {
         frame: &mut Frame<'_>,
         beyond: Beyond<'_>,
     ) -> Result<(), DropReason> {
+        if self.is_asked_again() {
+            return self.send(frame, beyond);
+        }
         match frame.meta.is_train() {
             true => self.send_cut(frame, beyond, 0),
             false => self.send_completed(frame, beyond),
@@ -322,12 +251,8 @@ impl TxPort {
         snaplen: usize,
     ) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
-        let count = if beyond.is_empty() {
-            gather(&mut parts, frame.parts()).ok_or(DropReason::CannotSegment)?
-        } else {
-            parts[0] = beyond.join(frame, &mut self.fetched);
-            1
-        };
+        let count = payload(&mut parts, frame, beyond, &mut self.fetched);
+        let count = count.ok_or(DropReason::CannotSegment)?;
         let (meta, options) = (frame.meta.into(), SplitOptions::default());
         let mut packets = Segments::with(&meta, &options, frame.head(), &parts[..count])
             .map_err(|_| DropReason::CannotSegment)?;
@@ -358,8 +283,9 @@ impl TxPort {
             done += sent;
             if let Err(fault) = outcome {
                 // What is not tried again would be left out of the next frame that is.
-                self.cut_done = if fault == SendFault::Full { done } else { 0 };
-                return Err(fault.into());
+                let reason = DropReason::from(fault);
+                self.cut_done = if reason == DropReason::EgressFull { done } else { 0 };
+                return Err(reason);
             }
         }
     }
@@ -376,6 +302,21 @@ impl TxPort {
             done => self.send_cut(&frame, Beyond::NONE, done),
         }
     }
+}
+
+/// What is behind a frame's head, as pieces; answers their number, or `None` when there is no room
+/// for all.
+fn payload<'a>(
+    parts: &mut [&'a [u8]; PIECES_MAX],
+    frame: &'a Frame<'_>,
+    beyond: Beyond<'_>,
+    fetched: &'a mut Vec<u8>,
+) -> Option<usize> {
+    if beyond.is_empty() {
+        return gather(parts, frame.parts());
+    }
+    parts[0] = beyond.join(frame, fetched);
+    Some(1)
 }
 
 /// Puts `items` into `places`; answers their number, or `None` when there is no room for all.
@@ -612,6 +553,8 @@ enum SendFault {
     Down,
     Oversize,
     Full,
+    /// Full, or unable to do with the frame what it was asked to: see [`doubt`].
+    Congested,
     Rejected,
     Failed,
 }
@@ -634,7 +577,8 @@ impl From<netdev::SendError> for SendFault {
         match error {
             netdev::SendError::Down => Self::Down,
             netdev::SendError::Oversize => Self::Oversize,
-            netdev::SendError::Full | netdev::SendError::Congested => Self::Full,
+            netdev::SendError::Full => Self::Full,
+            netdev::SendError::Congested => Self::Congested,
             netdev::SendError::Rejected => Self::Rejected,
             _ => Self::Failed,
         }
@@ -667,7 +611,7 @@ impl From<SendFault> for DropReason {
         match fault {
             SendFault::Down => Self::PortDown,
             SendFault::Oversize => Self::Oversize,
-            SendFault::Full => Self::EgressFull,
+            SendFault::Full | SendFault::Congested => Self::EgressFull,
             SendFault::Rejected => Self::EgressRejected,
             SendFault::Failed => Self::EgressFailed,
         }

@@ -98,10 +98,10 @@ impl GuestTx {
 
     /// Which frames the guest takes as they are.
     #[inline]
-    pub(super) fn takes(&self, meta: &NetHeader) -> bool {
+    pub(super) fn takes(&self, frame: &Frame<'_>) -> bool {
         let features = || self.held.as_ref()?.as_ref().map(Running::features);
-        *meta == NetHeader::PLAIN
-            || features().is_none_or(|features| Takes::from(features).takes(meta))
+        frame.meta == NetHeader::PLAIN
+            || features().is_none_or(|features| Takes::from(features).takes(frame))
     }
 
     /// Copies the frame into the guest's next buffers.
@@ -164,6 +164,7 @@ impl From<Features> for Takes {
             tcp_v6: takes(Features::GUEST_TSO6),
             tcp_ecn: takes(Features::GUEST_ECN),
             udp: takes(Features::GUEST_USO4.union(Features::GUEST_USO6)),
+            hidden: false,
         }
     }
 }

@@ -135,6 +135,7 @@ impl TxPorts {
         let port = self.by_number.get_mut(index).and_then(Option::as_mut);
         let port = port.ok_or(DropReason::NoSuchPort)?;
         let done = std::mem::take(&mut port.cut_done);
+        port.is_in_doubt = false;
         if port.queue.is_none() {
             self.queued.push(index);
             self.retry.begin(now);
@@ -220,8 +221,12 @@ impl TxPorts {
         }
         let mut has_moved = false;
         if let Some(port) = self.by_number.get_mut(index).and_then(Option::as_mut) {
+            let mut is_stuck = queue.is_stuck(now);
             while let Some((bytes, waiting)) = queue.front() {
-                let sent = port.send_waiting(bytes, waiting);
+                let mut sent = port.send_waiting(bytes, waiting);
+                if std::mem::take(&mut is_stuck) && sent == Err(DropReason::EgressFull) {
+                    sent = port.send_in_doubt(bytes, waiting);
+                }
                 let done = std::mem::take(&mut port.cut_done);
                 if sent == Err(DropReason::EgressFull) {
                     if done > waiting.done {

@@ -23,6 +23,7 @@ use tapswitch_openflow::Delivery;
 use tapswitch_vhost::Part;
 use tapswitch_wire::{Layout, NetHeader};
 
+use super::doubt::DOUBT_TIME;
 use super::sampler::Sampler;
 use crate::beyond::Beyond;
 use crate::store::{Pool, Store};
@@ -176,6 +177,11 @@ impl EgressQueue {
     /// True while senders wait.
     pub(super) fn is_held(&self) -> bool {
         self.held_since.is_some()
+    }
+
+    /// True when the first frame has been there for long.
+    pub(super) fn is_stuck(&self, now: Instant) -> bool {
+        !self.is_empty() && now - self.progress >= DOUBT_TIME
     }
 
     /// Looks at the time, after an attempt to send what waits. Returns `true` when the port has

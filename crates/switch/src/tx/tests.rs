@@ -8,13 +8,12 @@ use tapswitch_datapath::MAX_PORT;
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tapswitch_openflow::PortNo;
-use tapswitch_wire::{EtherType, Tag, parse};
+use tapswitch_wire::{EtherType, GsoType, Tag, parse};
 
 use super::*;
-use crate::test_frames::{HEADERS_LEN, checked_payload, tcp_train};
+use crate::test_frames::{HEADERS_LEN, OUTER_LEN, checked_payload, tcp_train, vxlan_train};
 
-pub(super) const ALL: Takes =
-    Takes { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp: true };
+pub(super) const ALL: Takes = Takes { hidden: false, ..Takes::EVERYTHING };
 /// Partial checksums, but no trains.
 pub(super) const NONE: Takes = Takes { checksum: true, ..Takes::NOTHING };
 
@@ -268,6 +267,79 @@ fn a_train_that_the_kernel_refuses_is_cut_and_so_are_those_after_it() {
     let packets = wire.received(4);
     assert_eq!(checked_payload(&packets[0].1), &refused.1[HEADERS_LEN..]);
     assert_eq!(packets[1..].iter().map(|(_, p)| p.len()).collect::<Vec<_>>(), [1054, 1054, 554]);
+}
+
+#[test]
+fn a_kind_that_was_refused_is_tried_again_later() {
+    let Some(wire) = Wire::new() else { return };
+    let mut port = wire.port(ALL);
+    assert_eq!(send(&mut port, &tcp_train(2500, u16::MAX)), Ok(()));
+    assert_ne!(port.takes, ALL);
+    port.cut_until = Some(Instant::now());
+    let good = tcp_train(2500, 1000);
+    assert_eq!(send(&mut port, &good), Ok(()));
+    assert_eq!((port.takes, port.cut_until), (ALL, None));
+    assert_eq!(wire.received(2)[1].1.len(), good.1.len(), "whole");
+}
+
+/// The kernel would take them, and lose them where they are to be cut.
+#[test]
+fn trains_whose_headers_linux_does_not_find_are_cut() {
+    let Some(wire) = Wire::new() else { return };
+    let mut port = wire.port(ALL);
+    let (meta, train) = vxlan_train(2500, 1000);
+    assert_eq!(send(&mut port, &(meta, train.clone())), Ok(()));
+    let copied = with_frame(&(meta, train.clone()), |frame| {
+        port.send(&mut frame.fork(&mut Vec::new()), Beyond::NONE)
+    });
+    assert_eq!(copied, Ok(()));
+    let packets = wire.received(6);
+    assert!(packets.iter().all(|(header, _)| *header == NetHeader::PLAIN));
+    for packets in packets.chunks(3) {
+        let inner = |(_, packet): &(_, Vec<u8>)| checked_payload(&packet[OUTER_LEN..]).to_vec();
+        let payload: Vec<_> = packets.iter().flat_map(inner).collect();
+        assert!(payload == train[OUTER_LEN + HEADERS_LEN..], "other bytes");
+    }
+    let legacy = Tag::new(EtherType::LEGACY_SERVICE_VLAN, 5);
+    let service = Tag::new(EtherType::SERVICE_VLAN, 5);
+    for (tag, count, frames) in [(legacy, 1, 3), (service, 8, 1), (service, 9, 3)] {
+        let outcome = with_frame(&tcp_train(2500, 1000), |frame| {
+            assert!((0..count).all(|_| frame.push_tag(tag)));
+            port.send(frame, Beyond::NONE)
+        });
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(wire.received(frames).len(), frames, "{count} tags");
+    }
+}
+
+/// In a tunnel, too, and also of a copy that has headers of its own.
+#[test]
+fn a_checksum_in_a_tunnel_is_completed() {
+    for (wire, mut port) in finished_ports() {
+        let sent = vxlan_train(801, 0);
+        let outcome = with_frame(&sent, |frame| {
+            assert_eq!(port.send(frame, Beyond::NONE), Ok(()));
+            port.send(&mut frame.fork(&mut Vec::new()), Beyond::NONE)
+        });
+        assert_eq!(outcome, Ok(()));
+        for (_, packet) in wire.received(2) {
+            assert!(checked_payload(&packet[OUTER_LEN..]) == &sent.1[OUTER_LEN + HEADERS_LEN..]);
+        }
+    }
+}
+
+/// A veth cuts trains itself, and says of one that it cannot cut what it says when it is full.
+#[test]
+fn a_train_that_an_interface_cannot_cut_is_no_reason_to_wait() {
+    let Some(wire) = Wire::netdev() else { return };
+    let mut port = wire.port(ALL);
+    let (meta, mut frame) = tcp_train(5000, 1000);
+    frame[12] = 0x12;
+    let no_ip = (meta, frame);
+    assert_eq!(send(&mut port, &no_ip), Err(DropReason::CannotSegment));
+    assert_eq!(port.takes, ALL);
+    assert_eq!(send(&mut port, &tcp_train(300, 0)), Ok(()));
+    assert_eq!(wire.received(1).len(), 1);
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! What a port takes as it is, and what must be finished for it first.
+
+use std::fmt;
+
+use tapswitch_datapath::Frame;
+use tapswitch_netdev as netdev;
+use tapswitch_tap as tap;
+use tapswitch_wire::{EtherType, GsoType, ip_proto};
+
+/// What a port lets be undone in frames that are sent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Takes {
+    /// Partial checksums.
+    pub(crate) checksum: bool,
+    /// Trains of these kinds.
+    pub(crate) tcp_v4: bool,
+    pub(crate) tcp_v6: bool,
+    /// TCP trains with CWR on the first packet only.
+    pub(crate) tcp_ecn: bool,
+    pub(crate) udp: bool,
+    /// Trains of these kinds whose headers Linux does not find: see [`is_hidden`].
+    pub(crate) hidden: bool,
+}
+
+impl Takes {
+    /// Only packets with nothing left undone.
+    pub(crate) const NOTHING: Self = Self {
+        checksum: false,
+        tcp_v4: false,
+        tcp_v6: false,
+        tcp_ecn: false,
+        udp: false,
+        hidden: false,
+    };
+
+    /// Frames as they are, whatever is left undone.
+    pub(crate) const EVERYTHING: Self =
+        Self { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp: true, hidden: true };
+
+    #[inline]
+    pub(super) fn takes(self, frame: &Frame<'_>) -> bool {
+        match frame.meta.is_train() {
+            true => self.takes_train(frame.meta.gso_type) && (self.hidden || !is_hidden(frame)),
+            false => self.takes_packet(frame),
+        }
+    }
+
+    #[inline]
+    fn takes_packet(self, frame: &Frame<'_>) -> bool {
+        !frame.meta.needs_checksum() || self.checksum && !is_crc(frame)
+    }
+
+    #[inline]
+    pub(super) fn takes_train(self, kind: GsoType) -> bool {
+        if kind.has_ecn() && !self.tcp_ecn {
+            return false;
+        }
+        match kind.kind() {
+            GsoType::TCPV4 => self.tcp_v4,
+            GsoType::TCPV6 => self.tcp_v6,
+            GsoType::UDP_L4 => self.udp,
+            _ => false,
+        }
+    }
+
+    pub(super) fn remove_train(&mut self, kind: GsoType) {
+        match kind.kind() {
+            GsoType::TCPV4 => self.tcp_v4 = false,
+            GsoType::TCPV6 => self.tcp_v6 = false,
+            _ => self.udp = false,
+        }
+    }
+}
+
+impl From<tap::Offloads> for Takes {
+    fn from(offloads: tap::Offloads) -> Self {
+        Self {
+            checksum: offloads.contains(tap::Offloads::CSUM),
+            tcp_v4: offloads.contains(tap::Offloads::TSO4),
+            tcp_v6: offloads.contains(tap::Offloads::TSO6),
+            // What the kernel is given, it cuts by itself where it must.
+            tcp_ecn: offloads.intersects(tap::Offloads::TSO4 | tap::Offloads::TSO6),
+            udp: offloads.contains(tap::Offloads::USO),
+            hidden: false,
+        }
+    }
+}
+
+impl From<netdev::Capabilities> for Takes {
+    fn from(capabilities: netdev::Capabilities) -> Self {
+        let udp = capabilities.send_udp_trains;
+        Self { udp, hidden: false, ..Self::EVERYTHING }
+    }
+}
+
+/// In words: `csum,tso4,tso6,tso_ecn,uso`.
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { checksum, tcp_v4, tcp_v6, tcp_ecn, udp, hidden: _ } = *self;
+        let flags = [checksum, tcp_v4, tcp_v6, tcp_ecn, udp];
+        let names = ["csum", "tso4", "tso6", "tso_ecn", "uso"].into_iter().zip(flags);
+        let names: Vec<_> = names.filter_map(|(name, is_there)| is_there.then_some(name)).collect();
+        f.write_str(if names.is_empty() { "none" } else { "" })?;
+        f.write_str(&names.join(","))
+    }
+}
+
+/// True for a train whose packets are inside a tunnel, or behind tags that Linux does not look
+/// behind: those of TPID 0x9100, and more than eight. It could not cut it where it must, and loses
+/// it in silence. That it is in a tunnel is told by the place of its checksum, where the metadata
+/// has no word for it (before Linux 6.17), or the port was not asked for such.
+#[inline]
+fn is_hidden(frame: &Frame<'_>) -> bool {
+    let tags = frame.layout().tags;
+    frame.has_inner_checksum() || tags > 0 && has_hidden_tags(frame, tags.into())
+}
+
+#[inline(never)]
+fn has_hidden_tags(frame: &Frame<'_>, tags: usize) -> bool {
+    let is_known = |tpid| matches!(tpid, EtherType::VLAN | EtherType::SERVICE_VLAN);
+    let is_found = |at| frame.tag(at).is_some_and(|tag| is_known(tag.tpid()));
+    tags > LINUX_TAGS_MAX || !(0..tags).all(is_found)
+}
+
+/// True for the partial checksum of SCTP, which is none of the internet's: nobody but us would
+/// know, as the metadata does not say it.
+#[inline]
+fn is_crc(frame: &Frame<'_>) -> bool {
+    frame.layout().protocol == ip_proto::SCTP && !frame.has_inner_checksum()
+}
+
+/// Tags that Linux looks behind (`VLAN_MAX_DEPTH`).
+const LINUX_TAGS_MAX: usize = 8;
