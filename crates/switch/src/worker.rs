@@ -272,7 +272,7 @@ impl Worker {
             let pressure = self.ports.take_pressure();
             match end {
                 BatchEnd::Full => {
-                    turn.note(count, self.bytes_of(count));
+                    turn.note(count, self.weight_of(count));
                     // The kernel does not wake anybody for what it has handed over.
                     turn.keep(self.queues[index].pending());
                     if !is_coalesced {
@@ -311,6 +311,9 @@ impl Worker {
                     self.batch[count] = Place { meta, begin, start, len: end };
                     count += 1;
                     begin += end.next_multiple_of(CACHE_LINE);
+                    if turn::is_crowded(&meta) {
+                        break;
+                    }
                 }
                 Received::Empty => return (count, BatchEnd::Empty),
                 Received::Gone => return (count, BatchEnd::Gone),
@@ -323,9 +326,9 @@ impl Worker {
         (count, BatchEnd::Full)
     }
 
-    /// Bytes of the first `count` frames of the batch, with what lies before them.
-    fn bytes_of(&self, count: usize) -> usize {
-        self.batch[..count].iter().map(|place| place.len).sum()
+    /// What the first `count` frames of the batch weigh.
+    fn weight_of(&self, count: usize) -> usize {
+        self.batch[..count].iter().map(|place| turn::weight(&place.meta, place.len)).sum()
     }
 
     /// Handles the frame at `at` of the batch.

@@ -22,7 +22,7 @@ use tapswitch_wire::{
     EtherType, Layout, NetHeader, NetHeaderFlags, ethernet, ip_proto, parse, read_u16, tags,
 };
 
-use super::turn::Turn;
+use super::turn::{self, Turn};
 use super::{BURST_COUNT, Place, Worker};
 use crate::beyond::Beyond;
 use crate::clock;
@@ -114,7 +114,7 @@ impl Worker {
                         break;
                     }
                     total += handled;
-                    turn.note(handled, self.bytes_of(handled));
+                    turn.note(handled, self.weight_of(handled));
                     if let Some(place) = self.ports.take_pressure() {
                         self.pause(index, place);
                         break;
@@ -157,7 +157,7 @@ impl Worker {
                 ring.complete(0);
             }
             handled += 1;
-            if self.ports.has_pressure() {
+            if self.ports.has_pressure() || turn::is_crowded(&self.batch[at].meta) {
                 break;
             }
         }
@@ -177,7 +177,7 @@ impl Worker {
         let head = &mut self.buf[begin + HEADROOM..begin + PLACE_LEN];
         match ring.read_frame(chain, head) {
             Some((header, len)) => Place {
-                meta: meta_of(&header, ring.features()),
+                meta: meta_of(&header, len, ring.features()),
                 begin,
                 start: HEADROOM,
                 len: HEADROOM + len,
@@ -206,7 +206,9 @@ impl Worker {
             if len > tapswitch_tap::MAX_FRAME_LEN {
                 return self.count_drop(index, view.snapshot, DropReason::BadMetadata);
             }
-            if !shows_all_headers(&self.buf[begin + start..begin + start + here]) {
+            if !shows_checksum(&meta, here)
+                || !shows_all_headers(&self.buf[begin + start..begin + start + here])
+            {
                 begin = BATCH_COUNT * PLACE_LEN;
                 here = len;
                 read_all(ring, &chain, &mut self.buf[begin + start..begin + start + len]);
@@ -234,15 +236,25 @@ fn read_all(ring: &Running, chain: &Chain, frame: &mut [u8]) {
     ring.read_frame(chain, frame);
 }
 
-/// The metadata of a frame that a guest sends. A driver has nothing to say about checksums that
-/// were verified (virtio 1.2 §5.1.6.2), and needs what was negotiated for everything else.
+/// The metadata of a frame of `len` bytes that a guest sends. A driver has nothing to say about
+/// checksums that were verified (virtio 1.2 §5.1.6.2), and needs what was negotiated for everything
+/// else. Its hint at the length of the headers need not be true, but the kernel refuses frames
+/// where it is longer than they are.
 #[inline]
-fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], features: Features) -> NetHeader {
+fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], len: usize, features: Features) -> NetHeader {
     if !features.contains(Features::CSUM) {
         return NetHeader::PLAIN;
     }
     let meta = NetHeader::decode(header);
-    NetHeader { flags: meta.flags & NetHeaderFlags::NEEDS_CSUM, ..meta }
+    let hdr_len = if usize::from(meta.hdr_len) <= len { meta.hdr_len } else { 0 };
+    NetHeader { flags: meta.flags & NetHeaderFlags::NEEDS_CSUM, hdr_len, ..meta }
+}
+
+/// True when a header with a partial checksum, which may be inside a tunnel, ends within the first
+/// `here` bytes.
+#[inline]
+fn shows_checksum(meta: &NetHeader, here: usize) -> bool {
+    !meta.needs_checksum() || usize::from(meta.csum_start) + LONGEST_TCP_LEN <= here
 }
 
 /// True when the headers of a frame end within `head`, its first [`HEAD_LEN`] bytes: IPv4 behind
@@ -333,8 +345,9 @@ const HEAD_LEN: usize = 256;
 const PLACE_LEN: usize = HEADROOM + HEAD_LEN;
 const _: () =
     assert!(BATCH_COUNT * PLACE_LEN <= crate::gro::BATCH_LEN && BATCH_COUNT <= BURST_COUNT);
-/// The longest headers of IPv4 and TCP.
-const LONGEST_IPV4_LEN: usize = 60 + 60;
+/// The longest headers of TCP, and of IPv4 and TCP.
+const LONGEST_TCP_LEN: usize = 60;
+const LONGEST_IPV4_LEN: usize = 60 + LONGEST_TCP_LEN;
 /// Rounds, and frames, without asking the kernel for other queues and errands: what there is comes
 /// within a few tens of microseconds, and asking costs a few nanoseconds a frame.
 const ROUND_COUNT: usize = 16;

@@ -16,7 +16,7 @@ use rustix::event::epoll;
 use tapswitch_datapath::{Arrival, DropReason, PortCounters, Traffic, View};
 use tapswitch_tunnel::Room;
 
-use super::turn::Turn;
+use super::turn::{self, Turn};
 use super::{BURST_COUNT, Worker};
 use crate::clock;
 use crate::egress::WorkerEgress;
@@ -160,7 +160,7 @@ impl Worker {
             self.frames += 1;
             count += 1;
             bytes += (buf.len() - start) as u64;
-            turn.note(1, buf.len());
+            turn.note(1, turn::weight(&meta, buf.len()));
             let arrival = Arrival { in_port: queue.port(), meta, buf, start, beyond_len: 0 };
             let inner = match queue.mode() {
                 None => Some(arrival),

@@ -6,6 +6,12 @@
 //! would wait in another queue until all of them are through: sender and worker would work by turns
 //! instead of at the same time (what that costs: `docs/benchmarks.md`, "From tap to tap").
 
+//!
+//! A train of many tiny packets is counted by those: a port that takes no trains takes as many
+//! system calls for it, and whoever sends it may choose how many. It ends a batch, and a turn.
+
+use tapswitch_wire::NetHeader;
+
 /// A queue's turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
@@ -30,10 +36,10 @@ impl Turn {
         self.left == 0
     }
 
-    /// It has brought so much; asking in vain is worth a frame.
+    /// It has brought frames of such a [`weight`]; asking in vain is worth a frame.
     #[inline]
-    pub(super) fn note(&mut self, frames: usize, bytes: usize) {
-        self.left = self.left.saturating_sub(frames.max(1) + bytes / BYTES_PER_FRAME);
+    pub(super) fn note(&mut self, frames: usize, weight: usize) {
+        self.left = self.left.saturating_sub(frames.max(1) + weight / BYTES_PER_FRAME);
     }
 
     /// At least so many frames are its own, whatever it has brought.
@@ -48,11 +54,30 @@ impl Turn {
     }
 }
 
+/// True for a train of packets so small that its bytes do not tell what it may cost.
+#[inline]
+pub(super) fn is_crowded(meta: &NetHeader) -> bool {
+    meta.is_train() && meta.gso_size < CROWDED_SIZE
+}
+
+/// What a frame that lies in `len` bytes may cost, in bytes: its own, or those of as many small
+/// frames as the packets that it makes.
+#[inline]
+pub(super) fn weight(meta: &NetHeader, len: usize) -> usize {
+    match is_crowded(meta) {
+        true => len / usize::from(meta.gso_size.max(1)) * BYTES_PER_FRAME,
+        false => len,
+    }
+}
+
 /// Small frames in a turn. At two microseconds a frame, a change of the tables is seen within a
 /// quarter of a millisecond.
 pub(crate) const BURST_COUNT: usize = 128;
 /// Bytes that take as long as a small frame: eight trains of 64 KiB are a turn.
 const BYTES_PER_FRAME: usize = 4096;
+/// Bytes of payload below which the packets of a train are few to no honest sender: a path with the
+/// smallest MTU of IPv4 leaves 536 of TCP.
+const CROWDED_SIZE: u16 = 256;
 
 #[cfg(test)]
 mod tests {
@@ -75,6 +100,16 @@ mod tests {
         assert_eq!(batches(16, 16 * 60), BURST_COUNT / 16);
         assert_eq!(batches(1, 65_536), 8);
         assert_eq!(batches(0, 0), BURST_COUNT, "asking in vain ends, too");
+    }
+
+    #[test]
+    fn a_train_of_tiny_packets_is_a_turn() {
+        let train = NetHeader { gso_type: tapswitch_wire::GsoType::TCPV4, ..NetHeader::PLAIN };
+        for (gso_size, turns) in [(0, 1), (1, 1), (255, 1), (256, 8), (1448, 8)] {
+            let meta = NetHeader { gso_size, ..train };
+            assert_eq!(batches(1, weight(&meta, 65_536)), turns, "{gso_size}");
+        }
+        assert_eq!(weight(&NetHeader { gso_size: 1, ..NetHeader::PLAIN }, 60), 60, "no train");
     }
 
     #[test]
