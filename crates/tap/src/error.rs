@@ -73,6 +73,21 @@ pub enum CreateError {
         /// The users who may, in words.
         allowed: String,
     },
+    /// `EPERM`: the device is there, and belongs to nobody. Up to Linux 6.18 any user could open
+    /// it; Linux 7.3 lets nobody do so without `CAP_NET_ADMIN`.
+    #[error(
+        "{name}: not permitted; it has neither owner nor group, and this kernel, as Linux 7.3, \
+         lets CAP_NET_ADMIN alone open such a device (run as root); or let root make it anew with \
+         an owner: `ip link del {name}` and `ip tuntap add {name} mode {kind} user USER{more}`"
+    )]
+    NoOwner {
+        /// The device.
+        name: String,
+        /// What it is.
+        kind: Kind,
+        /// Further words for ip(8).
+        more: &'static str,
+    },
     /// `EBUSY`.
     #[error("{name}: {by}; choose another name{}", by.remedy(name))]
     NameTaken {

@@ -85,12 +85,17 @@ fn mismatch(link: &Link, flags: Flags) -> Option<Mismatch> {
 }
 
 fn not_permitted(name: String, kind: Kind, there: Option<&Link>) -> CreateError {
-    let info = there.and_then(|link| link.tun).unwrap_or_default();
+    let Some(info) = there.and_then(|link| link.tun) else {
+        return CreateError::NotPermitted { name, kind };
+    };
     let allowed = match (info.owner, info.group) {
         (Some(user), Some(group)) => format!("user {user} in group {group}"),
         (Some(user), None) => format!("user {user}"),
         (None, Some(group)) => format!("group {group}"),
-        (None, None) => return CreateError::NotPermitted { name, kind },
+        (None, None) => {
+            let more = if info.multi_queue { " multi_queue" } else { "" };
+            return CreateError::NoOwner { name, kind: kind_of(&info), more };
+        }
     };
     CreateError::NotOwner { name, allowed }
 }
