@@ -181,6 +181,8 @@ fn a_device_of_somebody_else_is_refused_with_its_owner() {
         Device::create(&config("tap0").exclusive(false)).unwrap_err()
     });
     assert!(error.to_string().contains("user 4711 alone"), "{error}");
+    let remedy = "`ip link del tap0; ip tuntap add tap0 mode tap user USER`";
+    assert!(error.to_string().contains(remedy), "{error}");
 }
 
 /// Any user could open a device that belongs to nobody, until Linux 7.3 came.
@@ -202,7 +204,7 @@ fn a_device_of_nobody_is_for_all_or_refused_with_what_makes_an_owner() {
             continue;
         };
         assert!(matches!(error, CreateError::NoOwner { .. }), "{error}");
-        let remedy = format!("`ip tuntap add {name} mode tap user USER{words}`");
+        let remedy = format!("ip tuntap add {name} mode tap user USER{words}`");
         assert!(error.to_string().contains(&remedy), "{error}");
     }
 }
