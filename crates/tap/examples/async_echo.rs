@@ -8,16 +8,21 @@
 mod common;
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use common::{Options, set_up, turn_round};
+use common::{Options, finish, set_up, turn_round};
 use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind, RecvError};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    finish(echo().await)
+}
+
+async fn echo() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("async_echo [DEVICE]")?;
     let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?))?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;

@@ -12,24 +12,30 @@ mod common;
 
 use std::error::Error;
 use std::io;
+use std::process::ExitCode;
 
-use common::{Options, set_up, turn_round};
+use common::{Options, finish, set_up, turn_round};
 use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind, RecvError};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    finish(echo())
+}
+
+fn echo() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("echo [DEVICE [drain|uring|vhost]]")?;
     let kind = match options.name(1, "drain") {
+        "drain" => EngineKind::Drain,
         "uring" => EngineKind::Uring,
         "vhost" => EngineKind::Vhost,
-        _ => EngineKind::Auto,
+        other => return Err(format!("{other}: no such engine; drain, uring or vhost").into()),
     };
     let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?))?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
-    println!("{} is up: try `ping 10.99.0.2`", tap.name());
+    let name = tap.name().clone();
+    let mut engine = Engine::open(tap.into_queues().remove(0), kind)?;
+    println!("{name} is up: try `ping 10.99.0.2`");
 
-    let queue = tap.into_queues().remove(0);
-    let mut engine = Engine::open(queue, kind)?;
     let mut burst = Burst::new(engine.burst_size());
     let (mut frames, mut bursts) = (0, 0);
     while !options.is_over() {

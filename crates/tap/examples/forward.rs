@@ -14,14 +14,19 @@ mod common;
 use std::error::Error;
 use std::io;
 use std::ops::Deref;
+use std::process::ExitCode;
 
-use common::Options;
+use common::{Options, finish};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
 use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind, RecvError, SendError};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    finish(forward())
+}
+
+fn forward() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("forward [NAMESPACE NAMESPACE]")?;
     let left = Home::enter(options.name(0, "left"))?;
     let right = Home::enter(options.name(1, "right"))?;

@@ -11,16 +11,21 @@ mod common;
 use std::error::Error;
 use std::io;
 use std::num::NonZeroU16;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
-use common::{Options, set_up, turn_round};
+use common::{Options, finish, parse, set_up, turn_round};
 use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind, FlowHash, RecvError, Steering};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    finish(echo())
+}
+
+fn echo() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("multi_queue [DEVICE [QUEUES]]")?;
-    let queues = options.name(1, "4").parse::<NonZeroU16>()?;
+    let queues = parse::<NonZeroU16>("QUEUES", options.name(1, "4"))?;
     let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?).queues(queues))?;
     // Before the interface is up, so that no frame takes another way.
     let steering = Arc::new(Steering::load(FlowHash::ETHERNET, queues)?);

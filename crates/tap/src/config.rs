@@ -244,8 +244,9 @@ impl Config {
     }
 
     /// Whether the device stays when its last queue is closed (`TUNSETPERSIST`). A device that is
-    /// opened stays as it was unless this is called; one that is made goes. Any user may open a
-    /// persistent device that has neither [`Self::owner`] nor [`Self::group`].
+    /// opened stays as it was unless this is called; one that is made goes. Give it an
+    /// [owner](Self::owner) or a [group](Self::group): one that has neither may be opened by any
+    /// user up to Linux 6.18, and by nobody without `CAP_NET_ADMIN` on Linux 7.3.
     #[must_use]
     pub const fn persistent(mut self, on: bool) -> Self {
         self.persistent = Some(on);

@@ -22,10 +22,20 @@ pub enum CreateError {
         /// What open(2) said.
         source: io::Error,
     },
+    /// This process, or the machine, has no more files (`EMFILE`, `ENFILE`).
+    #[error(
+        "/dev/net/tun: {source}; each queue is a file: raise the limit (`ulimit -n`, LimitNOFILE= \
+         of systemd), or ask for fewer queues"
+    )]
+    TooManyFiles {
+        /// What open(2) said.
+        source: io::Error,
+    },
     /// The clone device cannot be opened.
     #[error(
         "/dev/net/tun: {source}; it must be readable and writable by this user (mode 0666 is \
-         usual) and permitted by the container's device rules"
+         usual), on no file system that is mounted nodev, and permitted by the container's device \
+         rules"
     )]
     Open {
         /// What open(2) said.
@@ -54,24 +64,50 @@ pub enum CreateError {
     /// `EPERM` or `EACCES`.
     #[error(
         "{name}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root), or let \
-         root prepare it: `ip tuntap add {name} mode {kind} user USER; ip link set {name} up`"
+         root prepare it (`{command}; ip link set {name} up`) and open it with exclusive(false)"
     )]
     NotPermitted {
         /// The device.
         name: String,
         /// What it was to be.
         kind: Kind,
+        /// What makes it.
+        command: String,
+    },
+    /// `EPERM`, of a configuration with [`Config::napi_fragments`](crate::Config::napi_fragments).
+    #[error(
+        "{name}: not permitted; napi_fragments(true) needs CAP_NET_ADMIN in the first user \
+         namespace, which root of a container may lack; leave it out, or run as the machine's root"
+    )]
+    FragmentsNotPermitted {
+        /// The device.
+        name: String,
     },
     /// `EPERM`: the device is there, but for somebody else.
     #[error(
-        "{name}: not permitted; it may be opened by {allowed} alone; become that, or let root \
-         give it to this user with `ip tuntap`, or run with CAP_NET_ADMIN"
+        "{name}: not permitted; it may be opened by {allowed} alone; become that, or run with \
+         CAP_NET_ADMIN, or let root make it anew for this user: `ip link del {name}; {command}`"
     )]
     NotOwner {
         /// The device.
         name: String,
         /// The users who may, in words.
         allowed: String,
+        /// What makes it.
+        command: String,
+    },
+    /// `EPERM`: the device is there, and belongs to nobody. Up to Linux 6.18 any user could open
+    /// it; Linux 7.3 lets nobody do so without `CAP_NET_ADMIN`.
+    #[error(
+        "{name}: not permitted; it has neither owner nor group, and this kernel, as Linux 7.3, \
+         lets CAP_NET_ADMIN alone open such a device (run as root); or let root make it anew with \
+         an owner: `ip link del {name}; {command}`"
+    )]
+    NoOwner {
+        /// The device.
+        name: String,
+        /// What makes it.
+        command: String,
     },
     /// `EBUSY`.
     #[error("{name}: {by}; choose another name{}", by.remedy(name))]
@@ -199,6 +235,7 @@ impl CreateError {
         let source = errno.into();
         match errno {
             Errno::NOENT | Errno::NODEV | Errno::NXIO => Self::NoTun { source },
+            Errno::MFILE | Errno::NFILE => Self::TooManyFiles { source },
             _ => Self::Open { source },
         }
     }
@@ -244,7 +281,7 @@ impl Taken {
                  it with all its settings"
             ),
             Self::Held { .. } => format!(
-                ", or end that program first; several can share a multi-queue device alone, with \
+                ", or end that program first; only a multi-queue device can be shared, with \
                  exclusive(false) or Device::join; `ip link del {name}` takes it away from its \
                  program"
             ),
@@ -303,7 +340,7 @@ impl Mismatch {
 }
 
 fn described(kind: Option<&str>) -> String {
-    kind.map_or_else(|| "hardware".to_owned(), |kind| format!("of kind {kind}"))
+    kind.map_or_else(|| "hardware or lo".to_owned(), |kind| format!("of kind {kind}"))
 }
 
 /// Why a setting of a device could not be read or changed.

@@ -32,8 +32,9 @@
 //! **Read first:** `tun_ebpf_select_queue` in Linux `drivers/net/tun.c`; RFC 7348 (VXLAN).
 //!
 //! **Limits.** Frames that XDP redirects to the device never see the program: the kernel picks
-//! their queue by CPU. A program stays with its device, also a persistent one, until another is
-//! set; it cannot be read back, nor can its counters once the [`Steering`] is gone.
+//! their queue by CPU. Who receives such frames asks [`Steering::queue_of`] for each. A program
+//! stays with its device, also a persistent one, until another is set; it cannot be read back, nor
+//! can its counters once the [`Steering`] is gone.
 
 mod hash;
 mod program;

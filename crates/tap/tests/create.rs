@@ -9,7 +9,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use tapswitch_tap::{Config, CreateError, Device, Offloads};
 
 mod common;
-use common::{Host, LINUX_7_3, can_tap, config, is_udp_to, knows_udp_trains, receive};
+use common::{Host, LINUX_7_3, can_tap, config, forbid, is_udp_to, knows_udp_trains, receive};
 
 #[test]
 fn a_device_lives_as_long_as_its_queues() {
@@ -163,7 +163,8 @@ fn missing_privilege_is_named() {
         })
         .unwrap();
     assert!(matches!(error, CreateError::NotPermitted { .. }), "{error}");
-    assert!(error.to_string().contains("ip tuntap add tap0 mode tap user"), "{error}");
+    let remedy = "(`ip tuntap add tap0 mode tap user USER; ip link set tap0 up`)";
+    assert!(error.to_string().contains(remedy), "{error}");
 }
 
 #[test]
@@ -180,6 +181,23 @@ fn a_missing_device_node_is_explained() {
     assert!(matches!(error, CreateError::NoTun { .. }), "{error}");
     assert!(error.to_string().contains("mknod /dev/net/tun c 10 200"), "{error}");
     assert!(std::path::Path::new("/dev/net/tun").exists(), "it is hidden from that thread only");
+}
+
+#[test]
+fn a_limit_of_open_files_is_named() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    let error = host.inside(|| {
+        // Which of the two opens a file depends on the processor.
+        #[cfg(target_arch = "x86_64")]
+        forbid(libc::SYS_open, libc::EMFILE);
+        forbid(libc::SYS_openat, libc::EMFILE);
+        Device::create(&with_queues("tap0", 4)).unwrap_err()
+    });
+    assert!(matches!(error, CreateError::TooManyFiles { .. }), "{error}");
+    assert!(error.to_string().contains("`ulimit -n`"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tapswitch_netlink::{Namespace, die_with_parent};
@@ -89,6 +89,21 @@ fn an_example_ends_by_itself_when_its_time_is_over() {
         let host = Host::new();
         let example = Example::start(&host.namespace, name, &["tap0", "--seconds", "0"]);
         assert!(example.end().contains(" frames"), "{name}");
+    }
+}
+
+#[test]
+fn an_example_that_fails_says_why_in_words_for_people() {
+    for (name, args, words) in [
+        ("echo", &["sixteen-bytes-xy"][..], "error: interface name \"sixteen-bytes-xy\" is longer"),
+        ("echo", &["tap0", "turbo"], "error: turbo: no such engine; drain, uring or vhost"),
+        ("async_echo", &["a/b"], "error: interface name \"a/b\" contains"),
+        ("multi_queue", &["tap0", "many"], "error: QUEUES many: invalid digit"),
+        ("forward", &["--seconds", "soon"], "error: --seconds soon: invalid digit"),
+    ] {
+        let output = Command::new(path_of(name)).args(args).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.starts_with(words), "{name}: {said}");
     }
 }
 

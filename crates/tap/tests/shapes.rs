@@ -197,7 +197,8 @@ fn napi_fragments_are_had_with_privilege_and_refused_without() {
         without_privilege();
         Device::create(&fragments).unwrap_err()
     });
-    assert!(matches!(error, CreateError::NotPermitted { .. }), "{error}");
+    assert!(matches!(error, CreateError::FragmentsNotPermitted { .. }), "{error}");
+    assert!(error.to_string().contains("napi_fragments(true) needs CAP_NET_ADMIN"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,10 @@
 #![allow(dead_code, reason = "each example uses a part")]
 
 use std::error::Error;
+use std::fmt::Display;
 use std::net::IpAddr;
+use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +16,18 @@ use tapswitch_netlink::{Namespace, Netlink};
 
 /// MAC address of the station that an example plays.
 pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// Ends an example, with the message of what went wrong: Rust shows an error that `main` returns in
+/// its form for programmers.
+pub(crate) fn finish(outcome: Result<(), Box<dyn Error>>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// The command line: names, and `--seconds N`.
 #[derive(Clone)]
@@ -30,7 +45,8 @@ impl Options {
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--seconds" => {
-                    let seconds = args.next().ok_or("--seconds: a number is missing")?.parse()?;
+                    let seconds = args.next().ok_or("--seconds: a number is missing")?;
+                    let seconds = parse("--seconds", &seconds)?;
                     deadline = Instant::now().checked_add(Duration::from_secs(seconds));
                 }
                 name if !name.starts_with('-') => names.push(name.to_owned()),
@@ -64,6 +80,11 @@ impl Options {
     pub(crate) fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
+}
+
+/// Reads an argument; the message names it.
+pub(crate) fn parse<T: FromStr<Err: Display>>(what: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("{what} {text}: {error}"))
 }
 
 /// Switches the interface on, gives it the address `own`/24, and lets the kernel know that the

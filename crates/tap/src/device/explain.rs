@@ -24,7 +24,10 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
         NameWish::Numbered(_) => (None, true),
     };
     match (errno, config.index) {
-        (Errno::PERM | Errno::ACCESS, _) => not_permitted(name, kind, there.as_ref()),
+        (Errno::PERM, _) if flags.contains(Flags::NAPI_FRAGS) => {
+            CreateError::FragmentsNotPermitted { name }
+        }
+        (Errno::PERM | Errno::ACCESS, _) => not_permitted(name, kind, flags, there.as_ref()),
         (Errno::BUSY, Some(index)) if there.is_none() => {
             CreateError::IndexTaken { name, index: index.get() }
         }
@@ -84,15 +87,27 @@ fn mismatch(link: &Link, flags: Flags) -> Option<Mismatch> {
     }
 }
 
-fn not_permitted(name: String, kind: Kind, there: Option<&Link>) -> CreateError {
-    let info = there.and_then(|link| link.tun).unwrap_or_default();
+/// Why not, by whom a device belongs to that is there.
+fn not_permitted(name: String, kind: Kind, flags: Flags, there: Option<&Link>) -> CreateError {
+    let is_multi_queue = flags.contains(Flags::MULTI_QUEUE);
+    let Some(info) = there.and_then(|link| link.tun) else {
+        let command = command(&name, kind, is_multi_queue);
+        return CreateError::NotPermitted { name, kind, command };
+    };
+    let command = command(&name, kind_of(&info), info.multi_queue);
     let allowed = match (info.owner, info.group) {
         (Some(user), Some(group)) => format!("user {user} in group {group}"),
         (Some(user), None) => format!("user {user}"),
         (None, Some(group)) => format!("group {group}"),
-        (None, None) => return CreateError::NotPermitted { name, kind },
+        (None, None) => return CreateError::NoOwner { name, command },
     };
-    CreateError::NotOwner { name, allowed }
+    CreateError::NotOwner { name, allowed, command }
+}
+
+/// What makes such a device for a user. An owner cannot be changed by ip(8) afterwards.
+fn command(name: &str, kind: Kind, is_multi_queue: bool) -> String {
+    let more = if is_multi_queue { " multi_queue" } else { "" };
+    format!("ip tuntap add {name} mode {kind} user USER{more}")
 }
 
 pub(super) fn kind_of(info: &TunInfo) -> Kind {

@@ -17,7 +17,8 @@ impl Device {
     /// flow came by which queue. It stays with the device, also when this process is gone, and
     /// cannot be read back; [`Self::create`] takes it off a persistent device. Frames that an XDP
     /// program redirects here are not asked about: they come by the queue of the number of the
-    /// processor that they are on.
+    /// processor that they are on, and [`Steering::queue_of`](crate::Steering::queue_of) tells
+    /// where they belong.
     ///
     /// # Errors
     /// [`SettingError::Refused`] when the descriptor is no such program.

@@ -88,8 +88,9 @@ impl Device {
         })
     }
 
-    /// Whether the device stays when its last queue is closed (`TUNSETPERSIST`). Any user may open
-    /// a persistent device that has neither owner nor group.
+    /// Whether the device stays when its last queue is closed (`TUNSETPERSIST`). One that
+    /// has neither owner nor group may be opened by any user up to Linux 6.18, and by nobody
+    /// without `CAP_NET_ADMIN` on Linux 7.3.
     ///
     /// # Errors
     /// [`SettingError::FilterUnsafe`] while it has a classic filter.

@@ -63,18 +63,52 @@ pub(crate) fn bpf_return(value: i32) -> Option<OwnedFd> {
     // `r0 = value; exit`.
     let [a, b, c, d] = value.to_ne_bytes();
     let program = [0xb7, 0, 0, 0, a, b, c, d, 0x95, 0, 0, 0, 0, 0, 0, 0_u8];
+    bpf_load(BPF_PROG_TYPE_SOCKET_FILTER, &program).ok()
+}
+
+/// Has XDP send every frame that comes in through the interface `from` on to the interface `to`,
+/// both by index in the namespace of the calling thread, until the answer is dropped.
+pub(crate) fn redirect_by_xdp(from: u32, to: u32) -> io::Result<OwnedFd> {
+    // `r1 = to; r2 = 0; r0 = bpf_redirect(r1, r2); exit`.
+    let [a, b, c, d] = to.to_ne_bytes();
+    let program = [
+        [0xb7, 1, 0, 0, a, b, c, d],
+        [0xb7, 2, 0, 0, 0, 0, 0, 0],
+        [0x85, 0, 0, 0, 23, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0_u8],
+    ];
+    let program = bpf_load(BPF_PROG_TYPE_XDP, program.as_flattened())?;
+    let program = u32::try_from(program.as_raw_fd()).unwrap();
+    let mut attributes = [0_u8; 64];
+    for (place, value) in [program, from, BPF_XDP, XDP_FLAGS_DRV_MODE].into_iter().enumerate() {
+        attributes[4 * place..][..4].copy_from_slice(&value.to_ne_bytes());
+    }
+    // SAFETY: BPF_LINK_CREATE reads attributes of 64 bytes, which outlive the call.
+    unsafe { bpf(BPF_LINK_CREATE, &attributes) }
+}
+
+fn bpf_load(kind: u32, program: &[u8]) -> io::Result<OwnedFd> {
     let license = c"GPL";
     let mut attributes = [0_u8; 128];
-    attributes[0..4].copy_from_slice(&1_u32.to_ne_bytes());
-    attributes[4..8].copy_from_slice(&2_u32.to_ne_bytes());
+    attributes[0..4].copy_from_slice(&kind.to_ne_bytes());
+    attributes[4..8].copy_from_slice(&u32::try_from(program.len() / 8).unwrap().to_ne_bytes());
     attributes[8..16].copy_from_slice(&(program.as_ptr() as u64).to_ne_bytes());
     attributes[16..24].copy_from_slice(&(license.as_ptr() as u64).to_ne_bytes());
-    // SAFETY: BPF_PROG_LOAD (5) reads attributes of 128 bytes, and program and licence by the
-    // addresses in them; all outlive the call.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, 5, attributes.as_ptr(), attributes.len()) };
-    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: BPF_PROG_LOAD reads attributes of 128 bytes, and program and licence by the addresses
+    // in them; all outlive the call.
+    unsafe { bpf(BPF_PROG_LOAD, &attributes) }
+}
+
+/// # Safety
+/// `attributes` must be what `command` takes, and what they point to be valid for the call.
+unsafe fn bpf(command: i32, attributes: &[u8]) -> io::Result<OwnedFd> {
+    // SAFETY: the caller promises it.
+    let fd =
+        unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), attributes.len()) };
+    let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
+    checked(fd)?;
     // SAFETY: the descriptor is new and nobody else's.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn checked(outcome: i32) -> io::Result<()> {
@@ -101,3 +135,12 @@ pub(crate) const TUNSETVNETLE: u64 = 0x4004_54dc;
 pub(crate) const TUNSETSTEERINGEBPF: u64 = 0x8004_54e0;
 pub(crate) const TUNSETFILTEREBPF: u64 = 0x8004_54e1;
 pub(crate) const TUNSETCARRIER: u64 = 0x4004_54e2;
+
+const BPF_PROG_LOAD: i32 = 5;
+const BPF_LINK_CREATE: i32 = 28;
+const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+/// What a link attaches a program to.
+const BPF_XDP: u32 = 37;
+/// By the driver, not by the stack behind it.
+const XDP_FLAGS_DRV_MODE: u32 = 4;
