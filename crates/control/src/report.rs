@@ -75,7 +75,8 @@ pub struct PolicyReport {
     pub monitors: Vec<MonitorPort>,
     /// What matched: frames that were, or should have been, copied.
     pub matched: Counts,
-    /// What was copied, by monitor: one, unless the monitor moved.
+    /// What was copied, by port: one for each monitor, unless it moved. Monitors that are one port
+    /// get one copy of each frame.
     pub copied: Vec<Copied>,
     /// Whether each frame that matched is accounted for, over all monitors: as delivered, flooded,
     /// in flight or dropped. Exact at rest; under traffic the counters of rules and groups are read
