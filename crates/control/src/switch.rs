@@ -28,7 +28,7 @@ mod wiring;
 use crate::desired::Desired;
 use crate::exit::Exit;
 use crate::held::Held;
-use crate::hosts::{HostKey, Hosts, Seen};
+use crate::hosts::{Host, HostKey, Hosts, Seen, Sighting};
 use crate::learn;
 use crate::ledger::Ledger;
 use crate::outbox::{Failure, Outbox, Request};
@@ -267,6 +267,9 @@ impl Switch {
         };
         let (seen, has_address) = self.hosts.handle_sighting(&sighting, limits, now);
         self.signals.renamed.extend(sighting.address.filter(|_| has_address));
+        if self.is_rival(&sighting, seen == Seen::New, has_address) {
+            self.hosts.note_conflict();
+        }
         if let Seen::Moved { from } = seen {
             self.remove_source(sighting.key, from);
         }
@@ -277,6 +280,18 @@ impl Switch {
             self.tell_host(sighting.key, sighting.port, seen);
         }
         self.note_talk(sighting.key, sighting.to);
+    }
+
+    /// Whether a host that is new, or has an address that is, has it from another one, elsewhere, to
+    /// which copies go.
+    fn is_rival(&self, sighting: &Sighting, is_new: bool, has_address: bool) -> bool {
+        let is_monitor = |(key, host): (HostKey, &Host)| {
+            let is_elsewhere = key != sighting.key && host.port != sighting.port;
+            is_elsewhere && self.monitors.contains(&key.mac)
+        };
+        let address = sighting.address.filter(|_| has_address);
+        is_new && self.hosts.with_mac(sighting.key.mac).any(is_monitor)
+            || address.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
     }
 
     /// A host sends to another one, the way to which the switch may not know.

@@ -151,7 +151,7 @@ impl Policies {
             id: PolicyId(self.last_id + 1),
             name: policy.name.as_str().into(),
             cells: cells.into(),
-            places: policy.monitor.iter().map(|monitor| resolve(monitor, all)).collect(),
+            places: policy.monitor.iter().map(|monitor| resolve(monitor, &[], all)).collect(),
             monitor_hosts: BTreeSet::new(),
             applied: BTreeSet::new(),
             is_narrow: false,
