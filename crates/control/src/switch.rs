@@ -82,6 +82,11 @@ pub(crate) struct Switch {
     arrivals: Shared<Closure>,
     /// Those that do not fit the budget.
     over_budget: BTreeMap<PolicyId, BudgetError>,
+    /// Hosts that it knew the way to when it was last seen that those do not fit.
+    crowd: usize,
+    /// When they were last tried again because hosts had gone, and when they are next.
+    retried: Option<Millis>,
+    retry_at: Option<Millis>,
     /// Policies that the switch refused, and why.
     failed: HashMap<PolicyId, String>,
     /// Policies that are in force when this barrier is reached.
@@ -175,6 +180,9 @@ impl Switch {
             closure: Shared::default(),
             arrivals: Shared::default(),
             over_budget: BTreeMap::new(),
+            crowd: 0,
+            retried: None,
+            retry_at: None,
             failed: HashMap::new(),
             installing: HashMap::new(),
             moving: HashMap::new(),
@@ -360,6 +368,8 @@ impl Switch {
             self.repair_at = None;
             self.start_reading(false, limits, now);
         }
+        // Whether they are is looked at when it is told what is new.
+        self.retry_at = self.retry_at.filter(|at| *at > now);
         if self.give_up_at.is_some_and(|at| at <= now) {
             self.give_up(limits.final_counts_wait, now);
         }
@@ -374,8 +384,9 @@ impl Switch {
     /// When [`Self::handle_timeout`] may have something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let repair_at = self.repair_at.filter(|_| self.is_up());
-        let all = [self.reading_deadline(), self.ask_again_at, self.give_up_at, repair_at];
-        all.into_iter().flatten().min()
+        let retry_at = self.retry_at.filter(|_| self.is_up());
+        let soon = [self.reading_deadline(), self.ask_again_at, self.give_up_at];
+        soon.into_iter().chain([repair_at, retry_at]).flatten().min()
     }
 
     /// What the switch is sent next; changes only if there is room for them.
