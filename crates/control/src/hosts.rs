@@ -9,8 +9,8 @@
 //! that host is known: somebody else's claim is counted as a conflict and not believed, since
 //! copies for a monitor that was named by its address would go there. VLANs are worlds of their
 //! own, so who claims it in another one has it there; where it is a monitor's that is a conflict,
-//! too, and copies stay where they go. A host that moves, however, is believed: it takes its
-//! addresses along, and the copies.
+//! too, and copies stay where they go. A host that moves is believed, and takes its addresses
+//! along; one that gets copies only when it is silent where it was (`control/contests.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use tapswitch_openflow::{
-    Body, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId, MultipartRequest,
-    MultipartRequestBody, PacketIn, PortNo, PortStatus,
+    Action, Body, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId, MultipartRequest,
+    MultipartRequestBody, PacketIn, PacketOut, PortNo, PortStatus,
 };
 use tapswitch_wire::MacAddr;
 
@@ -34,6 +34,7 @@ use crate::ledger::Ledger;
 use crate::outbox::{Failure, Outbox, Request};
 use crate::overlap::{Closure, PolicyId, Tap};
 use crate::ports::Ports;
+use crate::question::question;
 use crate::rule::{Cookie, FlowId, Kind};
 use crate::shared::{Forked, Shared};
 use crate::translate::{Station, Wiring, read_source, source_rule};
@@ -256,26 +257,29 @@ impl Switch {
         }
     }
 
-    /// The switch sent something up.
-    pub(crate) fn handle_packet_in(&mut self, packet_in: &PacketIn, limits: &Limits, now: Millis) {
+    /// The switch sent something up. Returns what that says of a host.
+    pub(crate) fn handle_packet_in(&mut self, packet_in: &PacketIn) -> Option<Sighting> {
         let cookie = Cookie(packet_in.cookie);
         if self.is_down() || !cookie.is_ours() {
-            return;
+            return None;
         }
         if cookie.is(Kind::TapHost) || cookie.is(Kind::TapAnywhere) {
             self.handle_copy(packet_in, cookie);
             if !self.wiring.asks {
-                return;
+                return None;
             }
         }
-        let sighting = learn::sighting(packet_in);
-        let is_host = |port| self.ports.is_up(port) && self.is_edge(port);
-        let Some(sighting) = sighting.filter(|sighting| is_host(sighting.port)) else {
+        learn::sighting(packet_in).filter(|sighting| self.may_have_hosts(sighting.port))
+    }
+
+    /// A host was seen, and is believed to be there.
+    pub(crate) fn handle_sighting(&mut self, sighting: &Sighting, limits: &Limits, now: Millis) {
+        if self.is_down() || !self.may_have_hosts(sighting.port) {
             return;
-        };
-        let (seen, has_address) = self.hosts.handle_sighting(&sighting, limits, now);
+        }
+        let (seen, has_address) = self.hosts.handle_sighting(sighting, limits, now);
         self.signals.renamed.extend(sighting.address.filter(|_| has_address));
-        if self.is_rival(&sighting, seen == Seen::New, has_address) {
+        if self.is_rival(sighting, seen == Seen::New, has_address) {
             self.hosts.note_conflict();
         }
         if let Seen::Moved { from } = seen {
@@ -300,6 +304,35 @@ impl Switch {
         let address = sighting.address.filter(|_| has_address);
         is_new && self.hosts.with_mac(sighting.key.mac).any(is_monitor)
             || address.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
+    }
+
+    /// Asks a host whether it is still there. What it sends meanwhile is shown to the controller.
+    pub(crate) fn ask_host(&mut self, key: HostKey) {
+        let Some(Host { port, addresses, .. }) = self.hosts.find(key) else { return };
+        let (port, asked) = (*port, addresses.iter().take(MAX_ASKED));
+        for frame in asked.map(|address| question(key, *address)).collect::<Vec<_>>() {
+            let actions = vec![Action::output(port)];
+            self.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
+        }
+        self.remove_source(key, port);
+    }
+
+    /// A host that was asked is there; what it sends is shown no more.
+    pub(crate) fn know_again(&mut self, key: HostKey, port: PortNo) {
+        if self.hosts.find(key).is_some_and(|host| host.port == port) {
+            // It may be known again since the switch connected again.
+            self.remove_source(key, port);
+            self.insert_source(key, port);
+        }
+    }
+
+    /// Whether a host that copies go to may still be behind its port.
+    pub(crate) fn keeps_host(&self, mac: MacAddr, port: PortNo) -> bool {
+        self.is_up() && self.may_have_hosts(port) && self.monitors.contains(&mac)
+    }
+
+    fn may_have_hosts(&self, port: PortNo) -> bool {
+        self.ports.is_up(port) && self.is_edge(port)
     }
 
     /// A host sends to another one, the way to which the switch may not know.
@@ -616,3 +649,5 @@ impl Switch {
 
 /// How many times as long last counters are waited for while other answers are to come.
 const PATIENCE: u64 = 15;
+/// Addresses that a host is asked for.
+const MAX_ASKED: usize = 4;

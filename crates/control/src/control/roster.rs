@@ -270,6 +270,21 @@ impl Policies {
         self.dirty.extend(self.of_ip.get(&ip).into_iter().flatten());
     }
 
+    /// Whether a host with these addresses is named as a monitor.
+    pub(super) fn copies_to(&self, mac: MacAddr, addresses: &[IpAddr]) -> bool {
+        let is_it = |monitor: &MonitorSpec| match monitor {
+            MonitorSpec::Mac(named) => *named == mac,
+            MonitorSpec::Ip(named) => addresses.contains(named),
+            _ => false,
+        };
+        let of_ip = addresses.iter().filter_map(|ip| self.of_ip.get(ip));
+        let mut near = self.of_mac.get(&mac).into_iter().chain(of_ip).flatten();
+        near.any(|id| {
+            let monitors = self.get(*id).into_iter().flat_map(|entry| entry.policy.monitor.iter());
+            monitors.flat_map(MonitorSpec::members).any(is_it)
+        })
+    }
+
     /// The policies that are applied at a switch.
     pub(super) fn applied_at(&self, switch: DatapathId) -> impl Iterator<Item = PolicyId> {
         self.applied.get(&switch).into_iter().flatten().copied()

@@ -102,6 +102,7 @@ fn copies_are_told_by_monitor_when_it_moved() {
     world.tap(all_tcp("tcp", "10.0.0.3"));
     flow(&mut world, 2);
     world.send(4, &arp_request(3, 1, None));
+    world.pass(1000);
     flow(&mut world, 3);
     assert_eq!(packets(&world.ledger("tcp")), (5, vec![(3, 2), (4, 3)]));
 }
