@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tapswitch_control::{
     Expiry, HostReport, LinkReport, PathReport, Plan, PolicyError, PolicyReport, SwitchDetails,
-    SwitchReport, TapPolicy,
+    SwitchReport, TapPolicy, UnixTime,
 };
 use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -90,21 +90,19 @@ impl Handle {
     ) -> Result<Applied, RequestError> {
         self.check(Access::Write)?;
         let (this, caller) = (self.clone(), caller.clone());
-        let mut policy = policy.with_defaults_said();
-        // A span begins now, and not again when the controller starts again.
-        policy.expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
+        let asked = Asked::new(policy.with_defaults_said(), unix_time());
         to_its_end(async move {
-            match this.start_applying(&policy, how).await {
-                Ok(claimed) => this.apply(&caller, claimed, policy, how).await,
-                Err(error) => Err(this.refuse(&caller, how, &policy, error).await),
+            match this.start_applying(&asked.kept, how).await {
+                Ok(claimed) => this.apply(&caller, claimed, asked, how).await,
+                Err(error) => Err(this.refuse(&caller, how, &asked.kept, error).await),
             }
         })
         .await
     }
 
     /// Deletes a policy, also `by_force` when it was found that frames would go astray. Returns its
-    /// last counts, when the switch told them. Who stops waiting changes nothing: it goes on to its
-    /// end.
+    /// last counts, when the switch told them. When something about it is being changed, it is
+    /// deleted right after that. Who stops waiting changes nothing: it goes on to its end.
     ///
     /// # Errors
     /// There is no such policy, the store cannot be written, frames would not go where they should
@@ -316,20 +314,20 @@ impl Handle {
         &self,
         caller: &Caller,
         (claim, before): (Claim, Option<KeptPolicy>),
-        policy: TapPolicy,
+        Asked { policy, kept }: Asked,
         how: How,
     ) -> Result<Applied, RequestError> {
-        claim.put(caller, &policy, (how, before.as_ref())).await?;
+        claim.put(caller, &kept, (how, before.as_ref())).await?;
         let (this, caller, name) = (self.clone(), caller.clone(), policy.name.clone());
         let applying = async move {
-            let change = PolicyChange::Apply { policy: Box::new(policy.clone()), how };
+            let change = PolicyChange::Apply { policy: Box::new(policy), how };
             let result = this.change(change).await;
             match &result {
                 Ok(_) | Err(RequestError::Stopped) => {}
                 // It is in the store, so whoever leads now puts it in force.
                 Err(RequestError::NotLeader { .. } | RequestError::NoLeader) => {}
                 Err(error) => {
-                    let record = Draft::new(&caller, how.what(), refused(error)).about(&policy);
+                    let record = Draft::new(&caller, how.what(), refused(error)).about(&kept);
                     claim.take_back(before, record).await;
                 }
             }
@@ -377,9 +375,40 @@ impl Handle {
     }
 }
 
+/// A policy that somebody asks for.
+struct Asked {
+    /// As it was said: a span is measured, whatever becomes of the clock.
+    policy: TapPolicy,
+    /// As it is kept: a span that began does not begin again when the controller starts again, so
+    /// there it ends at a time.
+    kept: TapPolicy,
+}
+
+impl Asked {
+    fn new(policy: TapPolicy, now: UnixTime) -> Self {
+        let expires = policy.expires.map(|expiry| Expiry::At(expiry.time(now)));
+        let kept = TapPolicy { expires, ..policy.clone() };
+        Self { policy, kept }
+    }
+}
+
 /// Does the work in a task of its own, which whoever waits for it does not end by going away.
 async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, RequestError>> + Send + 'static,
 ) -> Result<T, RequestError> {
     tokio::spawn(work).await.unwrap_or(Err(RequestError::Stopped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_kept_as_a_time_and_stays_a_span_until_then() {
+        let plain = TapPolicy::new("a", "3".parse().unwrap());
+        let policy = TapPolicy { expires: Some(Expiry::After(1800)), ..plain };
+        let asked = Asked::new(policy, UnixTime(1_000_000));
+        assert_eq!(asked.policy.expires, Some(Expiry::After(1800)));
+        assert_eq!(asked.kept.expires, Some(Expiry::At(UnixTime(2_800_000))));
+    }
 }
