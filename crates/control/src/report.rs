@@ -124,6 +124,21 @@ pub enum PolicyState {
     Deleted,
 }
 
+impl PolicyState {
+    /// The word for it, as in `is` of a report.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pending { .. } => "pending",
+            Self::Resting { .. } => "resting",
+            Self::Installing => "installing",
+            Self::Active => "active",
+            Self::Partial { .. } => "partial",
+            Self::Failed { .. } => "failed",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
 /// A port of a switch where copies go.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MonitorPort {

@@ -60,6 +60,20 @@ async fn everything_that_can_be_looked_at_is_as_the_document_says() {
 }
 
 #[tokio::test]
+async fn no_two_samples_are_of_the_same() {
+    let (server, _switch) = with_switch().await;
+    let policy = json!({"name": "a", "monitor": ["0x1/3", "0x1/p3", "4"]});
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
+    let metrics = get(&server, "/metrics").await.text;
+    let samples = metrics.lines().filter(|line| !line.starts_with('#'));
+    let mut keys: Vec<_> = samples.filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    let count = keys.len();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), count, "{metrics}");
+}
+
+#[tokio::test]
 async fn a_policy_comes_and_goes() {
     let (server, switch) = with_switch().await;
     let mut policy = json!({"name": "web of ours", "monitor": "p3", "dst-port": 80});
