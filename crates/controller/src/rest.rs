@@ -39,7 +39,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use serde_json::{Value, json};
 use tapswitch_control::Limits;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{Draft, What};
 use crate::clock::now_text;
@@ -118,6 +118,8 @@ struct Api {
     loads: Arc<tokio::sync::Mutex<LastLoads>>,
     details: Arc<details::Last>,
     looks: Arc<looks::Looks>,
+    /// Turns of those who want to know what a filter matches.
+    checks: Arc<Semaphore>,
     ended: watch::Receiver<bool>,
 }
 
@@ -199,6 +201,7 @@ impl Rest {
             loads: Arc::default(),
             details: Arc::default(),
             looks: Arc::default(),
+            checks: Arc::new(Semaphore::new(filters::CHECKS)),
             ended,
         };
         let ticker = tick(api.clone());
