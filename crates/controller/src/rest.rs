@@ -19,6 +19,7 @@ mod metrics;
 mod network;
 mod packets;
 mod policies;
+mod refusals;
 mod series;
 mod session;
 mod topology;
@@ -247,6 +248,15 @@ impl Api {
         refusal
     }
 
+    /// Tells of the refusals that were not recorded one by one.
+    async fn record_left_out(&self) {
+        if let Some(count) = self.gate.refusals.take_left_out(Instant::now()) {
+            let result = format!("refused: {count} more were left out");
+            let draft = Draft::new(&Caller::controller(), What::RefusalsLeftOut, result);
+            self.handle.record(draft).await;
+        }
+    }
+
     /// Waits until the server stops.
     fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut ended = self.ended.clone();
@@ -282,6 +292,7 @@ async fn tick(api: Api) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
+        api.record_left_out().await;
         let is_wanted = api.handle.journal().listener_count() > 0 || api.series.is_wanted();
         if !is_wanted {
             continue;
@@ -391,8 +402,10 @@ async fn authorize(
         let message = format!("this needs the role {role}, and {name} is {has}");
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "role-too-low", message);
         let what = format!("{} {}: {}", request.method(), request.uri().path(), refusal.message);
-        let draft = Draft::new(&admitted.caller, What::RoleRefused, refused(&what));
-        api.handle.record(draft).await;
+        if api.gate.refusals.handle_role(peer.address.ip(), Instant::now()) {
+            let draft = Draft::new(&admitted.caller, What::RoleRefused, refused(&what));
+            api.handle.record(draft).await;
+        }
         return refusal.into_response();
     }
     request.extensions_mut().insert(admitted);

@@ -45,6 +45,23 @@ async fn refused_attempts_are_on_record() {
 }
 
 #[tokio::test]
+async fn who_is_refused_again_and_again_does_not_fill_the_audit_log() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    for _ in 0..20 {
+        let answer = ask_as(&server, &tokens.viewer, ("DELETE", "/api/v1/policies/x")).await;
+        assert_eq!(answer.refusal(), (403, "role-too-low".to_owned()));
+        ask_as(&server, "x", ("GET", "/api/v1/me")).await;
+    }
+    let records = ask_as(&server, &tokens.admin, ("GET", "/api/v1/audit?limit=100")).await.json();
+    let count = |what: &str| {
+        let records = records["items"].as_array().unwrap().iter();
+        records.filter(|record| record["what"] == what).count()
+    };
+    assert_eq!((count("role.refused"), count("token.refused")), (10, 10), "of each kind");
+}
+
+#[tokio::test]
 async fn who_tries_tokens_is_limited_and_others_of_that_address_are_not() {
     let tokens = TokenFile::make();
     let server = Running::start(tokens.config()).await;
