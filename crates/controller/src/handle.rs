@@ -114,25 +114,14 @@ impl Handle {
         by_force: bool,
     ) -> Result<Applied, RequestError> {
         self.check(Access::Write)?;
-        let (this, caller, name) = (self.clone(), caller.clone(), name.to_owned());
-        to_its_end(async move {
-            let claim = this.keeper.claim(&name)?;
-            let policy = this.known_policy(&name).await?.policy;
-            let kept = this.keeper.kept(policy.clone())?;
-            claim.delete(&caller, &policy).await?;
-            let change = PolicyChange::Delete { name: name.clone(), by_force };
-            let that = this.clone();
-            let deleting = async move {
-                let result = that.change(change).await;
-                if let Err(error @ RequestError::NotProved { .. }) = &result {
-                    let draft = Draft::new(&caller, audit::What::PolicyDelete, refused(error));
-                    claim.take_back(Some(kept), draft.about(&policy)).await;
-                }
-                result
-            };
-            this.in_time(name, deleting).await
-        })
-        .await
+        let (this, caller, asked) = (self.clone(), caller.clone(), name.to_owned());
+        let deleting = async move {
+            match this.start_deleting(&asked).await {
+                Ok(started) => this.delete(&caller, started, by_force).await,
+                Err(error) => Err(this.refuse_deletion(&caller, &asked, error).await),
+            }
+        };
+        self.in_time(name.to_owned(), deleting).await
     }
 
     /// All policies in the order in which they were added, with counters as they are now.
@@ -334,6 +323,44 @@ impl Handle {
             result
         };
         self.in_time(name, applying).await
+    }
+
+    /// What can be said before anything is written. Returns the policy that is to go.
+    async fn start_deleting(&self, name: &str) -> Result<(Claim, KeptPolicy), RequestError> {
+        let claim = self.keeper.claim_last(name).await?;
+        let policy = self.known_policy(name).await?.policy;
+        Ok((claim, self.keeper.kept(policy)?))
+    }
+
+    async fn delete(
+        &self,
+        caller: &Caller,
+        (claim, kept): (Claim, KeptPolicy),
+        by_force: bool,
+    ) -> Result<Applied, RequestError> {
+        let policy = kept.policy.clone();
+        claim.delete(caller, &policy).await?;
+        let name = policy.name.clone();
+        let result = self.change(PolicyChange::Delete { name, by_force }).await;
+        if let Err(error @ RequestError::NotProved { .. }) = &result {
+            let draft = Draft::new(caller, audit::What::PolicyDelete, refused(error));
+            claim.take_back(Some(kept), draft.about(&policy)).await;
+        }
+        result
+    }
+
+    /// The same as [`Self::refuse`] of a deletion, which may be one of nothing.
+    async fn refuse_deletion(
+        &self,
+        caller: &Caller,
+        name: &str,
+        error: RequestError,
+    ) -> RequestError {
+        let draft = Draft::new(caller, audit::What::PolicyDelete, refused(&error));
+        let known = self.known_policy(name).await;
+        let about = known.map(|report| draft.clone().about(&report.policy));
+        self.record(about.unwrap_or(draft)).await;
+        error
     }
 
     /// Writes down what somebody tried, and passes on why it was refused.
