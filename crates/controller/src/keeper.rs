@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tapswitch_control::TapPolicy;
+use tapswitch_control::{Expiry, TapPolicy};
 use tokio::sync::Notify;
 
 use crate::audit::{Draft, What};
 use crate::change::How;
-use crate::clock::now_text;
+use crate::clock::{now_text, unix_time};
 use crate::store::{Change, KeptPolicy, Records, Store, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
@@ -140,6 +140,20 @@ impl Keeper {
         changes.push(Change::Record(record.about(policy)));
         // If that fails the store has said so; a policy whose end is past ends again at a restart.
         let _ = self.commit(changes).await;
+    }
+
+    /// Writes that these policies of the configuration are about to be in force.
+    pub(crate) async fn record_configured(&self, policies: &[TapPolicy]) -> Result<(), StoreError> {
+        let records = policies.iter().map(|policy| {
+            let expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
+            let policy = TapPolicy { expires, ..policy.clone() };
+            let draft = Draft::new(&Caller::configuration(), What::PolicyAdd, ACCEPTED);
+            Change::Record(draft.about(&policy))
+        });
+        match records.collect::<Vec<_>>() {
+            none if none.is_empty() => Ok(()),
+            records => self.commit(records).await,
+        }
     }
 
     /// Writes that somebody did what is no change of a policy, or was refused.
