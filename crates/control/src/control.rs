@@ -7,6 +7,7 @@ use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
 mod accounts;
 mod agenda;
 mod checks;
+mod contests;
 mod details;
 mod lifetime;
 mod placing;
@@ -34,6 +35,7 @@ use crate::tags::{Tags, Use};
 use crate::{Event, HostReport, Limits, Millis, MonitorPort, SwitchReport};
 use agenda::Agenda;
 use checks::Checks;
+use contests::Contests;
 use lifetime::Clock;
 use placing::MonitorHosts;
 use roster::Policies;
@@ -94,6 +96,8 @@ pub struct Control {
     /// Those of copies that still go a way which they shall not go any more.
     lingering: BTreeSet<u16>,
     monitor_hosts: MonitorHosts,
+    /// Those of which it is to be found out where they are.
+    contests: Contests,
     /// Switches that came, went, or have other ports.
     shaken: BTreeSet<DatapathId>,
     /// Deleted policies that may have come to their end.
@@ -148,6 +152,7 @@ impl Control {
             joined_tags: BTreeMap::new(),
             lingering: BTreeSet::new(),
             monitor_hosts: MonitorHosts::default(),
+            contests: Contests::default(),
             shaken: BTreeSet::new(),
             ended: BTreeSet::new(),
             now_ns: 0,
@@ -224,13 +229,13 @@ impl Control {
     /// A message that nobody asked for.
     pub fn handle_message(&mut self, switch: DatapathId, body: &Body, now: Millis) {
         self.now = now;
-        if let Body::PacketIn(packet_in) = body
-            && self.handle_lldp(switch, packet_in)
-        {
+        if let Body::PacketIn(packet_in) = body {
+            if !self.handle_lldp(switch, packet_in) {
+                self.handle_packet_in(switch, packet_in);
+            }
             return;
         }
         self.with_switch(switch, |switch, limits, now| match body {
-            Body::PacketIn(packet_in) => switch.handle_packet_in(packet_in, limits, now),
             Body::FlowRemoved(removed) => switch.handle_flow_removed(removed, limits, now),
             Body::PortStatus(status) => switch.handle_port_status(status, limits),
             _ => {}
@@ -244,6 +249,7 @@ impl Control {
         for id in self.agenda.due(now) {
             self.with_switch(id, Switch::handle_timeout);
         }
+        self.end_contests();
         self.read_counters();
         self.check_next();
         self.probe();
@@ -296,7 +302,8 @@ impl Control {
         let rewiring = Some(self.rewire_at).filter(|at| *at > self.now);
         let routing = (!self.unrouted.is_empty()).then_some(self.now);
         let own = [self.agenda.next(), self.clock.due(), self.rounds.due(), self.checks.due()];
-        [probe, rewiring, routing].into_iter().chain(own).flatten().min()
+        let waits = [probe, rewiring, routing, self.contests.due()];
+        waits.into_iter().chain(own).flatten().min()
     }
 
     /// The switches, connected or remembered.

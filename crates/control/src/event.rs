@@ -50,6 +50,13 @@ pub enum Event {
         /// Which one, and what to look for.
         reason: String,
     },
+    /// Somebody says to be a host to which copies go, and that is where it was: copies stay.
+    Contested {
+        /// Where that was seen.
+        switch: DatapathId,
+        /// The host, both places, and what to look for.
+        reason: String,
+    },
     /// A policy's rules are in force: the switch confirmed them.
     PolicyActive {
         /// Its name.

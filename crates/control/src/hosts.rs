@@ -7,7 +7,10 @@
 //! **What others claim.** Addresses can be forged, so everything is bounded, and what does not fit
 //! is counted and forwarded by flooding. An IP address stays with the host that has it as long as
 //! that host is known: somebody else's claim is counted as a conflict and not believed, since
-//! copies for a monitor that was named by its address would go there.
+//! copies for a monitor that was named by its address would go there. VLANs are worlds of their
+//! own, so who claims it in another one has it there; where it is a monitor's that is a conflict,
+//! too, and copies stay where they go. A host that moves is believed, and takes its addresses
+//! along; one that gets copies only when it is silent where it was (`control/contests.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -137,6 +140,11 @@ impl Hosts {
     /// Claims of addresses that another host has.
     pub(crate) const fn conflicts(&self) -> u64 {
         self.conflicts
+    }
+
+    /// Somebody elsewhere is what one host should be.
+    pub(crate) const fn note_conflict(&mut self) {
+        self.conflicts += 1;
     }
 
     /// The hosts behind a port.

@@ -62,6 +62,7 @@ mod policy;
 mod ports;
 mod prefix;
 mod proof;
+mod question;
 mod region;
 mod report;
 mod resolve;

@@ -75,7 +75,8 @@ pub struct PolicyReport {
     pub monitors: Vec<MonitorPort>,
     /// What matched: frames that were, or should have been, copied.
     pub matched: Counts,
-    /// What was copied, by monitor: one, unless the monitor moved.
+    /// What was copied, by port: one for each monitor, unless it moved. Monitors that are one port
+    /// get one copy of each frame.
     pub copied: Vec<Copied>,
     /// Whether each frame that matched is accounted for, over all monitors: as delivered, flooded,
     /// in flight or dropped. Exact at rest; under traffic the counters of rules and groups are read
@@ -121,6 +122,21 @@ pub enum PolicyState {
     },
     /// It is deleted.
     Deleted,
+}
+
+impl PolicyState {
+    /// The word for it, as in `is` of a report.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pending { .. } => "pending",
+            Self::Resting { .. } => "resting",
+            Self::Installing => "installing",
+            Self::Active => "active",
+            Self::Partial { .. } => "partial",
+            Self::Failed { .. } => "failed",
+            Self::Deleted => "deleted",
+        }
+    }
 }
 
 /// A port of a switch where copies go.

@@ -79,31 +79,41 @@ impl Places {
     }
 }
 
-/// The port where copies for `monitor` go, or those among which they are shared.
-pub(crate) fn resolve(monitor: &MonitorSpec, switches: &Switches) -> Result<Places, MonitorError> {
+/// The port where copies for `monitor` go, or those among which they are shared. Where it was
+/// `before` it stays as long as it may be there: somebody else who says to be it, in another VLAN,
+/// does not stop its copies.
+pub(crate) fn resolve(
+    monitor: &MonitorSpec,
+    before: &[Place],
+    switches: &Switches,
+) -> Result<Places, MonitorError> {
     match monitor {
-        MonitorSpec::OneOf(members) => resolve_several(members, switches),
-        one => Ok(Places::One(Found { place: resolve_one(one, switches)?, spread: None })),
+        MonitorSpec::OneOf(members) => resolve_several(members, before, switches),
+        one => Ok(Places::One(Found { place: resolve_one(one, before, switches)?, spread: None })),
     }
 }
 
 /// Whether all members of a monitor are there, if not with a link.
 pub(crate) fn check(monitor: &MonitorSpec, switches: &Switches) -> Result<(), MonitorError> {
-    let found = monitor.members().iter().map(|member| resolve_one(member, switches));
+    let found = monitor.members().iter().map(|member| resolve_one(member, &[], switches));
     let wrong = found.filter_map(Result::err);
     let is_missing = |error: &MonitorError| !matches!(error, MonitorError::Down { .. });
     match wrong.into_iter().find(is_missing) {
         Some(error) => Err(error),
-        None => resolve(monitor, switches).map(|_| ()),
+        None => resolve(monitor, &[], switches).map(|_| ()),
     }
 }
 
 /// Those of several ports that are there. One without a link is passed by by its switch, and taken
 /// again when it is back; where they are at several switches, the controller does that.
-fn resolve_several(members: &[MonitorSpec], switches: &Switches) -> Result<Places, MonitorError> {
+fn resolve_several(
+    members: &[MonitorSpec],
+    before: &[Place],
+    switches: &Switches,
+) -> Result<Places, MonitorError> {
     let (mut places, mut wrong) = (Vec::new(), None);
     for (share, member) in (1..).zip(members) {
-        let (place, is_up) = match resolve_one(member, switches) {
+        let (place, is_up) = match resolve_one(member, before, switches) {
             Ok(place) => (Some(place), true),
             Err(error) => {
                 let place = match error {
@@ -131,11 +141,17 @@ fn resolve_several(members: &[MonitorSpec], switches: &Switches) -> Result<Place
     Ok(Places::Several(found.collect()))
 }
 
-fn resolve_one(monitor: &MonitorSpec, switches: &Switches) -> Result<Place, MonitorError> {
+fn resolve_one(
+    monitor: &MonitorSpec,
+    before: &[Place],
+    switches: &Switches,
+) -> Result<Place, MonitorError> {
     if *monitor == MonitorSpec::Controller {
         return Ok(Place::CONTROLLER);
     }
     let places = candidates(monitor, switches, Switch::is_up);
+    let kept: Vec<_> = places.iter().filter(|place| before.contains(place)).copied().collect();
+    let places = if kept.len() == 1 { kept } else { places };
     let place = match places.as_slice() {
         [] => return Err(explain(monitor, switches)),
         [place] => *place,
@@ -160,12 +176,15 @@ fn resolve_one(monitor: &MonitorSpec, switches: &Switches) -> Result<Place, Moni
     }
 }
 
-/// The MAC addresses of the hosts that `monitor` means, if it names one by an address.
-pub(crate) fn hosts_of(monitor: &MonitorSpec, switch: &Switch) -> BTreeSet<MacAddr> {
+/// The MAC addresses of the hosts that `monitor` means, if it names one by an address and was found
+/// at this switch.
+pub(crate) fn hosts_of(monitor: &MonitorSpec, found: Found, switch: &Switch) -> BTreeSet<MacAddr> {
+    let is_there = |port: PortNo| found.places().iter().any(|place| place.port == port);
     let hosts = monitor.members().iter().flat_map(|member| match member {
         MonitorSpec::Mac(mac) => vec![*mac],
         MonitorSpec::Ip(address) => {
-            switch.hosts.with_address(*address).map(|(key, _)| key.mac).collect()
+            let hosts = switch.hosts.with_address(*address);
+            hosts.filter(|(_, host)| is_there(host.port)).map(|(key, _)| key.mac).collect()
         }
         _ => Vec::new(),
     });

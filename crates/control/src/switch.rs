@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use tapswitch_openflow::{
-    Body, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId, MultipartRequest,
-    MultipartRequestBody, PacketIn, PortNo, PortStatus,
+    Action, Body, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId, MultipartRequest,
+    MultipartRequestBody, PacketIn, PacketOut, PortNo, PortStatus,
 };
 use tapswitch_wire::MacAddr;
 
@@ -28,12 +28,13 @@ mod wiring;
 use crate::desired::Desired;
 use crate::exit::Exit;
 use crate::held::Held;
-use crate::hosts::{HostKey, Hosts, Seen};
+use crate::hosts::{Host, HostKey, Hosts, Seen, Sighting};
 use crate::learn;
 use crate::ledger::Ledger;
 use crate::outbox::{Failure, Outbox, Request};
 use crate::overlap::{Closure, PolicyId, Tap};
 use crate::ports::Ports;
+use crate::question::question;
 use crate::rule::{Cookie, FlowId, Kind};
 use crate::shared::{Forked, Shared};
 use crate::translate::{Station, Wiring, read_source, source_rule};
@@ -82,6 +83,11 @@ pub(crate) struct Switch {
     arrivals: Shared<Closure>,
     /// Those that do not fit the budget.
     over_budget: BTreeMap<PolicyId, BudgetError>,
+    /// Hosts that it knew the way to when it was last seen that those do not fit.
+    crowd: usize,
+    /// When they were last tried again because hosts had gone, and when they are next.
+    retried: Option<Millis>,
+    retry_at: Option<Millis>,
     /// Policies that the switch refused, and why.
     failed: HashMap<PolicyId, String>,
     /// Policies that are in force when this barrier is reached.
@@ -175,6 +181,9 @@ impl Switch {
             closure: Shared::default(),
             arrivals: Shared::default(),
             over_budget: BTreeMap::new(),
+            crowd: 0,
+            retried: None,
+            retry_at: None,
             failed: HashMap::new(),
             installing: HashMap::new(),
             moving: HashMap::new(),
@@ -248,25 +257,31 @@ impl Switch {
         }
     }
 
-    /// The switch sent something up.
-    pub(crate) fn handle_packet_in(&mut self, packet_in: &PacketIn, limits: &Limits, now: Millis) {
+    /// The switch sent something up. Returns what that says of a host.
+    pub(crate) fn handle_packet_in(&mut self, packet_in: &PacketIn) -> Option<Sighting> {
         let cookie = Cookie(packet_in.cookie);
         if self.is_down() || !cookie.is_ours() {
-            return;
+            return None;
         }
         if cookie.is(Kind::TapHost) || cookie.is(Kind::TapAnywhere) {
             self.handle_copy(packet_in, cookie);
             if !self.wiring.asks {
-                return;
+                return None;
             }
         }
-        let sighting = learn::sighting(packet_in);
-        let is_host = |port| self.ports.is_up(port) && self.is_edge(port);
-        let Some(sighting) = sighting.filter(|sighting| is_host(sighting.port)) else {
+        learn::sighting(packet_in).filter(|sighting| self.may_have_hosts(sighting.port))
+    }
+
+    /// A host was seen, and is believed to be there.
+    pub(crate) fn handle_sighting(&mut self, sighting: &Sighting, limits: &Limits, now: Millis) {
+        if self.is_down() || !self.may_have_hosts(sighting.port) {
             return;
-        };
-        let (seen, has_address) = self.hosts.handle_sighting(&sighting, limits, now);
+        }
+        let (seen, has_address) = self.hosts.handle_sighting(sighting, limits, now);
         self.signals.renamed.extend(sighting.address.filter(|_| has_address));
+        if self.is_rival(sighting, seen == Seen::New, has_address) {
+            self.hosts.note_conflict();
+        }
         if let Seen::Moved { from } = seen {
             self.remove_source(sighting.key, from);
         }
@@ -277,6 +292,47 @@ impl Switch {
             self.tell_host(sighting.key, sighting.port, seen);
         }
         self.note_talk(sighting.key, sighting.to);
+    }
+
+    /// Whether a host that is new, or has an address that is, has it from another one, elsewhere,
+    /// to which copies go.
+    fn is_rival(&self, sighting: &Sighting, is_new: bool, has_address: bool) -> bool {
+        let is_monitor = |(key, host): (HostKey, &Host)| {
+            let is_elsewhere = key != sighting.key && host.port != sighting.port;
+            is_elsewhere && self.monitors.contains(&key.mac)
+        };
+        let address = sighting.address.filter(|_| has_address);
+        is_new && self.hosts.with_mac(sighting.key.mac).any(is_monitor)
+            || address.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
+    }
+
+    /// Asks a host whether it is still there. What it sends meanwhile is shown to the controller.
+    pub(crate) fn ask_host(&mut self, key: HostKey) {
+        let Some(Host { port, addresses, .. }) = self.hosts.find(key) else { return };
+        let (port, asked) = (*port, addresses.iter().take(MAX_ASKED));
+        for frame in asked.map(|address| question(key, *address)).collect::<Vec<_>>() {
+            let actions = vec![Action::output(port)];
+            self.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
+        }
+        self.remove_source(key, port);
+    }
+
+    /// A host that was asked is there; what it sends is shown no more.
+    pub(crate) fn know_again(&mut self, key: HostKey, port: PortNo) {
+        if self.hosts.find(key).is_some_and(|host| host.port == port) {
+            // It may be known again since the switch connected again.
+            self.remove_source(key, port);
+            self.insert_source(key, port);
+        }
+    }
+
+    /// Whether a host that copies go to may still be behind its port.
+    pub(crate) fn keeps_host(&self, mac: MacAddr, port: PortNo) -> bool {
+        self.is_up() && self.may_have_hosts(port) && self.monitors.contains(&mac)
+    }
+
+    fn may_have_hosts(&self, port: PortNo) -> bool {
+        self.ports.is_up(port) && self.is_edge(port)
     }
 
     /// A host sends to another one, the way to which the switch may not know.
@@ -345,6 +401,8 @@ impl Switch {
             self.repair_at = None;
             self.start_reading(false, limits, now);
         }
+        // Whether they are is looked at when it is told what is new.
+        self.retry_at = self.retry_at.filter(|at| *at > now);
         if self.give_up_at.is_some_and(|at| at <= now) {
             self.give_up(limits.final_counts_wait, now);
         }
@@ -359,8 +417,9 @@ impl Switch {
     /// When [`Self::handle_timeout`] may have something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let repair_at = self.repair_at.filter(|_| self.is_up());
-        let all = [self.reading_deadline(), self.ask_again_at, self.give_up_at, repair_at];
-        all.into_iter().flatten().min()
+        let retry_at = self.retry_at.filter(|_| self.is_up());
+        let soon = [self.reading_deadline(), self.ask_again_at, self.give_up_at];
+        soon.into_iter().chain([repair_at, retry_at]).flatten().min()
     }
 
     /// What the switch is sent next; changes only if there is room for them.
@@ -590,3 +649,5 @@ impl Switch {
 
 /// How many times as long last counters are waited for while other answers are to come.
 const PATIENCE: u64 = 15;
+/// Addresses that a host is asked for.
+const MAX_ASKED: usize = 4;

@@ -36,6 +36,11 @@ impl Ways {
         self.by_key.iter().map(|(key, route)| (*key, route.clone()))
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.by_key.len()
+    }
+
     /// Whether there is one to a host.
     pub(crate) fn knows(&self, key: HostKey) -> bool {
         self.by_key.contains_key(&key)

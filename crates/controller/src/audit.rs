@@ -43,6 +43,8 @@ pub(crate) enum What {
     TokenRefused,
     #[serde(rename = "role.refused")]
     RoleRefused,
+    #[serde(rename = "refusals.left-out")]
+    RefusalsLeftOut,
     #[serde(rename = "packets.watch")]
     PacketsWatch,
     #[serde(rename = "packets.download")]

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::keeper::CONFIGURATION;
+
 /// What somebody may do; each may also do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -42,6 +44,11 @@ impl Caller {
     /// A user of this machine, who speaks by a socket that is theirs.
     pub fn unix(user: &str) -> Self {
         Self { name: format!("unix:{user}"), role: Role::Admin, from: "unix".to_owned() }
+    }
+
+    /// Whoever wrote the configuration file.
+    pub(crate) fn configuration() -> Self {
+        Self { name: CONFIGURATION.to_owned(), ..Self::controller() }
     }
 
     /// The controller itself, where something happens by the clock.

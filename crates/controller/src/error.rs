@@ -162,7 +162,11 @@ pub enum RequestError {
         after: Duration,
     },
     /// Somebody else changes the policy at this moment.
-    #[error("policy {name} is being changed by somebody else; look how it is, then try again")]
+    #[error(
+        "policy {name} is being changed: what was asked before ends when its switches confirm or \
+         refuse it, or are gone, and the audit log tells how; then try again; to delete it once is \
+         enough, that waits"
+    )]
     Busy {
         /// Its name.
         name: String,

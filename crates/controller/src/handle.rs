@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tapswitch_control::{
     Expiry, HostReport, LinkReport, PathReport, Plan, PolicyError, PolicyReport, SwitchDetails,
-    SwitchReport, TapPolicy,
+    SwitchReport, TapPolicy, UnixTime,
 };
 use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -90,21 +90,19 @@ impl Handle {
     ) -> Result<Applied, RequestError> {
         self.check(Access::Write)?;
         let (this, caller) = (self.clone(), caller.clone());
-        let mut policy = policy.with_defaults_said();
-        // A span begins now, and not again when the controller starts again.
-        policy.expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
+        let asked = Asked::new(policy.with_defaults_said(), unix_time());
         to_its_end(async move {
-            match this.start_applying(&policy, how).await {
-                Ok(claimed) => this.apply(&caller, claimed, policy, how).await,
-                Err(error) => Err(this.refuse(&caller, how, &policy, error).await),
+            match this.start_applying(&asked.kept, how).await {
+                Ok(claimed) => this.apply(&caller, claimed, asked, how).await,
+                Err(error) => Err(this.refuse(&caller, how, &asked.kept, error).await),
             }
         })
         .await
     }
 
     /// Deletes a policy, also `by_force` when it was found that frames would go astray. Returns its
-    /// last counts, when the switch told them. Who stops waiting changes nothing: it goes on to its
-    /// end.
+    /// last counts, when the switch told them. When something about it is being changed, it is
+    /// deleted right after that. Who stops waiting changes nothing: it goes on to its end.
     ///
     /// # Errors
     /// There is no such policy, the store cannot be written, frames would not go where they should
@@ -116,25 +114,14 @@ impl Handle {
         by_force: bool,
     ) -> Result<Applied, RequestError> {
         self.check(Access::Write)?;
-        let (this, caller, name) = (self.clone(), caller.clone(), name.to_owned());
-        to_its_end(async move {
-            let claim = this.keeper.claim(&name)?;
-            let policy = this.known_policy(&name).await?.policy;
-            let kept = this.keeper.kept(policy.clone())?;
-            claim.delete(&caller, &policy).await?;
-            let change = PolicyChange::Delete { name: name.clone(), by_force };
-            let that = this.clone();
-            let deleting = async move {
-                let result = that.change(change).await;
-                if let Err(error @ RequestError::NotProved { .. }) = &result {
-                    let draft = Draft::new(&caller, audit::What::PolicyDelete, refused(error));
-                    claim.take_back(Some(kept), draft.about(&policy)).await;
-                }
-                result
-            };
-            this.in_time(name, deleting).await
-        })
-        .await
+        let (this, caller, asked) = (self.clone(), caller.clone(), name.to_owned());
+        let deleting = async move {
+            match this.start_deleting(&asked).await {
+                Ok(started) => this.delete(&caller, started, by_force).await,
+                Err(error) => Err(this.refuse_deletion(&caller, &asked, error).await),
+            }
+        };
+        self.in_time(name.to_owned(), deleting).await
     }
 
     /// All policies in the order in which they were added, with counters as they are now.
@@ -316,26 +303,64 @@ impl Handle {
         &self,
         caller: &Caller,
         (claim, before): (Claim, Option<KeptPolicy>),
-        policy: TapPolicy,
+        Asked { policy, kept }: Asked,
         how: How,
     ) -> Result<Applied, RequestError> {
-        claim.put(caller, &policy, (how, before.as_ref())).await?;
+        claim.put(caller, &kept, (how, before.as_ref())).await?;
         let (this, caller, name) = (self.clone(), caller.clone(), policy.name.clone());
         let applying = async move {
-            let change = PolicyChange::Apply { policy: Box::new(policy.clone()), how };
+            let change = PolicyChange::Apply { policy: Box::new(policy), how };
             let result = this.change(change).await;
             match &result {
                 Ok(_) | Err(RequestError::Stopped) => {}
                 // It is in the store, so whoever leads now puts it in force.
                 Err(RequestError::NotLeader { .. } | RequestError::NoLeader) => {}
                 Err(error) => {
-                    let record = Draft::new(&caller, how.what(), refused(error)).about(&policy);
+                    let record = Draft::new(&caller, how.what(), refused(error)).about(&kept);
                     claim.take_back(before, record).await;
                 }
             }
             result
         };
         self.in_time(name, applying).await
+    }
+
+    /// What can be said before anything is written. Returns the policy that is to go.
+    async fn start_deleting(&self, name: &str) -> Result<(Claim, KeptPolicy), RequestError> {
+        let claim = self.keeper.claim_last(name).await?;
+        let policy = self.known_policy(name).await?.policy;
+        Ok((claim, self.keeper.kept(policy)?))
+    }
+
+    async fn delete(
+        &self,
+        caller: &Caller,
+        (claim, kept): (Claim, KeptPolicy),
+        by_force: bool,
+    ) -> Result<Applied, RequestError> {
+        let policy = kept.policy.clone();
+        claim.delete(caller, &policy).await?;
+        let name = policy.name.clone();
+        let result = self.change(PolicyChange::Delete { name, by_force }).await;
+        if let Err(error @ RequestError::NotProved { .. }) = &result {
+            let draft = Draft::new(caller, audit::What::PolicyDelete, refused(error));
+            claim.take_back(Some(kept), draft.about(&policy)).await;
+        }
+        result
+    }
+
+    /// The same as [`Self::refuse`] of a deletion, which may be one of nothing.
+    async fn refuse_deletion(
+        &self,
+        caller: &Caller,
+        name: &str,
+        error: RequestError,
+    ) -> RequestError {
+        let draft = Draft::new(caller, audit::What::PolicyDelete, refused(&error));
+        let known = self.known_policy(name).await;
+        let about = known.map(|report| draft.clone().about(&report.policy));
+        self.record(about.unwrap_or(draft)).await;
+        error
     }
 
     /// Writes down what somebody tried, and passes on why it was refused.
@@ -377,9 +402,40 @@ impl Handle {
     }
 }
 
+/// A policy that somebody asks for.
+struct Asked {
+    /// As it was said: a span is measured, whatever becomes of the clock.
+    policy: TapPolicy,
+    /// As it is kept: a span that began does not begin again when the controller starts again, so
+    /// there it ends at a time.
+    kept: TapPolicy,
+}
+
+impl Asked {
+    fn new(policy: TapPolicy, now: UnixTime) -> Self {
+        let expires = policy.expires.map(|expiry| Expiry::At(expiry.time(now)));
+        let kept = TapPolicy { expires, ..policy.clone() };
+        Self { policy, kept }
+    }
+}
+
 /// Does the work in a task of its own, which whoever waits for it does not end by going away.
 async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, RequestError>> + Send + 'static,
 ) -> Result<T, RequestError> {
     tokio::spawn(work).await.unwrap_or(Err(RequestError::Stopped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_kept_as_a_time_and_stays_a_span_until_then() {
+        let plain = TapPolicy::new("a", "3".parse().unwrap());
+        let policy = TapPolicy { expires: Some(Expiry::After(1800)), ..plain };
+        let asked = Asked::new(policy, UnixTime(1_000_000));
+        assert_eq!(asked.policy.expires, Some(Expiry::After(1800)));
+        assert_eq!(asked.kept.expires, Some(Expiry::At(UnixTime(2_800_000))));
+    }
 }

@@ -408,7 +408,8 @@ impl Hub {
                 Event::SwitchMisbehaved { switch, reason } => self.disconnect(switch, &reason),
                 Event::RuleRefused { switch, reason }
                 | Event::Drifted { switch, reason }
-                | Event::Reflected { switch, reason } => {
+                | Event::Reflected { switch, reason }
+                | Event::Contested { switch, reason } => {
                     self.tell_alarm(switch, &reason);
                 }
                 Event::PolicyActive { name } => {

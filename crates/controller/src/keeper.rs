@@ -8,13 +8,15 @@
 //! again removes what nobody asks for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tapswitch_control::TapPolicy;
+use tapswitch_control::{Expiry, TapPolicy};
+use tokio::sync::Notify;
 
 use crate::audit::{Draft, What};
 use crate::change::How;
-use crate::clock::now_text;
+use crate::clock::{now_text, unix_time};
 use crate::store::{Change, KeptPolicy, Records, Store, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
@@ -23,6 +25,8 @@ use crate::{Caller, RequestError};
 pub(crate) struct Keeper {
     store: Store,
     known: Mutex<Known>,
+    /// Tells that a name is free again.
+    freed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +34,8 @@ struct Known {
     origins: BTreeMap<String, Origin>,
     /// Names that somebody is changing something about.
     claimed: BTreeSet<String>,
+    /// Those of them that a deletion waits for.
+    awaited: BTreeSet<String>,
     /// By name: what should have been written to the store when it could not be.
     stale: BTreeMap<String, Change>,
     /// Counts beginnings and ends: what was to be written before one is not to be written after.
@@ -51,7 +57,7 @@ impl Keeper {
     /// Knows these policies already.
     pub(crate) fn new(store: Store, policies: impl IntoIterator<Item = KeptPolicy>) -> Arc<Self> {
         let known = Known { origins: origins(policies), ..Known::default() };
-        Arc::new(Self { store, known: Mutex::new(known) })
+        Arc::new(Self { store, known: Mutex::new(known), freed: Notify::new() })
     }
 
     /// Begins anew, with these policies: others may have changed them since.
@@ -71,11 +77,34 @@ impl Keeper {
 
     /// Takes the name until the claim is dropped: two changes of one policy do not mix.
     pub(crate) fn claim(self: &Arc<Self>, name: &str) -> Result<Claim, RequestError> {
-        let mut known = self.lock();
-        match known.claimed.insert(name.to_owned()) {
-            true => Ok(Claim { keeper: Arc::clone(self), name: name.to_owned(), term: known.term }),
-            false => Err(RequestError::Busy { name: name.to_owned() }),
+        let busy = || RequestError::Busy { name: name.to_owned() };
+        let is_awaited = self.lock().awaited.contains(name);
+        if is_awaited { Err(busy()) } else { self.take(name).ok_or_else(busy) }
+    }
+
+    /// The same for a deletion, which comes behind the change that has the name: who wants to end
+    /// copies shall not have to try again and again. One that waits is enough.
+    pub(crate) async fn claim_last(self: &Arc<Self>, name: &str) -> Result<Claim, RequestError> {
+        if !self.lock().awaited.insert(name.to_owned()) {
+            return Err(RequestError::Busy { name: name.to_owned() });
         }
+        let _waiting = Waiting { keeper: self, name };
+        loop {
+            let mut freed = pin!(self.freed.notified());
+            // What is freed from here on is heard.
+            freed.as_mut().enable();
+            if let Some(claim) = self.take(name) {
+                return Ok(claim);
+            }
+            freed.await;
+        }
+    }
+
+    fn take(self: &Arc<Self>, name: &str) -> Option<Claim> {
+        let mut known = self.lock();
+        let is_free = known.claimed.insert(name.to_owned());
+        let claim = || Claim { keeper: Arc::clone(self), name: name.to_owned(), term: known.term };
+        is_free.then(claim)
     }
 
     /// Where the policy comes from, if there is one.
@@ -100,8 +129,9 @@ impl Keeper {
     pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
         let name = &policy.name;
         let mut changes = Vec::new();
-        // Whoever changes something about this name at the moment writes what holds then.
-        let claim = self.claim(name).ok();
+        // Whoever changes something about this name at the moment writes what holds then; a
+        // deletion that waits finds nothing.
+        let claim = self.take(name);
         if claim.is_some() && self.origin(name) == origin {
             changes.push(Change::Delete(name.clone()));
             self.lock().origins.remove(name);
@@ -110,6 +140,20 @@ impl Keeper {
         changes.push(Change::Record(record.about(policy)));
         // If that fails the store has said so; a policy whose end is past ends again at a restart.
         let _ = self.commit(changes).await;
+    }
+
+    /// Writes that these policies of the configuration are about to be in force.
+    pub(crate) async fn record_configured(&self, policies: &[TapPolicy]) -> Result<(), StoreError> {
+        let records = policies.iter().map(|policy| {
+            let expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
+            let policy = TapPolicy { expires, ..policy.clone() };
+            let draft = Draft::new(&Caller::configuration(), What::PolicyAdd, ACCEPTED);
+            Change::Record(draft.about(&policy))
+        });
+        match records.collect::<Vec<_>>() {
+            none if none.is_empty() => Ok(()),
+            records => self.commit(records).await,
+        }
     }
 
     /// Writes that somebody did what is no change of a policy, or was refused.
@@ -240,6 +284,19 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.keeper.lock().claimed.remove(&self.name);
+        self.keeper.freed.notify_waiters();
+    }
+}
+
+/// A deletion that waits for a name.
+struct Waiting<'a> {
+    keeper: &'a Keeper,
+    name: &'a str,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.keeper.lock().awaited.remove(self.name);
     }
 }
 
@@ -305,6 +362,25 @@ mod tests {
         record(&keeper).await.unwrap();
         assert!(keeper.lock().stale.is_empty(), "whoever leads now knows what there is to be");
         assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
+    }
+
+    #[tokio::test]
+    async fn a_deletion_comes_right_behind_the_change_before() {
+        let (keeper, _standing) = leader().await;
+        let claim = keeper.claim("a").unwrap();
+        let waiting = tokio::spawn({
+            let keeper = Arc::clone(&keeper);
+            async move { keeper.claim_last("a").await.map(|_| ()) }
+        });
+        while !keeper.lock().awaited.contains("a") {
+            tokio::task::yield_now().await;
+        }
+        keeper.claim_last("a").await.unwrap_err();
+        keeper.claim("b").unwrap();
+        drop(claim);
+        keeper.claim("a").unwrap_err();
+        waiting.await.unwrap().unwrap();
+        keeper.claim("a").unwrap();
     }
 
     #[tokio::test]

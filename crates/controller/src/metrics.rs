@@ -9,8 +9,10 @@ pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
     let mut put = |name, kind, help, value: fn(&PolicyReport) -> u64| {
         out.put(name, kind, help, policies.iter().map(|report| (labels(report), value(report))));
     };
-    put("policy_active", Kind::Gauge, "Whether the policy's copies are made.", |report| {
-        u64::from(report.state == PolicyState::Active)
+    let help = "Whether the policy's copies are made, for all of its monitors or some.";
+    put("policy_active", Kind::Gauge, help, |report| {
+        let is_made = matches!(report.state, PolicyState::Active | PolicyState::Partial { .. });
+        u64::from(is_made)
     });
     put("policy_matched_frames_total", Kind::Counter, "Frames that matched.", |report| {
         report.matched.packets
@@ -20,6 +22,9 @@ pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
     put("policy_adds_up", Kind::Gauge, help, |report| u64::from(report.adds_up));
     let help = "Whether no counters were lost with a switch or began unknown.";
     put("policy_complete", Kind::Gauge, help, |report| u64::from(report.is_complete));
+    let states =
+        policies.iter().map(|report| (labels(report).with("state", report.state.name()), 1));
+    out.put("policy_state", Kind::Gauge, "How the policy is doing: 1 for its state.", states);
     put_copies(out, policies);
 }
 
@@ -82,4 +87,47 @@ fn copy_labels(report: &PolicyReport, copied: &Copied) -> Labels {
     let port = &copied.monitor;
     let labels = labels(report).with("switch", &format!("{:#x}", port.switch.0));
     labels.with("port", &port.port.to_string()).with("interface", &port.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_control::{Counts, TapPolicy};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_that_reaches_some_of_its_monitors_is_active() {
+        let reason = || "1 of 2".to_owned();
+        let cases = [
+            (PolicyState::Active, "active", 1),
+            (PolicyState::Partial { reason: reason() }, "partial", 1),
+            (PolicyState::Pending { reason: reason() }, "pending", 0),
+            (PolicyState::Failed { reason: reason() }, "failed", 0),
+        ];
+        for (state, name, is_active) in cases {
+            let mut out = Exposition::default();
+            put_policies(&mut out, &[report(state)]);
+            let text = out.into_text();
+            for line in [
+                format!("tapswitch_policy_active{{policy=\"p\"}} {is_active}"),
+                format!("tapswitch_policy_state{{policy=\"p\",state=\"{name}\"}} 1"),
+            ] {
+                assert!(text.lines().any(|told| told == line), "{line}: {text}");
+            }
+        }
+    }
+
+    fn report(state: PolicyState) -> PolicyReport {
+        PolicyReport {
+            policy: TapPolicy::new("p", "3".parse().unwrap()),
+            state,
+            monitor: None,
+            monitors: Vec::new(),
+            matched: Counts::ZERO,
+            copied: Vec::new(),
+            adds_up: true,
+            is_complete: true,
+            notes: Vec::new(),
+        }
+    }
 }

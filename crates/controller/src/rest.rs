@@ -19,6 +19,7 @@ mod metrics;
 mod network;
 mod packets;
 mod policies;
+mod refusals;
 mod series;
 mod session;
 mod topology;
@@ -39,7 +40,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use serde_json::{Value, json};
 use tapswitch_control::Limits;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{Draft, What};
 use crate::clock::now_text;
@@ -118,6 +119,8 @@ struct Api {
     loads: Arc<tokio::sync::Mutex<LastLoads>>,
     details: Arc<details::Last>,
     looks: Arc<looks::Looks>,
+    /// Turns of those who want to know what a filter matches.
+    checks: Arc<Semaphore>,
     ended: watch::Receiver<bool>,
 }
 
@@ -199,6 +202,7 @@ impl Rest {
             loads: Arc::default(),
             details: Arc::default(),
             looks: Arc::default(),
+            checks: Arc::new(Semaphore::new(filters::CHECKS)),
             ended,
         };
         let ticker = tick(api.clone());
@@ -244,6 +248,15 @@ impl Api {
         refusal
     }
 
+    /// Tells of the refusals that were not recorded one by one.
+    async fn record_left_out(&self) {
+        if let Some(count) = self.gate.refusals.take_left_out(Instant::now()) {
+            let result = format!("refused: {count} more were left out");
+            let draft = Draft::new(&Caller::controller(), What::RefusalsLeftOut, result);
+            self.handle.record(draft).await;
+        }
+    }
+
     /// Waits until the server stops.
     fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut ended = self.ended.clone();
@@ -279,6 +292,7 @@ async fn tick(api: Api) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
+        api.record_left_out().await;
         let is_wanted = api.handle.journal().listener_count() > 0 || api.series.is_wanted();
         if !is_wanted {
             continue;
@@ -388,8 +402,10 @@ async fn authorize(
         let message = format!("this needs the role {role}, and {name} is {has}");
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "role-too-low", message);
         let what = format!("{} {}: {}", request.method(), request.uri().path(), refusal.message);
-        let draft = Draft::new(&admitted.caller, What::RoleRefused, refused(&what));
-        api.handle.record(draft).await;
+        if api.gate.refusals.handle_role(peer.address.ip(), Instant::now()) {
+            let draft = Draft::new(&admitted.caller, What::RoleRefused, refused(&what));
+            api.handle.record(draft).await;
+        }
         return refusal.into_response();
     }
     request.extensions_mut().insert(admitted);

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tapswitch_control::{Control, Discovery, Limits};
+use tapswitch_control::{Control, Discovery, Limits, Millis};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -84,9 +84,13 @@ impl Server {
             }
         };
         let limits = limits(&config, &identity);
-        let blueprint = Blueprint { limits, policies: config.policies.clone() };
-        let (control, policies) = blueprint.build(kept)?;
+        let (policies, start) = (config.policies.clone(), Instant::now());
+        let blueprint = Blueprint { limits, policies, start };
+        let (control, policies) = blueprint.build(kept, Millis(0))?;
         let keeper = Keeper::new(store, policies);
+        if elector.is_none() {
+            keeper.record_configured(&blueprint.configured()).await?;
+        }
         let seat = Seat::new(standing, elector.as_ref().map(Elector::term));
         Ok(Self {
             config,
@@ -157,7 +161,8 @@ impl Server {
         drop(acceptor);
         // Event streams hear of it, the rest ends with its task.
         let (end, ended) = watch::channel(false);
-        let elector = elector.map(|elector| elect(elector, ended.clone()));
+        let configured = (Arc::clone(&keeper), blueprint.clone());
+        let elector = elector.map(|elector| elect(elector, configured, ended.clone()));
         if let Some(rest) = rest {
             tasks.spawn(rest.run(handle, Facts::of(&config), ended));
         }
@@ -176,10 +181,14 @@ impl Server {
 }
 
 /// Stands for election on a thread of its own: however much there is to plan, the lease is renewed.
-fn elect(elector: Elector, ended: watch::Receiver<bool>) -> JoinHandle<()> {
+fn elect(
+    elector: Elector,
+    configured: (Arc<Keeper>, Blueprint),
+    ended: watch::Receiver<bool>,
+) -> JoinHandle<()> {
     tokio::task::spawn_blocking(move || {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(elector.run(ended)),
+            Ok(runtime) => runtime.block_on(elector.run(configured, ended)),
             Err(error) => tracing::error!("this controller cannot lead: no thread: {error}"),
         }
     })

@@ -121,12 +121,17 @@ impl<'a> Accounts<'a> {
             }
             *by_port.entry((*place, monitor)).or_default() += &rest;
         }
-        let mut copied = Vec::new();
+        let mut copied = Vec::<Copied>::new();
         for ((place, monitor), copies) in &by_port {
             let copies = report_copies(self.port(*place), copies);
             let sum = accounted.entry(*monitor).or_default();
             *sum = sum.saturating_add(copies.accounted());
-            copied.push(copies);
+            match copied.last_mut().filter(|last| last.monitor == copies.monitor) {
+                // Two monitors that are one port get one copy of each frame.
+                Some(last) if last.counts.packets < copies.counts.packets => *last = copies,
+                Some(_) => {}
+                None => copied.push(copies),
+            }
         }
         let span = |monitor: &u8| account.monitors.get(monitor).copied().unwrap_or_default();
         account.monitors.keys().for_each(|monitor| _ = accounted.entry(*monitor).or_default());

@@ -80,13 +80,17 @@ impl Control {
     /// Looks up where a policy's monitors are, and where it is applied.
     fn find_places(&mut self, id: PolicyId) {
         let Some(entry) = self.policies.get(id) else { return };
-        let specs = entry.policy.monitor.iter();
-        let places: Vec<_> = specs.map(|monitor| resolve(monitor, &self.switches)).collect();
+        let specs = entry.policy.monitor.iter().zip(&entry.places);
+        let places = specs.map(|(monitor, before)| {
+            let before: Vec<_> = before.iter().flat_map(Places::ports).collect();
+            resolve(monitor, &before, &self.switches)
+        });
+        let places: Vec<_> = places.collect();
         let mut hosts = BTreeSet::new();
         for (monitor, found) in entry.policy.monitor.iter().zip(&places) {
             for (share, found) in found.iter().flat_map(Places::iter) {
                 let Some(at) = self.switches.get(&found.place.switch) else { continue };
-                let macs = hosts_of(monitor.sharing(share), at).into_iter();
+                let macs = hosts_of(monitor.sharing(share), found, at).into_iter();
                 hosts.extend(macs.map(|mac| (at.id(), mac)));
             }
         }

@@ -151,7 +151,7 @@ impl Policies {
             id: PolicyId(self.last_id + 1),
             name: policy.name.as_str().into(),
             cells: cells.into(),
-            places: policy.monitor.iter().map(|monitor| resolve(monitor, all)).collect(),
+            places: policy.monitor.iter().map(|monitor| resolve(monitor, &[], all)).collect(),
             monitor_hosts: BTreeSet::new(),
             applied: BTreeSet::new(),
             is_narrow: false,
@@ -268,6 +268,21 @@ impl Policies {
     /// A host has this address, or does not have it any more.
     pub(super) fn touch_ip(&mut self, ip: IpAddr) {
         self.dirty.extend(self.of_ip.get(&ip).into_iter().flatten());
+    }
+
+    /// Whether a host with these addresses is named as a monitor.
+    pub(super) fn copies_to(&self, mac: MacAddr, addresses: &[IpAddr]) -> bool {
+        let is_it = |monitor: &MonitorSpec| match monitor {
+            MonitorSpec::Mac(named) => *named == mac,
+            MonitorSpec::Ip(named) => addresses.contains(named),
+            _ => false,
+        };
+        let of_ip = addresses.iter().filter_map(|ip| self.of_ip.get(ip));
+        let mut near = self.of_mac.get(&mac).into_iter().chain(of_ip).flatten();
+        near.any(|id| {
+            let monitors = self.get(*id).into_iter().flat_map(|entry| entry.policy.monitor.iter());
+            monitors.flat_map(MonitorSpec::members).any(is_it)
+        })
     }
 
     /// The policies that are applied at a switch.

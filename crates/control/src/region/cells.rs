@@ -15,7 +15,7 @@ use std::collections::HashSet;
 
 use tapswitch_wire::FlowKey;
 
-use crate::region::frames::Term;
+use crate::region::frames::{Term, Work};
 use crate::region::{Frames, MAX_SIZE, Region, TooMany};
 
 /// A set of frames in layers.
@@ -42,8 +42,10 @@ impl Cells {
             return Ok(Self::union(terms.iter().map(|term| term.region)));
         }
         let regions = close(terms)?;
+        // Finding them, what is in each, and how they lie in each other, takes so many each.
+        let work = Work::default().plus(regions.len().max(frames.size()).saturating_pow(2) * 5)?;
         let cells = regions.iter().map(|region| Cell::of(*region, terms));
-        let mut cells = left_out(&cells.collect::<Vec<_>>());
+        let mut cells = needed(&cells.collect::<Vec<_>>(), work)?;
         number(&mut cells);
         cells.sort_unstable();
         Ok(Self { cells })
@@ -130,18 +132,22 @@ fn close(terms: &[Term]) -> Result<Vec<Region>, TooMany> {
     Ok(regions.into_iter().collect())
 }
 
-/// The cells that say otherwise than those right around them.
-fn left_out(cells: &[Cell]) -> Vec<Cell> {
-    let is_needed = |cell: &&Cell| {
+/// The cells that say otherwise than those right around them. Where many lie in many, to find those
+/// right around is the most work of all.
+fn needed(cells: &[Cell], mut work: Work) -> Result<Vec<Cell>, TooMany> {
+    let mut needed = Vec::new();
+    for cell in cells {
         let around: Vec<_> = cells.iter().filter(|other| is_around(other, cell)).collect();
+        work = work.plus(around.len().saturating_pow(2))?;
         let is_next = |next: &&&Cell| !around.iter().any(|other| is_around(next, other));
         let mut next = around.iter().filter(is_next);
-        match around.is_empty() {
+        let is_needed = match around.is_empty() {
             true => cell.is_in,
             false => next.any(|next| next.is_in != cell.is_in),
-        }
-    };
-    cells.iter().filter(is_needed).copied().collect()
+        };
+        needed.extend(is_needed.then_some(*cell));
+    }
+    Ok(needed)
 }
 
 /// Gives cells the lowest levels that put each above those around it.
@@ -191,6 +197,25 @@ mod tests {
                 prop_assert_eq!(contains(&cells, &key), expr.contains(&key), "{:?}", cells);
             }
         }
+    }
+
+    #[test]
+    fn many_cells_in_many_others_are_refused_in_time() {
+        let prefix = |len: u8| Some(format!("0.0.0.0/{len}").parse().unwrap());
+        let lens = || (0..=32).flat_map(|src| (0..=32).map(move |dst| (src, dst)));
+        let cells: Vec<_> = [None, Some(5)]
+            .into_iter()
+            .flat_map(|proto| lens().map(move |lens| (proto, lens)))
+            .map(|(proto, (src, dst))| {
+                let (src_ip, dst_ip) = (prefix(src), prefix(dst));
+                let family = Some(Family::Ipv4);
+                let region = Region { family, src_ip, dst_ip, proto, ..Region::default() };
+                Cell { region, level: 1, is_in: (src + dst) % 2 == 0 }
+            })
+            .collect();
+        assert_eq!(needed(&cells, Work::default()), Err(TooMany::Pairs));
+        let few: Vec<_> = cells.into_iter().step_by(16).collect();
+        assert!(needed(&few, Work::default()).is_ok());
     }
 
     #[test]

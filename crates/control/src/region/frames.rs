@@ -21,7 +21,7 @@ pub(crate) struct Frames {
 
 /// Pairs of regions that were compared.
 #[derive(Clone, Copy, Debug, Default)]
-struct Work {
+pub(crate) struct Work {
     pairs: usize,
 }
 
@@ -180,7 +180,7 @@ impl Eq for Frames {}
 
 impl Work {
     /// So many pairs more.
-    const fn plus(self, pairs: usize) -> Result<Self, TooMany> {
+    pub(crate) const fn plus(self, pairs: usize) -> Result<Self, TooMany> {
         let pairs = self.pairs.saturating_add(pairs);
         if pairs > MAX_PAIRS { Err(TooMany::Pairs) } else { Ok(Self { pairs }) }
     }

@@ -34,6 +34,7 @@ impl Switch {
             return;
         }
         self.shrink(limits);
+        self.retry(now);
         if !self.stale.is_empty() {
             self.change_taps(limits, now);
         }
@@ -330,18 +331,22 @@ impl Switch {
     fn add_missing(&mut self, mut candidates: Vec<PolicyId>, limits: &Limits) -> Vec<PolicyId> {
         candidates.sort_unstable();
         candidates.dedup();
-        self.over_budget.clear();
+        let before = std::mem::take(&mut self.over_budget);
         self.signals.news.extend(&candidates);
         let mut missing: Vec<_> = self.missing(&candidates).cloned().collect();
         missing.sort_by_key(|tap| Reverse(tap.priority));
         let mut added = Vec::new();
+        self.crowd = self.ways.count();
         for tap in missing {
             let id = tap.id;
             match self.add_tap(&tap, limits) {
                 Ok(()) => added.push(id),
                 Err(error) => {
                     self.drop_tap(id);
-                    self.over_budget.insert(id, error);
+                    let outgrown =
+                        |before: &&BudgetError| matches!(before, BudgetError::Outgrown { .. });
+                    let known = before.get(&id).filter(outgrown).cloned();
+                    self.over_budget.insert(id, known.unwrap_or(error));
                 }
             }
             self.apply_changes();
@@ -377,17 +382,47 @@ impl Switch {
         }
     }
 
-    /// Gives up policies while there are too many rules: hosts may come after policies.
+    /// Tries those again that did not fit, if hosts went since. Others can make hosts come and go
+    /// by forged addresses, and shall not have that done again and again: so a second passes
+    /// between two times.
+    fn retry(&mut self, now: Millis) {
+        self.retry_at = None;
+        if self.over_budget.is_empty() || self.ways.count() >= self.crowd {
+            return;
+        }
+        match self.retried.map_or(now, |last| last.plus(BETWEEN_RETRIES)) {
+            at if at > now => self.retry_at = Some(at),
+            _ => {
+                self.retried = Some(now);
+                self.stale.extend(self.over_budget.keys());
+            }
+        }
+    }
+
+    /// Gives up policies while there are too many rules: hosts may come after policies. The newest
+    /// go first, however small; those that fit beside what is left come back at once, and as long
+    /// as nothing was sent it is as if they had never gone.
     fn shrink(&mut self, limits: &Limits) {
         let max = limits.max_tap_rules;
+        let mut gone = Vec::new();
         while self.desired.tap_count() > max
             && let Some((_, first)) = self.closure.first_to_give_way()
         {
             self.drop_tap(first);
             self.mend_wide(limits);
             self.apply_changes();
-            self.over_budget.insert(first, BudgetError::Outgrown { max });
-            self.signals.news.insert(first);
+            gone.push(first);
+        }
+        for id in gone.into_iter().rev() {
+            let tap = self.wanted.get(&id).cloned();
+            if tap.is_none_or(|tap| self.add_tap(&tap, limits).is_err()) {
+                self.drop_tap(id);
+                self.over_budget.insert(id, BudgetError::Outgrown { max });
+                // There may be room now for one that went before.
+                self.crowd = usize::MAX;
+                self.signals.news.insert(id);
+            }
+            self.apply_changes();
         }
     }
 
@@ -480,3 +515,6 @@ impl Switch {
         }
     }
 }
+
+/// Hosts that come and go cost no more translations than one in this time.
+const BETWEEN_RETRIES: Millis = Millis(1000);

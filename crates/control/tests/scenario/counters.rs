@@ -102,8 +102,20 @@ fn copies_are_told_by_monitor_when_it_moved() {
     world.tap(all_tcp("tcp", "10.0.0.3"));
     flow(&mut world, 2);
     world.send(4, &arp_request(3, 1, None));
+    world.pass(1000);
     flow(&mut world, 3);
     assert_eq!(packets(&world.ledger("tcp")), (5, vec![(3, 2), (4, 3)]));
+}
+
+#[test]
+fn a_port_that_is_named_in_two_ways_gets_and_counts_one_copy() {
+    let mut world = World::new(4);
+    world.learn(2);
+    let twice = ["0x1/3", "0x1/p3"].map(|name| name.parse().unwrap());
+    world.tap(TapPolicy { monitor: Monitors::new(twice.to_vec()), ..all_tcp("tcp", "3") });
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    let report = world.ledger("tcp");
+    assert_eq!((packets(&report), report.adds_up), ((1, vec![(3, 1)]), true));
 }
 
 #[test]

@@ -238,3 +238,61 @@ fn switches_that_are_gone_make_room() {
     let ids: Vec<_> = world.control.switches().iter().map(|switch| switch.switch.0).collect();
     assert_eq!(ids, [2, 3]);
 }
+
+#[test]
+fn policies_that_were_outgrown_are_back_when_the_hosts_have_gone() {
+    let mut world = outgrown();
+    world.switch().set_link(4, false);
+    world.run();
+    world.pass(1000);
+    assert_eq!(world.state("wide"), PolicyState::Active, "nobody changed a policy");
+    assert_eq!(world.state("small"), PolicyState::Active);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 6]);
+}
+
+#[test]
+fn a_policy_that_was_outgrown_is_back_when_just_enough_hosts_have_gone() {
+    let mut world = World::with_limits(40, Limits { max_tap_rules: 31, ..Limits::default() });
+    world.tap(policy("all", "40"));
+    for port in 1..=31 {
+        world.send(port, &arp_request(u8::try_from(port).unwrap(), 99, None));
+    }
+    assert!(matches!(world.state("all"), PolicyState::Failed { .. }), "{:?}", world.state("all"));
+    world.switch().set_link(31, false);
+    world.run();
+    world.pass(1000);
+    assert_eq!(world.state("all"), PolicyState::Active, "30 hosts and the rule for others");
+}
+
+#[test]
+fn who_makes_hosts_come_and_go_has_policies_tried_again_once_in_a_second() {
+    let mut world = outgrown();
+    let mut tried = 0;
+    for _ in 0..20 {
+        world.switch().set_link(4, false);
+        world.pass(10);
+        tried += usize::from(world.state("wide") == PolicyState::Active);
+        world.switch().set_link(4, true);
+        for forged in 20..40 {
+            world.send(4, &arp_request(forged, 99, Some(5)));
+        }
+        assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 6], "the small one is not concerned");
+    }
+    assert!(tried <= 1, "{tried}");
+}
+
+/// Forged addresses in a VLAN leave no room for a policy that is about it.
+fn outgrown() -> World {
+    let mut world = World::with_limits(6, Limits { max_tap_rules: 7, ..Limits::default() });
+    world.learn(2);
+    world.tap(TapPolicy { vlan: Vlan::Id(5), ..policy("wide", "5") });
+    world.tap(TapPolicy { vlan: Vlan::Untagged, ..policy("small", "6") });
+    for forged in 20..40 {
+        world.send(4, &arp_request(forged, 99, Some(5)));
+    }
+    world.pass(1000);
+    assert!(matches!(world.state("wide"), PolicyState::Failed { .. }), "{:?}", world.state("wide"));
+    assert_eq!(world.state("small"), PolicyState::Active, "it fits without the other");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 6]);
+    world
+}

@@ -1,8 +1,8 @@
 //! Hosts are learned, found, and forgotten; forwarding never waits for it.
 
 use crate::frames::{arp_reply, arp_request, ethernet, ipv4, ipv6, mac, neighbor_discovery, tcp};
-use crate::world::World;
-use tapswitch_control::{HostReport, Limits};
+use crate::world::{World, policy};
+use tapswitch_control::{HostReport, Limits, PolicyState};
 use tapswitch_wire::MacAddr;
 
 fn host(world: &World, mac: MacAddr) -> Option<HostReport> {
@@ -151,6 +151,28 @@ fn forged_addresses_exhaust_nothing() {
     assert_eq!((report.hosts, report.hosts_refused), (4, 17));
     assert_eq!(world.switch().rules().len(), 7 + 2 * 4);
     assert_eq!(world.send(2, &tcp(2, 25).bytes()), [1, 3], "the others are flooded");
+}
+
+#[test]
+fn who_claims_to_be_a_monitor_in_another_vlan_does_not_stop_its_copies() {
+    let by_mac = arp_request(3, 1, Some(7));
+    let mut by_address = arp_request(4, 1, Some(7));
+    by_address[32..36].copy_from_slice(&[10, 0, 0, 3]);
+    for (forged, monitor) in
+        [(&by_mac, "10.0.0.3"), (&by_mac, "02:00:00:00:00:03"), (&by_address, "10.0.0.3")]
+    {
+        let mut world = World::new(4);
+        world.learn(3);
+        world.tap(policy("all", monitor));
+        world.send(4, forged);
+        assert_eq!(world.state("all"), PolicyState::Active, "{monitor}");
+        assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+        assert_eq!(world.control.switches()[0].address_conflicts, 1);
+        // It is the one that is left when the monitor has gone.
+        world.switch().set_link(3, false);
+        world.run();
+        assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 4]);
+    }
 }
 
 #[test]

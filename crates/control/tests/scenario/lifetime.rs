@@ -60,6 +60,17 @@ fn a_policy_ends_after_its_span_whatever_the_clock_does() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_does_not_stretch_a_span() {
+    let mut world = World::with_limits(4, Limits { stats_interval: None, ..Limits::default() });
+    world.learn(2);
+    tell(&mut world, MONDAY);
+    world.tap(expiring("30s"));
+    tell(&mut world, "2026-11-23T06:59:00Z");
+    assert_eq!(world.state("short"), PolicyState::Active);
+    assert_eq!(pass(&mut world, 30_000), ["short expired", "short deleted after 0"]);
+}
+
+#[test]
 fn a_policy_ends_at_its_time_wherever_the_clock_jumps() {
     let mut world = World::new(4);
     world.learn(2);

@@ -11,6 +11,7 @@ mod frames;
 mod model;
 mod world;
 
+mod contests;
 mod contracts;
 mod counters;
 mod drift;

@@ -113,14 +113,14 @@ fn what_has_another_monitor_has_rules_of_its_own_again() {
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
     // The monitor of the one moves: both must be served, and there is no room for that.
     world.send(4, &tcp(7, 1).bytes());
-    world.run();
+    world.pass(1000);
     assert_eq!(world.state("tcp"), PolicyState::Active);
     let PolicyState::Failed { reason } = world.state("host") else { panic!() };
     assert!(reason.contains("more than 3 combinations"), "{reason}");
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 4]);
     // It moves back.
     world.send(3, &tcp(7, 1).bytes());
-    world.run();
+    world.pass(1000);
     assert_eq!(world.state("host"), PolicyState::Active);
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
 }

@@ -238,6 +238,7 @@ fn a_monitor_that_moves_takes_its_copies_along() {
     world.learn(3);
     world.tap(web("10.0.0.3"));
     world.send(4, &arp_request(3, 1, None));
+    world.pass(1000);
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 4]);
     assert_eq!(world.state("web"), PolicyState::Active);
 }

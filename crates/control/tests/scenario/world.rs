@@ -23,6 +23,8 @@ pub(crate) struct World {
     pub(crate) cables: BTreeMap<(u64, u32), (u64, u32)>,
     /// Frames of hosts that went over each cable, by the end where they went in.
     pub(crate) crossed: BTreeMap<(u64, u32), usize>,
+    /// What switches sent to hosts by order of the controller.
+    pub(crate) questions: Arrivals,
     /// The controller does nothing: what switches say waits.
     pub(crate) is_stopped: bool,
     /// How long it takes until the controller hears what a switch says.
@@ -47,6 +49,7 @@ impl World {
             events: Vec::new(),
             cables: BTreeMap::new(),
             crossed: BTreeMap::new(),
+            questions: Arrivals::new(),
             is_stopped: false,
             slow: Millis(0),
             under_way: VecDeque::new(),
@@ -213,6 +216,8 @@ impl World {
             if let Some(&(peer, at)) = self.cables.get(&(switch, port)) {
                 let sent = self.model(peer).receive(at, &frame);
                 assert_eq!(sent, [], "frames by which links are found stay on their link");
+            } else if frame.get(12..14) != Some(&[0x88, 0xcc]) {
+                self.questions.push((switch, port, frame));
             }
         }
         carried

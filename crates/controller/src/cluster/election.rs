@@ -9,6 +9,7 @@
 //! lease has ended, and when etcd has said nothing for so long that this is no election of etcd's
 //! own, which takes about two seconds and keeps leases alive; and when its planner is stuck.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
@@ -16,7 +17,8 @@ use tokio::sync::{mpsc, watch};
 use super::term::STUCK;
 use super::{EtcdConfig, Keys, Leader, Term};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
-use crate::hub::Input;
+use crate::hub::{Blueprint, Input};
+use crate::keeper::Keeper;
 use crate::store::{Kept, KeptPolicy};
 
 /// Who the elector says is to lead.
@@ -70,21 +72,25 @@ impl Elector {
     }
 
     /// Stands until `ended`, then makes room at once.
-    pub(crate) async fn run(mut self, mut ended: watch::Receiver<bool>) {
+    pub(crate) async fn run(
+        mut self,
+        configured: (Arc<Keeper>, Blueprint),
+        mut ended: watch::Receiver<bool>,
+    ) {
         tokio::select! {
-            () = self.stand() => {}
+            () = self.stand(&configured) => {}
             // An error means that the sender is gone, which is an end as well.
             _ = ended.wait_for(|ended| *ended) => {}
         }
         self.resign().await;
     }
 
-    async fn stand(&mut self) {
+    async fn stand(&mut self, configured: &(Arc<Keeper>, Blueprint)) {
         loop {
             self.follow().await;
             let asked_at = Instant::now();
             match self.campaign().await {
-                Ok(Some(generation)) => self.lead(generation, asked_at).await,
+                Ok(Some(generation)) => self.lead(configured, generation, asked_at).await,
                 Ok(None) => {}
                 Err(error) => {
                     self.note::<()>(Err(error));
@@ -158,8 +164,14 @@ impl Elector {
         Ok(answer.succeeded.then(|| answer.revision().cast_unsigned()))
     }
 
-    /// Leads as long as the lease can be renewed.
-    async fn lead(&mut self, generation: u64, mut asked_at: Instant) {
+    /// Leads as long as the lease can be renewed. That policies of the configuration are in force
+    /// is written down before any switch hears of them.
+    async fn lead(
+        &mut self,
+        (keeper, blueprint): &(Arc<Keeper>, Blueprint),
+        generation: u64,
+        mut asked_at: Instant,
+    ) {
         let kept = match self.read_policies(&mut asked_at).await {
             Ok(kept) => kept,
             Err(error) => {
@@ -167,6 +179,9 @@ impl Elector {
                 return;
             }
         };
+        if let Err(error) = keeper.record_configured(&blueprint.configured()).await {
+            return tracing::error!("does not lead: {error}");
+        }
         self.told = None;
         self.term.begin(asked_at);
         self.tell(Verdict::Lead { generation, kept }).await;

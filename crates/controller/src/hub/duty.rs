@@ -7,12 +7,12 @@
 
 use std::time::Instant;
 
-use tapswitch_control::{Control, Limits, TapPolicy, WhenMissing};
+use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing};
 use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
 use tokio::sync::watch;
 
 use super::{Changes, Hub, Name};
-use crate::clock::now_text;
+use crate::clock::{now_text, unix_time};
 use crate::cluster::{Leader, Standing, Term, Verdict};
 use crate::connection::Order;
 use crate::error::BindError;
@@ -26,17 +26,45 @@ pub(crate) struct Blueprint {
     pub(crate) limits: Limits,
     /// Those of the configuration.
     pub(crate) policies: Vec<TapPolicy>,
+    /// When the controller started, which is when their spans begin.
+    pub(crate) start: Instant,
 }
 
 impl Blueprint {
+    /// The policies of the configuration, but for those that are over: each term would put them in
+    /// force, and end them, once more.
+    pub(crate) fn configured(&self) -> Vec<TapPolicy> {
+        let (passed, time) = (self.start.elapsed().as_secs(), unix_time());
+        let goes_on = |policy: &TapPolicy| {
+            let expires = match policy.expires {
+                Some(Expiry::At(at)) if at <= time => return None,
+                Some(Expiry::After(span)) if span <= passed => return None,
+                Some(Expiry::After(span)) => Some(Expiry::After(span - passed)),
+                other => other,
+            };
+            Some(TapPolicy { expires, ..policy.clone().with_defaults_said() })
+        };
+        self.policies.iter().filter_map(goes_on).collect()
+    }
+
     /// A control plane with the policies of the configuration and of the store, and all policies
     /// that it has. One of the store that cannot be, perhaps since the configuration has its name,
     /// is left out and said to be: the others are needed.
-    pub(crate) fn build(&self, kept: Kept) -> Result<(Control, Vec<KeptPolicy>), BindError> {
+    pub(crate) fn build(
+        &self,
+        kept: Kept,
+        now: Millis,
+    ) -> Result<(Control, Vec<KeptPolicy>), BindError> {
         let mut control = Control::new(self.limits.clone());
+        // Spans are measured from now on, not from when this program started.
+        control.handle_timeout(now);
         let mut all = Vec::new();
-        for policy in &self.policies {
-            let policy = policy.clone().with_defaults_said();
+        let configured = self.configured();
+        let over_count = self.policies.len() - configured.len();
+        if over_count > 0 {
+            tracing::info!("{over_count} policies of the configuration are over: left out");
+        }
+        for policy in configured {
             let added = control.add_policy(policy.clone(), WhenMissing::Wait);
             added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
             let (created_at, owner) = (now_text(), CONFIGURATION.to_owned());
@@ -131,7 +159,8 @@ impl Hub {
     }
 
     fn lead(&mut self, generation: u64, kept: Kept) {
-        match self.blueprint.build(kept) {
+        let now = self.tick();
+        match self.blueprint.build(kept, now) {
             Ok((control, policies)) => {
                 tracing::info!("leads, generation {generation}, {} policies", policies.len());
                 self.control = control;
@@ -209,5 +238,43 @@ impl Hub {
         let features = switch.features.clone();
         let now = self.tick();
         self.control.handle_connected(&features, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tapswitch_control::{Event, UnixTime};
+
+    use super::*;
+
+    fn blueprint(expires: Expiry, since: Duration) -> Blueprint {
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        let policies = vec![TapPolicy { expires: Some(expires), ..policy }];
+        let start = Instant::now().checked_sub(since).unwrap();
+        Blueprint { limits: Limits::default(), policies, start }
+    }
+
+    #[test]
+    fn a_policy_of_the_configuration_ends_once() {
+        let (hour, day) = (Duration::from_secs(3600), Expiry::After(86_400));
+        let over = [Expiry::After(1800), Expiry::At(UnixTime(1))];
+        for expires in over {
+            let (_, all) = blueprint(expires, hour).build(Kept::default(), Millis(0)).unwrap();
+            assert_eq!(all, [], "whoever leads next does not end it again");
+        }
+        let blueprint = blueprint(day, hour);
+        let begun = blueprint.configured().remove(0).expires;
+        let rest = 86_400 - 3600;
+        assert!([rest, rest - 1].map(|rest| Some(Expiry::After(rest))).contains(&begun));
+        // The term begins when the controller has run for a while.
+        let now = Millis(200_000_000);
+        let (mut control, _) = blueprint.build(Kept::default(), now).unwrap();
+        control.handle_clock(unix_time(), now);
+        control.handle_timeout(now.plus(Millis(1000)));
+        let events: Vec<_> = std::iter::from_fn(|| control.poll_event()).collect();
+        let is_end = |event: &Event| matches!(event, Event::PolicyExpired { .. });
+        assert!(!events.iter().any(is_end), "{events:?}");
     }
 }

@@ -17,6 +17,7 @@ use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
 use axum::http::{HeaderMap, Method, StatusCode};
 
 use super::error::Refusal;
+use super::refusals::{Refusals, WrongToken};
 use crate::audit::{hex, sha256_hex};
 use crate::tokens::{Token, Tokens};
 use crate::{Caller, Role, random};
@@ -29,7 +30,7 @@ pub(super) struct Gate {
     /// Whether names of other machines are heard when everybody is `local`.
     is_open: bool,
     sessions: Mutex<HashMap<String, Session>>,
-    failures: Mutex<HashMap<IpAddr, Failures>>,
+    pub(super) refusals: Refusals,
 }
 
 #[derive(Clone, Debug)]
@@ -37,13 +38,6 @@ struct Session {
     /// Hash of the token that it was made with.
     token: String,
     until: Instant,
-}
-
-/// Wrong tokens from one address.
-#[derive(Clone, Copy, Debug)]
-struct Failures {
-    since: Instant,
-    count: u32,
 }
 
 /// What somebody showed, and who that makes them.
@@ -58,13 +52,14 @@ pub(super) struct Admitted {
 #[derive(Debug)]
 pub(super) struct Rejection {
     pub(super) refusal: Refusal,
-    /// Whether it goes into the audit log: a wrong token does, no token does not.
+    /// Whether it goes into the audit log: a wrong token does, unless there are too many; no token
+    /// does not.
     pub(super) is_recorded: bool,
 }
 
 impl Gate {
     pub(super) fn new(tokens: Option<Tokens>, is_open: bool) -> Self {
-        Self { tokens, is_open, sessions: Mutex::default(), failures: Mutex::default() }
+        Self { tokens, is_open, sessions: Mutex::default(), refusals: Refusals::default() }
     }
 
     /// Reads the tokens again.
@@ -108,8 +103,9 @@ impl Gate {
     }
 
     /// Whose token this is. Who shows wrong ones again and again is not told so for a while, and
-    /// nothing is written down of it; a valid one is one, whoever else has that address. Nobody
-    /// guesses 256 random bits, so that the limit guards the audit log, not the tokens.
+    /// of it nothing is written down but how often; a valid one is one, whoever else has that
+    /// address. Nobody guesses 256 random bits, so that the limit guards the audit log, not the
+    /// tokens.
     pub(super) fn admit_token(
         &self,
         peer: SocketAddr,
@@ -122,15 +118,15 @@ impl Gate {
         if let Some(token) = tokens.find(secret) {
             return Ok(Admitted::by(token, peer));
         }
-        if self.failure_count(peer.ip()) >= MAX_FAILURES {
+        let wrong = self.refusals.handle_token(peer.ip(), Instant::now());
+        if wrong == WrongToken::TooMany {
             let message = "too many wrong tokens from this address; wait a minute";
             let status = StatusCode::TOO_MANY_REQUESTS;
             return Err(Rejection::quiet(Refusal::new(status, "too-many-attempts", message)));
         }
-        self.count_failure(peer.ip());
         let message = "the token is not valid; ask whoever runs the controller for one";
         let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "bad-token", message);
-        Err(Rejection { refusal, is_recorded: true })
+        Err(Rejection { refusal, is_recorded: wrong == WrongToken::Recorded })
     }
 
     /// Whether who was admitted once still would be.
@@ -189,22 +185,6 @@ impl Gate {
         let caller =
             Caller { name: LOCAL.to_owned(), role: Role::Admin, from: peer.ip().to_string() };
         Ok(Admitted { caller, token: None })
-    }
-
-    fn failure_count(&self, from: IpAddr) -> u32 {
-        let failures = lock(&self.failures);
-        let recent = failures.get(&from).filter(|failures| failures.since.elapsed() < FORGIVEN);
-        recent.map_or(0, |failures| failures.count)
-    }
-
-    fn count_failure(&self, from: IpAddr) {
-        let mut failures = lock(&self.failures);
-        failures.retain(|_, failures| failures.since.elapsed() < FORGIVEN);
-        if failures.len() >= MAX_ADDRESSES {
-            failures.clear();
-        }
-        let new = Failures { since: Instant::now(), count: 0 };
-        failures.entry(from).or_insert(new).count += 1;
     }
 }
 
@@ -287,11 +267,6 @@ const MARK: &str = "x-tapswitch";
 pub(super) const SESSION_AGE: Duration = Duration::from_secs(12 * 3600);
 /// Sessions at a time; the oldest one ends for another.
 const MAX_SESSIONS: usize = 1024;
-/// Wrong tokens from one address that are looked at within [`FORGIVEN`], and recorded.
-const MAX_FAILURES: u32 = 10;
-const FORGIVEN: Duration = Duration::from_secs(60);
-/// Addresses whose failures are counted.
-const MAX_ADDRESSES: usize = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,19 @@
 //! What a filter, or a whole policy, matches: for those who are writing it.
+//!
+//! Some take most of a second, which others must not wait for: a thread of its own looks at them,
+//! [`CHECKS`] at a time.
+
+use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use tapswitch_control::{Direction, MonitorSpec, TapPolicy};
+use tapswitch_control::{Direction, MonitorSpec, PolicyError, TapPolicy};
 
-use super::Asking;
 use super::error::Refusal;
 use super::policies::Document;
+use super::{Api, Asking};
+use crate::RequestError;
 
 /// What is to be looked at: one of them.
 #[derive(Debug, Deserialize)]
@@ -29,6 +36,7 @@ pub(super) struct Checked {
 }
 
 pub(super) async fn check(
+    State(api): State<Api>,
     _: Asking,
     Document(wanted): Document<Wanted>,
 ) -> Result<Json<Checked>, Refusal> {
@@ -44,11 +52,25 @@ pub(super) async fn check(
         Wanted { filter: None, policy: Some(policy) } => policy,
         _ => return Err(Refusal::malformed("give either filter or policy")),
     };
+    let stopped = || Refusal::from(RequestError::Stopped);
+    let turn = Arc::clone(&api.checks).acquire_owned().await.map_err(|_| stopped())?;
+    let looking = move || {
+        // Who asked may be gone; the turn is over only when the work is.
+        let _turn = turn;
+        look_at(&policy)
+    };
+    let checked = tokio::task::spawn_blocking(looking).await.map_err(|_| stopped())?;
+    Ok(Json(checked?))
+}
+
+fn look_at(policy: &TapPolicy) -> Result<Checked, PolicyError> {
     let mut matches = policy.words()?;
     let total = matches.len();
     matches.truncate(MAX_MATCHES);
-    Ok(Json(Checked { ok: true, regions: policy.region_count()?, matches, total }))
+    Ok(Checked { ok: true, regions: policy.region_count()?, matches, total })
 }
 
+/// Policies that are looked at, at a time.
+pub(super) const CHECKS: usize = 2;
 /// Sets of frames that are told.
 const MAX_MATCHES: usize = 50;

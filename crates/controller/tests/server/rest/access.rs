@@ -45,6 +45,52 @@ async fn refused_attempts_are_on_record() {
 }
 
 #[tokio::test]
+async fn who_is_refused_again_and_again_does_not_fill_the_audit_log() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    for _ in 0..20 {
+        let answer = ask_as(&server, &tokens.viewer, ("DELETE", "/api/v1/policies/x")).await;
+        assert_eq!(answer.refusal(), (403, "role-too-low".to_owned()));
+        ask_as(&server, "x", ("GET", "/api/v1/me")).await;
+    }
+    let records = ask_as(&server, &tokens.admin, ("GET", "/api/v1/audit?limit=100")).await.json();
+    let count = |what: &str| {
+        let records = records["items"].as_array().unwrap().iter();
+        records.filter(|record| record["what"] == what).count()
+    };
+    assert_eq!((count("role.refused"), count("token.refused")), (10, 10), "of each kind");
+}
+
+#[tokio::test]
+async fn a_deletion_that_is_refused_is_on_record() {
+    let policy = tapswitch_control::TapPolicy::new("p", "3".parse().unwrap());
+    let server = Running::start(Config { policies: vec![policy], ..with_rest() }).await;
+    let delete = async |name: &str| {
+        let path = format!("/api/v1/policies/{name}");
+        ask_with(&server, ("DELETE", &path), &[], vec![]).await.refusal().1
+    };
+    assert_eq!(delete("p").await, "policy-configured");
+    assert_eq!(delete("q").await, "unknown-policy");
+    let records = get(&server, "/api/v1/audit").await.json();
+    let told = |index: usize| {
+        let record = &records["items"][index];
+        let result = record["result"].as_str().unwrap();
+        assert!(result.starts_with("refused: "), "{result}");
+        assert_eq!((&record["what"], &record["who"]), (&json!("policy.delete"), &json!("local")));
+        (record["policy"]["name"].as_str(), result.to_owned())
+    };
+    let (none, unknown) = told(0);
+    assert!(none.is_none() && unknown.contains("policy named q"), "{unknown}");
+    assert_eq!(told(1).0, Some("p"));
+    let begun = &records["items"][2];
+    assert_eq!(
+        (&begun["what"], &begun["who"], &begun["result"]),
+        (&json!("policy.add"), &json!("configuration"), &json!("accepted"))
+    );
+    assert_eq!((&begun["policy"]["name"], &records["total"]), (&json!("p"), &json!(3)));
+}
+
+#[tokio::test]
 async fn who_tries_tokens_is_limited_and_others_of_that_address_are_not() {
     let tokens = TokenFile::make();
     let server = Running::start(tokens.config()).await;

@@ -60,6 +60,43 @@ async fn everything_that_can_be_looked_at_is_as_the_document_says() {
 }
 
 #[tokio::test]
+async fn no_two_samples_are_of_the_same() {
+    let (server, _switch) = with_switch().await;
+    let policy = json!({"name": "a", "monitor": ["0x1/3", "0x1/p3", "4"]});
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
+    let metrics = get(&server, "/metrics").await.text;
+    let samples = metrics.lines().filter(|line| !line.starts_with('#'));
+    let mut keys: Vec<_> = samples.filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    let count = keys.len();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), count, "{metrics}");
+}
+
+/// Filters are looked at by the one thread that there is for what takes long, which is busy here.
+#[test]
+fn who_has_a_filter_looked_at_keeps_nobody_waiting() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    runtime.spawn_blocking(move || ended.recv());
+    runtime.block_on(async {
+        let server = Running::start(with_rest()).await;
+        let (filter, path) = (json!({"filter": "tcp port 80"}), "/api/v1/filters/check");
+        let mut check = std::pin::pin!(post(&server, path, &filter));
+        for _ in 0..20 {
+            tokio::select! {
+                biased;
+                answer = &mut check => panic!("who looked at it? {}", answer.text),
+                me = get(&server, "/api/v1/me") => assert_eq!(me.status, 200),
+            }
+        }
+        end.send(()).unwrap();
+        assert_eq!(check.await.json()["ok"], true);
+    });
+}
+
+#[tokio::test]
 async fn a_policy_comes_and_goes() {
     let (server, switch) = with_switch().await;
     let mut policy = json!({"name": "web of ours", "monitor": "p3", "dst-port": 80});

@@ -173,3 +173,33 @@ async fn what_cannot_take_the_place_of_another_after_its_time_leaves_that_one_ke
     let server = restart(impatient(&directory)).await;
     assert_eq!(policy(&server).await["policy"]["monitor"], json!("3"));
 }
+
+#[tokio::test]
+async fn a_deletion_comes_behind_a_change_that_takes_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Running::start(impatient(&directory)).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    until(async || switch.state.lock().unwrap().rules.len() == 8).await;
+    switch.state.lock().unwrap().is_mute = true;
+    let policy = json!({"name": "late", "monitor": "3"});
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 503);
+    let delete = async || {
+        ask_with(&server, ("DELETE", "/api/v1/policies/late"), &[], vec![]).await.refusal()
+    };
+    assert_eq!(delete().await, (503, "switch-silent".to_owned()), "it goes on");
+    assert_eq!(delete().await, (409, "policy-busy".to_owned()), "once is enough");
+    let busy = post(&server, "/api/v1/policies", &policy).await;
+    assert_eq!(busy.refusal().1, "policy-busy");
+    let message = busy.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("ends when its switches"), "{message}");
+    speak(&server, &switch).await;
+    let told = async || get(&server, "/api/v1/policies").await.json()["total"].clone();
+    until(async || told().await == 0).await;
+    let records = get(&server, "/api/v1/audit").await.json();
+    let last = &records["items"][0];
+    assert_eq!((&last["what"], &last["result"]), (&json!("policy.delete"), &json!("accepted")));
+    server.stop().await;
+    let server = restart(impatient(&directory)).await;
+    assert_eq!(get(&server, "/api/v1/policies").await.json()["items"], json!([]));
+}

@@ -1,0 +1,144 @@
+//! Somebody says to be a host that gets copies: whether it moved is found out before they move.
+
+use tapswitch_control::{Event, MonitorPort};
+use tapswitch_openflow::DatapathId;
+
+use crate::fabric::Fabric;
+use crate::frames::{arp_reply, arp_request, ipv4, mac, neighbor_discovery, tcp};
+use crate::world::{World, policy};
+
+/// Where copies of a frame from host 1 to host 2 go.
+fn copied(world: &mut World) -> Vec<u32> {
+    let mut ports = world.send(1, &tcp(1, 2).bytes());
+    ports.retain(|port| *port != 2);
+    ports
+}
+
+/// Host 3 gets copies, and somebody at port 4 says to be it.
+fn contested() -> World {
+    let mut world = World::new(5);
+    world.learn(3);
+    world.tap(policy("all", "10.0.0.3"));
+    world.send(4, &arp_request(3, 1, None));
+    world
+}
+
+fn alarms(world: &World) -> Vec<&str> {
+    let alarms = world.events.iter().map(|event| match event {
+        Event::Contested { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    });
+    alarms.flatten().collect()
+}
+
+#[test]
+fn who_answers_where_it_was_keeps_its_copies() {
+    for answer in [arp_reply(3, 9), tcp(3, 1).bytes()] {
+        let mut world = contested();
+        let (_, port, question) = world.questions.pop().unwrap();
+        assert_eq!(
+            (port, &question[..6], &question[38..]),
+            (3, &mac(3).0[..], &ipv4(3).octets()[..])
+        );
+        assert_eq!(copied(&mut world), [3], "one frame moves nothing");
+        world.send(3, &answer);
+        assert_eq!(alarms(&world).len(), 1);
+        assert!(alarms(&world)[0].contains("is at 0x1/3, and somebody at 0x1/4"));
+        for _ in 0..3 {
+            world.send(4, &arp_request(3, 1, None));
+            world.pass(300);
+        }
+        assert_eq!(world.questions, [], "it answered a moment ago");
+        world.pass(700);
+        assert_eq!(copied(&mut world), [3]);
+        assert_eq!(world.control.switches()[0].address_conflicts, 1);
+        world.switch().receive(3, &tcp(3, 1).bytes());
+        assert_eq!(world.switch().said, [], "it is a known host as before");
+    }
+}
+
+#[test]
+fn who_is_silent_where_it_was_has_moved_a_second_later() {
+    let mut world = contested();
+    world.pass(999);
+    assert_eq!(copied(&mut world), [3]);
+    world.pass(1);
+    assert_eq!(copied(&mut world), [4]);
+    let port = |port: u32| MonitorPort { switch: DatapathId(1), port, name: format!("p{port}") };
+    let moved = Event::HostMoved { mac: mac(3), vlan: None, from: port(3), at: port(4) };
+    assert!(world.events.contains(&moved), "{:?}", world.events);
+    let rules = world.switch().rules();
+    let fields = rules.iter().map(|rule| rule.match_fields.to_string());
+    let of_3 = fields.filter(|fields| fields.contains("dl_src=02:00:00:00:00:03"));
+    assert_eq!(of_3.count(), 1, "the place where it was is forgotten");
+    // It is at home there, now.
+    world.send(3, &arp_request(3, 1, None));
+    assert_eq!(world.questions.last().map(|(_, port, _)| *port), Some(4));
+    assert_eq!(copied(&mut world), [4]);
+}
+
+#[test]
+fn nobody_waits_for_a_port_that_is_down() {
+    let mut world = contested();
+    world.switch().set_link(3, false);
+    world.run();
+    world.send(4, &arp_request(3, 1, None));
+    assert_eq!(copied(&mut world), [4]);
+    world.pass(1000);
+    assert_eq!(copied(&mut world), [4]);
+}
+
+#[test]
+fn who_moved_and_went_again_is_not_looked_for_where_it_was_last() {
+    let mut world = contested();
+    world.switch().set_link(4, false);
+    world.pass(1000);
+    assert_eq!(copied(&mut world), [3], "what was seen of it at port 4 is over");
+    world.send(3, &arp_request(3, 1, None));
+    world.switch().set_link(3, false);
+    world.run();
+    assert_eq!(copied(&mut world), []);
+}
+
+#[test]
+fn a_host_that_uses_ipv6_is_asked_too() {
+    let mut world = World::new(5);
+    world.learn(2);
+    world.send(3, &neighbor_discovery(135, 3, 0xff, 9));
+    world.tap(policy("all", "02:00:00:00:00:03"));
+    world.send(4, &tcp(3, 1).bytes());
+    let (_, port, question) = world.questions.pop().unwrap();
+    assert_eq!((port, &question[12..14], question[54]), (3, &[0x86, 0xdd][..], 135));
+    world.send(3, &neighbor_discovery(136, 3, 9, 3));
+    world.pass(1000);
+    assert_eq!(copied(&mut world), [3]);
+}
+
+#[test]
+fn hosts_that_get_no_copies_move_at_once() {
+    let mut world = World::new(5);
+    world.learn(3);
+    world.tap(policy("all", "5"));
+    world.send(4, &arp_request(3, 1, None));
+    assert_eq!(world.send(1, &tcp(1, 3).bytes()), [4, 5]);
+    assert_eq!(world.questions, []);
+}
+
+#[test]
+fn a_host_of_another_switch_is_asked_there() {
+    for is_heard in [true, false] {
+        let mut fabric = Fabric::line(3);
+        fabric.learn();
+        fabric.world.tap(policy("all", "10.0.0.3"));
+        let _ = fabric.world.inject(2, 2, &arp_request(3, 99, None));
+        assert_eq!(fabric.world.questions.pop().map(|(switch, ..)| switch), Some(3));
+        if is_heard {
+            let _ = fabric.world.inject(3, 1, &arp_reply(3, 9));
+        }
+        fabric.wait(1100);
+        let hosts = fabric.world.control.hosts();
+        let at: Vec<_> = hosts.iter().filter(|host| host.mac == mac(3)).collect();
+        assert_eq!((at.len(), at[0].switch), (1, DatapathId(if is_heard { 3 } else { 2 })));
+        assert_eq!(alarms(&fabric.world).len(), usize::from(is_heard));
+    }
+}
