@@ -24,6 +24,7 @@ mod claim;
 mod compile;
 mod counters;
 mod edge;
+mod expiry;
 mod field;
 mod forwarder;
 mod frame;

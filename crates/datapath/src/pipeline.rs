@@ -13,6 +13,7 @@ use tapswitch_openflow::{
 };
 
 use crate::counters::{Counters, Millis};
+use crate::expiry::Expiry;
 use crate::field::MatchKey;
 use crate::group::GroupTable;
 use crate::port::{Port, Ports};
@@ -58,8 +59,7 @@ impl Snapshot {
 pub struct Pipeline {
     current: Arc<Snapshot>,
     workers: usize,
-    /// No rule expires before.
-    next_expiry: Option<Millis>,
+    expiry: Expiry,
     /// How many rules name each group: most groups that are deleted have none any more, which
     /// nobody has to look for then.
     uses: HashMap<GroupId, usize>,
@@ -85,7 +85,7 @@ impl Pipeline {
             groups: Arc::default(),
             tables: (0..TABLE_COUNT).map(|_| table()).collect(),
         });
-        Self { current, workers, next_expiry: None, uses: HashMap::new() }
+        Self { current, workers, expiry: Expiry::default(), uses: HashMap::new() }
     }
 
     /// Tables, groups and ports as they stand.
@@ -167,24 +167,36 @@ impl Pipeline {
 
     /// Removes the rules whose timeouts are over.
     pub fn handle_timeout(&mut self, now: Millis) -> Vec<Removal> {
-        if self.next_expiry.is_none_or(|at| at > now) {
+        if self.expiry.next().is_none_or(|at| at > now) {
             return Vec::new();
         }
-        let due = self.select(TableId::ALL, |rule| rule.expires().is_some_and(|at| at <= now));
-        let (hard, idle): (Vec<_>, Vec<_>) = due.into_iter().partition(|rule| {
+        let (mut hard, mut idle) = (Vec::new(), Vec::new());
+        for rule in self.expiry.take_due(now) {
             let lived = now.since(rule.created).0;
-            rule.hard_timeout > 0 && lived >= u64::from(rule.hard_timeout) * 1000
-        });
+            if !self.is_current(&rule) {
+            } else if rule.expires().is_none_or(|at| at > now) {
+                self.expiry.insert(&rule);
+            } else if rule.hard_timeout > 0 && lived >= u64::from(rule.hard_timeout) * 1000 {
+                hard.push(rule);
+            } else {
+                idle.push(rule);
+            }
+        }
         let mut removals = self.remove_all(hard, FlowRemovedReason::HARD_TIMEOUT);
         removals.extend(self.remove_all(idle, FlowRemovedReason::IDLE_TIMEOUT));
-        let rules = self.current.tables.iter().flat_map(|table| table.iter());
-        self.next_expiry = rules.filter_map(|rule| rule.expires()).min();
         removals
+    }
+
+    /// False when the rule went, or another took its place.
+    fn is_current(&self, rule: &Arc<FlowEntry>) -> bool {
+        let table = self.current.table(rule.table_id);
+        let current = table.and_then(|table| table.find(&rule.key, rule.priority));
+        current.is_some_and(|current| Arc::ptr_eq(current, rule))
     }
 
     /// When [`Self::handle_timeout`] may have something to do.
     pub fn poll_timeout(&self) -> Option<Millis> {
-        self.next_expiry
+        self.expiry.next()
     }
 
     fn add_rule(&mut self, change: &FlowMod, key: MatchKey, now: Millis) -> Result<(), ErrorKind> {
@@ -218,7 +230,6 @@ impl Pipeline {
             counters,
             table_counters: table.counters().clone(),
         };
-        self.next_expiry = [self.next_expiry, entry.expires()].into_iter().flatten().min();
         self.put(entry);
         Ok(())
     }
@@ -303,8 +314,13 @@ impl Pipeline {
     /// Adds a rule, in place of one with the same match and priority.
     fn put(&mut self, entry: FlowEntry) {
         self.count_uses(&entry, 1);
-        if let Some(replaced) = self.change_table(entry.table_id).insert(entry) {
+        let (table_id, key, priority) = (entry.table_id, entry.key, entry.priority);
+        if let Some(replaced) = self.change_table(table_id).insert(entry) {
             self.count_uses(&replaced, -1);
+        }
+        let table = self.current.table(table_id);
+        if let Some(rule) = table.and_then(|table| table.find(&key, priority)) {
+            self.expiry.insert(rule);
         }
     }
 
