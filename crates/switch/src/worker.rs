@@ -426,6 +426,7 @@ impl Worker {
         let mut count = [0; 8];
         // The queue below is read to its end, whatever the counter says.
         let _ = rustix::io::read(&*self.wake, &mut count);
+        let mut budget = PACKET_OUT_BYTES;
         while let Ok(errand) = self.inbox.try_recv() {
             match errand {
                 Errand::Stop => return Running::Ends,
@@ -436,10 +437,21 @@ impl Worker {
                 }
                 Errand::PacketOut { in_port, mut buf, actions } => {
                     self.packet_out(in_port, &mut buf, &actions);
+                    budget = budget.saturating_sub(packet_out_weight(&buf, &actions));
+                    if budget == 0 {
+                        self.come_back();
+                        break;
+                    }
                 }
             }
         }
         Running::GoesOn
+    }
+
+    /// Lets the ports have their turn before the next errand.
+    fn come_back(&self) {
+        // A counter that is full wakes us as well.
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 
     fn add_port(&mut self, number: PortNo, tx: TxPort, queues: Vec<RxQueue>) {
@@ -517,6 +529,11 @@ impl Worker {
     }
 }
 
+/// What a packet-out costs, in bytes of a packet: each action may send it once.
+fn packet_out_weight(buf: &[u8], actions: &[Action]) -> usize {
+    (buf.len() + PACKET_LEN_MIN) * actions.len().max(1)
+}
+
 /// Where a frame of a batch lies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
@@ -558,6 +575,11 @@ fn pin(core: usize) {
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Marks the eventfd among the queues' indices.
 const WAKE: u64 = u64::MAX;
+/// What packet-outs may cost before the ports have their turn, as [`packet_out_weight`] has it: a
+/// fraction of a millisecond, whatever a controller sends.
+const PACKET_OUT_BYTES: usize = 64 * 1024;
+/// Bytes that take as long to copy as a small packet takes for everything else.
+const PACKET_LEN_MIN: usize = 1024;
 /// Frames that are read together.
 const BATCH_COUNT: usize = 16;
 /// Bytes behind which no further frame of a batch is read: what is read shall still be in the
