@@ -219,7 +219,7 @@ impl Running {
     }
 
     /// Fetches so that `count` chains are there, if the driver has made so many available. Returns
-    /// whether they are.
+    /// whether they are. A [`Chain`] from before is to be asked for again ([`Self::peek`]).
     ///
     /// # Errors
     /// As [`Self::fetch`].
@@ -227,13 +227,22 @@ impl Running {
     pub fn fetch_at_least(&mut self, count: usize) -> Result<bool, RingError> {
         let left = self.ahead.len() - self.next;
         if left < count {
-            if left == 0 {
-                self.ahead.clear();
-                self.next = 0;
-            }
+            self.forget_used(left);
             self.ring.fetch((count - left).max(FETCH_COUNT), &mut self.ahead)?;
         }
         Ok(self.ahead.len() - self.next >= count)
+    }
+
+    /// Forgets chains that were used, and moves the few that are `left` to the start: a receiver
+    /// may have some left over each time that it fetches, for as long as it runs.
+    #[inline]
+    fn forget_used(&mut self, left: usize) {
+        if left == 0 {
+            self.ahead.clear();
+        } else if self.next > 0 {
+            self.ahead.forget_first(self.next);
+        }
+        self.next = 0;
     }
 
     /// The chain that is `index` places behind the next one.
