@@ -204,6 +204,11 @@ impl Running {
         &self.ahead
     }
 
+    /// Descriptors of the ring.
+    pub(crate) fn ring_size(&self) -> u16 {
+        self.ring.size()
+    }
+
     /// Fetches up to `limit` chains when none is left. Returns how many there are.
     ///
     /// # Errors

@@ -124,6 +124,74 @@ fn without_mergeable_buffers_one_must_do() {
     assert_eq!(s.driver.reap(&s.guest)[0].1, 100);
 }
 
+fn offer_plain(s: &mut Setup, count: u64, len: u32) {
+    for index in 0..count {
+        let pieces = vec![(BASE + BUFFERS + index * 0x1000, len)];
+        s.driver.offer(&s.guest, &Buffer { pieces, writable: true, indirect: false }).unwrap();
+    }
+}
+
+fn deliver(s: &mut Setup, len: usize) -> Result<(), Undelivered> {
+    let frame = vec![7; len];
+    s.running.deliver(header(0), len, [Part::Ours(&frame)].into_iter())
+}
+
+/// Such a frame would wait for ever, and keep all behind it from the guest.
+#[test]
+fn a_frame_that_all_buffers_of_a_ring_cannot_hold_is_too_long() {
+    for features in &kinds()[1..] {
+        let mut s = setup_of(16, *features, Direction::Receive);
+        offer_plain(&mut s, 16, 2048);
+        assert_eq!(deliver(&mut s, 60 << 10), Err(Undelivered::TooLong));
+        assert_eq!(deliver(&mut s, 16 * 2048 - 12 + 1), Err(Undelivered::TooLong));
+        assert_eq!(deliver(&mut s, 16 * 2048 - 12), Ok(()));
+        let mut s = setup_of(4, *features, Direction::Receive);
+        offer_plain(&mut s, 4, 100);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::TooLong));
+        assert_eq!(deliver(&mut s, 60), Ok(()), "the next one arrives");
+        s.running.publish();
+        assert_eq!(s.driver.reap(&s.guest)[0].1, 72);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::Full), "one may be added");
+        let mut s = setup_of(8, *features, Direction::Receive);
+        offer(&mut s, 3, 100);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::Full));
+        offer_plain(&mut s, 1, 100);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::Full));
+        offer_plain(&mut s, 1, 100);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::TooLong));
+    }
+}
+
+/// What was used and not published takes up places, but not for long.
+#[test]
+fn a_ring_that_is_not_filled_yet_is_full_for_now() {
+    for features in &kinds()[1..] {
+        let mut s = setup_of(16, *features, Direction::Receive);
+        assert_eq!(deliver(&mut s, 60), Err(Undelivered::Full));
+        offer_plain(&mut s, 15, 2048);
+        assert_eq!(deliver(&mut s, 60 << 10), Err(Undelivered::Full));
+        offer_plain(&mut s, 1, 2048);
+        assert_eq!(deliver(&mut s, 20_000), Ok(()));
+        assert_eq!(deliver(&mut s, 20_000), Err(Undelivered::Full), "ten are used");
+        s.running.publish();
+        assert_eq!(s.driver.reap(&s.guest).len(), 10);
+        assert_eq!(deliver(&mut s, 20_000), Err(Undelivered::Full));
+        offer_plain(&mut s, 10, 2048);
+        assert_eq!(deliver(&mut s, 20_000), Ok(()));
+    }
+}
+
+/// A ring of odd size never has all of its places taken by buffers of two.
+#[test]
+fn a_ring_is_taken_up_when_no_buffer_more_fits() {
+    let mut s = setup_of(7, kinds()[2], Direction::Receive);
+    offer(&mut s, 2, 100);
+    assert_eq!(deliver(&mut s, 1500), Err(Undelivered::Full));
+    offer(&mut s, 1, 100);
+    assert_eq!(deliver(&mut s, 1500), Err(Undelivered::TooLong));
+    assert_eq!(deliver(&mut s, 200), Ok(()));
+}
+
 #[test]
 fn a_buffer_without_room_for_a_header_is_refused() {
     for features in &kinds()[1..] {

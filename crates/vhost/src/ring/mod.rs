@@ -198,6 +198,14 @@ impl Ring {
         }
     }
 
+    /// Number of its descriptors.
+    pub(crate) fn size(&self) -> u16 {
+        match &self.kind {
+            Kind::Split(ring) => ring.size(),
+            Kind::Packed(ring) => ring.size(),
+        }
+    }
+
     /// The memory that it lies in.
     pub fn memory(&self) -> &GuestMemory {
         &self.memory

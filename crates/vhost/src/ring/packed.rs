@@ -379,6 +379,10 @@ impl PackedRing {
         self.tables.device().flags.store(EVENT_DISABLE.to_le(), Ordering::Relaxed);
     }
 
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+
     pub(super) fn base(&self) -> u32 {
         u32::from(self.fetched.to_bits()) | u32::from(self.completed.to_bits()) << 16
     }
