@@ -31,7 +31,7 @@ mod descriptor;
 mod packed;
 mod split;
 #[cfg(test)]
-mod wakeup;
+pub(crate) mod wakeup;
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
