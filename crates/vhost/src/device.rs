@@ -21,6 +21,7 @@
 //! buffers in flight is needed (`docs/adr/0013-no-table-of-buffers-in-flight.md`).
 
 mod early;
+mod notifier;
 
 use std::fs::File;
 use std::io;
@@ -28,7 +29,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::OFlags;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -40,6 +40,7 @@ use vhost::vhost_user::{
 };
 
 use self::early::Enable;
+use self::notifier::NotifierError;
 use crate::features::Features;
 use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MemoryError, RegionSpec};
@@ -486,8 +487,13 @@ impl VhostUserBackendReqHandlerMut for Session {
         if self.memory.is_none() {
             return self.refuse(&MemoryError::NotShared.to_string());
         }
+        self.ring(index)?;
+        let kick = match file.ok_or(NotifierError::Missing).and_then(notifier::take) {
+            Ok(kick) => kick,
+            Err(error) => return self.refuse(&format!("queue {index}: its kick is {error}")),
+        };
         let ring = self.ring(index)?;
-        ring.kick = file.map(without_waiting).transpose()?;
+        ring.kick = Some(kick);
         ring.is_started = true;
         self.start(index)
     }
@@ -495,7 +501,13 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let index = u32::from(index);
         self.stop(index);
-        self.ring(index)?.call = file.map(without_waiting).transpose()?;
+        self.ring(index)?;
+        // Without one the driver looks by itself.
+        let call = match file.map(notifier::take).transpose() {
+            Ok(call) => call,
+            Err(error) => return self.refuse(&format!("queue {index}: its call is {error}")),
+        };
+        self.ring(index)?.call = call;
         self.start(index)
     }
 
@@ -591,14 +603,6 @@ fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
         outcome?;
     }
     Ok(())
-}
-
-/// A descriptor that a worker uses shall not make it wait.
-fn without_waiting(file: File) -> Result<OwnedFd> {
-    let failed = |errno: rustix::io::Errno| Error::ReqHandlerError(errno.into());
-    let flags = rustix::fs::fcntl_getfl(&file).map_err(failed)?;
-    rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(failed)?;
-    Ok(file.into())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

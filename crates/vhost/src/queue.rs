@@ -8,7 +8,7 @@
 //! change at any time. So a worker waits for an epoll instance that stays, and the session puts
 //! into it what is to be waited for. It is edge-triggered there: a worker takes note of a
 //! notification by asking the epoll instance, and never reads what a VMM handed over, which might
-//! make it wait. What is written to is set to be without waiting when it comes.
+//! make it wait. What is handed over are eventfds, set to be without waiting when they come.
 
 use std::fmt;
 use std::io;
@@ -122,7 +122,7 @@ impl Queue {
         let mut running = self.lock().take()?;
         self.is_running.store(false, Ordering::Relaxed);
         if let Some(kick) = &running.kick {
-            // It is in there, unless the VMM's descriptor is none that can be waited for.
+            // It is in there, since it was when the ring was started.
             let _ = epoll::delete(&self.poll, kick);
         }
         running.put_back();
