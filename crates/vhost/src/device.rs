@@ -9,7 +9,8 @@
 //!   protocol features.
 //!
 //! A change of memory stops every ring and starts it again where it stood, in terms of the new
-//! memory, so nothing of the old one is used behind the VMM's back.
+//! memory, so nothing of the old one is used behind the VMM's back. VMMs exchange regions one by
+//! one, so a ring may lie nowhere for a while: then it waits for the memory that it lies in.
 //!
 //! **While a guest is moved** to another machine, what we write to its memory is noted
 //! ([`crate::log`]): of all rings (`VHOST_F_LOG_ALL`), or of one ring but not of its buffers
@@ -45,7 +46,7 @@ use crate::features::Features;
 use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MemoryError, RegionSpec};
 use crate::queue::{Queue, Running};
-use crate::ring::{Direction, Ring, RingPlace};
+use crate::ring::{Direction, Ring, RingError, RingPlace};
 
 /// A guest's network device, as long as the port lives: sessions come and go.
 #[derive(Debug)]
@@ -275,6 +276,24 @@ impl Session {
     /// Starts the ring if it can be: started, enabled, described, with memory, and with a map where
     /// what it writes is to be noted.
     fn start(&mut self, index: u32) -> Result<()> {
+        self.start_or(index, |session, error| session.refuse(&format!("queue {index}: {error}")))
+    }
+
+    /// The same of a ring that is not what a message is about: when it does not lie in the memory
+    /// that is shared now, it waits for that.
+    fn start_again(&mut self, index: u32) -> Result<()> {
+        self.start_or(index, |session, error| match error {
+            RingError::Place => Ok(()),
+            error => session.refuse(&format!("queue {index}: {error}")),
+        })
+    }
+
+    /// Starts the ring if it can be, or does what is `otherwise` to be done.
+    fn start_or(
+        &mut self,
+        index: u32,
+        otherwise: impl FnOnce(&mut Self, RingError) -> Result<()>,
+    ) -> Result<()> {
         let (features, memory, log) = (self.features, self.memory.clone(), self.log.clone());
         let ring = self.ring(index)?;
         let (true, true, Some(addresses), Some(memory)) =
@@ -291,13 +310,14 @@ impl Session {
         let place = RingPlace { size: ring.size, descriptors, driver, device };
         let first = if features.contains(Features::RING_PACKED) { PACKED_START } else { 0 };
         let base = ring.base.unwrap_or(first);
-        let (kick, call) = (ring.kick.take(), ring.call.take());
         let direction =
             if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit };
         let made = match Ring::new(&memory, &place, features.ring(), direction, base) {
             Ok(made) => made,
-            Err(error) => return self.refuse(&format!("queue {index}: {error}")),
+            Err(error) => return otherwise(self, error),
         };
+        // From here on they are the ring's, until it is stopped.
+        let (kick, call) = (ring.kick.take(), ring.call.take());
         let mut running = Running::new(made, features, kick, call);
         if let Some(log) = log {
             running.log_to(RingLog::new(log, &memory, &place, features.ring(), buffers));
@@ -327,11 +347,11 @@ impl Session {
     }
 
     /// Changes something that rings depend on: they are stopped, and started again where they
-    /// stood.
+    /// stood, or wait.
     fn change(&mut self, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.stop_all();
         change(self)?;
-        self.indices().try_for_each(|index| self.start(index))
+        self.indices().try_for_each(|index| self.start_again(index))
     }
 
     /// Maps the regions anew.
@@ -508,7 +528,7 @@ impl VhostUserBackendReqHandlerMut for Session {
             Err(error) => return self.refuse(&format!("queue {index}: its call is {error}")),
         };
         self.ring(index)?.call = call;
-        self.start(index)
+        self.start_again(index)
     }
 
     /// Errors end the session, which says more than a descriptor.
