@@ -144,15 +144,20 @@ impl Device {
 
     /// What runs now.
     pub fn status(&self) -> Status {
-        let mut status = Status::default();
+        let (mut status, mut memory) = (Status::default(), None);
         for pair in self.queues.chunks_exact(2) {
-            let features = pair[0].lock().as_ref().map(Running::features);
-            if let (Some(features), true) = (features, pair[1].lock().is_some()) {
+            // One after the other: whoever waits for a queue holds none.
+            let sends = pair[1].lock().is_some();
+            let receiver = pair[0].lock().as_ref().map(|ring| (ring.features(), ring.memory()));
+            if let (true, Some((features, shared))) = (sends, receiver) {
                 status.pairs += 1;
                 status.features = features;
-                status.is_blank = pair[0].lock().as_ref().is_some_and(Running::memory_is_blank);
+                memory = Some(shared);
             }
         }
+        // All rings of a session have the same memory. It takes a while to look at it, while
+        // workers use their rings.
+        status.is_blank = memory.is_some_and(|memory| memory.is_blank());
         status
     }
 

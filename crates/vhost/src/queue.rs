@@ -24,6 +24,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use crate::chain::{Chain, Chains};
 use crate::features::Features;
 use crate::log::RingLog;
+use crate::memory::GuestMemory;
 use crate::ring::{Ring, RingError};
 
 /// A virtqueue, running or not.
@@ -182,9 +183,9 @@ impl Running {
         self.ring.memory().was_lost()
     }
 
-    /// True when there are but zeroes at the start of the guest's memory.
-    pub(crate) fn memory_is_blank(&self) -> bool {
-        self.ring.memory().is_blank()
+    /// The memory that it lies in, for whoever looks at it without the ring.
+    pub(crate) fn memory(&self) -> Arc<GuestMemory> {
+        self.ring.shared_memory()
     }
 
     /// What was negotiated.

@@ -1,6 +1,8 @@
 //! Sessions with a monitor of our own.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,18 +49,27 @@ impl Vmm {
     /// Starts the queue by which the guest sends, with the driver's ring.
     fn start(&mut self) {
         self.share(0, LEN);
-        self.frontend.set_vring_num(1, self.driver.place().size).unwrap();
-        self.describe(0);
-        self.frontend.set_vring_base(1, 0).unwrap();
-        self.frontend.set_vring_call(1, &self.call).unwrap();
-        self.frontend.set_vring_kick(1, &self.kick).unwrap();
-        self.frontend.set_vring_enable(1, true).unwrap();
+        self.start_ring(1, &self.driver.place());
         eventually("the ring runs", || self.queue().lock().is_some());
+    }
+
+    /// Starts queue `index` with a ring that lies there.
+    fn start_ring(&self, index: usize, place: &RingPlace) {
+        let mut frontend = self.frontend.clone();
+        frontend.set_vring_num(index, place.size).unwrap();
+        self.describe_as(index, place, 0);
+        frontend.set_vring_base(index, 0).unwrap();
+        frontend.set_vring_call(index, &self.call).unwrap();
+        frontend.set_vring_kick(index, &self.kick).unwrap();
+        frontend.set_vring_enable(index, true).unwrap();
     }
 
     /// Says where the ring lies, with these flags.
     fn describe(&self, flags: u32) {
-        let place = self.driver.place();
+        self.describe_as(1, &self.driver.place(), flags);
+    }
+
+    fn describe_as(&self, index: usize, place: &RingPlace, flags: u32) {
         let ring = VringConfigData {
             queue_max_size: place.size,
             queue_size: place.size,
@@ -68,7 +79,7 @@ impl Vmm {
             used_ring_addr: place.device,
             log_addr: None,
         };
-        self.frontend.set_vring_addr(1, &ring).unwrap();
+        self.frontend.set_vring_addr(index, &ring).unwrap();
     }
 
     fn share(&self, offset: u64, len: u64) {
@@ -141,6 +152,50 @@ fn a_vmm_starts_a_ring_and_its_guest_sends() {
     assert!(!vmm.is_woken());
     assert_eq!(vmm.driver.reap(&vmm.guest).len(), 2);
     assert_eq!(vmm.call.read().unwrap(), 1, "one notification for the burst");
+}
+
+/// An empty ring beside the driver's, for the queue by which the guest receives.
+fn beside(place: RingPlace) -> RingPlace {
+    let [descriptors, driver, device] =
+        [place.descriptors, place.driver, place.device].map(|at| at + 0x1_0000);
+    RingPlace { size: place.size, descriptors, driver, device }
+}
+
+/// Has both rings of the first pair run in `memory`, without a session.
+fn run_in(device: &Device, memory: &Arc<GuestMemory>) {
+    let (features, driver) = (modern(), Driver::new(8, modern().ring()));
+    let ring = |place, direction| Ring::new(memory, &place, features.ring(), direction, 0).unwrap();
+    let receives = ring(beside(driver.place()), Direction::Receive);
+    let sends = ring(driver.place(), Direction::Transmit);
+    for (queue, ring) in device.queues.iter().zip([receives, sends]) {
+        queue.stop();
+        queue.start(Running::new(ring, features, None, None)).unwrap();
+    }
+}
+
+#[test]
+fn memory_is_looked_at_once_while_workers_use_their_rings() {
+    let (device, guest) = (Device::new(2).unwrap(), Guest::new());
+    run_in(&device, &guest.memory);
+    let (workers, looks) = (device.clone(), Rc::new(Cell::new(0)));
+    let counted = looks.clone();
+    crate::memory::look::watch(move || {
+        counted.set(counted.get() + 1);
+        let mut queues = workers.queues.iter();
+        assert!(queues.all(|queue| queue.try_lock().is_some()), "a worker has to wait");
+    });
+    for _ in 0..2 {
+        let status = device.status();
+        assert!(status.pairs == 1 && status.is_blank);
+    }
+    assert_eq!(looks.take(), 2, "as long as nothing is found");
+    guest.write(BUFFERS, &[1]);
+    (0..3).for_each(|_| assert!(!device.status().is_blank));
+    assert_eq!(looks.take(), 1, "something was found");
+    let memory = GuestMemory::new(&[Guest::region(guest.file(), 0, LEN)]).unwrap();
+    run_in(&device, &memory);
+    (0..3).for_each(|_| assert!(!device.status().is_blank));
+    assert_eq!(looks.take(), 1, "once for each table of regions");
 }
 
 #[test]
