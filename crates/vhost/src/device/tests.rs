@@ -161,6 +161,37 @@ fn beside(place: RingPlace) -> RingPlace {
     RingPlace { size: place.size, descriptors, driver, device }
 }
 
+/// A monitor may count queues in both directions, and want a device of twice the pairs that it
+/// uses, as Cloud Hypervisor does.
+#[test]
+fn a_monitor_may_use_fewer_pairs_than_there_are() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    assert_eq!(vmm.device.status().pairs, 0, "half a pair");
+    vmm.start_ring(0, &beside(vmm.driver.place()));
+    eventually("the pair runs", || vmm.device.status().pairs == 1);
+    let runs = |pair| {
+        let queues = [vmm.device.receive_queue(pair), vmm.device.transmit_queue(pair)];
+        queues.map(|queue| queue.unwrap().is_running())
+    };
+    assert_eq!([runs(0), runs(1)], [[true; 2], [false; 2]]);
+    vmm.send(1);
+    assert_eq!(vmm.burst(), [1]);
+    // A buffer to receive into: descriptor, entry, index.
+    let descriptor = [&(BASE + BUFFERS).to_le_bytes()[..], &72u32.to_le_bytes(), &[2, 0, 0, 0]];
+    vmm.guest.write(0x1_0000, &descriptor.concat());
+    vmm.guest.write_u16(0x1_1002, 1);
+    let queue = vmm.device.receive_queue(0).unwrap();
+    let delivered = queue.lock().as_mut().map(|ring| {
+        let outcome = ring.deliver([0; 12], 60, [crate::Part::Ours(&[5; 60])].into_iter());
+        ring.publish();
+        outcome
+    });
+    assert_eq!(delivered, Some(Ok(())));
+    assert_eq!(vmm.guest.read::<60>(BUFFERS + 12), [5; 60]);
+    assert_eq!(vmm.guest.read_u16(0x1_2002), 1);
+}
+
 /// Has both rings of the first pair run in `memory`, without a session.
 fn run_in(device: &Device, memory: &Arc<GuestMemory>) {
     let (features, driver) = (modern(), Driver::new(8, modern().ring()));
