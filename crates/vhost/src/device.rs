@@ -10,7 +10,8 @@
 //!
 //! A change of memory stops every ring and starts it again where it stood, in terms of the new
 //! memory, so nothing of the old one is used behind the VMM's back. VMMs exchange regions one by
-//! one, so a ring may lie nowhere for a while: then it waits for the memory that it lies in.
+//! one, so a ring may lie nowhere for a while: then it waits for the memory that it lies in. So
+//! does a ring whose next buffer does, as long as less memory is there than was.
 //!
 //! **While a guest is moved** to another machine, what we write to its memory is noted
 //! ([`crate::log`]): of all rings (`VHOST_F_LOG_ALL`), or of one ring but not of its buffers
@@ -227,6 +228,8 @@ struct Session {
     device: Arc<Device>,
     features: Features,
     regions: Vec<RegionSpec>,
+    /// Bytes of memory that were taken away, less those that came since.
+    away_len: u64,
     memory: Option<Arc<GuestMemory>>,
     rings: Vec<RingConfig>,
     /// Where pages that we write are noted.
@@ -257,6 +260,7 @@ impl Session {
             device,
             features: Features::empty(),
             regions: Vec::new(),
+            away_len: 0,
             memory: None,
             rings,
             log: None,
@@ -359,9 +363,22 @@ impl Session {
         self.indices().try_for_each(|index| self.start_again(index))
     }
 
+    /// Changes some of the regions, as VMMs do that exchange one after the other.
+    fn exchange(&mut self, exchange: impl FnOnce(&mut Vec<RegionSpec>)) -> Result<()> {
+        let len = |regions: &[RegionSpec]| {
+            regions.iter().fold(0u64, |len, region| len.saturating_add(region.len))
+        };
+        self.change(|session| {
+            let before = session.away_len.saturating_add(len(&session.regions));
+            exchange(&mut session.regions);
+            session.away_len = before.saturating_sub(len(&session.regions));
+            session.remap()
+        })
+    }
+
     /// Maps the regions anew.
     fn remap(&mut self) -> Result<()> {
-        match GuestMemory::new(&self.regions) {
+        match GuestMemory::of_guest(&self.regions, self.away_len > 0) {
             Ok(memory) => self.memory = Some(memory),
             // All of it may go before other regions come.
             Err(MemoryError::NotShared) => self.memory = None,
@@ -421,7 +438,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         });
         let specs = specs.collect();
         self.change(|session| {
-            session.regions = specs;
+            (session.regions, session.away_len) = (specs, 0);
             session.remap()
         })?;
         Ok(None)
@@ -444,20 +461,18 @@ impl VhostUserBackendReqHandlerMut for Session {
             return self.refuse(&format!("more than {MAX_REGIONS} memory regions"));
         }
         let place = |region: &RegionSpec| (region.guest_address, region.user_address, region.len);
-        self.change(|session| {
+        self.exchange(|regions| {
             // QEMU 7.2 tells of each region once for each pair of queues.
-            session.regions.retain(|known| place(known) != place(&spec));
-            session.regions.push(spec);
-            session.remap()
+            regions.retain(|known| place(known) != place(&spec));
+            regions.push(spec);
         })?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
         let (address, len) = (region.guest_phys_addr, region.memory_size);
-        self.change(|session| {
-            session.regions.retain(|known| (known.guest_address, known.len) != (address, len));
-            session.remap()
+        self.exchange(|regions| {
+            regions.retain(|known| (known.guest_address, known.len) != (address, len));
         })
     }
 

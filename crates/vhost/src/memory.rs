@@ -120,6 +120,8 @@ pub struct GuestMemory {
     regions: Box<[Region]>,
     /// Something was found where a guest's memory always has something.
     was_written: AtomicBool,
+    /// Some of the guest's memory was taken away, and may come back.
+    is_partial: bool,
 }
 
 struct Region {
@@ -135,6 +137,14 @@ impl GuestMemory {
     /// # Errors
     /// When there is none, when they overlap, or when one cannot be mapped as a whole.
     pub fn new(specs: &[RegionSpec]) -> Result<Arc<Self>, MemoryError> {
+        Self::of_guest(specs, false)
+    }
+
+    /// The same of a guest of whose memory some was taken away, or not.
+    pub(crate) fn of_guest(
+        specs: &[RegionSpec],
+        is_partial: bool,
+    ) -> Result<Arc<Self>, MemoryError> {
         let len = specs.iter().fold(0u64, |len, spec| len.saturating_add(spec.len));
         if len > MEMORY_LEN_MAX {
             return Err(MemoryError::TooMuch { len });
@@ -152,7 +162,8 @@ impl GuestMemory {
         }
         // Most of a guest's buffers lie in its largest region: it is asked first.
         regions.sort_by_key(|region| std::cmp::Reverse(region.len));
-        Ok(Arc::new(Self { regions: regions.into(), was_written: AtomicBool::new(false) }))
+        let (regions, was_written) = (regions.into(), AtomicBool::new(false));
+        Ok(Arc::new(Self { regions, was_written, is_partial }))
     }
 
     /// The `len` bytes at the guest's `address`, when they lie in one region.
@@ -207,6 +218,11 @@ impl GuestMemory {
         });
         self.was_written.store(!is_blank, Ordering::Relaxed);
         is_blank
+    }
+
+    /// True when some of the guest's memory was taken away, as the VMM said, and may come back.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
     /// True when the VMM has taken memory away under us: what was read from there was zero.

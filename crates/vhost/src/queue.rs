@@ -146,6 +146,8 @@ pub struct Running {
     /// What was fetched together; those before `next` were used.
     ahead: Chains,
     next: usize,
+    /// The next chain lies in memory that was taken away and may come back.
+    waits: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
     /// Notifications that were sent.
@@ -165,7 +167,8 @@ impl Running {
         call: Option<OwnedFd>,
     ) -> Self {
         let (ahead, log) = (Chains::default(), None);
-        let mut running = Self { ring, features, ahead, next: 0, kick, call, calls: 0, log };
+        let (next, waits, calls) = (0, false, 0);
+        let mut running = Self { ring, features, ahead, next, waits, kick, call, calls, log };
         // Whoever is to be notified says so.
         running.disarm();
         running
@@ -219,9 +222,23 @@ impl Running {
         if self.next == self.ahead.len() {
             self.ahead.clear();
             self.next = 0;
-            self.ring.fetch(limit, &mut self.ahead)?;
+            self.fetch_more(limit)?;
         }
         Ok(self.ahead.len() - self.next)
+    }
+
+    /// Fetches up to `count` chains more. One that lies in memory that was taken away waits until
+    /// that comes back: the ring is then started anew. A guest that uses memory which is gone for
+    /// good waits for good.
+    #[inline]
+    fn fetch_more(&mut self, count: usize) -> Result<(), RingError> {
+        match self.ring.fetch(count, &mut self.ahead) {
+            Err(RingError::Address) if self.ring.memory().is_partial() => {
+                self.waits = true;
+                Ok(())
+            }
+            outcome => outcome.map(|_| ()),
+        }
     }
 
     /// Fetches so that `count` chains are there, if the driver has made so many available. Returns
@@ -234,7 +251,7 @@ impl Running {
         let left = self.ahead.len() - self.next;
         if left < count {
             self.forget_used(left);
-            self.ring.fetch((count - left).max(FETCH_COUNT), &mut self.ahead)?;
+            self.fetch_more((count - left).max(FETCH_COUNT))?;
         }
         Ok(self.ahead.len() - self.next >= count)
     }
@@ -281,7 +298,8 @@ impl Running {
 
     /// Asks for notifications before sleeping. Returns `false` when there is something to do.
     pub fn arm(&mut self) -> bool {
-        let is_idle = self.next == self.ahead.len() && self.ring.arm();
+        // What waits for memory is to be seen all the time, and nothing to be done about.
+        let is_idle = self.next == self.ahead.len() && (self.waits || self.ring.arm());
         self.note_ring();
         is_idle
     }

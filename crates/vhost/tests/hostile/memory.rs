@@ -1,6 +1,6 @@
 //! Memory that is not there, and memory that goes.
 
-use tapswitch_vhost::{RingError, SessionEnd, Undelivered};
+use tapswitch_vhost::{Features, RingError, Running, SessionEnd, Undelivered};
 
 use crate::test_guest::{BASE, BUFFERS, Buffer, LEN};
 use crate::vmm::{RECEIVE, TRANSMIT, Vmm, both_rings, modern, pair, request};
@@ -222,6 +222,74 @@ fn a_region_that_is_exchanged_for_its_halves_under_a_ring() {
                 assert_eq!(vmm.work(), [[byte; 60]]);
                 assert_eq!(vmm.driver.reap(&vmm.guest).len(), 1);
             });
+            vmm.end()
+        });
+        assert_eq!(end, SessionEnd::Closed);
+    }
+}
+
+/// Has all regions but the ring's exchanged for two, and says what it looks like before the first
+/// of them, between the two, and behind.
+fn exchange(vmm: &mut Vmm, index: u32, mut look: impl FnMut(&mut Vmm, usize)) {
+    let file = std::os::fd::AsRawFd::as_raw_fd(vmm.guest.file());
+    let halves = [(BUFFERS, 0x1000), (BUFFERS + 0x1000, LEN - BUFFERS - 0x1000)];
+    vmm.send(request::REM_MEM_REG, &region(BUFFERS, LEN - BUFFERS), &[]);
+    vmm.settle();
+    look(vmm, 0);
+    for (count, (offset, len)) in halves.into_iter().enumerate() {
+        vmm.send(request::ADD_MEM_REG, &region(offset, len), &[file]);
+        vmm.settle();
+        assert!(vmm.queue(index).is_running());
+        look(vmm, 1 + count);
+    }
+}
+
+/// A session whose ring is in one region, and its buffers in another.
+fn in_two_regions(features: Features, index: u32) -> Vmm {
+    let mut vmm = Vmm::connect(features);
+    let file = std::os::fd::AsRawFd::as_raw_fd(vmm.guest.file());
+    vmm.send(request::ADD_MEM_REG, &region(0, BUFFERS), &[file]);
+    vmm.send(request::ADD_MEM_REG, &region(BUFFERS, LEN - BUFFERS), &[file]);
+    vmm.start_ring(index);
+    vmm
+}
+
+#[test]
+fn a_region_that_is_exchanged_under_what_the_guest_sends() {
+    for features in both_rings() {
+        let why = reset(|| {
+            let mut vmm = in_two_regions(features, TRANSMIT);
+            // Of these the second one is in the second half.
+            [1, 20, 2].into_iter().for_each(|byte| transmit(&mut vmm, byte));
+            exchange(&mut vmm, TRANSMIT, |vmm, count| {
+                let expected = [&[][..], &[[1; 60]], &[[20; 60], [2; 60]]][count];
+                assert_eq!(vmm.work(), expected);
+                assert_eq!(vmm.driver.reap(&vmm.guest).len(), expected.len());
+                let may_sleep = vmm.queue(TRANSMIT).lock().as_mut().map(Running::arm);
+                assert_eq!(may_sleep, Some(true), "nothing is to be done meanwhile");
+            });
+            // All of it is there again: what is elsewhere is nowhere.
+            vmm.driver.offer(&vmm.guest, &Buffer::to_read(BASE + LEN, 72)).unwrap();
+            assert!(vmm.work().is_empty());
+            vmm.ended()
+        });
+        assert_eq!(why, "queue 1: a buffer lies outside of the memory that is shared");
+    }
+}
+
+#[test]
+fn a_region_that_is_exchanged_under_what_the_guest_receives() {
+    for features in both_rings() {
+        let end = attack(|| {
+            let mut vmm = in_two_regions(features, RECEIVE);
+            let room = Buffer { writable: true, ..Buffer::to_read(BASE + BUFFERS, 100) };
+            while vmm.driver.offer(&vmm.guest, &room).is_some() {}
+            exchange(&mut vmm, RECEIVE, |vmm, count| {
+                let expected = if count == 0 { Err(Undelivered::Full) } else { Ok(()) };
+                assert_eq!(vmm.deliver(&[count as u8; 60]), expected);
+            });
+            assert_eq!(vmm.guest.read::<60>(BUFFERS + 12), [2; 60]);
+            assert_eq!(vmm.driver.reap(&vmm.guest).len(), 2);
             vmm.end()
         });
         assert_eq!(end, SessionEnd::Closed);
