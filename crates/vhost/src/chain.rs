@@ -80,6 +80,43 @@ impl Chains {
     pub fn clear(&mut self) {
         self.pieces.clear();
         self.entries.clear();
+        if self.has_absurd_room() {
+            self.give_room_back();
+        }
+    }
+
+    /// Forgets the first `count` chains. Those behind them have other numbers from now on: whoever
+    /// has a [`Chain`] asks for it again.
+    pub(crate) fn forget_first(&mut self, count: usize) {
+        self.entries.drain(..count.min(self.entries.len()));
+        let first = self.entries.iter().find_map(|entry| entry.several);
+        let gone = first.map_or(self.pieces.len(), |(first, _)| first as usize);
+        self.pieces.drain(..gone.min(self.pieces.len()));
+        for (first, _) in self.entries.iter_mut().filter_map(|entry| entry.several.as_mut()) {
+            // Chains have their pieces in the order in which they were fetched.
+            *first = first.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
+        }
+        if self.has_absurd_room() {
+            self.give_room_back();
+        }
+    }
+
+    /// True when there is room for more than an honest driver ever needs.
+    #[inline]
+    fn has_absurd_room(&self) -> bool {
+        self.pieces.capacity() > PIECES_KEPT || self.entries.capacity() > ENTRIES_KEPT
+    }
+
+    #[cold]
+    fn give_room_back(&mut self) {
+        self.pieces.shrink_to(PIECES_KEPT);
+        self.entries.shrink_to(ENTRIES_KEPT);
+    }
+
+    /// Pieces of chains that have several, and how many there is room for.
+    #[cfg(test)]
+    pub(crate) fn pieces_and_room(&self) -> (usize, usize) {
+        (self.pieces.len(), self.pieces.capacity())
     }
 
     /// Number of chains.
@@ -223,3 +260,9 @@ impl fmt::Debug for Chains {
         f.debug_list().entries((0..self.len()).filter_map(|at| self.get(at))).finish()
     }
 }
+
+/// Room that is kept from burst to burst: a frame of 64 KiB in small buffers, and a batch of chains
+/// of 17 or so, which are as long as those of Linux get. What a guest has us need beyond that is
+/// not for all times.
+const PIECES_KEPT: usize = 4096;
+const ENTRIES_KEPT: usize = 1024;

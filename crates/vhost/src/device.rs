@@ -9,7 +9,9 @@
 //!   protocol features.
 //!
 //! A change of memory stops every ring and starts it again where it stood, in terms of the new
-//! memory, so nothing of the old one is used behind the VMM's back.
+//! memory, so nothing of the old one is used behind the VMM's back. VMMs exchange regions one by
+//! one, so a ring may lie nowhere for a while: then it waits for the memory that it lies in. So
+//! does a ring whose next buffer does, as long as less memory is there than was.
 //!
 //! **While a guest is moved** to another machine, what we write to its memory is noted
 //! ([`crate::log`]): of all rings (`VHOST_F_LOG_ALL`), or of one ring but not of its buffers
@@ -21,6 +23,7 @@
 //! buffers in flight is needed (`docs/adr/0013-no-table-of-buffers-in-flight.md`).
 
 mod early;
+mod notifier;
 
 use std::fs::File;
 use std::io;
@@ -28,7 +31,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::OFlags;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -40,11 +42,12 @@ use vhost::vhost_user::{
 };
 
 use self::early::Enable;
+use self::notifier::NotifierError;
 use crate::features::Features;
 use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MemoryError, RegionSpec};
 use crate::queue::{Queue, Running};
-use crate::ring::{Direction, Ring, RingPlace};
+use crate::ring::{Direction, Ring, RingError, RingPlace};
 
 /// A guest's network device, as long as the port lives: sessions come and go.
 #[derive(Debug)]
@@ -142,15 +145,20 @@ impl Device {
 
     /// What runs now.
     pub fn status(&self) -> Status {
-        let mut status = Status::default();
+        let (mut status, mut memory) = (Status::default(), None);
         for pair in self.queues.chunks_exact(2) {
-            let features = pair[0].lock().as_ref().map(Running::features);
-            if let (Some(features), true) = (features, pair[1].lock().is_some()) {
+            // One after the other: whoever waits for a queue holds none.
+            let sends = pair[1].lock().is_some();
+            let receiver = pair[0].lock().as_ref().map(|ring| (ring.features(), ring.memory()));
+            if let (true, Some((features, shared))) = (sends, receiver) {
                 status.pairs += 1;
                 status.features = features;
-                status.is_blank = pair[0].lock().as_ref().is_some_and(Running::memory_is_blank);
+                memory = Some(shared);
             }
         }
+        // All rings of a session have the same memory. It takes a while to look at it, while
+        // workers use their rings.
+        status.is_blank = memory.is_some_and(|memory| memory.is_blank());
         status
     }
 
@@ -220,6 +228,8 @@ struct Session {
     device: Arc<Device>,
     features: Features,
     regions: Vec<RegionSpec>,
+    /// Bytes of memory that were taken away, less those that came since.
+    away_len: u64,
     memory: Option<Arc<GuestMemory>>,
     rings: Vec<RingConfig>,
     /// Where pages that we write are noted.
@@ -250,6 +260,7 @@ impl Session {
             device,
             features: Features::empty(),
             regions: Vec::new(),
+            away_len: 0,
             memory: None,
             rings,
             log: None,
@@ -274,6 +285,24 @@ impl Session {
     /// Starts the ring if it can be: started, enabled, described, with memory, and with a map where
     /// what it writes is to be noted.
     fn start(&mut self, index: u32) -> Result<()> {
+        self.start_or(index, |session, error| session.refuse(&format!("queue {index}: {error}")))
+    }
+
+    /// The same of a ring that is not what a message is about: when it does not lie in the memory
+    /// that is shared now, it waits for that.
+    fn start_again(&mut self, index: u32) -> Result<()> {
+        self.start_or(index, |session, error| match error {
+            RingError::Place => Ok(()),
+            error => session.refuse(&format!("queue {index}: {error}")),
+        })
+    }
+
+    /// Starts the ring if it can be, or does what is `otherwise` to be done.
+    fn start_or(
+        &mut self,
+        index: u32,
+        otherwise: impl FnOnce(&mut Self, RingError) -> Result<()>,
+    ) -> Result<()> {
         let (features, memory, log) = (self.features, self.memory.clone(), self.log.clone());
         let ring = self.ring(index)?;
         let (true, true, Some(addresses), Some(memory)) =
@@ -290,13 +319,14 @@ impl Session {
         let place = RingPlace { size: ring.size, descriptors, driver, device };
         let first = if features.contains(Features::RING_PACKED) { PACKED_START } else { 0 };
         let base = ring.base.unwrap_or(first);
-        let (kick, call) = (ring.kick.take(), ring.call.take());
         let direction =
             if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit };
         let made = match Ring::new(&memory, &place, features.ring(), direction, base) {
             Ok(made) => made,
-            Err(error) => return self.refuse(&format!("queue {index}: {error}")),
+            Err(error) => return otherwise(self, error),
         };
+        // From here on they are the ring's, until it is stopped.
+        let (kick, call) = (ring.kick.take(), ring.call.take());
         let mut running = Running::new(made, features, kick, call);
         if let Some(log) = log {
             running.log_to(RingLog::new(log, &memory, &place, features.ring(), buffers));
@@ -326,16 +356,29 @@ impl Session {
     }
 
     /// Changes something that rings depend on: they are stopped, and started again where they
-    /// stood.
+    /// stood, or wait.
     fn change(&mut self, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.stop_all();
         change(self)?;
-        self.indices().try_for_each(|index| self.start(index))
+        self.indices().try_for_each(|index| self.start_again(index))
+    }
+
+    /// Changes some of the regions, as VMMs do that exchange one after the other.
+    fn exchange(&mut self, exchange: impl FnOnce(&mut Vec<RegionSpec>)) -> Result<()> {
+        let len = |regions: &[RegionSpec]| {
+            regions.iter().fold(0u64, |len, region| len.saturating_add(region.len))
+        };
+        self.change(|session| {
+            let before = session.away_len.saturating_add(len(&session.regions));
+            exchange(&mut session.regions);
+            session.away_len = before.saturating_sub(len(&session.regions));
+            session.remap()
+        })
     }
 
     /// Maps the regions anew.
     fn remap(&mut self) -> Result<()> {
-        match GuestMemory::new(&self.regions) {
+        match GuestMemory::of_guest(&self.regions, self.away_len > 0) {
             Ok(memory) => self.memory = Some(memory),
             // All of it may go before other regions come.
             Err(MemoryError::NotShared) => self.memory = None,
@@ -395,7 +438,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         });
         let specs = specs.collect();
         self.change(|session| {
-            session.regions = specs;
+            (session.regions, session.away_len) = (specs, 0);
             session.remap()
         })?;
         Ok(None)
@@ -418,20 +461,18 @@ impl VhostUserBackendReqHandlerMut for Session {
             return self.refuse(&format!("more than {MAX_REGIONS} memory regions"));
         }
         let place = |region: &RegionSpec| (region.guest_address, region.user_address, region.len);
-        self.change(|session| {
+        self.exchange(|regions| {
             // QEMU 7.2 tells of each region once for each pair of queues.
-            session.regions.retain(|known| place(known) != place(&spec));
-            session.regions.push(spec);
-            session.remap()
+            regions.retain(|known| place(known) != place(&spec));
+            regions.push(spec);
         })?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
         let (address, len) = (region.guest_phys_addr, region.memory_size);
-        self.change(|session| {
-            session.regions.retain(|known| (known.guest_address, known.len) != (address, len));
-            session.remap()
+        self.exchange(|regions| {
+            regions.retain(|known| (known.guest_address, known.len) != (address, len));
         })
     }
 
@@ -486,8 +527,13 @@ impl VhostUserBackendReqHandlerMut for Session {
         if self.memory.is_none() {
             return self.refuse(&MemoryError::NotShared.to_string());
         }
+        self.ring(index)?;
+        let kick = match file.ok_or(NotifierError::Missing).and_then(notifier::take) {
+            Ok(kick) => kick,
+            Err(error) => return self.refuse(&format!("queue {index}: its kick is {error}")),
+        };
         let ring = self.ring(index)?;
-        ring.kick = file.map(without_waiting).transpose()?;
+        ring.kick = Some(kick);
         ring.is_started = true;
         self.start(index)
     }
@@ -495,8 +541,14 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let index = u32::from(index);
         self.stop(index);
-        self.ring(index)?.call = file.map(without_waiting).transpose()?;
-        self.start(index)
+        self.ring(index)?;
+        // Without one the driver looks by itself.
+        let call = match file.map(notifier::take).transpose() {
+            Ok(call) => call,
+            Err(error) => return self.refuse(&format!("queue {index}: its call is {error}")),
+        };
+        self.ring(index)?.call = call;
+        self.start_again(index)
     }
 
     /// Errors end the session, which says more than a descriptor.
@@ -591,14 +643,6 @@ fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
         outcome?;
     }
     Ok(())
-}
-
-/// A descriptor that a worker uses shall not make it wait.
-fn without_waiting(file: File) -> Result<OwnedFd> {
-    let failed = |errno: rustix::io::Errno| Error::ReqHandlerError(errno.into());
-    let flags = rustix::fs::fcntl_getfl(&file).map_err(failed)?;
-    rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(failed)?;
-    Ok(file.into())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

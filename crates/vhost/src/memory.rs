@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -118,6 +118,10 @@ impl From<rustix::io::Errno> for MapError {
 pub struct GuestMemory {
     /// Without overlap, the largest first.
     regions: Box<[Region]>,
+    /// Something was found where a guest's memory always has something.
+    was_written: AtomicBool,
+    /// Some of the guest's memory was taken away, and may come back.
+    is_partial: bool,
 }
 
 struct Region {
@@ -133,6 +137,14 @@ impl GuestMemory {
     /// # Errors
     /// When there is none, when they overlap, or when one cannot be mapped as a whole.
     pub fn new(specs: &[RegionSpec]) -> Result<Arc<Self>, MemoryError> {
+        Self::of_guest(specs, false)
+    }
+
+    /// The same of a guest of whose memory some was taken away, or not.
+    pub(crate) fn of_guest(
+        specs: &[RegionSpec],
+        is_partial: bool,
+    ) -> Result<Arc<Self>, MemoryError> {
         let len = specs.iter().fold(0u64, |len, spec| len.saturating_add(spec.len));
         if len > MEMORY_LEN_MAX {
             return Err(MemoryError::TooMuch { len });
@@ -150,7 +162,8 @@ impl GuestMemory {
         }
         // Most of a guest's buffers lie in its largest region: it is asked first.
         regions.sort_by_key(|region| std::cmp::Reverse(region.len));
-        Ok(Arc::new(Self { regions: regions.into() }))
+        let (regions, was_written) = (regions.into(), AtomicBool::new(false));
+        Ok(Arc::new(Self { regions, was_written, is_partial }))
     }
 
     /// The `len` bytes at the guest's `address`, when they lie in one region.
@@ -191,12 +204,25 @@ impl GuestMemory {
     }
 
     /// True when the first bytes of each region are zeroes, a mebibyte at most: no machine's
-    /// memory is like that when its driver runs, unless we see another copy of it.
+    /// memory is like that when its driver runs, unless we see another copy of it. They are looked
+    /// at until something is found, and not any more then.
     pub fn is_blank(&self) -> bool {
-        self.regions.iter().all(|region| {
+        if self.was_written.load(Ordering::Relaxed) {
+            return false;
+        }
+        #[cfg(test)]
+        look::begins();
+        let is_blank = self.regions.iter().all(|region| {
             let start = self.find_start(region.guest_address, region.len.min(BLANK_LEN));
             start.is_some_and(is_zero)
-        })
+        });
+        self.was_written.store(!is_blank, Ordering::Relaxed);
+        is_blank
+    }
+
+    /// True when some of the guest's memory was taken away, as the VMM said, and may come back.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
     /// True when the VMM has taken memory away under us: what was read from there was zero.
@@ -459,6 +485,27 @@ const HUGETLBFS: i64 = 0x9584_58f6;
 /// Bytes of a region that are looked at where nothing is expected to be: a PC's tables and firmware
 /// lie there, and whatever another machine starts from.
 const BLANK_LEN: u64 = 1 << 20;
+
+/// Lets a test see when memory is looked at, and do something meanwhile.
+#[cfg(test)]
+pub(crate) mod look {
+    use std::cell::RefCell;
+
+    type Watcher = Box<dyn FnMut()>;
+
+    thread_local! {
+        static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+    }
+
+    /// Whenever this thread looks at memory from now on, it does this first.
+    pub(crate) fn watch(watcher: impl FnMut() + 'static) {
+        WATCHER.set(Some(Box::new(watcher)));
+    }
+
+    pub(super) fn begins() {
+        WATCHER.with_borrow_mut(|watcher| watcher.iter_mut().for_each(|watcher| watcher()));
+    }
+}
 
 #[cfg(test)]
 mod tests;

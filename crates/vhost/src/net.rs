@@ -87,7 +87,8 @@ pub enum Undelivered {
     /// The guest has made no buffers available, or too few.
     #[error("the guest has no free buffers")]
     Full,
-    /// The guest's buffers are too small, and a frame may not lie in several.
+    /// The guest's buffers are too small, and a frame may not lie in several, or as many as its
+    /// ring has are too small together.
     #[error("the guest's buffers are too small for the frame")]
     TooLong,
     /// The guest did something that it must not: its device is to be reset.
@@ -254,7 +255,7 @@ impl Running {
                     Some(chain) => chain,
                     None => return Err(Undelivered::Full),
                 },
-                None => return Err(Undelivered::Full),
+                None => return Err(self.too_little(index)),
             };
             if chain.len() < header_len {
                 let len = u32::try_from(chain.len()).unwrap_or(u32::MAX);
@@ -264,6 +265,20 @@ impl Running {
             count = count.checked_add(1).ok_or(Undelivered::TooLong)?;
         }
         Ok(count)
+    }
+
+    /// Why the `count` buffers that there are do not do. The guest may make more available, unless
+    /// its ring has no place for one more like the last: then the frame would wait for ever, and
+    /// all that come behind it.
+    #[cold]
+    fn too_little(&self, count: usize) -> Undelivered {
+        let slots = |index| self.peek(index).map_or(0, |chain| usize::from(chain.slots));
+        let taken: usize = (0..count).map(slots).sum();
+        let last = count.checked_sub(1).map_or(1, slots);
+        match taken + last > usize::from(self.ring_size()) {
+            true => Undelivered::TooLong,
+            false => Undelivered::Full,
+        }
     }
 
     /// Copies header and frame into the next `count` buffers, which have room for both.

@@ -8,7 +8,7 @@
 //! change at any time. So a worker waits for an epoll instance that stays, and the session puts
 //! into it what is to be waited for. It is edge-triggered there: a worker takes note of a
 //! notification by asking the epoll instance, and never reads what a VMM handed over, which might
-//! make it wait. What is written to is set to be without waiting when it comes.
+//! make it wait. What is handed over are eventfds, set to be without waiting when they come.
 
 use std::fmt;
 use std::io;
@@ -24,6 +24,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use crate::chain::{Chain, Chains};
 use crate::features::Features;
 use crate::log::RingLog;
+use crate::memory::GuestMemory;
 use crate::ring::{Ring, RingError};
 
 /// A virtqueue, running or not.
@@ -122,7 +123,7 @@ impl Queue {
         let mut running = self.lock().take()?;
         self.is_running.store(false, Ordering::Relaxed);
         if let Some(kick) = &running.kick {
-            // It is in there, unless the VMM's descriptor is none that can be waited for.
+            // It is in there, since it was when the ring was started.
             let _ = epoll::delete(&self.poll, kick);
         }
         running.put_back();
@@ -145,6 +146,8 @@ pub struct Running {
     /// What was fetched together; those before `next` were used.
     ahead: Chains,
     next: usize,
+    /// The next chain lies in memory that was taken away and may come back.
+    waits: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
     /// Notifications that were sent.
@@ -164,7 +167,8 @@ impl Running {
         call: Option<OwnedFd>,
     ) -> Self {
         let (ahead, log) = (Chains::default(), None);
-        let mut running = Self { ring, features, ahead, next: 0, kick, call, calls: 0, log };
+        let (next, waits, calls) = (0, false, 0);
+        let mut running = Self { ring, features, ahead, next, waits, kick, call, calls, log };
         // Whoever is to be notified says so.
         running.disarm();
         running
@@ -182,9 +186,9 @@ impl Running {
         self.ring.memory().was_lost()
     }
 
-    /// True when there are but zeroes at the start of the guest's memory.
-    pub(crate) fn memory_is_blank(&self) -> bool {
-        self.ring.memory().is_blank()
+    /// The memory that it lies in, for whoever looks at it without the ring.
+    pub(crate) fn memory(&self) -> Arc<GuestMemory> {
+        self.ring.shared_memory()
     }
 
     /// What was negotiated.
@@ -204,6 +208,11 @@ impl Running {
         &self.ahead
     }
 
+    /// Descriptors of the ring.
+    pub(crate) fn ring_size(&self) -> u16 {
+        self.ring.size()
+    }
+
     /// Fetches up to `limit` chains when none is left. Returns how many there are.
     ///
     /// # Errors
@@ -213,13 +222,27 @@ impl Running {
         if self.next == self.ahead.len() {
             self.ahead.clear();
             self.next = 0;
-            self.ring.fetch(limit, &mut self.ahead)?;
+            self.fetch_more(limit)?;
         }
         Ok(self.ahead.len() - self.next)
     }
 
+    /// Fetches up to `count` chains more. One that lies in memory that was taken away waits until
+    /// that comes back: the ring is then started anew. A guest that uses memory which is gone for
+    /// good waits for good.
+    #[inline]
+    fn fetch_more(&mut self, count: usize) -> Result<(), RingError> {
+        match self.ring.fetch(count, &mut self.ahead) {
+            Err(RingError::Address) if self.ring.memory().is_partial() => {
+                self.waits = true;
+                Ok(())
+            }
+            outcome => outcome.map(|_| ()),
+        }
+    }
+
     /// Fetches so that `count` chains are there, if the driver has made so many available. Returns
-    /// whether they are.
+    /// whether they are. A [`Chain`] from before is to be asked for again ([`Self::peek`]).
     ///
     /// # Errors
     /// As [`Self::fetch`].
@@ -227,13 +250,22 @@ impl Running {
     pub fn fetch_at_least(&mut self, count: usize) -> Result<bool, RingError> {
         let left = self.ahead.len() - self.next;
         if left < count {
-            if left == 0 {
-                self.ahead.clear();
-                self.next = 0;
-            }
-            self.ring.fetch((count - left).max(FETCH_COUNT), &mut self.ahead)?;
+            self.forget_used(left);
+            self.fetch_more((count - left).max(FETCH_COUNT))?;
         }
         Ok(self.ahead.len() - self.next >= count)
+    }
+
+    /// Forgets chains that were used, and moves the few that are `left` to the start: a receiver
+    /// may have some left over each time that it fetches, for as long as it runs.
+    #[inline]
+    fn forget_used(&mut self, left: usize) {
+        if left == 0 {
+            self.ahead.clear();
+        } else if self.next > 0 {
+            self.ahead.forget_first(self.next);
+        }
+        self.next = 0;
     }
 
     /// The chain that is `index` places behind the next one.
@@ -266,7 +298,8 @@ impl Running {
 
     /// Asks for notifications before sleeping. Returns `false` when there is something to do.
     pub fn arm(&mut self) -> bool {
-        let is_idle = self.next == self.ahead.len() && self.ring.arm();
+        // What waits for memory is to be seen all the time, and nothing to be done about.
+        let is_idle = self.next == self.ahead.len() && (self.waits || self.ring.arm());
         self.note_ring();
         is_idle
     }

@@ -1,6 +1,8 @@
 //! Sessions with a monitor of our own.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,18 +49,27 @@ impl Vmm {
     /// Starts the queue by which the guest sends, with the driver's ring.
     fn start(&mut self) {
         self.share(0, LEN);
-        self.frontend.set_vring_num(1, self.driver.place().size).unwrap();
-        self.describe(0);
-        self.frontend.set_vring_base(1, 0).unwrap();
-        self.frontend.set_vring_call(1, &self.call).unwrap();
-        self.frontend.set_vring_kick(1, &self.kick).unwrap();
-        self.frontend.set_vring_enable(1, true).unwrap();
+        self.start_ring(1, &self.driver.place());
         eventually("the ring runs", || self.queue().lock().is_some());
+    }
+
+    /// Starts queue `index` with a ring that lies there.
+    fn start_ring(&self, index: usize, place: &RingPlace) {
+        let mut frontend = self.frontend.clone();
+        frontend.set_vring_num(index, place.size).unwrap();
+        self.describe_as(index, place, 0);
+        frontend.set_vring_base(index, 0).unwrap();
+        frontend.set_vring_call(index, &self.call).unwrap();
+        frontend.set_vring_kick(index, &self.kick).unwrap();
+        frontend.set_vring_enable(index, true).unwrap();
     }
 
     /// Says where the ring lies, with these flags.
     fn describe(&self, flags: u32) {
-        let place = self.driver.place();
+        self.describe_as(1, &self.driver.place(), flags);
+    }
+
+    fn describe_as(&self, index: usize, place: &RingPlace, flags: u32) {
         let ring = VringConfigData {
             queue_max_size: place.size,
             queue_size: place.size,
@@ -68,7 +79,7 @@ impl Vmm {
             used_ring_addr: place.device,
             log_addr: None,
         };
-        self.frontend.set_vring_addr(1, &ring).unwrap();
+        self.frontend.set_vring_addr(index, &ring).unwrap();
     }
 
     fn share(&self, offset: u64, len: u64) {
@@ -141,6 +152,81 @@ fn a_vmm_starts_a_ring_and_its_guest_sends() {
     assert!(!vmm.is_woken());
     assert_eq!(vmm.driver.reap(&vmm.guest).len(), 2);
     assert_eq!(vmm.call.read().unwrap(), 1, "one notification for the burst");
+}
+
+/// An empty ring beside the driver's, for the queue by which the guest receives.
+fn beside(place: RingPlace) -> RingPlace {
+    let [descriptors, driver, device] =
+        [place.descriptors, place.driver, place.device].map(|at| at + 0x1_0000);
+    RingPlace { size: place.size, descriptors, driver, device }
+}
+
+/// A monitor may count queues in both directions, and want a device of twice the pairs that it
+/// uses, as Cloud Hypervisor does.
+#[test]
+fn a_monitor_may_use_fewer_pairs_than_there_are() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    assert_eq!(vmm.device.status().pairs, 0, "half a pair");
+    vmm.start_ring(0, &beside(vmm.driver.place()));
+    eventually("the pair runs", || vmm.device.status().pairs == 1);
+    let runs = |pair| {
+        let queues = [vmm.device.receive_queue(pair), vmm.device.transmit_queue(pair)];
+        queues.map(|queue| queue.unwrap().is_running())
+    };
+    assert_eq!([runs(0), runs(1)], [[true; 2], [false; 2]]);
+    vmm.send(1);
+    assert_eq!(vmm.burst(), [1]);
+    // A buffer to receive into: descriptor, entry, index.
+    let descriptor = [&(BASE + BUFFERS).to_le_bytes()[..], &72u32.to_le_bytes(), &[2, 0, 0, 0]];
+    vmm.guest.write(0x1_0000, &descriptor.concat());
+    vmm.guest.write_u16(0x1_1002, 1);
+    let queue = vmm.device.receive_queue(0).unwrap();
+    let delivered = queue.lock().as_mut().map(|ring| {
+        let outcome = ring.deliver([0; 12], 60, [crate::Part::Ours(&[5; 60])].into_iter());
+        ring.publish();
+        outcome
+    });
+    assert_eq!(delivered, Some(Ok(())));
+    assert_eq!(vmm.guest.read::<60>(BUFFERS + 12), [5; 60]);
+    assert_eq!(vmm.guest.read_u16(0x1_2002), 1);
+}
+
+/// Has both rings of the first pair run in `memory`, without a session.
+fn run_in(device: &Device, memory: &Arc<GuestMemory>) {
+    let (features, driver) = (modern(), Driver::new(8, modern().ring()));
+    let ring = |place, direction| Ring::new(memory, &place, features.ring(), direction, 0).unwrap();
+    let receives = ring(beside(driver.place()), Direction::Receive);
+    let sends = ring(driver.place(), Direction::Transmit);
+    for (queue, ring) in device.queues.iter().zip([receives, sends]) {
+        queue.stop();
+        queue.start(Running::new(ring, features, None, None)).unwrap();
+    }
+}
+
+#[test]
+fn memory_is_looked_at_once_while_workers_use_their_rings() {
+    let (device, guest) = (Device::new(2).unwrap(), Guest::new());
+    run_in(&device, &guest.memory);
+    let (workers, looks) = (device.clone(), Rc::new(Cell::new(0)));
+    let counted = looks.clone();
+    crate::memory::look::watch(move || {
+        counted.set(counted.get() + 1);
+        let mut queues = workers.queues.iter();
+        assert!(queues.all(|queue| queue.try_lock().is_some()), "a worker has to wait");
+    });
+    for _ in 0..2 {
+        let status = device.status();
+        assert!(status.pairs == 1 && status.is_blank);
+    }
+    assert_eq!(looks.take(), 2, "as long as nothing is found");
+    guest.write(BUFFERS, &[1]);
+    (0..3).for_each(|_| assert!(!device.status().is_blank));
+    assert_eq!(looks.take(), 1, "something was found");
+    let memory = GuestMemory::new(&[Guest::region(guest.file(), 0, LEN)]).unwrap();
+    run_in(&device, &memory);
+    (0..3).for_each(|_| assert!(!device.status().is_blank));
+    assert_eq!(looks.take(), 1, "once for each table of regions");
 }
 
 #[test]

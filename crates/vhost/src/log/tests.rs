@@ -3,6 +3,7 @@
 use rustix::fs::MemfdFlags;
 
 use super::*;
+use crate::ring::wakeup::model::{Location, Model, Op};
 use crate::ring::{Direction, Ring};
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
 use crate::{Features, Part, Running};
@@ -33,6 +34,76 @@ fn each_page_that_is_touched_is_noted() {
     assert_eq!(take_pages(&file), (5..15).collect::<Vec<_>>());
     log.note(4096 * 3, 0);
     assert_eq!(take_pages(&file), [0; 0]);
+}
+
+#[test]
+fn of_each_page_there_is_one_bit() {
+    let (log, file) = map(16);
+    for first in 0..20 {
+        for count in 1..20 {
+            log.note(4096 * first + 5, 4096 * count - 9);
+            assert_eq!(take_pages(&file), (first..first + count).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// How a page is noted that is noted already, for all that we know.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Noting {
+    Always,
+    IfItIsNot,
+    IfItIsNotBehindAFence,
+}
+
+/// A device that writes a page, notes it and stops; and a VMM that takes notes and copies pages
+/// while it runs, and once more when it has stopped. The VMM sleeps for good when its copy is not
+/// what was written. `fences` is whether it has one before it copies.
+fn copying(noting: Noting, fences: bool) -> Model {
+    const MAP: Location = 0;
+    const PAGE: Location = 1;
+    const NOTED: usize = 0;
+    const COPY: usize = 1;
+    let (note, look) = (
+        |value| Op::Exchange { at: |_| MAP, to: NOTED, value },
+        |from, to| Op::Load { from, to, is_acquire: false },
+    );
+    let mut device = vec![Op::Store { to: |_| PAGE, value: |_| 1, is_release: false }];
+    if noting == Noting::IfItIsNotBehindAFence {
+        device.push(Op::Fence);
+    }
+    if noting != Noting::Always {
+        device.push(look(|_| MAP, NOTED));
+        device.push(Op::Jump { when: |r| r[NOTED] == 1, to: device.len() + 2 });
+    }
+    device.extend([note(|_| 1), Op::Notify]);
+    let mut vmm = Vec::new();
+    for is_stopped in [false, true] {
+        if is_stopped {
+            vmm.push(Op::Sleep);
+        }
+        vmm.push(note(|_| 0));
+        if fences {
+            vmm.push(Op::Fence);
+        }
+        let behind = vmm.len() + 2;
+        vmm.push(Op::Jump { when: |r| r[NOTED] == 0, to: behind });
+        vmm.push(look(|_| PAGE, COPY));
+    }
+    let end = vmm.len() + 2;
+    vmm.extend([Op::Jump { when: |r| r[COPY] == 1, to: end }, Op::Sleep]);
+    // The page has been noted before.
+    Model { programs: [device, vmm], registers: [[0; 6]; 2], memory: [1, 0, 0, 0, 0, 0] }
+}
+
+#[test]
+fn what_is_written_is_copied_at_last() {
+    for fences in [false, true] {
+        assert_eq!(copying(Noting::Always, fences).explore().stuck, None);
+        assert_ne!(copying(Noting::IfItIsNot, fences).explore().stuck, None);
+    }
+    // It would do where the VMM has a fence, too, as on x86, where an exchange is one.
+    assert_ne!(copying(Noting::IfItIsNotBehindAFence, false).explore().stuck, None);
+    assert_eq!(copying(Noting::IfItIsNotBehindAFence, true).explore().stuck, None);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::iter;
 
 use super::*;
+use crate::chain::Chains;
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest};
 use crate::{Direction, Ring};
 
@@ -13,8 +14,13 @@ struct Setup {
 }
 
 fn setup(features: Features, direction: Direction) -> Setup {
+    setup_of(8, features, direction)
+}
+
+/// The same with a ring of `size`.
+fn setup_of(size: u16, features: Features, direction: Direction) -> Setup {
     let (guest, ring) = (Guest::new(), features.ring());
-    let driver = Driver::new(8, ring);
+    let driver = Driver::new(size, ring);
     let ring = Ring::new(&guest.memory, &driver.place(), ring, direction, driver.base()).unwrap();
     Setup { guest, driver, running: Running::new(ring, features, None, None) }
 }
@@ -118,6 +124,74 @@ fn without_mergeable_buffers_one_must_do() {
     assert_eq!(s.driver.reap(&s.guest)[0].1, 100);
 }
 
+fn offer_plain(s: &mut Setup, count: u64, len: u32) {
+    for index in 0..count {
+        let pieces = vec![(BASE + BUFFERS + index * 0x1000, len)];
+        s.driver.offer(&s.guest, &Buffer { pieces, writable: true, indirect: false }).unwrap();
+    }
+}
+
+fn deliver(s: &mut Setup, len: usize) -> Result<(), Undelivered> {
+    let frame = vec![7; len];
+    s.running.deliver(header(0), len, [Part::Ours(&frame)].into_iter())
+}
+
+/// Such a frame would wait for ever, and keep all behind it from the guest.
+#[test]
+fn a_frame_that_all_buffers_of_a_ring_cannot_hold_is_too_long() {
+    for features in &kinds()[1..] {
+        let mut s = setup_of(16, *features, Direction::Receive);
+        offer_plain(&mut s, 16, 2048);
+        assert_eq!(deliver(&mut s, 60 << 10), Err(Undelivered::TooLong));
+        assert_eq!(deliver(&mut s, 16 * 2048 - 12 + 1), Err(Undelivered::TooLong));
+        assert_eq!(deliver(&mut s, 16 * 2048 - 12), Ok(()));
+        let mut s = setup_of(4, *features, Direction::Receive);
+        offer_plain(&mut s, 4, 100);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::TooLong));
+        assert_eq!(deliver(&mut s, 60), Ok(()), "the next one arrives");
+        s.running.publish();
+        assert_eq!(s.driver.reap(&s.guest)[0].1, 72);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::Full), "one may be added");
+        let mut s = setup_of(8, *features, Direction::Receive);
+        offer(&mut s, 3, 100);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::Full));
+        offer_plain(&mut s, 1, 100);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::Full));
+        offer_plain(&mut s, 1, 100);
+        assert_eq!(deliver(&mut s, 1500), Err(Undelivered::TooLong));
+    }
+}
+
+/// What was used and not published takes up places, but not for long.
+#[test]
+fn a_ring_that_is_not_filled_yet_is_full_for_now() {
+    for features in &kinds()[1..] {
+        let mut s = setup_of(16, *features, Direction::Receive);
+        assert_eq!(deliver(&mut s, 60), Err(Undelivered::Full));
+        offer_plain(&mut s, 15, 2048);
+        assert_eq!(deliver(&mut s, 60 << 10), Err(Undelivered::Full));
+        offer_plain(&mut s, 1, 2048);
+        assert_eq!(deliver(&mut s, 20_000), Ok(()));
+        assert_eq!(deliver(&mut s, 20_000), Err(Undelivered::Full), "ten are used");
+        s.running.publish();
+        assert_eq!(s.driver.reap(&s.guest).len(), 10);
+        assert_eq!(deliver(&mut s, 20_000), Err(Undelivered::Full));
+        offer_plain(&mut s, 10, 2048);
+        assert_eq!(deliver(&mut s, 20_000), Ok(()));
+    }
+}
+
+/// A ring of odd size never has all of its places taken by buffers of two.
+#[test]
+fn a_ring_is_taken_up_when_no_buffer_more_fits() {
+    let mut s = setup_of(7, kinds()[2], Direction::Receive);
+    offer(&mut s, 2, 100);
+    assert_eq!(deliver(&mut s, 1500), Err(Undelivered::Full));
+    offer(&mut s, 1, 100);
+    assert_eq!(deliver(&mut s, 1500), Err(Undelivered::TooLong));
+    assert_eq!(deliver(&mut s, 200), Ok(()));
+}
+
 #[test]
 fn a_buffer_without_room_for_a_header_is_refused() {
     for features in &kinds()[1..] {
@@ -128,6 +202,61 @@ fn a_buffer_without_room_for_a_header_is_refused() {
         assert_eq!(deliver(&mut s, 88), Ok(()));
         assert_eq!(deliver(&mut s, 88), Err(Undelivered::Ring(RingError::Runt(11))));
     }
+}
+
+/// Buffers of 1000 bytes in 4 pieces each, by a table or not.
+fn offer_in_pieces(s: &mut Setup, count: u64, indirect: bool) {
+    for _ in 0..count {
+        let pieces = (0..4).map(|piece| (BASE + BUFFERS + 0x100 * piece, 250)).collect();
+        let buffer = Buffer { pieces, writable: true, indirect };
+        s.driver.offer(&s.guest, &buffer).expect("room in the ring");
+    }
+}
+
+/// Two of three buffers are used for each frame, so one is always left over when the next ones are
+/// fetched.
+#[test]
+fn what_was_used_is_forgotten_though_a_buffer_is_always_left_over() {
+    for features in &kinds()[1..] {
+        for indirect in [false, true] {
+            let features = *features | Features::INDIRECT_DESC;
+            let mut s = setup_of(16, features, Direction::Receive);
+            offer_in_pieces(&mut s, 3, indirect);
+            for turn in 0..10_000u32 {
+                let frame = [turn as u8; 1500];
+                s.running.deliver(header(0), 1500, [Part::Ours(&frame)].into_iter()).unwrap();
+                s.running.publish();
+                let written: Vec<u32> =
+                    s.driver.reap(&s.guest).into_iter().map(|(_, written)| written).collect();
+                assert_eq!(written, [1000, 512], "turn {turn}");
+                assert_eq!(s.guest.read::<100>(BUFFERS), [turn as u8; 100], "turn {turn}");
+                offer_in_pieces(&mut s, 2, indirect);
+                let (pieces, room) = s.running.chains().pieces_and_room();
+                assert!(s.running.chains().len() <= 16 + 32, "turn {turn}");
+                assert!(pieces <= 4 * (16 + 32) && room <= 4096, "turn {turn}: {room}");
+            }
+        }
+    }
+}
+
+/// Room for what a guest has us fetch once is not kept for all times.
+#[test]
+fn absurd_room_is_given_back() {
+    let mut chains = Chains::default();
+    let s = setup(Features::VERSION_1, Direction::Receive);
+    let piece = s.guest.memory.find(BASE + BUFFERS, 1).unwrap();
+    chains.prepare(&s.guest.memory);
+    for id in 0..32 {
+        let mut begun = chains.begin();
+        (0..1024).for_each(|_| chains.push(&mut begun, piece));
+        assert!(chains.end(&begun, id, 1));
+    }
+    chains.forget_first(30);
+    let left = chains.get(0).unwrap();
+    assert_eq!((chains.len(), left.id, chains.pieces(&left).count()), (2, 30, 1024));
+    assert_eq!(chains.pieces_and_room(), (2048, 4096));
+    chains.forget_first(3);
+    assert_eq!((chains.len(), chains.pieces_and_room()), (0, (0, 4096)));
 }
 
 #[test]

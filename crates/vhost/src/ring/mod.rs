@@ -31,7 +31,7 @@ mod descriptor;
 mod packed;
 mod split;
 #[cfg(test)]
-mod wakeup;
+pub(crate) mod wakeup;
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -198,9 +198,22 @@ impl Ring {
         }
     }
 
+    /// Number of its descriptors.
+    pub(crate) fn size(&self) -> u16 {
+        match &self.kind {
+            Kind::Split(ring) => ring.size(),
+            Kind::Packed(ring) => ring.size(),
+        }
+    }
+
     /// The memory that it lies in.
     pub fn memory(&self) -> &GuestMemory {
         &self.memory
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn shared_memory(&self) -> Arc<GuestMemory> {
+        self.memory.clone()
     }
 
     /// Where the ring stands, for whoever goes on with it: chains that were fetched and not given

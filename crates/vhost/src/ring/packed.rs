@@ -155,17 +155,24 @@ impl PackedRing {
     /// Gives back what is left of a frame of which we gave back all but the first buffers when we
     /// were killed: the frame is there, and those buffers are full.
     pub(super) fn finish(&mut self, walk: Walk<'_>, chains: &mut Chains) {
-        let waiting = self.fetch(walk, usize::from(self.size), chains);
-        let behind = self.tables.descriptor(self.fetched.index()).fourth();
-        let is_cut = waiting.is_ok_and(|count| count > 0) && self.fetched.is_used(behind);
-        let all = (0..chains.len()).filter_map(|index| chains.get(index));
-        if !is_cut || walk.direction != Direction::Receive {
-            // A fault will be found again when it is looked for.
-            all.rev().for_each(|chain| self.undo(chain.slots));
+        // The flags alone say whether there is anything to be done, as a rule not.
+        let is_cut = || resume::is_cut(&self.tables, self.size, self.fetched);
+        if walk.direction != Direction::Receive || !is_cut() {
             return;
         }
-        for chain in all {
-            self.complete(&chain, u32::try_from(chain.len()).unwrap_or(u32::MAX));
+        let at = self.fetched;
+        // One by one: a guest may have it look as if its whole ring were such a frame.
+        while self.fetch(walk, 1, chains) == Ok(1) {
+            if let Some(chain) = chains.get(0) {
+                self.complete(&chain, u32::try_from(chain.len()).unwrap_or(u32::MAX));
+            }
+            chains.clear();
+        }
+        if !self.fetched.is_used(self.tables.descriptor(self.fetched.index()).fourth()) {
+            // A fault will be found again when it is looked for.
+            self.staged.clear();
+            (self.fetched, self.completed, self.held) = (at, at, Half::default());
+            return;
         }
         self.publish();
         for _ in 0..self.size {
@@ -377,6 +384,10 @@ impl PackedRing {
     #[inline]
     pub(super) fn disarm(&mut self) {
         self.tables.device().flags.store(EVENT_DISABLE.to_le(), Ordering::Relaxed);
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.size
     }
 
     pub(super) fn base(&self) -> u32 {

@@ -228,6 +228,10 @@ impl SplitRing {
         }
     }
 
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+
     pub(super) fn base(&self) -> u32 {
         u32::from(self.fetched.get())
     }

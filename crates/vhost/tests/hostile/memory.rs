@@ -1,10 +1,10 @@
 //! Memory that is not there, and memory that goes.
 
-use tapswitch_vhost::{RingError, Undelivered};
+use tapswitch_vhost::{Features, RingError, Running, SessionEnd, Undelivered};
 
 use crate::test_guest::{BASE, BUFFERS, Buffer, LEN};
-use crate::vmm::{RECEIVE, TRANSMIT, Vmm, both_rings, modern, request};
-use crate::{refused, reset};
+use crate::vmm::{RECEIVE, TRANSMIT, Vmm, both_rings, modern, pair, request};
+use crate::{attack, refused, reset};
 
 // CVE-2020-10722: sums of what the VMM says that wrap around.
 #[test]
@@ -129,6 +129,7 @@ fn a_file_that_is_cut_short_under_what_the_guest_receives() {
     }
 }
 
+/// The ring lies nowhere then: it rests until it does, and is refused when it is spoken of.
 #[test]
 fn memory_that_is_exchanged_for_less_under_a_ring() {
     for features in both_rings() {
@@ -137,6 +138,13 @@ fn memory_that_is_exchanged_for_less_under_a_ring() {
             vmm.transmit(9);
             // The used ring, or the device's event suppression, is at 0x2000.
             vmm.share(&[[BASE, 0x2000, 2 * BASE, 0]]);
+            vmm.settle();
+            assert!(vmm.queue(TRANSMIT).lock().is_none() && vmm.work().is_empty());
+            vmm.share(&[[BASE, LEN, 2 * BASE, 0]]);
+            vmm.settle();
+            assert_eq!(vmm.work(), [[9; 60]]);
+            vmm.share(&[[BASE, 0x2000, 2 * BASE, 0]]);
+            vmm.send(request::SET_VRING_ENABLE, &pair(TRANSMIT, 1), &[]);
             vmm.ended()
         });
         assert_eq!(
@@ -146,20 +154,166 @@ fn memory_that_is_exchanged_for_less_under_a_ring() {
     }
 }
 
+/// The message that adds or removes a region.
+fn region(offset: u64, len: u64) -> Vec<u8> {
+    let words = [0, BASE + offset, len, 2 * BASE + offset, offset];
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
 #[test]
 fn a_region_that_is_taken_back_under_a_ring() {
     let why = refused(|| {
         let mut vmm = Vmm::connect(modern());
         let file = std::os::fd::AsRawFd::as_raw_fd(vmm.guest.file());
-        let region: Vec<u8> =
-            [0, BASE, LEN, 2 * BASE, 0].into_iter().flat_map(u64::to_le_bytes).collect();
         vmm.share(&[[4 * BASE, 0x1000, 4 * BASE, 0]]);
-        vmm.send(request::ADD_MEM_REG, &region, &[file]);
+        vmm.send(request::ADD_MEM_REG, &region(0, LEN), &[file]);
         vmm.start_ring(TRANSMIT);
         vmm.transmit(3);
         assert_eq!(vmm.work(), [[3; 60]]);
-        vmm.send(request::REM_MEM_REG, &region, &[]);
+        vmm.send(request::REM_MEM_REG, &region(0, LEN), &[]);
+        let kick = std::os::fd::AsRawFd::as_raw_fd(&vmm.kick);
+        vmm.send(request::SET_VRING_KICK, &u64::from(TRANSMIT).to_le_bytes(), &[kick]);
         vmm.ended()
     });
     assert!(why.starts_with("queue 1: the ring lies outside"), "{why}");
+}
+
+/// Each frame is a byte of its own, at a place of its own.
+fn transmit(vmm: &mut Vmm, byte: u8) {
+    let at = BUFFERS + u64::from(byte) * 0x100;
+    vmm.guest.write(at, &[byte; 72]);
+    vmm.driver.offer(&vmm.guest, &Buffer::to_read(BASE + at, 72)).expect("room in the ring");
+    rustix::io::write(&vmm.kick, &1u64.to_ne_bytes()).unwrap();
+}
+
+/// QEMU takes all regions away that change, and then adds what they have become.
+#[test]
+fn a_region_that_is_exchanged_for_its_halves_under_a_ring() {
+    for features in both_rings() {
+        let end = attack(|| {
+            let mut vmm = Vmm::connect(features);
+            let file = std::os::fd::AsRawFd::as_raw_fd(vmm.guest.file());
+            vmm.send(request::ADD_MEM_REG, &region(BUFFERS, LEN - BUFFERS), &[file]);
+            vmm.send(request::ADD_MEM_REG, &region(0, BUFFERS), &[file]);
+            vmm.start_ring(TRANSMIT);
+            (0..3).for_each(|byte| transmit(&mut vmm, byte));
+            if let Some(ring) = vmm.queue(TRANSMIT).lock().as_mut() {
+                assert_eq!(ring.fetch(8), Ok(3));
+                // The first one is used, and nobody was told; the others are in our hands.
+                ring.complete(0);
+            }
+            vmm.send(request::REM_MEM_REG, &region(0, BUFFERS), &[]);
+            vmm.settle();
+            assert!(vmm.queue(TRANSMIT).lock().is_none() && vmm.work().is_empty());
+            assert_eq!(vmm.driver.reap(&vmm.guest).len(), 1);
+            transmit(&mut vmm, 3);
+            // The ring lies in both halves, so one does not do.
+            vmm.send(request::ADD_MEM_REG, &region(0x2000, BUFFERS - 0x2000), &[file]);
+            let call = std::os::fd::AsRawFd::as_raw_fd(&vmm.call);
+            vmm.send(request::SET_VRING_CALL, &u64::from(TRANSMIT).to_le_bytes(), &[call]);
+            vmm.settle();
+            assert!(vmm.queue(TRANSMIT).lock().is_none() && vmm.work().is_empty());
+            vmm.send(request::ADD_MEM_REG, &region(0, 0x2000), &[file]);
+            vmm.settle();
+            assert_eq!(vmm.work(), [[1; 60], [2; 60], [3; 60]]);
+            assert_eq!(vmm.driver.reap(&vmm.guest).len(), 3);
+            (4..20).for_each(|byte| {
+                transmit(&mut vmm, byte);
+                assert_eq!(vmm.work(), [[byte; 60]]);
+                assert_eq!(vmm.driver.reap(&vmm.guest).len(), 1);
+            });
+            vmm.end()
+        });
+        assert_eq!(end, SessionEnd::Closed);
+    }
+}
+
+/// Has all regions but the ring's exchanged for two, and says what it looks like before the first
+/// of them, between the two, and behind.
+fn exchange(vmm: &mut Vmm, index: u32, mut look: impl FnMut(&mut Vmm, usize)) {
+    let file = std::os::fd::AsRawFd::as_raw_fd(vmm.guest.file());
+    let halves = [(BUFFERS, 0x1000), (BUFFERS + 0x1000, LEN - BUFFERS - 0x1000)];
+    vmm.send(request::REM_MEM_REG, &region(BUFFERS, LEN - BUFFERS), &[]);
+    vmm.settle();
+    look(vmm, 0);
+    for (count, (offset, len)) in halves.into_iter().enumerate() {
+        vmm.send(request::ADD_MEM_REG, &region(offset, len), &[file]);
+        vmm.settle();
+        assert!(vmm.queue(index).is_running());
+        look(vmm, 1 + count);
+    }
+}
+
+/// A session whose ring is in one region, and its buffers in another.
+fn in_two_regions(features: Features, index: u32) -> Vmm {
+    let mut vmm = Vmm::connect(features);
+    let file = std::os::fd::AsRawFd::as_raw_fd(vmm.guest.file());
+    vmm.send(request::ADD_MEM_REG, &region(0, BUFFERS), &[file]);
+    vmm.send(request::ADD_MEM_REG, &region(BUFFERS, LEN - BUFFERS), &[file]);
+    vmm.start_ring(index);
+    vmm
+}
+
+#[test]
+fn a_region_that_is_exchanged_under_what_the_guest_sends() {
+    for features in both_rings() {
+        let why = reset(|| {
+            let mut vmm = in_two_regions(features, TRANSMIT);
+            // Of these the second one is in the second half.
+            [1, 20, 2].into_iter().for_each(|byte| transmit(&mut vmm, byte));
+            exchange(&mut vmm, TRANSMIT, |vmm, count| {
+                let expected = [&[][..], &[[1; 60]], &[[20; 60], [2; 60]]][count];
+                assert_eq!(vmm.work(), expected);
+                assert_eq!(vmm.driver.reap(&vmm.guest).len(), expected.len());
+                let may_sleep = vmm.queue(TRANSMIT).lock().as_mut().map(Running::arm);
+                assert_eq!(may_sleep, Some(true), "nothing is to be done meanwhile");
+            });
+            // All of it is there again: what is elsewhere is nowhere.
+            vmm.driver.offer(&vmm.guest, &Buffer::to_read(BASE + LEN, 72)).unwrap();
+            assert!(vmm.work().is_empty());
+            vmm.ended()
+        });
+        assert_eq!(why, "queue 1: a buffer lies outside of the memory that is shared");
+    }
+}
+
+#[test]
+fn a_region_that_is_exchanged_under_what_the_guest_receives() {
+    for features in both_rings() {
+        let end = attack(|| {
+            let mut vmm = in_two_regions(features, RECEIVE);
+            let room = Buffer { writable: true, ..Buffer::to_read(BASE + BUFFERS, 100) };
+            while vmm.driver.offer(&vmm.guest, &room).is_some() {}
+            exchange(&mut vmm, RECEIVE, |vmm, count| {
+                let expected = if count == 0 { Err(Undelivered::Full) } else { Ok(()) };
+                assert_eq!(vmm.deliver(&[count as u8; 60]), expected);
+            });
+            assert_eq!(vmm.guest.read::<60>(BUFFERS + 12), [2; 60]);
+            assert_eq!(vmm.driver.reap(&vmm.guest).len(), 2);
+            vmm.end()
+        });
+        assert_eq!(end, SessionEnd::Closed);
+    }
+}
+
+/// Where a ring stands is known as long as it waits.
+#[test]
+fn a_ring_that_waits_for_its_memory_is_stopped() {
+    for features in both_rings() {
+        let end = attack(|| {
+            let mut vmm = Vmm::start(features, TRANSMIT);
+            transmit(&mut vmm, 0);
+            assert_eq!(vmm.work(), [[0; 60]]);
+            vmm.driver.reap(&vmm.guest);
+            vmm.share(&[[BASE, 0x2000, 2 * BASE, 0]]);
+            let base = vmm.ask(request::GET_VRING_BASE, &pair(TRANSMIT, 0));
+            let at = if features == modern() { 1 } else { 0x8001_8001 };
+            assert_eq!(base, pair(TRANSMIT, at));
+            vmm.share(&[[BASE, LEN, 2 * BASE, 0]]);
+            vmm.settle();
+            assert!(vmm.queue(TRANSMIT).lock().is_none(), "it does not start by itself");
+            vmm.end()
+        });
+        assert_eq!(end, SessionEnd::Closed);
+    }
 }

@@ -35,6 +35,14 @@ pub(super) fn place(tables: &Tables, size: u16, told: Place) -> Place {
     }
 }
 
+/// True when chains wait at `place` and what is behind them was given back: but for the first
+/// buffers, a frame was when we were killed.
+pub(super) fn is_cut(tables: &Tables, size: u16, place: Place) -> bool {
+    let ring = Flags { tables, size };
+    let (behind, left) = ring.skip_waiting(place, size);
+    left < size && behind.is_used(ring.at(behind))
+}
+
 /// The flags of a ring's descriptors.
 #[derive(Clone, Copy)]
 struct Flags<'a> {

@@ -7,7 +7,7 @@
 //!   does, at every place of a ring.
 //! - `stress`: two threads that sleep and wake each other, for real.
 
-mod model;
+pub(crate) mod model;
 mod protocols;
 mod stress;
 

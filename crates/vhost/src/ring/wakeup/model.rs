@@ -16,14 +16,14 @@
 use std::collections::HashSet;
 
 /// What a thread remembers.
-pub(super) type Registers = [u16; 6];
-pub(super) type Location = usize;
+pub(crate) type Registers = [u16; 6];
+pub(crate) type Location = usize;
 /// How far each location was seen.
 type View = [u8; LOCATIONS];
 
 /// One step of a program.
 #[derive(Clone)]
-pub(super) enum Op {
+pub(crate) enum Op {
     Load {
         from: fn(&Registers) -> Location,
         to: usize,
@@ -33,6 +33,12 @@ pub(super) enum Op {
         to: fn(&Registers) -> Location,
         value: fn(&Registers) -> u16,
         is_release: bool,
+    },
+    /// Loads the last store and puts another one behind it, by acquire and release.
+    Exchange {
+        at: fn(&Registers) -> Location,
+        to: usize,
+        value: fn(&Registers) -> u16,
     },
     Fence,
     /// Wakes the other thread, or has it not sleep the next time.
@@ -69,26 +75,26 @@ struct State {
 }
 
 /// Both programs.
-pub(super) struct Model {
-    pub(super) programs: [Vec<Op>; 2],
-    pub(super) registers: [Registers; 2],
+pub(crate) struct Model {
+    pub(crate) programs: [Vec<Op>; 2],
+    pub(crate) registers: [Registers; 2],
     /// Locations' first values.
-    pub(super) memory: [u16; LOCATIONS],
+    pub(crate) memory: [u16; LOCATIONS],
 }
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
-    pub(super) states: usize,
+pub(crate) struct Outcome {
+    pub(crate) states: usize,
     /// The program counters of both when neither could go on, if that was ever so.
-    pub(super) stuck: Option<[usize; 2]>,
+    pub(crate) stuck: Option<[usize; 2]>,
     /// Somebody slept and was woken.
-    pub(super) slept: bool,
+    pub(crate) slept: bool,
 }
 
 impl Model {
     /// Visits all states, or those until one is stuck.
-    pub(super) fn explore(&self) -> Outcome {
+    pub(crate) fn explore(&self) -> Outcome {
         let stores = self.memory.iter().map(|value| vec![(*value, [0; LOCATIONS])]).collect();
         let thread = |registers| Thread {
             at: 0,
@@ -139,6 +145,12 @@ impl Model {
                 let mut next = state.clone();
                 let (to, value) = (to(&mine.registers), value(&mine.registers));
                 next.store(thread, to, value, is_release);
+                self.go_on(next, thread, open);
+            }
+            Some(&Op::Exchange { at, to, value }) => {
+                let mut next = state.clone();
+                let (at, value) = (at(&mine.registers), value(&mine.registers));
+                next.exchange(thread, at, to, value);
                 self.go_on(next, thread, open);
             }
             Some(Op::Fence) => {
@@ -232,6 +244,16 @@ impl State {
         self.stores[location].push((value, known));
     }
 
+    fn exchange(&mut self, thread: usize, location: Location, to: usize, value: u16) {
+        let last = self.stores[location].len() - 1;
+        let known = self.stores[location][last].1;
+        self.load(thread, location, last, to, true);
+        self.store(thread, location, value, true);
+        // Whoever sees this one knows also what the one before it told.
+        let told = &mut self.stores[location][last + 1].1;
+        *told = join(*told, known);
+    }
+
     fn fence(&mut self, thread: usize) {
         let mine = &mut self.threads[thread];
         mine.now = join(join(mine.now, mine.after_fence), self.fences);
@@ -245,5 +267,5 @@ fn join(a: View, b: View) -> View {
 }
 
 /// Locations that a program may use.
-pub(super) const LOCATIONS: usize = 6;
+pub(crate) const LOCATIONS: usize = 6;
 const STATES_MAX: usize = 3_000_000;

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::chain::Chains;
 use crate::features::Features;
 use crate::net::{NET_HEADER_LEN, Part, Undelivered};
 use crate::queue::Running;
 use crate::ring::descriptor::kill;
-use crate::ring::{Direction, Ring};
+use crate::ring::packed::PackedRing;
+use crate::ring::{Direction, Ring, RingPlace, Walk};
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest};
 
 /// Where QEMU says that a ring stands when its back end is gone: where it began.
@@ -187,6 +189,57 @@ fn whenever_a_back_end_is_killed_no_frame_is_cut_in_two() {
             }
         }
     }
+}
+
+/// Has a ring of 4096 places made in which all but the last `used` ones wait, each of them a table
+/// of 1024 buffers of a byte, and that at `spoiled` in no memory. Answers how many pieces were
+/// fetched for that at last, how many there was room for, and where the ring stands.
+fn started_with_tables(direction: Direction, used: u64, spoiled: u64) -> (usize, usize, u32) {
+    let (guest, size) = (Guest::new(), 4096);
+    let (ring_at, table_at) = (0x1_0000, 0x3_0000);
+    let write = u16::from(direction == Direction::Receive) << 1;
+    let descriptor = |address: u64, len: u32, id: u16, flags: u16| {
+        let rest = [&len.to_le_bytes()[..], &id.to_le_bytes(), &flags.to_le_bytes()].concat();
+        [&address.to_le_bytes()[..], &rest].concat()
+    };
+    guest.write(table_at, &descriptor(BASE + BUFFERS, 1, 0, write).repeat(1024));
+    for slot in 0..u64::from(size) {
+        // AVAIL and INDIRECT in the first turn, or USED and AVAIL.
+        let flags = if slot < u64::from(size) - used { 0x84 } else { 0x8080 };
+        let table = if slot == spoiled { 0 } else { BASE + table_at };
+        let bytes = descriptor(table, 16 * 1024, slot as u16, flags);
+        guest.write(ring_at + 16 * slot, &bytes);
+    }
+    let base = 2 * BASE;
+    let (driver, device) = (base + 0x1000, base + 0x2000);
+    let place = RingPlace { size, descriptors: base + ring_at, driver, device };
+    let mut ring = PackedRing::new(&guest.memory, &place, features().ring(), STALE).unwrap();
+    let mut chains = Chains::of(&guest.memory);
+    ring.finish(Walk { memory: &guest.memory, direction }, &mut chains);
+    let (pieces, room) = chains.pieces_and_room();
+    (pieces, room, ring.base())
+}
+
+/// What a guest has made available is fetched when it is used, and not to find out where a ring
+/// stands: a ring of 32,768 tables is half a gigabyte of pieces.
+#[test]
+fn a_ring_full_of_tables_is_not_fetched_when_it_is_started() {
+    let none = u64::MAX;
+    for direction in [Direction::Transmit, Direction::Receive] {
+        assert_eq!(started_with_tables(direction, 0, none), (0, 0, STALE), "nothing is used");
+    }
+    assert_eq!(started_with_tables(Direction::Transmit, 1, none), (0, 0, STALE));
+}
+
+/// The same of a guest that has it look as if a frame had been given back in part.
+#[test]
+fn what_is_left_of_a_frame_is_fetched_one_by_one() {
+    let (pieces, room, base) = started_with_tables(Direction::Receive, 1, u64::MAX);
+    assert!(pieces == 0 && room <= 2048, "{pieces} pieces, room for {room}");
+    assert_eq!(base, 0, "all was given back, as it looked");
+    let (_, room, base) = started_with_tables(Direction::Receive, 1, 4094);
+    assert!(room <= 2048, "room for {room}");
+    assert_eq!(base, STALE, "nothing is given back, and the fault is for whoever comes to it");
 }
 
 /// A guest that was served by another back end, which leaves the descriptors behind the first of a
