@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn only_rules_that_may_be_over_are_looked_at() {
         let (mut pipeline, mut expiry) = (Pipeline::new(1), Expiry::default());
-        let rules = [0, 5, 3, 0, 5].map(|timeout| rule(&mut pipeline, 1 + timeout as u32, timeout));
+        let rules =
+            [0, 5, 3, 0, 5].map(|timeout| rule(&mut pipeline, u32::from(timeout) + 1, timeout));
         rules.iter().for_each(|rule| expiry.insert(rule));
         assert_eq!((expiry.count, expiry.next()), (3, Some(Millis(3000))));
         assert!(expiry.take_due(Millis(2999)).is_empty());

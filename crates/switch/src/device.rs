@@ -68,7 +68,7 @@ pub enum OpenPortError {
         /// The port as it was described.
         port: String,
         /// What the tap device said.
-        source: Unopened,
+        source: Box<Unopened>,
     },
     /// The interface.
     #[error("port {port}: {source}")]

@@ -248,7 +248,7 @@ fn create(
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?
         .map_err(|source| OpenPortError::Tap {
             port: port(),
-            source: Unopened { source, netns: spec.netns.clone() },
+            source: Unopened { source, netns: spec.netns.clone() }.into(),
         })?;
     let ring = Ring::of(&device, !is_prepared)
         .map_err(|source| OpenPortError::Mac { port: port(), source })?;

@@ -9,10 +9,11 @@
 //! 5. A frame that a guest has sent: its headers from our memory and its payload from the guest's,
 //!    by one writev(2); one that must be finished first is fetched as a whole.
 //! 6. A frame to a guest is copied into its buffers: see [`guest`].
-//! 7. A train of a kind that the port does not take (see [`takes`]): cut into packets, each an iovec, a batch of
-//!    headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap device has no such
-//!    call: there a cut train costs a write(2) for each packet, with the receiver's stack behind
-//!    it, which bounds it. The payload is read once, for the checksum, and never copied.
+//! 7. A train of a kind that the port does not take (see [`takes`]): cut into packets, each an
+//!    iovec, a batch of headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap
+//!    device has no such call: there a cut train costs a write(2) for each packet, with the
+//!    receiver's stack behind it, which bounds it. The payload is read once, for the checksum, and
+//!    never copied.
 //! 8. A copy of which the first bytes are wanted: see [`part`].
 //! 9. A frame for a port that is full, or for which others wait, is copied to a queue: see
 //!    [`queue`].

@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_partial_checksum_lies_in_its_place_or_behind_all_headers() {
-        let layout = parse(&TCP_V4).unwrap().layout;
+        let layout = parse(TCP_V4).unwrap().layout;
         assert_eq!((layout.transport, layout.end), (Some(34), 54));
         let at = |csum_start, csum_offset| NetHeader {
             flags: NetHeaderFlags::NEEDS_CSUM,
