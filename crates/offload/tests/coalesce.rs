@@ -227,6 +227,17 @@ fn trains_have_a_largest_length() {
 }
 
 #[test]
+fn no_train_has_more_packets_than_metadata_may_say() {
+    let packets = Packet::tcp_v4().sized(1).stream(4100);
+    let made = check_round_trip(&frames(&packets));
+    assert_eq!(made.iter().map(|made| made.frames).collect::<Vec<_>>(), [4096, 4]);
+    let train = Packet { gso_size: 1, ..Packet::tcp_v4().sized(3000).with(Checksum::Partial) };
+    assert_eq!(counts(&[train.clone(), train.next()]), [1, 1]);
+    let train = Packet { gso_size: 1, ..Packet::tcp_v4().sized(5000).with(Checksum::Partial) };
+    assert_eq!(counts(&[train.clone(), Packet { gso_size: 0, ..train.next() }.sized(1)]), [1, 1]);
+}
+
+#[test]
 fn a_train_goes_on_behind_a_train() {
     for packet in [Packet::tcp_v4(), Packet::tcp_v6()] {
         for checksum in [Checksum::Partial, Checksum::None] {

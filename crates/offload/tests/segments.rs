@@ -183,6 +183,8 @@ fn each_lie_has_its_name() {
     check(&train, NetHeader::PLAIN, E::NotATrain);
     check(&train, gso(meta, GsoType(2)), MetadataError::GsoType.into());
     check(&train, NetHeader { gso_size: 0, ..meta }, MetadataError::GsoSize.into());
+    let long = Train::tcp_v4().sized(65_000, 7);
+    check(&long, long.meta(), MetadataError::GsoSize.into());
     check(&train, NetHeader { csum_start: 9, ..meta }, MetadataError::Checksum.into());
     check(&train, gso(meta, GsoType::TCPV6), E::Protocol);
     check(&train, gso(meta, GsoType::UDP_L4), E::Protocol);
@@ -255,7 +257,8 @@ fn headers_cut_short_are_refused() {
 fn messages_name_what_lied_and_what_to_do() {
     assert_eq!(
         OffloadError::from(MetadataError::GsoSize).to_string(),
-        "the metadata cannot be true: train with packets of no size; drop the frame"
+        "the metadata cannot be true: train of packets without payload, or of more than 8192 \
+         packets; drop the frame"
     );
     assert_eq!(
         OffloadError::Unsupported("UFO in a tunnel").to_string(),

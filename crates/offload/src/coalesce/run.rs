@@ -115,6 +115,7 @@ impl Run {
         let packets = payload_len.div_ceil(size);
         let run = Self { size, packets, payload_len, identification, sequence, first_flags, ..run };
         let may_go_on = payload_len.is_multiple_of(size)
+            && packets < TCP_PACKETS_MAX
             && fields.flags & ENDING == 0
             && fields.are_true(&headers, frame)
             && is_clear(&place.meta, &headers);
@@ -273,7 +274,8 @@ impl Run {
         self.packets += packets;
         self.payload_len += payload_len;
         self.last_flags = flags & LAST_ONLY;
-        let is_full = !self.headers.is_tcp && self.packets >= UDP_PACKETS_MAX;
+        let max = if self.headers.is_tcp { TCP_PACKETS_MAX } else { UDP_PACKETS_MAX };
+        let is_full = self.packets >= max;
         let is_short = payload_len != packets * self.size;
         if is_short || is_full || flags & ENDING != 0 {
             self.state = State::Ended;
@@ -310,8 +312,9 @@ impl Run {
     /// join.
     #[cold]
     fn packets_of(&self, meta: &NetHeader, payload_len: u32) -> u32 {
-        let is_fit = self.is_own_train(meta) && u32::from(meta.gso_size) == self.size;
-        if is_fit { payload_len.div_ceil(self.size) } else { 0 }
+        let is_own = self.is_own_train(meta) && u32::from(meta.gso_size) == self.size;
+        let packets = payload_len.div_ceil(self.size);
+        if is_own && self.packets + packets <= TCP_PACKETS_MAX { packets } else { 0 }
     }
 
     /// The numbers that change from packet to packet are those of the next one.
@@ -579,6 +582,9 @@ const ENDING: u8 = LAST_ONLY | SYN | RST | URG;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const URG: u8 = 0x20;
+/// Most packets of a TCP train: a train that any metadata could describe, headers and all.
+#[expect(clippy::cast_possible_truncation, reason = "a few thousand")]
+const TCP_PACKETS_MAX: u32 = NetHeader::PACKETS_MAX as u32 / 2;
 /// Most packets of a UDP train (Linux `UDP_GRO_CNT_MAX`).
 const UDP_PACKETS_MAX: u32 = 64;
 /// Longest train in bytes: 65,535 behind the Ethernet header (Linux `GRO_LEGACY_MAX_SIZE`).
