@@ -10,7 +10,8 @@ use packets::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, read_u16, tcp};
+use tapswitch_wire::checksum::Sum;
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, read_u16, tcp, write_u16};
 
 #[test]
 fn packets_that_follow_each_other_become_a_train() {
@@ -258,6 +259,28 @@ fn a_train_goes_on_behind_a_train() {
     }
     let train = Packet { gso_size: 100, ..Packet::udp_v4().sized(300).with(Checksum::Partial) };
     assert_eq!(counts(&[train.clone(), train.next()]), [1, 1]);
+}
+
+#[test]
+fn a_packet_behind_a_train_says_its_own_length_and_not_the_trains() {
+    for packet in [Packet::tcp_v4(), Packet::tcp_v6()] {
+        let train = Packet { gso_size: 1000, ..packet.sized(3000).with(Checksum::Partial) };
+        let first = Packet { gso_size: 0, ..train.next() }.sized(1000).with(Checksum::Right);
+        let mut sent = frames(&[train, first.clone(), first.next(), first.next().next()]);
+        assert_eq!(check_round_trip(&sent).len(), 1, "honest");
+        let is_v4 = matches!(first.ip, Ip::V4 { .. });
+        let field = first.network_at() + if is_v4 { 2 } else { 4 };
+        let lie = read_u16(&sent[0].1, field);
+        let (bytes, ip) = (&mut sent[2].1, first.network_at());
+        write_u16(bytes, field, lie);
+        if is_v4 {
+            write_u16(bytes, ip + 10, 0);
+            let checksum = Sum::of(&bytes[ip..ip + 20]).checksum();
+            write_u16(bytes, ip + 10, checksum);
+        }
+        let made = check_round_trip(&sent);
+        assert_eq!(made.iter().map(|made| made.frames).collect::<Vec<_>>(), [2, 1, 1], "{lie}");
+    }
 }
 
 #[test]

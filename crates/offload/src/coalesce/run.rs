@@ -282,8 +282,8 @@ impl Run {
         }
     }
 
-    /// Makes the first packet's headers what is foretold of the next one's; [`Self::finish`] puts
-    /// that right.
+    /// Makes the first packet's headers what is foretold of the next one's, a full packet alone
+    /// even where the first frame is a train; [`Self::finish`] puts that right.
     #[inline]
     pub(super) fn foretell(&self, buf: &mut [u8]) {
         let frame = &mut buf[self.start..self.end];
@@ -292,13 +292,17 @@ impl Run {
             let frame_len = frame.len();
             tunnel.write_network(frame, frame_len, self.packets);
         }
+        let len = self.headers_len() + self.size as usize - network;
+        let ip = &mut frame[network..];
         if self.headers.is_v4 {
-            let ip = &mut frame[network..];
             let identification = self.identification.wrapping_add(low_half(self.packets));
-            let len = read_u16(ip, ipv4::field::TOTAL_LENGTH);
+            let len = to_u16(len);
             let sum = Sum::from_partial(self.sums.ipv4).add(len).add(identification);
+            write_u16(ip, ipv4::field::TOTAL_LENGTH, len);
             write_u16(ip, ipv4::field::IDENTIFICATION, identification);
             write_u16(ip, ipv4::field::CHECKSUM, sum.checksum());
+        } else {
+            write_u16(ip, ipv6::field::PAYLOAD_LENGTH, to_u16(len - ipv6::HEADER_LEN));
         }
         if self.headers.is_tcp {
             let tcp = &mut frame[transport..];

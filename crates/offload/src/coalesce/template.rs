@@ -14,7 +14,7 @@ pub(super) struct Template {
     pub(super) outer: Option<Outer>,
     /// The bits that are equal in all packets of a train.
     mask: [u8; LEN_MAX],
-    /// The bits that can be foretold of the next packet, if it is as long as the first one.
+    /// The bits that can be foretold of the next packet, if it is a full one.
     foretold: [u8; LEN_MAX],
 }
 
