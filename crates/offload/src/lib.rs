@@ -24,8 +24,9 @@
 //!
 //! The rules are those of Linux's software segmentation, byte for byte; `tests/kernel.rs` compares
 //! the two and lists where they part. Read virtio 1.2 §5.1.6.2 (what the metadata means), RFC 9293
-//! §3.1, RFC 768, RFC 3168 §6.1.2 (CWR), RFC 6864 (identification) and RFC 1624 first. Limits: a
-//! train of at most [`TRAIN_LEN_MAX`] bytes, packets of at most 65,535 bytes of IP, one tunnel.
+//! §3.1, RFC 768, RFC 3168 §6.1.2 and RFC 9768 §3.2.2 (CWR), RFC 6864 (identification) and RFC 1624
+//! first. Limits: a train of at most [`TRAIN_LEN_MAX`] bytes and 8192 packets, packets of at most
+//! 65,535 bytes of IP, one tunnel.
 //!
 //! **Contract.** Nothing here panics, allocates or reads past the given slices, whatever frame and
 //! metadata say. `hdr_len` is never looked at: headers are parsed again.

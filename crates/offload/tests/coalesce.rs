@@ -4,7 +4,7 @@
 mod packets;
 
 use packets::{
-    ACK, C_TAG, Checksum, ECE, Ip, LEGACY_TAG, Packet, RST, S_TAG, SYN, URG, Upper,
+    ACK, C_TAG, Checksum, ECE, Ip, LEGACY_TAG, Made, Packet, RST, S_TAG, SYN, URG, Upper,
     check_round_trip, coalesce, counts, frames, interleave, shuffle,
 };
 use proptest::collection::vec;
@@ -157,12 +157,42 @@ fn psh_and_fin_end_a_train_and_stay_on_its_last_packet() {
 }
 
 #[test]
-fn cwr_begins_a_train_and_is_said_in_the_metadata() {
-    let mut packets = Packet::tcp_v6().stream(4);
-    packets[0] = packets[0].clone().flags(ACK | tcp::CWR);
-    let made = check_round_trip(&frames(&packets));
-    assert_eq!(made.len(), 1);
-    assert_eq!(made[0].meta.gso_type, GsoType(GsoType::TCPV6.0 | GsoType::ECN));
+fn packets_of_a_train_all_have_cwr_or_none_has() {
+    let of = |count: usize, cwr: usize| {
+        let mut packets = Packet::tcp_v6().stream(count);
+        packets[..cwr].iter_mut().for_each(|p| *p = p.clone().flags(ACK | tcp::CWR));
+        check_round_trip(&frames(&packets))
+    };
+    let made = of(4, 4);
+    assert_eq!((made.len(), made[0].meta.gso_type), (1, GsoType::TCPV6), "CWR is not the first's");
+    let counts = |made: Vec<Made>| made.iter().map(|made| made.frames).collect::<Vec<_>>();
+    assert_eq!(counts(of(4, 1)), [1, 3]);
+    assert_eq!(counts(of(6, 3)), [3, 3]);
+}
+
+#[test]
+fn a_received_train_with_cwr_goes_on_where_all_its_packets_have_it() {
+    for (ecn, flags, expected) in [
+        (0, ACK | tcp::CWR, 1),
+        (0, ACK, 2),
+        (GsoType::ECN, ACK | tcp::CWR, 2),
+        (GsoType::ECN, ACK, 2),
+    ] {
+        let train = Packet { gso_size: 100, ..Packet::tcp_v4().sized(300).flags(ACK | tcp::CWR) };
+        let train = train.with(Checksum::Partial);
+        let next = Packet { gso_size: 0, ..train.next() }.sized(100).flags(flags);
+        let mut sent = frames(&[train, next]);
+        sent[0].0.gso_type.0 |= ecn;
+        assert_eq!(check_round_trip(&sent).len(), expected, "{ecn:x} {flags:x}");
+        let mut sent = frames(&[
+            Packet::tcp_v4().flags(flags),
+            Packet { gso_size: 100, ..Packet::tcp_v4().next().sized(300) }
+                .flags(ACK | tcp::CWR)
+                .with(Checksum::Partial),
+        ]);
+        sent[1].0.gso_type.0 |= ecn;
+        assert_eq!(check_round_trip(&sent).len(), expected, "behind: {ecn:x} {flags:x}");
+    }
 }
 
 #[test]

@@ -58,13 +58,19 @@ fn a_fixed_identification_stays_where_nothing_fragments() {
 }
 
 #[test]
-fn fin_and_psh_come_last_and_cwr_comes_first() {
-    for bits in [0, ECN] {
-        let flags = ACK | tcp::FIN | tcp::PSH | tcp::CWR;
-        let frames = cut_contiguous(&Train::tcp_v4().flags(flags).gso_bits(bits));
+fn fin_and_psh_come_last_and_cwr_comes_first_where_the_metadata_says_so() {
+    const CWR: u8 = tcp::CWR;
+    let last = ACK | tcp::FIN | tcp::PSH;
+    for (bits, expected) in [
+        (ECN, [ACK | CWR, ACK, ACK, last]),
+        // A bit of a counter, which all packets show (RFC 9768 §3.2.2).
+        (0, [ACK | CWR, ACK | CWR, ACK | CWR, last | CWR]),
+    ] {
+        let train = Train::tcp_v4().flags(last | CWR).gso_bits(bits);
+        let frames = cut_contiguous(&train);
         let flags: Vec<_> = frames.iter().map(|frame| frame[47]).collect();
-        let last = ACK | tcp::FIN | tcp::PSH;
-        assert_eq!(flags, [ACK | tcp::CWR, ACK, ACK, last]);
+        assert_eq!(flags, expected);
+        assert!(frames.iter().all(|frame| verify(frame, &[]).transport == Verdict::Valid));
     }
 }
 

@@ -130,9 +130,10 @@ impl Run {
         (is_kind && size > 0 && payload_len > 0).then_some(size)
     }
 
-    /// True for a train of this run's kind. Linux makes none of UDP trains.
+    /// True for a train of this run's kind. Linux makes none of UDP trains, and of one with the ECN
+    /// bit the packets differ in CWR.
     fn is_own_train(&self, meta: &NetHeader) -> bool {
-        self.headers.is_tcp && !self.is_inside && meta.gso_type.kind() == self.headers.gso_type()
+        self.headers.is_tcp && !self.is_inside && meta.gso_type == self.headers.gso_type()
     }
 
     fn with_state(place: &Place, headers: Headers, index: u32, state: State) -> Self {
@@ -308,7 +309,6 @@ impl Run {
             let tcp = &mut frame[transport..];
             let sequence = self.sequence.wrapping_add(self.payload_len);
             write_u32(tcp, tcp::field::SEQUENCE, sequence);
-            tcp[tcp::field::FLAGS] &= !tcp::CWR;
         }
     }
 
@@ -332,9 +332,7 @@ impl Run {
             true => self.sequence.wrapping_add(self.payload_len),
             false => 0,
         };
-        fields.identification == identification
-            && fields.sequence == sequence
-            && fields.flags & tcp::CWR == 0
+        fields.identification == identification && fields.sequence == sequence
     }
 
     /// What the first packet's headers must become for the train, and its metadata.
@@ -368,12 +366,12 @@ impl Run {
     }
 
     fn train_meta(&self) -> NetHeader {
+        // No ECN bit: all packets have CWR, or none has.
         let kind = self.headers.gso_type();
-        let ecn = if self.first_flags & tcp::CWR != 0 { GsoType::ECN } else { 0 };
         let (_, bits, flags) = self.tunnel.as_ref().map_or((0, 0, 0), Tunnel::metadata);
         NetHeader {
             flags: NetHeaderFlags::NEEDS_CSUM | flags,
-            gso_type: GsoType(kind.0 | ecn | bits),
+            gso_type: GsoType(kind.0 | bits),
             hdr_len: self.headers.end,
             gso_size: to_u16(self.size as usize),
             csum_start: self.headers.transport,

@@ -33,7 +33,7 @@ impl Template {
         if headers.is_tcp {
             template.free(transport + tcp::field::SEQUENCE, 4);
             template.free(transport + tcp::field::CHECKSUM, 2);
-            template.mask[transport + tcp::field::FLAGS] = !(tcp::CWR | tcp::FIN | tcp::PSH);
+            template.mask[transport + tcp::field::FLAGS] = !(tcp::FIN | tcp::PSH);
             template.foretold[transport + tcp::field::FLAGS] = !(tcp::FIN | tcp::PSH);
         } else {
             template.free(transport + udp::field::LENGTH, 2);
