@@ -10,7 +10,8 @@
 //!   each packet; payload is borrowed from the train, never copied.
 //! - [`InPlace`] does the same to a train that the caller owns and needs no more: packets in one
 //!   piece, without a buffer for headers, payload not moved.
-//! - [`complete_checksum`] finishes the partial checksum of a frame that is not a train.
+//! - [`complete_checksum`] finishes the partial checksum of a frame that is not a train, SCTP's
+//!   too, which nothing but the headers tells ([`is_sctp_checksum`]).
 //! - [`verify()`] says whether the checksums of a packet are right.
 //! - [`tags`]: putting tags into a frame's stack, at any depth, and taking them out.
 //! - [`segment_frame_len_max`], [`wire_bytes`]: how long a train's packets are, without cutting it.
@@ -46,6 +47,7 @@
 
 mod checksum;
 pub mod coalesce;
+mod crc32c;
 mod encapsulation;
 mod error;
 mod fragments;
@@ -56,6 +58,7 @@ mod middle;
 mod options;
 mod plan;
 mod rewrite;
+mod sctp;
 mod segments;
 mod tunnel;
 mod verify;
@@ -67,6 +70,7 @@ pub use in_place::InPlace;
 pub use length::{FRAGMENT_HEADER_LEN, segment_frame_len_max, wire_bytes};
 pub use options::{IdRule, SplitOptions};
 pub use plan::TRAIN_LEN_MAX;
+pub use sctp::is_sctp_checksum;
 pub use segments::{Segment, Segments};
 pub use tapswitch_wire::tags;
 pub use verify::{Checksums, Verdict, verify};
