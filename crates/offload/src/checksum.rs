@@ -1,12 +1,14 @@
 //! Completing partial checksums (virtio 1.2 §5.1.6.2).
 //!
 //! A partial checksum field holds the sum of the pseudo-header. What is missing is the sum over
-//! everything from `csum_start` to the frame's end, the field itself included.
+//! everything from `csum_start` to the frame's end, the field itself included. SCTP's checksum is
+//! another one (module `sctp`).
 
 use tapswitch_wire::checksum::Sum;
-use tapswitch_wire::{NetHeader, NetHeaderFlags, write_u16};
+use tapswitch_wire::{NetHeader, NetHeaderFlags, sctp, write_u16};
 
 use crate::OffloadError;
+use crate::sctp::complete_sctp;
 
 /// Completes the partial checksum of the frame `headers ++ payload` and clears its flag; does
 /// nothing when the checksum is not partial. `payload` may be empty when the frame is contiguous.
@@ -14,9 +16,12 @@ use crate::OffloadError;
 /// A sum of zero is stored as all ones, as Linux does whatever the protocol: UDP demands it
 /// (RFC 768), and every other reader of a checksum takes both for the same number.
 ///
+/// An SCTP packet in no tunnel gets its CRC32c, whatever its field holds: four bytes are written.
+///
 /// # Errors
 /// [`OffloadError::Train`] for a train; [`OffloadError::Metadata`] and
-/// [`OffloadError::ChecksumOutsideHeaders`] when the metadata lies. The frame is untouched then.
+/// [`OffloadError::ChecksumOutsideHeaders`] when the metadata lies, or an SCTP header does not lie
+/// within `headers`. The frame is untouched then.
 #[inline]
 pub fn complete_checksum(
     meta: &mut NetHeader,
@@ -30,8 +35,11 @@ pub fn complete_checksum(
         return Err(OffloadError::Train);
     }
     meta.check(headers.len() + payload.len())?;
-    let place = Place::new(meta, headers.len())?;
-    place.complete(headers, [payload, &[]]);
+    let is_complete = usize::from(meta.csum_offset) == sctp::field::CHECKSUM
+        && complete_sctp(meta, headers, payload)?;
+    if !is_complete {
+        Place::new(meta, headers.len())?.complete(headers, [payload, &[]]);
+    }
     meta.flags &= !NetHeaderFlags::NEEDS_CSUM;
     meta.csum_start = 0;
     meta.csum_offset = 0;

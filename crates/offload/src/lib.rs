@@ -10,7 +10,8 @@
 //!   each packet; payload is borrowed from the train, never copied.
 //! - [`InPlace`] does the same to a train that the caller owns and needs no more: packets in one
 //!   piece, without a buffer for headers, payload not moved.
-//! - [`complete_checksum`] finishes the partial checksum of a frame that is not a train.
+//! - [`complete_checksum`] finishes the partial checksum of a frame that is not a train, SCTP's
+//!   too, which nothing but the headers tells ([`is_sctp_checksum`]).
 //! - [`verify()`] says whether the checksums of a packet are right.
 //! - [`tags`]: putting tags into a frame's stack, at any depth, and taking them out.
 //! - [`segment_frame_len_max`], [`wire_bytes`]: how long a train's packets are, without cutting it.
@@ -24,8 +25,9 @@
 //!
 //! The rules are those of Linux's software segmentation, byte for byte; `tests/kernel.rs` compares
 //! the two and lists where they part. Read virtio 1.2 §5.1.6.2 (what the metadata means), RFC 9293
-//! §3.1, RFC 768, RFC 3168 §6.1.2 (CWR), RFC 6864 (identification) and RFC 1624 first. Limits: a
-//! train of at most [`TRAIN_LEN_MAX`] bytes, packets of at most 65,535 bytes of IP, one tunnel.
+//! §3.1, RFC 768, RFC 3168 §6.1.2 and RFC 9768 §3.2.2 (CWR), RFC 6864 (identification) and RFC 1624
+//! first. Limits: a train of at most [`TRAIN_LEN_MAX`] bytes and 8192 packets, packets of at most
+//! 65,535 bytes of IP, one tunnel.
 //!
 //! **Contract.** Nothing here panics, allocates or reads past the given slices, whatever frame and
 //! metadata say. `hdr_len` is never looked at: headers are parsed again.
@@ -45,6 +47,7 @@
 
 mod checksum;
 pub mod coalesce;
+mod crc32c;
 mod encapsulation;
 mod error;
 mod fragments;
@@ -55,6 +58,7 @@ mod middle;
 mod options;
 mod plan;
 mod rewrite;
+mod sctp;
 mod segments;
 mod tunnel;
 mod verify;
@@ -66,6 +70,7 @@ pub use in_place::InPlace;
 pub use length::{FRAGMENT_HEADER_LEN, segment_frame_len_max, wire_bytes};
 pub use options::{IdRule, SplitOptions};
 pub use plan::TRAIN_LEN_MAX;
+pub use sctp::is_sctp_checksum;
 pub use segments::{Segment, Segments};
 pub use tapswitch_wire::tags;
 pub use verify::{Checksums, Verdict, verify};

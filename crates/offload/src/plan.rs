@@ -211,7 +211,8 @@ impl Upper {
         }
         let len = u32::try_from(frame_len - at).map_err(|_| OffloadError::TrainTooLong)?;
         let partial_of_len = meta.needs_checksum().then_some(len);
-        Ok(Self::Tcp(Tcp::new(headers, at, network, partial_of_len)))
+        let has_ecn = meta.gso_type.has_ecn();
+        Ok(Self::Tcp(Tcp::new(headers, at, network, partial_of_len, has_ecn)))
     }
 
     /// Sum of the pseudo-header without a length.

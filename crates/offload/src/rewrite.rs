@@ -122,16 +122,20 @@ pub(crate) struct Tcp {
     pub(crate) sequence: u32,
     /// Flags of the train.
     flags: u8,
+    /// Those that only the first packet keeps.
+    first_only: u8,
 }
 
 impl Tcp {
     /// For the whole TCP header from `at` to the end of `headers`. `partial_of_len` is the length
-    /// that its partial checksum counts, or `None` when it holds none.
+    /// that its partial checksum counts, or `None` when it holds none; `has_ecn` says that CWR is
+    /// the first packet's alone.
     pub(crate) fn new(
         headers: &[u8],
         at: usize,
         network: &Network,
         partial_of_len: Option<u32>,
+        has_ecn: bool,
     ) -> Self {
         let header = &headers[at..];
         let checksum = read_u16(header, tcp::field::CHECKSUM);
@@ -148,6 +152,7 @@ impl Tcp {
             pseudo_header,
             sequence,
             flags,
+            first_only: if has_ecn { tcp::CWR } else { 0 },
         }
     }
 
@@ -169,7 +174,7 @@ impl Tcp {
         let sequence = self.sequence.wrapping_add(position.offset);
         let mut flags = self.flags;
         if position.index != 0 {
-            flags &= !FIRST_ONLY;
+            flags &= !self.first_only;
         }
         if !position.is_last {
             flags &= !LAST_ONLY;
@@ -252,7 +257,5 @@ pub(crate) const fn checked_len(len: usize) -> u16 {
     len as u16
 }
 
-/// Flags that only the first packet keeps.
-const FIRST_ONLY: u8 = tcp::CWR;
 /// Flags that only the last packet keeps.
 const LAST_ONLY: u8 = tcp::FIN | tcp::PSH;

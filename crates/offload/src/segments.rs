@@ -8,12 +8,18 @@
 //! | IPv4 identification | one more for each packet, "don't fragment" or not ([`SplitOptions`]) |
 //! | TCP sequence number | of the packet's first byte |
 //! | FIN, PSH | on the last packet only |
-//! | CWR | on the first packet only, ECN bit or not (RFC 3168 §6.1.2) |
+//! | CWR | with the ECN bit on the first packet only (RFC 3168 §6.1.2), else on all |
 //! | checksums | complete |
 //!
 //! Everything else is repeated: tags, IP options, extension headers, TCP options, the headers of a
 //! tunnel. In a tunnel lengths, identifications and checksums of the outer headers change as those
 //! of the inner ones do. A datagram of UFO becomes IP fragments.
+//!
+//! **CWR** has two meanings. RFC 3168 says it once, and its senders mark such a train with the ECN
+//! bit. To AccECN (RFC 9768 §3.2.2) it is a bit of a counter that all packets show; Linux has a
+//! mark for that (`SKB_GSO_TCP_ACCECN`), for which the metadata has no word. So where the ECN bit
+//! is missing, CWR is repeated as any other flag: taken away, it would tell the receiver of six
+//! marks that nobody set. Linux, left without its mark, takes it away; there we part from it.
 //!
 //! **Lengths that lie.** The frame's bytes decide, as in Linux: everything behind the headers is
 //! payload, whatever the IP and UDP lengths say. (The UDP length is taken out of the partial

@@ -4,13 +4,14 @@
 mod packets;
 
 use packets::{
-    ACK, C_TAG, Checksum, ECE, Ip, LEGACY_TAG, Packet, RST, S_TAG, SYN, URG, Upper,
+    ACK, C_TAG, Checksum, ECE, Ip, LEGACY_TAG, Made, Packet, RST, S_TAG, SYN, URG, Upper,
     check_round_trip, coalesce, counts, frames, interleave, shuffle,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, read_u16, tcp};
+use tapswitch_wire::checksum::Sum;
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, read_u16, tcp, write_u16};
 
 #[test]
 fn packets_that_follow_each_other_become_a_train() {
@@ -156,12 +157,42 @@ fn psh_and_fin_end_a_train_and_stay_on_its_last_packet() {
 }
 
 #[test]
-fn cwr_begins_a_train_and_is_said_in_the_metadata() {
-    let mut packets = Packet::tcp_v6().stream(4);
-    packets[0] = packets[0].clone().flags(ACK | tcp::CWR);
-    let made = check_round_trip(&frames(&packets));
-    assert_eq!(made.len(), 1);
-    assert_eq!(made[0].meta.gso_type, GsoType(GsoType::TCPV6.0 | GsoType::ECN));
+fn packets_of_a_train_all_have_cwr_or_none_has() {
+    let of = |count: usize, cwr: usize| {
+        let mut packets = Packet::tcp_v6().stream(count);
+        packets[..cwr].iter_mut().for_each(|p| *p = p.clone().flags(ACK | tcp::CWR));
+        check_round_trip(&frames(&packets))
+    };
+    let made = of(4, 4);
+    assert_eq!((made.len(), made[0].meta.gso_type), (1, GsoType::TCPV6), "CWR is not the first's");
+    let counts = |made: Vec<Made>| made.iter().map(|made| made.frames).collect::<Vec<_>>();
+    assert_eq!(counts(of(4, 1)), [1, 3]);
+    assert_eq!(counts(of(6, 3)), [3, 3]);
+}
+
+#[test]
+fn a_received_train_with_cwr_goes_on_where_all_its_packets_have_it() {
+    for (ecn, flags, expected) in [
+        (0, ACK | tcp::CWR, 1),
+        (0, ACK, 2),
+        (GsoType::ECN, ACK | tcp::CWR, 2),
+        (GsoType::ECN, ACK, 2),
+    ] {
+        let train = Packet { gso_size: 100, ..Packet::tcp_v4().sized(300).flags(ACK | tcp::CWR) };
+        let train = train.with(Checksum::Partial);
+        let next = Packet { gso_size: 0, ..train.next() }.sized(100).flags(flags);
+        let mut sent = frames(&[train, next]);
+        sent[0].0.gso_type.0 |= ecn;
+        assert_eq!(check_round_trip(&sent).len(), expected, "{ecn:x} {flags:x}");
+        let mut sent = frames(&[
+            Packet::tcp_v4().flags(flags),
+            Packet { gso_size: 100, ..Packet::tcp_v4().next().sized(300) }
+                .flags(ACK | tcp::CWR)
+                .with(Checksum::Partial),
+        ]);
+        sent[1].0.gso_type.0 |= ecn;
+        assert_eq!(check_round_trip(&sent).len(), expected, "behind: {ecn:x} {flags:x}");
+    }
 }
 
 #[test]
@@ -227,6 +258,17 @@ fn trains_have_a_largest_length() {
 }
 
 #[test]
+fn no_train_has_more_packets_than_metadata_may_say() {
+    let packets = Packet::tcp_v4().sized(1).stream(4100);
+    let made = check_round_trip(&frames(&packets));
+    assert_eq!(made.iter().map(|made| made.frames).collect::<Vec<_>>(), [4096, 4]);
+    let train = Packet { gso_size: 1, ..Packet::tcp_v4().sized(3000).with(Checksum::Partial) };
+    assert_eq!(counts(&[train.clone(), train.next()]), [1, 1]);
+    let train = Packet { gso_size: 1, ..Packet::tcp_v4().sized(5000).with(Checksum::Partial) };
+    assert_eq!(counts(&[train.clone(), Packet { gso_size: 0, ..train.next() }.sized(1)]), [1, 1]);
+}
+
+#[test]
 fn a_train_goes_on_behind_a_train() {
     for packet in [Packet::tcp_v4(), Packet::tcp_v6()] {
         for checksum in [Checksum::Partial, Checksum::None] {
@@ -247,6 +289,28 @@ fn a_train_goes_on_behind_a_train() {
     }
     let train = Packet { gso_size: 100, ..Packet::udp_v4().sized(300).with(Checksum::Partial) };
     assert_eq!(counts(&[train.clone(), train.next()]), [1, 1]);
+}
+
+#[test]
+fn a_packet_behind_a_train_says_its_own_length_and_not_the_trains() {
+    for packet in [Packet::tcp_v4(), Packet::tcp_v6()] {
+        let train = Packet { gso_size: 1000, ..packet.sized(3000).with(Checksum::Partial) };
+        let first = Packet { gso_size: 0, ..train.next() }.sized(1000).with(Checksum::Right);
+        let mut sent = frames(&[train, first.clone(), first.next(), first.next().next()]);
+        assert_eq!(check_round_trip(&sent).len(), 1, "honest");
+        let is_v4 = matches!(first.ip, Ip::V4 { .. });
+        let field = first.network_at() + if is_v4 { 2 } else { 4 };
+        let lie = read_u16(&sent[0].1, field);
+        let (bytes, ip) = (&mut sent[2].1, first.network_at());
+        write_u16(bytes, field, lie);
+        if is_v4 {
+            write_u16(bytes, ip + 10, 0);
+            let checksum = Sum::of(&bytes[ip..ip + 20]).checksum();
+            write_u16(bytes, ip + 10, checksum);
+        }
+        let made = check_round_trip(&sent);
+        assert_eq!(made.iter().map(|made| made.frames).collect::<Vec<_>>(), [2, 1, 1], "{lie}");
+    }
 }
 
 #[test]

@@ -58,13 +58,19 @@ fn a_fixed_identification_stays_where_nothing_fragments() {
 }
 
 #[test]
-fn fin_and_psh_come_last_and_cwr_comes_first() {
-    for bits in [0, ECN] {
-        let flags = ACK | tcp::FIN | tcp::PSH | tcp::CWR;
-        let frames = cut_contiguous(&Train::tcp_v4().flags(flags).gso_bits(bits));
+fn fin_and_psh_come_last_and_cwr_comes_first_where_the_metadata_says_so() {
+    const CWR: u8 = tcp::CWR;
+    let last = ACK | tcp::FIN | tcp::PSH;
+    for (bits, expected) in [
+        (ECN, [ACK | CWR, ACK, ACK, last]),
+        // A bit of a counter, which all packets show (RFC 9768 §3.2.2).
+        (0, [ACK | CWR, ACK | CWR, ACK | CWR, last | CWR]),
+    ] {
+        let train = Train::tcp_v4().flags(last | CWR).gso_bits(bits);
+        let frames = cut_contiguous(&train);
         let flags: Vec<_> = frames.iter().map(|frame| frame[47]).collect();
-        let last = ACK | tcp::FIN | tcp::PSH;
-        assert_eq!(flags, [ACK | tcp::CWR, ACK, ACK, last]);
+        assert_eq!(flags, expected);
+        assert!(frames.iter().all(|frame| verify(frame, &[]).transport == Verdict::Valid));
     }
 }
 
@@ -183,6 +189,8 @@ fn each_lie_has_its_name() {
     check(&train, NetHeader::PLAIN, E::NotATrain);
     check(&train, gso(meta, GsoType(2)), MetadataError::GsoType.into());
     check(&train, NetHeader { gso_size: 0, ..meta }, MetadataError::GsoSize.into());
+    let long = Train::tcp_v4().sized(65_000, 7);
+    check(&long, long.meta(), MetadataError::GsoSize.into());
     check(&train, NetHeader { csum_start: 9, ..meta }, MetadataError::Checksum.into());
     check(&train, gso(meta, GsoType::TCPV6), E::Protocol);
     check(&train, gso(meta, GsoType::UDP_L4), E::Protocol);
@@ -255,7 +263,8 @@ fn headers_cut_short_are_refused() {
 fn messages_name_what_lied_and_what_to_do() {
     assert_eq!(
         OffloadError::from(MetadataError::GsoSize).to_string(),
-        "the metadata cannot be true: train with packets of no size; drop the frame"
+        "the metadata cannot be true: train of packets without payload, or of more than 8192 \
+         packets; drop the frame"
     );
     assert_eq!(
         OffloadError::Unsupported("UFO in a tunnel").to_string(),

@@ -204,15 +204,18 @@ impl TxPort {
         let undone = frame.meta;
         let mut meta = undone;
         let field = usize::from(undone.csum_start) + usize::from(undone.csum_offset);
-        let partial = frame.head().get(field..).and_then(<[u8]>::first_chunk).copied();
-        let partial: [u8; 2] = partial.ok_or(DropReason::CannotSegment)?;
+        // That of SCTP is as long; what is behind a shorter one stays as it is.
+        let behind = frame.head().len().checked_sub(field).ok_or(DropReason::CannotSegment)?;
+        let mut partial = [0; 4];
+        let partial = &mut partial[..behind.min(4)];
+        partial.copy_from_slice(&frame.head()[field..field + partial.len()]);
         complete_checksum(&mut meta, frame.head_mut(), rest)
             .map_err(|_| DropReason::CannotSegment)?;
         frame.meta = meta;
         // A guest that has changed the rest since garbles its own frame.
         let sent = self.device.send(frame, beyond);
         frame.meta = undone;
-        frame.head_mut()[field..field + partial.len()].copy_from_slice(&partial);
+        frame.head_mut()[field..field + partial.len()].copy_from_slice(partial);
         Ok(sent?)
     }
 
@@ -274,6 +277,7 @@ impl TxPort {
                 header.copy_from_slice(&NetHeader::PLAIN.encode());
                 batch[count].headers = &place[..NET_HEADER_LEN + packet.headers_len];
                 batch[count].payload = packet.payload;
+                batch[count].len = packet.frame_len();
                 batch[count].truncate(snaplen);
                 count += 1;
             }
@@ -336,6 +340,8 @@ struct CutPacket<'a> {
     /// A network header that says so, then the packet's own headers.
     headers: &'a [u8],
     payload: [&'a [u8]; 2],
+    /// Length in bytes of the whole packet, of which this may be the beginning.
+    len: usize,
 }
 
 impl<'a> CutPacket<'a> {
@@ -434,9 +440,12 @@ impl TxDevice {
     fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
         match self {
             Self::Guest(guest) => until_one_fails(packets, |packet| guest.send_packet(packet)),
-            Self::Gre(GreTx { port, cut }) => {
+            Self::Gre(GreTx { port, .. }) => {
                 let pieces: [_; tunnel::GRE_MAX_PACKETS] = bare_all(packets);
-                match port.send_packets(&pieces[..packets.len()], *cut) {
+                let mut lens = [0; tunnel::GRE_MAX_PACKETS];
+                lens.iter_mut().zip(packets).for_each(|(len, packet)| *len = packet.len);
+                let cut = tunnel::Cut::Each(&lens[..packets.len()]);
+                match port.send_packets(&pieces[..packets.len()], cut) {
                     Ok(()) => (packets.len(), Ok(())),
                     Err((sent, error)) => (sent, Err(error.into())),
                 }

@@ -12,6 +12,7 @@ use rustix::net::sockopt;
 
 use crate::again::send_again;
 use crate::counters::Tally;
+use crate::cut::Cut;
 use crate::error::is_unreachable;
 use crate::gre::{About, Carrier, GreRefusal, Prefix, outer_tci};
 use crate::port::MAX_PARTS;
@@ -81,13 +82,17 @@ impl GrePort {
     }
 
     /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other,
-    /// at most [`MAX_PARTS`]. `cut` says how many bytes frames were cut to, if they were. Never
-    /// blocks, never allocates: one writev(2).
+    /// at most [`MAX_PARTS`]. `cut` says what it was cut to, if it was. Never blocks, never
+    /// allocates: one writev(2).
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent.
     #[inline]
-    pub fn send(&self, parts: &[IoSlice<'_>], cut: Option<usize>) -> Result<(), SendError> {
+    pub fn send<'a>(
+        &self,
+        parts: &[IoSlice<'_>],
+        cut: impl Into<Cut<'a>>,
+    ) -> Result<(), SendError> {
         let len = parts.iter().map(|part| part.len()).sum();
         let head = parts.first().map_or(&[][..], |part| part);
         let count = 1 + parts.len();
@@ -106,15 +111,15 @@ impl GrePort {
     /// # Errors
     /// As [`Self::send`], from what the call answers.
     #[inline]
-    pub fn send_by(
+    pub fn send_by<'a>(
         &self,
         head: &[u8],
         len: usize,
-        cut: Option<usize>,
+        cut: impl Into<Cut<'a>>,
         write: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<usize>,
     ) -> Result<(), SendError> {
         let first = self.take_numbers(1);
-        let prefix = self.prefix(first, now(), head, len, cut);
+        let prefix = self.prefix(first, now(), head, cut.into().is_cut(0, len));
         let outcome = self.again(|| write(self.sender.as_fd(), prefix.bytes()).map(drop));
         if outcome.is_err() {
             self.give_back(first, 1, 0);
@@ -125,21 +130,24 @@ impl GrePort {
     }
 
     /// Sends packets with nothing left undone, at most [`GRE_MAX_PACKETS`], each of which lies in
-    /// its three parts one after the other; empty ones are nothing. Never blocks, never allocates.
+    /// its three parts one after the other; empty ones are nothing. `cut` says what they were cut
+    /// to; of a train, of which the last packet may just fit, only [`Cut::Each`] knows. Never
+    /// blocks, never allocates.
     ///
     /// # Errors
     /// How many packets were sent, and why the next one was not; nor were those behind it.
-    pub fn send_packets(
+    pub fn send_packets<'a>(
         &self,
         packets: &[[IoSlice<'_>; 3]],
-        cut: Option<usize>,
+        cut: impl Into<Cut<'a>>,
     ) -> Result<(), (usize, SendError)> {
         let mut prefixes = [Prefix::EMPTY; GRE_MAX_PACKETS];
         let places = prefixes.get_mut(..packets.len()).ok_or((0, SendError::TooManyParts))?;
-        let (first, time) = (self.take_numbers(packets.len()), now());
-        for ((number, place), packet) in (first..).zip(places).zip(packets) {
+        let (first, time, cut) = (self.take_numbers(packets.len()), now(), cut.into());
+        for (index, (place, packet)) in places.iter_mut().zip(packets).enumerate() {
             let len = packet.iter().map(|part| part.len()).sum();
-            *place = self.prefix(number, time, &packet[0], len, cut);
+            let number = first.wrapping_add(to_u32(index));
+            *place = self.prefix(number, time, &packet[0], cut.is_cut(index, len));
         }
         let mut messages = [[IoSlice::new(&[]); 4]; GRE_MAX_PACKETS];
         for ((message, prefix), packet) in messages.iter_mut().zip(&prefixes).zip(packets) {
@@ -164,22 +172,13 @@ impl GrePort {
         (sent, outcome)
     }
 
-    fn prefix(
-        &self,
-        sequence: u32,
-        time: u32,
-        head: &[u8],
-        len: usize,
-        cut: Option<usize>,
-    ) -> Prefix {
-        let is_cut = cut.is_some_and(|cut| len >= cut);
+    fn prefix(&self, sequence: u32, time: u32, head: &[u8], is_cut: bool) -> Prefix {
         self.carrier.prefix(&About { sequence, time, tci: outer_tci(head), is_cut })
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a few packets")]
     fn take_numbers(&self, count: usize) -> u32 {
         match self.carrier.counts() {
-            true => self.sequence.fetch_add(count as u32, Ordering::Relaxed),
+            true => self.sequence.fetch_add(to_u32(count), Ordering::Relaxed),
             false => 0,
         }
     }
@@ -187,10 +186,10 @@ impl GrePort {
     /// Numbers of what was not sent are used again, unless somebody else has taken some since: the
     /// other end takes a gap for a loss.
     #[cold]
-    #[expect(clippy::cast_possible_truncation, reason = "a few packets")]
     fn give_back(&self, first: u32, taken: usize, sent: usize) {
         if self.carrier.counts() && sent < taken {
-            let (next, used) = (first.wrapping_add(taken as u32), first.wrapping_add(sent as u32));
+            let (next, used) =
+                (first.wrapping_add(to_u32(taken)), first.wrapping_add(to_u32(sent)));
             let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
             // Taken or not: it is a number.
             let _ = self.sequence.compare_exchange(next, used, set, fetch);
@@ -325,6 +324,12 @@ fn open_sender(config: &GreConfig, local: IpAddr) -> Result<OwnedFd, OpenError> 
 fn bind(fd: &OwnedFd, remote: IpAddr, local: IpAddr) -> Result<(), OpenError> {
     let address = SocketAddr::new(local, 0);
     rustix::net::bind(fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))
+}
+
+/// Narrows a number of packets of one call.
+#[expect(clippy::cast_possible_truncation, reason = "a few packets")]
+const fn to_u32(count: usize) -> u32 {
+    count as u32
 }
 
 /// In units of 100 ns, as ERSPAN III has it.

@@ -56,6 +56,7 @@
 mod again;
 mod config;
 mod counters;
+mod cut;
 mod error;
 mod gre;
 mod gre_port;
@@ -68,6 +69,7 @@ mod vxlan;
 
 pub use config::{Config, VXLAN_PORT};
 pub use counters::Counters;
+pub use cut::Cut;
 pub use error::{OpenError, RecvError, SendError};
 pub use gre::{About, Carrier, GreRefusal, PREFIX_MAX, Prefix, Session};
 pub use gre_port::{GRE_MAX_PACKETS, GreConfig, GrePort};

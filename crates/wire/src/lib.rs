@@ -20,6 +20,7 @@ pub mod ethernet;
 pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
+pub mod sctp;
 pub mod tags;
 pub mod tcp;
 pub mod udp;

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use crate::ethernet::HEADER_LEN as ETHERNET_LEN;
-use crate::udp;
+use crate::{ipv4, udp};
 
 /// Length in bytes of the header with `num_buffers`, the size that virtio 1.x always uses.
 pub const NET_HEADER_LEN: usize = 12;
@@ -42,7 +42,8 @@ impl GsoType {
     pub const TCPV6: Self = Self(4);
     /// UDP datagrams of equal length (USO), Linux 6.2.
     pub const UDP_L4: Self = Self(5);
-    /// Bit beside the type: the TCP train has CWR set on its first segment only (RFC 3168).
+    /// Bit beside the type: the TCP train has CWR set on its first segment only (RFC 3168
+    /// §6.1.2). A train with CWR and without this bit has it on all (RFC 9768 §3.2.2).
     pub const ECN: u8 = 0x80;
     /// Bit beside the type: the train is inside a UDP tunnel over IPv4 (Linux 6.17).
     pub const UDP_TUNNEL_IPV4: u8 = 0x20;
@@ -94,6 +95,11 @@ pub struct NetHeader {
 }
 
 impl NetHeader {
+    /// Most packets of a train: what IP can carry at most, in the smallest packets that Linux makes
+    /// (`TCP_MIN_GSO_SIZE`, 8 bytes). With packets of one byte, one frame would cost whoever cuts
+    /// it 65,000.
+    pub const PACKETS_MAX: usize = 8192;
+
     /// A frame without anything left undone.
     pub const PLAIN: Self = Self {
         flags: 0,
@@ -194,7 +200,8 @@ impl NetHeader {
             if !known {
                 return Err(MetadataError::GsoType);
             }
-            if self.gso_size == 0 {
+            let longest = HEADERS_LEN_MIN + usize::from(self.gso_size) * Self::PACKETS_MAX;
+            if self.gso_size == 0 || frame_len > longest {
                 return Err(MetadataError::GsoSize);
             }
         }
@@ -210,7 +217,8 @@ pub enum MetadataError {
     Checksum,
     /// The kind of train is none that virtio 1.2 knows.
     GsoType,
-    /// A train whose packets have no payload.
+    /// A train whose packets have no payload, or so little that there are more than
+    /// [`NetHeader::PACKETS_MAX`].
     GsoSize,
     /// A train in a tunnel whose headers do not follow each other, or that is none.
     Tunnel,
@@ -221,13 +229,16 @@ impl fmt::Display for MetadataError {
         f.write_str(match self {
             Self::Checksum => "partial checksum outside the frame",
             Self::GsoType => "unknown kind of train",
-            Self::GsoSize => "train with packets of no size",
+            Self::GsoSize => "train of packets without payload, or of more than 8192 packets",
             Self::Tunnel => "headers of a tunnelled train out of order",
         })
     }
 }
 
 impl std::error::Error for MetadataError {}
+
+/// Shortest headers of a train in bytes, UDP over IPv4. What is longer by that is no payload.
+const HEADERS_LEN_MIN: usize = ETHERNET_LEN + ipv4::MIN_HEADER_LEN + udp::HEADER_LEN;
 
 #[cfg(test)]
 mod tests {
@@ -295,5 +306,19 @@ mod tests {
             Err(MetadataError::GsoType)
         );
         assert_eq!(NetHeader { gso_size: 0, ..train() }.check(1514), Err(MetadataError::GsoSize));
+    }
+
+    #[test]
+    fn a_train_of_more_packets_than_anybody_makes_is_refused() {
+        let checked = |gso_size, len| NetHeader { gso_size, ..train() }.check(len);
+        // The longest IP packet with a tag, in the smallest packets of Linux.
+        assert_eq!(checked(8, 65_535 + 18), Ok(()));
+        for gso_size in [1, 2, 7] {
+            assert_eq!(checked(gso_size, 65_535 + 18), Err(MetadataError::GsoSize), "{gso_size}");
+        }
+        assert_eq!((checked(1, 8192 + 42), checked(128, 1 << 20)), (Ok(()), Ok(())));
+        assert_eq!(checked(1, 8192 + 43), Err(MetadataError::GsoSize));
+        let packet = NetHeader { gso_type: GsoType::NONE, gso_size: 0, ..train() };
+        assert_eq!(packet.check(65_549), Ok(()), "no train");
     }
 }

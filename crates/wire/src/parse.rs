@@ -11,7 +11,7 @@ use crate::bytes::array;
 use crate::ethernet::{self, EtherType, MIN_ETHER_TYPE, TAG_LEN};
 use crate::flow_key::{FlowKey, MAX_KEY_TAGS, TAG_DEEPER};
 use crate::tags::MAX_TAGS;
-use crate::{MacAddr, NetHeader, arp, icmp, ip_proto, ipv4, ipv6, read_u16, tcp, udp};
+use crate::{MacAddr, NetHeader, arp, icmp, ip_proto, ipv4, ipv6, read_u16, sctp, tcp, udp};
 
 /// Where the layers of a frame start, in bytes from the frame's first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,14 +52,11 @@ fn checksum_field(protocol: u8) -> Option<usize> {
     match protocol {
         ip_proto::TCP => Some(tcp::field::CHECKSUM),
         ip_proto::UDP => Some(udp::field::CHECKSUM),
-        ip_proto::SCTP => Some(SCTP_CHECKSUM),
+        ip_proto::SCTP => Some(sctp::field::CHECKSUM),
         ip_proto::ICMP | ip_proto::ICMPV6 => Some(icmp::field::CHECKSUM),
         _ => None,
     }
 }
-
-/// Where SCTP has its checksum, which is a CRC32c (RFC 9260 §3.1).
-const SCTP_CHECKSUM: usize = 8;
 
 /// What one pass over the headers finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +281,7 @@ fn parse_transport(packet: &[u8], lower: Upper) -> Upper {
     let header_len = match lower.protocol {
         ip_proto::TCP => tcp::header_len(&packet[start..]),
         ip_proto::UDP => Some(udp::HEADER_LEN),
-        ip_proto::SCTP => Some(SCTP_HEADER_LEN),
+        ip_proto::SCTP => Some(sctp::HEADER_LEN),
         ip_proto::ICMP | ip_proto::ICMPV6 => Some(icmp::MIN_LEN),
         _ => None,
     };
@@ -358,7 +355,6 @@ impl fmt::Display for Truncated {
 
 impl std::error::Error for Truncated {}
 
-const SCTP_HEADER_LEN: usize = 12;
 const _: () = assert!(MAX_KEY_TAGS <= 4, "tags_present has one bit a tag, below TAG_DEEPER");
 
 #[cfg(test)]

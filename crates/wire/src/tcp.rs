@@ -24,8 +24,11 @@ pub mod field {
 pub const FIN: u8 = 0x01;
 /// Flag: push.
 pub const PSH: u8 = 0x08;
-/// Flag: congestion window reduced (RFC 3168).
+/// Flag: congestion window reduced (RFC 3168), or the middle bit of the counter ACE (RFC 9768).
 pub const CWR: u8 = 0x80;
+/// Accurate ECN, the highest bit of that counter, in the byte at [`field::DATA_OFFSET`]
+/// (RFC 9768 §3.1.1).
+pub const AE: u8 = 0x01;
 
 /// Length of a header without options in bytes.
 pub const MIN_HEADER_LEN: usize = 20;

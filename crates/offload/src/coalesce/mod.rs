@@ -29,8 +29,8 @@
 //! | IPv4 identification | one more with each packet | `inet_gro_flush` |
 //! | TCP sequence number | the next one | `tcp_gro_receive` |
 //! | TCP acknowledgement, window, options | equal | same |
-//! | TCP flags | equal, but for CWR, FIN, PSH | same |
-//! | CWR | set on the first packet only | same |
+//! | TCP flags | equal, but for FIN, PSH | same |
+//! | CWR | equal, a bit of a counter (RFC 9768) | same, in 7.3 |
 //! | PSH, FIN | set on the last packet, which ends the train | same |
 //! | URG, SYN, RST | never set | same |
 //! | payload | as long as the first one, a shorter one ends the train | same |
@@ -38,7 +38,7 @@
 //! | checksums | right by our own sum, or vouched for | `skb_gro_checksum_validate` |
 //! | train | of at most 65,535 bytes without Ethernet | `skb_gro_receive` |
 //! | UDP train | of at most 64 packets | `UDP_GRO_CNT_MAX` |
-//! | received train | TCP with the same packet size | `dev_gro_receive`, `tcp_gro_receive` |
+//! | received train | TCP with the same packet size, no ECN bit | `tcp_gro_receive` |
 //!
 //! Where this differs from Linux on purpose:
 //!
@@ -53,6 +53,8 @@
 //! | UDP for those that ask (`rx-udp-gro-forwarding`) | always | a switch forwards |
 //! | nothing is seen behind tags of type 0x9100 | all is | they are tags here |
 //! | trains from user space are passed by | they go on | the metadata is checked here |
+//! | CWR on the first packet only makes a train, in 6.18 | it stays alone | see CWR above |
+//! | TCP trains of any number of packets | of at most 4096 | `NetHeader::PACKETS_MAX` |
 //! | headers of any length | of at most 256 bytes | bounded |
 //! | headers of any shapes | 12 shapes; one more ends all trains | bounded |
 //!
@@ -90,7 +92,8 @@
 //! a right checksum inside makes all that is carried sum up to the same. So they are foretold and
 //! compared as the inner ones are, and neither is summed.
 //!
-//! Read RFC 9293 §3.1, RFC 768, RFC 6864 (identification) and RFC 3168 §6.1.2 (CWR) first.
+//! Read RFC 9293 §3.1, RFC 768, RFC 6864 (identification), RFC 3168 §6.1.2 and RFC 9768 §3.2.2
+//! (CWR) first.
 //!
 //! Deliberately absent: tunnels in tunnels, received trains in tunnels.
 //!

@@ -115,6 +115,7 @@ impl Run {
         let packets = payload_len.div_ceil(size);
         let run = Self { size, packets, payload_len, identification, sequence, first_flags, ..run };
         let may_go_on = payload_len.is_multiple_of(size)
+            && packets < TCP_PACKETS_MAX
             && fields.flags & ENDING == 0
             && fields.are_true(&headers, frame)
             && is_clear(&place.meta, &headers);
@@ -129,9 +130,10 @@ impl Run {
         (is_kind && size > 0 && payload_len > 0).then_some(size)
     }
 
-    /// True for a train of this run's kind. Linux makes none of UDP trains.
+    /// True for a train of this run's kind. Linux makes none of UDP trains, and of one with the ECN
+    /// bit the packets differ in CWR.
     fn is_own_train(&self, meta: &NetHeader) -> bool {
-        self.headers.is_tcp && !self.is_inside && meta.gso_type.kind() == self.headers.gso_type()
+        self.headers.is_tcp && !self.is_inside && meta.gso_type == self.headers.gso_type()
     }
 
     fn with_state(place: &Place, headers: Headers, index: u32, state: State) -> Self {
@@ -273,15 +275,16 @@ impl Run {
         self.packets += packets;
         self.payload_len += payload_len;
         self.last_flags = flags & LAST_ONLY;
-        let is_full = !self.headers.is_tcp && self.packets >= UDP_PACKETS_MAX;
+        let max = if self.headers.is_tcp { TCP_PACKETS_MAX } else { UDP_PACKETS_MAX };
+        let is_full = self.packets >= max;
         let is_short = payload_len != packets * self.size;
         if is_short || is_full || flags & ENDING != 0 {
             self.state = State::Ended;
         }
     }
 
-    /// Makes the first packet's headers what is foretold of the next one's; [`Self::finish`] puts
-    /// that right.
+    /// Makes the first packet's headers what is foretold of the next one's, a full packet alone
+    /// even where the first frame is a train; [`Self::finish`] puts that right.
     #[inline]
     pub(super) fn foretell(&self, buf: &mut [u8]) {
         let frame = &mut buf[self.start..self.end];
@@ -290,19 +293,22 @@ impl Run {
             let frame_len = frame.len();
             tunnel.write_network(frame, frame_len, self.packets);
         }
+        let len = self.headers_len() + self.size as usize - network;
+        let ip = &mut frame[network..];
         if self.headers.is_v4 {
-            let ip = &mut frame[network..];
             let identification = self.identification.wrapping_add(low_half(self.packets));
-            let len = read_u16(ip, ipv4::field::TOTAL_LENGTH);
+            let len = to_u16(len);
             let sum = Sum::from_partial(self.sums.ipv4).add(len).add(identification);
+            write_u16(ip, ipv4::field::TOTAL_LENGTH, len);
             write_u16(ip, ipv4::field::IDENTIFICATION, identification);
             write_u16(ip, ipv4::field::CHECKSUM, sum.checksum());
+        } else {
+            write_u16(ip, ipv6::field::PAYLOAD_LENGTH, to_u16(len - ipv6::HEADER_LEN));
         }
         if self.headers.is_tcp {
             let tcp = &mut frame[transport..];
             let sequence = self.sequence.wrapping_add(self.payload_len);
             write_u32(tcp, tcp::field::SEQUENCE, sequence);
-            tcp[tcp::field::FLAGS] &= !tcp::CWR;
         }
     }
 
@@ -310,8 +316,9 @@ impl Run {
     /// join.
     #[cold]
     fn packets_of(&self, meta: &NetHeader, payload_len: u32) -> u32 {
-        let is_fit = self.is_own_train(meta) && u32::from(meta.gso_size) == self.size;
-        if is_fit { payload_len.div_ceil(self.size) } else { 0 }
+        let is_own = self.is_own_train(meta) && u32::from(meta.gso_size) == self.size;
+        let packets = payload_len.div_ceil(self.size);
+        if is_own && self.packets + packets <= TCP_PACKETS_MAX { packets } else { 0 }
     }
 
     /// The numbers that change from packet to packet are those of the next one.
@@ -325,9 +332,7 @@ impl Run {
             true => self.sequence.wrapping_add(self.payload_len),
             false => 0,
         };
-        fields.identification == identification
-            && fields.sequence == sequence
-            && fields.flags & tcp::CWR == 0
+        fields.identification == identification && fields.sequence == sequence
     }
 
     /// What the first packet's headers must become for the train, and its metadata.
@@ -361,12 +366,12 @@ impl Run {
     }
 
     fn train_meta(&self) -> NetHeader {
+        // No ECN bit: all packets have CWR, or none has.
         let kind = self.headers.gso_type();
-        let ecn = if self.first_flags & tcp::CWR != 0 { GsoType::ECN } else { 0 };
         let (_, bits, flags) = self.tunnel.as_ref().map_or((0, 0, 0), Tunnel::metadata);
         NetHeader {
             flags: NetHeaderFlags::NEEDS_CSUM | flags,
-            gso_type: GsoType(kind.0 | ecn | bits),
+            gso_type: GsoType(kind.0 | bits),
             hdr_len: self.headers.end,
             gso_size: to_u16(self.size as usize),
             csum_start: self.headers.transport,
@@ -579,6 +584,9 @@ const ENDING: u8 = LAST_ONLY | SYN | RST | URG;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const URG: u8 = 0x20;
+/// Most packets of a TCP train: a train that any metadata could describe, headers and all.
+#[expect(clippy::cast_possible_truncation, reason = "a few thousand")]
+const TCP_PACKETS_MAX: u32 = NetHeader::PACKETS_MAX as u32 / 2;
 /// Most packets of a UDP train (Linux `UDP_GRO_CNT_MAX`).
 const UDP_PACKETS_MAX: u32 = 64;
 /// Longest train in bytes: 65,535 behind the Ethernet header (Linux `GRO_LEGACY_MAX_SIZE`).

@@ -14,7 +14,7 @@ pub(super) struct Template {
     pub(super) outer: Option<Outer>,
     /// The bits that are equal in all packets of a train.
     mask: [u8; LEN_MAX],
-    /// The bits that can be foretold of the next packet, if it is as long as the first one.
+    /// The bits that can be foretold of the next packet, if it is a full one.
     foretold: [u8; LEN_MAX],
 }
 
@@ -33,7 +33,7 @@ impl Template {
         if headers.is_tcp {
             template.free(transport + tcp::field::SEQUENCE, 4);
             template.free(transport + tcp::field::CHECKSUM, 2);
-            template.mask[transport + tcp::field::FLAGS] = !(tcp::CWR | tcp::FIN | tcp::PSH);
+            template.mask[transport + tcp::field::FLAGS] = !(tcp::FIN | tcp::PSH);
             template.foretold[transport + tcp::field::FLAGS] = !(tcp::FIN | tcp::PSH);
         } else {
             template.free(transport + udp::field::LENGTH, 2);

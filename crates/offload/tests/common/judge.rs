@@ -1,7 +1,7 @@
 //! What another implementation (`etherparse`) makes of packets.
 
 use etherparse::{Ipv4Slice, Ipv6Slice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
-use tapswitch_wire::tcp;
+use tapswitch_wire::{GsoType, tcp};
 
 use super::{Ip, Train, Upper};
 
@@ -19,10 +19,11 @@ pub fn judge(train: &Train, frame: &[u8], index: usize, count: usize) {
         assert_eq!(usize::from(ip.header().total_len()), packet.len());
     }
     match (&sliced.transport, &train.upper) {
-        (Some(TransportSlice::Tcp(tcp)), Upper::Tcp { flags, sequence, .. }) => {
+        (Some(TransportSlice::Tcp(tcp)), Upper::Tcp { flags, sequence, gso_bits, .. }) => {
             let offset = (index * usize::from(train.gso_size)) as u32;
             assert_eq!(tcp.sequence_number(), sequence.wrapping_add(offset));
-            judge_flags(tcp, *flags, index == 0, index + 1 == count);
+            let has_cwr = index == 0 || gso_bits & GsoType::ECN == 0;
+            judge_flags(tcp, *flags, has_cwr, index + 1 == count);
         }
         (Some(TransportSlice::Udp(udp)), Upper::Udp) => {
             let udp_len = packet.len() - (train.upper_at() - train.network_at());
@@ -32,8 +33,8 @@ pub fn judge(train: &Train, frame: &[u8], index: usize, count: usize) {
     }
 }
 
-fn judge_flags(found: &TcpSlice, sent: u8, is_first: bool, is_last: bool) {
-    assert_eq!(found.cwr(), sent & tcp::CWR != 0 && is_first);
+fn judge_flags(found: &TcpSlice, sent: u8, has_cwr: bool, is_last: bool) {
+    assert_eq!(found.cwr(), sent & tcp::CWR != 0 && has_cwr);
     assert_eq!(found.fin(), sent & tcp::FIN != 0 && is_last);
     assert_eq!(found.psh(), sent & tcp::PSH != 0 && is_last);
     assert_eq!(found.ack(), sent & 0x10 != 0);

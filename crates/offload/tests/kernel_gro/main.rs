@@ -108,6 +108,21 @@ fn fields_that_differ() {
 }
 
 #[test]
+fn cwr_is_a_bit_of_a_counter() {
+    let Some(kernel) = Kernel::new() else { return };
+    if kernel::version() < (7, 3) {
+        return skip("Linux 6.18 takes CWR on the first packet only");
+    }
+    for packet in [Packet::tcp_v4(), Packet::tcp_v6()] {
+        for marked in [0..5, 0..1, 2..5, 2..3] {
+            let mut packets = packet.clone().sized(200).stream(5);
+            packets[marked].iter_mut().for_each(|p| *p = p.clone().flags(ACK | tcp::CWR));
+            kernel.compare(&packets);
+        }
+    }
+}
+
+#[test]
 fn extension_headers() {
     let Some(kernel) = Kernel::new() else { return };
     for chain in [

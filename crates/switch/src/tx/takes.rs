@@ -4,8 +4,9 @@ use std::fmt;
 
 use tapswitch_datapath::Frame;
 use tapswitch_netdev as netdev;
+use tapswitch_offload::is_sctp_checksum;
 use tapswitch_tap as tap;
-use tapswitch_wire::{EtherType, GsoType, ip_proto};
+use tapswitch_wire::{EtherType, GsoType};
 
 /// What a port lets be undone in frames that are sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,10 @@ impl Takes {
 
     #[inline]
     fn takes_packet(self, frame: &Frame<'_>) -> bool {
-        !frame.meta.needs_checksum() || self.checksum && !is_crc(frame)
+        // Nobody but us would know that the checksum of SCTP is none of the internet's: the metadata
+        // does not say it.
+        !frame.meta.needs_checksum()
+            || self.checksum && !is_sctp_checksum(&frame.meta, frame.layout())
     }
 
     #[inline]
@@ -120,13 +124,6 @@ fn has_hidden_tags(frame: &Frame<'_>, tags: usize) -> bool {
     let is_known = |tpid| matches!(tpid, EtherType::VLAN | EtherType::SERVICE_VLAN);
     let is_found = |at| frame.tag(at).is_some_and(|tag| is_known(tag.tpid()));
     tags > LINUX_TAGS_MAX || !(0..tags).all(is_found)
-}
-
-/// True for the partial checksum of SCTP, which is none of the internet's: nobody but us would
-/// know, as the metadata does not say it.
-#[inline]
-fn is_crc(frame: &Frame<'_>) -> bool {
-    frame.layout().protocol == ip_proto::SCTP && !frame.has_inner_checksum()
 }
 
 /// Tags that Linux looks behind (`VLAN_MAX_DEPTH`).

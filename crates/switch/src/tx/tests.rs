@@ -328,6 +328,29 @@ fn a_checksum_in_a_tunnel_is_completed() {
     }
 }
 
+/// The metadata is that of a veth, and says nothing of a CRC.
+#[test]
+fn the_checksum_of_sctp_is_completed_for_every_port() {
+    let Some(wire) = Wire::new() else { return };
+    for takes in [ALL, Takes::NOTHING] {
+        let (meta, mut frame) = tcp_train(0, 0);
+        frame[23] = 132;
+        frame[42..46].fill(0);
+        let sent = (NetHeader { csum_offset: 8, ..meta }, frame);
+        let outcome = with_frame(&sent, |frame| {
+            let sent_now = wire.port(takes).send(frame, Beyond::NONE);
+            assert_eq!((frame.meta, frame.head()), (sent.0, &sent.1[..]), "as it was");
+            sent_now
+        });
+        assert_eq!(outcome, Ok(()));
+        let (header, packet) = wire.received(1).remove(0);
+        assert_eq!(header, NetHeader::PLAIN);
+        let (mut expected, mut undone) = (sent.1.clone(), sent.0);
+        complete_checksum(&mut undone, &mut expected, &[]).unwrap();
+        assert!(packet == expected && packet[42..46] != [0; 4]);
+    }
+}
+
 /// A veth cuts trains itself, and says of one that it cannot cut what it says when it is full.
 #[test]
 fn a_train_that_an_interface_cannot_cut_is_no_reason_to_wait() {
