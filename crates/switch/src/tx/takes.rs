@@ -48,8 +48,8 @@ impl Takes {
 
     #[inline]
     fn takes_packet(self, frame: &Frame<'_>) -> bool {
-        // Nobody but us would know that the checksum of SCTP is none of the internet's: the metadata
-        // does not say it.
+        // Nobody but us would know that the checksum of SCTP is none of the internet's: the
+        // metadata does not say it.
         !frame.meta.needs_checksum()
             || self.checksum && !is_sctp_checksum(&frame.meta, frame.layout())
     }
