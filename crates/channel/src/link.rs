@@ -35,6 +35,8 @@ pub(crate) struct Link {
     when_busy: WhenBusy,
     /// Whether the stream ended: what came before is read, then the connection is closed.
     has_ended: bool,
+    /// Bytes of notices that were taken although too much waited.
+    notice_len: usize,
     /// Why the connection must end, found while answering.
     failure: Option<CloseReason>,
 }
@@ -83,6 +85,7 @@ impl Link {
             last_xid: 0,
             when_busy,
             has_ended: false,
+            notice_len: 0,
             failure: None,
         };
         let xid = link.next_xid();
@@ -189,6 +192,23 @@ impl Link {
             return Err(SendError::NotOpen);
         }
         Ok(self.outbox.push_all(messages)?)
+    }
+
+    /// Sends what the peer must know, though too much waits. It would be wrong for good about what
+    /// is lost here; so one that lets too many of these wait as well is cut off, and looks afresh
+    /// when it comes back.
+    pub(crate) fn send_notice(&mut self, message: Message) -> Result<(), SendError> {
+        let len = self.outbox.waiting().len();
+        if !self.is_busy() {
+            self.notice_len = 0;
+        }
+        if self.notice_len >= self.config.max_unsent_len.saturating_mul(NOTICE_SHARE) {
+            self.failure = Some(CloseReason::NotReading { len });
+            return Err(SendError::NotOpen);
+        }
+        self.send_anyway(&[message])?;
+        self.notice_len += self.outbox.waiting().len().saturating_sub(len);
+        Ok(())
     }
 
     /// Answers without being asked by the caller. A peer that lets too many answers wait is not
@@ -386,6 +406,9 @@ fn check_first(header: &Header) -> Result<(), CloseReason> {
     }
 }
 
+/// How many times the bytes that may wait may be notices: those of some six hundred thousand rules
+/// that went, by default.
+const NOTICE_SHARE: usize = 8;
 /// Versions of OpenFlow, 1.0 to 1.5.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=6;
 /// Most bytes of a hello: far more than a bitmap of all versions there could be.

@@ -101,13 +101,18 @@ impl SwitchConnection {
         self.link.send_anyway(&[Message { xid: request.xid, body: Body::Error(error) }])
     }
 
-    /// Sends an asynchronous message if the controller wants it in its role; tells whether. One
-    /// that is refused because too much waits is lost, which the caller should count.
+    /// Sends an asynchronous message if the controller wants it in its role; tells whether. A
+    /// packet-in that is refused because too much waits is lost, which the caller should count.
+    /// Anything else is taken: the connection ends when there is too much of it.
     pub fn notify(&mut self, body: Body) -> Result<bool, SendError> {
         if !wants(&self.async_config, self.role, &body) {
             return Ok(false);
         }
-        self.link.send(&[Message { xid: 0, body }])?;
+        let message = Message { xid: 0, body };
+        match message.body {
+            Body::PacketIn(_) => self.link.send(&[message])?,
+            _ => self.link.send_notice(message)?,
+        }
         Ok(true)
     }
 

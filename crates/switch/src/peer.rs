@@ -241,11 +241,7 @@ impl Peer {
             {
                 Ok(())
             }
-            ToPeer::Notify(body) => {
-                // Who is too slow for it is not told.
-                let _ = connection.notify(body);
-                Ok(())
-            }
+            ToPeer::Notify(body) => connection.notify(body).map(|_| ()),
             ToPeer::PacketIn(body, fate) => return self.packet_in(connection, body, fate).await,
         };
         // A connection that has ended says so by its events.
