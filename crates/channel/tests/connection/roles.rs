@@ -106,7 +106,8 @@ fn a_slave_may_look_but_not_touch() {
         Body::MultipartRequest(MultipartRequest::new(look_at_tables)),
     ] {
         let (_, events) = pair.ask(body);
-        assert!(matches!(events.as_slice(), [SwitchEvent::Request(_)]), "{events:?}");
+        let [SwitchEvent::Request(request)] = events.as_slice() else { panic!("{events:?}") };
+        pair.switch.refuse(request, ErrorKind::OFPBRC_EPERM).unwrap();
     }
 }
 
