@@ -153,8 +153,8 @@ impl SwitchConnection {
 
     /// What the switch is told next. While the connection [is busy](Self::is_busy), nothing that
     /// the controller asks for; nor while a barrier, a request for a role, or four requests of
-    /// other kinds wait for [`Self::reply`], [`Self::refuse`] or [`Self::answer_role`]. After these,
-    /// there may be more.
+    /// other kinds wait for [`Self::reply`], [`Self::refuse`] or [`Self::answer_role`]. After
+    /// these, there may be more.
     pub fn poll_event(&mut self) -> Option<SwitchEvent> {
         while self.events.is_empty() {
             let incoming = self.link.poll_incoming()?;

@@ -1,4 +1,4 @@
-//! What a switch is told at once, and what has to wait until it has answered (OpenFlow 1.3.5 §6.3.5,
+//! What a switch is told at once, and what waits until it has answered (OpenFlow 1.3.5 §6.3.5,
 //! §7.3.8).
 //!
 //! A request that calls for an answer is open until the answer is given. Nothing more is handed out
