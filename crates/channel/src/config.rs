@@ -10,10 +10,11 @@ pub struct Config {
     /// Time from the start until the peer must have said hello, and described itself if it is a
     /// switch.
     pub handshake_timeout: Duration,
-    /// Bytes that may wait to be written. With more, a switch reads no requests and drops what is
-    /// asynchronous, and a controller cannot send; a controller reads on, for if neither end read,
+    /// Bytes that may wait to be written. With more, a switch reads no requests and drops
+    /// packet-ins, and a controller cannot send; a controller reads on, for if neither end read,
     /// both would wait forever. Twice as many in answers that nobody asked for (echo, errors) end
-    /// the connection.
+    /// the connection, and so do eight times as many in news that must not be lost (rules that
+    /// went, changes of ports).
     pub max_unsent_len: usize,
     /// Bytes of all parts of a multipart that are joined.
     pub max_multipart_len: usize,

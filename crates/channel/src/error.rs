@@ -51,7 +51,8 @@ pub enum CloseReason {
         /// How long an answer was waited for.
         after: Duration,
     },
-    /// The peer probes or errs faster than it reads the answers.
+    /// The peer probes or errs faster than it reads the answers, or does not read what it must
+    /// know.
     #[error("the peer does not read: {len} bytes wait to be written")]
     NotReading {
         /// Bytes that waited.

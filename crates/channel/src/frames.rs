@@ -1,6 +1,7 @@
 //! Cutting a stream of bytes into messages (OpenFlow 1.3.5 §7.1).
 //!
-//! What is kept between calls is less than one message: below 65,536 bytes.
+//! What is kept between calls is less than one message, below 65,536 bytes; and while a switch has
+//! to answer, what was read already.
 
 use std::ops::Range;
 

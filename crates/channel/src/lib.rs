@@ -23,7 +23,9 @@
 //!
 //! **Limits.** An unread message has at most 65,535 bytes; unsent bytes, joined multiparts and
 //! requests without an answer are bounded by [`Config`] and the constants beside it. A peer that
-//! does not keep them gets an error, then is cut off, with the [`CloseReason`] that says why.
+//! does not keep them gets an error, then is cut off, with the [`CloseReason`] that says why. A
+//! controller that asks faster than the switch answers has to wait: see
+//! [`SwitchConnection::is_busy`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test data"))]
 
@@ -40,6 +42,7 @@ mod pending;
 mod reassembly;
 mod roles;
 mod switch;
+mod window;
 
 pub use asynchronous::wants;
 pub use backoff::Backoff;
@@ -49,4 +52,4 @@ pub use error::{CloseReason, Refusal, SendError};
 pub use pending::MAX_PENDING;
 pub use reassembly::MAX_OPEN_MULTIPARTS;
 pub use roles::{ConnectionId, RoleChange, Roles};
-pub use switch::{SwitchConnection, SwitchEvent, changes_state};
+pub use switch::{SwitchConnection, SwitchEvent, changes_state, only_asks};

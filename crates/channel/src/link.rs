@@ -33,8 +33,12 @@ pub(crate) struct Link {
     last_xid: u32,
     /// What to do with input while the outbox is full.
     when_busy: WhenBusy,
+    /// Whether the end has to answer before it takes anything more than an echo.
+    is_held: bool,
     /// Whether the stream ended: what came before is read, then the connection is closed.
     has_ended: bool,
+    /// Bytes of notices that were taken although too much waited.
+    notice_len: usize,
     /// Why the connection must end, found while answering.
     failure: Option<CloseReason>,
 }
@@ -82,7 +86,9 @@ impl Link {
             probe_xid: None,
             last_xid: 0,
             when_busy,
+            is_held: false,
             has_ended: false,
+            notice_len: 0,
             failure: None,
         };
         let xid = link.next_xid();
@@ -115,6 +121,10 @@ impl Link {
         if self.state != State::Open {
             return None;
         }
+        if self.is_held {
+            // It is our turn: an answer to a probe may wait behind what is left unread.
+            self.keepalive.handle_bytes(now);
+        }
         match self.keepalive.handle_timeout(now) {
             Verdict::Wait => None,
             Verdict::Probe => {
@@ -142,6 +152,12 @@ impl Link {
         self.outbox.advance(len);
     }
 
+    /// Whether the end has to answer before it takes anything more. An echo is answered meanwhile,
+    /// if it comes next. After the end of the stream nothing is held any more.
+    pub(crate) const fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
     /// The next thing that came in and is not handled here.
     pub(crate) fn poll_incoming(&mut self) -> Option<Incoming> {
         loop {
@@ -151,7 +167,7 @@ impl Link {
             if let Some(reason) = self.failure.take() {
                 return Some(Incoming::Closed(self.close(reason)));
             }
-            if self.is_paused() {
+            if self.is_paused() || self.must_wait() {
                 return None;
             }
             match self.next_frame() {
@@ -189,6 +205,23 @@ impl Link {
             return Err(SendError::NotOpen);
         }
         Ok(self.outbox.push_all(messages)?)
+    }
+
+    /// Sends what the peer must know, though too much waits. It would be wrong for good about what
+    /// is lost here; so one that lets too many of these wait as well is cut off, and looks afresh
+    /// when it comes back.
+    pub(crate) fn send_notice(&mut self, message: Message) -> Result<(), SendError> {
+        let len = self.outbox.waiting().len();
+        if !self.is_busy() {
+            self.notice_len = 0;
+        }
+        if self.notice_len >= self.config.max_unsent_len.saturating_mul(NOTICE_SHARE) {
+            self.failure = Some(CloseReason::NotReading { len });
+            return Err(SendError::NotOpen);
+        }
+        self.send_anyway(&[message])?;
+        self.notice_len += self.outbox.waiting().len().saturating_sub(len);
+        Ok(())
     }
 
     /// Answers without being asked by the caller. A peer that lets too many answers wait is not
@@ -248,6 +281,16 @@ impl Link {
         self.outbox.waiting().len() >= self.config.max_unsent_len
     }
 
+    /// Whether as much was read as can be kept until the end has answered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_held && self.frames.rest().len() >= MAX_HELD_LEN
+    }
+
+    /// Whether the stream ended.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// Whether the connection ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.state == State::Closed
@@ -268,6 +311,15 @@ impl Link {
     /// Whether input is left unread for now.
     fn is_paused(&self) -> bool {
         self.when_busy == WhenBusy::Pause && self.is_busy() && !self.has_ended
+    }
+
+    /// Whether the next message is left for later.
+    fn must_wait(&self) -> bool {
+        let is_echo = |header: Header| {
+            header.message_type == MessageType::EchoRequest as u8
+                || header.message_type == MessageType::EchoReply as u8
+        };
+        self.is_held && !self.has_ended && !self.frames.peek().is_some_and(is_echo)
     }
 
     /// Goes on to the next message; `false` when it is not there whole.
@@ -386,6 +438,12 @@ fn check_first(header: &Header) -> Result<(), CloseReason> {
     }
 }
 
+/// How many times the bytes that may wait may be notices: those of some six hundred thousand rules
+/// that went, by default.
+const NOTICE_SHARE: usize = 8;
+/// Bytes that are read while the end has to answer: more than one message, so that an echo is there
+/// whole.
+const MAX_HELD_LEN: usize = 64 << 10;
 /// Versions of OpenFlow, 1.0 to 1.5.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=6;
 /// Most bytes of a hello: far more than a bitmap of all versions there could be.

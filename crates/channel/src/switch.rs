@@ -2,7 +2,8 @@
 //!
 //! The order in which a message of the controller is judged: can it be read, is it for a switch,
 //! may this controller (§6.3.5), could any switch do it ([`Message::check`]). What is left is the
-//! caller's, in the order of arrival, barriers included.
+//! caller's, in the order of arrival, barriers included. What comes behind a barrier or a request
+//! for a role is not looked at before that is answered.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -13,7 +14,9 @@ use tapswitch_openflow::{
 };
 
 use crate::link::{Incoming, Link, WhenBusy};
+use crate::pending::answer_to;
 use crate::reassembly::{MAX_OPEN_MULTIPARTS, Reassembly};
+use crate::window::Window;
 use crate::{CloseReason, Config, Refusal, RoleChange, SendError, wants};
 
 /// The switch's end of a connection to a controller. See the crate for how it is driven.
@@ -23,6 +26,7 @@ pub struct SwitchConnection {
     role: ControllerRole,
     async_config: AsyncConfig,
     requests: Reassembly<MultipartRequest>,
+    window: Window,
     events: VecDeque<SwitchEvent>,
 }
 
@@ -63,6 +67,7 @@ impl SwitchConnection {
             role: ControllerRole::Equal,
             async_config: AsyncConfig::default(),
             requests: Reassembly::new(config.max_multipart_len, config.max_multipart_parts),
+            window: Window::default(),
             events: VecDeque::new(),
         }
     }
@@ -72,7 +77,8 @@ impl SwitchConnection {
         self.link.handle_bytes(bytes, now);
     }
 
-    /// The stream ended. The events say so after all that came before.
+    /// The stream ended. The events say so after all that came before, which waits for no answers
+    /// any more.
     pub fn handle_eof(&mut self) {
         self.link.handle_eof();
     }
@@ -92,22 +98,31 @@ impl SwitchConnection {
     /// Answers the request with this number. A multipart that is too long for one message is cut.
     /// Answers are taken however many wait: requests stop instead (see [`Self::is_busy`]).
     pub fn reply(&mut self, xid: u32, body: Body) -> Result<(), SendError> {
+        self.note_answer(xid, body.message_type());
         self.link.send_anyway(&parts(xid, body))
     }
 
     /// Answers a request with an error.
     pub fn refuse(&mut self, request: &Message, kind: ErrorKind) -> Result<(), SendError> {
+        if let Some(answer) = answer_to(&request.body) {
+            self.note_answer(request.xid, answer);
+        }
         let error = ErrorMessage::about(kind, &start_of(request));
         self.link.send_anyway(&[Message { xid: request.xid, body: Body::Error(error) }])
     }
 
-    /// Sends an asynchronous message if the controller wants it in its role; tells whether. One
-    /// that is refused because too much waits is lost, which the caller should count.
+    /// Sends an asynchronous message if the controller wants it in its role; tells whether. A
+    /// packet-in that is refused because too much waits is lost, which the caller should count.
+    /// Anything else is taken: the connection ends when there is too much of it.
     pub fn notify(&mut self, body: Body) -> Result<bool, SendError> {
         if !wants(&self.async_config, self.role, &body) {
             return Ok(false);
         }
-        self.link.send(&[Message { xid: 0, body }])?;
+        let message = Message { xid: 0, body };
+        match message.body {
+            Body::PacketIn(_) => self.link.send(&[message])?,
+            _ => self.link.send_notice(message)?,
+        }
         Ok(true)
     }
 
@@ -137,7 +152,9 @@ impl SwitchConnection {
     }
 
     /// What the switch is told next. While the connection [is busy](Self::is_busy), nothing that
-    /// the controller asks for.
+    /// the controller asks for; nor while a barrier, a request for a role, or four requests of
+    /// other kinds wait for [`Self::reply`], [`Self::refuse`] or [`Self::answer_role`]. After
+    /// these, there may be more.
     pub fn poll_event(&mut self) -> Option<SwitchEvent> {
         while self.events.is_empty() {
             let incoming = self.link.poll_incoming()?;
@@ -159,11 +176,11 @@ impl SwitchConnection {
         self.link.deadline()
     }
 
-    /// Whether so many bytes wait to be written that requests are left unread: the caller should
-    /// not read more of them either, so that a controller that asks faster than it reads has to
-    /// wait, at no cost to the switch.
+    /// Whether so many bytes wait to be written, or to be handled after an answer, that requests
+    /// are left unread: the caller should not read more of them either, so that a controller that
+    /// asks faster than it reads, or than it is answered, has to wait, at no cost to the switch.
     pub fn is_busy(&self) -> bool {
-        self.link.is_busy()
+        self.link.is_busy() || self.link.is_full()
     }
 
     /// Whether the connection ended.
@@ -211,8 +228,11 @@ impl SwitchConnection {
                 self.async_config = config;
                 None
             }
-            Body::RoleRequest(request) => Some(SwitchEvent::RoleRequest { xid, request }),
-            body => Some(self.handle_request(Message { xid, body })),
+            Body::RoleRequest(request) => {
+                self.note_request(xid, &Body::RoleRequest(request));
+                Some(SwitchEvent::RoleRequest { xid, request })
+            }
+            body => self.handle_request(Message { xid, body }),
         }
     }
 
@@ -223,7 +243,9 @@ impl SwitchConnection {
             let text = format!("{message_type}: not for a switch");
             return Err(Refusal::new(xid, ErrorKind::OFPBRC_BAD_TYPE, text));
         }
-        if self.role == ControllerRole::Slave && changes_state(body) {
+        // One that has gone may have asked to lead before: the switch looks at it then.
+        let is_slave = self.role == ControllerRole::Slave && !self.window.asks_for_role();
+        if is_slave && changes_state(body) {
             let text = format!("{message_type}: the controller is slave");
             return Err(Refusal::new(xid, ErrorKind::OFPBRC_IS_SLAVE, text));
         }
@@ -234,7 +256,7 @@ impl SwitchConnection {
         match self.requests.handle_part(xid, part, self.link.frame_len()) {
             Ok(Some(whole)) => {
                 let body = Body::MultipartRequest(whole);
-                Some(self.handle_request(Message { xid, body }))
+                self.handle_request(Message { xid, body })
             }
             Ok(None) => None,
             Err(error) => {
@@ -249,11 +271,27 @@ impl SwitchConnection {
         }
     }
 
-    fn handle_request(&mut self, message: Message) -> SwitchEvent {
-        match message.check() {
-            Ok(()) => SwitchEvent::Request(message),
-            Err(error) => self.refuse_last(Refusal::checked(message.xid, error)),
+    fn handle_request(&mut self, message: Message) -> Option<SwitchEvent> {
+        if let Err(error) = message.check() {
+            return Some(self.refuse_last(Refusal::checked(message.xid, error)));
         }
+        // Whoever has gone waits for no more answers.
+        if self.link.has_ended() && self.window.is_full() && only_asks(&message.body) {
+            return None;
+        }
+        self.note_request(message.xid, &message.body);
+        Some(SwitchEvent::Request(message))
+    }
+
+    /// The request that came last is handed out.
+    fn note_request(&mut self, xid: u32, body: &Body) {
+        self.window.handle_request(xid, body, self.link.frame_len());
+        self.link.hold(self.window.is_full());
+    }
+
+    fn note_answer(&mut self, xid: u32, answer: MessageType) {
+        self.window.handle_answer(xid, answer);
+        self.link.hold(self.window.is_full());
     }
 
     /// Refuses the message that came last.
@@ -318,6 +356,18 @@ const fn is_from_controller(message_type: MessageType) -> bool {
             | MessageType::SetAsync
             | MessageType::MeterMod
     )
+}
+
+/// Whether a message does nothing when nobody takes the answer: who has gone need not be answered.
+pub fn only_asks(body: &Body) -> bool {
+    match body {
+        Body::FeaturesRequest
+        | Body::GetConfigRequest
+        | Body::QueueGetConfigRequest(_)
+        | Body::BarrierRequest => true,
+        Body::MultipartRequest(_) => !changes_state(body),
+        _ => false,
+    }
 }
 
 /// Whether a message sends packets or changes the switch, which a slave must not (§6.3.5). A

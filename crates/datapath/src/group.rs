@@ -1,6 +1,8 @@
 //! The group table (OpenFlow 1.3.5 §5.6): named lists of action buckets.
 //!
-//! Groups may chain. Loops are refused when a group is changed, so that no frame can meet one.
+//! Groups may chain. Loops, and chains that are longer than frames follow, are refused when a group
+//! is changed, so that no frame can meet one. A group that others lead to may be deleted, and these
+//! go along: our controller deletes groups in any order.
 
 use std::sync::Arc;
 
@@ -195,7 +197,8 @@ impl GroupTable {
             return Err(ErrorKind::OFPGMFC_OUT_OF_BUCKETS);
         }
         spec.buckets.iter().try_for_each(|bucket| self.check_bucket(spec, bucket))?;
-        self.check_loops(spec)
+        self.check_loops(spec)?;
+        self.check_depth(spec)
     }
 
     fn check_bucket(&self, spec: &GroupMod, bucket: &Bucket) -> Result<(), ErrorKind> {
@@ -216,7 +219,6 @@ impl GroupTable {
 
     /// Refuses a group from which a walk along the chains comes back to it.
     fn check_loops(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
-        let named = |bucket: &Bucket| groups_of(&bucket.actions).collect::<Vec<_>>();
         let mut open: Vec<_> = spec.buckets.iter().flat_map(named).collect();
         let mut seen = HashSet::new();
         while let Some(id) = open.pop() {
@@ -229,6 +231,50 @@ impl GroupTable {
         }
         Ok(())
     }
+
+    /// Refuses a group that makes a chain longer than frames follow. Where it gets no longer below
+    /// the group, nobody need look for the groups above, which takes a look at all.
+    fn check_depth(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
+        let next = |id: &GroupId| self.chained_of(*id);
+        let below = depth(spec.buckets.iter().flat_map(named).collect(), next);
+        let below_before = depth(next(&spec.group_id).into_iter().collect(), next);
+        let is_known = self.groups.contains_key(&spec.group_id);
+        let above = if is_known && below > below_before { self.above(spec.group_id) } else { 0 };
+        match above + 1 + below > MAX_DEPTH {
+            true => Err(ErrorKind::OFPGMFC_CHAINING_UNSUPPORTED),
+            false => Ok(()),
+        }
+    }
+
+    fn chained_of(&self, id: GroupId) -> Vec<GroupId> {
+        self.find(id).map(|group| group.chained().collect()).unwrap_or_default()
+    }
+
+    /// Length of the longest chain that leads to this group.
+    fn above(&self, id: GroupId) -> usize {
+        let mut parents: HashMap<GroupId, Vec<GroupId>> = HashMap::new();
+        for group in self.groups.values() {
+            group.chained().for_each(|next| parents.entry(next).or_default().push(group.id));
+        }
+        let up = |id: &GroupId| parents.get(id).cloned().unwrap_or_default();
+        depth(up(&id).into_iter().collect(), up)
+    }
+}
+
+/// Length of the longest chain that begins with one of these; one that is too long is not followed
+/// to its end. Each level is a set, so that a group that many lead to is looked at once in it.
+fn depth(mut level: HashSet<GroupId>, next: impl Fn(&GroupId) -> Vec<GroupId>) -> usize {
+    let mut depth = 0;
+    while !level.is_empty() && depth < MAX_DEPTH {
+        level = level.iter().flat_map(&next).collect();
+        depth += 1;
+    }
+    depth
+}
+
+/// The groups that a bucket leads to.
+fn named(bucket: &Bucket) -> impl Iterator<Item = GroupId> + '_ {
+    groups_of(&bucket.actions)
 }
 
 /// How the copies of a bucket are shaped.

@@ -182,6 +182,29 @@ fn a_deleted_group_takes_its_rules_and_its_chain_along() {
 }
 
 #[test]
+fn chains_that_no_frame_follows_are_refused() {
+    let mut switch = Switch::new(2);
+    let to = |id| vec![Bucket::new(vec![Action::Group(GroupId(id))])];
+    switch.group(1, GroupType::Indirect, vec![Bucket::new(vec![out(2)])]);
+    (2..=16).for_each(|id| switch.group(id, GroupType::Indirect, to(id - 1)));
+    switch.flow(0, 1, &[], &[apply(&[Action::Group(GroupId(16))])]);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [2], "this one is followed");
+    let too_deep = ErrorKind::OFPGMFC_CHAINING_UNSUPPORTED;
+    assert_eq!(switch.try_group(17, GroupType::All, to(16)).unwrap_err(), too_deep);
+    // Nor may one below get longer.
+    switch.group(20, GroupType::Indirect, vec![Bucket::new(vec![out(2)])]);
+    let mut modify = |id, buckets| {
+        let (command, group_type) = (GroupModCommand::Modify, GroupType::All);
+        let change = GroupMod { command, group_type, group_id: GroupId(id), buckets };
+        switch.pipeline.handle_group_mod(&change, Millis(0)).map(|_| ())
+    };
+    assert_eq!(modify(1, to(20)), Err(too_deep));
+    assert_eq!(modify(9, to(8)), Ok(()), "as long as before");
+    assert_eq!(modify(2, vec![Bucket::new(vec![out(2)])]), Ok(()));
+    assert_eq!(modify(2, to(20)), Ok(()), "it is as long again");
+}
+
+#[test]
 fn bad_groups_are_refused_with_their_own_error() {
     let bucket = || Bucket::new(vec![out(2)]);
     let cases: [(u32, GroupType, Vec<Bucket>, ErrorKind); 6] = [

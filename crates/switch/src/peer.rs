@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tapswitch_channel::{
-    CloseReason, Config, ConnectionId, RoleChange, SendError, SwitchConnection, SwitchEvent,
+    Config, ConnectionId, RoleChange, SendError, SwitchConnection, SwitchEvent,
 };
 use tapswitch_openflow::{AsyncConfig, Body, ControllerRole, ErrorKind, Message, RoleMessage};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -72,7 +72,8 @@ impl Fate {
 #[derive(Debug)]
 pub(crate) struct Orders {
     sender: mpsc::UnboundedSender<ToPeer>,
-    /// Packet-ins on their way. What else there is, is bounded by what was asked for.
+    /// Packet-ins on their way. What else there is, is bounded: by the requests that a connection
+    /// hands out before they are answered, and by what changes in the switch.
     packet_ins: Arc<AtomicUsize>,
 }
 
@@ -106,12 +107,23 @@ impl Orders {
 }
 
 impl Inbox {
-    async fn recv(&mut self) -> Option<ToPeer> {
+    pub(crate) async fn recv(&mut self) -> Option<ToPeer> {
         let order = self.receiver.recv().await?;
-        if is_packet_in(&order) {
+        self.note_taken(&order);
+        Some(order)
+    }
+
+    /// What is ordered already.
+    pub(crate) fn try_recv(&mut self) -> Option<ToPeer> {
+        let order = self.receiver.try_recv().ok()?;
+        self.note_taken(&order);
+        Some(order)
+    }
+
+    fn note_taken(&self, order: &ToPeer) {
+        if is_packet_in(order) {
             self.packet_ins.fetch_sub(1, Ordering::Relaxed);
         }
-        Some(order)
     }
 }
 
@@ -175,11 +187,19 @@ impl Peer {
                 return end(was_ready);
             }
             if let Err(error) = self.step(&mut connection, socket).await {
-                let reason = CloseReason::Eof;
                 tracing::debug!("connection {}: {error}", self.id.0);
-                // The server is gone when it does not want to hear it.
-                let _ = self.tell(FromPeer::Event(SwitchEvent::Closed(reason))).await;
+                self.tell_rest(&mut connection).await;
                 return Ended { was_ready, error: Some(error) };
+            }
+        }
+    }
+
+    /// The stream broke. What came before is told, and that it ended.
+    async fn tell_rest(&self, connection: &mut SwitchConnection) {
+        connection.handle_eof();
+        while let Some(event) = connection.poll_event() {
+            if self.tell(FromPeer::Event(event)).await.is_err() {
+                return; // The server is gone.
             }
         }
     }
@@ -215,11 +235,28 @@ impl Peer {
                 *is_flushed = !has_output;
             }
             order = self.inbox.recv() => match order {
-                Some(order) => self.obey(connection, order).await?,
+                Some(order) => self.obey_all(connection, order).await?,
                 None => return Err(io::Error::other("the switch stops")),
             },
             () = sleep_until(timeout), if timeout.is_some() => {
                 connection.handle_timeout(Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what was ordered, and what is ordered already: bytes that come in make many orders, so
+    /// that one at a time would leave more and more of them.
+    async fn obey_all(
+        &mut self,
+        connection: &mut SwitchConnection,
+        first: ToPeer,
+    ) -> io::Result<()> {
+        self.obey(connection, first).await?;
+        for _ in 0..ORDER_COUNT {
+            match self.inbox.try_recv() {
+                Some(order) => self.obey(connection, order).await?,
+                None => break,
             }
         }
         Ok(())
@@ -241,11 +278,7 @@ impl Peer {
             {
                 Ok(())
             }
-            ToPeer::Notify(body) => {
-                // Who is too slow for it is not told.
-                let _ = connection.notify(body);
-                Ok(())
-            }
+            ToPeer::Notify(body) => connection.notify(body).map(|_| ()),
             ToPeer::PacketIn(body, fate) => return self.packet_in(connection, body, fate).await,
         };
         // A connection that has ended says so by its events.
@@ -348,6 +381,9 @@ async fn sleep_until(deadline: Option<Instant>) {
 
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;
+/// Orders that are obeyed before anything else is looked at: more than the bytes that are read at
+/// once can lead to, which are 64 KiB of messages of some seventy bytes each.
+const ORDER_COUNT: usize = 1024;
 /// Packet-ins that may wait for a connection; each has at most 64 KiB. What the connection has
 /// taken is bounded by its own limit.
 const PACKET_IN_QUEUE_LEN: usize = 1024;

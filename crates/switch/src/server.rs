@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tapswitch_channel::{CloseReason, ConnectionId, Roles, SwitchEvent, changes_state};
+use tapswitch_channel::{CloseReason, ConnectionId, Roles, SwitchEvent, changes_state, only_asks};
 use tapswitch_datapath::{DropReason, HEADROOM, Millis, Port, WorkerIndex};
 use tapswitch_netlink::{Link, LinkEvent, Netlink};
 use tapswitch_openflow::{
@@ -122,6 +122,7 @@ impl Server {
                 }
             }
             self.handle_due();
+            self.finish_barriers();
             self.publish();
             self.follow_gone();
             // The connections get their turn, however much there is to do here.
@@ -195,9 +196,8 @@ impl Server {
             Input::File(port) => self.update_port(port),
             Input::Query(Query::Change(change)) => self.change_ports(change),
             Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
-            Input::Synced => self.finish_barriers(),
-            // What is due is done after each round.
-            Input::Timeout | Input::End => {}
+            // What is due is done after each round, and what the workers have caught up with.
+            Input::Synced | Input::Timeout | Input::End => {}
         }
     }
 
@@ -230,14 +230,20 @@ impl Server {
             }
             FromPeer::PacketInLost(Body::PacketIn(packet_in)) => self.count_lost(&packet_in),
             FromPeer::PacketInLost(_) => {}
-            FromPeer::Gone => {
-                // Nobody waits for the barrier any more, but what came behind it was sent.
-                let held = self.peers.remove(&id).map(|peer| peer.held);
-                held.into_iter().flatten().for_each(|event| self.handle_event(id, event));
-                self.roles.handle_closed(id);
-                self.update_fail_mode();
-            }
+            FromPeer::Gone => self.handle_gone(id),
         }
+    }
+
+    /// Nobody waits for answers any more. But what there is to be done was sent: it is done, in
+    /// the role that the controller has, which may have been taken from it since.
+    fn handle_gone(&mut self, id: ConnectionId) {
+        let held = self.peers.get_mut(&id).map(|peer| std::mem::take(&mut peer.held));
+        for event in held.into_iter().flatten().filter(|event| !is_question(event)) {
+            self.handle_event(id, event);
+        }
+        self.peers.remove(&id);
+        self.roles.handle_closed(id);
+        self.update_fail_mode();
     }
 
     fn handle_event(&mut self, id: ConnectionId, event: SwitchEvent) {
@@ -360,6 +366,8 @@ impl Server {
         self.workers.iter().for_each(|worker| worker.send(Errand::Sync(number)));
     }
 
+    /// Does what the workers have caught up with, up to one long answer: a dump of all rules takes
+    /// a while, and the others get their turn between two of them.
     fn finish_barriers(&mut self) {
         // The last worker to come wakes us again.
         let shared = self.shared.clone();
@@ -367,25 +375,44 @@ impl Server {
         while self.barriers.waiting.front().is_some_and(is_done)
             && let Some((_, what)) = self.barriers.waiting.pop_front()
         {
-            match what {
-                Waiting::Barrier(id, xid) => {
-                    self.order(id, ToPeer::Reply(xid, Body::BarrierReply));
-                    self.release(id);
-                }
-                Waiting::Gone(gone) => gone.iter().for_each(|gone| self.notify(&gone.message())),
-                Waiting::Counters(id, message) => {
-                    self.handle_request(id, message);
-                    self.release(id);
-                }
-                Waiting::Query(query) => self.answer(query),
-                Waiting::Removed(device, answer) => {
-                    self.ports.retire(device.spec.number);
-                    self.shared.pauses.forget(device.spec.number);
-                    drop(device);
-                    // Who does not wait for the answer any more misses nothing.
-                    let _ = answer.send(Ok(()));
-                }
+            let is_long = self.is_long(&what);
+            self.finish(what);
+            if is_long {
+                return shared.synced.notify_one();
             }
+        }
+    }
+
+    fn finish(&mut self, what: Waiting) {
+        match what {
+            Waiting::Barrier(id, xid) => {
+                self.order(id, ToPeer::Reply(xid, Body::BarrierReply));
+                self.release(id);
+            }
+            Waiting::Gone(gone) => gone.iter().for_each(|gone| self.notify(&gone.message())),
+            // Whoever is gone does not read the answer.
+            Waiting::Counters(id, _) if !self.peers.contains_key(&id) => {}
+            Waiting::Counters(id, message) => {
+                self.handle_request(id, message);
+                self.release(id);
+            }
+            Waiting::Query(query) => self.answer(query),
+            Waiting::Removed(device, answer) => {
+                self.ports.retire(device.spec.number);
+                self.shared.pauses.forget(device.spec.number);
+                drop(device);
+                // Who does not wait for the answer any more misses nothing.
+                let _ = answer.send(Ok(()));
+            }
+        }
+    }
+
+    /// Whether this may take long: the counters of all rules, for somebody who reads them.
+    fn is_long(&self, what: &Waiting) -> bool {
+        match what {
+            Waiting::Counters(id, _) => self.peers.contains_key(id),
+            Waiting::Query(_) => true,
+            Waiting::Barrier(..) | Waiting::Gone(_) | Waiting::Removed(..) => false,
         }
     }
 
@@ -587,6 +614,11 @@ impl Server {
             None => format!("connection {}", id.0),
         }
     }
+}
+
+/// Whether this asks for nothing but an answer.
+fn is_question(event: &SwitchEvent) -> bool {
+    matches!(event, SwitchEvent::Request(message) if only_asks(&message.body))
 }
 
 /// Whether the answer holds counters of what workers do.

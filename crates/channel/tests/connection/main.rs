@@ -12,6 +12,7 @@ mod faults;
 mod handshake;
 mod keepalive;
 mod multipart;
+mod order;
 mod pair;
 mod pressure;
 mod requests;

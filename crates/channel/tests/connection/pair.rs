@@ -192,3 +192,38 @@ pub(crate) fn packet_in(reason: PacketInReason) -> Body {
 pub(crate) fn flow_mod() -> Body {
     Body::FlowMod(FlowMod::new(FlowModCommand::Add))
 }
+
+pub(crate) fn flow_removed() -> Body {
+    Body::FlowRemoved(FlowRemoved {
+        cookie: 0,
+        priority: 0,
+        reason: FlowRemovedReason::DELETE,
+        table_id: TableId(0),
+        duration_sec: 0,
+        duration_nsec: 0,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        packet_count: 0,
+        byte_count: 0,
+        match_fields: Match::new(),
+    })
+}
+
+pub(crate) fn port_status() -> Body {
+    Body::PortStatus(PortStatus {
+        reason: PortReason::MODIFY,
+        desc: Port {
+            port_no: PortNo(1),
+            hw_addr: tapswitch_wire::MacAddr::ZERO,
+            name: "p1".into(),
+            config: PortConfig::empty(),
+            state: PortState::LINK_DOWN,
+            curr: PortFeatures::empty(),
+            advertised: PortFeatures::empty(),
+            supported: PortFeatures::empty(),
+            peer: PortFeatures::empty(),
+            curr_speed: 0,
+            max_speed: 0,
+        },
+    })
+}

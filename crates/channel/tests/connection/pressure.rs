@@ -49,6 +49,38 @@ fn asynchronous_messages_are_refused_while_too_much_waits() {
 }
 
 #[test]
+fn only_packets_are_lost_while_too_much_waits() {
+    let mut pair = Pair::ready(small());
+    while pair.switch.notify(packet_in(PacketInReason::NO_MATCH)).is_ok() {}
+    assert_eq!(pair.switch.notify(port_status()), Ok(true));
+    assert_eq!(pair.switch.notify(flow_removed()), Ok(true));
+    assert!(pair.switch.notify(packet_in(PacketInReason::NO_MATCH)).is_err());
+    pair.exchange();
+    let told = pair.take_controller_events();
+    let message = |body| ControllerEvent::Message(Message { xid: 0, body });
+    assert_eq!(told[told.len() - 2..], [message(port_status()), message(flow_removed())]);
+}
+
+#[test]
+fn who_does_not_read_what_it_must_know_is_left() {
+    let mut pair = Pair::ready(small());
+    pair.switch.reply(1, Body::EchoReply(vec![0; 50_000])).unwrap();
+    let mut count = 0;
+    while pair.switch.notify(flow_removed()).is_ok() {
+        pair.poll_switch();
+        assert_eq!(pair.take_switch_events(), []);
+        count += 1;
+    }
+    assert!(count * encode(0, flow_removed()).len() >= 8 * 1000, "after {count}");
+    pair.poll_switch();
+    let events = pair.take_switch_events();
+    assert!(
+        matches!(events.as_slice(), [SwitchEvent::Closed(CloseReason::NotReading { .. })]),
+        "{events:?}"
+    );
+}
+
+#[test]
 fn a_controller_cannot_send_while_too_much_waits() {
     let mut pair = Pair::ready(small());
     while pair.controller.send(flow_mod()).is_ok() {}

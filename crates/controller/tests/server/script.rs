@@ -114,6 +114,8 @@ async fn run(
     let mut channel = SwitchConnection::new(Config::default(), Instant::now());
     let mut buf = vec![0; 64 << 10];
     loop {
+        // First, for what came behind a barrier is told when that is answered.
+        answer_held(&mut channel, &mut state.lock().unwrap());
         while let Some(event) = channel.poll_event() {
             match event {
                 SwitchEvent::Request(message) => {
@@ -124,7 +126,6 @@ async fn run(
                 other => panic!("{other:?}"),
             }
         }
-        answer_held(&mut channel, &mut state.lock().unwrap());
         let bytes = channel.poll_transmit().to_vec();
         if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
             return;

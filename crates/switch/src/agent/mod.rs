@@ -14,9 +14,9 @@ use tapswitch_datapath::{
 };
 use tapswitch_openflow::{
     Body, BufferId, Capabilities, ConfigFlags, DatapathId, ErrorKind, FeaturesReply, FlowMod,
-    FlowModFlags, FlowRemoved, GroupMod, METER_ALL, Masked, Match, Message, MeterMod,
-    MeterModCommand, MultipartReply, Oxm, PacketIn, PacketOut, PortMod, PortNo, PortReason,
-    PortStatus, QueueGetConfigReply, SwitchConfig, TableId, TableMod,
+    FlowModFlags, FlowRemoved, GroupMod, Masked, Match, Message, MeterMod, MeterModCommand,
+    MultipartReply, Oxm, PacketIn, PacketOut, PortMod, PortNo, PortReason, PortStatus,
+    QueueGetConfigReply, SwitchConfig, TableId, TableMod,
 };
 
 use crate::config::Learning;
@@ -230,7 +230,8 @@ impl Agent {
     fn flow_mod(&mut self, change: &FlowMod, now: Millis) -> Result<Outcome, Refusal> {
         let removals = self.pipeline.handle_flow_mod(change, now)?;
         let mut outcome = Outcome { gone: Gone::of(removals, now), ..Outcome::default() };
-        if change.buffer_id != BufferId::NO_BUFFER {
+        // What deletes has no use for a packet, whatever the field says (OpenFlow 1.3.5 §7.3.4.1).
+        if change.buffer_id != BufferId::NO_BUFFER && !change.command.deletes() {
             // The rule is in force; the packet that it was to be tried on was never kept.
             outcome.error = Some(ErrorKind::OFPBRC_BUFFER_UNKNOWN);
         }
@@ -340,13 +341,13 @@ fn table_mod(change: TableMod) -> Result<Outcome, Refusal> {
     known.then(Outcome::default).ok_or_else(|| ErrorKind::OFPTMFC_BAD_TABLE.into())
 }
 
-/// There are no meters: none can be added, none is there to be changed, and deleting all of none
-/// succeeds.
+/// There are no meters: none can be added, none is there to be changed, and deleting what is not
+/// there is no error (OpenFlow 1.3.5 §6.4).
 fn meter_mod(change: &MeterMod) -> Result<Outcome, Refusal> {
     match change.command {
         MeterModCommand::Add => Err(ErrorKind::OFPMMFC_OUT_OF_METERS.into()),
-        MeterModCommand::Delete if change.meter_id == METER_ALL => Ok(Outcome::default()),
-        _ => Err(ErrorKind::OFPMMFC_UNKNOWN_METER.into()),
+        MeterModCommand::Modify => Err(ErrorKind::OFPMMFC_UNKNOWN_METER.into()),
+        MeterModCommand::Delete => Ok(Outcome::default()),
     }
 }
 

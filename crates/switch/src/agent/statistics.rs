@@ -272,8 +272,9 @@ fn group_features() -> GroupFeatures {
         types: 0b1111,
         capabilities: GroupCapabilities::SELECT_WEIGHT
             | GroupCapabilities::SELECT_LIVENESS
-            | GroupCapabilities::CHAINING
-            | GroupCapabilities::CHAINING_CHECKS,
+            // Loops are refused, but a group that others lead to may be deleted, with these: so
+            // there are no checks in the sense of this field (OpenFlow 1.3.5 §7.3.5.11).
+            | GroupCapabilities::CHAINING,
         max_groups: [u32::try_from(MAX_GROUPS).unwrap_or(u32::MAX); 4],
         actions: [actions; 4],
     }

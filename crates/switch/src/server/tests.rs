@@ -4,10 +4,18 @@ use std::io::{self, Write};
 
 use tapswitch_channel::Roles;
 use tapswitch_netlink::{Namespace, OwnedNamespace};
-use tapswitch_openflow::{BufferId, DatapathId, Match, Oxm, PortState, TableId};
+use tapswitch_openflow::multipart::FlowStatsRequest;
+use tapswitch_openflow::{
+    BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PortState, TableId,
+};
 
 use super::*;
 use crate::agent::Identity;
+use crate::peer::Inbox;
+
+const A: ConnectionId = ConnectionId(1);
+const B: ConnectionId = ConnectionId(2);
+const C: ConnectionId = ConnectionId(3);
 
 /// A server without workers and connections.
 fn server(specs: &[String]) -> Server {
@@ -31,6 +39,106 @@ fn server(specs: &[String]) -> Server {
     };
     specs.iter().for_each(|spec| server.add_port(&spec.parse().unwrap()).unwrap());
     server
+}
+
+/// A connection that is open; what it is ordered.
+fn join(server: &mut Server, id: ConnectionId) -> Inbox {
+    let (orders, inbox) = Orders::channel();
+    server.handle_peer(id, FromPeer::Opened { orders, controller: None });
+    server.handle_peer(id, FromPeer::Event(SwitchEvent::Ready));
+    inbox
+}
+
+/// The controller asks for this.
+fn ask(server: &mut Server, id: ConnectionId, xid: u32, body: Body) {
+    server.handle_peer(id, FromPeer::Event(SwitchEvent::Request(Message { xid, body })));
+}
+
+fn ask_to_lead(server: &mut Server, id: ConnectionId, generation_id: u64) {
+    let request = RoleMessage { role: ControllerRole::Master, generation_id };
+    let event = SwitchEvent::RoleRequest { xid: 1, request };
+    server.handle_peer(id, FromPeer::Event(event));
+}
+
+/// Numbers of the requests that were answered since the last look.
+fn answered(inbox: &mut Inbox) -> Vec<u32> {
+    let orders = std::iter::from_fn(|| inbox.try_recv());
+    let xid = |order| match order {
+        ToPeer::Reply(xid, _) => Some(xid),
+        _ => None,
+    };
+    orders.filter_map(xid).collect()
+}
+
+fn add_rule() -> Body {
+    Body::FlowMod(FlowMod::new(FlowModCommand::Add))
+}
+
+fn all_rules() -> Body {
+    let body = MultipartRequestBody::Flow(FlowStatsRequest::default());
+    Body::MultipartRequest(MultipartRequest::new(body))
+}
+
+fn count_rules(server: &Server) -> usize {
+    let tables = server.agent.pipeline().snapshot().tables(TableId::ALL);
+    tables.map(|(_, table)| table.count()).sum()
+}
+
+/// A master that was replaced, and says goodbye, must not undo what the new one does.
+#[test]
+fn what_a_demoted_controller_left_behind_a_barrier_is_not_done() {
+    let mut server = server(&[]);
+    let _inboxes = [A, B].map(|id| join(&mut server, id));
+    ask_to_lead(&mut server, A, 1);
+    ask(&mut server, A, 2, Body::BarrierRequest);
+    ask(&mut server, A, 3, add_rule());
+    ask_to_lead(&mut server, B, 2);
+    server.handle_peer(A, FromPeer::Gone);
+    server.finish_barriers();
+    assert_eq!(count_rules(&server), 0);
+}
+
+#[test]
+fn what_a_controller_left_behind_a_barrier_is_done() {
+    let mut server = server(&[]);
+    let _inbox = join(&mut server, A);
+    ask(&mut server, A, 2, Body::BarrierRequest);
+    ask(&mut server, A, 3, add_rule());
+    assert_eq!(count_rules(&server), 0, "the barrier is not done");
+    server.handle_peer(A, FromPeer::Gone);
+    assert_eq!(count_rules(&server), 1);
+}
+
+#[test]
+fn questions_of_one_who_is_gone_keep_nobody_waiting() {
+    let mut server = server(&[]);
+    let [_, mut b, mut c] = [A, B, C].map(|id| join(&mut server, id));
+    for xid in 0..100 {
+        ask(&mut server, A, xid, all_rules());
+    }
+    server.handle_peer(A, FromPeer::Gone);
+    ask(&mut server, B, 7, all_rules());
+    ask(&mut server, C, 8, Body::BarrierRequest);
+    server.finish_barriers();
+    assert_eq!((answered(&mut b), answered(&mut c)), (vec![7], vec![]));
+    server.finish_barriers();
+    assert_eq!((answered(&mut b), answered(&mut c)), (vec![], vec![8]));
+}
+
+/// Dumps take long; everybody else gets a turn between two of them.
+#[tokio::test]
+async fn long_answers_are_given_one_at_a_time() {
+    let mut server = server(&[]);
+    let mut inboxes = [A, B].map(|id| join(&mut server, id));
+    ask(&mut server, A, 1, all_rules());
+    ask(&mut server, B, 2, all_rules());
+    let mut look = || inboxes.each_mut().map(answered);
+    server.finish_barriers();
+    assert_eq!(look(), [vec![1], vec![]]);
+    // There is more to do, without a word from the workers.
+    server.shared.synced.notified().await;
+    server.finish_barriers();
+    assert_eq!(look(), [vec![], vec![2]]);
 }
 
 /// When messages of the kernel were lost, the interface may have gone with them.
@@ -84,11 +192,8 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
         data: vec![0; 60],
     };
     let _inboxes = [1, 2].map(|number| {
-        let (orders, inbox) = Orders::channel();
-        let (controller, held) = (None, VecDeque::new());
-        let role = ControllerRole::Equal;
-        let peer = PeerState { orders, controller, is_ready: true, listens: true, role, held };
-        server.peers.insert(ConnectionId(number), peer);
+        let inbox = join(&mut server, ConnectionId(number));
+        server.handle_peer(ConnectionId(number), FromPeer::Listens(true));
         inbox
     });
     let fill = |server: &Server, number| {

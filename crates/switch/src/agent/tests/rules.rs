@@ -170,6 +170,17 @@ fn a_rule_with_a_buffer_is_in_force_and_the_buffer_unknown() {
 }
 
 #[test]
+fn what_deletes_has_no_use_for_a_buffer() {
+    let mut agent = agent();
+    for command in [FlowModCommand::Delete, FlowModCommand::DeleteStrict] {
+        add(&mut agent, FlowMod { cookie: 1, ..rule(1, ip(), output(2)) });
+        let delete = FlowMod { command, buffer_id: BufferId(0), ..rule(1, ip(), vec![]) };
+        assert_eq!(send(&mut agent, Body::FlowMod(delete)).error, None);
+        assert_eq!(all_cookies(&mut agent), [0; 0]);
+    }
+}
+
+#[test]
 fn a_rule_that_goes_with_its_group_says_so() {
     let mut agent = agent();
     add_group(&mut agent, 7, &[3]);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use tapswitch_openflow::multipart::{
-    AggregateStats, FlowStats, GroupStats, PortStats, QueueStatsRequest, TableFeatures,
-    TableFeaturesProperty as Property,
+    AggregateStats, FlowStats, GroupCapabilities, GroupStats, PortStats, QueueStatsRequest,
+    TableFeatures, TableFeaturesProperty as Property,
 };
 use tapswitch_openflow::{
     BucketLedger, EXPERIMENTER, Experimenter, LedgerRequest, METER_ALL, Masked, MultipartReply,
@@ -239,6 +239,8 @@ fn groups_are_described_as_they_were_given() {
         (features.types, features.actions[0] & output_push_pop_group),
         (15, output_push_pop_group)
     );
+    let unchecked = GroupCapabilities::CHAINING | GroupCapabilities::CHAINING_CHECKS;
+    assert_eq!(features.capabilities & unchecked, GroupCapabilities::CHAINING);
 }
 
 #[test]

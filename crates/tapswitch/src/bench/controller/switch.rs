@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use tapswitch_channel::{Config, SwitchConnection, SwitchEvent};
+use tapswitch_channel::{Config, SwitchConnection, SwitchEvent, only_asks};
 use tapswitch_openflow::multipart::{
     BucketCounter, Desc, FlowStats, GroupCapabilities, GroupDesc, GroupFeatures, GroupStats,
 };
@@ -71,6 +71,10 @@ impl Switch {
                 match event {
                     SwitchEvent::Request(message) => {
                         self.answer(&mut channel, &message, &mut tables);
+                    }
+                    SwitchEvent::RoleRequest { xid, request } => {
+                        // A controller that is gone hears nothing.
+                        let _ = channel.answer_role(xid, request, Err(ErrorKind::OFPBRC_BAD_TYPE));
                     }
                     SwitchEvent::Closed(_) => return Ok(()),
                     _ => {}
@@ -139,6 +143,11 @@ impl Switch {
             Body::FlowMod(change) => return self.change_rule(channel, change, tables),
             Body::GroupMod(change) => return self.change_group(change, tables),
             Body::PacketOut(out) => return self.send(out, tables),
+            // Nothing more comes of a connection that is owed answers.
+            body if only_asks(body) => {
+                let _ = channel.refuse(message, ErrorKind::OFPBRC_BAD_TYPE);
+                return;
+            }
             _ => return,
         };
         // A controller that is gone hears nothing.

@@ -1,0 +1,106 @@
+//! What a switch is told at once, and what waits until it has answered (OpenFlow 1.3.5 §6.3.5,
+//! §7.3.8).
+//!
+//! A request that calls for an answer is open until the answer is given. Nothing more is handed out
+//! while
+//! - a barrier is open: what comes behind it is to be handled after it, errors included;
+//! - a request for a role is open: what comes behind it is judged by the new role;
+//! - [`MAX_OPEN`] requests are open: answers are longer than questions, and those who ask faster
+//!   than they are answered would fill the memory;
+//! - [`MAX_BEHIND_LEN`] bytes of messages without an answer came behind an open request: the switch
+//!   may have to keep them until it has answered.
+
+use tapswitch_openflow::{Body, MessageType};
+
+use crate::pending::answer_to;
+
+/// The requests that the switch was told and has not answered.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// Number of each, and the type of its answer. Numbers may be used twice.
+    open: Vec<(u32, MessageType)>,
+    /// Bytes of messages without an answer that were handed out since something is open.
+    behind_len: usize,
+}
+
+impl Window {
+    /// A request of `len` bytes is handed out.
+    pub(crate) fn handle_request(&mut self, xid: u32, body: &Body, len: usize) {
+        match answer_to(body) {
+            Some(answer) => self.open.push((xid, answer)),
+            None if self.open.is_empty() => {}
+            None => self.behind_len = self.behind_len.saturating_add(len),
+        }
+    }
+
+    /// An answer of this type is given, or an error in its place.
+    pub(crate) fn handle_answer(&mut self, xid: u32, answer: MessageType) {
+        if let Some(index) = self.open.iter().position(|open| *open == (xid, answer)) {
+            self.open.remove(index);
+        }
+        if self.open.is_empty() {
+            self.behind_len = 0;
+        }
+    }
+
+    /// Whether what comes next has to wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.open.len() >= MAX_OPEN
+            || self.behind_len >= MAX_BEHIND_LEN
+            || self.is_open(MessageType::BarrierReply)
+            || self.asks_for_role()
+    }
+
+    /// Whether the role of the controller is about to change.
+    pub(crate) fn asks_for_role(&self) -> bool {
+        self.is_open(MessageType::RoleReply)
+    }
+
+    fn is_open(&self, answer: MessageType) -> bool {
+        self.open.iter().any(|&(_, open)| open == answer)
+    }
+}
+
+/// Requests that are open at once. A switch answers one after the other, so that more would gain
+/// nothing; and each answer may be as long as all of its tables.
+pub(crate) const MAX_OPEN: usize = 4;
+/// Bytes of messages without an answer behind an open request: a few thousand rules, which the
+/// switch takes while it waits for an answer to be made.
+const MAX_BEHIND_LEN: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapswitch_openflow::{FlowMod, FlowModCommand};
+
+    fn flow_mod() -> Body {
+        Body::FlowMod(FlowMod::new(FlowModCommand::Add))
+    }
+
+    #[test]
+    fn messages_without_an_answer_are_counted_behind_one_with() {
+        let mut window = Window::default();
+        window.handle_request(1, &flow_mod(), usize::MAX);
+        assert!(!window.is_full(), "nothing keeps the switch from taking it");
+        window.handle_request(2, &Body::FeaturesRequest, 8);
+        window.handle_request(3, &flow_mod(), MAX_BEHIND_LEN - 1);
+        assert!(!window.is_full());
+        window.handle_request(4, &flow_mod(), 1);
+        assert!(window.is_full());
+        window.handle_answer(2, MessageType::FeaturesReply);
+        assert!(!window.is_full());
+        window.handle_request(5, &Body::FeaturesRequest, 8);
+        assert!(!window.is_full(), "they were taken");
+    }
+
+    #[test]
+    fn numbers_may_be_used_twice() {
+        let mut window = Window::default();
+        window.handle_request(0, &Body::FeaturesRequest, 8);
+        window.handle_request(0, &Body::BarrierRequest, 8);
+        window.handle_answer(0, MessageType::FeaturesReply);
+        assert!(window.is_full(), "the barrier is open");
+        window.handle_answer(0, MessageType::BarrierReply);
+        assert!(!window.is_full());
+    }
+}
