@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tapswitch_channel::{
@@ -10,9 +10,13 @@ use tapswitch_channel::{
 };
 use tapswitch_openflow::{AsyncConfig, Body, ControllerRole, ErrorKind, Message, RoleMessage};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::Endpoint;
+use crate::worker::packet_out_weight;
+
+/// Room that a packet-out takes up until its worker is done with it.
+pub(crate) type PacketOutRoom = OwnedSemaphorePermit;
 
 /// What the server asks of a connection.
 #[derive(Debug)]
@@ -39,6 +43,8 @@ pub(crate) enum FromPeer {
     Opened { orders: Orders, controller: Option<Endpoint> },
     /// Something came of the connection.
     Event(SwitchEvent),
+    /// The same, a packet-out; the room is free again when its packet was sent.
+    PacketOut(SwitchEvent, PacketOutRoom),
     /// Whether frames for the controller are of use here.
     Listens(bool),
     /// A frame for the controller found all connections congested that wanted it.
@@ -53,18 +59,21 @@ pub(crate) enum FromPeer {
 pub(crate) struct Fate {
     lost: AtomicUsize,
     total: usize,
+    /// Of a packet of a train, whether the train is counted as lost.
+    train: Option<Arc<AtomicBool>>,
 }
 
 impl Fate {
     /// Of a packet-in that so many want.
-    pub(crate) fn new(total: usize) -> Self {
-        Self { lost: AtomicUsize::new(0), total }
+    pub(crate) fn new(total: usize, train: Option<Arc<AtomicBool>>) -> Self {
+        Self { lost: AtomicUsize::new(0), total, train }
     }
 
-    /// One of them does not get it. Returns whether that was the last hope.
+    /// One of them does not get it. Returns whether the frame is lost by that, and was not before.
     pub(crate) fn lose(&self) -> bool {
-        // Relaxed: a count, which nothing else depends on.
+        // Relaxed: a count and a mark, which nothing else depends on.
         self.lost.fetch_add(1, Ordering::Relaxed) + 1 == self.total
+            && self.train.as_ref().is_none_or(|train| !train.swap(true, Ordering::Relaxed))
     }
 }
 
@@ -140,6 +149,8 @@ pub(crate) struct Peer {
     /// True for who connects to the switch: such tools get no asynchronous messages until they
     /// ask, by configuration, role or mask.
     is_quiet: bool,
+    /// Room for packet-outs on their way to workers, in bytes: who sends more has to wait.
+    room: Arc<Semaphore>,
     /// What the server was told last.
     listens: bool,
     /// When to give up what still waits to be written, once the connection has ended.
@@ -154,7 +165,8 @@ impl Peer {
         is_quiet: bool,
     ) -> Self {
         let (listens, last_words_until) = (false, None);
-        Self { id, to_server, inbox, is_quiet, listens, last_words_until }
+        let room = Arc::new(Semaphore::new(PACKET_OUT_ROOM));
+        Self { id, to_server, inbox, is_quiet, room, listens, last_words_until }
     }
 
     /// Carries the connection on until it ends or the server lets it go.
@@ -175,7 +187,7 @@ impl Peer {
             while let Some(event) = connection.poll_event() {
                 was_ready |= event == SwitchEvent::Ready;
                 self.note_interest(&event);
-                if self.tell(FromPeer::Event(event)).await.is_err() {
+                if self.tell_event(event).await.is_err() {
                     return end(was_ready);
                 }
             }
@@ -198,10 +210,21 @@ impl Peer {
     async fn tell_rest(&self, connection: &mut SwitchConnection) {
         connection.handle_eof();
         while let Some(event) = connection.poll_event() {
-            if self.tell(FromPeer::Event(event)).await.is_err() {
+            if self.tell_event(event).await.is_err() {
                 return; // The server is gone.
             }
         }
+    }
+
+    async fn tell_event(&self, event: SwitchEvent) -> io::Result<()> {
+        let SwitchEvent::Request(Message { body: Body::PacketOut(packet), .. }) = &event else {
+            return self.tell(FromPeer::Event(event)).await;
+        };
+        let bytes = packet_out_weight(packet.data.len(), packet.actions.len());
+        // As much as there is at most has room, and one that is larger goes alone.
+        let bytes = u32::try_from(bytes.min(PACKET_OUT_ROOM)).unwrap_or(u32::MAX);
+        let room = self.room.clone().acquire_many_owned(bytes).await.map_err(io::Error::other)?;
+        self.tell(FromPeer::PacketOut(event, room)).await
     }
 
     /// Waits for one thing and does it. Reading, writing and flushing may all be given up while
@@ -379,6 +402,9 @@ async fn sleep_until(deadline: Option<Instant>) {
     }
 }
 
+/// What packet-outs of one connection may cost that wait for their workers: a few dozen of their
+/// turns.
+const PACKET_OUT_ROOM: usize = 4 << 20;
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;
 /// Orders that are obeyed before anything else is looked at: more than the bytes that are read at

@@ -69,6 +69,7 @@ impl Switch {
             peers: HashMap::new(),
             roles: Roles::new(),
             barriers: Barriers::default(),
+            room: None,
         };
         for spec in &config.ports {
             server.add_port(spec)?;

@@ -39,6 +39,7 @@ use tapswitch_wire::NetHeader;
 use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::gro::{self, GroTrial};
+use crate::peer::PacketOutRoom;
 use crate::rx::{Received, RxQueue};
 use crate::shared::Shared;
 use crate::tx::{TxPort, TxPorts};
@@ -51,7 +52,7 @@ pub(crate) use turn::BURST_COUNT;
 #[derive(Debug)]
 pub(crate) enum Errand {
     /// Carry out the actions on a packet of the controller's, which lies behind [`HEADROOM`] bytes.
-    PacketOut { in_port: PortNo, buf: Vec<u8>, actions: Vec<Action> },
+    PacketOut { in_port: PortNo, buf: Vec<u8>, actions: Vec<Action>, room: Option<PacketOutRoom> },
     /// Say that everything before this is done, and that the tables are seen as they are now.
     Sync(u64),
     /// Read these queues of a port, and send to it by `tx`.
@@ -435,9 +436,10 @@ impl Worker {
                 Errand::RemovePort(number, counters) => {
                     self.remove_port(number, counters.as_deref());
                 }
-                Errand::PacketOut { in_port, mut buf, actions } => {
+                Errand::PacketOut { in_port, mut buf, actions, room } => {
                     self.packet_out(in_port, &mut buf, &actions);
-                    budget = budget.saturating_sub(packet_out_weight(&buf, &actions));
+                    drop(room);
+                    budget = budget.saturating_sub(packet_out_weight(buf.len(), actions.len()));
                     if budget == 0 {
                         self.come_back();
                         break;
@@ -529,9 +531,9 @@ impl Worker {
     }
 }
 
-/// What a packet-out costs, in bytes of a packet: each action may send it once.
-fn packet_out_weight(buf: &[u8], actions: &[Action]) -> usize {
-    (buf.len() + PACKET_LEN_MIN) * actions.len().max(1)
+/// What a packet-out of `len` bytes costs, in bytes of a packet: each action may send it once.
+pub(crate) fn packet_out_weight(len: usize, actions: usize) -> usize {
+    (len + PACKET_LEN_MIN) * actions.max(1)
 }
 
 /// Where a frame of a batch lies.

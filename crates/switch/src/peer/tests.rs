@@ -1,8 +1,11 @@
 //! Peers that do not read, and orders that pile up.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use tapswitch_openflow::{BufferId, Match, PacketIn, PacketInReason, TableId};
+use tapswitch_openflow::{
+    Action, BufferId, Match, PacketIn, PacketInReason, PacketOut, PortNo, TableId,
+};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
@@ -106,4 +109,35 @@ async fn interest_is_told_when_it_changes() {
         was_closed |= matches!(told, FromPeer::Event(SwitchEvent::Closed(_)));
     }
     assert!(was_closed && peer.await.unwrap().was_ready);
+}
+
+/// They wait in the connection, and TCP tells whoever sends them.
+#[tokio::test]
+async fn packet_outs_wait_for_those_before_them() {
+    const COUNT: usize = 100;
+    let ((peer, stream), mut stranger, _orders, mut news) = connection().await;
+    let room = peer.room.clone();
+    let peer = tokio::spawn(peer.run(stream));
+    let packet = PacketOut::new(vec![0; 60_000], vec![Action::output(PortNo(1))]);
+    let mut bytes = HELLO.to_vec();
+    for xid in 0..COUNT {
+        let message = Message { xid: xid as u32, body: Body::PacketOut(packet.clone()) };
+        message.encode(&mut bytes).unwrap();
+    }
+    let sender = tokio::spawn(async move { stranger.write_all(&bytes).await.map(|()| stranger) });
+    let (mut held, mut most, mut count) = (VecDeque::new(), 0, 0);
+    while count < COUNT {
+        // The worker is done with the oldest when no more has room.
+        if room.available_permits() < packet_out_weight(60_000, 1) {
+            held.pop_front();
+        }
+        if let FromPeer::PacketOut(_, room) = news.recv().await.unwrap().1 {
+            held.push_back(room);
+            count += 1;
+            most = most.max(held.len());
+        }
+    }
+    assert!((2..=PACKET_OUT_ROOM / 60_000).contains(&most), "{most} at once");
+    drop((held, news, sender.await.unwrap().unwrap()));
+    assert!(peer.await.unwrap().was_ready);
 }

@@ -37,7 +37,7 @@ fn what_was_injected_last_is_in_the_books() {
     let worker = setup.start().unwrap();
     let actions = vec![Action::output(PortNo(9))];
     let buf = vec![0; HEADROOM + 60];
-    let errand = Errand::PacketOut { in_port: PortNo(1), buf, actions };
+    let errand = Errand::PacketOut { in_port: PortNo(1), buf, actions, room: None };
     worker.errands.send(errand).unwrap();
     drop(worker);
     assert_eq!(shared.workers[0].injected.load(Ordering::Relaxed), 1);
