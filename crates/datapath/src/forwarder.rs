@@ -648,9 +648,10 @@ impl<'a, E: Egress> Run<'a, E> {
     /// Sends where the tally does not tell on whose behalf.
     #[inline(never)]
     fn send_at_once(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
-        let (sent, len) = match self.snaplen() {
-            Some(snaplen) => (self.send_part(outlet, frame, snaplen), frame.part_len(snaplen)),
-            None => (self.send(self.bucket, outlet, frame), frame.len()),
+        // As the rules made it: what the port's mode does to it comes after.
+        let (len, sent) = match self.snaplen() {
+            Some(snaplen) => (frame.part_len(snaplen), self.send_part(outlet, frame, snaplen)),
+            None => (frame.len(), self.send(self.bucket, outlet, frame)),
         };
         match (sent, self.bucket) {
             (Ok(Sent::Now), Some(bucket)) => {

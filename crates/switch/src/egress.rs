@@ -1,7 +1,8 @@
 //! The ways out of the datapath: ports by the worker's own handles, controller and MAC table by
 //! reports to the agent.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tapswitch_datapath::{Claim, DropReason, Egress, Frame, PacketInOrigin, Sent, Sighting};
 use tapswitch_offload::{Segments, complete_checksum};
@@ -36,7 +37,7 @@ impl<'a> WorkerEgress<'a> {
         let (mut headers, mut room) = (frame.head().to_vec(), Vec::new());
         let (mut meta, rest) = (frame.meta, self.beyond.join(frame, &mut room));
         complete_checksum(&mut meta, &mut headers, rest).map_err(|_| DropReason::CannotSegment)?;
-        self.report(origin, frame.len(), [&headers, rest, &[]])
+        self.report(origin, frame.len(), [&headers, rest, &[]], None)
     }
 
     /// Reports the packets of a train. A controller that asks for less than a packet wants to see
@@ -47,10 +48,16 @@ impl<'a> WorkerEgress<'a> {
             Segments::new(&frame.meta, frame.head(), self.beyond.join(frame, &mut room))
                 .map_err(|_| DropReason::CannotSegment)?;
         let mut headers = vec![0; packets.headers_len()];
+        let train = Arc::new(AtomicBool::new(false));
         while let Some(packet) = packets.next(&mut headers) {
             let [first, second] = packet.payload;
             let headers = &headers[..packet.headers_len];
-            self.report(origin, packet.frame_len(), [headers, first, second])?;
+            let pieces = [headers, first, second];
+            if let Err(reason) = self.report(origin, packet.frame_len(), pieces, Some(&train)) {
+                // It is dropped now: those on their way may be lost without being told.
+                train.store(true, Ordering::Relaxed);
+                return Err(reason);
+            }
             if wanted_len(origin) < packet.frame_len() {
                 break;
             }
@@ -63,6 +70,7 @@ impl<'a> WorkerEgress<'a> {
         origin: &PacketInOrigin,
         total_len: usize,
         parts: [&[u8]; 3],
+        train: Option<&Arc<AtomicBool>>,
     ) -> Result<(), DropReason> {
         let len = total_len.min(wanted_len(origin));
         let mut data = Vec::with_capacity(len);
@@ -70,7 +78,8 @@ impl<'a> WorkerEgress<'a> {
             let room = len - data.len();
             data.extend_from_slice(&part[..part.len().min(room)]);
         }
-        self.shared.report(Report::PacketIn { origin: *origin, total_len, data })
+        let train = train.cloned();
+        self.shared.report(Report::PacketIn { origin: *origin, total_len, data, train })
     }
 }
 

@@ -48,6 +48,16 @@ enum Io {
 }
 
 impl Interface {
+    /// Notes the link as it is now. One that was gone and is there again, as the same interface, is
+    /// of no use to a packet socket, which has lost it; the queues of a tap device go on.
+    pub(crate) fn note(&mut self, link: Link) {
+        if self.is_gone && matches!(self.io, Io::Netdev { .. }) {
+            return;
+        }
+        self.is_gone = false;
+        self.link = link;
+    }
+
     /// Opens what `spec` describes. A tap device is made, put into its namespace and switched on;
     /// an interface is attached as it is, but for its MTU when one or an envelope is given.
     pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tapswitch_channel::{CloseReason, ConnectionId, Roles, SwitchEvent, changes_state, only_asks};
@@ -25,7 +25,7 @@ use crate::guest::GuestNews;
 use crate::handle::Query;
 use crate::interface::Interface;
 use crate::links::LinkNews;
-use crate::peer::{Fate, FromPeer, Orders, ToPeer};
+use crate::peer::{Fate, FromPeer, Orders, PacketOutRoom, ToPeer};
 use crate::ports::{News, Ports, RemovePortError};
 use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
@@ -44,6 +44,8 @@ pub(crate) struct Server {
     pub(crate) peers: HashMap<ConnectionId, PeerState>,
     pub(crate) roles: Roles,
     pub(crate) barriers: Barriers,
+    /// What the packet-out under way takes up.
+    pub(crate) room: Option<PacketOutRoom>,
 }
 
 /// Everything that can happen.
@@ -185,8 +187,8 @@ impl Server {
     fn handle(&mut self, input: Input) {
         match input {
             Input::Peer(id, news) => self.handle_peer(id, news),
-            Input::Report(Report::PacketIn { origin, total_len, data }) => {
-                self.notify_packet_in(&agent::packet_in(&origin, total_len, data));
+            Input::Report(Report::PacketIn { origin, total_len, data, train }) => {
+                self.notify_packet_in(&agent::packet_in(&origin, total_len, data), train);
             }
             Input::Report(Report::Sighting(sighting)) => {
                 self.agent.handle_sighting(sighting, clock::coarse());
@@ -222,6 +224,11 @@ impl Server {
                 event @ (SwitchEvent::Request(_) | SwitchEvent::RoleRequest { .. }),
             ) if self.waits(id) => self.hold(id, event),
             FromPeer::Event(event) => self.handle_event(id, event),
+            FromPeer::PacketOut(event, room) => {
+                self.room = Some(room);
+                self.handle_peer(id, FromPeer::Event(event));
+                self.room = None;
+            }
             FromPeer::Listens(listens) => {
                 if let Some(peer) = self.peers.get_mut(&id) {
                     peer.listens = listens;
@@ -332,14 +339,14 @@ impl Server {
 
     /// Hands a packet to the worker that reads the port where it is said to come from, so that it
     /// stays in order with that port's frames.
-    fn send_packet(&self, packet: PacketOut) {
+    fn send_packet(&mut self, packet: PacketOut) {
         let PacketOut { in_port, actions, data, .. } = packet;
         let mut buf = vec![0; HEADROOM];
         buf.extend_from_slice(&data);
         let label = format!("{in_port}/0");
         let reader = self.ports.worker_queues.iter().position(|queues| queues.contains(&label));
         if let Some(worker) = self.workers.get(reader.unwrap_or_default()) {
-            worker.send(Errand::PacketOut { in_port, buf, actions });
+            worker.send(Errand::PacketOut { in_port, buf, actions, room: self.room.take() });
         }
     }
 
@@ -476,18 +483,18 @@ impl Server {
         let (spec, number) = (device.spec.to_string(), device.spec.number);
         let Some(interface) = device.interface_mut().filter(|it| !it.is_gone) else { return };
         interface.is_gone = true;
-        let gone = without_link(&interface.link);
+        interface.link = without_link(&interface.link);
         tracing::warn!(
             "port {spec}: the interface is gone; when it is there again, attach it: `tapswitch \
              port remove {number}`, then `tapswitch port add {spec}`"
         );
-        self.handle_change(namespace, gone);
+        self.update_port(number);
     }
 
     fn handle_change(&mut self, namespace: usize, link: Link) {
         let Some(device) = self.find_device(namespace, link.index) else { return };
         if let Some(interface) = device.interface_mut() {
-            interface.link = link;
+            interface.note(link);
         }
         let number = device.spec.number;
         self.update_port(number);
@@ -569,9 +576,9 @@ impl Server {
     }
 
     /// Gives all controllers a frame. It is lost when none of those that want it takes it.
-    fn notify_packet_in(&self, packet_in: &PacketIn) {
+    fn notify_packet_in(&self, packet_in: &PacketIn, train: Option<Arc<AtomicBool>>) {
         let ready = || self.peers.values().filter(|peer| peer.is_ready);
-        let fate = Arc::new(Fate::new(ready().filter(|peer| peer.listens).count()));
+        let fate = Arc::new(Fate::new(ready().filter(|peer| peer.listens).count(), train));
         for peer in ready() {
             let own = peer.listens.then(|| fate.clone());
             let order = ToPeer::PacketIn(Body::PacketIn(packet_in.clone()), own);

@@ -37,6 +37,9 @@ pub(crate) enum Report {
         total_len: usize,
         /// As much of it as was asked for.
         data: Vec<u8>,
+        /// Of a train, which is one frame in the books: whether it is counted as lost. All of its
+        /// packets share it.
+        train: Option<Arc<AtomicBool>>,
     },
     /// A station in a place that the MAC table does not know.
     Sighting(Sighting),

@@ -10,7 +10,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -122,7 +122,19 @@ impl Files {
         let name = format!("{}_{number:05}_{}{}", self.stem, time_text(at), self.ending);
         fs::rename(&self.path, self.folder.join(name))?;
         let excess = self.keep.map_or(0, |keep| (finished.len() + 1).saturating_sub(keep as usize));
-        finished.iter().take(excess).try_for_each(|(_, path)| fs::remove_file(path))
+        finished.iter().take(excess).try_for_each(|(_, path)| match fs::remove_file(path) {
+            // Somebody was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        })
+    }
+
+    /// Whether `file` is the one at the path: somebody may have given it another name.
+    pub(super) fn is_at_its_path(&self, file: &File) -> bool {
+        let place = |of: fs::Metadata| (of.dev(), of.ino());
+        let (own, there) =
+            (file.metadata().map(place), fs::symlink_metadata(&self.path).map(place));
+        matches!((own, there), (Ok(own), Ok(there)) if own == there)
     }
 
     /// Removes the oldest finished file, if there is one and not all are to be kept.
@@ -244,6 +256,18 @@ mod tests {
         );
         let oldest = files.remove_oldest().unwrap();
         assert!(oldest.ends_with("web_00002_19700101000006.pcapng"));
+    }
+
+    #[test]
+    fn a_file_with_another_name_is_not_the_one_at_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path(), None);
+        let file = files.open().unwrap();
+        assert!(files.is_at_its_path(&file));
+        fs::rename(files.path(), folder.path().join("moved.pcapng")).unwrap();
+        assert!(!files.is_at_its_path(&file));
+        fs::write(files.path(), "theirs").unwrap();
+        assert!(!files.is_at_its_path(&file));
     }
 
     #[test]

@@ -200,8 +200,13 @@ impl Writer {
 
     fn rotate(&mut self) -> io::Result<()> {
         self.flush()?;
+        let current = self.current.as_ref();
+        let is_there = current.is_none_or(|current| self.files.is_at_its_path(&current.file));
         self.end_file();
-        self.files.finish(SystemTime::now())?;
+        // Who gave it another name keeps it.
+        if is_there {
+            self.files.finish(SystemTime::now())?;
+        }
         self.report.files += 1;
         self.with_room(Self::try_begin)
     }

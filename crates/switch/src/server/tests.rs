@@ -35,6 +35,7 @@ fn server(specs: &[String]) -> Server {
         peers: HashMap::new(),
         roles: Roles::new(),
         barriers: Barriers::default(),
+        room: None,
         inputs: Inputs { peers, reports, news, queries },
     };
     specs.iter().for_each(|spec| server.add_port(&spec.parse().unwrap()).unwrap());
@@ -206,12 +207,15 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
         port.counters.drops().count(DropReason::ControllerQueueFull)
     };
     fill(&server, 1);
-    server.notify_packet_in(&packet_in);
+    server.notify_packet_in(&packet_in, None);
     assert_eq!(lost(&server), 0, "the other one has it");
     fill(&server, 2);
-    server.notify_packet_in(&packet_in);
+    server.notify_packet_in(&packet_in, None);
     assert_eq!(lost(&server), 1);
+    let train = Arc::new(AtomicBool::new(false));
+    (0..3).for_each(|_| server.notify_packet_in(&packet_in, Some(train.clone())));
+    assert_eq!(lost(&server), 2, "a train is one frame");
     let reason = PacketInReason::INVALID_TTL;
-    server.notify_packet_in(&PacketIn { reason, ..packet_in.clone() });
-    assert_eq!(lost(&server), 1, "it was dropped already");
+    server.notify_packet_in(&PacketIn { reason, ..packet_in.clone() }, None);
+    assert_eq!(lost(&server), 2, "it was dropped already");
 }

@@ -142,10 +142,15 @@ impl TxPorts {
         }
         let stall = port.stall;
         let queue = port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(now)));
+        let was_held = queue.is_held();
         let admission = queue.admit(claim.delivery(), frame.len(), stall, now)?;
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if admission == Admission::Held {
             self.pressure = Some(index);
+            if !was_held {
+                // While nobody waited, the port was asked seldom.
+                self.retry.begin(now);
+            }
         }
         Ok(Sent::Later)
     }
