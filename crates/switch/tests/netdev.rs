@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use tapswitch_openflow::{PortNo, PortState};
+use tapswitch_openflow::{MultipartReplyBody, MultipartRequestBody, PortNo, PortState};
 use tapswitch_wire::{EtherType, NetHeader, Tag};
 
 const C_TAG: Tag = Tag::new(EtherType::VLAN, 0xe064);
@@ -68,6 +68,28 @@ fn what_is_lost_in_front_of_an_interface_is_told() {
     assert_eq!((before.qdisc.as_str(), before.shed), ("tbf", 0));
     tcp(lab.host(1), lab.host(2), 1_000_000);
     assert!(lab.switch.port(2).queueing.unwrap().shed > 0, "{:?}", lab.switch.port(2));
+}
+
+/// The packet socket has lost it, whatever its index. News of one namespace come in order.
+#[test]
+fn an_interface_that_was_away_is_gone_until_it_is_attached_again() {
+    if !can_run() {
+        return;
+    }
+    let (lab, mut room) = Lab::netdevs(3, &[1]);
+    let mut elsewhere = Host::new(9);
+    let index = room.netlink.link("p2").unwrap().index;
+    room.netlink.move_to_namespace("p2", &elsewhere.namespace).unwrap();
+    lab.wait_for_state(2, "gone");
+    elsewhere.netlink.move_to_namespace("p2", &room.namespace).unwrap();
+    room.netlink.set_up("p2").unwrap();
+    assert_eq!(room.netlink.link("p2").unwrap().index, index, "the kernel keeps it");
+    room.netlink.set_down("p3").unwrap();
+    lab.wait_for_state(3, "no-link");
+    assert_eq!(lab.switch.port(2).state, "gone");
+    let snapshot = lab.switch.controller().statistics(MultipartRequestBody::PortDesc);
+    let MultipartReplyBody::PortDesc(ports) = snapshot else { panic!("{snapshot:?}") };
+    assert_eq!(ports[1].state, PortState::LINK_DOWN);
 }
 
 #[test]
