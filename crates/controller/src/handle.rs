@@ -329,7 +329,7 @@ impl Handle {
     async fn start_deleting(&self, name: &str) -> Result<(Claim, KeptPolicy), RequestError> {
         let claim = self.keeper.claim_last(name).await?;
         let policy = self.known_policy(name).await?.policy;
-        Ok((claim, self.keeper.kept(policy)?))
+        Ok((claim, self.keeper.kept_to_delete(policy)?))
     }
 
     async fn delete(
@@ -339,7 +339,7 @@ impl Handle {
         by_force: bool,
     ) -> Result<Applied, RequestError> {
         let policy = kept.policy.clone();
-        claim.delete(caller, &policy).await?;
+        claim.delete(caller, &kept).await?;
         let name = policy.name.clone();
         let result = self.change(PolicyChange::Delete { name, by_force }).await;
         if let Err(error @ RequestError::NotProved { .. }) = &result {

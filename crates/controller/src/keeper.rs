@@ -125,6 +125,18 @@ impl Keeper {
         }
     }
 
+    /// The same of one that is to go. Nobody else changes it then: where it comes from should be
+    /// known, and when it is not, that is no reason to let it copy for ever.
+    pub(crate) fn kept_to_delete(&self, policy: TapPolicy) -> Result<KeptPolicy, RequestError> {
+        match self.kept(policy.clone()) {
+            Err(RequestError::Busy { .. }) => {
+                let (created_at, owner) = (now_text(), NOBODY.to_owned());
+                Ok(KeptPolicy { policy, created_at, owner })
+            }
+            kept => kept,
+        }
+    }
+
     /// Takes out a policy that reached its end, unless another one of its name is there by now.
     pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
         let name = &policy.name;
@@ -271,12 +283,20 @@ impl Claim {
     pub(crate) async fn delete(
         &self,
         caller: &Caller,
-        policy: &TapPolicy,
+        kept: &KeptPolicy,
     ) -> Result<(), StoreError> {
-        let record = Draft::new(caller, What::PolicyDelete, ACCEPTED).about(policy);
+        let record = Draft::new(caller, What::PolicyDelete, ACCEPTED).about(&kept.policy);
         let changes = vec![Change::Delete(self.name.clone()), Change::Record(record)];
-        self.keeper.commit(changes).await?;
-        self.keeper.lock().origins.remove(&self.name);
+        let result = self.keeper.commit(changes).await;
+        let mut known = self.keeper.lock();
+        if result.is_err() {
+            // As above: it may be gone there, and is in force here.
+            let change = Change::Put(Box::new(kept.clone()));
+            known.owe(self.term, [(self.name.clone(), change)]);
+            return result;
+        }
+        known.stale.remove(&self.name);
+        known.origins.remove(&self.name);
         Ok(())
     }
 }
@@ -315,6 +335,8 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 const ACCEPTED: &str = "accepted";
 /// Names that are put right beside another change: a transaction has a limit.
 const MAX_STALE: usize = 64;
+/// Whose policies those are of which it is not known.
+const NOBODY: &str = "unknown";
 /// Whose policies those of the configuration file are.
 pub(crate) const CONFIGURATION: &str = "configuration";
 
@@ -344,6 +366,32 @@ mod tests {
     async fn put(claim: &Claim) -> Result<(), StoreError> {
         let policy = TapPolicy::new("a", "3".parse().unwrap());
         claim.put(&Caller::unix("ann"), &policy, (How::default(), None)).await
+    }
+
+    #[tokio::test]
+    async fn a_deletion_that_was_perhaps_written_is_put_right() {
+        let (keeper, standing) = leader().await;
+        let claim = keeper.claim("a").unwrap();
+        put(&claim).await.unwrap();
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        let kept = keeper.kept(policy).unwrap();
+        let leads = standing.send_replace(Standing::Leader { generation: 1 << 40 });
+        claim.delete(&Caller::unix("ann"), &kept).await.unwrap_err();
+        assert!(matches!(keeper.lock().stale.get("a"), Some(Change::Put(_))), "it is in force");
+        standing.send_replace(leads);
+        claim.delete(&Caller::unix("ann"), &kept).await.unwrap();
+        assert!(keeper.lock().stale.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_policy_of_nobody_can_be_deleted() {
+        let (keeper, _standing) = leader().await;
+        let claim = keeper.claim_last("a").await.unwrap();
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        keeper.kept(policy.clone()).unwrap_err();
+        let kept = keeper.kept_to_delete(policy).unwrap();
+        claim.delete(&Caller::unix("ann"), &kept).await.unwrap();
+        assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
     }
 
     async fn record(keeper: &Keeper) -> Result<(), StoreError> {
