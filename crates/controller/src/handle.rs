@@ -371,7 +371,9 @@ impl Handle {
         policy: &TapPolicy,
         error: RequestError,
     ) -> RequestError {
-        self.record(Draft::new(caller, how.what(), refused(&error)).about(policy)).await;
+        // What is refused may be of any length, and anybody may have it refused again and again.
+        let told = policy.clone().cut_to_limits();
+        self.record(Draft::new(caller, how.what(), refused(&error)).about(&told)).await;
         error
     }
 

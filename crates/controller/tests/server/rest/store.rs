@@ -238,3 +238,16 @@ async fn a_name_that_is_free_again_is_not_held_against_the_policy_that_takes_it(
     assert_eq!(gone.status, 200, "{}", gone.text);
     assert_eq!(switch.tap_count(), 0);
 }
+
+#[tokio::test]
+async fn a_refused_policy_of_any_length_has_a_short_record() {
+    let server = Running::start(with_rest()).await;
+    let filter = format!("tcp{}", " or tcp".repeat(60 * 1024 / 7));
+    let policy = json!({"name": "long", "monitor": "3", "filter": filter});
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 422);
+    let name = json!({"name": "\u{1}".repeat(9000), "monitor": "3"});
+    assert_eq!(post(&server, "/api/v1/policies", &name).await.status, 422);
+    let records = server.handle.audit(0, 10).await.unwrap();
+    let lens: Vec<_> = records.iter().map(String::len).collect();
+    assert!(lens.len() == 2 && lens.iter().all(|len| *len < 8 << 10), "{lens:?}");
+}
