@@ -239,10 +239,10 @@ impl Handle {
         self.keeper.records(wanted, max).await
     }
 
-    /// Writes to the audit log. When that fails, the log of the process has it.
+    /// Writes to the audit log what happened already. When that fails, the log of the process has
+    /// it.
     pub(crate) async fn record(&self, draft: Draft) {
-        // The store has said so itself.
-        let _ = self.try_record(draft).await;
+        self.keeper.record_or_tell(draft).await;
     }
 
     /// Writes to the audit log what must not happen without a record.

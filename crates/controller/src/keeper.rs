@@ -151,7 +151,7 @@ impl Keeper {
         let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED);
         changes.push(Change::Record(record.about(policy)));
         // If that fails the store has said so; a policy whose end is past ends again at a restart.
-        let _ = self.commit(changes).await;
+        let _ = self.commit_or_tell(changes).await;
     }
 
     /// Writes that these policies of the configuration are about to be in force.
@@ -173,9 +173,28 @@ impl Keeper {
         self.commit(vec![Change::Record(draft)]).await
     }
 
+    /// The same of what happened already: when that fails, the log of the process has it.
+    pub(crate) async fn record_or_tell(&self, draft: Draft) {
+        // The store has said why itself.
+        let _ = self.commit_or_tell(vec![Change::Record(draft)]).await;
+    }
+
     /// Records of the audit log.
     pub(crate) async fn records(&self, wanted: Wanted, max: usize) -> Result<Records, StoreError> {
         self.store.records(wanted, max).await
+    }
+
+    async fn commit_or_tell(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        let drafts = changes.iter().filter_map(|change| match change {
+            Change::Record(draft) => Some(draft.clone()),
+            Change::Put(_) | Change::Delete(_) => None,
+        });
+        let drafts: Vec<_> = drafts.collect();
+        let result = self.commit(changes).await;
+        if result.is_err() {
+            drafts.iter().for_each(|draft| tracing::error!("not in the audit log: {draft}"));
+        }
+        result
     }
 
     async fn commit(&self, mut changes: Vec<Change>) -> Result<(), StoreError> {
@@ -274,7 +293,7 @@ impl Claim {
             }
         };
         let changes = vec![change.clone(), Change::Record(record)];
-        if self.keeper.commit(changes).await.is_err() {
+        if self.keeper.commit_or_tell(changes).await.is_err() {
             self.keeper.lock().owe(self.term, [(self.name.clone(), change)]);
         }
     }
