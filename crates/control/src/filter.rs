@@ -37,6 +37,8 @@ pub use error::FilterError;
 use crate::region::{Frames, TooMany};
 use syntax::Expr;
 
+pub(crate) use parser::MAX_LEN as MAX_FILTER_LEN;
+
 /// A filter that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {

@@ -356,6 +356,23 @@ pub(crate) const MIN_SNAPLEN: u16 = 14;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_told_of_a_refused_policy_has_an_end() {
+        let long = Some("é".repeat(60_000));
+        let (filter, owner, reason) = (long.clone(), long.clone(), long);
+        let monitors = Monitors::new(vec!["3".parse().unwrap(); 5000]);
+        let plain = TapPolicy::to_several("n".repeat(60_000), monitors);
+        let cut = TapPolicy { filter, owner, reason, ..plain }.cut_to_limits();
+        assert_eq!(cut.name, "n".repeat(MAX_NAME_LEN) + "…");
+        assert_eq!(cut.reason, Some("é".repeat(MAX_TEXT_LEN) + "…"));
+        assert_eq!(cut.filter, Some("é".repeat(2048) + "…"));
+        assert_eq!(cut.monitor.count(), MAX_MONITORS);
+        let sound = TapPolicy { filter: Some("tcp".to_owned()), ..cut };
+        let sound =
+            TapPolicy { name: "a".repeat(MAX_NAME_LEN), owner: None, reason: None, ..sound };
+        assert_eq!(sound.clone().cut_to_limits(), sound);
+    }
     use tapswitch_openflow::PortNo;
 
     fn policy() -> TapPolicy {

@@ -9,7 +9,7 @@
 //! Anybody can check a line without this program: `sed 's/,"hash":"[0-9a-f]*"}$/}/' | sha256sum`,
 //! without the newline.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -89,8 +89,13 @@ struct Links {
 impl Draft {
     /// Somebody does something now; `result` is `accepted`, or `refused: ` and why.
     pub(crate) fn new(caller: &Caller, what: What, result: impl Into<String>) -> Self {
-        let (at, caller) = (now_text(), caller.clone());
-        Self { at, caller, what, policy: None, result: result.into() }
+        let (at, caller, mut result) = (now_text(), caller.clone(), result.into());
+        // It may tell of what somebody asked for, which may be of any length.
+        if let Some((end, _)) = result.char_indices().nth(MAX_RESULT_LEN) {
+            result.truncate(end);
+            result.push('…');
+        }
+        Self { at, caller, what, policy: None, result }
     }
 
     /// It is about this policy.
@@ -98,6 +103,31 @@ impl Draft {
     pub(crate) fn about(self, policy: &TapPolicy) -> Self {
         Self { policy: Some(Box::new(policy.clone())), ..self }
     }
+
+    /// About as many bytes as its record has.
+    pub(crate) fn size(&self) -> usize {
+        let policy = self.policy.as_deref().map_or(0, json_len);
+        policy + json_len(&self.result) + json_len(&self.caller.name) + MEMBERS_LEN
+    }
+}
+
+/// In a line, for the log of the process. Others chose some of its words: no line ends in them.
+impl fmt::Display for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Caller { name, role, from } = &self.caller;
+        write!(f, "{} {name:?} ({role}) from {from}: ", self.at)?;
+        self.what.serialize(&mut *f)?;
+        if let Some(policy) = &self.policy {
+            write!(f, " {:?}", policy.name)?;
+        }
+        write!(f, ": {:?}", self.result)
+    }
+}
+
+/// Bytes of a value as JSON.
+pub(crate) fn json_len(value: &impl Serialize) -> usize {
+    // What cannot be written at all is said when it is.
+    serde_json::to_vec(value).map_or(0, |bytes| bytes.len())
 }
 
 impl Head {
@@ -230,6 +260,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Characters of a result.
+const MAX_RESULT_LEN: usize = 1024;
+/// Bytes of the members of a record that are always there, hashes among them, at most.
+const MEMBERS_LEN: usize = 512;
 const HASH_KEY: &str = ",\"hash\":\"";
 /// Hexadecimal digits of a SHA-256.
 pub(crate) const HASH_LEN: usize = 64;
@@ -271,6 +305,24 @@ mod tests {
         let (body, hash) = line.split_once(",\"hash\":\"").unwrap();
         let digest = Sha256::digest(format!("{body}}}"));
         assert_eq!(hash, format!("{}\"}}", hex(&digest)));
+    }
+
+    #[test]
+    fn a_record_is_told_in_a_line_of_its_own() {
+        let policy = TapPolicy::new("a\nb", "3".parse().unwrap());
+        let draft = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: x\ny");
+        let text = draft.about(&policy).to_string();
+        assert!(text.ends_with(r#"policy.add "a\nb": "refused: x\ny""#), "{text}");
+        assert!(text.contains("unix:ann") && !text.contains('\n'), "{text}");
+    }
+
+    #[test]
+    fn a_result_has_an_end_and_its_size_is_known() {
+        let mut draft = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "x".repeat(60_000));
+        draft = draft.about(&TapPolicy::new("n".repeat(5000), "3".parse().unwrap()));
+        let line = Head::empty().append(&draft).unwrap();
+        assert!((6000..7000).contains(&line.len()), "{}", line.len());
+        assert!((line.len()..line.len() + MEMBERS_LEN).contains(&draft.size()));
     }
 
     fn log(count: usize) -> Vec<String> {

@@ -239,10 +239,10 @@ impl Handle {
         self.keeper.records(wanted, max).await
     }
 
-    /// Writes to the audit log. When that fails, the log of the process has it.
+    /// Writes to the audit log what happened already. When that fails, the log of the process has
+    /// it.
     pub(crate) async fn record(&self, draft: Draft) {
-        // The store has said so itself.
-        let _ = self.try_record(draft).await;
+        self.keeper.record_or_tell(draft).await;
     }
 
     /// Writes to the audit log what must not happen without a record.
@@ -329,7 +329,7 @@ impl Handle {
     async fn start_deleting(&self, name: &str) -> Result<(Claim, KeptPolicy), RequestError> {
         let claim = self.keeper.claim_last(name).await?;
         let policy = self.known_policy(name).await?.policy;
-        Ok((claim, self.keeper.kept(policy)?))
+        Ok((claim, self.keeper.kept_to_delete(policy)?))
     }
 
     async fn delete(
@@ -339,7 +339,7 @@ impl Handle {
         by_force: bool,
     ) -> Result<Applied, RequestError> {
         let policy = kept.policy.clone();
-        claim.delete(caller, &policy).await?;
+        claim.delete(caller, &kept).await?;
         let name = policy.name.clone();
         let result = self.change(PolicyChange::Delete { name, by_force }).await;
         if let Err(error @ RequestError::NotProved { .. }) = &result {
@@ -371,7 +371,9 @@ impl Handle {
         policy: &TapPolicy,
         error: RequestError,
     ) -> RequestError {
-        self.record(Draft::new(caller, how.what(), refused(&error)).about(policy)).await;
+        // What is refused may be of any length, and anybody may have it refused again and again.
+        let told = policy.clone().cut_to_limits();
+        self.record(Draft::new(caller, how.what(), refused(&error)).about(&told)).await;
         error
     }
 

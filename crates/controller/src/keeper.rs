@@ -125,6 +125,18 @@ impl Keeper {
         }
     }
 
+    /// The same of one that is to go. Nobody else changes it then: where it comes from should be
+    /// known, and when it is not, that is no reason to let it copy for ever.
+    pub(crate) fn kept_to_delete(&self, policy: TapPolicy) -> Result<KeptPolicy, RequestError> {
+        match self.kept(policy.clone()) {
+            Err(RequestError::Busy { .. }) => {
+                let (created_at, owner) = (now_text(), NOBODY.to_owned());
+                Ok(KeptPolicy { policy, created_at, owner })
+            }
+            kept => kept,
+        }
+    }
+
     /// Takes out a policy that reached its end, unless another one of its name is there by now.
     pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
         let name = &policy.name;
@@ -139,7 +151,7 @@ impl Keeper {
         let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED);
         changes.push(Change::Record(record.about(policy)));
         // If that fails the store has said so; a policy whose end is past ends again at a restart.
-        let _ = self.commit(changes).await;
+        let _ = self.commit_or_tell(changes).await;
     }
 
     /// Writes that these policies of the configuration are about to be in force.
@@ -161,9 +173,28 @@ impl Keeper {
         self.commit(vec![Change::Record(draft)]).await
     }
 
+    /// The same of what happened already: when that fails, the log of the process has it.
+    pub(crate) async fn record_or_tell(&self, draft: Draft) {
+        // The store has said why itself.
+        let _ = self.commit_or_tell(vec![Change::Record(draft)]).await;
+    }
+
     /// Records of the audit log.
     pub(crate) async fn records(&self, wanted: Wanted, max: usize) -> Result<Records, StoreError> {
         self.store.records(wanted, max).await
+    }
+
+    async fn commit_or_tell(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        let drafts = changes.iter().filter_map(|change| match change {
+            Change::Record(draft) => Some(draft.clone()),
+            Change::Put(_) | Change::Delete(_) => None,
+        });
+        let drafts: Vec<_> = drafts.collect();
+        let result = self.commit(changes).await;
+        if result.is_err() {
+            drafts.iter().for_each(|draft| tracing::error!("not in the audit log: {draft}"));
+        }
+        result
     }
 
     async fn commit(&self, mut changes: Vec<Change>) -> Result<(), StoreError> {
@@ -262,7 +293,7 @@ impl Claim {
             }
         };
         let changes = vec![change.clone(), Change::Record(record)];
-        if self.keeper.commit(changes).await.is_err() {
+        if self.keeper.commit_or_tell(changes).await.is_err() {
             self.keeper.lock().owe(self.term, [(self.name.clone(), change)]);
         }
     }
@@ -271,12 +302,20 @@ impl Claim {
     pub(crate) async fn delete(
         &self,
         caller: &Caller,
-        policy: &TapPolicy,
+        kept: &KeptPolicy,
     ) -> Result<(), StoreError> {
-        let record = Draft::new(caller, What::PolicyDelete, ACCEPTED).about(policy);
+        let record = Draft::new(caller, What::PolicyDelete, ACCEPTED).about(&kept.policy);
         let changes = vec![Change::Delete(self.name.clone()), Change::Record(record)];
-        self.keeper.commit(changes).await?;
-        self.keeper.lock().origins.remove(&self.name);
+        let result = self.keeper.commit(changes).await;
+        let mut known = self.keeper.lock();
+        if result.is_err() {
+            // As above: it may be gone there, and is in force here.
+            let change = Change::Put(Box::new(kept.clone()));
+            known.owe(self.term, [(self.name.clone(), change)]);
+            return result;
+        }
+        known.stale.remove(&self.name);
+        known.origins.remove(&self.name);
         Ok(())
     }
 }
@@ -315,6 +354,8 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 const ACCEPTED: &str = "accepted";
 /// Names that are put right beside another change: a transaction has a limit.
 const MAX_STALE: usize = 64;
+/// Whose policies those are of which it is not known.
+const NOBODY: &str = "unknown";
 /// Whose policies those of the configuration file are.
 pub(crate) const CONFIGURATION: &str = "configuration";
 
@@ -344,6 +385,32 @@ mod tests {
     async fn put(claim: &Claim) -> Result<(), StoreError> {
         let policy = TapPolicy::new("a", "3".parse().unwrap());
         claim.put(&Caller::unix("ann"), &policy, (How::default(), None)).await
+    }
+
+    #[tokio::test]
+    async fn a_deletion_that_was_perhaps_written_is_put_right() {
+        let (keeper, standing) = leader().await;
+        let claim = keeper.claim("a").unwrap();
+        put(&claim).await.unwrap();
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        let kept = keeper.kept(policy).unwrap();
+        let leads = standing.send_replace(Standing::Leader { generation: 1 << 40 });
+        claim.delete(&Caller::unix("ann"), &kept).await.unwrap_err();
+        assert!(matches!(keeper.lock().stale.get("a"), Some(Change::Put(_))), "it is in force");
+        standing.send_replace(leads);
+        claim.delete(&Caller::unix("ann"), &kept).await.unwrap();
+        assert!(keeper.lock().stale.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_policy_of_nobody_can_be_deleted() {
+        let (keeper, _standing) = leader().await;
+        let claim = keeper.claim_last("a").await.unwrap();
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        keeper.kept(policy.clone()).unwrap_err();
+        let kept = keeper.kept_to_delete(policy).unwrap();
+        claim.delete(&Caller::unix("ann"), &kept).await.unwrap();
+        assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
     }
 
     async fn record(keeper: &Keeper) -> Result<(), StoreError> {

@@ -20,7 +20,7 @@ use serde_json::json;
 use tapswitch_control::{Direction, TapPolicy};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::audit::{Draft, Head};
+use crate::audit::{Draft, Head, json_len};
 use crate::cluster::{EtcdConfig, Standing};
 use crate::etcd::Way;
 use crate::journal::{Journal, Kind};
@@ -93,6 +93,17 @@ pub(crate) enum Change {
     Put(Box<KeptPolicy>),
     Delete(String),
     Record(Draft),
+}
+
+impl Change {
+    /// About as many bytes as are written.
+    fn size(&self) -> usize {
+        match self {
+            Self::Put(kept) => json_len(kept),
+            Self::Delete(name) => name.len(),
+            Self::Record(draft) => draft.size(),
+        }
+    }
 }
 
 /// Which records of the audit log are wanted.
@@ -222,15 +233,21 @@ fn tell(journal: &Journal, line: &str) {
     journal.publish(Kind::Audit, json!({ "record": record }));
 }
 
-/// Takes the changes that wait; returns what waits behind them and is no change.
+/// Takes the changes that wait; returns what waits behind them, which is no change, or one too
+/// many.
 fn collect(
     batch: &mut Vec<Waiting>,
     jobs: &mut mpsc::Receiver<Job>,
     max_count: usize,
 ) -> Option<Job> {
+    let size = |changes: &[Change]| changes.iter().map(Change::size).sum::<usize>();
+    let mut len: usize = batch.iter().map(|(changes, _)| size(changes)).sum();
     while batch.len() < max_count {
         match jobs.try_recv().ok()? {
-            Job::Commit { changes, reply } => batch.push((changes, reply)),
+            Job::Commit { changes, reply } if len + size(&changes) <= MAX_BATCH_LEN => {
+                len += size(&changes);
+                batch.push((changes, reply));
+            }
             other => return Some(other),
         }
     }
@@ -277,6 +294,9 @@ fn named(place: Option<&String>) -> String {
 const MAX_JOBS: usize = 1024;
 /// Changes that are written at once.
 const MAX_BATCH: usize = 256;
+/// Bytes that are written at once: etcd takes no transaction of more than 1.5 MiB, and what is in
+/// one comes to nothing together.
+const MAX_BATCH_LEN: usize = 512 << 10;
 const MAKE_ROOM: &str = "policies cannot be changed until it can be written; make room on \
      its disk, or choose another place with --store; what is in force goes on";
 
@@ -331,6 +351,26 @@ mod tests {
         assert!(!text.contains("direction"), "{text}");
         let old: KeptPolicy = serde_json::from_str(&text).unwrap();
         assert_eq!(old.policy.direction, Some(Direction::Forward));
+    }
+
+    #[tokio::test]
+    async fn what_is_written_at_once_is_bounded_by_its_length() {
+        let (sender, mut jobs) = mpsc::channel(100);
+        let long = TapPolicy::new("n".repeat(30_000), "3".parse().unwrap());
+        let draft = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted").about(&long);
+        for _ in 0..60 {
+            let (changes, reply) = (vec![Change::Record(draft.clone())], oneshot::channel().0);
+            sender.try_send(Job::Commit { changes, reply }).unwrap();
+        }
+        drop(sender);
+        let (mut sizes, mut next) = (vec![], jobs.recv().await);
+        while let Some(Job::Commit { changes, reply }) = next.take() {
+            let mut batch = vec![(changes, reply)];
+            next = collect(&mut batch, &mut jobs, MAX_BATCH);
+            sizes.push(batch.len());
+            next = if next.is_none() { jobs.recv().await } else { next };
+        }
+        assert_eq!(sizes, [17, 17, 17, 9], "all of them, in turn");
     }
 
     #[tokio::test]

@@ -73,6 +73,12 @@ impl Control {
         entries.map(|entry| self.report_policy(entry, &accounts)).collect()
     }
 
+    /// Whether there is a policy of this name; one that is deleted is not, though its last counters
+    /// may be to come.
+    pub fn has_policy(&self, name: &str) -> bool {
+        self.policies.find(name).is_some()
+    }
+
     /// One policy, by the counters that came last.
     ///
     /// # Errors

@@ -680,6 +680,6 @@ fn is_value(token: Token<'_>) -> bool {
 
 const EXPECTED: &str = "expected something like `tcp port 80`, `host 10.0.0.1` or `not arp`";
 /// Bytes of a filter: enough for some hundred hosts.
-const MAX_LEN: usize = 4096;
+pub(crate) const MAX_LEN: usize = 4096;
 /// Parentheses and `not`s inside each other.
 const MAX_DEPTH: usize = 64;

@@ -8,10 +8,31 @@ use super::{
     Direction, IpProto, MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN, Point,
     PortRange, Transport, Vlan,
 };
+use crate::filter::MAX_FILTER_LEN;
 use crate::region::{Family, MAX_SIZE};
-use crate::{PolicyError, TapPolicy};
+use crate::{Monitors, PolicyError, TapPolicy};
 
 impl TapPolicy {
+    /// As much of it as a policy may have, for those who tell of one that was refused: that may be
+    /// of any length. One that passes its check stays as it is.
+    #[must_use]
+    pub fn cut_to_limits(mut self) -> Self {
+        cut(&mut self.name, MAX_NAME_LEN);
+        for text in [&mut self.owner, &mut self.reason].into_iter().flatten() {
+            cut(text, MAX_TEXT_LEN);
+        }
+        if let Some(filter) = self.filter.as_mut().filter(|filter| filter.len() > MAX_FILTER_LEN) {
+            // In bytes, other than the others.
+            let starts = filter.char_indices().map(|(start, _)| start);
+            let count = starts.take_while(|start| *start <= MAX_FILTER_LEN).count();
+            cut(filter, count.saturating_sub(1));
+        }
+        if self.monitor.count() > MAX_MONITORS {
+            self.monitor = Monitors::new(self.monitor.iter().take(MAX_MONITORS).cloned().collect());
+        }
+        self
+    }
+
     /// Everything but the filter.
     pub(crate) fn check_fields(&self) -> Result<(), PolicyError> {
         self.check_name()?;
@@ -181,6 +202,14 @@ impl TapPolicy {
             true => Err(PolicyError::RangeTooWide { field, ports, rules }),
             false => Ok(()),
         }
+    }
+}
+
+/// Leaves so many characters, and says that there were more.
+fn cut(text: &mut String, max_count: usize) {
+    if let Some((end, _)) = text.char_indices().nth(max_count) {
+        text.truncate(end);
+        text.push('…');
     }
 }
 

@@ -229,13 +229,17 @@ impl Hub {
         let (matched, is_complete) = (report.matched.packets, report.is_complete);
         let note = if is_complete { "" } else { ", perhaps more" };
         tracing::info!("policy {name} is deleted; it matched {matched} packets{note}");
-        self.tell_policy(&name, &PolicyState::Deleted);
+        // Its name was free at once, and its last counters took a while: what is there, or waited
+        // for, under that name by now is another one.
+        if !self.control.has_policy(&name) {
+            self.tell_policy(&name, &PolicyState::Deleted);
+            self.answer_ended(&name);
+        }
         if let Some(origin) = self.changes.expired.remove(&name) {
             // It is written while the hub goes on.
             let (keeper, policy) = (Arc::clone(&self.keeper), report.policy.clone());
             tokio::spawn(async move { keeper.expire(&policy, origin).await });
         }
-        self.answer_ended(&name);
         if let Some((verdict, reply)) = self.changes.deleting.remove(&name) {
             let _ = reply.send(Ok(Applied { report, verdict }));
         }

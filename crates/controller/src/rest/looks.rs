@@ -1,7 +1,7 @@
 //! Who looks at packets, for the audit log: one record for a stream, also when it breaks and comes
 //! again each second.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tapswitch_control::TapPolicy;
@@ -21,20 +21,39 @@ struct Look {
 }
 
 impl Looks {
-    /// Notes that somebody begins to look. False when that is on record since less than a minute.
-    pub(super) fn begin(&self, caller: &Caller, policy: &TapPolicy, now: Instant) -> bool {
-        // What is in there is whole whenever the lock is free.
-        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        looks.retain(|look| now.saturating_duration_since(look.since) < ON_RECORD);
-        if looks.iter().any(|look| look.caller == *caller && look.policy == *policy) {
-            return false;
+    /// Somebody begins to look: has that recorded, unless it is on record since less than a minute.
+    /// It is when the record was written, not before: who comes meanwhile has another one. Rather
+    /// one too many than one too few.
+    pub(super) async fn begin<E>(
+        &self,
+        (caller, policy): (&Caller, &TapPolicy),
+        now: Instant,
+        record: impl Future<Output = Result<(), E>>,
+    ) -> Result<(), E> {
+        if !self.is_on_record(caller, policy, now) {
+            record.await?;
+            self.note(Look { caller: caller.clone(), policy: policy.clone(), since: now });
         }
-        // Rather a record too many than one too few.
+        Ok(())
+    }
+
+    fn is_on_record(&self, caller: &Caller, policy: &TapPolicy, now: Instant) -> bool {
+        let mut looks = self.lock();
+        looks.retain(|look| now.saturating_duration_since(look.since) < ON_RECORD);
+        looks.iter().any(|look| look.caller == *caller && look.policy == *policy)
+    }
+
+    fn note(&self, look: Look) {
+        let mut looks = self.lock();
         if looks.len() >= MAX_LOOKS {
             looks.remove(0);
         }
-        looks.push(Look { caller: caller.clone(), policy: policy.clone(), since: now });
-        true
+        looks.push(look);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Look>> {
+        // What is in there is whole whenever the lock is free.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -44,30 +63,59 @@ const MAX_LOOKS: usize = 512;
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
 
-    #[test]
-    fn a_stream_that_breaks_again_and_again_is_one_for_a_minute() {
+    /// Whether a look that begins is recorded.
+    async fn begin(looks: &Looks, caller: &Caller, policy: &TapPolicy, now: Instant) -> bool {
+        let mut is_recorded = false;
+        let record = async {
+            is_recorded = true;
+            Ok::<_, Infallible>(())
+        };
+        looks.begin((caller, policy), now, record).await.unwrap();
+        is_recorded
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_recorded_is_not_seen_and_recorded_next_time() {
+        let looks = Looks::default();
+        let (ann, web) = (Caller::unix("ann"), TapPolicy::new("web", "3".parse().unwrap()));
+        let now = Instant::now();
+        for _ in 0..2 {
+            let failed = looks.begin((&ann, &web), now, async { Err("no room") }).await;
+            assert_eq!(failed, Err("no room"));
+        }
+        assert!(begin(&looks, &ann, &web, now).await, "it has room again");
+        assert!(!begin(&looks, &ann, &web, now).await);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_breaks_again_and_again_is_one_for_a_minute() {
         let looks = Looks::default();
         let (ann, web) = (Caller::unix("ann"), TapPolicy::new("web", "3".parse().unwrap()));
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let begun = (0..120).filter(|&second| looks.begin(&ann, &web, at(second))).count();
+        let mut begun = 0;
+        for second in 0..120 {
+            begun += usize::from(begin(&looks, &ann, &web, at(second)).await);
+        }
         assert_eq!(begun, 2, "one each minute");
-        assert!(looks.begin(&Caller::unix("bob"), &web, at(119)), "somebody else");
+        assert!(begin(&looks, &Caller::unix("bob"), &web, at(119)).await, "somebody else");
         let there = Caller { from: "10.0.0.1".to_owned(), ..ann.clone() };
-        assert!(looks.begin(&there, &web, at(119)), "from elsewhere");
+        assert!(begin(&looks, &there, &web, at(119)).await, "from elsewhere");
         let other = TapPolicy::new("web", "4".parse().unwrap());
-        assert!(looks.begin(&ann, &other, at(119)), "another policy of that name");
+        assert!(begin(&looks, &ann, &other, at(119)).await, "another policy of that name");
     }
 
-    #[test]
-    fn there_are_so_many_only() {
+    #[tokio::test]
+    async fn there_are_so_many_only() {
         let looks = Looks::default();
         let web = TapPolicy::new("web", "3".parse().unwrap());
         let now = Instant::now();
         for number in 0..=MAX_LOOKS {
-            assert!(looks.begin(&Caller::unix(&number.to_string()), &web, now));
+            assert!(begin(&looks, &Caller::unix(&number.to_string()), &web, now).await);
         }
         assert_eq!(looks.0.lock().unwrap().len(), MAX_LOOKS);
     }

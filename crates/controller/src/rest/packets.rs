@@ -28,6 +28,7 @@ use super::{Api, Asking};
 use crate::Caller;
 use crate::audit::{Draft, What};
 use crate::copies::Shown;
+use crate::store::StoreError;
 
 /// How packets are wanted.
 #[derive(Debug, Deserialize)]
@@ -51,7 +52,7 @@ pub(super) async fn packets(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let policy = api.handle.policy(&name).await?.policy;
-    api.note_look(&admitted.caller, &policy, query.download).await;
+    api.note_look(&admitted.caller, &policy, query.download).await?;
     let (last, receiver) = api.handle.journal().copies().watch(&name);
     if let Some(Format::Pcapng) = query.download {
         return Ok(file(&last).into_response());
@@ -68,14 +69,22 @@ pub(super) async fn packets(
 
 impl Api {
     /// Writes down who sees whose packets, before they do: each file, and each stream that is not
-    /// one that broke a moment ago.
-    async fn note_look(&self, caller: &Caller, policy: &TapPolicy, file: Option<Format>) {
-        let what = match file {
-            Some(Format::Pcapng) => What::PacketsDownload,
-            None if self.looks.begin(caller, policy, Instant::now()) => What::PacketsWatch,
-            None => return,
-        };
-        self.handle.record(Draft::new(caller, what, "accepted").about(policy)).await;
+    /// one that broke a moment ago. Without a record nobody sees anything.
+    async fn note_look(
+        &self,
+        caller: &Caller,
+        policy: &TapPolicy,
+        file: Option<Format>,
+    ) -> Result<(), StoreError> {
+        let record =
+            |what| self.handle.try_record(Draft::new(caller, what, "accepted").about(policy));
+        match file {
+            Some(Format::Pcapng) => record(What::PacketsDownload).await,
+            None => {
+                let record = record(What::PacketsWatch);
+                self.looks.begin((caller, policy), Instant::now(), record).await
+            }
+        }
     }
 }
 

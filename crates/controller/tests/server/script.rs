@@ -34,6 +34,10 @@ pub(crate) struct State {
     pub(crate) refuses_copies: bool,
     /// Does not answer barriers yet.
     pub(crate) is_mute: bool,
+    /// Does not tell the counters of single groups yet.
+    pub(crate) holds_counters: bool,
+    /// Who waits for those, and what is asked.
+    pub(crate) held_counters: Vec<(u32, MultipartRequestBody)>,
     /// Those that it answers when it says something and is not mute any more.
     held_barriers: Vec<u32>,
 }
@@ -150,6 +154,12 @@ fn answer_held(channel: &mut SwitchConnection, state: &mut State) {
             channel.reply(xid, Body::BarrierReply).unwrap();
         }
     }
+    if !state.holds_counters {
+        for (xid, request) in std::mem::take(&mut state.held_counters) {
+            let reply = MultipartReply::new(describe(&request, state));
+            channel.reply(xid, Body::MultipartReply(reply)).unwrap();
+        }
+    }
 }
 
 fn answer(id: u64, channel: &mut SwitchConnection, message: &Message, state: &mut State) {
@@ -157,6 +167,11 @@ fn answer(id: u64, channel: &mut SwitchConnection, message: &Message, state: &mu
         Body::FeaturesRequest => Body::FeaturesReply(features(id)),
         Body::BarrierRequest if state.is_mute => return state.held_barriers.push(message.xid),
         Body::BarrierRequest => Body::BarrierReply,
+        Body::MultipartRequest(request)
+            if state.holds_counters && is_of_one_group(&request.body) =>
+        {
+            return state.held_counters.push((message.xid, request.body.clone()));
+        }
         Body::MultipartRequest(request) => {
             Body::MultipartReply(MultipartReply::new(describe(&request.body, state)))
         }
@@ -253,6 +268,10 @@ fn describe(request: &MultipartRequestBody, state: &State) -> MultipartReplyBody
         }
         other => panic!("{other:?}"),
     }
+}
+
+fn is_of_one_group(request: &MultipartRequestBody) -> bool {
+    matches!(request, MultipartRequestBody::Group(group) if *group != GroupId::ALL)
 }
 
 fn port_stats(number: u32, state: &State) -> PortStats {

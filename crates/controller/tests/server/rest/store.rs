@@ -203,3 +203,51 @@ async fn a_deletion_comes_behind_a_change_that_takes_long() {
     let server = restart(impatient(&directory)).await;
     assert_eq!(get(&server, "/api/v1/policies").await.json()["items"], json!([]));
 }
+
+#[tokio::test]
+async fn a_name_that_is_free_again_is_not_held_against_the_policy_that_takes_it() {
+    let config = Config { stats_timeout: Duration::from_millis(20), ..with_rest() };
+    let server = Running::start(config).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    until(async || switch.state.lock().unwrap().rules.len() == 8).await;
+    let policy = json!({"name": "a", "monitor": "3", "expires": "5s"});
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
+    // It ends, but for its last counters.
+    switch.state.lock().unwrap().holds_counters = true;
+    until(async || !switch.state.lock().unwrap().held_counters.is_empty()).await;
+    assert_eq!(get(&server, "/api/v1/policies/a").await.status, 404);
+    switch.state.lock().unwrap().is_mute = true;
+    let records = async || get(&server, "/api/v1/audit").await.json()["total"].clone();
+    let next = json!({"name": "a", "monitor": "4", "dst-port": 80});
+    let adding = async {
+        let added = post(&server, "/api/v1/policies", &next).await;
+        assert_eq!(added.status, 201, "{}", added.text);
+    };
+    let going_on = async {
+        until(async || switch.tap_count() > 0).await;
+        switch.state.lock().unwrap().holds_counters = false;
+        switch.say(arp(1, 2));
+        until(async || records().await == 3).await;
+        switch.state.lock().unwrap().is_mute = false;
+        switch.say(arp(1, 2));
+    };
+    tokio::join!(adding, going_on);
+    assert_eq!(get(&server, "/api/v1/policies/a").await.json()["owner"], "local");
+    let gone = ask_with(&server, ("DELETE", "/api/v1/policies/a"), &[], vec![]).await;
+    assert_eq!(gone.status, 200, "{}", gone.text);
+    assert_eq!(switch.tap_count(), 0);
+}
+
+#[tokio::test]
+async fn a_refused_policy_of_any_length_has_a_short_record() {
+    let server = Running::start(with_rest()).await;
+    let filter = format!("tcp{}", " or tcp".repeat(60 * 1024 / 7));
+    let policy = json!({"name": "long", "monitor": "3", "filter": filter});
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 422);
+    let name = json!({"name": "\u{1}".repeat(9000), "monitor": "3"});
+    assert_eq!(post(&server, "/api/v1/policies", &name).await.status, 422);
+    let records = server.handle.audit(0, 10).await.unwrap();
+    let lens: Vec<_> = records.iter().map(String::len).collect();
+    assert!(lens.len() == 2 && lens.iter().all(|len| *len < 8 << 10), "{lens:?}");
+}
