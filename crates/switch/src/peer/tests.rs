@@ -120,8 +120,8 @@ async fn packet_outs_wait_for_those_before_them() {
     let peer = tokio::spawn(peer.run(stream));
     let packet = PacketOut::new(vec![0; 60_000], vec![Action::output(PortNo(1))]);
     let mut bytes = HELLO.to_vec();
-    for xid in 0..COUNT {
-        let message = Message { xid: xid as u32, body: Body::PacketOut(packet.clone()) };
+    for xid in (1..).take(COUNT) {
+        let message = Message { xid, body: Body::PacketOut(packet.clone()) };
         message.encode(&mut bytes).unwrap();
     }
     let sender = tokio::spawn(async move { stranger.write_all(&bytes).await.map(|()| stranger) });
