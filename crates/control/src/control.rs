@@ -250,6 +250,7 @@ impl Control {
             self.with_switch(id, Switch::handle_timeout);
         }
         self.end_contests();
+        self.ask_once_more();
         self.read_counters();
         self.check_next();
         self.probe();
@@ -353,6 +354,7 @@ impl Control {
             known,
             renamed,
             opened,
+            asked,
             news,
             swept,
             answered,
@@ -384,6 +386,9 @@ impl Control {
         }
         for tag in opened {
             self.touch_waiting(tag);
+        }
+        for key in asked {
+            self.contests.handle_asked(key, id, self.now);
         }
         for policy in news {
             self.note_state(policy, id);

@@ -106,6 +106,8 @@ pub(crate) struct Switch {
     shown: Shown,
     /// Groups whose last counters can be asked for when this barrier is reached.
     idle_groups: Vec<(Ticket, GroupId)>,
+    /// Hosts that are asked whether they are there when this barrier is reached, once there is one.
+    questions: Vec<(Option<Ticket>, HostKey)>,
     /// What the switch refused since the last barrier.
     failures: Vec<Failure>,
     desired: Shared<Desired>,
@@ -150,6 +152,8 @@ pub(crate) struct Signals {
     pub(crate) opened: BTreeSet<u16>,
     /// Policies that may be doing otherwise.
     pub(crate) news: BTreeSet<PolicyId>,
+    /// Hosts that were asked whether they are there, and whose answers are shown.
+    pub(crate) asked: Vec<HostKey>,
     /// It has done what it was sent to find links.
     pub(crate) swept: bool,
     /// Requests for counters that were answered, or will not be.
@@ -193,6 +197,7 @@ impl Switch {
             rounds: BTreeMap::new(),
             shown: Shown::default(),
             idle_groups: Vec::new(),
+            questions: Vec::new(),
             failures: Vec::new(),
             desired: Shared::default(),
             held: Shared::default(),
@@ -306,19 +311,35 @@ impl Switch {
             || address.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
     }
 
-    /// Asks a host whether it is still there. What it sends meanwhile is shown to the controller.
+    /// Asks a host whether it is still there, as soon as what it sends is shown to the controller:
+    /// an answer that comes before is merely forwarded, and hosts are faster than changes.
     pub(crate) fn ask_host(&mut self, key: HostKey) {
+        let Some(port) = self.hosts.find(key).map(|host| host.port) else { return };
+        self.remove_source(key, port);
+        self.questions.push((None, key));
+    }
+
+    /// Asks those whose rules are away by now.
+    fn ask_hosts(&mut self, barrier: Ticket) {
+        let is_reached = |at: &Option<Ticket>| at.is_some_and(|at| at <= barrier);
+        let reached: Vec<_> =
+            self.questions.extract_if(.., |(at, _)| is_reached(at)).map(|(_, key)| key).collect();
+        reached.iter().for_each(|key| self.send_questions(*key));
+        self.signals.asked.extend(reached);
+    }
+
+    pub(crate) fn send_questions(&mut self, key: HostKey) {
         let Some(Host { port, addresses, .. }) = self.hosts.find(key) else { return };
         let (port, asked) = (*port, addresses.iter().take(MAX_ASKED));
         for frame in asked.map(|address| question(key, *address)).collect::<Vec<_>>() {
             let actions = vec![Action::output(port)];
             self.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
         }
-        self.remove_source(key, port);
     }
 
     /// A host that was asked is there; what it sends is shown no more.
     pub(crate) fn know_again(&mut self, key: HostKey, port: PortNo) {
+        self.questions.retain(|(_, asked)| *asked != key);
         if self.hosts.find(key).is_some_and(|host| host.port == port) {
             // It may be known again since the switch connected again.
             self.remove_source(key, port);
@@ -559,6 +580,7 @@ impl Switch {
         self.installing.clear();
         self.moving.clear();
         self.idle_groups.clear();
+        self.questions.clear();
         self.failures.clear();
         self.repair_at = None;
         self.removed.clear();

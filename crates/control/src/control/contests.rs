@@ -8,6 +8,11 @@
 //! which is not believed until that time has passed. When it is silent, it has moved: a guest that
 //! was moved while it runs says so from its new place, and nothing from the old one.
 //!
+//! It is asked when its switch confirmed that the rule is away, and its time begins then: whoever
+//! forges its address may keep that switch busy, too, and an answer that is not shown is none. A
+//! switch that does not confirm within [`PATIENCE`] proves nothing: the host stays until somebody
+//! says again that it is elsewhere.
+//!
 //! When the port at home is down, or its switch is not connected, nothing is waited for. A host
 //! that never sends and answers no question cannot be told from one that has gone: name a monitor
 //! of that kind by its port.
@@ -31,14 +36,33 @@ struct Contest {
     /// The switch where it was seen last, and how.
     rival: (DatapathId, Sighting),
     until: Millis,
+    /// Its answers are shown since it was asked.
+    is_asked: bool,
+    /// When it is asked once more.
+    again_at: Option<Millis>,
     /// It was heard at home.
     is_home: bool,
 }
 
 impl Contests {
     /// When the next one ends.
-    pub(super) fn due(&self) -> Option<Millis> {
+    fn end(&self) -> Option<Millis> {
         self.0.values().map(|contest| contest.until).min()
+    }
+
+    /// When something is due.
+    pub(super) fn due(&self) -> Option<Millis> {
+        let again = self.0.values().filter_map(|contest| contest.again_at);
+        self.end().into_iter().chain(again).min()
+    }
+
+    /// A switch asked a host, and will show its answer.
+    pub(super) fn handle_asked(&mut self, key: HostKey, at: DatapathId, now: Millis) {
+        let contest = self.0.get_mut(&key).filter(|contest| contest.home.switch == at);
+        if let Some(contest) = contest.filter(|contest| !contest.is_home) {
+            contest.is_asked = true;
+            (contest.until, contest.again_at) = (now.plus(SILENCE), Some(now.plus(AGAIN)));
+        }
     }
 }
 
@@ -57,21 +81,38 @@ impl Control {
     /// Ends what has lasted long enough: who was silent at home has moved.
     pub(super) fn end_contests(&mut self) {
         let now = self.now;
-        if self.contests.due().is_none_or(|due| due > now) {
+        if self.contests.end().is_none_or(|end| end > now) {
             return;
         }
         let all = std::mem::take(&mut self.contests.0).into_iter();
         let (over, others): (BTreeMap<_, _>, _) = all.partition(|(_, it)| it.until <= now);
         self.contests.0 = others;
-        for (key, Contest { home, rival: (at, sighting), is_home, .. }) in over {
+        for (key, contest) in over {
+            let Contest { home, rival: (at, sighting), is_home, is_asked, .. } = contest;
             let has_gone = self.home(key, at).is_none_or(|place| place == home);
-            if !is_home && has_gone {
+            let is_heard = is_asked || !self.keeps(key, home);
+            if !is_home && has_gone && is_heard {
                 self.with_switch(at, |switch, limits, now| {
                     switch.handle_sighting(&sighting, limits, now);
                 });
             }
             // It stays where there is no room, or no link any more, at its new place.
             self.with_switch(home.switch, |switch, _, _| switch.know_again(key, home.port));
+        }
+    }
+
+    /// Asks those again that did not answer yet: a question may be lost, or its answer.
+    pub(super) fn ask_once_more(&mut self) {
+        let now = self.now;
+        let mut due = Vec::new();
+        for (key, contest) in &mut self.contests.0 {
+            if contest.again_at.take_if(|at| *at <= now).is_some() {
+                due.push((*key, contest.home.switch));
+                contest.again_at = Some(now.plus(AGAIN)).filter(|at| *at < contest.until);
+            }
+        }
+        for (key, home) in due {
+            self.with_switch(home, |switch, _, _| switch.send_questions(key));
         }
     }
 
@@ -97,17 +138,19 @@ impl Control {
     }
 
     fn begin_contest(&mut self, key: HostKey, home: Place, rival: (DatapathId, Sighting)) {
-        let until = self.now.plus(SILENCE);
+        let until = self.now.plus(PATIENCE);
         self.with_switch(home.switch, |switch, _, _| switch.ask_host(key));
         self.with_switch(rival.0, |switch, _, _| switch.hosts.note_conflict());
-        self.contests.0.insert(key, Contest { home, rival, until, is_home: false });
+        let (is_asked, again_at, is_home) = (false, None, false);
+        self.contests.0.insert(key, Contest { home, rival, until, is_asked, again_at, is_home });
     }
 
     /// The host was heard where it was.
     fn settle_contest(&mut self, key: HostKey, home: Place) {
         let contest = self.contests.0.get_mut(&key).filter(|contest| contest.home == home);
         let Some(contest) = contest.filter(|contest| !contest.is_home) else { return };
-        contest.is_home = true;
+        (contest.is_home, contest.again_at) = (true, None);
+        contest.until = contest.until.min(self.now.plus(SILENCE));
         let (at, port) = (contest.rival.0, contest.rival.1.port);
         self.with_switch(home.switch, |switch, _, _| switch.know_again(key, home.port));
         let name = |place: Place| {
@@ -138,12 +181,21 @@ impl Control {
 
     /// Whether copies go to a host at its place, which it may still be at.
     fn gets_copies(&self, key: HostKey, home: Place) -> bool {
+        let host = self.switches.get(&home.switch).and_then(|switch| switch.hosts.find(key));
+        let is_named = host.is_some_and(|host| self.policies.copies_to(key.mac, &host.addresses));
+        is_named && self.keeps(key, home)
+    }
+
+    fn keeps(&self, key: HostKey, home: Place) -> bool {
         let switch = self.switches.get(&home.switch);
-        let switch = switch.filter(|switch| switch.keeps_host(key.mac, home.port));
-        let host = switch.and_then(|switch| switch.hosts.find(key));
-        host.is_some_and(|host| self.policies.copies_to(key.mac, &host.addresses))
+        switch.is_some_and(|switch| switch.keeps_host(key.mac, home.port))
     }
 }
 
 /// For how long a host that is asked is waited for: many times as long as one takes to answer.
 const SILENCE: Millis = Millis(1000);
+/// When it is asked again within that time: three times in all.
+const AGAIN: Millis = Millis(400);
+/// For how long its switch is waited for, before it is asked: what it does not do for longer is
+/// found out otherwise.
+const PATIENCE: Millis = Millis(5000);

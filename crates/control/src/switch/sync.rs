@@ -41,6 +41,11 @@ impl Switch {
         if self.desired.has_changed() {
             self.send_difference(Vec::new(), limits, now);
         }
+        if self.questions.iter().any(|(barrier, _)| barrier.is_none()) && !self.is_trial {
+            // Their rules are gone already, or on their way out.
+            let barrier = self.outbox.send(Body::BarrierRequest, Request::Barrier);
+            self.await_questions(barrier);
+        }
         if self.outbox.queue_len() > limits.max_waiting {
             let reason = "it does not do what it is told".to_owned();
             self.signals.events.push(Event::SwitchMisbehaved { switch: self.id, reason });
@@ -113,6 +118,7 @@ impl Switch {
             self.signals.news.extend(done.map(|(id, _)| id));
         }
         self.confirm_carries(barrier);
+        self.ask_hosts(barrier);
         if self.is_trial {
             // Nobody counts in it.
             return self.idle_groups.clear();
@@ -170,8 +176,15 @@ impl Switch {
         idle_groups.extend(difference.idle_groups);
         self.idle_groups.extend(idle_groups.into_iter().map(|group| (barrier, group)));
         self.await_carries(barrier);
+        self.await_questions(barrier);
         self.give_up_at.get_or_insert(now.plus(limits.final_counts_wait));
         barrier
+    }
+
+    fn await_questions(&mut self, barrier: Ticket) {
+        for (at, _) in &mut self.questions {
+            at.get_or_insert(barrier);
+        }
     }
 
     /// Takes it that the difference is sent, and puts in the barrier behind it.

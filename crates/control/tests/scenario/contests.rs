@@ -1,7 +1,7 @@
 //! Somebody says to be a host that gets copies: whether it moved is found out before they move.
 
-use tapswitch_control::{Event, MonitorPort};
-use tapswitch_openflow::DatapathId;
+use tapswitch_control::{Event, Millis, MonitorPort, Transmit};
+use tapswitch_openflow::{Body, DatapathId};
 
 use crate::fabric::Fabric;
 use crate::frames::{arp_reply, arp_request, ipv4, mac, neighbor_discovery, tcp};
@@ -141,4 +141,78 @@ fn a_host_of_another_switch_is_asked_there() {
         assert_eq!((at.len(), at[0].switch), (1, DatapathId(if is_heard { 3 } else { 2 })));
         assert_eq!(alarms(&fabric.world).len(), usize::from(is_heard));
     }
+}
+
+/// What the controller sends to the only switch, until it has nothing more to say.
+fn sent(world: &mut World) -> Vec<Transmit> {
+    std::iter::from_fn(|| world.control.poll_transmit()).collect()
+}
+
+fn question_count(sent: &[Transmit]) -> usize {
+    let is_question = |sent: &&Transmit| match &sent.body {
+        Body::PacketOut(out) => out.data.get(12..14) != Some(&[0x88, 0xcc]),
+        _ => false,
+    };
+    sent.iter().filter(is_question).count()
+}
+
+/// Somebody at port 4 says to be host 3; the ticket of the barrier behind what is sent for it.
+fn contest_at(switch: DatapathId, world: &mut World) -> tapswitch_control::Ticket {
+    world.switch().receive(4, &arp_request(3, 1, None));
+    for message in std::mem::take(&mut world.switch().said) {
+        world.control.handle_message(switch, &message.body, world.now);
+    }
+    let sent = sent(world);
+    let is_deletion = |sent: &Transmit| match &sent.body {
+        Body::FlowMod(change) => {
+            let fields = change.match_fields.to_string();
+            change.command.deletes() && fields.contains("dl_src=02:00:00:00:00:03")
+        }
+        _ => false,
+    };
+    assert_eq!(question_count(&sent), 0, "its answer would not be shown: {sent:?}");
+    let mut behind = sent.iter().skip_while(|sent| !is_deletion(sent));
+    behind.find(|sent| sent.body == Body::BarrierRequest).unwrap().ticket
+}
+
+#[test]
+fn a_host_is_asked_when_its_answers_are_shown() {
+    let (mut world, switch) = (World::new(5), DatapathId(1));
+    world.learn(3);
+    world.tap(policy("all", "10.0.0.3"));
+    let barrier = contest_at(switch, &mut world);
+    let start = world.now;
+    let mut asked_at = |ms: u64| {
+        world.control.handle_timeout(start.plus(Millis(ms)));
+        question_count(&sent(&mut world))
+    };
+    // The switch is kept busy; nothing is concluded from silence that nobody could break.
+    assert_eq!([asked_at(1000), asked_at(3000)], [0, 0]);
+    let now = start.plus(Millis(3000));
+    world.control.handle_reply(switch, barrier, &Body::BarrierReply, now);
+    assert_eq!(question_count(&sent(&mut world)), 1);
+    let mut asked_at = |ms: u64| {
+        world.control.handle_timeout(start.plus(Millis(ms)));
+        question_count(&sent(&mut world))
+    };
+    assert_eq!([3399, 3400, 3800, 3999].map(&mut asked_at), [0, 1, 1, 0]);
+    assert_eq!(port_of_3(&world), ["3"]);
+    world.control.handle_timeout(start.plus(Millis(4000)));
+    assert_eq!(port_of_3(&world), ["4"], "its time began when it was asked");
+}
+
+#[test]
+fn a_switch_that_does_not_show_answers_proves_nothing() {
+    let (mut world, switch) = (World::new(5), DatapathId(1));
+    world.learn(3);
+    world.tap(policy("all", "10.0.0.3"));
+    contest_at(switch, &mut world);
+    world.control.handle_timeout(world.now.plus(Millis(5000)));
+    assert_eq!(question_count(&sent(&mut world)), 0);
+    assert_eq!(port_of_3(&world), ["3"]);
+}
+
+fn port_of_3(world: &World) -> Vec<String> {
+    let hosts = world.control.hosts().into_iter();
+    hosts.filter(|host| host.mac == mac(3)).map(|host| host.port).collect()
 }
