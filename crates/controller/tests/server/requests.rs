@@ -86,7 +86,9 @@ async fn a_policy_that_the_switch_refuses_is_taken_back() {
 
 #[tokio::test]
 async fn who_asks_is_not_kept_waiting_for_a_switch_that_does_not_answer() {
-    let config = Config { request_timeout: Duration::from_millis(50), ..config() };
+    // Counters stand behind the barrier, and are not told before it.
+    let (request_timeout, stats_timeout) = (Duration::from_millis(50), Duration::from_millis(50));
+    let config = Config { request_timeout, stats_timeout, ..config() };
     let (server, switch) = with_switch(config).await;
     until(async || switch.state.lock().unwrap().rules.len() == 8).await;
     switch.state.lock().unwrap().is_mute = true;
