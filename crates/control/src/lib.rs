@@ -91,7 +91,7 @@ pub use monitor::{MonitorSpec, Monitors};
 pub use outbox::Ticket;
 pub use policy::{
     Direction, EthType, Expiry, IpProto, Point, PortRange, Sample, Schedule, Tagging, TapPolicy,
-    Transport, Vlan,
+    Transport, Vlan, cut_text,
 };
 pub use prefix::IpPrefix;
 pub use report::{

@@ -19,6 +19,7 @@ mod schedule;
 mod summary;
 mod word;
 
+pub use check::cut_text;
 pub use expiry::Expiry;
 pub use form::{Point, Tagging, Transport};
 pub(crate) use part::Part;
@@ -356,6 +357,12 @@ pub(crate) const MIN_SNAPLEN: u16 = 14;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tapswitch_openflow::PortNo;
+
+    fn policy() -> TapPolicy {
+        let monitor = MonitorSpec::Port { switch: None, port: PortNo(3) };
+        TapPolicy { direction: Some(Direction::Forward), ..TapPolicy::new("p", monitor) }
+    }
 
     #[test]
     fn what_is_told_of_a_refused_policy_has_an_end() {
@@ -372,12 +379,6 @@ mod tests {
         let sound =
             TapPolicy { name: "a".repeat(MAX_NAME_LEN), owner: None, reason: None, ..sound };
         assert_eq!(sound.clone().cut_to_limits(), sound);
-    }
-    use tapswitch_openflow::PortNo;
-
-    fn policy() -> TapPolicy {
-        let monitor = MonitorSpec::Port { switch: None, port: PortNo(3) };
-        TapPolicy { direction: Some(Direction::Forward), ..TapPolicy::new("p", monitor) }
     }
 
     #[test]

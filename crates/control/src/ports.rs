@@ -79,23 +79,10 @@ fn is_usable(number: PortNo) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapswitch_openflow::{PortFeatures, Text};
     use tapswitch_wire::MacAddr;
 
     fn port(number: u32, state: PortState) -> Port {
-        Port {
-            port_no: PortNo(number),
-            hw_addr: MacAddr::ZERO,
-            name: Text::new(&format!("p{number}")),
-            config: PortConfig::empty(),
-            state,
-            curr: PortFeatures::empty(),
-            advertised: PortFeatures::empty(),
-            supported: PortFeatures::empty(),
-            peer: PortFeatures::empty(),
-            curr_speed: 0,
-            max_speed: 0,
-        }
+        Port::new(PortNo(number), MacAddr::ZERO, &format!("p{number}"), state)
     }
 
     fn status(reason: PortReason, desc: Port) -> PortStatus {

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use tapswitch_wire::{EtherType, MacAddr, arp, checksum, icmp, ip_proto};
+use tapswitch_wire::{EtherType, MacAddr, arp, checksum, icmp, ip_proto, write_u16};
 
 use crate::hosts::HostKey;
 
@@ -42,12 +42,13 @@ fn solicitation(address: Ipv6Addr) -> Vec<u8> {
     message.extend(ASKER.0);
     let (from, to) = (ASKER_V6.octets(), address.octets());
     let sum = checksum::pseudo_header_v6(&from, &to, ip_proto::ICMPV6, MESSAGE_LEN.into());
-    let checksum = sum.add_bytes(&message).checksum().to_be_bytes();
+    let checksum = sum.add_bytes(&message).checksum();
+    write_u16(&mut message, icmp::field::CHECKSUM, checksum);
     let mut packet = vec![0x60, 0, 0, 0];
     packet.extend(MESSAGE_LEN.to_be_bytes());
     packet.extend([ip_proto::ICMPV6, ON_LINK]);
     packet.extend([from, to].concat());
-    packet.extend(message.iter().take(2).chain(&checksum).chain(message.iter().skip(4)));
+    packet.extend(message);
     packet
 }
 
@@ -56,7 +57,7 @@ const ASKER: MacAddr = MacAddr([0x02, 0x74, 0x61, 0x70, 0x73, 0x77]);
 /// The address of the link that belongs to it.
 const ASKER_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0x0074, 0x61ff, 0xfe70, 0x7377);
 /// The option with the asker's address: its type, and its length in units of eight bytes.
-const SOURCE_LINK_LAYER: [u8; 2] = [1, 1];
+const SOURCE_LINK_LAYER: [u8; 2] = [icmp::OPTION_SOURCE_LL, 1];
 /// Of a solicitation with that option.
 const MESSAGE_LEN: u16 = 32;
 /// The hop limit of what no router has passed on.

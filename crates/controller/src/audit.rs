@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tapswitch_control::TapPolicy;
+use tapswitch_control::{TapPolicy, cut_text};
 
 use crate::Caller;
 use crate::clock::now_text;
@@ -91,10 +91,7 @@ impl Draft {
     pub(crate) fn new(caller: &Caller, what: What, result: impl Into<String>) -> Self {
         let (at, caller, mut result) = (now_text(), caller.clone(), result.into());
         // It may tell of what somebody asked for, which may be of any length.
-        if let Some((end, _)) = result.char_indices().nth(MAX_RESULT_LEN) {
-            result.truncate(end);
-            result.push('…');
-        }
+        cut_text(&mut result, MAX_RESULT_LEN);
         Self { at, caller, what, policy: None, result }
     }
 

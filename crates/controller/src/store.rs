@@ -243,13 +243,13 @@ fn collect(
     let size = |changes: &[Change]| changes.iter().map(Change::size).sum::<usize>();
     let mut len: usize = batch.iter().map(|(changes, _)| size(changes)).sum();
     while batch.len() < max_count {
-        match jobs.try_recv().ok()? {
-            Job::Commit { changes, reply } if len + size(&changes) <= MAX_BATCH_LEN => {
-                len += size(&changes);
-                batch.push((changes, reply));
-            }
-            other => return Some(other),
+        let job = jobs.try_recv().ok()?;
+        let Job::Commit { changes, reply } = job else { return Some(job) };
+        len += size(&changes);
+        if len > MAX_BATCH_LEN {
+            return Some(Job::Commit { changes, reply });
         }
+        batch.push((changes, reply));
     }
     None
 }

@@ -245,7 +245,8 @@ impl<'a> Frame<'a> {
     pub fn fork<'b>(&'b self, scratch: &'b mut Vec<u8>) -> Frame<'b> {
         let end = usize::from(self.layout.end);
         let headers_len = match self.has_inner_checksum() {
-            true => (usize::from(self.meta.csum_start) + TCP_LEN_MAX).clamp(end, self.head().len()),
+            true => (usize::from(self.meta.csum_start) + tcp::MAX_HEADER_LEN)
+                .clamp(end, self.head().len()),
             false => end,
         };
         let (headers, payload) = self.head().split_at(headers_len);
@@ -347,8 +348,6 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The longest header of TCP, options included.
-const TCP_LEN_MAX: usize = 60;
 const TAG_LEN_I16: i16 = 4;
 const _: () = assert!(TAG_LEN == 4, "one constant in two types");
 

@@ -171,10 +171,11 @@ impl Pipeline {
             return Vec::new();
         }
         let (mut hard, mut idle) = (Vec::new(), Vec::new());
-        for rule in self.expiry.take_due(now) {
+        let mut due = self.expiry.take_due(now);
+        due.retain(|rule| self.is_current(rule));
+        for rule in due {
             let lived = now.since(rule.created).0;
-            if !self.is_current(&rule) {
-            } else if rule.expires().is_none_or(|at| at > now) {
+            if rule.expires().is_none_or(|at| at > now) {
                 self.expiry.insert(&rule);
             } else if rule.hard_timeout > 0 && lived >= u64::from(rule.hard_timeout) * 1000 {
                 hard.push(rule);
@@ -313,14 +314,11 @@ impl Pipeline {
 
     /// Adds a rule, in place of one with the same match and priority.
     fn put(&mut self, entry: FlowEntry) {
-        self.count_uses(&entry, 1);
-        let (table_id, key, priority) = (entry.table_id, entry.key, entry.priority);
-        if let Some(replaced) = self.change_table(table_id).insert(entry) {
+        let rule = Arc::new(entry);
+        self.count_uses(&rule, 1);
+        self.expiry.insert(&rule);
+        if let Some(replaced) = self.change_table(rule.table_id).insert(rule) {
             self.count_uses(&replaced, -1);
-        }
-        let table = self.current.table(table_id);
-        if let Some(rule) = table.and_then(|table| table.find(&key, priority)) {
-            self.expiry.insert(rule);
         }
     }
 

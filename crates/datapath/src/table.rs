@@ -158,13 +158,13 @@ impl FlowTable {
     }
 
     /// Adds a rule; returns the one with the same match and priority whose place it takes.
-    pub(crate) fn insert(&mut self, entry: FlowEntry) -> Option<Arc<FlowEntry>> {
+    pub(crate) fn insert(&mut self, entry: Arc<FlowEntry>) -> Option<Arc<FlowEntry>> {
         let mask = entry.key.mask;
         let index = self.tuples.iter().position(|tuple| tuple.mask == mask).unwrap_or_else(|| {
             self.tuples.push(Arc::new(Tuple::new(mask)));
             self.tuples.len() - 1
         });
-        let replaced = Arc::make_mut(&mut self.tuples[index]).insert(Arc::new(entry));
+        let replaced = Arc::make_mut(&mut self.tuples[index]).insert(entry);
         self.count += usize::from(replaced.is_none());
         self.sort();
         replaced

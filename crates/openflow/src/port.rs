@@ -33,6 +33,26 @@ pub struct Port {
     pub max_speed: u32,
 }
 
+impl Port {
+    /// A port of which nothing more is known: nothing is set, and it has no features.
+    pub fn new(port_no: PortNo, hw_addr: MacAddr, name: &str, state: PortState) -> Self {
+        let (config, features) = (PortConfig::empty(), PortFeatures::empty());
+        Self {
+            port_no,
+            hw_addr,
+            name: Text::new(name),
+            config,
+            state,
+            curr: features,
+            advertised: features,
+            supported: features,
+            peer: features,
+            curr_speed: 0,
+            max_speed: 0,
+        }
+    }
+}
+
 layout_codec!(Port {
     port_no,
     pad 4,

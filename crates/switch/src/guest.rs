@@ -24,6 +24,7 @@ use tapswitch_vhost::{self as vhost, Features, SessionEnd, Status};
 use tapswitch_wire::MacAddr;
 use tokio::sync::mpsc;
 
+use crate::bell;
 use crate::report::GuestReport;
 use crate::rx::{GuestRx, RxDevice};
 use crate::tx::{GuestTx, Takes, TxDevice, TxPort};
@@ -278,8 +279,7 @@ impl GuestThread {
 
 impl Drop for GuestThread {
     fn drop(&mut self) {
-        // The counter of an eventfd overflows at 2^64 - 1 only.
-        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
+        bell::ring(&*self.end);
         self.device.close();
         if let Some(thread) = self.thread.take() {
             // A panic has been reported by the thread itself.
@@ -324,8 +324,7 @@ impl Keeper {
                 tracing::debug!("port {}: {error}", self.port);
             }
             let end = serve();
-            // The counter of an eventfd overflows at 2^64 - 1 only.
-            let _ = rustix::io::write(&over, &1u64.to_ne_bytes());
+            bell::ring(&over);
             end
         })
     }

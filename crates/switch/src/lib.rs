@@ -16,6 +16,7 @@
 pub mod account;
 mod agent;
 mod ahead;
+mod bell;
 mod beyond;
 mod clock;
 mod config;

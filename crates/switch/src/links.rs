@@ -51,8 +51,7 @@ impl LinkWatch {
 
 impl Drop for LinkWatch {
     fn drop(&mut self) {
-        // The counter of an eventfd overflows at 2^64 - 1 only.
-        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
+        crate::bell::ring(&*self.end);
         if let Some(thread) = self.thread.take() {
             // A panic has been reported by the thread itself.
             let _ = thread.join();

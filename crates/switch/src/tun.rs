@@ -33,6 +33,7 @@ use tapswitch_wire::{
 };
 
 use crate::PortSpec;
+use crate::bell;
 use crate::rx::Received;
 use answer::Question;
 
@@ -153,8 +154,7 @@ impl TunLink {
             answers.push_back(question.answer(self.mac));
         }
         drop(answers);
-        // The counter of an eventfd overflows at 2^64 - 1 only.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        bell::ring(&self.bell);
         true
     }
 

@@ -255,11 +255,7 @@ impl TxPort {
         snaplen: usize,
     ) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
-        let count = payload(&mut parts, frame, beyond, &mut self.fetched);
-        let count = count.ok_or(DropReason::CannotSegment)?;
-        let (meta, options) = (frame.meta.into(), SplitOptions::default());
-        let mut packets = Segments::with(&meta, &options, frame.head(), &parts[..count])
-            .map_err(|_| DropReason::CannotSegment)?;
+        let mut packets = segments(&mut parts, frame, beyond, &mut self.fetched)?;
         let place_len = NET_HEADER_LEN + packets.headers_len();
         if self.headers.len() < COUNT * place_len {
             self.headers.resize(COUNT * place_len, 0);
@@ -309,19 +305,22 @@ impl TxPort {
     }
 }
 
-/// What is behind a frame's head, as pieces; answers their number, or `None` when there is no room
-/// for all.
-fn payload<'a>(
-    parts: &mut [&'a [u8]; PIECES_MAX],
+/// The packets of a train. What is behind its head lies in `parts`, or is `fetched`.
+fn segments<'a>(
+    parts: &'a mut [&'a [u8]; PIECES_MAX],
     frame: &'a Frame<'_>,
     beyond: Beyond<'_>,
     fetched: &'a mut Vec<u8>,
-) -> Option<usize> {
-    if beyond.is_empty() {
-        return gather(parts, frame.parts());
-    }
-    parts[0] = beyond.join(frame, fetched);
-    Some(1)
+) -> Result<Segments<'a>, DropReason> {
+    let count = if beyond.is_empty() {
+        gather(parts, frame.parts()).ok_or(DropReason::CannotSegment)?
+    } else {
+        parts[0] = beyond.join(frame, fetched);
+        1
+    };
+    let (meta, options) = (frame.meta.into(), SplitOptions::default());
+    Segments::with(&meta, &options, frame.head(), &parts[..count])
+        .map_err(|_| DropReason::CannotSegment)
 }
 
 /// Puts `items` into `places`; answers their number, or `None` when there is no room for all.

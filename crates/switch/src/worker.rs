@@ -36,6 +36,7 @@ use tapswitch_openflow::{Action, PortNo};
 use tapswitch_tunnel::{Room, SLOT_ALIGN};
 use tapswitch_wire::NetHeader;
 
+use crate::bell;
 use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::gro::{self, GroTrial};
@@ -77,8 +78,7 @@ impl WorkerHandle {
     pub(crate) fn send(&self, errand: Errand) {
         // A worker that has ended needs no errands.
         if self.errands.send(errand).is_ok() {
-            // The counter of an eventfd overflows at 2^64 - 1 only.
-            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+            bell::ring(&*self.wake);
         }
     }
 }
@@ -237,7 +237,7 @@ impl Worker {
             return;
         }
         if is_behind && self.queues[index].intake.pause.is_some() {
-            return self.read_ahead(index);
+            return self.read_ahead(index, &snapshot);
         }
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         self.bursts += 1;
@@ -441,19 +441,14 @@ impl Worker {
                     drop(room);
                     budget = budget.saturating_sub(packet_out_weight(buf.len(), actions.len()));
                     if budget == 0 {
-                        self.come_back();
+                        // The ports have their turn before the next errand.
+                        bell::ring(&*self.wake);
                         break;
                     }
                 }
             }
         }
         Running::GoesOn
-    }
-
-    /// Lets the ports have their turn before the next errand.
-    fn come_back(&self) {
-        // A counter that is full wakes us as well.
-        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 
     fn add_port(&mut self, number: PortNo, tx: TxPort, queues: Vec<RxQueue>) {

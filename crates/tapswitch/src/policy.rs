@@ -273,16 +273,14 @@ fn mark(report: &PolicyReport) -> &'static str {
 }
 
 fn state(state: &PolicyState) -> (&'static str, &str) {
-    match state {
-        PolicyState::Pending { reason } => ("pending", reason),
-        PolicyState::Resting { reason } => ("resting", reason),
-        PolicyState::Installing => ("installing", ""),
-        PolicyState::Active => ("active", ""),
-        PolicyState::Partial { reason } => ("partial", reason),
-        PolicyState::Failed { reason } => ("failed", reason),
-        PolicyState::Deleted => ("deleted", ""),
-        _ => ("unknown", ""),
-    }
+    let reason = match state {
+        PolicyState::Pending { reason }
+        | PolicyState::Resting { reason }
+        | PolicyState::Partial { reason }
+        | PolicyState::Failed { reason } => reason,
+        _ => "",
+    };
+    (state.name(), reason)
 }
 
 fn monitor(report: &PolicyReport) -> String {

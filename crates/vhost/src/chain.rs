@@ -80,9 +80,7 @@ impl Chains {
     pub fn clear(&mut self) {
         self.pieces.clear();
         self.entries.clear();
-        if self.has_absurd_room() {
-            self.give_room_back();
-        }
+        self.bound_room();
     }
 
     /// Forgets the first `count` chains. Those behind them have other numbers from now on: whoever
@@ -96,15 +94,15 @@ impl Chains {
             // Chains have their pieces in the order in which they were fetched.
             *first = first.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
         }
-        if self.has_absurd_room() {
-            self.give_room_back();
-        }
+        self.bound_room();
     }
 
-    /// True when there is room for more than an honest driver ever needs.
+    /// Keeps no room for more than an honest driver ever needs.
     #[inline]
-    fn has_absurd_room(&self) -> bool {
-        self.pieces.capacity() > PIECES_KEPT || self.entries.capacity() > ENTRIES_KEPT
+    fn bound_room(&mut self) {
+        if self.pieces.capacity() > PIECES_KEPT || self.entries.capacity() > ENTRIES_KEPT {
+            self.give_room_back();
+        }
     }
 
     #[cold]

@@ -45,7 +45,7 @@ use self::early::Enable;
 use self::notifier::NotifierError;
 use crate::features::Features;
 use crate::log::{DirtyLog, RingLog};
-use crate::memory::{GuestMemory, MemoryError, RegionSpec};
+use crate::memory::{GuestMemory, MemoryError, RegionSpec, len_of};
 use crate::queue::{Queue, Running};
 use crate::ring::{Direction, Ring, RingError, RingPlace};
 
@@ -365,13 +365,10 @@ impl Session {
 
     /// Changes some of the regions, as VMMs do that exchange one after the other.
     fn exchange(&mut self, exchange: impl FnOnce(&mut Vec<RegionSpec>)) -> Result<()> {
-        let len = |regions: &[RegionSpec]| {
-            regions.iter().fold(0u64, |len, region| len.saturating_add(region.len))
-        };
         self.change(|session| {
-            let before = session.away_len.saturating_add(len(&session.regions));
+            let before = session.away_len.saturating_add(len_of(&session.regions));
             exchange(&mut session.regions);
-            session.away_len = before.saturating_sub(len(&session.regions));
+            session.away_len = before.saturating_sub(len_of(&session.regions));
             session.remap()
         })
     }

@@ -131,6 +131,11 @@ struct Region {
     mapping: Mapping,
 }
 
+/// Bytes of all regions together.
+pub(crate) fn len_of(regions: &[RegionSpec]) -> u64 {
+    regions.iter().fold(0, |len, region| len.saturating_add(region.len))
+}
+
 impl GuestMemory {
     /// Maps the regions.
     ///
@@ -145,7 +150,7 @@ impl GuestMemory {
         specs: &[RegionSpec],
         is_partial: bool,
     ) -> Result<Arc<Self>, MemoryError> {
-        let len = specs.iter().fold(0u64, |len, spec| len.saturating_add(spec.len));
+        let len = len_of(specs);
         if len > MEMORY_LEN_MAX {
             return Err(MemoryError::TooMuch { len });
         }

@@ -32,6 +32,8 @@ pub const AE: u8 = 0x01;
 
 /// Length of a header without options in bytes.
 pub const MIN_HEADER_LEN: usize = 20;
+/// Length of the longest header, options included, in bytes.
+pub const MAX_HEADER_LEN: usize = 60;
 
 /// Length in bytes of the header at the start of `segment`, or `None` when it is not whole.
 #[inline]

@@ -212,18 +212,6 @@ pub(crate) fn flow_removed() -> Body {
 pub(crate) fn port_status() -> Body {
     Body::PortStatus(PortStatus {
         reason: PortReason::MODIFY,
-        desc: Port {
-            port_no: PortNo(1),
-            hw_addr: tapswitch_wire::MacAddr::ZERO,
-            name: "p1".into(),
-            config: PortConfig::empty(),
-            state: PortState::LINK_DOWN,
-            curr: PortFeatures::empty(),
-            advertised: PortFeatures::empty(),
-            supported: PortFeatures::empty(),
-            peer: PortFeatures::empty(),
-            curr_speed: 0,
-            max_speed: 0,
-        },
+        desc: Port::new(PortNo(1), tapswitch_wire::MacAddr::ZERO, "p1", PortState::LINK_DOWN),
     })
 }

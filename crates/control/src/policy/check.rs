@@ -17,15 +17,13 @@ impl TapPolicy {
     /// of any length. One that passes its check stays as it is.
     #[must_use]
     pub fn cut_to_limits(mut self) -> Self {
-        cut(&mut self.name, MAX_NAME_LEN);
+        cut_text(&mut self.name, MAX_NAME_LEN);
         for text in [&mut self.owner, &mut self.reason].into_iter().flatten() {
-            cut(text, MAX_TEXT_LEN);
+            cut_text(text, MAX_TEXT_LEN);
         }
         if let Some(filter) = self.filter.as_mut().filter(|filter| filter.len() > MAX_FILTER_LEN) {
             // In bytes, other than the others.
-            let starts = filter.char_indices().map(|(start, _)| start);
-            let count = starts.take_while(|start| *start <= MAX_FILTER_LEN).count();
-            cut(filter, count.saturating_sub(1));
+            end_at(filter, (0..=MAX_FILTER_LEN).rfind(|at| filter.is_char_boundary(*at)));
         }
         if self.monitor.count() > MAX_MONITORS {
             self.monitor = Monitors::new(self.monitor.iter().take(MAX_MONITORS).cloned().collect());
@@ -205,9 +203,14 @@ impl TapPolicy {
     }
 }
 
-/// Leaves so many characters, and says that there were more.
-fn cut(text: &mut String, max_count: usize) {
-    if let Some((end, _)) = text.char_indices().nth(max_count) {
+/// Leaves `max_count` characters of a text at most, and says where there were more (`…`).
+pub fn cut_text(text: &mut String, max_count: usize) {
+    end_at(text, text.char_indices().nth(max_count).map(|(end, _)| end));
+}
+
+/// Ends a text at this byte, if there is one, and says that there was more.
+fn end_at(text: &mut String, end: Option<usize>) {
+    if let Some(end) = end {
         text.truncate(end);
         text.push('…');
     }

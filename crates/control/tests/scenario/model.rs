@@ -461,17 +461,9 @@ fn packet_in(origin: &PacketInOrigin, frame: &[u8]) -> PacketIn {
 }
 
 fn desc(port: &Port) -> tapswitch_openflow::Port {
+    let Port { number, hw_addr, ref name, config, state, .. } = *port;
     tapswitch_openflow::Port {
-        port_no: port.number,
-        hw_addr: port.hw_addr,
-        name: Text::new(&port.name),
-        config: port.config,
-        state: port.state,
-        curr: PortFeatures::empty(),
-        advertised: PortFeatures::empty(),
-        supported: PortFeatures::empty(),
-        peer: PortFeatures::empty(),
-        curr_speed: 0,
-        max_speed: 0,
+        config,
+        ..tapswitch_openflow::Port::new(number, hw_addr, name, state)
     }
 }

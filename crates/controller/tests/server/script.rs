@@ -334,19 +334,9 @@ fn features(id: u64) -> FeaturesReply {
 }
 
 fn port(number: u32, is_up: bool) -> Port {
-    Port {
-        port_no: PortNo(number),
-        hw_addr: MacAddr([2, 0xff, 0, 0, 0, number as u8]),
-        name: Text::new(&format!("p{number}")),
-        config: PortConfig::empty(),
-        state: if is_up { PortState::LIVE } else { PortState::LINK_DOWN },
-        curr: PortFeatures::empty(),
-        advertised: PortFeatures::empty(),
-        supported: PortFeatures::empty(),
-        peer: PortFeatures::empty(),
-        curr_speed: 0,
-        max_speed: 0,
-    }
+    let state = if is_up { PortState::LIVE } else { PortState::LINK_DOWN };
+    let hw_addr = MacAddr([2, 0xff, 0, 0, 0, number as u8]);
+    Port::new(PortNo(number), hw_addr, &format!("p{number}"), state)
 }
 
 /// A port lost its link, or has it again.

@@ -14,11 +14,10 @@
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
-use tapswitch_offload::{Segments, SplitOptions};
 use tapswitch_wire::GsoType;
 
 use super::queue::Waiting;
-use super::{PIECES_MAX, TxPort, payload};
+use super::{PIECES_MAX, TxPort, segments};
 use crate::beyond::Beyond;
 
 impl TxPort {
@@ -34,11 +33,7 @@ impl TxPort {
 
     fn can_cut(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> bool {
         let mut parts = [&[][..]; PIECES_MAX];
-        let Some(count) = payload(&mut parts, frame, beyond, &mut self.fetched) else {
-            return false;
-        };
-        let (meta, options) = (frame.meta.into(), SplitOptions::default());
-        Segments::with(&meta, &options, frame.head(), &parts[..count]).is_ok()
+        segments(&mut parts, frame, beyond, &mut self.fetched).is_ok()
     }
 
     /// Cuts trains of this kind from now on, for a while.

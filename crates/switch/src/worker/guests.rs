@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tapswitch_datapath::{Arrival, DropReason, HEADROOM, View};
 use tapswitch_vhost::{self as vhost, Chain, Features, Running};
 use tapswitch_wire::{
-    EtherType, Layout, NetHeader, NetHeaderFlags, ethernet, ip_proto, parse, read_u16, tags,
+    EtherType, Layout, NetHeader, NetHeaderFlags, ethernet, ip_proto, parse, read_u16, tags, tcp,
 };
 
 use super::turn::{self, Turn};
@@ -254,7 +254,7 @@ fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], len: usize, features: Features)
 /// `here` bytes.
 #[inline]
 fn shows_checksum(meta: &NetHeader, here: usize) -> bool {
-    !meta.needs_checksum() || usize::from(meta.csum_start) + LONGEST_TCP_LEN <= here
+    !meta.needs_checksum() || usize::from(meta.csum_start) + tcp::MAX_HEADER_LEN <= here
 }
 
 /// True when the headers of a frame end within `head`, its first [`HEAD_LEN`] bytes: IPv4 behind
@@ -345,9 +345,8 @@ const HEAD_LEN: usize = 256;
 const PLACE_LEN: usize = HEADROOM + HEAD_LEN;
 const _: () =
     assert!(BATCH_COUNT * PLACE_LEN <= crate::gro::BATCH_LEN && BATCH_COUNT <= BURST_COUNT);
-/// The longest headers of TCP, and of IPv4 and TCP.
-const LONGEST_TCP_LEN: usize = 60;
-const LONGEST_IPV4_LEN: usize = 60 + LONGEST_TCP_LEN;
+/// The longest headers of IPv4 and TCP.
+const LONGEST_IPV4_LEN: usize = 60 + tcp::MAX_HEADER_LEN;
 /// Rounds, and frames, without asking the kernel for other queues and errands: what there is comes
 /// within a few tens of microseconds, and asking costs a few nanoseconds a frame.
 const ROUND_COUNT: usize = 16;

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use tapswitch_datapath::{Arrival, DropReason, PortCounters, Traffic, View};
+use tapswitch_datapath::{Arrival, DropReason, PortCounters, Snapshot, Traffic, View};
 use tapswitch_tunnel::Room;
 
 use super::turn::{self, Turn};
@@ -111,9 +111,8 @@ impl Worker {
 
     /// Keeps what a paused queue brings, as long as there is room.
     #[cold]
-    pub(super) fn read_ahead(&mut self, index: usize) {
+    pub(super) fn read_ahead(&mut self, index: usize, snapshot: &Snapshot) {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return };
-        let snapshot = self.shared.snapshot.load();
         let (mut is_open, mut count, mut bytes) = (true, 0, 0);
         for _ in 0..BURST_COUNT {
             if ahead.is_full() {
@@ -133,7 +132,7 @@ impl Worker {
                     break;
                 }
                 Received::Lost => {
-                    self.count_drop(index, &snapshot, DropReason::IngressLost);
+                    self.count_drop(index, snapshot, DropReason::IngressLost);
                 }
             }
         }

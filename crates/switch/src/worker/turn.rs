@@ -5,7 +5,6 @@
 //! frame, 128 trains are more than a TCP connection has under way at most, and its acknowledgements
 //! would wait in another queue until all of them are through: sender and worker would work by turns
 //! instead of at the same time (what that costs: `docs/benchmarks.md`, "From tap to tap").
-
 //!
 //! A train of many tiny packets is counted by those: a port that takes no trains takes as many
 //! system calls for it, and whoever sends it may choose how many. It ends a batch, and a turn.

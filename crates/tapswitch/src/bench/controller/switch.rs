@@ -270,19 +270,8 @@ fn shown_kind(rule: &FlowMod) -> Option<EtherType> {
 
 fn describe_port(number: u32, is_up: bool) -> Port {
     let [.., a, b] = number.to_be_bytes();
-    Port {
-        port_no: PortNo(number),
-        hw_addr: MacAddr([2, 0xfe, 0, 0, a, b]),
-        name: Text::new(&format!("p{number}")),
-        config: PortConfig::empty(),
-        state: if is_up { PortState::LIVE } else { PortState::LINK_DOWN },
-        curr: PortFeatures::empty(),
-        advertised: PortFeatures::empty(),
-        supported: PortFeatures::empty(),
-        peer: PortFeatures::empty(),
-        curr_speed: 0,
-        max_speed: 0,
-    }
+    let state = if is_up { PortState::LIVE } else { PortState::LINK_DOWN };
+    Port::new(PortNo(number), MacAddr([2, 0xfe, 0, 0, a, b]), &format!("p{number}"), state)
 }
 
 fn flow_stats(rule: &FlowMod) -> FlowStats {
