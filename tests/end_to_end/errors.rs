@@ -191,6 +191,32 @@ fn who_is_not_read_ends_quietly() {
     );
 }
 
+/// What nobody reads is no reason to panic; what cannot be written although somebody wants it is one
+/// to fail.
+#[test]
+fn what_cannot_be_said_is_no_panic_and_no_success() {
+    if !can_run(&[]) {
+        return;
+    }
+    let failing: [&[&str]; 3] = [
+        &["show", "ports", "--socket", "/nonexistent/socket"],
+        &["run", "-c", "/nonexistent/file"],
+        &["policy", "list", "--socket", "/nonexistent/socket"],
+    ];
+    for args in failing {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = Command::new(BINARY).args(args).stderr(writer).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{args:?}");
+    }
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(BINARY).args(["device", "list", "--json"]).stdout(full).output();
+    let output = output.unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("cannot write to standard output: No space left"), "{err}");
+}
+
 #[test]
 fn the_wrong_process_says_so() {
     let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };

@@ -444,7 +444,7 @@ impl Hub {
                 }
                 Event::PolicySuperseded(report) => {
                     let (name, matched) = (&report.policy.name, report.matched.packets);
-                    tracing::info!("policy {name} before it was replaced: {matched} packets");
+                    tracing::info!("policy {name} before it was replaced: {matched} frames");
                 }
                 Event::PolicyDeleted(report) => self.answer_deleted(*report),
                 Event::StatsReady(token) => self.answer_stats(token),

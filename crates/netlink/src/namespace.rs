@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::panic;
@@ -188,7 +188,7 @@ impl Namespace {
     fn checked(file: File, path: &Path, label: &str) -> Result<Self, NamespaceError> {
         let failed = |cause| NamespaceError::from_io("open", label, cause);
         let kind = rustix::fs::fstatfs(&file).map_err(|cause| failed(cause.into()))?;
-        if kind.f_type != NSFS_MAGIC {
+        if kind.f_type != NSFS_MAGIC || !is_network(&file).unwrap_or(true) {
             return Err(NamespaceError::NotANamespace {
                 name: label.to_owned(),
                 path: path.to_owned(),
@@ -312,6 +312,24 @@ fn on_thread<R: Send>(action: impl FnOnce() -> R + Send) -> io::Result<R> {
     })
 }
 
+/// Whether the file of a namespace is a network's.
+fn is_network(file: &File) -> io::Result<bool> {
+    // SAFETY: `NS_GET_NSTYPE` (Linux 4.11) takes no argument, changes nothing and answers a number.
+    let kind = unsafe { libc::ioctl(file.as_raw_fd(), NS_GET_NSTYPE) };
+    if kind < 0 { Err(io::Error::last_os_error()) } else { Ok(kind == libc::CLONE_NEWNET) }
+}
+
+/// What to do about a name without a namespace behind it; a path is the caller's own.
+fn remedy(name: &str) -> String {
+    if name.contains('/') {
+        return ", as /proc/PID/ns/net is one".to_owned();
+    }
+    format!(", perhaps left behind by a crash; run `ip netns del {name}`")
+}
+
+/// `_IO(0xb7, 3)` of `linux/nsfs.h`.
+const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
+
 /// Why something about a namespace failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -335,10 +353,7 @@ pub enum NamespaceError {
         name: String,
     },
     /// A file without a namespace behind it.
-    #[error(
-        "namespace {name}: {path} is no network namespace, perhaps left behind by a crash; \
-         run `ip netns del {name}`"
-    )]
+    #[error("namespace {name}: {path} is no network namespace{}", remedy(name))]
     NotANamespace {
         /// Name or path as given.
         name: String,

@@ -16,6 +16,8 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
+use rustix::io::Errno;
+
 use crate::error::Failure;
 use crate::request::Connection;
 use crate::{Link, LinkError, Namespace};
@@ -136,7 +138,21 @@ impl Netlink {
     /// [`LinkError`].
     pub fn set_txqueuelen(&mut self, name: &str, count: u32) -> Result<(), LinkError> {
         let message = with(named(name), LinkAttribute::TxQueueLen(count));
-        self.set_link(message, name, format_args!("set the queue length of {name} to {count}"))
+        let set =
+            self.set_link(message, name, format_args!("set the queue length of {name} to {count}"));
+        // A tun device without memory for such rings answers by a notifier, whose refusal is EPERM.
+        set.map_err(|error| match error {
+            LinkError::NotPermitted { action, namespace }
+                if rustix::process::geteuid().is_root() =>
+            {
+                let reason =
+                    "not permitted, or the ring is too long for the kernel's memory: take \
+                              a shorter one"
+                        .to_owned();
+                LinkError::Refused { action, namespace, reason, source: Errno::PERM.into() }
+            }
+            error => error,
+        })
     }
 
     /// Tells the kernel whether `name` has a carrier (`IFLA_CARRIER`): whether the other end of the

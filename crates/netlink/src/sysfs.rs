@@ -28,11 +28,13 @@ impl Sysfs {
     /// Opens the sysfs of `namespace`.
     ///
     /// # Errors
-    /// [`LinkError::NotPermitted`] without `CAP_SYS_ADMIN`, unless `/sys` shows this namespace.
+    /// [`LinkError::Refused`] without `CAP_SYS_ADMIN` over the mount namespace, unless `/sys` shows
+    /// this network namespace.
     pub fn open(namespace: &Namespace) -> Result<Self, LinkError> {
         let label = namespace.label();
         let mounted = match namespace.enter(mount) {
             Ok(Ok(interfaces)) => Ok(interfaces),
+            Ok(Err(Errno::PERM | Errno::ACCESS)) => Err(not_permitted(label)),
             Ok(Err(cause)) => Err(failure("open sysfs", "", label, cause.into())),
             Err(cause) => Err(LinkError::Namespace(cause)),
         };
@@ -147,6 +149,18 @@ impl Sysfs {
 fn directory(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(at, path, flags, Mode::empty())
+}
+
+/// Root of a user namespace may change the network, but no mounts of another user namespace.
+fn not_permitted(namespace: &str) -> LinkError {
+    let reason = "not permitted; needs CAP_SYS_ADMIN over the mounts: run as root, or in a user \
+                  namespace by `unshare --mount`";
+    LinkError::Refused {
+        action: "open sysfs".to_owned(),
+        namespace: namespace.to_owned(),
+        reason: reason.to_owned(),
+        source: Errno::PERM.into(),
+    }
 }
 
 fn failure(action: &str, name: &str, namespace: &str, cause: io::Error) -> LinkError {

@@ -131,6 +131,16 @@ fn a_leftover_file_is_explained_and_can_be_deleted() {
 }
 
 #[test]
+fn a_namespace_of_another_kind_is_refused() {
+    for path in ["/proc/self/ns/mnt", "/proc/self/ns/uts", "/dev/null"] {
+        let error = Namespace::open_path(path).unwrap_err();
+        assert!(matches!(error, NamespaceError::NotANamespace { .. }), "{path}: {error}");
+        assert!(!error.to_string().contains("ip netns del"), "no such name: {error}");
+    }
+    Namespace::open_path("/proc/self/ns/net").unwrap();
+}
+
+#[test]
 fn missing_privilege_is_named() {
     if !is_root() {
         return;

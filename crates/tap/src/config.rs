@@ -193,8 +193,7 @@ impl Config {
     }
 
     /// Passes what is sent through NAPI (`IFF_NAPI`, Linux 4.15). A write costs the half more; but
-    /// when `gro_flush_timeout` and `napi_defer_hard_irqs` of the interface are set, the kernel
-    /// joins packets to trains (GRO).
+    /// when `gro_flush_timeout` of the interface is set, the kernel joins packets to trains (GRO).
     #[must_use]
     pub const fn napi(mut self, on: bool) -> Self {
         self.napi = on;

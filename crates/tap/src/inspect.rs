@@ -19,8 +19,8 @@
 //! Any user may look. What a user may not see is told in [`Inspection::unseen`] and
 //! [`Inspection::unseen_namespaces`].
 //!
-//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue, header
-//! length and byte order of a device that nobody holds, and who holds a queue that is detached.
+//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue, and header
+//! length and byte order of a device that nobody holds.
 
 mod handle;
 mod process;
@@ -98,6 +98,8 @@ pub struct Inspected {
     pub rx_frames: Option<u32>,
     /// Who holds it, the oldest process first, by number of the file descriptor.
     pub holders: Vec<Holder>,
+    /// True when there are processes that could not be looked at: any of them may hold it, too.
+    pub hides_holders: bool,
 }
 
 impl Inspected {
@@ -141,6 +143,12 @@ impl Inspected {
         self.queue_count() > 0 || self.tun.disabled_queues.unwrap_or(0) > 0
     }
 
+    /// True when surely no program holds it. What a user may not see counts as a holder, unless the
+    /// kernel tells the number of queues: of a device with one queue it does not.
+    pub fn is_free(&self) -> bool {
+        !self.is_held() && (self.tun.queues.is_some() || !self.hides_holders)
+    }
+
     /// What it carries.
     pub fn kind(&self) -> Kind {
         match self.tun.kind {
@@ -174,6 +182,7 @@ impl Inspected {
 pub fn inspect() -> Inspection {
     let mut found = Inspection::default();
     let suspects = process::suspects(&mut found.unseen);
+    let hides_holders = !found.unseen.is_empty();
     let mut places = places(survey(), &mut found.unseen_namespaces);
     places.extend(hidden_places(&places, &suspects));
     for place in &places {
@@ -190,6 +199,7 @@ pub fn inspect() -> Inspection {
             found.unread.push(Unread { namespace, namespace_id, reason });
         }
     }
+    found.devices.iter_mut().for_each(|device| device.hides_holders = hides_holders);
     let candidates: Vec<_> = (found.devices.iter())
         .map(|device| (device.link.name.clone(), device.namespace_id))
         .collect();

@@ -72,6 +72,20 @@ fn queues_and_their_copies_are_counted_apart() {
 }
 
 #[test]
+fn who_holds_a_detached_queue_is_seen() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    let mut tap = host.create(&config("loose0").queues(NonZeroU16::new(2).unwrap()));
+    (0..2).for_each(|queue| tap.detach_queue(queue).unwrap());
+    let seen = find(&inspect(), &host, "loose0");
+    assert_eq!((seen.queue_count(), seen.is_held(), seen.is_free()), (0, true, false));
+    assert_eq!(seen.holders.len(), 2);
+    assert!(seen.holders.iter().all(|holder| holder.pid == std::process::id()));
+}
+
+#[test]
 fn a_device_is_found_in_a_namespace_without_a_name() {
     if !can_tap() {
         return;
@@ -121,6 +135,7 @@ fn who_may_see_less_is_told_what() {
     let seen = found.devices.iter().find(|device| device.link.name == "dim0").unwrap();
     assert_eq!((seen.flags, seen.gro_flush_timeout_ns), (None, None), "sysfs is another's");
     assert!(seen.tun.net_header && seen.has("tx-checksum-ip-generic"));
+    assert!(seen.hides_holders && !seen.is_free());
     let unseen = found.unseen.join("\n");
     assert!(unseen.contains("not permitted") && !unseen.contains("namespaces of"), "{unseen}");
     let places = found.unseen_namespaces.join("\n");

@@ -508,6 +508,8 @@ pub(crate) fn start_log(cli: &Cli) {
     let log = tracing_subscriber::fmt()
         .with_max_level(cli.log_level())
         .with_writer(std::io::stderr)
+        // It would be told on standard error, by a macro that panics there.
+        .log_internal_errors(false)
         .with_target(false);
     match cli.log_format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),

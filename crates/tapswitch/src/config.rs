@@ -149,6 +149,7 @@ impl ControllerSection {
         let rest = parse_one(self.rest.as_ref(), "controller.rest")?;
         let store = store.unwrap_or(StorePlace::None).with_files(&self.store_files());
         let store = store.map_err(|text| Fault {
+            key: None,
             span: self.store.as_ref().map(Spanned::span),
             text: format!("controller.store: {text}"),
         })?;
@@ -313,6 +314,9 @@ fn check_policies(
 ) -> Result<(), Fault> {
     for (position, policy) in policies.iter().enumerate() {
         let fault = |text| Err(Fault::new(policy.span(), text));
+        let fault_at = |key: &str, text| {
+            Err(Fault { key: Some(key.to_owned()), ..Fault::new(policy.span(), text) })
+        };
         let TapPolicy { name, .. } = policy.get_ref();
         if !has_controller {
             return fault(format!(
@@ -323,13 +327,16 @@ fn check_policies(
             return fault(format!("policy '{name}' is there twice; give each its own name"));
         }
         if let Err(error) = policy.get_ref().check() {
-            return fault(format!("policy '{name}': {error}"));
+            let text = error.to_string();
+            let key = text.split([':', ' ']).next().unwrap_or_default();
+            return fault_at(key, format!("policy '{name}': {text}"));
         }
         if let Some(missing) = ports.missing_monitor(policy.get_ref()) {
-            return fault(format!(
+            let text = format!(
                 "policy '{name}': monitor '{missing}' does not exist; the ports are {}",
                 ports.names()
-            ));
+            );
+            return fault_at("monitor", text);
         }
     }
     Ok(())
@@ -401,23 +408,28 @@ impl Ports {
 #[derive(Debug)]
 struct Fault {
     span: Option<Range<usize>>,
+    /// The key in the section that begins there.
+    key: Option<String>,
     text: String,
 }
 
 impl Fault {
     fn new(span: Range<usize>, text: String) -> Self {
-        Self { span: Some(span), text }
+        Self { span: Some(span), key: None, text }
     }
 
     fn at(self, path: &Path, file: &str) -> ConfigError {
-        let place = self.span.map(|span| Place::of(file, span.start));
+        let place = self.span.map(|span| {
+            let key = self.key.and_then(|key| key_in_section(file, span.start, &key));
+            Place::of(file, key.unwrap_or(span.start))
+        });
         ConfigError::Wrong { path: path.to_owned(), place, text: self.text }
     }
 }
 
 impl From<toml::de::Error> for Fault {
     fn from(error: toml::de::Error) -> Self {
-        Self { span: error.span(), text: in_words_of_toml(error.message()) }
+        Self { span: error.span(), key: None, text: in_words_of_toml(error.message()) }
     }
 }
 
@@ -425,6 +437,22 @@ impl From<toml::de::Error> for Fault {
 fn not_text(error: std::str::Utf8Error) -> Fault {
     let at = error.valid_up_to();
     Fault::new(at..at, "not UTF-8, which TOML files are; save it in that encoding".to_owned())
+}
+
+/// Where `key` is set in the section whose heading is at `start`.
+fn key_in_section(file: &str, start: usize, key: &str) -> Option<usize> {
+    let mut at = start;
+    for (index, line) in file.get(start..)?.split_inclusive('\n').enumerate() {
+        let set = line.trim_start();
+        if index > 0 && set.starts_with('[') {
+            return None;
+        }
+        if set.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('=')) {
+            return Some(at + line.len() - set.len());
+        }
+        at += line.len();
+    }
+    None
 }
 
 /// The parser speaks of data structures; who writes a file knows what it looks like.
@@ -435,8 +463,23 @@ fn in_words_of_toml(message: &str) -> String {
                 .to_owned()
         }
         Some((found, _)) => format!("{found}, expected a list; write it in brackets: [\"...\"]"),
-        None => message.to_owned(),
+        None => in_words_of_numbers(message),
     }
+}
+
+fn in_words_of_numbers(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "u8" => "a number from 0 to 255",
+        "u16" => "a number from 0 to 65535",
+        "u32" | "u64" | "usize" | "i64" => "a whole number, 0 or more, without quotes",
+        "a string" => "text; write it in quotes: \"...\"",
+        "a boolean" => "true or false, without quotes",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// A line and a column, both from 1, and the key that is set there.
@@ -597,6 +640,13 @@ dst-port = 80
         assert!(error_text.contains("mode=acess: expected access, trunk"), "{error_text}");
         let error_text = error(&GOOD.replace("\"stack\"", "\"inner\""));
         assert!(error_text.starts_with("lab.toml:7:12: unknown variant `inner`"), "{error_text}");
+        let text = GOOD.replace("dst-port = 80", "vlan = 5000");
+        let error_text = error(&text);
+        assert!(error_text.starts_with("lab.toml:16:1: policy 'web': vlan"), "{error_text}");
+        let error_text = error(&GOOD.replace("dst-port = 80", "priority = 300"));
+        assert!(error_text.contains("expected a number from 0 to 255"), "{error_text}");
+        let error_text = error(&GOOD.replace("\"0x2a\"", "42"));
+        assert!(error_text.contains("expected text; write it in quotes"), "{error_text}");
         let error_text = error(&GOOD.replace("dst-port = 80", "dst-port = \"http\""));
         assert!(error_text.starts_with("lab.toml:16:"), "{error_text}");
         assert!(error_text.contains("in: dst-port = \"http\""), "{error_text}");
@@ -672,6 +722,7 @@ dst-port = 80
         let error_text = error(&GOOD.replace("2=netdev", "1=netdev"));
         assert!(error_text.contains("number 1 is that of 1=tap:web0,netns=web"), "{error_text}");
         let error_text = error(&GOOD.replace("monitor = \"2\"", "monitor = \"7\""));
+        assert!(error_text.starts_with("lab.toml:15:1: policy 'web'"), "{error_text}");
         assert!(
             error_text.contains("monitor '7' does not exist; the ports are 1 (web0), 2 (eth1)")
         );

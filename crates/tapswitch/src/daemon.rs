@@ -195,6 +195,7 @@ pub(crate) struct StopSignals {
     term: Signal,
     int: Signal,
     hangup: Signal,
+    quit: Signal,
 }
 
 impl StopSignals {
@@ -204,6 +205,7 @@ impl StopSignals {
             term: signal(SignalKind::terminate())?,
             int: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
         })
     }
 
@@ -213,6 +215,7 @@ impl StopSignals {
             _ = self.term.recv() => "SIGTERM",
             _ = self.int.recv() => "SIGINT",
             _ = self.hangup.recv() => HANGUP,
+            _ = self.quit.recv() => "SIGQUIT",
         }
     }
 }

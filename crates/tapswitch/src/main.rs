@@ -7,15 +7,27 @@
 //! Exit codes: 0 for success, 1 when a command failed or a check did not hold, 2 for a command line
 //! that makes no sense.
 
-#![warn(clippy::print_stdout, reason = "it panics where nobody reads any more: say! does not")]
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic where nobody reads any more: say! and tell! do not"
+)]
 
-/// Prints a line. Where nobody reads any more, as behind `| head`, it goes nowhere.
+/// Prints a line. Where nobody reads any more, as behind `| head`, it goes nowhere; what cannot be
+/// written for another reason makes the program fail in the end.
 macro_rules! say {
     () => {
         say!("")
     };
     ($($text:tt)*) => {
         $crate::table::say(format_args!($($text)*))
+    };
+}
+
+/// Prints a line on standard error: what people are to know. Where nobody reads, it goes nowhere.
+macro_rules! tell {
+    ($($text:tt)*) => {
+        $crate::table::tell(format_args!($($text)*))
     };
 }
 
@@ -48,11 +60,11 @@ use cli::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     cli::start_log(&cli);
-    match dispatch(cli.command) {
+    match dispatch(cli.command).and_then(|code| Ok(table::unsaid().map_or(Ok(code), Err)?)) {
         Ok(code) => code,
         Err(error) => {
             // It may name what others have named.
-            eprintln!("tapswitch: {}", device::text::printable_lines(&error.to_string()));
+            tell!("tapswitch: {}", device::text::printable_lines(&error.to_string()));
             ExitCode::FAILURE
         }
     }

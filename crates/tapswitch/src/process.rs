@@ -54,7 +54,10 @@ fn check(program: &str, output: &Output) -> Result<String, ProcessError> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     // iperf3 reports errors in its JSON, others on standard error.
     let said = if stderr.trim().is_empty() { stdout.trim() } else { stderr.trim() };
-    let said = said.lines().rev().take(3).collect::<Vec<_>>().join("; ");
+    let lines: Vec<_> = said.lines().collect();
+    let last = lines[lines.len().saturating_sub(3)..].join("; ");
+    // Who was killed has said nothing.
+    let said = if last.is_empty() { output.status.to_string() } else { last };
     Err(ProcessError::Failed { program: program.to_owned(), said })
 }
 
@@ -75,10 +78,15 @@ pub(crate) fn on_core(
     }
 }
 
-/// Waits for children that were killed when their handles were dropped, so that no zombie is left
-/// to a parent that may not care.
-pub(crate) fn reap() {
-    while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::empty()) {}
+/// Waits in the end, whatever it is, for children that were killed when their handles were dropped,
+/// so that no zombie is left to a parent that may not care.
+#[derive(Debug)]
+pub(crate) struct Reaped;
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::empty()) {}
+    }
 }
 
 /// True when the program is installed.

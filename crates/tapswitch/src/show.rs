@@ -61,7 +61,7 @@ fn show<T: DeserializeOwned + Serialize>(
 pub(crate) fn print_json(data: &impl Serialize) {
     match serde_json::to_string_pretty(data) {
         Ok(text) => say!("{text}"),
-        Err(error) => eprintln!("tapswitch: cannot write JSON: {error}"),
+        Err(error) => tell!("tapswitch: cannot write JSON: {error}"),
     }
 }
 

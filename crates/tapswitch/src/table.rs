@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
@@ -22,9 +23,28 @@ pub(crate) fn table(headings: &[&str]) -> Table {
 
 /// What `say!` does.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
-    // There is nobody to be told.
-    let _ = writeln!(io::stdout(), "{line}");
+    if let Err(error) = writeln!(io::stdout(), "{line}")
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        // The first one says why.
+        let _ = UNSAID.set(error.to_string());
+    }
 }
+
+/// What `tell!` does.
+pub(crate) fn tell(line: fmt::Arguments<'_>) {
+    // There is nobody to be told.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Why something that was said did not arrive, if that was so and somebody wanted to read it: a
+/// full disk, say.
+pub(crate) fn unsaid() -> Option<String> {
+    UNSAID.get().map(|why| format!("cannot write to standard output: {why}"))
+}
+
+/// See [`unsaid`].
+static UNSAID: OnceLock<String> = OnceLock::new();
 
 /// Prints a table, or that it has no rows.
 pub(crate) fn print(table: &Table, nothing: &str) {

@@ -158,7 +158,12 @@ fn a_device_that_nobody_reads_and_everybody_may_open() {
     let Some(room) = room() else { return };
     room.device("create t0 --up").well();
     mends(&room, "unread", "hint");
-    mends(&room, "open-to-all", "hint");
+    if has_backpressure(&room) {
+        // Linux 7.3 asks for privilege where no owner was set.
+        assert!(finding(&examine(&room), "open-to-all").is_none());
+    } else {
+        mends(&room, "open-to-all", "hint");
+    }
     room.device("set t0 --offloads all").well();
     mends(&room, "stale-offloads", "hint");
     let findings = examine(&room);
@@ -201,7 +206,10 @@ fn one_queue_and_several() {
     assert_eq!(finding(&findings, "default-steering").unwrap()["severity"], "hint");
     assert!(finding(&findings, "detached-queues").is_none());
     device.detach_queue(1).unwrap();
-    assert!(finding(&examine(&room), "detached-queues").is_some());
+    assert_eq!(finding(&examine(&room), "detached-queues").unwrap()["severity"], "hint");
+    device.detach_queue(0).unwrap();
+    assert_eq!(finding(&examine(&room), "detached-queues").unwrap()["severity"], "warning");
+    room.device("set t0 --carrier on").refused(&["all its queues are detached"]);
 }
 
 #[test]

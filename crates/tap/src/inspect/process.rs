@@ -2,8 +2,8 @@
 //! their device in `/proc/PID/fdinfo` (the line `iff:`, `tun_chr_show_fdinfo` in
 //! `drivers/net/tun.c`).
 //!
-//! A file whose queue is detached tells no name, as one that never was attached. Processes come and
-//! go while one looks: what is gone is passed over.
+//! A file tells the name while its queue is detached, too (`TUNSETQUEUE`); one that never was a queue
+//! has none. Processes come and go while one looks: what is gone is passed over.
 
 use std::fs;
 use std::io;
@@ -116,12 +116,8 @@ pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
     let mut files = Files::default();
     let mut hidden = 0;
     for pid in numbers("/proc").unwrap_or_default() {
-        let directory = format!("/proc/{pid}/fd");
-        match numbers(&directory) {
-            Ok(fds) => {
-                let queues = fds.into_iter().filter(|fd| is_tun(&format!("{directory}/{fd}")));
-                found.extend(queues.filter_map(|fd| suspect(pid, fd, &mut files)));
-            }
+        match queues_of(pid) {
+            Ok(queues) => found.extend(queues.filter_map(|fd| suspect(pid, fd, &mut files))),
             Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => hidden += 1,
             Err(_) => {}
         }
@@ -134,6 +130,20 @@ pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
         (started, pid, fd)
     });
     found
+}
+
+/// The files of a process that may be queues. Root without privilege may list those of another
+/// root, but not look where they lead.
+fn queues_of(pid: u32) -> io::Result<impl Iterator<Item = u32>> {
+    let directory = format!("/proc/{pid}/fd");
+    let fds = numbers(&directory)?;
+    let target = fds.first().map(|first| fs::read_link(format!("{directory}/{first}")));
+    if let Some(Err(cause)) = target
+        && cause.kind() == io::ErrorKind::PermissionDenied
+    {
+        return Err(cause);
+    }
+    Ok(fds.into_iter().filter(move |fd| is_tun(&format!("{directory}/{fd}"))))
 }
 
 /// The numbers that are names in a directory, sorted.

@@ -59,15 +59,14 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
 
 /// Runs a benchmark to its end, or until a signal; no process of it is left then.
 fn run(bench: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let ended = block_on(async {
+    let _reaped = process::Reaped;
+    block_on(async {
         let mut signals = StopSignals::listen()?;
         tokio::select! {
             result = bench => result,
             signal = signals.next() => Err(format!("{signal}: cleaned up").into()),
         }
-    });
-    process::reap();
-    ended
+    })
 }
 
 /// Reads the length of a measurement.

@@ -34,7 +34,7 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
     let ends =
         || is_over.load(Ordering::Relaxed) || deadline.is_some_and(|at| Instant::now() >= at);
     let CaptureSummary { frames, packets, longest, dropped, malformed } = capture.run(ends)?;
-    eprintln!(
+    tell!(
         "{packets} packets of {frames} frames, the longest {longest} bytes; {dropped} frames were \
          lost, {malformed} could not be cut"
     );

@@ -189,7 +189,7 @@ pub(crate) struct SettingArgs {
     #[arg(long, value_name = "N")]
     pub(crate) napi_defer_hard_irqs: Option<u32>,
     /// Frames that vhost-net may gather, 0 to 64.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
     pub(crate) rx_frames: Option<u32>,
     /// Switch it on.
     #[arg(long)]

@@ -32,9 +32,8 @@ pub(crate) fn main(args: &DemoArgs) -> Result<ExitCode, Failure> {
     process::require(&["iperf3", "tshark", "ping"])?;
     // Nobody waits for a report that cannot be written in the end.
     let json = args.json.as_deref().map(JsonFile::open).transpose()?;
-    let ended = block_on(demonstrate(args, json));
-    process::reap();
-    ended
+    let _reaped = process::Reaped;
+    block_on(demonstrate(args, json))
 }
 
 async fn demonstrate(args: &DemoArgs, json: Option<JsonFile>) -> Result<ExitCode, Failure> {
@@ -42,7 +41,7 @@ async fn demonstrate(args: &DemoArgs, json: Option<JsonFile>) -> Result<ExitCode
     let (lab, report) = tokio::select! {
         result = show(args, json) => result?,
         signal = signals.next() => {
-            eprintln!("\n{signal}: cleaning up");
+            tell!("\n{signal}: cleaning up");
             return Ok(ExitCode::from(EXIT_INTERRUPTED));
         }
     };
@@ -56,8 +55,9 @@ async fn demonstrate(args: &DemoArgs, json: Option<JsonFile>) -> Result<ExitCode
 
 /// Everything but the end: what runs still, and what was found.
 async fn show(args: &DemoArgs, json: Option<JsonFile>) -> Result<(Lab, DemoReport), Failure> {
-    hosts::sweep();
     let lab = Lab::set_up().await?;
+    // Whoever may make namespaces may remove those of earlier runs.
+    hosts::sweep();
     let report = steps::all(&lab, args.seconds).await?;
     report.print();
     if let Some(file) = json {

@@ -264,7 +264,7 @@ async fn read_capture(
 
 /// Tells what is being done.
 fn say(text: &str) {
-    eprintln!("  {text}");
+    tell!("  {text}");
 }
 
 /// Name of the only policy.

@@ -52,7 +52,8 @@ fn find(name: &str, place: &PlaceArgs) -> Result<(Inspected, Vec<String>), Failu
     let namespace = namespace(place.netns.as_deref())?;
     let identity = namespace.identity()?;
     let found = inspect();
-    let unseen = unseen(&found, place.netns.as_deref());
+    // Other namespaces do not matter here, but who may hold the device does.
+    let unseen = found.unseen.clone();
     let Inspection { devices, .. } = found;
     let is_it = |it: &&Inspected| it.link.name == name && it.namespace_id == identity;
     if let Some(device) = devices.iter().find(is_it) {
@@ -89,5 +90,5 @@ fn unseen(found: &Inspection, netns: Option<&str>) -> Vec<String> {
 
 /// Tells what could not be looked at, on standard error: what is printed is not the whole.
 fn warn_unseen(unseen: &[String]) {
-    unseen.iter().for_each(|what| eprintln!("tapswitch: not seen: {}", printable(what)));
+    unseen.iter().for_each(|what| tell!("tapswitch: not seen: {}", printable(what)));
 }

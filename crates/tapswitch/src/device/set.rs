@@ -6,9 +6,10 @@
 
 use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_tap::inspect::{Certainty, Handle, Inspected};
-use tapswitch_tap::{Flags, Offloads};
+use tapswitch_tap::{Flags, Kind, MacAddr, Offloads};
 
 use super::change::{Done, apply};
+use super::doctor::names;
 use super::machine::Machine;
 use super::view::TUNNEL_HEADER_LEN;
 use super::{Failure, find, namespace};
@@ -23,6 +24,12 @@ fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
     let name = args.name.as_str();
     let namespace = namespace(args.place.netns.as_deref())?;
     let (device, _) = find(name, &args.place)?;
+    if let Some(mac) = args.settings.mac {
+        if device.kind() == Kind::Tun {
+            return Err(SetError::NoMac { name: name.to_owned() }.into());
+        }
+        SetError::check_mac(name, mac.0)?;
+    }
     if let Some(handle) = handle(&device, &namespace, args)? {
         if args.flags.is_any() {
             done.push("flags");
@@ -36,9 +43,7 @@ fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
         done.push(format!("address {} deleted", address.ip));
     }
     match args.carrier {
-        Some(Switch::On) if device.queue_count() == 0 => {
-            Err(SetError::Unheld { name: name.to_owned() }.into())
-        }
+        Some(Switch::On) if device.queue_count() == 0 => Err(SetError::unread(&device).into()),
         Some(carrier) => Ok(netlink.set_carrier(name, carrier.is_on())?),
         None => Ok(()),
     }
@@ -46,7 +51,9 @@ fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
 
 pub(super) fn delete(args: &DeviceDeleteArgs) -> Result<(), Failure> {
     let (device, _) = find(&args.name, &args.place)?;
-    if device.is_held() && !args.force {
+    // Who may not see all holders may, as a rule, not delete it either, and is told so.
+    let is_hidden = !device.is_free() && rustix::process::geteuid().is_root();
+    if (device.is_held() || is_hidden) && !args.force {
         return Err(SetError::held(&device, "end that first, or delete it with --force").into());
     }
     let namespace = namespace(args.place.netns.as_deref())?;
@@ -208,25 +215,53 @@ pub(super) enum SetError {
     NoBackpressure { name: String },
     #[error("{name}: no program holds it, and it has no carrier while that is so; start one first")]
     Unheld { name: String },
-    #[error("{name}: its flags cannot be read; run as root")]
+    #[error(
+        "{name}: all its queues are detached (TUNSETQUEUE), and it has no carrier while that is \
+         so; {holders} must attach one"
+    )]
+    Detached { name: String, holders: String },
+    #[error("{name}: its flags cannot be read; run as root (in a user namespace, by `unshare -m`)")]
     Flags { name: String },
-    #[error("{name}: cannot be opened: {source}; is it persistent, and are you its owner or root?")]
+    #[error(
+        "{name}: cannot be opened: {source}; it must be persistent, and you its owner and in its \
+         group, as far as it has those (`tapswitch device show`), or root"
+    )]
     Open { name: String, source: std::io::Error },
+    #[error("{name}: is a tun device, which has no MAC address; leave --mac out")]
+    NoMac { name: String },
+    #[error(
+        "{name}: {mac} is no address of one station; take one that is neither zero nor a \
+         group's (the first byte even)"
+    )]
+    Mac { name: String, mac: MacAddr },
     #[error("{name}: the kernel refuses the {what}: {source}")]
     Refused { name: String, what: &'static str, source: std::io::Error },
 }
 
 impl SetError {
     fn held(device: &Inspected, remedy: &'static str) -> Self {
-        let owners = device.owners();
-        let texts: Vec<_> =
-            owners.iter().map(|owner| format!("{} ({})", owner.command, owner.pid)).collect();
-        let holders = if texts.is_empty() {
-            "a program that cannot be seen".to_owned()
-        } else {
-            texts.join(", ")
-        };
-        Self::Held { name: device.link.name.clone(), holders, remedy }
+        let (name, mut holders) = (device.link.name.clone(), names(&device.owners()));
+        if !device.is_held() {
+            holders.insert_str(0, "nobody, or ");
+        }
+        Self::Held { name, holders, remedy }
+    }
+
+    /// Refuses what is no address of one station.
+    pub(super) fn check_mac(name: &str, mac: [u8; 6]) -> Result<(), Self> {
+        if mac[0] & 1 == 0 && mac != [0; 6] {
+            return Ok(());
+        }
+        Err(Self::Mac { name: name.to_owned(), mac: MacAddr(mac) })
+    }
+
+    /// Of a device that has no carrier, since no queue of it is read.
+    fn unread(device: &Inspected) -> Self {
+        let name = device.link.name.clone();
+        match device.is_held() {
+            true => Self::Detached { name, holders: names(&device.owners()) },
+            false => Self::Unheld { name },
+        }
     }
 }
 

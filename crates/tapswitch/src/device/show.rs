@@ -3,6 +3,7 @@
 use tapswitch_tap::Flags;
 use tapswitch_tap::inspect::Inspected;
 
+use super::doctor::NOBODY_IS_NOT_ALL;
 use super::list::state;
 use super::machine::Machine;
 use super::text::printable;
@@ -15,13 +16,14 @@ use crate::table::grouped;
 
 pub(super) fn main(args: &DeviceNameArgs) -> Result<(), Failure> {
     let (device, unseen) = find(&args.name, &args.place)?;
-    let view = DeviceView::new(&device, &Machine::here());
+    let machine = Machine::here();
+    let view = DeviceView::new(&device, &machine);
     if args.json {
         print_json(&view);
     } else {
         let title = format!("{}  {} device in {}", view.name, view.kind, place(&view.namespace));
         say!("{}", printable(&title));
-        for (key, value) in lines(&view, &device) {
+        for (key, value) in lines(&view, &device, &machine) {
             say!(" {key:<13} {}", printable(&value));
         }
     }
@@ -36,13 +38,13 @@ fn place(namespace: &str) -> String {
     }
 }
 
-fn lines(view: &DeviceView, device: &Inspected) -> Vec<(&'static str, String)> {
+fn lines(view: &DeviceView, device: &Inspected, machine: &Machine) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("state", state(view)),
         ("flags", list(&view.flags)),
         ("queues", queues(view)),
         ("held by", view.holders_text()),
-        ("open to", open_to(view)),
+        ("open to", open_to(view, machine)),
         ("mac", view.mac.clone().unwrap_or_else(|| "none".to_owned())),
         ("mtu", format!("{} bytes", view.mtu)),
         ("addresses", list(&view.addresses)),
@@ -77,15 +79,19 @@ fn queues(view: &DeviceView) -> String {
 }
 
 /// Who may open it without privilege.
-fn open_to(view: &DeviceView) -> String {
+fn open_to(view: &DeviceView, machine: &Machine) -> String {
     match (view.owner, view.group) {
         (Some(owner), Some(group)) => {
             format!("user {} in group {}", User(owner).text(), Group(group).text())
         }
         (Some(owner), None) => format!("user {}", User(owner).text()),
         (None, Some(group)) => format!("group {}", Group(group).text()),
-        // The kernel asks only for what was set.
-        (None, None) if view.flags.contains(&"persistent") => "everybody".to_owned(),
+        // Such a kernel asks only for what was set.
+        (None, None)
+            if view.flags.contains(&"persistent") && machine.kernel < NOBODY_IS_NOT_ALL =>
+        {
+            "everybody".to_owned()
+        }
         (None, None) => "who has CAP_NET_ADMIN".to_owned(),
     }
 }
@@ -124,7 +130,10 @@ fn header(view: &DeviceView) -> String {
 }
 
 fn qdisc(view: &DeviceView) -> String {
-    let Some(qdisc) = &view.qdisc else { return "could not be read".to_owned() };
+    let Some(qdisc) = &view.qdisc else {
+        let text = if view.state == "down" { "none until it is switched on" } else { "not read" };
+        return text.to_owned();
+    };
     format!(
         "{}, {} dropped, {} waiting, {} put back",
         qdisc.kind,
@@ -149,9 +158,10 @@ fn backpressure(state: Backpressure) -> &'static str {
 
 fn to_program(view: &DeviceView) -> String {
     let count = view.to_program;
-    let why = match (count.dropped, view.queues) {
-        (0, _) => "",
-        (_, 0) => ": no program holds it, its ring was full, or a filter refused them",
+    let why = match (count.dropped, view.queues, view.detached_queues) {
+        (0, ..) => "",
+        (_, 0, 1..) => ": all its queues are detached, its ring was full, or a filter refused them",
+        (_, 0, 0) => ": no program holds it, its ring was full, or a filter refused them",
         _ => ": its ring was full, a filter refused them, or no program held it at the time",
     };
     format!(

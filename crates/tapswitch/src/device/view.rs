@@ -37,6 +37,9 @@ pub(super) struct DeviceView {
     pub(super) napi_defer_hard_irqs: Option<u64>,
     pub(super) rx_frames: Option<u32>,
     pub(super) holders: Vec<HolderView>,
+    /// False when it cannot be told whether more programs hold it.
+    #[serde(skip)]
+    is_seen: bool,
 }
 
 /// Frames in one direction; a train is one.
@@ -144,6 +147,7 @@ impl DeviceView {
             napi_defer_hard_irqs: device.napi_defer_hard_irqs,
             rx_frames: device.rx_frames,
             holders: device.holders.iter().map(HolderView::new).collect(),
+            is_seen: device.is_held() || device.is_free(),
         }
     }
 
@@ -158,7 +162,7 @@ impl DeviceView {
             }
         }
         match texts.is_empty() {
-            true if self.queues > 0 => "not seen".to_owned(),
+            true if self.queues > 0 || !self.is_seen => "not seen".to_owned(),
             true => "-".to_owned(),
             false => texts.join(" "),
         }

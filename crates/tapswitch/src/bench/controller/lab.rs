@@ -96,7 +96,7 @@ impl Lab {
 /// Runs the switches until it is told to stop.
 fn simulate(switches: Vec<Switch>, controller: SocketAddr, mut stopped: watch::Receiver<()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else { return eprintln!("tapswitch: no runtime for the switches") };
+    let Ok(runtime) = runtime else { return tell!("tapswitch: no runtime for the switches") };
     runtime.block_on(async {
         let mut running = JoinSet::new();
         for switch in switches {

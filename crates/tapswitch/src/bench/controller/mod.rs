@@ -99,7 +99,7 @@ pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
             if switches < 3 {
                 return Err("--switches: two spines and a leaf are the least: 3 or more".into());
             }
-            eprintln!("{switches} switches");
+            tell!("{switches} switches");
             rows.push(measure(switches, args).await?);
             if let Some(program) = &args.faucet {
                 let mirrors = args.singles.min(MIRRORS);
@@ -159,7 +159,7 @@ impl Lab {
                 == self.switches)
         })
         .await?;
-        eprintln!("  links found: {:.2} s", self.start.elapsed().as_secs_f64());
+        tell!("  links found: {:.2} s", self.start.elapsed().as_secs_f64());
         let (hosts, mut asked) = (row.hosts, None::<Instant>);
         self.until(async || {
             // As hosts do, they ask again: a switch may not have had the rule that shows them.
@@ -170,10 +170,10 @@ impl Lab {
             Ok(handle.hosts().await?.len() as u64 == hosts)
         })
         .await?;
-        eprintln!("  hosts found: {:.2} s", self.start.elapsed().as_secs_f64());
+        tell!("  hosts found: {:.2} s", self.start.elapsed().as_secs_f64());
         self.let_hosts_talk(args.peers)?;
         row.converged = (self.quiet().await - self.start).as_secs_f64();
-        eprintln!("  converged: {:.2} s", row.converged);
+        tell!("  converged: {:.2} s", row.converged);
         row.rules = self.world.rules.load(Ordering::Relaxed);
         row.idle_percent = idle_percent().await?;
         (row.single_p50_ms, row.single_p99_ms, row.singles_proved) =
@@ -189,7 +189,7 @@ impl Lab {
             row.bulk_proved += usize::from(added??);
         }
         row.bulk = start.elapsed().as_secs_f64();
-        eprintln!("  {} policies: {:.2} s, {} proved", args.policies, row.bulk, row.bulk_proved);
+        tell!("  {} policies: {:.2} s, {} proved", args.policies, row.bulk, row.bulk_proved);
         row.bulk_per_second = f64::from(u32::try_from(args.policies)?) / row.bulk.max(1e-9);
         row.rules_with_policies = self.world.rules.load(Ordering::Relaxed);
         let others = args.policies..args.policies + args.singles;
@@ -216,7 +216,7 @@ impl Lab {
             times.push(start.elapsed().as_secs_f64() * 1e3);
         }
         let (p50, p99) = (percentile(&mut times, 50), percentile(&mut times, 99));
-        eprintln!("  one policy: {p50:.1} ms, p99 {p99:.1} ms, {proved} proved");
+        tell!("  one policy: {p50:.1} ms, p99 {p99:.1} ms, {proved} proved");
         Ok((p50, p99, proved))
     }
 

@@ -150,7 +150,7 @@ impl Bench {
     async fn echo(&mut self, round: u64, cells: Vec<Cell>) -> Result<(), Failure> {
         for cell in cells {
             let rates = self.stage.echo(cell).await?;
-            eprintln!(
+            tell!(
                 "round {round}: {}: {}: {:.0} kpps in {:.1} ktrains/s, {:.0} % of a core",
                 cell.task(),
                 cell.means.name(),
@@ -166,7 +166,7 @@ impl Bench {
     async fn forward(&mut self, round: u64, means: &[Means]) -> Result<(), Failure> {
         for means in std::iter::once(None).chain(means.iter().copied().map(Some)) {
             let throughput = self.stage.forward(means).await?;
-            eprintln!(
+            tell!(
                 "round {round}: forward: {}: {:.2} Gb/s, {:.0} % of a core",
                 means.map_or("a veth pair", Means::name),
                 throughput.bits / 1e9,
@@ -181,7 +181,7 @@ impl Bench {
         for choice in QueueChoice::ALL {
             let written = self.stage.write(choice).await?;
             let (name, nanoseconds) = (choice.name(), written.nanoseconds);
-            eprintln!("round {round}: write: {name}: {nanoseconds:.0} ns");
+            tell!("round {round}: write: {name}: {nanoseconds:.0} ns");
             self.write.add(choice, written);
         }
         Ok(())
@@ -215,7 +215,7 @@ impl EchoArgs {
         let mut all = Means::available();
         all.retain(|means| wants(&self.by, means));
         if !cfg!(feature = "peers") {
-            eprintln!("SKIP: built without tun-rs; build with `--features peers`");
+            tell!("SKIP: built without tun-rs; build with `--features peers`");
         }
         all
     }

@@ -77,14 +77,14 @@ struct Ledger {
 
 pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
     let untapped = take(args, None, 0.0).await?.0.passed.mbps;
-    eprintln!("without a TAP: {untapped:.0} Mb/s");
+    tell!("without a TAP: {untapped:.0} Mb/s");
     let cases = cases(args);
     let mut results = Results::new(cases.len());
     let mut ledgers = vec![Ledger { adds_up: true, ..Ledger::default() }; cases.len()];
     for round in 1..=args.rounds {
         let take = async |index: usize| {
             let (sample, ledger) = take(args, cases[index], untapped).await?;
-            eprintln!("round {round}: {}: {:.0} Mb/s", title(cases[index]), sample.passed.mbps);
+            tell!("round {round}: {}: {:.0} Mb/s", title(cases[index]), sample.passed.mbps);
             ledgers[index].add(&ledger);
             Ok(sample)
         };

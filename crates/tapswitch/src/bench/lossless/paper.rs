@@ -92,16 +92,16 @@ pub(super) struct Row {
 
 pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
     if !has_netem().await? {
-        eprintln!("SKIP: this kernel cannot make a link long (no netem): {IN_A_GUEST}");
+        tell!("SKIP: this kernel cannot make a link long (no netem): {IN_A_GUEST}");
         return Ok(Vec::new());
     }
     let has_backpressure = Capabilities::probe()?.has_backpressure();
     if !has_backpressure {
-        eprintln!("SKIP: this kernel has no IFF_BACKPRESSURE, so half of the tables: {IN_A_GUEST}");
+        tell!("SKIP: this kernel has no IFF_BACKPRESSURE, so half of the tables: {IN_A_GUEST}");
     }
     let wireguard = wireguard(args);
     if wireguard.is_none() {
-        eprintln!("SKIP: wireguard-go is not there: {WIREGUARD_REMEDY}");
+        tell!("SKIP: wireguard-go is not there: {WIREGUARD_REMEDY}");
     }
     let cases = cases(args, has_backpressure, wireguard.is_some());
     let mut results = Results::new(cases.len());
@@ -217,7 +217,7 @@ async fn take(
     let before = scene.losses()?;
     let passed = traffic::pass(sender, receiver, Load::Tcp, case.window(args)).await?;
     let losses = scene.losses()?.since(&before);
-    eprintln!("round {round}: {}: {:.2} Mb/s", case.title(), passed.mbps);
+    tell!("round {round}: {}: {:.2} Mb/s", case.title(), passed.mbps);
     Ok(Sample { passed, losses, ..Sample::default() })
 }
 

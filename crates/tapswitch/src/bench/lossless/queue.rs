@@ -118,7 +118,7 @@ async fn take(args: &LosslessArgs, case: Case, round: u64) -> Result<Sample, Fai
     let (before, marked) = (switch.losses()?, switch.marked()?);
     let passed = traffic::pass(&sender, &receiver, load, args.window()).await?;
     let losses = switch.losses()?.since(&before);
-    eprintln!(
+    tell!(
         "round {round}: {}, ring of {}: {:.1} Mb/s, 99 % within {} ms",
         case.sends.name(),
         case.queue,

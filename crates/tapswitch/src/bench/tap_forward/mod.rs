@@ -62,7 +62,7 @@ async fn rates(
         let name_each = contenders.iter().zip(latest);
         let told: Vec<_> =
             name_each.map(|(contender, rate)| format!("{contender} {rate:.2}")).collect();
-        eprintln!("round {round}: {}, {}: {}", measure.name(), measure.unit(), told.join(", "));
+        tell!("round {round}: {}, {}: {}", measure.name(), measure.unit(), told.join(", "));
     }
     Ok(rates)
 }
@@ -88,7 +88,7 @@ fn contenders(args: &TapForwardArgs) -> Vec<Contender> {
         if ovs::is_installed() {
             candidates.push(Candidate::OpenVswitch);
         } else {
-            eprintln!("SKIP: Open vSwitch is not installed; `apt-get install openvswitch-switch`");
+            tell!("SKIP: Open vSwitch is not installed; `apt-get install openvswitch-switch`");
         }
     }
     let both = |candidate| [false, true].map(|copies| Contender { candidate, copies });

@@ -34,7 +34,7 @@ pub(super) async fn measure(
         stage.switch.resume()?;
         tokio::time::sleep(SETTLING).await;
         let percent = percent(stage.switch.id()?).await?;
-        eprintln!("idle, four guests: {}: {percent:.2} % of a core", candidate.name());
+        tell!("idle, four guests: {}: {percent:.2} % of a core", candidate.name());
         let goal = (candidate == Candidate::Tapswitch).then_some(GOAL);
         rows.push(Row { candidate, percent, goal, met: goal.map(|goal| percent < goal) });
     }

@@ -82,7 +82,7 @@ fn say(round: u64, candidate: Candidate, busy: bool, series: Series) {
     let (name, state) = (candidate.name(), if busy { "busy" } else { "idle" });
     let Series { p50_us, p99_us, lost } = series;
     let times = format!("{p50_us:.1} µs, 99 % {p99_us:.1} µs");
-    eprintln!("round {round}: round trip, {name}, {state}: {times}, {lost} lost");
+    tell!("round {round}: round trip, {name}, {state}: {times}, {lost} lost");
 }
 
 fn row(candidate: Candidate, busy: bool, series: &[Series]) -> Row {

@@ -148,7 +148,7 @@ fn has_peers() -> bool {
     if !packages.is_empty() {
         let packages: Vec<_> = packages.into_iter().collect();
         let packages = packages.join(" ");
-        eprintln!("SKIP: this needs DPDK and Open vSwitch with it; `apt-get install {packages}`");
+        tell!("SKIP: this needs DPDK and Open vSwitch with it; `apt-get install {packages}`");
     }
     PEERS.iter().all(|(program, _)| process::is_installed(program))
 }

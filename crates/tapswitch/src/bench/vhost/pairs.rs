@@ -56,7 +56,7 @@ pub(super) async fn measure(
             Ok(measured.rate / 1e6)
         };
         let latest = rates.round(take).await?;
-        eprintln!("round {round}: two pairs, {SIZE} bytes: {}", Latest(&latest));
+        tell!("round {round}: two pairs, {SIZE} bytes: {}", Latest(&latest));
     }
     let row = |index| row(index, &stages, &rates, totals[index]);
     Ok((0..stages.len()).map(row).collect())

@@ -83,7 +83,7 @@ impl Size {
             Ok(measured.rate / 1e6)
         };
         let latest = rates.round(take).await?;
-        eprintln!("round {round}: {size} bytes: {}", Latest(&latest));
+        tell!("round {round}: {size} bytes: {}", Latest(&latest));
         Ok(())
     }
 

@@ -73,7 +73,7 @@ impl Stage {
     ) -> Result<Self, Failure> {
         for _ in 1..ATTEMPTS {
             match Self::try_set_up(candidate, plan, cores).await {
-                Err(error) => eprintln!("once more: {error}"),
+                Err(error) => tell!("once more: {error}"),
                 stage => return stage,
             }
         }

@@ -132,7 +132,7 @@ impl Bench<'_> {
     fn tell(&self, round: u64, rates: &[f64]) {
         let rates: Vec<_> = rates.iter().map(|rate| format!("{rate:.2}")).collect();
         let (name, unit) = (self.workload.name(), self.workload.traffic.unit());
-        eprintln!("round {round}: {name}: {} {unit}", rates.join(", "));
+        tell!("round {round}: {name}: {} {unit}", rates.join(", "));
     }
 
     /// One window at the stage with `tags`: the rate, and the switches' nanoseconds per packet.

@@ -22,6 +22,9 @@ pub(super) struct Finding {
     pub(super) text: String,
     /// The command that mends it. None when only the program that holds the device can.
     pub(super) mend: Option<String>,
+    /// True when that command surely mends it. False when it does only in one of the cases that
+    /// look the same from outside; it does no harm in the others.
+    pub(super) is_sure: bool,
 }
 
 /// How bad it is.
@@ -48,14 +51,15 @@ impl fmt::Display for Severity {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { severity, device, namespace, rule, text, mend } = self;
+        let Self { severity, device, namespace, rule, text, mend, is_sure } = self;
         write!(f, "{severity:<7}  {device}")?;
         if namespace != HERE {
             write!(f, " in namespace {namespace}")?;
         }
         write!(f, "  {rule}: {text}")?;
         match mend {
-            Some(command) => write!(f, "; mend: {command}"),
+            Some(command) if *is_sure => write!(f, "; mend: {command}"),
+            Some(command) => write!(f, "; try: {command}"),
             None => Ok(()),
         }
     }
@@ -89,6 +93,7 @@ impl Subject<'_> {
             rule,
             text: text.into(),
             mend,
+            is_sure: true,
         }
     }
 
@@ -120,6 +125,11 @@ impl Subject<'_> {
         self.device.is_held()
     }
 
+    /// True when surely no program holds it.
+    pub(super) fn is_free(&self) -> bool {
+        self.device.is_free()
+    }
+
     /// True when the device is known to have `flag`.
     pub(super) fn has_flag(&self, flag: Flags) -> bool {
         self.device.has_flag(flag)
@@ -135,7 +145,7 @@ impl Subject<'_> {
 pub(super) const HERE: &str = "(current)";
 
 /// Programs and their numbers.
-pub(super) fn names(holders: &[&Holder]) -> String {
+pub(in crate::device) fn names(holders: &[&Holder]) -> String {
     if holders.is_empty() {
         return "a program that cannot be seen".to_owned();
     }

@@ -34,14 +34,19 @@ fn no_queue_length(it: &Subject<'_>) -> Option<Finding> {
 fn drops(it: &Subject<'_>) -> Option<Finding> {
     let (stats, length) = (it.device.link.stats, it.device.link.txqueuelen);
     let is_in_force = backpressure(it.device, it.machine) == Backpressure::InForce;
-    if stats.tx_dropped == 0 || !it.is_held() || length == 0 || is_in_force {
+    // Without an attached queue everything is dropped, which is another finding.
+    let is_read = it.device.queue_count() > 0;
+    if stats.tx_dropped == 0 || !is_read || length == 0 || is_in_force {
         return None;
     }
-    let dropped = grouped(stats.tx_dropped);
+    let dropped = match stats.tx_dropped {
+        1 => "1 frame to the program was".to_owned(),
+        count => format!("{} frames to the program were", grouped(count)),
+    };
     let usual = default_length(it);
     if length < usual {
         let text = format!(
-            "{dropped} frames to the program were dropped, and the ring holds {length}, fewer than \
+            "{dropped} dropped, and the ring holds {length}, fewer than \
              the usual {usual}: it may have been too short (what was sent without a carrier, or \
              refused by a filter, counts too)"
         );
@@ -49,7 +54,7 @@ fn drops(it: &Subject<'_>) -> Option<Finding> {
         return Some(it.finding(Severity::Warning, "short-queue", text, mend));
     }
     let text = format!(
-        "{dropped} frames to the program were dropped since the device was made, with room for \
+        "{dropped} dropped since the device was made, with room for \
          {length}: it read too late, was not there, or a filter refused them"
     );
     // The counter never falls, so a ring that is longer than usual is no reason for a longer one.

@@ -32,7 +32,7 @@ fn no_carrier(it: &Subject<'_>) -> Option<Finding> {
 
 /// Up, and nobody there.
 fn unread(it: &Subject<'_>) -> Option<Finding> {
-    if !it.device.link.up || it.is_held() {
+    if !it.device.link.up || !it.is_free() {
         return None;
     }
     let text = "it is up, but no program holds it: what is sent to it is dropped";
@@ -68,12 +68,23 @@ fn described(holder: &Holder) -> String {
     format!("{} of user {user} ({started})", holder.pid)
 }
 
-/// A detached queue reads nothing, but may write.
+/// A detached queue reads nothing, but may write. When all are, there is no carrier either.
 fn detached_queues(it: &Subject<'_>) -> Option<Finding> {
     let detached = it.device.tun.disabled_queues.filter(|&count| count > 0)?;
+    let who = it.holders();
+    if it.device.queue_count() == 0 {
+        let text = format!(
+            "all its queues are detached (TUNSETQUEUE): whatever is sent to it is dropped until \
+             {who} attaches one again"
+        );
+        return Some(it.finding(Severity::Warning, "detached-queues", text, None));
+    }
+    let (queues, reads) = match detached {
+        1 => ("1 queue is".to_owned(), "it reads nothing"),
+        _ => (format!("{detached} queues are"), "they read nothing"),
+    };
     let text = format!(
-        "{detached} queues are open and detached (TUNSETQUEUE): they read nothing until their \
-         program attaches them again"
+        "{queues} open and detached (TUNSETQUEUE): {reads} until {who} attaches more again"
     );
     Some(it.finding(Severity::Hint, "detached-queues", text, None))
 }
@@ -112,16 +123,23 @@ fn send_buffer(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "send-buffer", text, None))
 }
 
-/// The kernel asks for privilege only where an owner or a group was set.
+/// Up to Linux 7.2 the kernel asks for privilege only where an owner or a group was set; from 7.3
+/// on, always where none was.
 fn open_to_all(it: &Subject<'_>) -> Option<Finding> {
     let tun = &it.device.tun;
     if !tun.persistent || tun.owner.is_some() || tun.group.is_some() {
+        return None;
+    }
+    if it.machine.kernel >= NOBODY_IS_NOT_ALL {
         return None;
     }
     let text = "it is persistent without owner and group: every user may open it";
     Some(it.finding(Severity::Hint, "open-to-all", text, it.set("--owner 0")))
 }
 
+/// The release from which on a device without owner and group is open only to those who have
+/// `CAP_NET_ADMIN`.
+pub(in crate::device) const NOBODY_IS_NOT_ALL: (u32, u32) = (7, 3);
 /// Length of a tag in bytes.
 const TAG_LEN: u32 = 4;
 /// What Linux takes as no limit (`INT_MAX`).

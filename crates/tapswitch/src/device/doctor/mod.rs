@@ -17,7 +17,9 @@ use std::process::ExitCode;
 
 use tapswitch_tap::inspect::{Inspected, Inspection, Unread, inspect};
 
+pub(super) use self::finding::names;
 use self::finding::{Finding, Severity, Subject};
+pub(super) use self::health::NOBODY_IS_NOT_ALL;
 use self::switches::SwitchPort;
 use super::machine::Machine;
 use super::text::printable;
@@ -73,7 +75,15 @@ fn all(netns: Option<&str>) -> Result<Seen, Failure> {
 fn unread_namespace(place: Unread) -> Finding {
     let text = format!("{}: there may be devices of which nothing is said", place.reason);
     let (severity, device, namespace) = (Severity::Warning, "-".to_owned(), place.namespace);
-    Finding { severity, device, namespace, rule: "unread-namespace", text, mend: None }
+    Finding {
+        severity,
+        device,
+        namespace,
+        rule: "unread-namespace",
+        text,
+        mend: None,
+        is_sure: true,
+    }
 }
 
 /// All findings: by device, the worst first.

@@ -84,7 +84,8 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
          (TUNSETOFFLOAD): then it stays off until that does"
     );
     let on: Vec<_> = unwanted.iter().map(|it| format!("--feature {}=on", it.name)).collect();
-    Some(it.finding(Severity::Warning, rule, text, it.set(&on.join(" "))))
+    let found = it.finding(Severity::Warning, rule, text, it.set(&on.join(" ")));
+    Some(Finding { is_sure: false, ..found })
 }
 
 /// The offloads of a persistent device stay when its program has gone.
@@ -93,6 +94,7 @@ fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
     it.device.offloads().filter(|offloads| !offloads.is_empty())?;
     let mend = it.set("--offloads none");
     match (tun.net_header, it.is_held()) {
+        (_, false) if !it.is_free() => None,
         (false, true) => {
             let who = it.holders();
             let text = format!(
@@ -175,13 +177,12 @@ fn udp_gro_forwarding(it: &Subject<'_>) -> Option<Finding> {
 /// NAPI costs on each write, and gathers nothing until told for how long.
 fn napi_without_gro(it: &Subject<'_>) -> Option<Finding> {
     let timeout = it.device.gro_flush_timeout_ns?;
-    let irqs = it.device.napi_defer_hard_irqs?;
-    if !it.has_flag(Flags::NAPI) || timeout > 0 && irqs > 0 {
+    if !it.has_flag(Flags::NAPI) || timeout > 0 {
         return None;
     }
     let text = "IFF_NAPI makes each write dearer, but GRO may gather nothing \
-                (gro_flush_timeout or napi_defer_hard_irqs is 0): no packets are joined";
-    let mend = it.set("--gro-flush-timeout 20000 --napi-defer-hard-irqs 2");
+                (gro_flush_timeout is 0): no packets are joined";
+    let mend = it.set("--gro-flush-timeout 20000");
     Some(it.finding(Severity::Warning, "napi-without-gro", text, mend))
 }
 

@@ -9,6 +9,7 @@ use tapswitch_tap::inspect::Inspected;
 
 use super::finding::{Finding, HERE, Severity};
 use crate::cli::device::DeviceDoctorArgs;
+use crate::device::namespace;
 use crate::management::{Request, Topic, ask, running_switches};
 
 /// A port, and what its switch is called.
@@ -58,10 +59,14 @@ pub(super) fn findings(args: &DeviceDoctorArgs, ports: &[SwitchPort]) -> Vec<Fin
     asked.filter_map(|it| oversize(&it.switch, &it.port)).collect()
 }
 
+/// The namespace may be asked for by another name than the switch has for it.
 fn is_asked_for(args: &DeviceDoctorArgs, port: &PortReport) -> bool {
-    let netns = args.place.netns.as_ref();
+    let is_there = |netns: &String| {
+        let of_port = Namespace::open(port.netns.as_ref()?).ok()?;
+        namespace(Some(netns)).ok()?.is_same(&of_port).ok()
+    };
     args.name.as_ref().is_none_or(|name| *name == port.name)
-        && netns.is_none_or(|netns| port.netns.as_ref() == Some(netns))
+        && args.place.netns.as_ref().is_none_or(|netns| is_there(netns) == Some(true))
 }
 
 /// The switch by its socket, which is called as it is unless told otherwise.
@@ -85,5 +90,6 @@ pub(super) fn oversize(switch: &str, port: &PortReport) -> Option<Finding> {
         rule: "oversize",
         text,
         mend: None,
+        is_sure: true,
     })
 }
