@@ -302,7 +302,8 @@ impl Control {
         );
         let rewiring = Some(self.rewire_at).filter(|at| *at > self.now);
         let routing = (!self.unrouted.is_empty()).then_some(self.now);
-        let own = [self.agenda.next(), self.clock.due(), self.rounds.due(), self.checks.due()];
+        let rounds = self.rounds.due(self.now, self.clock().listened);
+        let own = [self.agenda.next(), self.clock.due(), rounds, self.checks.due()];
         let waits = [probe, rewiring, routing, self.contests.due()];
         waits.into_iter().chain(own).flatten().min()
     }
@@ -402,7 +403,7 @@ impl Control {
         }
         self.events.extend(events.into_iter().map(|event| with_origin(event, &left)));
         for token in answered {
-            self.handle_answered(token);
+            self.handle_answered(id, token);
         }
     }
 

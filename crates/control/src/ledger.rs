@@ -35,7 +35,7 @@ use crate::report::Counts;
 use crate::rule::FlowId;
 use crate::{Millis, Ticket};
 use bucket::BucketMeter;
-pub(crate) use bucket::{BucketValue, Copies};
+pub(crate) use bucket::{BucketValue, Copies, OUTCOME_UNKNOWN};
 use reading::Reading;
 
 /// What one policy matched and copied on one switch.

@@ -408,9 +408,13 @@ impl Hub {
                 Event::SwitchMisbehaved { switch, reason } => self.disconnect(switch, &reason),
                 Event::RuleRefused { switch, reason }
                 | Event::Drifted { switch, reason }
+                | Event::CountersMissing { switch, reason }
                 | Event::Reflected { switch, reason }
                 | Event::Contested { switch, reason } => {
                     self.tell_alarm(switch, &reason);
+                }
+                Event::CountersBack { switch } => {
+                    tracing::info!("{} tells its counters again", Name(switch));
                 }
                 Event::PolicyActive { name } => {
                     tracing::info!("policy {name} is active");

@@ -325,6 +325,7 @@ mod tests {
         SwitchReport {
             switch: DatapathId(id),
             is_connected: true,
+            is_silent: false,
             ports: vec![port],
             hosts: usize::try_from(id).unwrap(),
             hosts_refused: 0,
