@@ -325,7 +325,7 @@ impl Hub {
     fn answer(&mut self, request: Request) {
         // Who does not wait any more does not want to hear the answer.
         match request {
-            Request::Change(wish) => self.changes.ask(wish),
+            Request::Change(wish) => self.ask_for(wish),
             Request::Policy { name, reply } => {
                 let _ = reply.send(self.control.policy(&name).map_err(RequestError::from));
             }

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::Hub;
 use crate::RequestError;
 use crate::change::{Applied, How};
+use crate::cluster::TermId;
 use crate::keeper::Origin;
 
 /// Hears how a change went.
@@ -24,6 +25,8 @@ pub(crate) type AppliedReply = oneshot::Sender<Result<Applied, RequestError>>;
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) change: PolicyChange,
+    /// The term in which it was decided on, and written to the store.
+    pub(crate) term: TermId,
     pub(crate) reply: AppliedReply,
 }
 
@@ -147,6 +150,16 @@ impl PolicyChange {
 }
 
 impl Hub {
+    /// Somebody wants a change. One of an earlier term is not made: what there is now comes from
+    /// the store, and so did that change, unless somebody else made another one since.
+    pub(super) fn ask_for(&mut self, wish: Wish) {
+        match wish.term == self.seat.standing.borrow().term() {
+            true => self.changes.ask(wish),
+            // Who does not wait any more does not want to hear it.
+            false => _ = wish.reply.send(Err(RequestError::NoLeader)),
+        }
+    }
+
     /// Begins some of the changes that wait.
     pub(super) fn begin_changes(&mut self) {
         let start = Instant::now();
@@ -170,7 +183,7 @@ impl Hub {
         }
     }
 
-    fn begin_change(&mut self, Wish { change, reply }: Wish, judged: Judged) {
+    fn begin_change(&mut self, Wish { change, reply, .. }: Wish, judged: Judged) {
         match judged.map_err(RequestError::from).and_then(|verdict| self.make(&change, verdict)) {
             Err(error) => _ = reply.send(Err(error)),
             Ok(verdict) => {
@@ -266,13 +279,46 @@ const LONG: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_control::{Control, Limits};
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::StoreConfig;
+    use crate::cluster::Standing;
+    use crate::hub::{Blueprint, Inputs, Seat};
+    use crate::journal::Journal;
+    use crate::keeper::Keeper;
+    use crate::store::Store;
+
+    fn hub(standing: Standing) -> Hub {
+        let journal = Arc::new(Journal::new(16));
+        let (store, _) = Store::open(&StoreConfig::None, Arc::clone(&journal)).unwrap();
+        let start = Instant::now();
+        let blueprint = Blueprint { limits: Limits::default(), policies: Vec::new(), start };
+        let seat = Seat::new(watch::channel(standing).0, None);
+        let control = Control::new(Limits::default());
+        let kept = (Keeper::new(store, []), journal);
+        Hub::new(control, (blueprint, seat), Inputs::new().1, kept, Duration::ZERO)
+    }
+
+    #[test]
+    fn a_change_of_a_term_before_is_not_made() {
+        let mut hub = hub(Standing::Leader { generation: 7 });
+        for (generation, is_made) in [(6, false), (7, true)] {
+            let change = PolicyChange::Delete { name: "a".to_owned(), by_force: false };
+            let (reply, mut answer) = oneshot::channel();
+            hub.ask_for(Wish { change, term: TermId::of(generation), reply });
+            assert_eq!(hub.changes.waiting.len(), usize::from(is_made));
+            let is_refused = matches!(answer.try_recv(), Ok(Err(RequestError::NoLeader)));
+            assert_eq!(is_refused, !is_made);
+        }
+    }
 
     fn changes(count: usize) -> Changes {
         let mut changes = Changes::new(Instant::now());
         for number in 0..count {
             let change = PolicyChange::Delete { name: number.to_string(), by_force: false };
-            changes.ask(Wish { change, reply: oneshot::channel().0 });
+            changes.ask(Wish { change, term: TermId::ALONE, reply: oneshot::channel().0 });
         }
         changes
     }
