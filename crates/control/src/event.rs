@@ -100,6 +100,8 @@ pub enum Event {
     PolicyExpired {
         /// Its name.
         name: String,
+        /// As in [`PolicyReport::number`].
+        number: u64,
     },
     /// A policy has taken the place of the one of its name.
     PolicyReplaced {

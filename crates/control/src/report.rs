@@ -64,6 +64,9 @@ impl Sub for Counts {
 /// A policy, how it is doing, and its ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyReport {
+    /// Which one it is: no other one has this number, also of the same name. Nobody else is told.
+    #[serde(skip)]
+    pub number: u64,
     /// The policy as it was given.
     pub policy: TapPolicy,
     /// How it is doing.

@@ -426,10 +426,9 @@ impl Hub {
                     self.tell_policy(&name, &PolicyState::Resting { reason });
                     self.answer_added(&name);
                 }
-                Event::PolicyExpired { name } => {
+                Event::PolicyExpired { name, number } => {
                     tracing::info!("policy {name} has expired");
-                    let origin = self.keeper.origin(&name);
-                    self.changes.expire(name, origin);
+                    self.changes.expire(number, self.keeper.origin(&name));
                 }
                 Event::PolicyPending { name, reason } => {
                     tracing::info!("policy {name} waits: {reason}");

@@ -121,6 +121,7 @@ mod tests {
 
     fn report(state: PolicyState) -> PolicyReport {
         PolicyReport {
+            number: 1,
             policy: TapPolicy::new("p", "3".parse().unwrap()),
             state,
             monitor: None,

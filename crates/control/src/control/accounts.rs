@@ -148,6 +148,7 @@ impl<'a> Accounts<'a> {
         let packets = whole.map_or(account.matched.packets, |(_, count)| *count);
         let monitors: Vec<_> = places.iter().map(|place| self.port(*place)).collect();
         PolicyReport {
+            number: id.0,
             matched: Counts { packets, ..account.matched },
             adds_up,
             notes: self.notes((id, policy, known_at), &monitors, &copied),

@@ -50,9 +50,11 @@ pub(super) struct Changes {
     rests_until: Instant,
     adding: HashMap<String, (Verdict, AppliedReply)>,
     replacing: HashMap<String, (Verdict, AppliedReply)>,
-    deleting: HashMap<String, (Verdict, AppliedReply)>,
+    /// By number, as below: the name is free at once, for one that may be deleted before this one
+    /// has told its last counts.
+    deleting: HashMap<u64, (Verdict, AppliedReply)>,
     /// Policies that reached their end and are going, and where they came from.
-    expired: HashMap<String, Option<Origin>>,
+    expired: HashMap<u64, Option<Origin>>,
 }
 
 impl Changes {
@@ -75,8 +77,8 @@ impl Changes {
     /// When the next ones are begun, if some wait. After a proof there is as much time for all
     /// else, and for more changes to come, unless nobody waits for anything but these.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        let under_way = [&self.adding, &self.replacing, &self.deleting];
-        let are_alone = under_way.iter().all(|changes| changes.is_empty());
+        let are_coming = [&self.adding, &self.replacing].iter().any(|changes| !changes.is_empty());
+        let are_alone = !are_coming && self.deleting.is_empty();
         let at = if are_alone { now } else { self.rests_until.max(now) };
         (!self.waiting.is_empty()).then_some(at)
     }
@@ -86,20 +88,20 @@ impl Changes {
         self.waiting.len() >= MOST_WAITING
     }
 
-    pub(super) fn expire(&mut self, name: String, origin: Option<Origin>) {
-        self.expired.insert(name, origin);
+    pub(super) fn expire(&mut self, number: u64, origin: Option<Origin>) {
+        self.expired.insert(number, origin);
     }
 
-    /// Where such a change waits to be done.
-    const fn begun(
-        &mut self,
-        change: &PolicyChange,
-    ) -> &mut HashMap<String, (Verdict, AppliedReply)> {
+    /// Somebody waits for a change to be done; `number` is that of the policy before it.
+    fn await_done(&mut self, change: &PolicyChange, number: u64, asked: (Verdict, AppliedReply)) {
+        let name = change.name().to_owned();
         match change {
-            PolicyChange::Apply { how: How { replaces: true, .. }, .. } => &mut self.replacing,
-            PolicyChange::Apply { .. } => &mut self.adding,
-            PolicyChange::Delete { .. } => &mut self.deleting,
-        }
+            PolicyChange::Apply { how: How { replaces: true, .. }, .. } => {
+                self.replacing.insert(name, asked)
+            }
+            PolicyChange::Apply { .. } => self.adding.insert(name, asked),
+            PolicyChange::Delete { .. } => self.deleting.insert(number, asked),
+        };
     }
 
     /// Those that are proved next.
@@ -184,12 +186,11 @@ impl Hub {
     }
 
     fn begin_change(&mut self, Wish { change, reply, .. }: Wish, judged: Judged) {
+        // Of a policy that comes there is none yet.
+        let number = self.control.policy_number(change.name()).unwrap_or_default();
         match judged.map_err(RequestError::from).and_then(|verdict| self.make(&change, verdict)) {
             Err(error) => _ = reply.send(Err(error)),
-            Ok(verdict) => {
-                let name = change.name().to_owned();
-                self.changes.begun(&change).insert(name, (verdict, reply));
-            }
+            Ok(verdict) => self.changes.await_done(&change, number, (verdict, reply)),
         }
     }
 
@@ -248,12 +249,12 @@ impl Hub {
             self.tell_policy(&name, &PolicyState::Deleted);
             self.answer_ended(&name);
         }
-        if let Some(origin) = self.changes.expired.remove(&name) {
+        if let Some(origin) = self.changes.expired.remove(&report.number) {
             // It is written while the hub goes on.
             let (keeper, policy) = (Arc::clone(&self.keeper), report.policy.clone());
             tokio::spawn(async move { keeper.expire(&policy, origin).await });
         }
-        if let Some((verdict, reply)) = self.changes.deleting.remove(&name) {
+        if let Some((verdict, reply)) = self.changes.deleting.remove(&report.number) {
             let _ = reply.send(Ok(Applied { report, verdict }));
         }
     }

@@ -349,6 +349,7 @@ mod tests {
 
     fn policy() -> PolicyReport {
         PolicyReport {
+            number: 1,
             policy: TapPolicy::new("p", "0x4/1".parse().unwrap()),
             state: PolicyState::Active,
             monitor: Some(end(4)),
