@@ -119,6 +119,12 @@ impl Server {
         self.rest.as_ref().and_then(Rest::local_addr)
     }
 
+    /// From here on nothing can be written.
+    #[cfg(test)]
+    pub(crate) fn lose_store(&mut self) {
+        self.keeper = Keeper::new(Store::closed(), []);
+    }
+
     /// Asks the server while it runs.
     pub fn handle(&self) -> Handle {
         let Config { request_timeout, stats_timeout, .. } = self.config;

@@ -165,6 +165,12 @@ impl Store {
         Ok((Self { jobs, standing: None }, contents))
     }
 
+    /// One that nobody works on: nothing can be written.
+    #[cfg(test)]
+    pub(crate) fn closed() -> Self {
+        Self { jobs: mpsc::channel(1).0, standing: None }
+    }
+
     /// The term that there is now.
     pub(crate) fn term(&self) -> TermId {
         self.standing.as_ref().map_or(TermId::ALONE, |standing| standing.borrow().term())
