@@ -355,6 +355,7 @@ impl Control {
             known,
             renamed,
             opened,
+            begun,
             asked,
             news,
             swept,
@@ -387,6 +388,9 @@ impl Control {
         }
         for tag in opened {
             self.touch_waiting(tag);
+        }
+        for tag in begun {
+            self.tags.begin(tag, self.rounds.last());
         }
         for key in asked {
             self.contests.handle_asked(key, id, self.now);

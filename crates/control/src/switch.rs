@@ -154,6 +154,8 @@ pub(crate) struct Signals {
     pub(crate) renamed: BTreeSet<IpAddr>,
     /// Copies of others with these identifiers can go their way now.
     pub(crate) opened: BTreeSet<u16>,
+    /// Copies of others with these identifiers were carried before it was known.
+    pub(crate) begun: BTreeSet<u16>,
     /// Policies that may be doing otherwise.
     pub(crate) news: BTreeSet<PolicyId>,
     /// Hosts that were asked whether they are there, and whose answers are shown.

@@ -13,6 +13,9 @@
 //!
 //! That takes counters of several switches that go together. Where those of one are older, for it
 //! is not connected or does not tell them, what seems to be missing has an outcome that is unknown.
+//! So have as many copies as were sent when a controller that starts again had read all switches
+//! for the first time: they connect one after the other, and what one had sent may have arrived at
+//! another before that was read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -161,6 +164,22 @@ impl<'a> Accounts<'a> {
         }
     }
 
+    /// Copies that were sent with an identifier by now; none if some switch does not tell.
+    pub(super) fn count_sent(&self, tag: u16) -> Option<u64> {
+        let mut sum: u64 = 0;
+        for (policy, slot) in self.tags.users(tag) {
+            if self.stale.iter().any(|switch| switch.ledger.is_open(policy)) {
+                return None;
+            }
+            let account = self.by_policy.get(&policy);
+            let copies = account.into_iter().flat_map(|account| &account.copies);
+            let sent = copies.filter(|((at, _), _)| *at == slot);
+            let sent = sent.map(|(_, parts)| parts.sent.delivered.packets);
+            sum = sent.fold(sum, u64::saturating_add);
+        }
+        Some(sum)
+    }
+
     /// Copies that came to another port than this one, of those that share flows with it.
     fn shared(&self, tag: Option<u16>, end: Place) -> Vec<(PortNo, Copies)> {
         let Some((tag, switch)) = tag.zip(self.switches.get(&end.switch)) else {
@@ -205,7 +224,7 @@ impl<'a> Accounts<'a> {
         let expected = sent.delivered.packets.saturating_sub(on_the_way);
         match expected.checked_sub(arrived) {
             Some(missing) => {
-                let unknown = if is_sure { 0 } else { missing };
+                let unknown = if is_sure { missing.min(self.tags.early(tag)) } else { missing };
                 sum.drop_more(OUTCOME_UNKNOWN, unknown);
                 sum.drop_more(LOST, missing - unknown);
             }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tapswitch_openflow::DatapathId;
 
 use super::Control;
+use super::accounts::Accounts;
 use crate::switch::Switch;
 use crate::{Event, Millis, StatsToken};
 
@@ -55,6 +56,11 @@ impl Rounds {
     /// A token that was never used.
     pub(super) const fn next_token(&mut self) -> StatsToken {
         self.last = StatsToken(self.last.0 + 1);
+        self.last
+    }
+
+    /// The latest one.
+    pub(super) const fn last(&self) -> StatsToken {
         self.last
     }
 
@@ -204,8 +210,24 @@ impl Control {
         }
         self.rounds.open.remove(&token);
         self.switches.values_mut().for_each(|switch| switch.take_counters(token));
+        if stage == Stage::Carried {
+            self.count_early(token);
+        }
         if is_awaited {
             self.events.push_back(Event::StatsReady(token));
+        }
+    }
+
+    /// Counts the copies that had been sent when all had told what they carry for the first time.
+    fn count_early(&mut self, token: StatsToken) {
+        let beginning = self.tags.beginning(token);
+        if beginning.is_empty() {
+            return;
+        }
+        let accounts = Accounts::new(&self.switches, &self.tags, None);
+        let counts = beginning.iter().filter_map(|tag| Some((*tag, accounts.count_sent(*tag)?)));
+        for (tag, count) in counts.collect::<Vec<_>>() {
+            self.tags.set_early(tag, count);
         }
     }
 

@@ -320,7 +320,10 @@ impl Switch {
             }
         }
         for (key, id) in self.held.groups() {
-            self.ledger.adopt_group(id, key, values.get(&id).map_or(&[], Vec::as_slice));
+            let values = values.get(&id).map_or(&[][..], Vec::as_slice);
+            if self.ledger.adopt_group(id, key, values) {
+                self.signals.begun.extend(key.carried_tag());
+            }
         }
     }
 
