@@ -302,7 +302,8 @@ impl Control {
         );
         let rewiring = Some(self.rewire_at).filter(|at| *at > self.now);
         let routing = (!self.unrouted.is_empty()).then_some(self.now);
-        let own = [self.agenda.next(), self.clock.due(), self.rounds.due(), self.checks.due()];
+        let rounds = self.rounds.due(self.now, self.clock().listened);
+        let own = [self.agenda.next(), self.clock.due(), rounds, self.checks.due()];
         let waits = [probe, rewiring, routing, self.contests.due()];
         waits.into_iter().chain(own).flatten().min()
     }
@@ -354,6 +355,7 @@ impl Control {
             known,
             renamed,
             opened,
+            begun,
             asked,
             news,
             swept,
@@ -387,6 +389,9 @@ impl Control {
         for tag in opened {
             self.touch_waiting(tag);
         }
+        for tag in begun {
+            self.tags.begin(tag, self.rounds.last());
+        }
         for key in asked {
             self.contests.handle_asked(key, id, self.now);
         }
@@ -402,7 +407,7 @@ impl Control {
         }
         self.events.extend(events.into_iter().map(|event| with_origin(event, &left)));
         for token in answered {
-            self.handle_answered(token);
+            self.handle_answered(id, token);
         }
     }
 

@@ -42,6 +42,18 @@ pub enum Event {
         /// What was different.
         reason: String,
     },
+    /// A switch does not tell its counters: those of the others count without them.
+    CountersMissing {
+        /// Which one.
+        switch: DatapathId,
+        /// Since when, and what that means.
+        reason: String,
+    },
+    /// A switch tells its counters again.
+    CountersBack {
+        /// Which one.
+        switch: DatapathId,
+    },
     /// A port gets back what is sent there to find links, and is closed: there is a loop, or a host
     /// that wants to be taken for a switch.
     Reflected {
@@ -88,6 +100,8 @@ pub enum Event {
     PolicyExpired {
         /// Its name.
         name: String,
+        /// As in [`PolicyReport::number`].
+        number: u64,
     },
     /// A policy has taken the place of the one of its name.
     PolicyReplaced {

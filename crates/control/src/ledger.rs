@@ -35,7 +35,7 @@ use crate::report::Counts;
 use crate::rule::FlowId;
 use crate::{Millis, Ticket};
 use bucket::BucketMeter;
-pub(crate) use bucket::{BucketValue, Copies};
+pub(crate) use bucket::{BucketValue, Copies, OUTCOME_UNKNOWN};
 use reading::Reading;
 
 /// What one policy matched and copied on one switch.
@@ -276,11 +276,18 @@ impl Ledger {
         self.groups.insert(id, meter);
     }
 
-    /// The switch had this group before we came, or came back.
-    pub(crate) fn adopt_group(&mut self, id: GroupId, key: &Arc<GroupKey>, values: &[BucketValue]) {
+    /// The switch had this group before we came, or came back. Returns whether it counted something
+    /// already that does not count for us.
+    pub(crate) fn adopt_group(
+        &mut self,
+        id: GroupId,
+        key: &Arc<GroupKey>,
+        values: &[BucketValue],
+    ) -> bool {
         let is_known = self.groups.get(&id).is_some_and(|meter| meter.key == *key);
         if is_known {
-            return self.handle_group_values(id, values, Ticket::LAST);
+            self.handle_group_values(id, values, Ticket::LAST);
+            return false;
         }
         self.open_group(id, key, Ticket::default());
         if let Some(meter) = self.groups.get_mut(&id) {
@@ -288,6 +295,7 @@ impl Ledger {
                 *bucket = BucketMeter::from_base(base);
             }
         }
+        values.iter().any(|base| base.processed.packets > 0)
     }
 
     /// No rule uses the group any more; its last counters are asked for.

@@ -34,6 +34,9 @@ pub struct Limits {
     pub max_waiting: usize,
     /// How often counters are asked for while TAPs are active; `None` for only on request.
     pub stats_interval: Option<Millis>,
+    /// How long a switch may take to tell its counters. Then those of the others count without
+    /// them.
+    pub stats_wait: Millis,
     /// How long a switch may take to tell what it holds.
     pub read_back_wait: Millis,
     /// How long the last counters of deleted rules are waited for.
@@ -178,6 +181,7 @@ impl Default for Limits {
             max_tap_rules: 65_536,
             max_waiting: 1 << 20,
             stats_interval: Some(Millis(5000)),
+            stats_wait: Millis(15_000),
             read_back_wait: Millis(30_000),
             final_counts_wait: Millis(2000),
             waiting_interval: Millis(50),

@@ -269,6 +269,11 @@ impl Outbox {
         self.waiting.extend(questions);
     }
 
+    /// Counters that were asked for by these tokens, and did not come, are not waited for any more.
+    pub(crate) fn forget_counters(&mut self, is_gone: impl Fn(StatsToken) -> bool) {
+        self.waiting.retain(|_, request| !request.token().is_some_and(&is_gone));
+    }
+
     /// The connection is lost: returns what will not be answered.
     pub(crate) fn clear(&mut self) -> Vec<Request> {
         let last = self.last;

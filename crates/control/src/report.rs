@@ -64,6 +64,9 @@ impl Sub for Counts {
 /// A policy, how it is doing, and its ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyReport {
+    /// Which one it is: no other one has this number, also of the same name. Nobody else is told.
+    #[serde(skip)]
+    pub number: u64,
     /// The policy as it was given.
     pub policy: TapPolicy,
     /// How it is doing.
@@ -83,8 +86,9 @@ pub struct PolicyReport {
     /// one after the other, and differ by what passed between.
     pub adds_up: bool,
     /// Whether the counts are all there are. `false` when a switch was lost, or a rule's last
-    /// counters did not come, so that something may be missing; and when frames passed while a new
-    /// controller read where the counters of rules and groups stand.
+    /// counters did not come, so that something may be missing; while a switch does not tell its
+    /// counters; and when frames passed while a new controller read where the counters of rules and
+    /// groups stand.
     pub is_complete: bool,
     /// What is not as the policy asks, or not known: nothing that keeps it from working.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -239,6 +243,10 @@ pub struct SwitchReport {
     pub switch: DatapathId,
     /// Whether it is connected and has told what it holds, so that policies can be added there.
     pub is_connected: bool,
+    /// Whether it did not tell its counters in time when it was asked, so that what it told before
+    /// counts on.
+    #[serde(default)]
+    pub is_silent: bool,
     /// Its ports.
     pub ports: Vec<PortReport>,
     /// Hosts that are known there.

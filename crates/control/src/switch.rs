@@ -22,6 +22,7 @@ mod detail;
 mod forks;
 mod read_back;
 mod report;
+mod silence;
 mod sync;
 mod wiring;
 
@@ -44,6 +45,7 @@ use counters::Round;
 use detail::{PortReading, Shown};
 use forks::Forking;
 use read_back::ReadBack;
+use silence::Silence;
 use wiring::Carried;
 
 /// One switch.
@@ -102,6 +104,8 @@ pub(crate) struct Switch {
     port_readings: Shared<HashMap<PortNo, PortReading>>,
     /// Counters of which some are still to be told.
     rounds: BTreeMap<StatsToken, Round>,
+    /// Since it did not tell them in time.
+    silence: Option<Silence>,
     /// What it said that it holds, for whoever asked.
     shown: Shown,
     /// Groups whose last counters can be asked for when this barrier is reached.
@@ -150,6 +154,8 @@ pub(crate) struct Signals {
     pub(crate) renamed: BTreeSet<IpAddr>,
     /// Copies of others with these identifiers can go their way now.
     pub(crate) opened: BTreeSet<u16>,
+    /// Copies of others with these identifiers were carried before it was known.
+    pub(crate) begun: BTreeSet<u16>,
     /// Policies that may be doing otherwise.
     pub(crate) news: BTreeSet<PolicyId>,
     /// Hosts that were asked whether they are there, and whose answers are shown.
@@ -195,6 +201,7 @@ impl Switch {
             ask_again_at: None,
             port_readings: Shared::default(),
             rounds: BTreeMap::new(),
+            silence: None,
             shown: Shown::default(),
             idle_groups: Vec::new(),
             questions: Vec::new(),
@@ -567,7 +574,7 @@ impl Switch {
     }
 
     fn handle_lost(&mut self) {
-        self.link = Link::Down;
+        (self.link, self.silence) = (Link::Down, None);
         self.shown = Shown::default();
         self.take_all_counters();
         let lost = self.outbox.clear().into_iter().filter_map(|request| request.token());

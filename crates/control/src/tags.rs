@@ -8,16 +8,16 @@
 //! gives to the monitor ([`address`]): copies have it in the place of that of the host that they
 //! are for, so those that share one are for the same host.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tapswitch_openflow::{Action, Masked, Oxm, VID_PRESENT};
 use tapswitch_wire::{EtherType, MacAddr};
 
-use crate::VidRange;
 use crate::overlap::{PolicyId, Slot};
 use crate::resolve::Place;
 use crate::shared::Forked;
 use crate::text::fnv_1a;
+use crate::{StatsToken, VidRange};
 
 /// A monitor of a policy.
 pub(crate) type Use = (PolicyId, Slot);
@@ -31,6 +31,17 @@ pub(crate) struct Tags {
     by_end: Forked<End, u16>,
     /// How many of those in use are VLAN identifiers.
     vid_count: usize,
+    /// Those whose copies were on their way when it was read first what became of them.
+    early: BTreeMap<u16, Early>,
+}
+
+/// Copies that were sent before all was read that tells what became of them.
+#[derive(Clone, Copy, Debug)]
+enum Early {
+    /// They are counted by what is asked for behind this token.
+    Behind(StatsToken),
+    /// So many, or fewer.
+    AtMost(u64),
 }
 
 /// Where copies go.
@@ -145,6 +156,36 @@ impl Tags {
         self.in_use.get(&tag).into_iter().flat_map(|tag| tag.users.iter().copied())
     }
 
+    /// What became of copies with this identifier is known from now on, and they were on their way
+    /// before. Those that were sent since that was read elsewhere, and arrived before it was read
+    /// here, seem to be lost.
+    pub(crate) fn begin(&mut self, tag: u16, last: StatsToken) {
+        if self.in_use.contains_key(&tag) {
+            self.early.insert(tag, Early::Behind(last));
+        }
+    }
+
+    /// Those of which it can be told how many copies were sent too early, by the answers to this
+    /// question.
+    pub(crate) fn beginning(&self, token: StatsToken) -> Vec<u16> {
+        let is_later = |early: &Early| matches!(early, Early::Behind(last) if *last < token);
+        self.early.iter().filter(|(_, early)| is_later(early)).map(|(tag, _)| *tag).collect()
+    }
+
+    /// So many copies had been sent by then.
+    pub(crate) fn set_early(&mut self, tag: u16, count: u64) {
+        self.early.insert(tag, Early::AtMost(count));
+    }
+
+    /// How many copies may be missing that were sent too early for it to be known.
+    pub(crate) fn early(&self, tag: u16) -> u64 {
+        match self.early.get(&tag) {
+            None => 0,
+            Some(Early::Behind(_)) => u64::MAX,
+            Some(Early::AtMost(count)) => *count,
+        }
+    }
+
     /// A policy is gone. Returns the identifiers that nobody has any more.
     pub(crate) fn release(&mut self, policy: PolicyId) -> Vec<u16> {
         let used: Vec<_> = self.of(policy).collect();
@@ -179,6 +220,7 @@ impl Tags {
         }
         let to = users.to;
         self.in_use.remove(&tag);
+        self.early.remove(&tag);
         self.vid_count -= usize::from(address(tag).is_none());
         self.forget_end(to, tag);
         true

@@ -79,7 +79,31 @@ pub(crate) enum Access {
     Write,
 }
 
+/// A term: a change is made in that in which it was decided on, or not at all. The controller that
+/// decided on it may have led again since, with policies that others had changed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TermId(Option<u64>);
+
+impl TermId {
+    /// The only one of a controller without others.
+    pub(crate) const ALONE: Self = Self(None);
+
+    /// The one of this generation.
+    pub(crate) const fn of(generation: u64) -> Self {
+        Self(Some(generation))
+    }
+}
+
 impl Standing {
+    /// The term that goes on. Of who follows that is none in which anything can be changed.
+    pub(crate) const fn term(&self) -> TermId {
+        match self {
+            Self::Alone => TermId::ALONE,
+            Self::Leader { generation } => TermId::of(*generation),
+            Self::Follower { .. } => TermId::of(0),
+        }
+    }
+
     /// Why what is asked for is not to be had here.
     pub(crate) fn check(&self, access: Access) -> Result<(), RequestError> {
         match self {

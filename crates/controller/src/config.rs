@@ -31,6 +31,9 @@ pub struct Config {
     /// Messages that may wait for a switch that does not read, beside the bytes that the channel
     /// lets wait. A switch gets all of its rules at once, so this is several times as many.
     pub max_waiting: usize,
+    /// Connections of switches at a time. When there are as many, those make room that have not
+    /// said which switch they are.
+    pub max_connections: usize,
     /// Age that a connection must have for another one of the same switch to take its place.
     pub takeover_after: Duration,
     /// How long a request may wait for switches.
@@ -54,6 +57,7 @@ impl Default for Config {
             discover: true,
             channel: tapswitch_channel::Config::default(),
             max_waiting: 1 << 18,
+            max_connections: 4096,
             takeover_after: Duration::from_secs(2),
             request_timeout: Duration::from_secs(10),
             stats_timeout: Duration::from_secs(2),

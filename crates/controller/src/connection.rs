@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::hub::Input;
+use crate::places::Place;
 use crate::tickets::Tickets;
 
 /// A connection by its number, which is never used again.
@@ -74,6 +75,7 @@ struct Inbox {
 pub(crate) struct Connection {
     id: ConnectionId,
     peer: SocketAddr,
+    place: Place,
     channel: ControllerConnection,
     max_waiting: usize,
     to_hub: mpsc::Sender<Input>,
@@ -97,8 +99,7 @@ enum End {
 
 impl Connection {
     pub(crate) fn new(
-        id: ConnectionId,
-        peer: SocketAddr,
+        (id, peer, place): (ConnectionId, SocketAddr, Place),
         (config, max_waiting): (tapswitch_channel::Config, usize),
         to_hub: mpsc::Sender<Input>,
     ) -> Self {
@@ -107,6 +108,7 @@ impl Connection {
         Self {
             id,
             peer,
+            place,
             channel,
             max_waiting,
             to_hub,
@@ -219,6 +221,9 @@ impl Connection {
         if features.auxiliary_id != 0 {
             let reason = "an auxiliary connection, which is not used here".to_owned();
             return Err(End::Hub(reason));
+        }
+        if !self.place.keep() {
+            return Err(End::Hub("it makes room for another one".to_owned()));
         }
         let (messages, waiting) = mpsc::channel(self.max_waiting);
         let (close, closing) = oneshot::channel();

@@ -277,8 +277,9 @@ impl Handle {
         Ok(self.ask(|reply| Request::Plan { change, reply }).await??)
     }
 
-    async fn change(&self, change: PolicyChange) -> Result<Applied, RequestError> {
-        self.ask(|reply| Request::Change(Wish { change, reply })).await?
+    async fn change(&self, change: PolicyChange, claim: &Claim) -> Result<Applied, RequestError> {
+        let term = claim.term();
+        self.ask(|reply| Request::Change(Wish { change, term, reply })).await?
     }
 
     /// What can be said before anything is written. Returns the policy that is to be replaced.
@@ -310,7 +311,7 @@ impl Handle {
         let (this, caller, name) = (self.clone(), caller.clone(), policy.name.clone());
         let applying = async move {
             let change = PolicyChange::Apply { policy: Box::new(policy), how };
-            let result = this.change(change).await;
+            let result = this.change(change, &claim).await;
             match &result {
                 Ok(_) | Err(RequestError::Stopped) => {}
                 // It is in the store, so whoever leads now puts it in force.
@@ -341,7 +342,7 @@ impl Handle {
         let policy = kept.policy.clone();
         claim.delete(caller, &kept).await?;
         let name = policy.name.clone();
-        let result = self.change(PolicyChange::Delete { name, by_force }).await;
+        let result = self.change(PolicyChange::Delete { name, by_force }, &claim).await;
         if let Err(error @ RequestError::NotProved { .. }) = &result {
             let draft = Draft::new(caller, audit::What::PolicyDelete, refused(error));
             claim.take_back(Some(kept), draft.about(&policy)).await;
@@ -399,8 +400,13 @@ impl Handle {
         self.check(access)?;
         let sent = self.hub.send(request).await;
         sent.map_err(|_| RequestError::Stopped)?;
-        // Who steps down while somebody waits, drops the answer.
-        answer.await.map_err(|_| self.check(access).err().unwrap_or(RequestError::Stopped))
+        // Who steps down while somebody waits, drops the answer, and may lead again by now.
+        let dropped = || match self.check(access) {
+            Err(error) => error,
+            Ok(()) if self.hub.is_closed() => RequestError::Stopped,
+            Ok(()) => RequestError::NoLeader,
+        };
+        answer.await.map_err(|_| dropped())
     }
 }
 

@@ -325,7 +325,7 @@ impl Hub {
     fn answer(&mut self, request: Request) {
         // Who does not wait any more does not want to hear the answer.
         match request {
-            Request::Change(wish) => self.changes.ask(wish),
+            Request::Change(wish) => self.ask_for(wish),
             Request::Policy { name, reply } => {
                 let _ = reply.send(self.control.policy(&name).map_err(RequestError::from));
             }
@@ -408,9 +408,13 @@ impl Hub {
                 Event::SwitchMisbehaved { switch, reason } => self.disconnect(switch, &reason),
                 Event::RuleRefused { switch, reason }
                 | Event::Drifted { switch, reason }
+                | Event::CountersMissing { switch, reason }
                 | Event::Reflected { switch, reason }
                 | Event::Contested { switch, reason } => {
                     self.tell_alarm(switch, &reason);
+                }
+                Event::CountersBack { switch } => {
+                    tracing::info!("{} tells its counters again", Name(switch));
                 }
                 Event::PolicyActive { name } => {
                     tracing::info!("policy {name} is active");
@@ -422,10 +426,9 @@ impl Hub {
                     self.tell_policy(&name, &PolicyState::Resting { reason });
                     self.answer_added(&name);
                 }
-                Event::PolicyExpired { name } => {
+                Event::PolicyExpired { name, number } => {
                     tracing::info!("policy {name} has expired");
-                    let origin = self.keeper.origin(&name);
-                    self.changes.expire(name, origin);
+                    self.changes.expire(number, self.keeper.origin(&name));
                 }
                 Event::PolicyPending { name, reason } => {
                     tracing::info!("policy {name} waits: {reason}");

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use crate::audit::{Draft, What};
 use crate::change::How;
 use crate::clock::{now_text, unix_time};
+use crate::cluster::TermId;
 use crate::store::{Change, KeptPolicy, Records, Store, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
@@ -103,7 +104,10 @@ impl Keeper {
     fn take(self: &Arc<Self>, name: &str) -> Option<Claim> {
         let mut known = self.lock();
         let is_free = known.claimed.insert(name.to_owned());
-        let claim = || Claim { keeper: Arc::clone(self), name: name.to_owned(), term: known.term };
+        let claim = || {
+            let (keeper, name) = (Arc::clone(self), name.to_owned());
+            Claim { keeper, name, term: known.term, of: self.store.term() }
+        };
         is_free.then(claim)
     }
 
@@ -151,7 +155,7 @@ impl Keeper {
         let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED);
         changes.push(Change::Record(record.about(policy)));
         // If that fails the store has said so; a policy whose end is past ends again at a restart.
-        let _ = self.commit_or_tell(changes).await;
+        let _ = self.commit_or_tell(changes, self.store.term()).await;
     }
 
     /// Writes that these policies of the configuration are about to be in force.
@@ -164,19 +168,19 @@ impl Keeper {
         });
         match records.collect::<Vec<_>>() {
             none if none.is_empty() => Ok(()),
-            records => self.commit(records).await,
+            records => self.commit(records, self.store.term()).await,
         }
     }
 
     /// Writes that somebody did what is no change of a policy, or was refused.
     pub(crate) async fn record(&self, draft: Draft) -> Result<(), StoreError> {
-        self.commit(vec![Change::Record(draft)]).await
+        self.commit(vec![Change::Record(draft)], self.store.term()).await
     }
 
     /// The same of what happened already: when that fails, the log of the process has it.
     pub(crate) async fn record_or_tell(&self, draft: Draft) {
         // The store has said why itself.
-        let _ = self.commit_or_tell(vec![Change::Record(draft)]).await;
+        let _ = self.commit_or_tell(vec![Change::Record(draft)], self.store.term()).await;
     }
 
     /// Records of the audit log.
@@ -184,20 +188,20 @@ impl Keeper {
         self.store.records(wanted, max).await
     }
 
-    async fn commit_or_tell(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+    async fn commit_or_tell(&self, changes: Vec<Change>, term: TermId) -> Result<(), StoreError> {
         let drafts = changes.iter().filter_map(|change| match change {
             Change::Record(draft) => Some(draft.clone()),
             Change::Put(_) | Change::Delete(_) => None,
         });
         let drafts: Vec<_> = drafts.collect();
-        let result = self.commit(changes).await;
+        let result = self.commit(changes, term).await;
         if result.is_err() {
             drafts.iter().for_each(|draft| tracing::error!("not in the audit log: {draft}"));
         }
         result
     }
 
-    async fn commit(&self, mut changes: Vec<Change>) -> Result<(), StoreError> {
+    async fn commit(&self, mut changes: Vec<Change>, of: TermId) -> Result<(), StoreError> {
         // A record is written whoever leads, and must not depend on what only the leader may write.
         let is_record = |change: &Change| matches!(change, Change::Record(_));
         let (stale, term) = match changes.iter().all(is_record) {
@@ -206,7 +210,7 @@ impl Keeper {
         };
         let first = stale.values().cloned();
         changes.splice(0..0, first);
-        let result = self.store.commit(changes).await;
+        let result = self.store.commit(changes, of).await;
         if result.is_err() {
             self.lock().owe(term, stale);
         }
@@ -247,8 +251,10 @@ impl Known {
 pub(crate) struct Claim {
     keeper: Arc<Keeper>,
     name: String,
-    /// When it was taken.
+    /// When it was taken, as beginnings and ends are counted here.
     term: u64,
+    /// The same for all others. What this change is about may be different in a later one.
+    of: TermId,
 }
 
 impl Claim {
@@ -263,7 +269,8 @@ impl Claim {
         let Origin { created_at, owner } = origin.clone();
         let kept = Box::new(KeptPolicy { policy: policy.clone(), created_at, owner });
         let record = Draft::new(caller, how.what(), how.accepted()).about(policy);
-        let result = self.keeper.commit(vec![Change::Put(kept), Change::Record(record)]).await;
+        let changes = vec![Change::Put(kept), Change::Record(record)];
+        let result = self.keeper.commit(changes, self.of).await;
         let mut known = self.keeper.lock();
         if result.is_err() {
             // A store that is elsewhere may have written it, and not have been heard.
@@ -272,28 +279,24 @@ impl Claim {
             known.owe(self.term, [(self.name.clone(), change)]);
             return result;
         }
-        known.stale.remove(&self.name);
-        known.origins.insert(self.name.clone(), origin);
+        if known.term == self.term {
+            known.stale.remove(&self.name);
+            known.origins.insert(self.name.clone(), origin);
+        }
         Ok(())
     }
 
     /// Takes a policy out again that came to nothing, and puts back what was there `before`. When
-    /// that cannot be written it is with the next change that can.
+    /// that cannot be written it is with the next change that can. In a later term it is not taken
+    /// out: whoever leads then found it in the store, and has put it in force.
     pub(crate) async fn take_back(&self, before: Option<KeptPolicy>, record: Draft) {
+        self.set_origin(before.as_ref());
         let change = match before {
-            None => {
-                self.keeper.lock().origins.remove(&self.name);
-                Change::Delete(self.name.clone())
-            }
-            Some(kept) => {
-                let KeptPolicy { created_at, owner, .. } = kept.clone();
-                let origin = Origin { created_at, owner };
-                self.keeper.lock().origins.insert(self.name.clone(), origin);
-                Change::Put(Box::new(kept))
-            }
+            None => Change::Delete(self.name.clone()),
+            Some(kept) => Change::Put(Box::new(kept)),
         };
         let changes = vec![change.clone(), Change::Record(record)];
-        if self.keeper.commit_or_tell(changes).await.is_err() {
+        if self.keeper.commit_or_tell(changes, self.of).await.is_err() {
             self.keeper.lock().owe(self.term, [(self.name.clone(), change)]);
         }
     }
@@ -306,7 +309,7 @@ impl Claim {
     ) -> Result<(), StoreError> {
         let record = Draft::new(caller, What::PolicyDelete, ACCEPTED).about(&kept.policy);
         let changes = vec![Change::Delete(self.name.clone()), Change::Record(record)];
-        let result = self.keeper.commit(changes).await;
+        let result = self.keeper.commit(changes, self.of).await;
         let mut known = self.keeper.lock();
         if result.is_err() {
             // As above: it may be gone there, and is in force here.
@@ -314,9 +317,30 @@ impl Claim {
             known.owe(self.term, [(self.name.clone(), change)]);
             return result;
         }
-        known.stale.remove(&self.name);
-        known.origins.remove(&self.name);
+        if known.term == self.term {
+            known.stale.remove(&self.name);
+            known.origins.remove(&self.name);
+        }
         Ok(())
+    }
+
+    /// The term that the change belongs to.
+    pub(crate) const fn term(&self) -> TermId {
+        self.of
+    }
+
+    /// Where the policy comes from now, unless another term has begun.
+    fn set_origin(&self, kept: Option<&KeptPolicy>) {
+        let mut known = self.keeper.lock();
+        if known.term != self.term {
+            return;
+        }
+        match kept.cloned() {
+            None => _ = known.origins.remove(&self.name),
+            Some(KeptPolicy { created_at, owner, .. }) => {
+                known.origins.insert(self.name.clone(), Origin { created_at, owner });
+            }
+        }
     }
 }
 
@@ -371,7 +395,10 @@ mod tests {
 
     /// A controller that leads and shares its store, and by what it comes to follow.
     async fn leader() -> (Arc<Keeper>, watch::Sender<Standing>) {
-        let etcd = FakeEtcd::start().await;
+        leader_at(&FakeEtcd::start().await).await
+    }
+
+    async fn leader_at(etcd: &FakeEtcd) -> (Arc<Keeper>, watch::Sender<Standing>) {
         let generation = etcd.put("/t/leader", "{}").cast_unsigned();
         let config: EtcdConfig = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
         let (standing, receiver) = watch::channel(Standing::Leader { generation });
@@ -428,6 +455,30 @@ mod tests {
         claim.take_back(None, refused).await;
         record(&keeper).await.unwrap();
         assert!(keeper.lock().stale.is_empty(), "whoever leads now knows what there is to be");
+        assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_term_before_is_neither_made_nor_taken_back() {
+        let etcd = FakeEtcd::start().await;
+        let (keeper, standing) = leader_at(&etcd).await;
+        let late = keeper.claim("a").unwrap();
+        put(&late).await.unwrap();
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        let kept = keeper.kept(policy).unwrap();
+        // Others led meanwhile, and did not mind.
+        keeper.end();
+        etcd.delete("/t/leader");
+        let generation = etcd.put("/t/leader", "{}").cast_unsigned();
+        keeper.begin([kept.clone()]);
+        standing.send_replace(Standing::Leader { generation });
+        let refused = || Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: too late");
+        late.take_back(None, refused()).await;
+        assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/a"], "it is in force");
+        assert_eq!(keeper.origin("a").unwrap().owner, kept.owner);
+        put(&late).await.unwrap_err();
+        late.delete(&Caller::unix("ann"), &kept).await.unwrap_err();
+        assert!(keeper.lock().stale.is_empty());
         assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
     }
 

@@ -41,6 +41,7 @@ mod keeper;
 pub mod metrics;
 mod net;
 mod page;
+mod places;
 mod random;
 mod reload;
 mod rest;

@@ -63,6 +63,8 @@ pub(crate) fn put_switches(out: &mut Exposition, switches: &[SwitchReport]) {
     let (gauge, counter) = (Kind::Gauge, Kind::Counter);
     let help = "Whether the switch is connected and controlled.";
     put("controller_switch_connected", gauge, help, |report| u64::from(report.is_connected));
+    let help = "Whether it did not tell its counters in time, so that older ones count on.";
+    put("controller_switch_silent", gauge, help, |report| u64::from(report.is_silent));
     let help = "Hosts that are known there.";
     put("controller_hosts", gauge, help, |report| report.hosts as u64);
     put("controller_rules", gauge, "Rules of ours there.", |report| report.rules as u64);
@@ -119,6 +121,7 @@ mod tests {
 
     fn report(state: PolicyState) -> PolicyReport {
         PolicyReport {
+            number: 1,
             policy: TapPolicy::new("p", "3".parse().unwrap()),
             state,
             monitor: None,

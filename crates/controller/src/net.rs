@@ -1,7 +1,7 @@
 //! Connections of HTTP clients: accepting them, with TLS or without, and holding them to time.
 //!
 //! Nobody holds anything up: a head must come within seconds, a write that makes no progress ends
-//! its connection, and there are so many connections and no more.
+//! its connection, and there are so many connections and no more ([`crate::places`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,28 +17,33 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
+use crate::places::{Place, Places};
 use crate::tls::Tls;
 
 /// Who is at the other end, for the handlers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// Whether the connection is encrypted.
     pub(crate) is_secure: bool,
+    /// Which it keeps when it has shown who it is.
+    pub(crate) place: Arc<Place>,
+}
+
+/// What connections have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) tls: Option<Arc<Tls>>,
+    /// How long a write may make no progress.
+    pub(crate) write_timeout: Duration,
+    pub(crate) places: Arc<Places>,
 }
 
 /// Serves until it is dropped, and with it the connections.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    tls: Option<Arc<Tls>>,
-    router: Router,
-    write_timeout: Duration,
-) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+pub(crate) async fn serve(listener: TcpListener, terms: Terms, router: Router) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -50,34 +55,34 @@ pub(crate) async fn serve(
             Err(error) => {
                 // Out of file descriptors, mostly: wait for some to be closed.
                 tracing::warn!("REST: cannot accept a connection: {error}");
+                terms.places.make_room();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-            tracing::warn!("REST: {address} is turned away: {MAX_CONNECTIONS} connections");
-            continue;
-        };
-        let (tls, router) = (tls.clone(), router.clone());
+        let Some((place, eviction)) = terms.places.take(address.ip()) else { continue };
+        let peer = Peer { address, is_secure: terms.tls.is_some(), place: Arc::new(place) };
+        let serving = serve_one(stream, peer, terms.clone(), router.clone());
         connections.spawn(async move {
-            if let Err(reason) = serve_one(stream, address, tls, router, write_timeout).await {
+            let ended = tokio::select! {
+                ended = serving => ended,
+                () = eviction.happens() => Err("it makes room for another one".to_owned()),
+            };
+            if let Err(reason) = ended {
                 tracing::debug!("REST: {address}: {reason}");
             }
-            drop(slot);
         });
     }
 }
 
 async fn serve_one(
     stream: TcpStream,
-    address: SocketAddr,
-    tls: Option<Arc<Tls>>,
+    peer: Peer,
+    Terms { tls, write_timeout, .. }: Terms,
     router: Router,
-    write_timeout: Duration,
 ) -> Result<(), String> {
     // It only costs time.
     let _ = stream.set_nodelay(true);
-    let peer = Peer { address, is_secure: tls.is_some() };
     match tls {
         None => talk(Timed::new(stream, write_timeout), peer, router).await,
         Some(tls) => {
@@ -92,7 +97,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(peer.clone());
         let router = router.clone();
         async move {
             use tower_service::Service;
@@ -170,8 +175,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     }
 }
 
-/// Connections at a time, of browsers and scripts.
-const MAX_CONNECTIONS: usize = 512;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a request's line and headers.
 const MAX_HEAD_LEN: usize = 32 << 10;

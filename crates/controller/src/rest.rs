@@ -5,7 +5,7 @@
 //! asked of the hub by a [`Handle`], as on the management socket.
 //!
 //! **Limits.** Bodies of 64 KiB, heads of 32 KiB within ten seconds, an answer within thirty,
-//! pages of 1,000 items, 512 connections; see also [`crate::net`].
+//! pages of 1,000 items, 512 connections unless told otherwise; see also [`crate::net`].
 
 mod access;
 mod details;
@@ -46,7 +46,8 @@ use crate::audit::{Draft, What};
 use crate::clock::now_text;
 use crate::hub::Loads;
 use crate::keeper::refused;
-use crate::net::{self, Peer};
+use crate::net::{self, Peer, Terms};
+use crate::places::Places;
 use crate::tls::Tls;
 use crate::tokens::Tokens;
 use crate::{BindError, Caller, Handle, Role, StoreConfig, TlsFiles};
@@ -67,6 +68,9 @@ pub struct RestConfig {
     pub is_insecure: bool,
     /// How long a write may make no progress before its connection ends.
     pub write_timeout: Duration,
+    /// Connections at a time. When there are as many, those make room of whom it is not known who
+    /// they are.
+    pub max_connections: usize,
 }
 
 impl Default for RestConfig {
@@ -77,6 +81,7 @@ impl Default for RestConfig {
             tls: None,
             is_insecure: false,
             write_timeout: Duration::from_secs(30),
+            max_connections: 512,
         }
     }
 }
@@ -88,6 +93,7 @@ pub(crate) struct Rest {
     tls: Option<Arc<Tls>>,
     gate: Arc<Gate>,
     write_timeout: Duration,
+    places: Arc<Places>,
 }
 
 /// What REST can read again.
@@ -121,6 +127,7 @@ struct Api {
     looks: Arc<looks::Looks>,
     /// Turns of those who want to know what a filter matches.
     checks: Arc<Semaphore>,
+    places: Arc<Places>,
     ended: watch::Receiver<bool>,
 }
 
@@ -137,16 +144,19 @@ pub(crate) struct Facts {
     pub(crate) limits: Limits,
     pub(crate) store: &'static str,
     pub(crate) max_events: usize,
+    /// Places for switches.
+    pub(crate) switch_places: Arc<Places>,
 }
 
 impl Facts {
-    pub(crate) fn of(config: &crate::Config) -> Self {
+    pub(crate) fn of(config: &crate::Config, switch_places: Arc<Places>) -> Self {
         let store = match config.store {
             StoreConfig::None => "memory",
             StoreConfig::File(_) => "disk",
             StoreConfig::Etcd(_) => "etcd",
         };
-        Self { limits: config.limits.clone(), store, max_events: config.max_events }
+        let (limits, max_events) = (config.limits.clone(), config.max_events);
+        Self { limits, store, max_events, switch_places }
     }
 }
 
@@ -163,7 +173,8 @@ impl Rest {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| BindError::rest(address, error))?;
         let gate = Arc::new(Gate::new(tokens, config.is_insecure));
-        Ok(Self { listener, tls, gate, write_timeout: config.write_timeout })
+        let places = Places::new("REST", config.max_connections);
+        Ok(Self { listener, tls, gate, write_timeout: config.write_timeout, places })
     }
 
     /// Where it listens.
@@ -184,7 +195,7 @@ impl Rest {
 
     /// Serves until it is dropped.
     pub(crate) async fn run(self, handle: Handle, facts: Facts, ended: watch::Receiver<bool>) {
-        let Self { listener, tls, gate, write_timeout } = self;
+        let Self { listener, tls, gate, write_timeout, places } = self;
         let scheme = if tls.is_some() { "https" } else { "http" };
         if let Ok(address) = listener.local_addr() {
             tracing::info!("REST on {scheme}://{address}");
@@ -203,11 +214,13 @@ impl Rest {
             details: Arc::default(),
             looks: Arc::default(),
             checks: Arc::new(Semaphore::new(filters::CHECKS)),
+            places: Arc::clone(&places),
             ended,
         };
         let ticker = tick(api.clone());
+        let terms = Terms { tls, write_timeout, places };
         tokio::select! {
-            () = net::serve(listener, tls, router(api), write_timeout) => {}
+            () = net::serve(listener, terms, router(api)) => {}
             () = ticker => {}
         }
     }
@@ -397,6 +410,7 @@ async fn authorize(
         Ok(admitted) => admitted,
         Err(rejection) => return api.reject(peer.address, rejection).await.into_response(),
     };
+    peer.place.keep();
     if admitted.caller.role < role {
         let Caller { name, role: has, .. } = &admitted.caller;
         let message = format!("this needs the role {role}, and {name} is {has}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tapswitch_control::{Control, Discovery, Limits, Millis};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
@@ -15,6 +15,7 @@ use crate::etcd::Way;
 use crate::hub::{Blueprint, Hub, Input, Inputs, Seat, ToHub};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
+use crate::places::Places;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
 use crate::store::{Kept, Store};
@@ -119,6 +120,12 @@ impl Server {
         self.rest.as_ref().and_then(Rest::local_addr)
     }
 
+    /// From here on nothing can be written.
+    #[cfg(test)]
+    pub(crate) fn lose_store(&mut self) {
+        self.keeper = Keeper::new(Store::closed(), []);
+    }
+
     /// Asks the server while it runs.
     pub fn handle(&self) -> Handle {
         let Config { request_timeout, stats_timeout, .. } = self.config;
@@ -150,10 +157,11 @@ impl Server {
             }
         }
         let mut tasks = JoinSet::new();
+        let places = Places::new("switches", config.max_connections);
         let acceptor = Acceptor {
             bounds: (config.channel, config.max_waiting),
             to_hub: to_hub.news,
-            slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            places: Arc::clone(&places),
         };
         for listener in listeners {
             tasks.spawn(acceptor.clone().accept(listener));
@@ -164,7 +172,7 @@ impl Server {
         let configured = (Arc::clone(&keeper), blueprint.clone());
         let elector = elector.map(|elector| elect(elector, configured, ended.clone()));
         if let Some(rest) = rest {
-            tasks.spawn(rest.run(handle, Facts::of(&config), ended));
+            tasks.spawn(rest.run(handle, Facts::of(&config, places), ended));
         }
         let place = (blueprint, seat);
         let hub = Hub::new(control, place, inputs, (keeper, journal), config.takeover_after);
@@ -238,7 +246,7 @@ async fn listen_on(address: SocketAddr) -> Result<TcpListener, BindError> {
 struct Acceptor {
     bounds: (tapswitch_channel::Config, usize),
     to_hub: mpsc::Sender<Input>,
-    slots: Arc<Semaphore>,
+    places: Arc<Places>,
 }
 
 impl Acceptor {
@@ -253,6 +261,7 @@ impl Acceptor {
                     Err(error) => {
                         // Out of file descriptors, mostly: wait for some to be closed.
                         tracing::warn!("cannot accept a connection: {error}");
+                        self.places.make_room();
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -268,18 +277,13 @@ impl Acceptor {
         tls: Option<Arc<Tls>>,
         connections: &mut JoinSet<()>,
     ) {
-        let Ok(slot) = self.slots.clone().try_acquire_owned() else {
-            tracing::warn!(
-                "{peer} is turned away: {MAX_CONNECTIONS} connections are as many as allowed"
-            );
-            return;
-        };
+        let Some((place, eviction)) = self.places.take(peer.ip()) else { return };
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!("{peer}: no TCP_NODELAY: {error}");
         }
-        let connection =
-            Connection::new(ConnectionId::next(), peer, self.bounds, self.to_hub.clone());
-        connections.spawn(async move {
+        let from = (ConnectionId::next(), peer, place);
+        let connection = Connection::new(from, self.bounds, self.to_hub.clone());
+        let serving = async move {
             match tls {
                 None => connection.run(stream).await,
                 Some(tls) => match tls.accept(stream).await {
@@ -287,11 +291,16 @@ impl Acceptor {
                     Err(error) => tracing::warn!("{peer}: no TLS: {error}"),
                 },
             }
-            drop(slot);
+        };
+        connections.spawn(async move {
+            tokio::select! {
+                () = serving => {}
+                () = eviction.happens() => {
+                    tracing::debug!("{peer}: no switch yet, and makes room for another one");
+                }
+            }
         });
     }
 }
 
-/// Connections at a time, those among them that have not said yet who they are.
-const MAX_CONNECTIONS: usize = 4096;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

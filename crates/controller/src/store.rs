@@ -21,7 +21,7 @@ use tapswitch_control::{Direction, TapPolicy};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, Head, json_len};
-use crate::cluster::{EtcdConfig, Standing};
+use crate::cluster::{EtcdConfig, Standing, TermId};
 use crate::etcd::Way;
 use crate::journal::{Journal, Kind};
 use disk::Disk;
@@ -119,11 +119,13 @@ pub(crate) enum Wanted {
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     jobs: mpsc::Sender<Job>,
+    /// Whether this controller leads, where others share the store.
+    standing: Option<watch::Receiver<Standing>>,
 }
 
 #[derive(Debug)]
 enum Job {
-    Commit { changes: Vec<Change>, reply: oneshot::Sender<Result<(), StoreError>> },
+    Commit(Waiting),
     Records { wanted: Wanted, max: usize, reply: oneshot::Sender<Result<Records, StoreError>> },
 }
 
@@ -143,11 +145,11 @@ impl Store {
         standing: watch::Receiver<Standing>,
         journal: Arc<Journal>,
     ) -> Result<(Self, Identity), StoreError> {
-        let (clerk, identity) = SharedClerk::open(place, standing, journal).await?;
+        let (clerk, identity) = SharedClerk::open(place, standing.clone(), journal).await?;
         let (jobs, waiting) = mpsc::channel(MAX_JOBS);
         // It ends when nobody has a job for it any more.
         tokio::spawn(clerk.run(waiting));
-        Ok((Self { jobs }, identity))
+        Ok((Self { jobs, standing: Some(standing) }, identity))
     }
 
     /// Opens a store of our own, or makes it.
@@ -160,13 +162,29 @@ impl Store {
         let clerk = Clerk { disk, head: contents.head.clone(), journal };
         let spawned = thread::Builder::new().name("store".to_owned()).spawn(|| clerk.run(waiting));
         spawned.map_err(|error| StoreError::new("no thread for it", &error))?;
-        Ok((Self { jobs }, contents))
+        Ok((Self { jobs, standing: None }, contents))
     }
 
-    /// Makes these changes, together. They are on disk when this returns.
-    pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+    /// One that nobody works on: nothing can be written.
+    #[cfg(test)]
+    pub(crate) fn closed() -> Self {
+        Self { jobs: mpsc::channel(1).0, standing: None }
+    }
+
+    /// The term that there is now.
+    pub(crate) fn term(&self) -> TermId {
+        self.standing.as_ref().map_or(TermId::ALONE, |standing| standing.borrow().term())
+    }
+
+    /// Makes these changes, together, unless they are of policies and that term is over. They are
+    /// on disk when this returns.
+    pub(crate) async fn commit(
+        &self,
+        changes: Vec<Change>,
+        term: TermId,
+    ) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Job::Commit { changes, reply }).await?;
+        self.ask(Job::Commit(Waiting { changes, term, reply })).await?;
         answer.await.map_err(|_| StoreError::closed())?
     }
 
@@ -190,7 +208,13 @@ struct Clerk {
 }
 
 /// Changes that wait, and who waits for them.
-type Waiting = (Vec<Change>, oneshot::Sender<Result<(), StoreError>>);
+#[derive(Debug)]
+struct Waiting {
+    changes: Vec<Change>,
+    /// In which they were decided on.
+    term: TermId,
+    reply: oneshot::Sender<Result<(), StoreError>>,
+}
 
 impl Clerk {
     fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
@@ -200,8 +224,8 @@ impl Clerk {
                 Job::Records { wanted, max, reply } => {
                     let _ = reply.send(self.disk.records(wanted, max));
                 }
-                Job::Commit { changes, reply } => {
-                    let mut batch = vec![(changes, reply)];
+                Job::Commit(first) => {
+                    let mut batch = vec![first];
                     next = collect(&mut batch, &mut jobs, MAX_BATCH);
                     self.commit(batch);
                 }
@@ -211,7 +235,7 @@ impl Clerk {
     }
 
     fn commit(&mut self, batch: Vec<Waiting>) {
-        let changes = batch.iter().flat_map(|(changes, _)| changes);
+        let changes = batch.iter().flat_map(|waiting| &waiting.changes);
         let result = self.disk.commit(changes, &self.head);
         let result = result.map(|(head, lines)| {
             self.head = head;
@@ -220,9 +244,9 @@ impl Clerk {
         if let Err(error) = &result {
             tracing::error!("{error}");
         }
-        for (_, reply) in batch {
+        for waiting in batch {
             // Who asked may be gone.
-            let _ = reply.send(result.clone());
+            let _ = waiting.reply.send(result.clone());
         }
     }
 }
@@ -241,15 +265,15 @@ fn collect(
     max_count: usize,
 ) -> Option<Job> {
     let size = |changes: &[Change]| changes.iter().map(Change::size).sum::<usize>();
-    let mut len: usize = batch.iter().map(|(changes, _)| size(changes)).sum();
+    let mut len: usize = batch.iter().map(|waiting| size(&waiting.changes)).sum();
     while batch.len() < max_count {
         let job = jobs.try_recv().ok()?;
-        let Job::Commit { changes, reply } = job else { return Some(job) };
-        len += size(&changes);
+        let Job::Commit(waiting) = job else { return Some(job) };
+        len += size(&waiting.changes);
         if len > MAX_BATCH_LEN {
-            return Some(Job::Commit { changes, reply });
+            return Some(Job::Commit(waiting));
         }
-        batch.push((changes, reply));
+        batch.push(waiting);
     }
     None
 }
@@ -360,12 +384,13 @@ mod tests {
         let draft = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted").about(&long);
         for _ in 0..60 {
             let (changes, reply) = (vec![Change::Record(draft.clone())], oneshot::channel().0);
-            sender.try_send(Job::Commit { changes, reply }).unwrap();
+            let term = TermId::ALONE;
+            sender.try_send(Job::Commit(Waiting { changes, term, reply })).unwrap();
         }
         drop(sender);
         let (mut sizes, mut next) = (vec![], jobs.recv().await);
-        while let Some(Job::Commit { changes, reply }) = next.take() {
-            let mut batch = vec![(changes, reply)];
+        while let Some(Job::Commit(first)) = next.take() {
+            let mut batch = vec![first];
             next = collect(&mut batch, &mut jobs, MAX_BATCH);
             sizes.push(batch.len());
             next = if next.is_none() { jobs.recv().await } else { next };
@@ -381,9 +406,9 @@ mod tests {
         assert!(contents.kept.policies.is_empty());
         let b = kept("b", "2026-01-01T00:00:00.000Z");
         let a = kept("a", "2026-01-02T00:00:00.000Z");
-        store.commit(vec![put(&a), put(&b)]).await.unwrap();
-        store.commit(vec![put(&kept("c", ""))]).await.unwrap();
-        store.commit(vec![Change::Delete("c".to_owned())]).await.unwrap();
+        store.commit(vec![put(&a), put(&b)], TermId::ALONE).await.unwrap();
+        store.commit(vec![put(&kept("c", ""))], TermId::ALONE).await.unwrap();
+        store.commit(vec![Change::Delete("c".to_owned())], TermId::ALONE).await.unwrap();
         drop(store);
         let again = open(&config).1;
         assert_eq!(again.kept.policies, [b, a], "in the order in which they were added");
@@ -398,7 +423,7 @@ mod tests {
             let (store, _) = open(&config);
             let record =
                 || Change::Record(Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted"));
-            store.commit(vec![record(), record()]).await.unwrap();
+            store.commit(vec![record(), record()], TermId::ALONE).await.unwrap();
         }
         let (store, contents) = open(&config);
         assert_eq!(contents.head.seq, 6);
@@ -417,7 +442,7 @@ mod tests {
     async fn a_log_in_memory_keeps_the_last_records() {
         let (store, _) = open(&StoreConfig::None);
         let record = Change::Record(Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted"));
-        store.commit(vec![record; disk::MAX_IN_MEMORY + 10]).await.unwrap();
+        store.commit(vec![record; disk::MAX_IN_MEMORY + 10], TermId::ALONE).await.unwrap();
         let records = store.records(Wanted::After(0), 1).await.unwrap();
         assert_eq!(Head::of(&records.lines[0]).unwrap().seq, 11);
         assert_eq!(records.total, disk::MAX_IN_MEMORY as u64);

@@ -33,6 +33,16 @@ impl Tickets {
         if is_change {
             self.changes.push_back((xid, at));
         }
+        if self.by_xid.len() > 2 * MOST_SENT {
+            self.forget_oldest();
+        }
+    }
+
+    /// What is so old will not be answered any more: there are switches that leave questions open.
+    #[cold]
+    fn forget_oldest(&mut self) {
+        let oldest = self.next.saturating_sub(MOST_SENT as Position);
+        self.by_xid.retain(|_, sent| sent.at >= oldest);
     }
 
     /// An answer, or an error, came: to what?
@@ -58,6 +68,9 @@ impl Tickets {
         self.by_xid.len()
     }
 }
+
+/// The latest that are remembered in any case: several times what a switch is asked at once.
+const MOST_SENT: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -102,6 +115,16 @@ mod tests {
         known.insert(11, tickets[1], false);
         assert_eq!(known.take_barrier(11), Some(tickets[1]));
         assert!(known.changes.is_empty());
+    }
+
+    #[test]
+    fn questions_that_are_never_answered_are_forgotten() {
+        let (ticket, mut known) = (tickets()[0], Tickets::default());
+        let most = u32::try_from(MOST_SENT).unwrap();
+        (0..10 * most).for_each(|xid| known.insert(xid, ticket, false));
+        assert!(known.count() <= 2 * MOST_SENT);
+        assert_eq!(known.take(0), None);
+        assert_eq!(known.take(9 * most), Some(ticket));
     }
 
     #[test]

@@ -196,6 +196,7 @@ mod tests {
             dropped: [("egress_full".to_owned(), 2)].into(),
         };
         let report = PolicyReport {
+            number: 1,
             policy: TapPolicy::new("a \"quoted\" one", "3".parse().unwrap()),
             state: PolicyState::Active,
             monitor: None,

@@ -318,6 +318,7 @@ mod tests {
             dropped: [("egress_full".to_owned(), dropped)].into(),
         };
         PolicyReport {
+            number: 1,
             policy: TapPolicy::new("p", "3".parse().unwrap()),
             state: PolicyState::Active,
             monitor: Some(monitor.clone()),

@@ -481,7 +481,7 @@ fn switches(reports: &[ConnectedSwitch]) {
             switch.ports.iter().map(|port| format!("{}={}", port.port, port.name)).collect();
         rows.add_row([
             switch.switch.to_string(),
-            if switch.is_connected { "connected" } else { "gone" }.to_owned(),
+            state(switch).to_owned(),
             ports.join(" "),
             switch.hosts.to_string(),
             switch.rules.to_string(),
@@ -491,6 +491,15 @@ fn switches(reports: &[ConnectedSwitch]) {
     }
     print(&rows, "no switches");
     reports.iter().flat_map(hostilities).for_each(|line| say!("{line}"));
+}
+
+const fn state(switch: &ConnectedSwitch) -> &'static str {
+    match (switch.is_connected, switch.is_silent) {
+        (false, _) => "gone",
+        // It tells no counters.
+        (true, true) => "silent",
+        (true, false) => "connected",
+    }
 }
 
 /// What hosts and others did to a switch that was not believed, or undone; what to do about it.

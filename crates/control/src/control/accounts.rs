@@ -10,12 +10,18 @@
 //!
 //! What a link took and no switch behind it got was lost on the way. A train that had to be cut for
 //! a link arrives as its packets: what arrived beyond what was sent is not counted as delivered.
+//!
+//! That takes counters of several switches that go together. Where those of one are older, for it
+//! is not connected or does not tell them, what seems to be missing has an outcome that is unknown.
+//! So have as many copies as were sent when a controller that starts again had read all switches
+//! for the first time: they connect one after the other, and what one had sent may have arrived at
+//! another before that was read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tapswitch_openflow::{DatapathId, Delivery, PortNo};
 
-use crate::ledger::{Copies, Span, Tally, Way};
+use crate::ledger::{Copies, OUTCOME_UNKNOWN, Span, Tally, Way};
 use crate::overlap::{PolicyId, Slot};
 use crate::resolve::{Place, Switches};
 use crate::switch::Switch;
@@ -30,6 +36,8 @@ pub(super) struct Accounts<'a> {
     by_policy: HashMap<PolicyId, Account>,
     /// Policies of which something may be missing.
     lost: HashSet<PolicyId>,
+    /// Switches whose counters are older than those of others.
+    stale: Vec<&'a Switch>,
 }
 
 #[derive(Default)]
@@ -58,7 +66,8 @@ impl<'a> Accounts<'a> {
         only: Option<(PolicyId, &BTreeSet<DatapathId>)>,
     ) -> Self {
         let (by_policy, lost) = (HashMap::new(), HashSet::new());
-        let mut accounts = Self { switches, tags, by_policy, lost };
+        let stale = switches.values().filter(|switch| switch.is_stale()).collect();
+        let mut accounts = Self { switches, tags, by_policy, lost, stale };
         match only {
             None => switches.iter().for_each(|(id, switch)| accounts.add_all(*id, switch, None)),
             Some((only, known_at)) => {
@@ -75,7 +84,7 @@ impl<'a> Accounts<'a> {
         for (policy, tally) in switch.ledger.tallies(only) {
             self.add(id, policy, tally);
         }
-        let lost = switch.ledger.incomplete(switch.is_down());
+        let lost = switch.ledger.incomplete(switch.is_stale());
         self.lost.extend(lost.filter(|lost| only.is_none_or(|only| only == *lost)));
     }
 
@@ -142,16 +151,33 @@ impl<'a> Accounts<'a> {
         let packets = whole.map_or(account.matched.packets, |(_, count)| *count);
         let monitors: Vec<_> = places.iter().map(|place| self.port(*place)).collect();
         PolicyReport {
+            number: id.0,
             matched: Counts { packets, ..account.matched },
             adds_up,
             notes: self.notes((id, policy, known_at), &monitors, &copied),
+            is_complete: !self.lost.contains(&id) && !self.is_doubtful(id, &copied),
             copied,
-            is_complete: !self.lost.contains(&id),
             policy: policy.clone(),
             state,
             monitor: monitors.first().cloned(),
             monitors,
         }
+    }
+
+    /// Copies that were sent with an identifier by now; none if some switch does not tell.
+    pub(super) fn count_sent(&self, tag: u16) -> Option<u64> {
+        let mut sum: u64 = 0;
+        for (policy, slot) in self.tags.users(tag) {
+            if self.stale.iter().any(|switch| switch.ledger.is_open(policy)) {
+                return None;
+            }
+            let account = self.by_policy.get(&policy);
+            let copies = account.into_iter().flat_map(|account| &account.copies);
+            let sent = copies.filter(|((at, _), _)| *at == slot);
+            let sent = sent.map(|(_, parts)| parts.sent.delivered.packets);
+            sum = sent.fold(sum, u64::saturating_add);
+        }
+        Some(sum)
     }
 
     /// Copies that came to another port than this one, of those that share flows with it.
@@ -180,7 +206,9 @@ impl<'a> Accounts<'a> {
         sum.dropped = named(sent.dropped.clone(), "");
         let (mut on_the_way, mut arrived) = (0_u64, 0_u64);
         let carrying = self.switches.iter().filter(|(_, switch)| switch.ledger.has_carried(tag));
+        let mut is_sure = true;
         for (id, switch) in carrying {
+            is_sure &= !switch.is_stale();
             let carried = switch.ledger.carried(tag);
             let dropped: u64 = carried.dropped.values().sum();
             if *id == end.switch {
@@ -195,14 +223,28 @@ impl<'a> Accounts<'a> {
         }
         let expected = sent.delivered.packets.saturating_sub(on_the_way);
         match expected.checked_sub(arrived) {
-            Some(0) => {}
-            Some(lost) => _ = sum.dropped.insert(LOST.to_owned(), lost),
+            Some(missing) => {
+                let unknown = if is_sure { missing.min(self.tags.early(tag)) } else { missing };
+                sum.drop_more(OUTCOME_UNKNOWN, unknown);
+                sum.drop_more(LOST, missing - unknown);
+            }
             None => {
                 let cut = arrived - expected;
                 sum.delivered.packets = sum.delivered.packets.saturating_sub(cut);
             }
         }
         sum
+    }
+
+    /// Whether there may be more, or of something it is not known what became of it.
+    fn is_doubtful(&self, id: PolicyId, copied: &[Copied]) -> bool {
+        let is_unknown = |copied: &Copied| copied.dropped.contains_key(OUTCOME_UNKNOWN);
+        copied.iter().any(is_unknown) || self.stale.iter().any(|at| self.carries(at, id))
+    }
+
+    /// Whether a switch carries copies of a policy.
+    fn carries(&self, switch: &Switch, id: PolicyId) -> bool {
+        self.tags.of(id).any(|(_, tag)| switch.ledger.has_carried(tag))
     }
 
     fn port(&self, place: Place) -> MonitorPort {
@@ -234,6 +276,7 @@ impl<'a> Accounts<'a> {
             monitors.iter().chain(copied.iter().map(|to| &to.monitor)).collect();
         notes.extend(ports.into_iter().filter(is_other).map(|port| self.note_on_drops(port)));
         notes.extend(self.notes_on_ways(id, policy));
+        notes.extend(self.notes_on_silence(id));
         let shares = policy.monitor.iter().any(|monitor| monitor.members().len() > 1);
         let others: BTreeSet<_> =
             monitors.iter().filter(|_| shares).filter(is_other).map(|port| port.switch).collect();
@@ -274,6 +317,16 @@ impl<'a> Accounts<'a> {
             Some(count) => format!("{known}; it dropped {count} frames of all that left there"),
             None => known,
         }
+    }
+
+    /// Switches that count for a policy, or carry its copies, and do not tell their counters.
+    fn notes_on_silence(&self, id: PolicyId) -> impl Iterator<Item = String> {
+        let silent = self.stale.iter().filter(|switch| switch.is_silent());
+        let concerned = silent.filter(move |at| at.ledger.is_open(id) || self.carries(at, id));
+        concerned.map(|switch| {
+            let name = switch_name(switch.id());
+            format!("switch {name} does not tell its counters: what it told last counts on")
+        })
     }
 
     /// Ways between switches of which the ledger does not tell all.

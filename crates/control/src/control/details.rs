@@ -15,7 +15,7 @@ impl Control {
         let token = self.rounds.next_token();
         let count = self.switches.get_mut(&switch)?.ask_details(token);
         self.turns.add(switch);
-        self.await_stats(token, count);
+        self.await_stats(token, [(switch, count)].into_iter().filter(|(_, n)| *n > 0).collect());
         Some(token)
     }
 
@@ -25,9 +25,8 @@ impl Control {
     /// [`StatsReady`]: crate::Event::StatsReady
     pub fn request_ports(&mut self) -> StatsToken {
         let token = self.rounds.next_token();
-        let count = self.switches.values_mut().map(|switch| switch.ask_ports(token)).sum();
-        self.turns.extend(self.switches.keys().copied());
-        self.await_stats(token, count);
+        let awaited = self.ask_each(|_| true, |switch| switch.ask_ports(token));
+        self.await_stats(token, awaited);
         token
     }
 

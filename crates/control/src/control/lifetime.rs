@@ -36,7 +36,7 @@ impl Control {
         let (mut over, mut changed, mut news) = (Vec::new(), Vec::new(), Vec::new());
         for entry in self.policies.iter_mut() {
             if self.clock.is_over(entry, now) {
-                over.push(entry.policy.name.clone());
+                over.push((entry.policy.name.clone(), entry.id.0));
                 continue;
             }
             self.clock.name_end(entry, now);
@@ -48,8 +48,8 @@ impl Control {
         }
         self.policies.dirty.extend(changed);
         self.policies.news.extend(news);
-        for name in over {
-            self.events.push_back(Event::PolicyExpired { name: name.clone() });
+        for (name, number) in over {
+            self.events.push_back(Event::PolicyExpired { name: name.clone(), number });
             // It is there, so it can be deleted.
             let _ = self.delete_policy(&name);
         }

@@ -79,6 +79,11 @@ impl Control {
         self.policies.find(name).is_some()
     }
 
+    /// Which one has this name now, as in [`PolicyReport::number`].
+    pub fn policy_number(&self, name: &str) -> Option<u64> {
+        self.policies.find(name).map(|entry| entry.id.0)
+    }
+
     /// One policy, by the counters that came last.
     ///
     /// # Errors

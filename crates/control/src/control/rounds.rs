@@ -3,10 +3,19 @@
 //! Copies go on while counters are read. What arrived at the ends of their ways is asked for when
 //! all switches have told what they sent: so what has not arrived by then is lost, or waits where
 //! nobody counts it, and is not merely younger than the last look.
+//!
+//! A switch that does not answer holds nobody up for long ([`Limits::stats_wait`]): the others go
+//! on without it, and what it told before counts on, which is said. Copies that it should have told
+//! of are not taken for lost meanwhile: see [`super::accounts`].
+//!
+//! [`Limits::stats_wait`]: crate::Limits::stats_wait
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use tapswitch_openflow::DatapathId;
 
 use super::Control;
+use super::accounts::Accounts;
 use crate::switch::Switch;
 use crate::{Event, Millis, StatsToken};
 
@@ -20,13 +29,27 @@ pub(super) struct Rounds {
 }
 
 /// A question, and what is to come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Open {
-    answers_left: usize,
-    /// Whether what was carried is asked for then.
-    asks_carried: bool,
+    /// How many answers of whom.
+    awaited: BTreeMap<DatapathId, usize>,
+    stage: Stage,
     /// Whether somebody wants to know when they came.
     is_awaited: bool,
+    /// When the rest is not waited for any more, by the time for which we listened: answers may
+    /// have come that we had no time to hear.
+    deadline: Millis,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// What was matched and copied, and then what was carried.
+    Sent,
+    /// What was carried.
+    Carried,
+    /// Something of which no ledger is made.
+    Other,
 }
 
 impl Rounds {
@@ -36,9 +59,34 @@ impl Rounds {
         self.last
     }
 
-    /// When [`Control::read_counters`] is due.
-    pub(super) const fn due(&self) -> Option<Millis> {
-        self.next_at
+    /// The latest one.
+    pub(super) const fn last(&self) -> StatsToken {
+        self.last
+    }
+
+    /// When [`Control::read_counters`] is due, by what it is now, and how long we listened.
+    pub(super) fn due(&self, now: Millis, listened: Millis) -> Option<Millis> {
+        let deadlines = self.open.values().map(|open| now.plus(open.deadline.since(listened)));
+        deadlines.chain(self.next_at).min()
+    }
+
+    /// Who did not answer in time; of those that are asked for ledgers, or of the others with what
+    /// they were asked.
+    fn late(&self, listened: Millis) -> (BTreeSet<DatapathId>, Vec<(DatapathId, StatsToken)>) {
+        let (mut silent, mut others) = (BTreeSet::new(), Vec::new());
+        for (token, open) in self.open.iter().filter(|(_, open)| open.deadline <= listened) {
+            match open.stage {
+                Stage::Sent | Stage::Carried => silent.extend(open.awaited.keys()),
+                Stage::Other => others.extend(open.awaited.keys().map(|id| (*id, *token))),
+            }
+        }
+        (silent, others)
+    }
+
+    /// No ledger waits for a switch any more.
+    fn go_on_without(&mut self, id: DatapathId) {
+        let ledgers = self.open.values_mut().filter(|open| open.stage != Stage::Other);
+        ledgers.for_each(|open| _ = open.awaited.remove(&id));
     }
 }
 
@@ -49,14 +97,22 @@ impl Control {
     }
 
     /// So many answers will come to what was asked by this token.
-    pub(super) fn await_stats(&mut self, token: StatsToken, count: usize) {
-        self.open(token, Open { answers_left: count, asks_carried: false, is_awaited: true });
+    pub(super) fn await_stats(&mut self, token: StatsToken, awaited: BTreeMap<DatapathId, usize>) {
+        self.open(token, (awaited, Stage::Other), true);
     }
 
     /// One of the answers came, or will not come.
-    pub(super) fn handle_answered(&mut self, token: StatsToken) {
-        if let Some(open) = self.rounds.open.get_mut(&token) {
-            open.answers_left = open.answers_left.saturating_sub(1);
+    pub(super) fn handle_answered(&mut self, id: DatapathId, token: StatsToken) {
+        if let Some(switch) = self.switches.get_mut(&id).filter(|switch| switch.is_silent())
+            && switch.hear_answer(token)
+        {
+            self.events.push_back(Event::CountersBack { switch: id });
+        }
+        let Some(open) = self.rounds.open.get_mut(&token) else { return };
+        let Some(left) = open.awaited.get_mut(&id) else { return };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            open.awaited.remove(&id);
             self.end_if_answered(token);
         }
     }
@@ -71,6 +127,7 @@ impl Control {
 
     /// Does so if it is time, and the last time is over.
     pub(super) fn read_counters(&mut self) {
+        self.end_late_rounds();
         if self.rounds.next_at.take_if(|at| *at <= self.now).is_some() {
             self.schedule_reading();
             if self.rounds.open.values().all(|open| open.is_awaited) {
@@ -79,45 +136,116 @@ impl Control {
         }
     }
 
+    /// Goes on without those that did not answer in time.
+    fn end_late_rounds(&mut self) {
+        let (silent, others) = self.rounds.late(self.clock().listened);
+        for (id, token) in others {
+            if let Some(switch) = self.switches.get_mut(&id) {
+                switch.forget_question(token);
+            }
+            if let Some(open) = self.rounds.open.get_mut(&token) {
+                open.awaited.remove(&id);
+            }
+        }
+        silent.iter().for_each(|id| self.note_silent(*id));
+        let open: Vec<_> = self.rounds.open.keys().copied().collect();
+        open.into_iter().for_each(|token| self.end_if_answered(token));
+    }
+
+    fn note_silent(&mut self, id: DatapathId) {
+        self.rounds.go_on_without(id);
+        let Some(switch) = self.switches.get_mut(&id) else { return };
+        if switch.fall_silent(self.limits.stats_wait, self.now) {
+            let seconds = self.limits.stats_wait.0 / 1000;
+            let reason = format!(
+                "it did not tell its counters within {seconds} s: what it told before counts on, \
+                 and ledgers that need them are not complete; it is asked again from time to \
+                 time, and read anew when it connects again"
+            );
+            self.events.push_back(Event::CountersMissing { switch: id, reason });
+        }
+    }
+
     fn start_round(&mut self, is_awaited: bool, is_asked: fn(&Switch) -> bool) -> StatsToken {
+        self.ask_silent();
         let token = self.rounds.next_token();
-        let answers_left = self.ask_each(is_asked, |switch| switch.ask_stats(token));
-        self.open(token, Open { answers_left, asks_carried: true, is_awaited });
+        let awaited = self.ask_each(is_asked, |switch| switch.ask_stats(token));
+        self.open(token, (awaited, Stage::Sent), is_awaited);
         token
     }
 
-    fn open(&mut self, token: StatsToken, open: Open) {
-        self.rounds.open.insert(token, open);
+    /// Asks those on their own that nobody waits for.
+    fn ask_silent(&mut self) {
+        let silent = self.switches.iter().filter(|(_, switch)| switch.is_silent());
+        for id in silent.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let (token, now) = (self.rounds.next_token(), self.now);
+            if self.switches.get_mut(&id).is_some_and(|switch| switch.ask_silent(token, now)) {
+                self.turns.add(id);
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        token: StatsToken,
+        (awaited, stage): (BTreeMap<DatapathId, usize>, Stage),
+        is_awaited: bool,
+    ) {
+        let deadline = self.clock().listened.plus(self.limits.stats_wait);
+        self.rounds.open.insert(token, Open { awaited, stage, is_awaited, deadline });
         self.end_if_answered(token);
     }
 
     fn end_if_answered(&mut self, token: StatsToken) {
-        let Some(open) = self.rounds.open.get(&token).copied() else { return };
-        if open.answers_left > 0 {
+        let Some(Open { awaited, stage, is_awaited, .. }) = self.rounds.open.get(&token) else {
+            return;
+        };
+        let (stage, is_awaited) = (*stage, *is_awaited);
+        if !awaited.is_empty() {
             return;
         }
-        if open.asks_carried {
-            let answers_left = self.ask_each(|_| true, |switch| switch.ask_carried(token));
-            return self.open(token, Open { answers_left, asks_carried: false, ..open });
+        if stage == Stage::Sent {
+            let awaited = self.ask_each(|_| true, |switch| switch.ask_carried(token));
+            return self.open(token, (awaited, Stage::Carried), is_awaited);
         }
         self.rounds.open.remove(&token);
         self.switches.values_mut().for_each(|switch| switch.take_counters(token));
-        if open.is_awaited {
+        if stage == Stage::Carried {
+            self.count_early(token);
+        }
+        if is_awaited {
             self.events.push_back(Event::StatsReady(token));
         }
     }
 
-    /// Returns how many answers will come.
-    fn ask_each(
+    /// Counts the copies that had been sent when all had told what they carry for the first time.
+    fn count_early(&mut self, token: StatsToken) {
+        let beginning = self.tags.beginning(token);
+        if beginning.is_empty() {
+            return;
+        }
+        let accounts = Accounts::new(&self.switches, &self.tags, None);
+        let counts = beginning.iter().filter_map(|tag| Some((*tag, accounts.count_sent(*tag)?)));
+        for (tag, count) in counts.collect::<Vec<_>>() {
+            self.tags.set_early(tag, count);
+        }
+    }
+
+    /// Asks those that others wait for. Returns how many answers of whom will come.
+    pub(super) fn ask_each(
         &mut self,
         is_asked: fn(&Switch) -> bool,
         ask: impl Fn(&mut Switch) -> usize,
-    ) -> usize {
-        let mut count = 0;
-        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| is_asked(switch)) {
-            count += ask(switch);
+    ) -> BTreeMap<DatapathId, usize> {
+        let mut awaited = BTreeMap::new();
+        let asked = |switch: &Switch| is_asked(switch) && !switch.is_silent();
+        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| asked(switch)) {
+            let count = ask(switch);
+            if count > 0 {
+                awaited.insert(*id, count);
+            }
             self.turns.add(*id);
         }
-        count
+        awaited
     }
 }

@@ -27,11 +27,6 @@ impl Turns {
         self.waiting.insert(switch);
     }
 
-    /// There may be messages for these.
-    pub(super) fn extend(&mut self, switches: impl IntoIterator<Item = DatapathId>) {
-        self.waiting.extend(switches);
-    }
-
     /// Whose turn it is. Once there is room, those are next that wait for it.
     pub(super) fn next(&mut self) -> Option<DatapathId> {
         if self.waiting.is_empty() && self.has_room() {
@@ -101,7 +96,7 @@ mod tests {
     #[test]
     fn each_has_its_turn() {
         let mut turns = Turns::default();
-        turns.extend(IDS);
+        IDS.iter().for_each(|id| turns.add(*id));
         assert_eq!((turns.next(), turns.next()), (Some(IDS[0]), Some(IDS[0])));
         turns.end(IDS[0], false);
         turns.add(IDS[0]);
@@ -119,7 +114,7 @@ mod tests {
         let mut turns = Turns::default();
         turns.recount(0, MAX_AHEAD);
         assert!(!turns.has_room());
-        turns.extend(IDS);
+        IDS.iter().for_each(|id| turns.add(*id));
         IDS.iter().for_each(|id| turns.end(*id, true));
         assert_eq!(turns.next(), None);
         turns.add(IDS[1]);

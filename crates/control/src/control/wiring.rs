@@ -25,7 +25,7 @@ impl Control {
         (self.now_ns, self.listened) = (now_ns, Some(listened));
     }
 
-    fn clock(&self) -> Clock {
+    pub(super) fn clock(&self) -> Clock {
         Clock { now: self.now, listened: self.listened.unwrap_or(self.now), ns: self.now_ns }
     }
 

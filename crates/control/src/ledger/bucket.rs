@@ -139,7 +139,7 @@ impl BucketMeter {
         let mut copies = self.all_copies();
         copies.leave_out(self.foreign);
         if self.unknown > 0 {
-            add_bounded(&mut copies.dropped, UNKNOWN, self.unknown);
+            add_bounded(&mut copies.dropped, OUTCOME_UNKNOWN, self.unknown);
         }
         copies
     }
@@ -187,6 +187,13 @@ impl Copies {
     pub(super) fn flooded(self) -> Self {
         let flooded = self.copied.packets;
         Self { copied: self.copied, flooded, ..Self::default() }
+    }
+
+    /// So many more were dropped, for a reason; perhaps none.
+    pub(crate) fn drop_more(&mut self, reason: &str, count: u64) {
+        if count > 0 {
+            add_bounded(&mut self.dropped, reason, count);
+        }
     }
 
     /// Takes out a part that is told on its own. Its reasons have this prefix here.
@@ -260,8 +267,8 @@ fn add_bounded(dropped: &mut BTreeMap<String, u64>, reason: &str, count: u64) {
 const MAX_REASONS: usize = 64;
 /// Reasons beyond those.
 const OTHER: &str = "other";
-/// The switch, or the group, went away while copies waited.
-const UNKNOWN: &str = "outcome_unknown";
+/// The switch, or the group, went away while copies waited; or it is not told what became of them.
+pub(crate) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
 #[cfg(test)]
 mod tests {

@@ -34,8 +34,17 @@ type RuleCounts = Vec<(FlowId, Counts)>;
 type Values = Vec<(GroupId, Vec<BucketValue>)>;
 
 impl Switch {
-    /// Asks for counters. Returns how many answers will come.
+    /// Asks for counters, with others. Returns how many answers will come.
     pub(crate) fn ask_stats(&mut self, token: StatsToken) -> usize {
+        let count = self.ask_counters(token);
+        if count > 0 {
+            self.rounds.insert(token, Round::default());
+        }
+        count
+    }
+
+    /// Asks for counters. Returns how many answers will come.
+    pub(super) fn ask_counters(&mut self, token: StatsToken) -> usize {
         if !self.is_up() {
             return 0;
         }
@@ -55,6 +64,7 @@ impl Switch {
             return 0;
         }
         self.ask_groups(GroupId::ALL, Request::CarriedStats(token));
+        self.rounds.entry(token).or_default();
         1
     }
 
@@ -78,18 +88,16 @@ impl Switch {
     ) -> bool {
         match (request, &reply.body) {
             (Request::RuleStats(token), MultipartReplyBody::Flow(rules)) => {
-                self.rounds.entry(*token).or_default().rules = Some((ticket, rule_counts(rules)));
+                self.note(*token, |round| round.rules = Some((ticket, rule_counts(rules))));
             }
             (Request::GroupStats(token), body) => {
-                let groups = Some((ticket, group_values(body)));
-                self.rounds.entry(*token).or_default().groups = groups;
+                self.note(*token, |round| round.groups = Some((ticket, group_values(body))));
             }
             (Request::RuleStatsAgain(token), MultipartReplyBody::Flow(rules)) => {
-                self.rounds.entry(*token).or_default().again = Some((ticket, rule_counts(rules)));
+                self.note(*token, |round| round.again = Some((ticket, rule_counts(rules))));
             }
             (Request::CarriedStats(token), body) => {
-                let carried = Some((ticket, group_values(body)));
-                self.rounds.entry(*token).or_default().carried = carried;
+                self.note(*token, |round| round.carried = Some((ticket, group_values(body))));
             }
             (Request::LastGroupStats(group), body) => {
                 for (told, values) in group_values(body) {
@@ -105,6 +113,13 @@ impl Switch {
         }
         self.signals.answered.extend(request.token());
         true
+    }
+
+    /// Something was told in answer to a question, unless what came of it counts already.
+    fn note(&mut self, token: StatsToken, note: impl FnOnce(&mut Round)) {
+        if let Some(round) = self.rounds.get_mut(&token) {
+            note(round);
+        }
     }
 
     /// The switch does not tell counters that were asked for.

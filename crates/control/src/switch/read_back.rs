@@ -17,7 +17,7 @@ use tapswitch_openflow::{
 use tapswitch_wire::MacAddr;
 
 use super::check::{id_of, our_rules};
-use super::counters::our_taps;
+use super::counters::{Round, our_taps};
 use super::forks::Forking;
 use super::{Link, Switch};
 use crate::group::is_in_range;
@@ -205,7 +205,7 @@ impl Switch {
     /// Believes what the switch told, and sends what is missing. From here on the switch is up.
     pub(super) fn adopt(&mut self, read: ReadBack, limits: &Limits, now: Millis) {
         // What was told before is older than what was read.
-        self.rounds.clear();
+        self.rounds.values_mut().for_each(|round| *round = Round::default());
         let rules = read.rules.unwrap_or_default();
         let groups = read.groups.unwrap_or_default();
         let counters: HashMap<_, _> =
@@ -320,7 +320,10 @@ impl Switch {
             }
         }
         for (key, id) in self.held.groups() {
-            self.ledger.adopt_group(id, key, values.get(&id).map_or(&[], Vec::as_slice));
+            let values = values.get(&id).map_or(&[][..], Vec::as_slice);
+            if self.ledger.adopt_group(id, key, values) {
+                self.signals.begun.extend(key.carried_tag());
+            }
         }
     }
 

@@ -11,6 +11,7 @@ impl Switch {
         SwitchReport {
             switch: self.id,
             is_connected: self.is_up() && !self.is_held(),
+            is_silent: self.is_silent(),
             ports: self.port_reports().map(|(_, port)| port).collect(),
             hosts: self.hosts.count(),
             hosts_refused: self.hosts.refused(),

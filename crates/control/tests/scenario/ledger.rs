@@ -142,6 +142,38 @@ fn a_new_controller_says_when_it_does_not_know_where_counters_began() {
     assert_eq!(report.matched.packets, 3);
 }
 
+/// Frames pass while the switches connect, one after the other, to a new controller: where one has
+/// counted since before it was read what became of its copies elsewhere, nothing is lost for it.
+#[test]
+fn a_new_controller_takes_nothing_for_lost_that_arrived_before_it_looked() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    let all = policy("all", "0x3/2");
+    fabric.world.tap(all.clone());
+    let send = |world: &mut World| {
+        world.is_stopped = true;
+        (0..5).for_each(|_| _ = world.inject(1, 1, &tcp(1, 2).bytes()));
+        world.is_stopped = false;
+    };
+    send(&mut fabric.world);
+    fabric.world.restart_controller_slowly(&[all], &mut |world| send(world));
+    fabric.wait(500);
+    send(&mut fabric.world);
+    let report = fabric.world.ledger("all");
+    let (delivered, .., drops) = outcome(&report);
+    let missing = report.matched.packets - delivered;
+    assert!(missing > 0 && report.adds_up && !report.is_complete, "{report:?}");
+    assert_eq!(drops, dropped([("outcome_unknown", missing)]));
+    // What is lost from here on is.
+    let ends = [((2, 11), (3, 10)), ((3, 10), (2, 11))];
+    ends.iter().for_each(|(from, _)| _ = fabric.world.cables.remove(from));
+    (0..10).for_each(|_| send(&mut fabric.world));
+    fabric.world.cables.extend(ends);
+    let (.., drops) = outcome(&fabric.world.ledger("all"));
+    assert_eq!(drops["outcome_unknown"] + drops["lost_between_switches"], missing + 50);
+    assert!(drops["lost_between_switches"] >= 30, "{drops:?}");
+}
+
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
 enum Step {

@@ -33,7 +33,7 @@ fn names(world: &mut World) -> Vec<String> {
         .map(|event| match event {
             Event::PolicyActive { name } => format!("{name} active"),
             Event::PolicyResting { name, reason } => format!("{name} rests: {reason}"),
-            Event::PolicyExpired { name } => format!("{name} expired"),
+            Event::PolicyExpired { name, .. } => format!("{name} expired"),
             Event::PolicyDeleted(report) => {
                 format!("{} deleted after {}", report.policy.name, report.matched.packets)
             }

@@ -30,5 +30,6 @@ mod replace;
 mod rewriting;
 mod room;
 mod sharing;
+mod silence;
 mod taps;
 mod ways;

@@ -77,6 +77,10 @@ pub(crate) struct Model {
     pub(crate) refuse: Option<fn(&Body) -> Option<ErrorKind>>,
     /// Says nothing of rules that go.
     pub(crate) is_mute_on_removal: bool,
+    /// What it is asked and never answers.
+    pub(crate) ignores: Option<fn(&MultipartRequestBody) -> bool>,
+    /// How often it did not.
+    pub(crate) ignored: usize,
     /// Says that it is somebody else's, and knows nothing of our extensions.
     pub(crate) is_foreign: bool,
     /// The port that takes nothing, if there is one.
@@ -103,6 +107,8 @@ impl Model {
             changes: Vec::new(),
             refuse: None,
             is_mute_on_removal: false,
+            ignores: None,
+            ignored: 0,
             is_foreign: false,
             full: None,
             out: None,
@@ -237,6 +243,12 @@ impl Model {
             }
             Body::BarrierRequest => {
                 self.said.push(Message { xid, body: Body::BarrierReply });
+                return Ok(());
+            }
+            Body::MultipartRequest(request)
+                if self.ignores.is_some_and(|ignores| ignores(&request.body)) =>
+            {
+                self.ignored += 1;
                 return Ok(());
             }
             Body::MultipartRequest(request) => {

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::Hub;
 use crate::RequestError;
 use crate::change::{Applied, How};
+use crate::cluster::TermId;
 use crate::keeper::Origin;
 
 /// Hears how a change went.
@@ -24,6 +25,8 @@ pub(crate) type AppliedReply = oneshot::Sender<Result<Applied, RequestError>>;
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) change: PolicyChange,
+    /// The term in which it was decided on, and written to the store.
+    pub(crate) term: TermId,
     pub(crate) reply: AppliedReply,
 }
 
@@ -47,9 +50,11 @@ pub(super) struct Changes {
     rests_until: Instant,
     adding: HashMap<String, (Verdict, AppliedReply)>,
     replacing: HashMap<String, (Verdict, AppliedReply)>,
-    deleting: HashMap<String, (Verdict, AppliedReply)>,
+    /// By number, as below: the name is free at once, for one that may be deleted before this one
+    /// has told its last counts.
+    deleting: HashMap<u64, (Verdict, AppliedReply)>,
     /// Policies that reached their end and are going, and where they came from.
-    expired: HashMap<String, Option<Origin>>,
+    expired: HashMap<u64, Option<Origin>>,
 }
 
 impl Changes {
@@ -72,8 +77,8 @@ impl Changes {
     /// When the next ones are begun, if some wait. After a proof there is as much time for all
     /// else, and for more changes to come, unless nobody waits for anything but these.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        let under_way = [&self.adding, &self.replacing, &self.deleting];
-        let are_alone = under_way.iter().all(|changes| changes.is_empty());
+        let are_coming = [&self.adding, &self.replacing].iter().any(|changes| !changes.is_empty());
+        let are_alone = !are_coming && self.deleting.is_empty();
         let at = if are_alone { now } else { self.rests_until.max(now) };
         (!self.waiting.is_empty()).then_some(at)
     }
@@ -83,20 +88,20 @@ impl Changes {
         self.waiting.len() >= MOST_WAITING
     }
 
-    pub(super) fn expire(&mut self, name: String, origin: Option<Origin>) {
-        self.expired.insert(name, origin);
+    pub(super) fn expire(&mut self, number: u64, origin: Option<Origin>) {
+        self.expired.insert(number, origin);
     }
 
-    /// Where such a change waits to be done.
-    const fn begun(
-        &mut self,
-        change: &PolicyChange,
-    ) -> &mut HashMap<String, (Verdict, AppliedReply)> {
+    /// Somebody waits for a change to be done; `number` is that of the policy before it.
+    fn await_done(&mut self, change: &PolicyChange, number: u64, asked: (Verdict, AppliedReply)) {
+        let name = change.name().to_owned();
         match change {
-            PolicyChange::Apply { how: How { replaces: true, .. }, .. } => &mut self.replacing,
-            PolicyChange::Apply { .. } => &mut self.adding,
-            PolicyChange::Delete { .. } => &mut self.deleting,
-        }
+            PolicyChange::Apply { how: How { replaces: true, .. }, .. } => {
+                self.replacing.insert(name, asked)
+            }
+            PolicyChange::Apply { .. } => self.adding.insert(name, asked),
+            PolicyChange::Delete { .. } => self.deleting.insert(number, asked),
+        };
     }
 
     /// Those that are proved next.
@@ -147,6 +152,16 @@ impl PolicyChange {
 }
 
 impl Hub {
+    /// Somebody wants a change. One of an earlier term is not made: what there is now comes from
+    /// the store, and so did that change, unless somebody else made another one since.
+    pub(super) fn ask_for(&mut self, wish: Wish) {
+        match wish.term == self.seat.standing.borrow().term() {
+            true => self.changes.ask(wish),
+            // Who does not wait any more does not want to hear it.
+            false => _ = wish.reply.send(Err(RequestError::NoLeader)),
+        }
+    }
+
     /// Begins some of the changes that wait.
     pub(super) fn begin_changes(&mut self) {
         let start = Instant::now();
@@ -170,13 +185,12 @@ impl Hub {
         }
     }
 
-    fn begin_change(&mut self, Wish { change, reply }: Wish, judged: Judged) {
+    fn begin_change(&mut self, Wish { change, reply, .. }: Wish, judged: Judged) {
+        // Of a policy that comes there is none yet.
+        let number = self.control.policy_number(change.name()).unwrap_or_default();
         match judged.map_err(RequestError::from).and_then(|verdict| self.make(&change, verdict)) {
             Err(error) => _ = reply.send(Err(error)),
-            Ok(verdict) => {
-                let name = change.name().to_owned();
-                self.changes.begun(&change).insert(name, (verdict, reply));
-            }
+            Ok(verdict) => self.changes.await_done(&change, number, (verdict, reply)),
         }
     }
 
@@ -235,12 +249,12 @@ impl Hub {
             self.tell_policy(&name, &PolicyState::Deleted);
             self.answer_ended(&name);
         }
-        if let Some(origin) = self.changes.expired.remove(&name) {
+        if let Some(origin) = self.changes.expired.remove(&report.number) {
             // It is written while the hub goes on.
             let (keeper, policy) = (Arc::clone(&self.keeper), report.policy.clone());
             tokio::spawn(async move { keeper.expire(&policy, origin).await });
         }
-        if let Some((verdict, reply)) = self.changes.deleting.remove(&name) {
+        if let Some((verdict, reply)) = self.changes.deleting.remove(&report.number) {
             let _ = reply.send(Ok(Applied { report, verdict }));
         }
     }
@@ -266,13 +280,46 @@ const LONG: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_control::{Control, Limits};
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::StoreConfig;
+    use crate::cluster::Standing;
+    use crate::hub::{Blueprint, Inputs, Seat};
+    use crate::journal::Journal;
+    use crate::keeper::Keeper;
+    use crate::store::Store;
+
+    fn hub(standing: Standing) -> Hub {
+        let journal = Arc::new(Journal::new(16));
+        let (store, _) = Store::open(&StoreConfig::None, Arc::clone(&journal)).unwrap();
+        let start = Instant::now();
+        let blueprint = Blueprint { limits: Limits::default(), policies: Vec::new(), start };
+        let seat = Seat::new(watch::channel(standing).0, None);
+        let control = Control::new(Limits::default());
+        let kept = (Keeper::new(store, []), journal);
+        Hub::new(control, (blueprint, seat), Inputs::new().1, kept, Duration::ZERO)
+    }
+
+    #[test]
+    fn a_change_of_a_term_before_is_not_made() {
+        let mut hub = hub(Standing::Leader { generation: 7 });
+        for (generation, is_made) in [(6, false), (7, true)] {
+            let change = PolicyChange::Delete { name: "a".to_owned(), by_force: false };
+            let (reply, mut answer) = oneshot::channel();
+            hub.ask_for(Wish { change, term: TermId::of(generation), reply });
+            assert_eq!(hub.changes.waiting.len(), usize::from(is_made));
+            let is_refused = matches!(answer.try_recv(), Ok(Err(RequestError::NoLeader)));
+            assert_eq!(is_refused, !is_made);
+        }
+    }
 
     fn changes(count: usize) -> Changes {
         let mut changes = Changes::new(Instant::now());
         for number in 0..count {
             let change = PolicyChange::Delete { name: number.to_string(), by_force: false };
-            changes.ask(Wish { change, reply: oneshot::channel().0 });
+            changes.ask(Wish { change, term: TermId::ALONE, reply: oneshot::channel().0 });
         }
         changes
     }

@@ -9,6 +9,7 @@ use super::error::Refusal;
 use crate::ClusterRole;
 use crate::exposition::{Exposition, Kind, Labels};
 use crate::metrics::{put_policies, put_switches};
+use crate::places::PlaceCounts;
 use crate::store::Wanted;
 
 pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse, Refusal> {
@@ -22,6 +23,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse,
         put_fabric(&mut out, &api).await?;
     }
     put_store(&mut out, &api).await;
+    put_connections(&mut out, &api);
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], out.into_text()))
 }
 
@@ -34,6 +36,21 @@ async fn put_fabric(out: &mut Exposition, api: &Api) -> Result<(), Refusal> {
     out.put("controller_links", Kind::Gauge, help, [(Labels::default(), links)]);
     put_policies(out, &api.handle.known_policies().await?);
     Ok(())
+}
+
+/// Connections of clients and of switches.
+fn put_connections(out: &mut Exposition, api: &Api) {
+    let of = [("rest", &api.places), ("switches", &api.facts.switch_places)];
+    let counts = of.map(|(of, places)| (Labels::new("of", of), places.counts()));
+    let mut put = |name, kind, help, value: fn(&PlaceCounts) -> u64| {
+        out.put(name, kind, help, counts.iter().map(|(labels, of)| (labels.clone(), value(of))));
+    };
+    let help = "Connections that are there.";
+    put("controller_connections", Kind::Gauge, help, |of| of.open as u64);
+    let help = "Connections that made room for others, for they had not shown who they are.";
+    put("controller_connections_evicted_total", Kind::Counter, help, |of| of.evicted);
+    let help = "Connections that were turned away, for there was no room.";
+    put("controller_connections_refused_total", Kind::Counter, help, |of| of.refused);
 }
 
 async fn put_store(out: &mut Exposition, api: &Api) {

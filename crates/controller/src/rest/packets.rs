@@ -184,7 +184,46 @@ fn file(last: &[Arc<Shown>]) -> impl IntoResponse + use<> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
     use super::*;
+    use crate::{Config, RestConfig, Server};
+
+    /// Asks for the packets of the policy that there is; returns the refusal.
+    async fn ask(server: std::net::SocketAddr, query: &str) -> String {
+        let mut stream = TcpStream::connect(server).await.unwrap();
+        let path = format!("/api/v1/policies/web/packets{query}");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut status = [0; 13];
+        stream.read_exact(&mut status).await.unwrap();
+        // What is not refused may have no end.
+        assert_eq!(status, *b"HTTP/1.1 503 ", "{query}");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn nobody_sees_packets_without_a_record() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let config = Config {
+            listen: vec![any],
+            policies: vec![TapPolicy::new("web", "controller".parse().unwrap())],
+            rest: Some(RestConfig { listen: any, ..RestConfig::default() }),
+            ..Config::default()
+        };
+        let mut server = Server::bind(config).await.unwrap();
+        server.lose_store();
+        let address = server.rest_addr().unwrap();
+        let serving = tokio::spawn(server.run(std::future::pending()));
+        for query in ["", "?download=pcapng"] {
+            let answer = ask(address, query).await;
+            assert!(answer.contains(r#""code":"store-unavailable""#), "{query}: {answer}");
+        }
+        serving.abort();
+    }
 
     #[test]
     fn a_packet_is_told_in_a_line() {

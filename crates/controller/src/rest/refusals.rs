@@ -7,9 +7,11 @@
 //! another one the oldest is forgotten, after which it is bounded by what all have together.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::places::network;
 
 /// Counts refusals.
 #[derive(Debug, Default)]
@@ -130,13 +132,6 @@ impl Count {
 }
 
 /// What addresses one machine may well have.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
-    }
-}
-
 /// Wrong tokens of one network that are told so, and refusals of a kind that are recorded, in this
 /// time.
 const MOST_OF_ONE: u64 = 10;
@@ -148,6 +143,8 @@ const MAX_NETWORKS: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     fn tries(refusals: &Refusals, from: &str, (count, now): (usize, Instant)) -> Vec<WrongToken> {

@@ -219,6 +219,7 @@ mod tests {
 
     fn report(packets: u64) -> PolicyReport {
         PolicyReport {
+            number: 1,
             policy: TapPolicy::new("p", "3".parse().unwrap()),
             state: PolicyState::Active,
             monitor: None,

@@ -325,6 +325,7 @@ mod tests {
         SwitchReport {
             switch: DatapathId(id),
             is_connected: true,
+            is_silent: false,
             ports: vec![port],
             hosts: usize::try_from(id).unwrap(),
             hosts_refused: 0,
@@ -348,6 +349,7 @@ mod tests {
 
     fn policy() -> PolicyReport {
         PolicyReport {
+            number: 1,
             policy: TapPolicy::new("p", "0x4/1".parse().unwrap()),
             state: PolicyState::Active,
             monitor: Some(end(4)),

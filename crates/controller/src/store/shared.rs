@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Change, Identity, Job, Records, StoreError, Waiting, Wanted, collect, disk, tell};
 use crate::audit::Head;
-use crate::cluster::{EtcdConfig, Keys, Standing};
+use crate::cluster::{EtcdConfig, Keys, Standing, TermId};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, TxnResponse, Way};
 use crate::journal::Journal;
 
@@ -55,13 +55,16 @@ impl SharedClerk {
                     // Who asked may be gone, here and below.
                     let _ = reply.send(records.map_err(|error| self.failed(&error)));
                 }
-                Job::Commit { changes, reply } => {
-                    let mut batch = vec![(changes, reply)];
+                Job::Commit(first) => {
+                    let mut batch = vec![first];
                     next = collect(&mut batch, &mut jobs, MAX_BATCH);
                     let (guarded, open): (Vec<_>, Vec<_>) =
-                        batch.into_iter().partition(|(changes, _)| changes_policies(changes));
-                    self.commit(guarded).await;
-                    self.commit(open).await;
+                        batch.into_iter().partition(|waiting| changes_policies(&waiting.changes));
+                    let term = self.standing.borrow().term();
+                    let (current, late) = guarded.into_iter().partition(|of| of.term == term);
+                    self.refuse(late);
+                    self.commit(current, term).await;
+                    self.commit(open, term).await;
                 }
             }
             if next.is_none() {
@@ -70,27 +73,41 @@ impl SharedClerk {
         }
     }
 
-    async fn commit(&mut self, batch: Vec<Waiting>) {
+    /// Changes that were decided on in a term that is over: whoever led since knew nothing of them,
+    /// also when that was this controller.
+    fn refuse(&self, batch: Vec<Waiting>) {
+        for waiting in batch {
+            let error = self.deposed();
+            tracing::error!("{error}");
+            let _ = waiting.reply.send(Err(error));
+        }
+    }
+
+    async fn commit(&mut self, batch: Vec<Waiting>, term: TermId) {
         if batch.is_empty() {
             return;
         }
-        let changes: Vec<_> = batch.iter().flat_map(|(changes, _)| changes).collect();
-        let result = self.commit_all(&changes).await;
+        let changes: Vec<_> = batch.iter().flat_map(|waiting| &waiting.changes).collect();
+        let result = self.commit_all(&changes, term).await;
         match &result {
             Ok(lines) => lines.iter().for_each(|line| tell(&self.journal, line)),
             Err(error) => tracing::error!("{error}"),
         }
-        for (_, reply) in batch {
-            let _ = reply.send(result.clone().map(drop));
+        for waiting in batch {
+            let _ = waiting.reply.send(result.clone().map(drop));
         }
     }
 
     /// Makes the changes, all or none; returns the new records.
-    async fn commit_all(&mut self, changes: &[&Change]) -> Result<Vec<String>, StoreError> {
+    async fn commit_all(
+        &mut self,
+        changes: &[&Change],
+        term: TermId,
+    ) -> Result<Vec<String>, StoreError> {
         let deadline = Instant::now() + PATIENCE;
         let mut written: Option<Vec<String>> = None;
         loop {
-            let attempt = self.attempt(changes, &mut written).await;
+            let attempt = self.attempt((changes, term), &mut written).await;
             match attempt {
                 Ok(Attempt::Done(lines)) => return Ok(lines),
                 Ok(Attempt::Deposed) => return Err(self.deposed()),
@@ -110,7 +127,7 @@ impl SharedClerk {
     /// Tries once. `written` is what was tried before and perhaps done.
     async fn attempt(
         &mut self,
-        changes: &[&Change],
+        (changes, term): (&[&Change], TermId),
         written: &mut Option<Vec<String>>,
     ) -> Result<Attempt, EtcdError> {
         if let Some(lines) = written
@@ -122,7 +139,7 @@ impl SharedClerk {
             Some(known) => known,
             None => self.read_head().await?,
         };
-        let Some(mut compare) = self.guard(changes) else { return Ok(Attempt::Deposed) };
+        let Some(mut compare) = self.guard(changes, term) else { return Ok(Attempt::Deposed) };
         compare.push(Compare::Written { key: self.keys.head(), revision });
         let (new_head, lines, ops) = self.plan(changes, head)?;
         // Should the answer be lost, nothing is known of it.
@@ -153,12 +170,13 @@ impl SharedClerk {
     }
 
     /// What must hold for the changes to be made; `None` when this controller may not make them.
-    fn guard(&self, changes: &[&Change]) -> Option<Vec<Compare>> {
+    fn guard(&self, changes: &[&Change], term: TermId) -> Option<Vec<Compare>> {
         if !changes.iter().copied().any(is_policy) {
             return Some(Vec::new());
         }
         match *self.standing.borrow() {
-            Standing::Leader { generation } => {
+            // Another one may have begun since it was tried first.
+            Standing::Leader { generation } if term == TermId::of(generation) => {
                 let revision = generation.cast_signed();
                 Some(vec![Compare::Created { key: self.keys.leader(), revision }])
             }

@@ -8,5 +8,6 @@ mod details;
 mod hostile;
 mod live;
 mod packets;
+mod places;
 mod store;
 mod tls;

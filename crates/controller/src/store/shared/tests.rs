@@ -42,12 +42,12 @@ impl Rig {
         let draft = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted").about(&policy);
         let created_at = "2026-01-01T00:00:00Z".to_owned();
         let kept = Box::new(KeptPolicy { policy, created_at, owner: "ann".to_owned() });
-        self.store.commit(vec![Change::Put(kept), Change::Record(draft)]).await
+        self.store.commit(vec![Change::Put(kept), Change::Record(draft)], self.store.term()).await
     }
 
     async fn record(&self) -> Result<(), StoreError> {
         let draft = Draft::new(&Caller::unix("bob"), What::TokenRefused, "refused: no");
-        self.store.commit(vec![Change::Record(draft)]).await
+        self.store.commit(vec![Change::Record(draft)], self.store.term()).await
     }
 
     /// Checks the log; returns how many records there are.
@@ -113,7 +113,7 @@ async fn a_change_whose_answer_was_lost_is_found_behind_those_of_others() {
     let theirs = head.append(&draft(What::TokenRefused)).unwrap();
     let record = format!("/t/audit/{:020}", 2);
     rig.etcd.lose_answer(vec![(record, theirs.clone()), ("/t/head".to_owned(), theirs)]);
-    rig.store.commit(vec![Change::Record(ours)]).await.unwrap();
+    rig.store.commit(vec![Change::Record(ours)], rig.store.term()).await.unwrap();
     assert_eq!(rig.verify().await, 2, "ours and theirs, each once");
 }
 
@@ -125,6 +125,17 @@ async fn the_last_change_of_a_policy_counts() {
     let created_at = "2026-01-01T00:00:00Z".to_owned();
     let kept = Box::new(KeptPolicy { policy, created_at, owner: "ann".to_owned() });
     let changes = vec![Change::Delete("a".to_owned()), Change::Put(kept)];
-    rig.store.commit(changes).await.unwrap();
+    rig.store.commit(changes, rig.store.term()).await.unwrap();
     assert_eq!(rig.policies().len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_decided_in_a_term_before_is_not_written_in_this_one() {
+    let rig = Rig::start().await;
+    rig.lead();
+    let before = rig.store.term();
+    rig.lead();
+    let delete = || vec![Change::Delete("a".to_owned())];
+    rig.store.commit(delete(), before).await.unwrap_err();
+    rig.store.commit(delete(), rig.store.term()).await.unwrap();
 }

@@ -240,6 +240,35 @@ async fn a_name_that_is_free_again_is_not_held_against_the_policy_that_takes_it(
 }
 
 #[tokio::test]
+async fn who_deletes_a_policy_hears_its_counts_not_those_of_one_before_it() {
+    let config = Config { stats_timeout: Duration::from_millis(20), ..with_rest() };
+    let server = Running::start(config).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let first = json!({"name": "a", "monitor": "3", "expires": "5s"});
+    assert_eq!(post(&server, "/api/v1/policies", &first).await.status, 201);
+    let held = || switch.state.lock().unwrap().held_counters.len();
+    switch.state.lock().unwrap().holds_counters = true;
+    until(async || held() > 0).await;
+    let next = json!({"name": "a", "monitor": "4", "dst-port": 80});
+    assert_eq!(post(&server, "/api/v1/policies", &next).await.status, 201);
+    let before = held();
+    let deleting = ask_with(&server, ("DELETE", "/api/v1/policies/a"), &[], vec![]);
+    let going_on = async {
+        until(async || held() > before).await;
+        switch.state.lock().unwrap().holds_counters = false;
+        switch.say(arp(1, 2));
+    };
+    let (gone, ()) = tokio::join!(deleting, going_on);
+    assert_eq!(gone.status, 200, "{}", gone.text);
+    assert_eq!(gone.json()["policy"]["monitor"], "4", "{}", gone.text);
+    let records = get(&server, "/api/v1/audit").await.json();
+    let told = records["items"].as_array().unwrap().iter().map(|record| record["what"].clone());
+    let told: Vec<_> = told.collect();
+    assert!(told.contains(&json!("policy.expire")), "the first one has its record: {told:?}");
+}
+
+#[tokio::test]
 async fn a_refused_policy_of_any_length_has_a_short_record() {
     let server = Running::start(with_rest()).await;
     let filter = format!("tcp{}", " or tcp".repeat(60 * 1024 / 7));

@@ -1,0 +1,229 @@
+//! Places for connections: there are so many and no more, and strangers make room.
+//!
+//! Whoever connects is a stranger until it has shown who it is: a switch by its features, a client
+//! of REST by a request that is allowed. When all places are taken, one more takes that of a
+//! stranger: of the network that has the most strangers, the one that has been there for longest.
+//! So whoever takes all places without a word pushes out themselves, and nobody who is known. Only
+//! when all are known is one more turned away.
+//!
+//! How long a stranger may take is not decided here: for TLS, for a head of HTTP and for the hello
+//! of OpenFlow there are ten seconds each. That alone keeps nobody from coming again at once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+/// The places of one kind of connections.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// Of what, for the log.
+    kind: &'static str,
+    max: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// The network of each that is there, by number; older ones have smaller numbers.
+    networks: HashMap<u64, IpAddr>,
+    strangers: BTreeMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
+    last: u64,
+    counts: PlaceCounts,
+    told_at: Option<Instant>,
+}
+
+/// How places were given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PlaceCounts {
+    /// Connections that are there.
+    pub(crate) open: usize,
+    /// Strangers that had to make room.
+    pub(crate) evicted: u64,
+    /// Connections for which there was no room.
+    pub(crate) refused: u64,
+}
+
+/// The place of one connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    network: IpAddr,
+    number: u64,
+}
+
+/// Tells a connection that it has to make room.
+#[derive(Debug)]
+pub(crate) struct Eviction(oneshot::Receiver<()>);
+
+impl Places {
+    pub(crate) fn new(kind: &'static str, max: usize) -> Arc<Self> {
+        Arc::new(Self { kind, max, taken: Mutex::default() })
+    }
+
+    /// A place for a stranger from there, unless all are taken by those that are known.
+    pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<(Place, Eviction)> {
+        let (mut taken, network) = (self.lock(), network(from));
+        if taken.networks.len() >= self.max {
+            let has_room = taken.evict(Some(network));
+            taken.counts.refused += u64::from(!has_room);
+            self.tell(&mut taken, from, Instant::now());
+            if !has_room {
+                return None;
+            }
+        }
+        taken.last += 1;
+        let (number, (evict, evicted)) = (taken.last, oneshot::channel());
+        taken.networks.insert(number, network);
+        taken.strangers.entry(network).or_default().insert(number, evict);
+        let places = Arc::clone(self);
+        Some((Place { places, network, number }, Eviction(evicted)))
+    }
+
+    /// Something else than places ran out: a stranger makes room, if there is one.
+    pub(crate) fn make_room(&self) {
+        self.lock().evict(None);
+    }
+
+    pub(crate) fn counts(&self) -> PlaceCounts {
+        let taken = self.lock();
+        PlaceCounts { open: taken.networks.len(), ..taken.counts }
+    }
+
+    /// Says now and then that places are scarce: whoever connects often shall not fill the log.
+    fn tell(&self, taken: &mut Taken, from: IpAddr, now: Instant) {
+        let (kind, max) = (self.kind, self.max);
+        let PlaceCounts { evicted, refused, .. } = taken.counts;
+        if taken.told_at.is_none_or(|at| now.saturating_duration_since(at) >= TELL_AGAIN) {
+            taken.told_at = Some(now);
+            tracing::warn!(
+                "{kind}: {max} connections are as many as allowed, and {from} wants one more: \
+                 {evicted} made room so far that had not shown who they are, {refused} were \
+                 turned away"
+            );
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        // What is in there is whole whenever the lock is free.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// A stranger makes room for one more, from this network. Returns whether there is room then.
+    fn evict(&mut self, for_one_of: Option<IpAddr>) -> bool {
+        // Whoever comes is one of them: where two have as many, it is not the other one that goes.
+        let count = |(network, of): &(&IpAddr, &BTreeMap<_, _>)| {
+            of.len() + usize::from(for_one_of == Some(**network))
+        };
+        let most = self.strangers.iter().max_by_key(count);
+        let oldest = most.and_then(|(network, of)| Some((*network, *of.first_key_value()?.0)));
+        let Some((network, number)) = oldest else { return false };
+        self.networks.remove(&number);
+        self.counts.evicted += 1;
+        if let Some(evict) = self.forget_stranger(network, number) {
+            // It may have ended by itself.
+            let _ = evict.send(());
+        }
+        true
+    }
+
+    fn forget_stranger(&mut self, network: IpAddr, number: u64) -> Option<oneshot::Sender<()>> {
+        let strangers = self.strangers.get_mut(&network)?;
+        let evict = strangers.remove(&number);
+        if strangers.is_empty() {
+            self.strangers.remove(&network);
+        }
+        evict
+    }
+}
+
+impl Place {
+    /// Whoever is there has shown who it is. Returns whether it still has the place.
+    pub(crate) fn keep(&self) -> bool {
+        let mut taken = self.places.lock();
+        taken.forget_stranger(self.network, self.number);
+        taken.networks.contains_key(&self.number)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.networks.remove(&self.number);
+        taken.forget_stranger(self.network, self.number);
+    }
+}
+
+impl Eviction {
+    /// Waits until it has to make room, which it may never have to.
+    pub(crate) async fn happens(self) {
+        if self.0.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Who has all addresses of it: an address of IPv4, or 64 bits of IPv6.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+    }
+}
+
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Whether it had to make room.
+    fn is_evicted(eviction: &mut Eviction) -> bool {
+        eviction.0.try_recv().is_ok()
+    }
+
+    #[test]
+    fn who_takes_all_places_makes_room_for_others() {
+        let places = Places::new("test", 3);
+        let greedy = address("192.0.2.1");
+        let (known, mut kept) = places.take(greedy).unwrap();
+        assert!(known.keep());
+        let mut honest = places.take(address("192.0.2.2")).unwrap();
+        let mut strangers: Vec<_> = (0..5).map(|_| places.take(greedy).unwrap()).collect();
+        let evicted: Vec<_> = strangers.iter_mut().map(|(_, it)| is_evicted(it)).collect();
+        assert_eq!(evicted, [true, true, true, true, false], "the oldest ones");
+        assert!(!is_evicted(&mut honest.1) && !is_evicted(&mut kept));
+        assert!(!strangers[0].0.keep(), "it is too late for that");
+        assert_eq!(places.counts(), PlaceCounts { open: 3, evicted: 4, refused: 0 });
+        drop((strangers, honest, known));
+        assert_eq!(places.counts().open, 0);
+    }
+
+    #[test]
+    fn those_that_are_known_keep_their_places() {
+        let places = Places::new("test", 2);
+        let known = [1, 2].map(|_| places.take(address("192.0.2.1")).unwrap());
+        assert!(known.iter().all(|(place, _)| place.keep()));
+        assert!(places.take(address("192.0.2.2")).is_none());
+        assert_eq!(places.counts(), PlaceCounts { open: 2, evicted: 0, refused: 1 });
+        drop(known);
+        assert!(places.take(address("192.0.2.2")).is_some());
+    }
+
+    #[test]
+    fn one_machine_has_many_addresses_of_ipv6() {
+        let places = Places::new("test", 3);
+        let mut honest = places.take(address("2001:db8:1::1")).unwrap();
+        let greedy = |host: u16| address(&format!("2001:db8:2::{host:x}"));
+        let _strangers: Vec<_> = (0..9).map(|host| places.take(greedy(host)).unwrap()).collect();
+        assert!(!is_evicted(&mut honest.1));
+    }
+}
