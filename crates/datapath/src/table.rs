@@ -144,7 +144,7 @@ impl FlowTable {
 
     /// All rules, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<FlowEntry>> {
-        self.tuples.iter().flat_map(|tuple| tuple.slots.iter().flat_map(|slot| &slot.rules))
+        self.tuples.iter().flat_map(|tuple| tuple.slots.iter().flatten())
     }
 
     /// Number of rules.
@@ -212,7 +212,7 @@ impl Tuple {
     }
 
     fn rules(&self, value: &FlowKey) -> Option<&[Arc<FlowEntry>]> {
-        self.slots.find(value).map(|slot| slot.rules.as_slice())
+        self.slots.find(value)
     }
 
     /// Returns the rule that was replaced.
