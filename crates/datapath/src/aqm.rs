@@ -81,6 +81,13 @@ impl Codel {
         is_due
     }
 
+    /// The queue was found empty: it does not stand, however long the last frame has waited (RFC
+    /// 8289 §5.6, `dodequeue` without a packet). The rate of marks is remembered as it is behind a
+    /// frame that came through in time.
+    pub fn emptied(&mut self) {
+        (self.first_above_ns, self.is_marking) = (None, false);
+    }
+
     /// True when the queue has stood for an interval (RFC 8289 §5.6, `dodequeue`).
     fn has_stood(&mut self, now_ns: u64, sojourn_ns: u64, backlog_len: usize) -> bool {
         if sojourn_ns < self.target_ns || backlog_len <= BACKLOG_LEN_MIN {
@@ -214,6 +221,19 @@ mod tests {
         // Much later it starts anew.
         assert_eq!(marks(&mut codel, 5_000, 5_001, 4), []);
         assert_eq!(marks(&mut codel, 5_001, 5_210, 20), [5_101, 5_201]);
+    }
+
+    #[test]
+    fn a_queue_that_was_empty_does_not_stand() {
+        let mut codel = Codel::default();
+        assert_eq!(marks(&mut codel, 0, 250, 20), [100, 200]);
+        codel.emptied();
+        // What was due at 271 is not made up for.
+        assert_eq!(marks(&mut codel, 1_000, 1_210, 20), [1_100, 1_200]);
+        for burst in 2..10 {
+            codel.emptied();
+            assert_eq!(marks(&mut codel, burst * 1_000, burst * 1_000 + 99, 20), []);
+        }
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub const TABLE_COUNT: u8 = 254;
 /// Rules that one table holds; each costs about a kilobyte.
 pub const MAX_RULES: usize = 1_000_000;
 
+/// Tables of which versions share the list.
+const GROUP_COUNT: usize = 16;
+
 /// Tables, groups and ports at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -37,19 +40,23 @@ pub struct Snapshot {
     pub ports: Arc<Ports>,
     /// The groups.
     pub groups: Arc<GroupTable>,
-    tables: Vec<Arc<FlowTable>>,
+    /// In groups of [`GROUP_COUNT`]: a change copies one of them and the list of them, not the list
+    /// of all tables.
+    tables: Vec<Arc<Vec<Arc<FlowTable>>>>,
 }
 
 impl Snapshot {
     /// The table of this number.
     #[inline]
     pub fn table(&self, id: TableId) -> Option<&Arc<FlowTable>> {
-        self.tables.get(usize::from(id.0))
+        let (group, place) = place_of(id);
+        self.tables.get(group)?.get(place)
     }
 
     /// The tables that `id` names: one, or all.
     pub fn tables(&self, id: TableId) -> impl Iterator<Item = (TableId, &Arc<FlowTable>)> {
-        let numbered = (0..TABLE_COUNT).map(TableId).zip(&self.tables);
+        let tables = self.tables.iter().flat_map(|group| group.iter());
+        let numbered = (0..TABLE_COUNT).map(TableId).zip(tables);
         numbered.filter(move |&(number, _)| id == TableId::ALL || id == number)
     }
 }
@@ -77,13 +84,13 @@ pub struct Removal {
 impl Pipeline {
     /// Empty tables, no groups, no ports; counters for `workers` writers.
     pub fn new(workers: usize) -> Self {
-        let table = || Arc::new(FlowTable::new(workers));
+        let tables: Vec<_> = (0..TABLE_COUNT).map(|_| Arc::new(FlowTable::new(workers))).collect();
         let current = Arc::new(Snapshot {
             epoch: 1,
             standalone: false,
             ports: Arc::default(),
             groups: Arc::default(),
-            tables: (0..TABLE_COUNT).map(|_| table()).collect(),
+            tables: tables.chunks(GROUP_COUNT).map(|group| Arc::new(group.to_vec())).collect(),
         });
         Self { current, workers, expiry: Expiry::default(), uses: HashMap::new() }
     }
@@ -339,8 +346,14 @@ impl Pipeline {
     }
 
     fn change_table(&mut self, id: TableId) -> &mut FlowTable {
-        Arc::make_mut(&mut self.change().tables[usize::from(id.0)])
+        let (group, place) = place_of(id);
+        Arc::make_mut(&mut Arc::make_mut(&mut self.change().tables[group])[place])
     }
+}
+
+/// The group of a table, and its place in there.
+fn place_of(id: TableId) -> (usize, usize) {
+    (usize::from(id.0) / GROUP_COUNT, usize::from(id.0) % GROUP_COUNT)
 }
 
 fn has_cookie(rule: &FlowEntry, change: &FlowMod) -> bool {

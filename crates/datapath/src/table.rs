@@ -8,7 +8,7 @@
 //! Tables are versions: a change makes new tuples where it must and shares the rest, so that
 //! workers go on with the version they hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,8 +18,10 @@ use tapswitch_wire::FlowKey;
 use crate::counters::{Counters, Millis, WorkerIndex, bump};
 use crate::field::MatchKey;
 
+mod priorities;
 mod slots;
 
+use priorities::Priorities;
 use slots::Slots;
 
 /// One rule.
@@ -144,7 +146,7 @@ impl FlowTable {
 
     /// All rules, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<FlowEntry>> {
-        self.tuples.iter().flat_map(|tuple| tuple.slots.iter().flat_map(|slot| &slot.rules))
+        self.tuples.iter().flat_map(|tuple| tuple.slots.iter().flatten())
     }
 
     /// Number of rules.
@@ -196,15 +198,14 @@ impl FlowTable {
 struct Tuple {
     mask: FlowKey,
     slots: Slots,
-    /// How many rules there are of each priority.
-    priorities: BTreeMap<u16, usize>,
+    priorities: Priorities,
     /// The highest of them.
     max_priority: u16,
 }
 
 impl Tuple {
     fn new(mask: FlowKey) -> Self {
-        Self { mask, slots: Slots::new(), priorities: BTreeMap::new(), max_priority: 0 }
+        Self { mask, slots: Slots::new(), priorities: Priorities::default(), max_priority: 0 }
     }
 
     fn lookup(&self, key: &FlowKey) -> Option<&Arc<FlowEntry>> {
@@ -212,7 +213,7 @@ impl Tuple {
     }
 
     fn rules(&self, value: &FlowKey) -> Option<&[Arc<FlowEntry>]> {
-        self.slots.find(value).map(|slot| slot.rules.as_slice())
+        self.slots.find(value)
     }
 
     /// Returns the rule that was replaced.
@@ -228,8 +229,8 @@ impl Tuple {
             }
         });
         if replaced.is_none() {
-            *self.priorities.entry(priority).or_default() += 1;
-            self.max_priority = self.max_priority.max(priority);
+            self.priorities.add(priority);
+            self.max_priority = self.priorities.highest();
         }
         replaced
     }
@@ -240,19 +241,10 @@ impl Tuple {
             index.map(|index| rules.remove(index)).is_some()
         });
         if is_there {
-            self.forget_priority(priority);
+            self.priorities.remove(priority);
+            self.max_priority = self.priorities.highest();
         }
         is_there
-    }
-
-    fn forget_priority(&mut self, priority: u16) {
-        if let Some(count) = self.priorities.get_mut(&priority) {
-            *count -= 1;
-            if *count == 0 {
-                self.priorities.remove(&priority);
-            }
-        }
-        self.max_priority = self.priorities.last_key_value().map_or(0, |(&highest, _)| highest);
     }
 }
 

@@ -25,16 +25,24 @@ proptest! {
     /// Queues that stand, drain and stand again, in phases of random length.
     #[test]
     fn marks_fall_where_the_pseudo_code_of_the_rfc_has_them(
-        phases in vec((1u64..3_000, 0u64..12, select(vec![0usize, 1514, 1515, 90_000])), 1..30),
+        phases in vec(
+            (1u64..3_000, 0u64..12, select(vec![0usize, 1514, 1515, 90_000]), any::<bool>()),
+            1..30,
+        ),
         step_us in 50u64..20_000,
     ) {
         let (mut ours, mut reference) = (Codel::default(), Reference::default());
         let mut now_ns = 0;
-        for (frames, sojourn_ms, backlog) in phases {
+        for (frames, sojourn_ms, backlog, is_empty) in phases {
             for _ in 0..frames {
                 now_ns += step_us * 1_000;
                 let is_marked = ours.dequeued(now_ns, sojourn_ms * MS, backlog);
-                prop_assert_eq!(is_marked, reference.dequeue(now_ns, sojourn_ms * MS, backlog));
+                let packet = Some((sojourn_ms * MS, backlog));
+                prop_assert_eq!(is_marked, reference.dequeue(now_ns, packet));
+            }
+            if is_empty {
+                ours.emptied();
+                prop_assert!(!reference.dequeue(now_ns, None));
             }
         }
     }
@@ -90,8 +98,9 @@ struct Reference {
 }
 
 impl Reference {
-    fn dequeue(&mut self, now: u64, sojourn: u64, bytes: usize) -> bool {
-        let ok_to_drop = self.dodequeue(now, sojourn, bytes);
+    /// Of a packet: how long it has waited, and the bytes behind it.
+    fn dequeue(&mut self, now: u64, packet: Option<(u64, usize)>) -> bool {
+        let ok_to_drop = self.dodequeue(now, packet);
         if self.dropping {
             if !ok_to_drop {
                 self.dropping = false;
@@ -116,7 +125,11 @@ impl Reference {
         true
     }
 
-    fn dodequeue(&mut self, now: u64, sojourn: u64, bytes: usize) -> bool {
+    fn dodequeue(&mut self, now: u64, packet: Option<(u64, usize)>) -> bool {
+        let Some((sojourn, bytes)) = packet else {
+            self.first_above_time = 0;
+            return false;
+        };
         if sojourn < 5 * MS || bytes <= 1514 {
             self.first_above_time = 0;
         } else if self.first_above_time == 0 {

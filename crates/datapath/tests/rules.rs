@@ -8,8 +8,10 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{Switch, apply, goto, host, ip, mac, matching, out, tcp};
-use tapswitch_datapath::{Millis, Removal};
+use tapswitch_datapath::{FlowEntry, Millis, Removal, TABLE_COUNT};
 use tapswitch_openflow::{
     Action, Bucket, Delivery, EXPERIMENTER, ErrorKind, FlowMod, FlowModCommand, FlowModFlags,
     FlowRemovedReason, GroupId, GroupMod, GroupModCommand, GroupType, Masked, Oxm, PortNo, TableId,
@@ -41,6 +43,23 @@ fn four_rules() -> Switch {
         switch.pipeline.handle_flow_mod(&add, Millis(0)).unwrap();
     }
     switch
+}
+
+#[test]
+fn each_table_has_its_rules_and_no_others() {
+    let mut switch = Switch::new(1);
+    let before = switch.pipeline.snapshot().clone();
+    for table in 0..TABLE_COUNT {
+        let add = FlowMod { table_id: TableId(table), ..change(FlowModCommand::Add, &[ip()]) };
+        switch.pipeline.handle_flow_mod(&add, Millis(0)).unwrap();
+        let snapshot = switch.pipeline.snapshot();
+        let ids = |rule: &Arc<FlowEntry>| rule.table_id;
+        let found = snapshot.table(TableId(table)).unwrap().iter().map(ids);
+        assert_eq!(found.collect::<Vec<_>>(), [TableId(table)]);
+        assert_eq!(remaining(&switch), usize::from(table) + 1);
+    }
+    assert!((TABLE_COUNT..=u8::MAX).all(|none| before.table(TableId(none)).is_none()));
+    assert!(before.tables(TableId::ALL).all(|(_, table)| table.count() == 0));
 }
 
 #[test]

@@ -5,8 +5,14 @@
 //! paused, into memory that is bounded by bytes and not by packets. Frames that stood there for
 //! long are marked (ECN), so that their senders slow down before it is full. When it is, the queue
 //! is left to fill: what the kernel drops then, it counts.
+//!
+//! **When it does not stand.** That nothing is here says little: what has gone on may still wait in
+//! front of the port, and a frame that came now would wait for that. A sender of long trains can
+//! have one there and one here at most, and stand for as long as it likes. So it counts as empty
+//! for [`Codel`] when a frame went its way without having been here, for then nothing waited in
+//! front of it; or when for a whole interval none came to wait.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{Codel, mark_ce};
 use tapswitch_wire::NetHeader;
@@ -22,6 +28,8 @@ pub(crate) struct Ahead {
     /// Frames that were marked.
     marked: u64,
     origin: Instant,
+    /// When the last one went that was here, if none is.
+    empty_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +44,7 @@ impl Ahead {
     /// Room for `budget` bytes, about.
     pub(crate) fn new(budget: usize) -> Self {
         let (frames, codel) = (Store::default(), Codel::default());
-        Self { frames, budget, codel, marked: 0, origin: Instant::now() }
+        Self { frames, budget, codel, marked: 0, origin: Instant::now(), empty_since: None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -53,9 +61,25 @@ impl Ahead {
         self.marked
     }
 
-    /// Puts the frame in `buf[start..]` behind all others, headroom and all.
-    pub(crate) fn push(&mut self, pool: &mut Pool, meta: NetHeader, buf: &[u8], start: usize) {
-        let early = Early { meta, start, at: Instant::now() };
+    /// A frame of the queue went its way without having been here.
+    pub(crate) fn note_passed(&mut self) {
+        self.codel.emptied();
+    }
+
+    /// Puts the frame in `buf[start..]`, which is read `now`, behind all others, headroom and all.
+    pub(crate) fn push(
+        &mut self,
+        pool: &mut Pool,
+        meta: NetHeader,
+        buf: &[u8],
+        start: usize,
+        now: Instant,
+    ) {
+        let empty = self.empty_since.take().map(|since| now.saturating_duration_since(since));
+        if empty.is_some_and(|time| time >= Duration::from_nanos(Codel::INTERVAL_NS)) {
+            self.codel.emptied();
+        }
+        let early = Early { meta, start, at: now };
         self.frames.push(pool, buf.len(), early, |bytes| bytes.copy_from_slice(buf));
     }
 
@@ -65,8 +89,7 @@ impl Ahead {
         let backlog = self.frames.len();
         let (bytes, early) = self.frames.front()?;
         let Early { meta, start, at } = *early;
-        let ns =
-            |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let (now, sojourn) = (ns(now - self.origin), ns(now.saturating_duration_since(at)));
         if self.codel.dequeued(now, sojourn, backlog) && mark_ce(&mut bytes[start..]) {
             self.marked += 1;
@@ -74,8 +97,109 @@ impl Ahead {
         Some((meta, bytes, start))
     }
 
-    /// Takes the first frame out.
-    pub(crate) fn pop(&mut self, pool: &mut Pool) {
+    /// Takes the first frame out, which goes `now`.
+    pub(crate) fn pop(&mut self, pool: &mut Pool, now: Instant) {
         self.frames.pop(pool);
+        self.empty_since = self.is_empty().then_some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_frames::tcp_train;
+
+    /// A queue and its clock; the sender understands marks.
+    struct Scene {
+        ahead: Ahead,
+        pool: Pool,
+        origin: Instant,
+        frame: Vec<u8>,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let (_, mut frame) = tcp_train(60_000, 1400);
+            frame[15] |= 0b10;
+            let ahead = Ahead::new(1 << 20);
+            let origin = ahead.origin;
+            Self { ahead, pool: Pool::default(), origin, frame }
+        }
+
+        fn at(&self, ms: u64) -> Instant {
+            self.origin + Duration::from_millis(ms)
+        }
+
+        fn come(&mut self, ms: u64) {
+            let now = self.at(ms);
+            self.ahead.push(&mut self.pool, NetHeader::PLAIN, &self.frame, 0, now);
+        }
+
+        /// The first frame goes. Answers whether it is marked.
+        fn go(&mut self, ms: u64) -> bool {
+            let (now, before) = (self.at(ms), self.ahead.marked());
+            assert!(self.ahead.front(now).is_some());
+            self.ahead.pop(&mut self.pool, now);
+            self.ahead.marked() > before
+        }
+
+        /// From `from_ms` on, for so long, a frame comes every 10 ms and waits for 30. Answers how
+        /// many are marked.
+        fn burst(&mut self, from_ms: u64, time_ms: u64) -> usize {
+            let mut marks = 0;
+            for ms in (from_ms..from_ms + time_ms).step_by(10) {
+                self.come(ms);
+                if ms >= from_ms + 30 {
+                    marks += usize::from(self.go(ms));
+                }
+            }
+            let end = from_ms + time_ms.next_multiple_of(10);
+            marks + (0..3).filter(|frame| self.go(end + frame * 10)).count()
+        }
+    }
+
+    #[test]
+    fn a_queue_that_stands_is_marked_by_the_control_law() {
+        const MS: u64 = 1_000_000;
+        let mut codel = Codel::default();
+        let is_marked = |ms: &u64| codel.dequeued(ms * MS, 30 * MS, 60_000);
+        let expected = (30..1_030).step_by(10).filter(is_marked).count();
+        assert!(expected > 20, "the law has {expected} marks in a second");
+        assert_eq!(Scene::new().burst(0, 1_000), expected);
+    }
+
+    /// What is in front of the port is the other half of the queue.
+    #[test]
+    fn trains_that_wait_one_by_one_stand_all_the_same() {
+        let mut scene = Scene::new();
+        let marks = (0..1_000).step_by(50).filter(|&ms| {
+            scene.come(ms);
+            let is_marked = scene.go(ms + 40);
+            assert!(scene.ahead.is_empty());
+            is_marked
+        });
+        let marks: Vec<_> = marks.collect();
+        let each = (300..1_000).step_by(50);
+        assert_eq!(marks, [100, 200].into_iter().chain(each).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn short_bursts_are_not_marked_and_longer_ones_are_once() {
+        let mut scene = Scene::new();
+        for (time_ms, marks) in [(60, 0), (120, 1)] {
+            for second in 0..20 {
+                scene.ahead.note_passed();
+                let from_ms = time_ms * 1_000 + second * 1_000;
+                assert_eq!(scene.burst(from_ms, time_ms), marks, "{time_ms} ms, {second}");
+            }
+        }
+    }
+
+    /// Somebody else keeps the port full all the time.
+    #[test]
+    fn a_queue_that_nothing_came_into_for_long_does_not_stand() {
+        let mut scene = Scene::new();
+        let mut bursts = (0..20).map(|second| scene.burst(second * 1_000, 60));
+        assert!(bursts.all(|marks| marks == 0));
     }
 }

@@ -213,7 +213,7 @@ pub(crate) enum PortChange {
 }
 
 impl Handle {
-    /// Adds a port.
+    /// Adds a port. In the place of one that is being taken away it comes when that is gone.
     ///
     /// # Errors
     /// [`AddPortError`]; the switch is as it was then.
@@ -259,6 +259,11 @@ impl Server {
     /// Carries out a change, and answers when the workers have seen it.
     pub(crate) fn change_ports(&mut self, change: PortChange) {
         match change {
+            // Whatever workers still count for the old one at its number would go to the new one,
+            // and its interface or socket is not free yet.
+            PortChange::Add(spec, answer) if self.is_leaving(&spec) => {
+                self.wait_for_workers(Waiting::Change(PortChange::Add(spec, answer)));
+            }
             PortChange::Add(spec, answer) => {
                 // Who does not wait for the answer any more misses nothing, here and below.
                 let _ = answer.send(self.add_port(&spec));
@@ -271,6 +276,12 @@ impl Server {
                 None => drop(answer.send(Err(RemovePortError::NotFound(number)))),
             },
         }
+    }
+
+    /// Whether a port that is being taken away has the number of `spec`, its interface or its
+    /// socket.
+    fn is_leaving(&self, spec: &PortSpec) -> bool {
+        self.barriers.leaving().any(|device| spec.check_beside(&device.spec).is_err())
     }
 
     fn forget_port(&mut self, number: PortNo) {

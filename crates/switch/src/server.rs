@@ -26,7 +26,7 @@ use crate::handle::Query;
 use crate::interface::Interface;
 use crate::links::LinkNews;
 use crate::peer::{Fate, FromPeer, Orders, PacketOutRoom, ToPeer};
-use crate::ports::{News, Ports, RemovePortError};
+use crate::ports::{News, PortChange, Ports, RemovePortError};
 use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
 use crate::{Endpoint, FailMode};
@@ -78,6 +78,16 @@ pub(crate) struct Barriers {
     gone: Vec<Gone>,
 }
 
+impl Barriers {
+    /// What is behind ports that are being taken away: workers may still have it.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = &Device> {
+        self.waiting.iter().filter_map(|(_, what)| match what {
+            Waiting::Removed(device, _) => Some(&**device),
+            _ => None,
+        })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Waiting {
     /// The answer to a barrier request.
@@ -90,6 +100,8 @@ pub(crate) enum Waiting {
     Query(Query),
     /// Closing what was behind a port, and the answer to whoever took it away.
     Removed(Box<Device>, oneshot::Sender<Result<(), RemovePortError>>),
+    /// Adding a port in the place of one that is being taken away.
+    Change(PortChange),
 }
 
 enum Input {
@@ -411,6 +423,7 @@ impl Server {
                 // Who does not wait for the answer any more misses nothing.
                 let _ = answer.send(Ok(()));
             }
+            Waiting::Change(change) => self.change_ports(change),
         }
     }
 
@@ -419,7 +432,9 @@ impl Server {
         match what {
             Waiting::Counters(id, _) => self.peers.contains_key(id),
             Waiting::Query(_) => true,
-            Waiting::Barrier(..) | Waiting::Gone(_) | Waiting::Removed(..) => false,
+            Waiting::Barrier(..) | Waiting::Gone(_) | Waiting::Removed(..) | Waiting::Change(_) => {
+                false
+            }
         }
     }
 
@@ -427,7 +442,9 @@ impl Server {
     fn waits(&self, id: ConnectionId) -> bool {
         let is_its = |what: &Waiting| match what {
             Waiting::Barrier(whose, _) | Waiting::Counters(whose, _) => *whose == id,
-            Waiting::Gone(_) | Waiting::Query(_) | Waiting::Removed(..) => false,
+            Waiting::Gone(_) | Waiting::Query(_) | Waiting::Removed(..) | Waiting::Change(_) => {
+                false
+            }
         };
         self.barriers.waiting.iter().any(|(_, what)| is_its(what))
     }

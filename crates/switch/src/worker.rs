@@ -288,7 +288,7 @@ impl Worker {
                 }
             }
             if let Some(place) = pressure {
-                return self.pause(index, place);
+                return self.pause_reading(index, place);
             }
         }
     }

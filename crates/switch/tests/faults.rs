@@ -15,8 +15,10 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::*;
+use rustix::net::sockopt;
 use tapswitch_netlink::QdiscSpec;
 use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, PortNo};
 use tapswitch_tap as tap;
@@ -24,6 +26,11 @@ use tapswitch_tap as tap;
 use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
 use tapswitch_wire::MacAddr;
 use vm::*;
+
+/// ECT(0) (RFC 3168 §5).
+const ECN_CAPABLE: u8 = 0b10;
+/// For so long a queue must stand before it is marked (RFC 8289 §4.2).
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A host behind port 1, and a guest behind port 2 to which it sends.
 struct Scene {
@@ -110,6 +117,34 @@ fn a_kernel_that_would_drop_is_read_ahead() {
     });
     assert!(numbers.into_iter().eq(0..3000));
     assert_eq!(scene.ring_full(), 0);
+}
+
+/// Between two bursts nothing stands there, whatever the last frame of the first one has waited.
+#[test]
+fn short_bursts_are_not_marked_for_those_before_them() {
+    if !can_run() {
+        return;
+    }
+    let mut scene = Scene::new("");
+    sockopt::set_ip_tos(&scene.sender, ECN_CAPABLE).unwrap();
+    let mut marked = 0;
+    for _ in 0..8 {
+        let begin = Instant::now();
+        // Long ones: a packet's worth of bytes does not stand.
+        let send = |_| scene.sender.send_to(&[0; 1472], (NOBODY, 9)).unwrap();
+        assert_eq!((0..100).map(send).sum::<usize>(), 147_200);
+        thread::sleep(Duration::from_millis(20));
+        let mut count = 0;
+        until("all of them", || {
+            count += scene.receive().len();
+            count == 100
+        });
+        let time = begin.elapsed();
+        let before = std::mem::replace(&mut marked, scene.lab.switch.port(1).pressure.marked);
+        // On a busy machine one may stand there for long indeed.
+        assert!(marked == before || time >= INTERVAL, "{} marks in {time:?}", marked - before);
+        thread::sleep(INTERVAL);
+    }
 }
 
 #[test]

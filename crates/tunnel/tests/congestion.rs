@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, SendError, Vni, VxlanPort};
 
@@ -21,6 +22,7 @@ impl Wire {
         if !rustix::process::geteuid().is_root() {
             return skip("needs root to make network namespaces");
         }
+        stay_on_one_processor();
         let make = |end| OwnedNamespace::create(&format!("tun-{}-{name}{end}", std::process::id()));
         let namespaces = [0, 1].map(|end| make(end).unwrap());
         let mut links = namespaces.each_ref().map(|namespace| Netlink::open(namespace).unwrap());
@@ -64,6 +66,15 @@ impl Wire {
             }
         }
     }
+}
+
+/// What leaves a veth waits for its receiver in a queue of the processor that it was sent by, and
+/// nobody keeps two of these in order. The timer of a queueing discipline goes off where it was
+/// set, so one thread on one processor is a wire that keeps order.
+fn stay_on_one_processor() {
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    sched_setaffinity(None, &here).unwrap();
 }
 
 fn skip<T>(reason: &str) -> Option<T> {

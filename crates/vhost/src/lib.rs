@@ -58,6 +58,7 @@
     allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data")
 )]
 
+mod call;
 mod chain;
 mod device;
 mod features;

@@ -8,7 +8,7 @@
 //! change at any time. So a worker waits for an epoll instance that stays, and the session puts
 //! into it what is to be waited for. It is edge-triggered there: a worker takes note of a
 //! notification by asking the epoll instance, and never reads what a VMM handed over, which might
-//! make it wait. What is handed over are eventfds, set to be without waiting when they come.
+//! make it wait. What is handed over are eventfds; how ours is signalled, see [`call`].
 
 use std::fmt;
 use std::io;
@@ -21,6 +21,7 @@ use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{Mutex, RawMutex};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
+use crate::call;
 use crate::chain::{Chain, Chains};
 use crate::features::Features;
 use crate::log::RingLog;
@@ -330,8 +331,7 @@ impl Running {
     fn notify(&mut self) {
         self.calls += 1;
         if let Some(call) = &self.call {
-            // Full means that nobody has looked at the last ones.
-            let _ = rustix::io::write(call, &1u64.to_ne_bytes());
+            call::signal(call);
         }
     }
 

@@ -1,14 +1,16 @@
-//! The rules of a tuple by their masked keys: a hash table in shards, each shared by all versions
-//! of the table that have the same in it.
+//! The rules of a tuple by their masked keys: a tree by the bits of their hashes, the nodes of
+//! which are shared by all versions of the table that have the same in them (Bagwell: "Ideal Hash
+//! Trees", 2001).
 //!
 //! Workers hold the version before, so whatever a change touches is copied first. Of one hash table
 //! that would be all of it, and a controller that adds rules one by one, a barrier behind each,
-//! would wait longer for each. Of shards it is one of them, and the list of shards: both are about
-//! as long as the square root of the number of keys, see [`KEYS_MAX`].
+//! would wait longer for each. Of a tree it is the way from the root to a leaf, whose length grows
+//! with the logarithm of the number of keys.
 
+use std::array;
+use std::slice;
 use std::sync::Arc;
 
-use hashbrown::HashTable;
 use tapswitch_wire::FlowKey;
 
 use super::FlowEntry;
@@ -17,21 +19,29 @@ use crate::hash::hash_words;
 /// Slots, by their keys.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    /// A power of two of them, one at least.
-    shards: Vec<Arc<HashTable<Slot>>>,
+    root: Node,
     count: usize,
 }
 
-/// The rules with one mask and one value, highest priority first.
+/// The rules with one mask and one value, which is that of their keys; one at least, highest
+/// priority first. Most have none beside them, and lie where a lookup looks first.
 #[derive(Clone, Debug)]
-pub(super) struct Slot {
-    value: FlowKey,
-    pub(super) rules: Vec<Arc<FlowEntry>>,
+enum Slot {
+    One(Arc<FlowEntry>),
+    Several(Arc<Vec<Arc<FlowEntry>>>),
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    /// By the next bits of the hash.
+    Branch(Arc<[Self; FANOUT]>),
+    /// With their hashes, which are looked at first.
+    Leaf(Arc<[(u64, Slot)]>),
 }
 
 impl Slots {
     pub(super) fn new() -> Self {
-        Self { shards: vec![Arc::default()], count: 0 }
+        Self { root: Node::Leaf(Arc::default()), count: 0 }
     }
 
     /// Changes the rules of a key, of which there may be none yet.
@@ -41,63 +51,151 @@ impl Slots {
         change: impl FnOnce(&mut Vec<Arc<FlowEntry>>) -> T,
     ) -> T {
         let hash = hash_words(value.words());
-        let shard = shard_of(hash, self.shards.len());
-        let slots = Arc::make_mut(&mut self.shards[shard]);
-        let before = slots.len();
-        let is_it = |slot: &Slot| slot.value == value;
-        let empty = || Slot { value, rules: Vec::new() };
-        let mut slot = slots.entry(hash, is_it, hash_of).or_insert_with(empty);
-        let outcome = change(&mut slot.get_mut().rules);
-        if slot.get().rules.is_empty() {
-            slot.remove();
-        }
-        self.count = self.count + slots.len() - before;
-        if self.count > KEYS_MAX * self.shards.len() * self.shards.len() {
-            self.split();
+        let (outcome, before, after) = self.root.change(hash, 0, |slots| {
+            let before = slots.len();
+            let outcome = change_slot(slots, hash, &value, change);
+            (outcome, before, slots.len())
+        });
+        self.count = self.count + after - before;
+        if self.count == 0 {
+            *self = Self::new();
         }
         outcome
     }
 
-    /// The slot of a key.
-    pub(super) fn find(&self, value: &FlowKey) -> Option<&Slot> {
+    /// The rules of a key.
+    pub(super) fn find(&self, value: &FlowKey) -> Option<&[Arc<FlowEntry>]> {
         let hash = hash_words(value.words());
-        let shard = &self.shards[shard_of(hash, self.shards.len())];
-        shard.find(hash, |slot| slot.value == *value)
+        let (mut node, mut depth) = (&self.root, 0);
+        loop {
+            match node {
+                Node::Branch(children) => node = &children[index(hash, depth)],
+                Node::Leaf(slots) => {
+                    let is_it =
+                        |(theirs, slot): &&(u64, Slot)| *theirs == hash && slot.is_of(value);
+                    return slots.iter().find(is_it).map(|(_, slot)| slot.rules());
+                }
+            }
+            depth += 1;
+        }
     }
 
-    /// All of them, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.shards.iter().flat_map(|shard| shard.iter())
+    /// The rules of each key, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[Arc<FlowEntry>]> {
+        let (mut nodes, mut slots) = (vec![&self.root], NO_SLOTS.iter());
+        std::iter::from_fn(move || {
+            loop {
+                if let Some((_, slot)) = slots.next() {
+                    return Some(slot.rules());
+                }
+                match nodes.pop()? {
+                    Node::Branch(children) => nodes.extend(&**children),
+                    Node::Leaf(leaf) => slots = leaf.iter(),
+                }
+            }
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
+}
 
-    /// Makes twice as many shards.
-    fn split(&mut self) {
-        let count = 2 * self.shards.len();
-        let mut shards = vec![HashTable::new(); count];
-        for slot in self.iter() {
-            let hash = hash_of(slot);
-            shards[shard_of(hash, count)].insert_unique(hash, slot.clone(), hash_of);
+impl Node {
+    /// Changes the leaf of a hash, `depth` nodes below the root.
+    fn change<T>(
+        &mut self,
+        hash: u64,
+        depth: u32,
+        change: impl FnOnce(&mut Vec<(u64, Slot)>) -> T,
+    ) -> T {
+        match self {
+            Self::Branch(children) => {
+                let child = &mut Arc::make_mut(children)[index(hash, depth)];
+                child.change(hash, depth + 1, change)
+            }
+            Self::Leaf(leaf) => {
+                let mut slots = leaf.to_vec();
+                // Whatever no other version has is ours then, and need not be copied again.
+                *leaf = Arc::default();
+                let outcome = change(&mut slots);
+                *self = match slots.len() > LEAF_COUNT_MAX && depth < DEPTH_MAX {
+                    true => Self::split(slots, depth),
+                    false => Self::Leaf(slots.into()),
+                };
+                outcome
+            }
         }
-        self.shards = shards.into_iter().map(Arc::new).collect();
+    }
+
+    /// A branch in place of a leaf.
+    fn split(slots: Vec<(u64, Slot)>, depth: u32) -> Self {
+        let mut leaves = array::from_fn::<_, FANOUT, _>(|_| Vec::new());
+        for (hash, slot) in slots {
+            leaves[index(hash, depth)].push((hash, slot));
+        }
+        Self::Branch(Arc::new(leaves.map(|leaf| Self::Leaf(leaf.into()))))
     }
 }
 
-fn hash_of(slot: &Slot) -> u64 {
-    hash_words(slot.value.words())
+/// Changes the rules of a key in its leaf.
+fn change_slot<T>(
+    slots: &mut Vec<(u64, Slot)>,
+    hash: u64,
+    value: &FlowKey,
+    change: impl FnOnce(&mut Vec<Arc<FlowEntry>>) -> T,
+) -> T {
+    let is_it = |(theirs, slot): &(u64, Slot)| *theirs == hash && slot.is_of(value);
+    let at = slots.iter().position(is_it);
+    let mut rules = at.map_or_else(Vec::new, |at| slots.swap_remove(at).1.into_rules());
+    let outcome = change(&mut rules);
+    slots.extend(Slot::of(rules).map(|slot| (hash, slot)));
+    outcome
 }
 
-/// By bits in the middle: hash tables go by those at both ends.
-fn shard_of(hash: u64, count: usize) -> usize {
-    (hash >> 24) as usize & (count - 1)
+impl Slot {
+    /// `None` when there are no rules.
+    fn of(mut rules: Vec<Arc<FlowEntry>>) -> Option<Self> {
+        match rules.len() {
+            0 | 1 => rules.pop().map(Self::One),
+            _ => Some(Self::Several(Arc::new(rules))),
+        }
+    }
+
+    fn into_rules(self) -> Vec<Arc<FlowEntry>> {
+        match self {
+            Self::One(rule) => vec![rule],
+            Self::Several(rules) => Arc::unwrap_or_clone(rules),
+        }
+    }
+
+    fn rules(&self) -> &[Arc<FlowEntry>] {
+        match self {
+            Self::One(rule) => slice::from_ref(rule),
+            Self::Several(rules) => rules,
+        }
+    }
+
+    fn is_of(&self, value: &FlowKey) -> bool {
+        self.rules().first().is_some_and(|rule| rule.key.value == *value)
+    }
 }
 
-/// Keys that each shard has at most, by their mean, for each shard that there is: to copy a slot
-/// costs a few times what it costs to share a shard once more.
-const KEYS_MAX: usize = 1;
+/// Which child of a branch `depth` nodes below the root leads to a hash: by its highest bits first.
+fn index(hash: u64, depth: u32) -> usize {
+    (hash << (depth * INDEX_BITS) >> (u64::BITS - INDEX_BITS)) as usize
+}
+
+const NO_SLOTS: &[(u64, Slot)] = &[];
+/// Bits of a hash that a branch goes by.
+const INDEX_BITS: u32 = 4;
+/// Children of a branch.
+const FANOUT: usize = 1 << INDEX_BITS;
+/// Where no bits of a hash are left.
+const DEPTH_MAX: u32 = u64::BITS / INDEX_BITS;
+/// Slots that a leaf has before it becomes a branch: about what a branch has children, so that both
+/// cost the same to copy.
+const LEAF_COUNT_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -108,8 +206,8 @@ mod tests {
     use crate::counters::{Counters, Millis};
     use crate::field::MatchKey;
 
-    fn rule() -> Arc<FlowEntry> {
-        let key = MatchKey { value: FlowKey::default(), mask: FlowKey::default() };
+    fn rule(number: u32) -> Arc<FlowEntry> {
+        let key = MatchKey { value: key(number), mask: FlowKey::default() };
         Arc::new(FlowEntry {
             table_id: TableId(0),
             priority: 1,
@@ -130,30 +228,60 @@ mod tests {
         FlowKey { in_port: number.to_be_bytes(), ..FlowKey::default() }
     }
 
+    /// What a version has beside one from before: nodes, and what is in them.
+    fn news(new: &Node, old: &Node) -> (usize, usize) {
+        match (new, old) {
+            (Node::Branch(children), Node::Branch(others)) if Arc::ptr_eq(children, others) => {
+                (0, 0)
+            }
+            (Node::Leaf(slots), Node::Leaf(others)) if Arc::ptr_eq(slots, others) => (0, 0),
+            (Node::Branch(children), Node::Branch(others)) => {
+                let news = children.iter().zip(&**others).map(|(new, old)| news(new, old));
+                news.fold((1, FANOUT), |sum, news| (sum.0 + news.0, sum.1 + news.1))
+            }
+            (Node::Branch(_), _) => (1 + FANOUT, FANOUT + LEAF_COUNT_MAX),
+            (Node::Leaf(slots), _) => (1, slots.len()),
+        }
+    }
+
     #[test]
-    fn a_change_copies_about_as_much_as_the_square_root_of_all() {
+    fn a_change_copies_the_way_to_one_leaf() {
         let mut slots = Slots::new();
-        let (mut copied, mut most) = (0, 0);
+        let (mut nodes_max, mut items) = (0, 0);
         for number in 0..40_000 {
             let before = slots.clone();
-            slots.change(key(number), |rules| rules.extend([rule()]));
-            if slots.shards.len() > before.shards.len() {
-                continue;
-            }
-            let is_new = |(new, old): &(&Arc<_>, &Arc<_>)| !Arc::ptr_eq(new, old);
-            let pairs = slots.shards.iter().zip(&before.shards).filter(is_new);
-            let here = pairs.map(|(_, old)| old.len()).sum::<usize>();
-            (copied, most) = (copied + here, most.max(here + slots.shards.len()));
+            slots.change(key(number), |rules| rules.extend([rule(number)]));
+            let (nodes, here) = news(&slots.root, &before.root);
+            (nodes_max, items) = (nodes_max.max(nodes), items + here);
         }
-        assert!(most < 1024 && copied / 40_000 < 256, "{most} {copied}");
+        // Three or four branches and a leaf; or a leaf's children in its place.
+        assert!(nodes_max <= 5 + FANOUT, "{nodes_max} nodes");
+        assert!(items / 40_000 <= 5 * FANOUT, "{} items", items / 40_000);
         assert_eq!((slots.count, slots.iter().count()), (40_000, 40_000));
+    }
+
+    /// As keys may be that somebody has chosen.
+    #[test]
+    fn keys_of_one_hash_are_told_apart() {
+        let mut node = Node::Leaf(Arc::default());
+        for number in 0..100 {
+            node.change(7, 0, |slots| {
+                change_slot(slots, 7, &key(number), |rules| rules.extend([rule(number)]));
+            });
+        }
+        let count = node.change(7, 0, |slots| {
+            change_slot(slots, 7, &key(50), Vec::clear);
+            assert!(slots.iter().all(|(_, slot)| !slot.is_of(&key(50))));
+            slots.len()
+        });
+        assert_eq!(count, 99);
     }
 
     #[test]
     fn what_was_put_in_is_found_until_it_is_taken_out() {
         let mut slots = Slots::new();
         for number in 0..1000 {
-            slots.change(key(number), |rules| rules.extend([rule()]));
+            slots.change(key(number), |rules| rules.extend([rule(number)]));
         }
         let before = slots.clone();
         for number in (0..1000).step_by(2) {

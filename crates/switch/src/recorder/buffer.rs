@@ -29,6 +29,10 @@ struct State {
     free: Vec<Vec<u8>>,
     /// Chunks that there are, wherever.
     count: usize,
+    /// Those of them that the writer has: it may have to keep them until a burst is over.
+    collected: usize,
+    /// [`Collected::complete_until`] as the writer knows it.
+    known_until: u64,
     waits: Waits,
     is_over: bool,
 }
@@ -107,10 +111,13 @@ impl Buffer {
     }
 
     /// Waits until something is to be written, or for so long; then for [`GATHER_TIME`] more, that
-    /// small things be written together.
+    /// small things be written together. It does not wait for more where nothing can come: while
+    /// the writer has all chunks, and may write of them.
     pub(super) fn wait(&self, longest: Duration) {
-        let state = self.wait_while(self.lock(), Waits::ForAny, longest, State::is_empty);
-        drop(self.wait_while(state, Waits::ForFull, GATHER_TIME, |state| !state.has_full()));
+        let is_idle = |state: &State| state.is_empty() && !state.is_released();
+        let state = self.wait_while(self.lock(), Waits::ForAny, longest, is_idle);
+        let gathers = |state: &State| !state.has_full() && !state.is_stuck(self.count_max);
+        drop(self.wait_while(state, Waits::ForFull, GATHER_TIME, gathers));
     }
 
     fn wait_while<'a>(
@@ -136,13 +143,13 @@ impl Buffer {
     /// Takes everything that no worker has for a burst.
     pub(super) fn collect(&self) -> Collected {
         let mut state = self.lock();
-        let since = state.desks.iter().filter_map(|desk| desk.busy_since);
-        let complete_until = since.min().unwrap_or(u64::MAX);
+        let complete_until = state.complete_until();
         let mut chunks = Vec::new();
         for (worker, desk) in state.desks.iter_mut().enumerate() {
             let open = desk.open.take_if(|open| !open.is_empty());
             chunks.extend(desk.full.drain(..).chain(open).map(|chunk| (worker, chunk)));
         }
+        (state.known_until, state.collected) = (complete_until, state.collected + chunks.len());
         Collected { chunks, complete_until, is_over: state.is_over }
     }
 
@@ -151,6 +158,7 @@ impl Buffer {
         let mut state = self.lock();
         for mut chunk in chunks {
             chunk.clear();
+            state.collected = state.collected.saturating_sub(1);
             if state.free.len() < FREE_COUNT { state.free.push(chunk) } else { state.count -= 1 }
         }
     }
@@ -194,6 +202,21 @@ impl State {
         is_new.then(|| Vec::with_capacity(CHUNK_LEN))
     }
 
+    /// Nothing older than this will come any more.
+    fn complete_until(&self) -> u64 {
+        self.desks.iter().filter_map(|desk| desk.busy_since).min().unwrap_or(u64::MAX)
+    }
+
+    /// True when the writer has what had to wait for a burst that is over by now.
+    fn is_released(&self) -> bool {
+        self.collected > 0 && self.complete_until() > self.known_until
+    }
+
+    /// True when nothing comes until the writer gives something back that it may write.
+    fn is_stuck(&self, count_max: usize) -> bool {
+        self.is_released() && self.collected == count_max
+    }
+
     fn has_full(&self) -> bool {
         self.desks.iter().any(|desk| !desk.full.is_empty())
     }
@@ -213,6 +236,8 @@ const GATHER_TIME: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, mpsc};
+
     use super::*;
 
     #[test]
@@ -259,9 +284,48 @@ mod tests {
         assert_eq!((state.free.len(), state.count), (FREE_COUNT, FREE_COUNT + 1));
     }
 
+    /// One that brings nothing itself, for the writer has all the memory that there is.
+    #[test]
+    fn the_writer_is_woken_by_the_end_of_a_burst_that_it_had_to_wait_for() {
+        let buffer = Arc::new(Buffer::new(2 * CHUNK_LEN));
+        let mut chunk = buffer.begin(0);
+        for _ in 0..2 {
+            chunk.as_mut().unwrap().push(1);
+            chunk = buffer.exchange(0, chunk);
+        }
+        assert_eq!((chunk, buffer.collect().chunks.len()), (None, 2));
+        assert!(!buffer.lock().is_released(), "the burst goes on");
+        let (woken, is_woken) = mpsc::channel();
+        let writer = buffer.clone();
+        std::thread::spawn(move || {
+            writer.wait(Duration::from_secs(600));
+            woken.send(writer.collect().complete_until)
+        });
+        buffer.end(0, None);
+        assert_eq!(is_woken.recv_timeout(Duration::from_secs(60)), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn the_writer_gathers_nothing_where_nothing_can_come() {
+        let buffer = Buffer::new(2 * CHUNK_LEN);
+        let mut chunk = buffer.begin(0);
+        chunk.as_mut().unwrap().push(1);
+        chunk = buffer.exchange(0, chunk);
+        buffer.end(0, None);
+        let is_stuck = || buffer.lock().is_stuck(2);
+        let _burst = buffer.begin(1);
+        chunk.as_mut().unwrap().push(1);
+        buffer.end(0, chunk);
+        assert_eq!((buffer.collect().chunks.len(), is_stuck()), (2, false), "it must wait");
+        buffer.end(1, None);
+        assert!(is_stuck());
+        buffer.give_back([Vec::new()].into_iter());
+        assert!(!is_stuck(), "there is room again");
+    }
+
     #[test]
     fn the_writer_is_woken_by_what_comes_and_by_the_end() {
-        let buffer = std::sync::Arc::new(Buffer::new(CHUNK_LEN));
+        let buffer = Arc::new(Buffer::new(CHUNK_LEN));
         let writer = buffer.clone();
         let thread = std::thread::spawn(move || {
             let mut chunks = 0;

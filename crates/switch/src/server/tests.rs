@@ -177,6 +177,31 @@ fn a_fresh_look_finds_what_has_gone() {
     assert_eq!(states(&server), [live, down]);
 }
 
+/// It would get what workers still count for the other one, and lose its own accounts with that.
+#[test]
+fn a_port_comes_when_the_one_whose_place_it_takes_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |number, name| format!("{number}=pcapng:{}/{name}", folder.path().display());
+    let mut server = server(&[file(1, "a"), file(2, "b")]);
+    let add = |server: &mut Server, spec: String| {
+        let (answer, outcome) = oneshot::channel();
+        server.change_ports(PortChange::Add(Box::new(spec.parse().unwrap()), answer));
+        outcome
+    };
+    let (answer, mut removed) = oneshot::channel();
+    server.change_ports(PortChange::Remove(PortNo(1), answer));
+    let mut same_number = add(&mut server, file(1, "c"));
+    let mut same_file = add(&mut server, file(3, "a"));
+    let mut neither = add(&mut server, file(4, "d"));
+    assert!(neither.try_recv().unwrap().is_ok(), "others do not wait");
+    assert!(same_number.try_recv().is_err() && same_file.try_recv().is_err());
+    assert!(server.agent.pipeline().snapshot().ports.find(PortNo(1)).is_none());
+    server.finish_barriers();
+    assert_eq!(removed.try_recv().unwrap(), Ok(()));
+    assert!(same_number.try_recv().unwrap().is_ok() && same_file.try_recv().unwrap().is_ok());
+    assert!(add(&mut server, file(1, "e")).try_recv().unwrap().is_err(), "it is taken now");
+}
+
 /// A frame is one, however many controllers there are.
 #[test]
 fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {

@@ -49,6 +49,15 @@ impl Worker {
         }
     }
 
+    /// The same for a queue from which frames have just gone their way.
+    #[cold]
+    pub(super) fn pause_reading(&mut self, index: usize, place: usize) {
+        if let Some(ahead) = &mut self.queues[index].intake.ahead {
+            ahead.note_passed();
+        }
+        self.pause(index, place);
+    }
+
     /// Puts a queue behind those that wait for their turn.
     fn line_up(&mut self, index: usize) {
         if !self.paused.contains(&index) {
@@ -113,7 +122,7 @@ impl Worker {
     #[cold]
     pub(super) fn read_ahead(&mut self, index: usize, snapshot: &Snapshot) {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return };
-        let (mut is_open, mut count, mut bytes) = (true, 0, 0);
+        let (mut is_open, mut count, mut bytes, now) = (true, 0, 0, Instant::now());
         for _ in 0..BURST_COUNT {
             if ahead.is_full() {
                 is_open = false;
@@ -121,7 +130,7 @@ impl Worker {
             }
             match self.queues[index].recv(&mut self.buf, Room::ONE) {
                 Received::Frame { meta, start, end } => {
-                    ahead.push(self.ports.pool(), meta, &self.buf[..end], start);
+                    ahead.push(self.ports.pool(), meta, &self.buf[..end], start, now);
                     count += 1;
                     bytes += (end - start) as u64;
                 }
@@ -169,7 +178,7 @@ impl Worker {
                 let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
                 self.forwarder.handle_coalesced(view, arrival, None, &mut egress);
             }
-            ahead.pop(self.ports.pool());
+            ahead.pop(self.ports.pool(), now);
             place = self.ports.take_pressure();
             if place.is_some() {
                 break;
@@ -245,7 +254,7 @@ impl Worker {
                     counters.ahead().sub(self.index, traffic);
                     counters.refuse(self.index, traffic, DropReason::PortRemoved);
                 }
-                ahead.pop(self.ports.pool());
+                ahead.pop(self.ports.pool(), now);
             }
         }
         let last = self.queues.len() - 1;

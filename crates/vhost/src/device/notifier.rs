@@ -1,9 +1,9 @@
 //! What a VMM hands over to notify of a ring, and to be notified by.
 //!
-//! A worker waits for the one and writes to the other, and it serves other guests, too. So these
-//! are eventfds and nothing else: asking one whether it can be read, or writing to it, is done at
-//! once. Of any other file it may be for somebody else to say when it is done: of a file of FUSE,
-//! or an epoll instance that such a file is in, for the guest's owner.
+//! A worker waits for the one and signals the other, and it serves other guests, too. So these are
+//! eventfds and nothing else: asking one whether it can be read, or signalling it
+//! ([`crate::call`]), is done at once. Of any other file it may be for somebody else to say when it
+//! is done: of a file of FUSE, or an epoll instance that such a file is in, for the guest's owner.
 //!
 //! What a descriptor is, is asked once, when it comes, of `/proc/self/fd`. That looks at a name
 //! which the kernel keeps, and at nothing of the file itself; whatever lies in a file system has a
