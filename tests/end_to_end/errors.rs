@@ -191,8 +191,8 @@ fn who_is_not_read_ends_quietly() {
     );
 }
 
-/// What nobody reads is no reason to panic; what cannot be written although somebody wants it is one
-/// to fail.
+/// What nobody reads is no reason to panic; what cannot be written although somebody wants it is
+/// one to fail.
 #[test]
 fn what_cannot_be_said_is_no_panic_and_no_success() {
     if !can_run(&[]) {

@@ -19,8 +19,8 @@
 //! Any user may look. What a user may not see is told in [`Inspection::unseen`] and
 //! [`Inspection::unseen_namespaces`].
 //!
-//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue, and header
-//! length and byte order of a device that nobody holds.
+//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue, and the
+//! header's length and byte order of a device that nobody holds.
 
 mod handle;
 mod process;

@@ -2,8 +2,8 @@
 //! their device in `/proc/PID/fdinfo` (the line `iff:`, `tun_chr_show_fdinfo` in
 //! `drivers/net/tun.c`).
 //!
-//! A file tells the name while its queue is detached, too (`TUNSETQUEUE`); one that never was a queue
-//! has none. Processes come and go while one looks: what is gone is passed over.
+//! A file tells the name while its queue is detached, too (`TUNSETQUEUE`); one that never was a
+//! queue has none. Processes come and go while one looks: what is gone is passed over.
 
 use std::fs;
 use std::io;
