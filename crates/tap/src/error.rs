@@ -61,10 +61,11 @@ pub enum CreateError {
         /// What to do instead.
         remedy: &'static str,
     },
-    /// `EPERM` or `EACCES`.
+    /// `EPERM` or `EACCES`. What root has prepared is opened with
+    /// [`Config::exclusive(false)`](crate::Config::exclusive).
     #[error(
         "{name}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root), or let \
-         root prepare it (`{command}; ip link set {name} up`) and open it with exclusive(false)"
+         root prepare it (`{command}; ip link set {name} up`) for this user, who opens it then"
     )]
     NotPermitted {
         /// The device.
@@ -171,6 +172,14 @@ pub enum CreateError {
         name: String,
         /// What it was to be.
         kind: Kind,
+    },
+    /// The interface cannot be asked over netlink, which tells what it is.
+    #[error("{name}: {source}")]
+    Link {
+        /// The device.
+        name: String,
+        /// What the kernel said.
+        source: Box<LinkError>,
     },
     /// `E2BIG`.
     #[error("{name}: Linux has at most 256 queues per tap device; {queues} were asked for")]

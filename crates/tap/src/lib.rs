@@ -34,6 +34,9 @@
 //! [persistent](Config::persistent). It is made in the network namespace of the calling thread, and
 //! its queues work from any other.
 //!
+//! **Releases of Linux** stand where something came with one. What names none is in every Linux
+//! since 2.6.27, the first with the network header.
+//!
 //! **What the kernel does not tell** (Linux 6.18 and 7.3, `drivers/net/tun.c`), and what is done
 //! about it. `tests/quirks.rs` names the test of each:
 //!

@@ -36,9 +36,8 @@ impl FromStr for DeviceName {
             "all" | "default" => refuse("means every interface in /proc/sys/net"),
             _ if name.len() > Self::MAX_LEN => refuse("is longer than 15 bytes"),
             _ if name.contains(['/', ':']) => refuse("contains '/' or ':'"),
-            _ if name.contains('%') => {
-                refuse("contains '%', which asks the kernel to number it (see Config::numbered)")
-            }
+            // `Config::numbered` takes those.
+            _ if name.contains('%') => refuse("contains '%', which asks the kernel to number it"),
             _ if name.contains(|c: char| c.is_whitespace() || c.is_control()) => {
                 refuse("contains white space or a control character")
             }

@@ -185,6 +185,32 @@ fn a_device_of_somebody_else_is_refused_with_its_owner() {
     assert!(error.to_string().contains(remedy), "{error}");
 }
 
+/// Who is one of the two is not enough where a device has an owner and a group.
+#[test]
+fn a_device_with_owner_and_group_asks_for_both() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    for (name, owner, group) in [("user0", 0, 4711), ("group0", 4711, 0), ("both0", 0, 0)] {
+        host.leave_behind(name, TAP | NO_PI, |fd| {
+            raw::number(fd, raw::TUNSETOWNER, owner).unwrap();
+            raw::number(fd, raw::TUNSETGROUP, group).unwrap();
+        });
+        let opened = host.inside(|| {
+            without_privilege();
+            Device::create(&config(name).exclusive(false)).map(drop)
+        });
+        match opened {
+            Ok(()) => assert_eq!((owner, group), (0, 0), "{name}"),
+            Err(error) => {
+                assert!(matches!(error, CreateError::NotOwner { .. }), "{error}");
+                assert_ne!((owner, group), (0, 0), "{error}");
+            }
+        }
+    }
+}
+
 /// Any user could open a device that belongs to nobody, until Linux 7.3 came.
 #[test]
 fn a_device_of_nobody_is_for_all_or_refused_with_what_makes_an_owner() {

@@ -72,7 +72,10 @@ impl Device {
             return Err(CreateError::Contradiction { name: config.name.to_string(), what });
         };
         let not_found = || CreateError::NotFound { name: name.to_string(), kind: config.kind };
-        let link = look(name.as_str()).map_err(|_| not_found())?;
+        let link = look(name.as_str()).map_err(|error| match error {
+            LinkError::NotFound { .. } => not_found(),
+            error => CreateError::Link { name: name.to_string(), source: Box::new(error) },
+        })?;
         let mut opener = Opener::new(config)?;
         if config.queues.get() > 1 && link.tun.is_some_and(|info| !info.multi_queue) {
             let what = Mismatch::IsSingleQueue;
