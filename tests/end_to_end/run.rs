@@ -58,7 +58,12 @@ fn a_stopped_one_can_be_started_again_after_a_kill() {
 
 /// What is changed in the example, what of it is pointed at, and words of the answer.
 const BROKEN: [(&str, &str, &str, &[&str]); 14] = [
-    ("bridge = \"lab\"", "bridge = 7", "7", &["expected a string", "in: bridge = 7"]),
+    (
+        "bridge = \"lab\"",
+        "bridge = 7",
+        "7",
+        &["expected text; write it in quotes", "in: bridge = 7"],
+    ),
     ("fail-mode", "fail-mood", "fail-mood", &["unknown field `fail-mood`", "`fail-mode`"]),
     ("= \"secure\"", "= \"safe\"", "\"safe\"", &["safe", "standalone", "secure"]),
     ("\"0x1\"", "\"0xg\"", "\"0xg\"", &["0xg", "expected decimal digits, or 0x"]),
@@ -74,7 +79,12 @@ const BROKEN: [(&str, &str, &str, &[&str]); 14] = [
     ("[[policy]]", "[policy]", "[policy]", &["double brackets, as [[policy]]"]),
     ("\"tcp\"", "\"tpc\"", "\"tpc\"", &["tpc", "an IP protocol"]),
     ("monitor = \"watch0\"", "", "[[policy]]", &["missing field `monitor`"]),
-    ("= \"watch0\"", "= \"m0\"", "[[policy]]", &["monitor 'm0' does not exist", "3 (watch0)"]),
+    (
+        "= \"watch0\"",
+        "= \"m0\"",
+        "monitor = \"m0\"",
+        &["monitor 'm0' does not exist", "3 (watch0)"],
+    ),
     ("[controller]", "[kontroller]", "kontroller", &["unknown field `kontroller`"]),
     ("[controller]\nlisten", "#\n#", "[[policy]]", &["add a [controller] section"]),
 ];

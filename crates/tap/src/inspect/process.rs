@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use rustix::fs::{major, minor};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use tapswitch_netlink::Namespace;
 
 use super::handle::is_same_file;
@@ -133,17 +134,24 @@ pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
 }
 
 /// The files of a process that may be queues. Root without privilege may list those of another
-/// root, but not look where they lead.
+/// root, but not look where they lead. Whom even `CAP_SYS_PTRACE` does not let look meets a process
+/// from outside of its container, which has devices of its own.
 fn queues_of(pid: u32) -> io::Result<impl Iterator<Item = u32>> {
     let directory = format!("/proc/{pid}/fd");
     let fds = numbers(&directory)?;
     let target = fds.first().map(|first| fs::read_link(format!("{directory}/{first}")));
     if let Some(Err(cause)) = target
         && cause.kind() == io::ErrorKind::PermissionDenied
+        && !may_trace()
     {
         return Err(cause);
     }
     Ok(fds.into_iter().filter(move |fd| is_tun(&format!("{directory}/{fd}"))))
+}
+
+fn may_trace() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 /// The numbers that are names in a directory, sorted.

@@ -447,7 +447,7 @@ fn a_name_is_one_word_of_a_command_whatever_it_is() {
 fn the_worst_is_said_first_and_all_are_counted() {
     let mut device = healthy();
     device.link.txqueuelen = 0;
-    device.tun.owner = None;
+    set_queue(&mut device, |queue| queue.send_buffer_len = 1 << 20);
     let found = findings(&device, &machine());
     let severities: Vec<_> = found.iter().map(|found| found.severity).collect();
     assert_eq!(severities, [Severity::Error, Severity::Hint]);
