@@ -231,7 +231,7 @@ impl Path {
 
     /// Has `train` cut by the kernel, and what the kernel put around it by us.
     fn compare(&self, train: &Train) {
-        let kernels = self.packets(train);
+        let kernels = self.numbered_packets(train);
         let first_len = train.headers_len() - train.upper_at()
             + train.payload_len.min(usize::from(train.gso_size));
         let upper_at = kernels[0].len() - first_len;
@@ -283,6 +283,23 @@ impl Path {
             write_u16(packet, 24, 0);
         }
         packets
+    }
+
+    /// The packets that the kernel cuts `train` into, their outer identifications one after the
+    /// other, or all the same. What is cut before it goes into the tunnel is numbered packet by
+    /// packet, and the kernel leaves out some numbers when its clock has ticked in between
+    /// (`ip_idents_reserve`): then once more.
+    fn numbered_packets(&self, train: &Train) -> Vec<Vec<u8>> {
+        let mut tries = (1..TRIES).map(|_| self.packets(train));
+        let is_numbered = |packets: &Vec<Vec<u8>>| {
+            let steps = packets
+                .windows(2)
+                .map(|pair| read_u16(&pair[1], 18).wrapping_sub(read_u16(&pair[0], 18)));
+            self.device.outer == Outer::V6
+                || steps.clone().all(|step| step == 1)
+                || steps.clone().all(|step| step == 0)
+        };
+        tries.find(is_numbered).unwrap_or_else(|| self.packets(train))
     }
 
     /// The packets that the kernel cuts `train` into.
@@ -353,3 +370,6 @@ const SWITCHES: [(&str, &str); 6] = [
     ("/proc/sys/net/ipv4/conf/all/rp_filter", "0"),
     ("/proc/sys/net/ipv4/conf/default/rp_filter", "0"),
 ];
+
+/// How often a train is cut until the kernel has numbered its packets one after the other.
+const TRIES: usize = 10;
