@@ -138,7 +138,8 @@ impl Node {
     }
 }
 
-/// Changes the rules of a key in its leaf.
+/// Changes the rules of a key in its leaf; they stay in their place among the others there, so that
+/// small tables are listed as they were made.
 fn change_slot<T>(
     slots: &mut Vec<(u64, Slot)>,
     hash: u64,
@@ -147,9 +148,11 @@ fn change_slot<T>(
 ) -> T {
     let is_it = |(theirs, slot): &(u64, Slot)| *theirs == hash && slot.is_of(value);
     let at = slots.iter().position(is_it);
-    let mut rules = at.map_or_else(Vec::new, |at| slots.swap_remove(at).1.into_rules());
+    let mut rules = at.map_or_else(Vec::new, |at| slots.remove(at).1.into_rules());
     let outcome = change(&mut rules);
-    slots.extend(Slot::of(rules).map(|slot| (hash, slot)));
+    if let Some(slot) = Slot::of(rules) {
+        slots.insert(at.unwrap_or(slots.len()), (hash, slot));
+    }
     outcome
 }
 
