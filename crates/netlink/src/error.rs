@@ -83,6 +83,12 @@ impl LinkError {
             },
         }
     }
+
+    /// `EPERM` that says more than that a privilege is missing.
+    pub(crate) fn not_permitted(action: String, namespace: String, reason: &str) -> Self {
+        let (reason, source) = (reason.to_owned(), Errno::PERM.into());
+        Self::Refused { action, namespace, reason, source }
+    }
 }
 
 /// What went wrong with one request, before anybody put a name to it.

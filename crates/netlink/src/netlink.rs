@@ -16,8 +16,6 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use rustix::io::Errno;
-
 use crate::error::Failure;
 use crate::request::Connection;
 use crate::{Link, LinkError, Namespace};
@@ -145,11 +143,7 @@ impl Netlink {
             LinkError::NotPermitted { action, namespace }
                 if rustix::process::geteuid().is_root() =>
             {
-                let reason =
-                    "not permitted, or the ring is too long for the kernel's memory: take \
-                              a shorter one"
-                        .to_owned();
-                LinkError::Refused { action, namespace, reason, source: Errno::PERM.into() }
+                LinkError::not_permitted(action, namespace, TOO_LONG)
             }
             error => error,
         })
@@ -408,3 +402,7 @@ fn link_in(message: RouteNetlinkMessage) -> Option<Link> {
         _ => None,
     }
 }
+
+/// What `EPERM` may mean, too, for who has the privilege.
+const TOO_LONG: &str =
+    "not permitted, or the ring is too long for the kernel's memory: take a shorter one";

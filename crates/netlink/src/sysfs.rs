@@ -155,12 +155,7 @@ fn directory(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
 fn not_permitted(namespace: &str) -> LinkError {
     let reason = "not permitted; needs CAP_SYS_ADMIN over the mounts: run as root, or in a user \
                   namespace by `unshare --mount`";
-    LinkError::Refused {
-        action: "open sysfs".to_owned(),
-        namespace: namespace.to_owned(),
-        reason: reason.to_owned(),
-        source: Errno::PERM.into(),
-    }
+    LinkError::not_permitted("open sysfs".to_owned(), namespace.to_owned(), reason)
 }
 
 fn failure(action: &str, name: &str, namespace: &str, cause: io::Error) -> LinkError {

@@ -60,7 +60,8 @@ use cli::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     cli::start_log(&cli);
-    match dispatch(cli.command).and_then(|code| Ok(table::unsaid().map_or(Ok(code), Err)?)) {
+    let said = |code| table::all_said().map(|()| code).map_err(Into::into);
+    match dispatch(cli.command).and_then(said) {
         Ok(code) => code,
         Err(error) => {
             // It may name what others have named.

@@ -37,13 +37,16 @@ pub(crate) fn tell(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Why something that was said did not arrive, if that was so and somebody wanted to read it: a
-/// full disk, say.
-pub(crate) fn unsaid() -> Option<String> {
-    UNSAID.get().map(|why| format!("cannot write to standard output: {why}"))
+/// Whether all that was said arrived, as far as somebody wanted to read it; if not, why: a full
+/// disk, say.
+pub(crate) fn all_said() -> Result<(), String> {
+    match UNSAID.get() {
+        None => Ok(()),
+        Some(why) => Err(format!("cannot write to standard output: {why}")),
+    }
 }
 
-/// See [`unsaid`].
+/// Why something that was said did not arrive.
 static UNSAID: OnceLock<String> = OnceLock::new();
 
 /// Prints a table, or that it has no rows.

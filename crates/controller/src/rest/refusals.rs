@@ -131,7 +131,6 @@ impl Count {
     }
 }
 
-/// What addresses one machine may well have.
 /// Wrong tokens of one network that are told so, and refusals of a kind that are recorded, in this
 /// time.
 const MOST_OF_ONE: u64 = 10;

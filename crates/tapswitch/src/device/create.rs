@@ -4,7 +4,7 @@
 //! so that whatever fails, or kills it, leaves nothing behind.
 
 use tapswitch_netlink::Namespace;
-use tapswitch_tap::{Config, CreateError, Device, HeaderLen, Kind, Offloads, Taken, Wish};
+use tapswitch_tap::{Config, CreateError, Device, HeaderLen, Offloads, Taken, Wish};
 
 use super::change::{Done, apply};
 use super::set::SetError;
@@ -15,7 +15,7 @@ pub(super) fn main(args: &DeviceCreateArgs) -> Result<(), Failure> {
     let namespace = namespace(args.place.netns.as_deref())?;
     args.flags.check(args.name.as_str())?;
     check_offloads(args)?;
-    check_mac(args)?;
+    SetError::check_mac(args.name.as_str(), args.kind.into(), args.settings.mac)?;
     let config = config(args);
     let device = namespace.enter(|| Device::create(&config))?.map_err(in_our_words)?;
     finish(&device, &namespace, args)
@@ -32,15 +32,6 @@ fn check_offloads(args: &DeviceCreateArgs) -> Result<(), SetError> {
         return Err(SetError::ShortHeader { name: name(), len: HeaderLen::Legacy.bytes() });
     }
     Ok(())
-}
-
-/// A tun device has no MAC address, and a device's is its own.
-fn check_mac(args: &DeviceCreateArgs) -> Result<(), SetError> {
-    let Some(mac) = args.settings.mac else { return Ok(()) };
-    match Kind::from(args.kind) {
-        Kind::Tun => Err(SetError::NoMac { name: args.name.to_string() }),
-        Kind::Tap => SetError::check_mac(args.name.as_str(), mac.0),
-    }
 }
 
 /// What this command can do instead; the library speaks of its own options.

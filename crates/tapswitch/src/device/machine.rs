@@ -18,6 +18,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
+    /// Whether every user may open a persistent device without owner and group. Linux 7.3 lets only
+    /// those who have `CAP_NET_ADMIN`; before, privilege was asked for where one of both was set.
+    pub(super) fn opens_to_all(&self) -> bool {
+        self.kernel < (7, 3)
+    }
+
     pub(super) fn here() -> Self {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {

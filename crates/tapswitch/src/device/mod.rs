@@ -51,10 +51,8 @@ fn namespace(netns: Option<&str>) -> Result<Namespace, NamespaceError> {
 fn find(name: &str, place: &PlaceArgs) -> Result<(Inspected, Vec<String>), Failure> {
     let namespace = namespace(place.netns.as_deref())?;
     let identity = namespace.identity()?;
-    let found = inspect();
     // Other namespaces do not matter here, but who may hold the device does.
-    let unseen = found.unseen.clone();
-    let Inspection { devices, .. } = found;
+    let Inspection { devices, unseen, .. } = inspect();
     let is_it = |it: &&Inspected| it.link.name == name && it.namespace_id == identity;
     if let Some(device) = devices.iter().find(is_it) {
         return Ok((device.clone(), unseen));

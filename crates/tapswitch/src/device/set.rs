@@ -24,12 +24,7 @@ fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
     let name = args.name.as_str();
     let namespace = namespace(args.place.netns.as_deref())?;
     let (device, _) = find(name, &args.place)?;
-    if let Some(mac) = args.settings.mac {
-        if device.kind() == Kind::Tun {
-            return Err(SetError::NoMac { name: name.to_owned() }.into());
-        }
-        SetError::check_mac(name, mac.0)?;
-    }
+    SetError::check_mac(name, device.kind(), args.settings.mac)?;
     if let Some(handle) = handle(&device, &namespace, args)? {
         if args.flags.is_any() {
             done.push("flags");
@@ -247,12 +242,17 @@ impl SetError {
         Self::Held { name, holders, remedy }
     }
 
-    /// Refuses what is no address of one station.
-    pub(super) fn check_mac(name: &str, mac: [u8; 6]) -> Result<(), Self> {
-        if mac[0] & 1 == 0 && mac != [0; 6] {
-            return Ok(());
+    /// Refuses what is no address of one station, and any for a device that has none.
+    pub(super) fn check_mac(name: &str, kind: Kind, mac: Option<MacAddr>) -> Result<(), Self> {
+        let name = name.to_owned();
+        match (kind, mac) {
+            (_, None) => Ok(()),
+            (Kind::Tun, Some(_)) => Err(Self::NoMac { name }),
+            (Kind::Tap, Some(mac)) if mac.0[0] & 1 == 1 || mac.0 == [0; 6] => {
+                Err(Self::Mac { name, mac })
+            }
+            (Kind::Tap, Some(_)) => Ok(()),
         }
-        Err(Self::Mac { name: name.to_owned(), mac: MacAddr(mac) })
     }
 
     /// Of a device that has no carrier, since no queue of it is read.

@@ -3,7 +3,6 @@
 use tapswitch_tap::Flags;
 use tapswitch_tap::inspect::Inspected;
 
-use super::doctor::NOBODY_IS_NOT_ALL;
 use super::list::state;
 use super::machine::Machine;
 use super::text::printable;
@@ -86,10 +85,7 @@ fn open_to(view: &DeviceView, machine: &Machine) -> String {
         }
         (Some(owner), None) => format!("user {}", User(owner).text()),
         (None, Some(group)) => format!("group {}", Group(group).text()),
-        // Such a kernel asks only for what was set.
-        (None, None)
-            if view.flags.contains(&"persistent") && machine.kernel < NOBODY_IS_NOT_ALL =>
-        {
+        (None, None) if view.flags.contains(&"persistent") && machine.opens_to_all() => {
             "everybody".to_owned()
         }
         (None, None) => "who has CAP_NET_ADMIN".to_owned(),

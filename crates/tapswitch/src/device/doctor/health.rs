@@ -123,23 +123,17 @@ fn send_buffer(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "send-buffer", text, None))
 }
 
-/// Up to Linux 7.2 the kernel asks for privilege only where an owner or a group was set; from 7.3
-/// on, always where none was.
+/// Up to Linux 7.2 nobody needs privilege where neither an owner nor a group was set.
 fn open_to_all(it: &Subject<'_>) -> Option<Finding> {
     let tun = &it.device.tun;
-    if !tun.persistent || tun.owner.is_some() || tun.group.is_some() {
-        return None;
-    }
-    if it.machine.kernel >= NOBODY_IS_NOT_ALL {
+    let is_nobodys = tun.persistent && tun.owner.is_none() && tun.group.is_none();
+    if !is_nobodys || !it.machine.opens_to_all() {
         return None;
     }
     let text = "it is persistent without owner and group: every user may open it";
     Some(it.finding(Severity::Hint, "open-to-all", text, it.set("--owner 0")))
 }
 
-/// The release from which on a device without owner and group is open only to those who have
-/// `CAP_NET_ADMIN`.
-pub(in crate::device) const NOBODY_IS_NOT_ALL: (u32, u32) = (7, 3);
 /// Length of a tag in bytes.
 const TAG_LEN: u32 = 4;
 /// What Linux takes as no limit (`INT_MAX`).

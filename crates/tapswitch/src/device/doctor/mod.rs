@@ -19,7 +19,6 @@ use tapswitch_tap::inspect::{Inspected, Inspection, Unread, inspect};
 
 pub(super) use self::finding::names;
 use self::finding::{Finding, Severity, Subject};
-pub(super) use self::health::NOBODY_IS_NOT_ALL;
 use self::switches::SwitchPort;
 use super::machine::Machine;
 use super::text::printable;
