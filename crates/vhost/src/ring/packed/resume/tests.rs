@@ -113,6 +113,71 @@ fn whenever_a_back_end_is_killed_the_next_one_goes_on_in_order() {
     }
 }
 
+/// A guest goes on while its back end is away and while the next one looks for its place.
+#[test]
+fn a_driver_that_goes_on_meanwhile_hides_no_place() {
+    for size in [3, 4, 5, 8, 16] {
+        for used in 0..3 * usize::from(size) {
+            let mut guest = Peer::new(size, Direction::Transmit);
+            let (mut other, mut at) = (guest.back_end(), Place::new(0, true));
+            for number in 0..used {
+                guest.send(1);
+                let slots = if number % 5 == 4 { 1 } else { 1 + number as u16 % 3 };
+                at = at.forward(slots, size);
+                assert_eq!(burst(&mut other, 1, 1), [number]);
+                guest.reap();
+            }
+            let tables = Tables::find(&guest.guest.memory, &guest.driver.place()).unwrap();
+            let mut reads = 0;
+            let looked_at = Flags::settled(size, |index| {
+                reads += 1;
+                if reads % 2 == 1 {
+                    guest.send(1);
+                }
+                tables.descriptor(index).fourth()
+            });
+            assert!(looked_at.fits(at, Allowed::Nothing), "{size} descriptors, {used} used");
+            assert_eq!(looked_at.find(Allowed::Nothing), Some(at), "{size}, {used} used");
+        }
+    }
+}
+
+#[test]
+fn a_chain_that_a_driver_is_at_hides_no_place() {
+    for (size, waiting) in [(4, 0), (8, 0), (8, 1), (8, 3), (16, 7)] {
+        for used in 0..2 * size {
+            let mut guest = Peer::new(size, Direction::Transmit);
+            let (mut other, mut at) = (guest.back_end(), Place::new(0, true));
+            let one = Buffer::to_read(BASE + BUFFERS, 1);
+            for _ in 0..used {
+                assert!(guest.offer(&one));
+                burst(&mut other, 1, 1);
+                guest.reap();
+                at = at.forward(1, size);
+            }
+            (0..waiting).for_each(|_| assert!(guest.offer(&one)));
+            let head = 16 * u64::from(at.forward(waiting, size).index()) + 14;
+            let before = guest.guest.read_u16(head);
+            let pieces = vec![(BASE + BUFFERS, 1); 3];
+            assert!(guest.offer(&Buffer { pieces, writable: false, indirect: false }));
+            guest.guest.write_u16(head, before);
+            let tables = Tables::find(&guest.guest.memory, &guest.driver.place()).unwrap();
+            assert_eq!(place(&tables, size, Place::new(0, true)), at, "{size}, {waiting}, {used}");
+        }
+    }
+}
+
+/// A guest may write for ever.
+#[test]
+fn a_ring_that_never_settles_keeps_nobody() {
+    let mut reads = 0;
+    let looked_at = Flags::settled(4096, |_| {
+        reads += 1;
+        (reads % 7) as u16
+    });
+    assert!(looked_at.flags.len() == 4096 && reads <= LOADS_MAX + 4096, "{reads} reads");
+}
+
 /// Gives the guest frame `number`, whose bytes and length say which it is.
 fn deliver(running: &mut Running, number: usize) -> Result<(), Undelivered> {
     let frame = vec![number as u8; frame_len(number)];
