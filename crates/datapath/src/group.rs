@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use tapswitch_openflow::{
     Action, Bucket, Delivery, ErrorKind, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
@@ -86,27 +87,71 @@ impl Group {
 }
 
 /// All groups at one moment.
-#[derive(Clone, Debug, Default)]
+///
+/// Workers hold the version before, so whatever a change touches is copied first. That is one part
+/// of many: a controller that deletes ten thousand groups one by one would copy all of them each
+/// time.
+#[derive(Clone, Debug)]
 pub struct GroupTable {
-    groups: HashMap<GroupId, Arc<Group>>,
+    /// By their numbers.
+    parts: [Arc<HashMap<GroupId, Arc<Group>>>; PARTS],
+    count: usize,
+    /// How often groups are named by others. Most never are, and go without a look at all others.
+    named: Arc<HashMap<GroupId, usize>>,
+}
+
+impl Default for GroupTable {
+    fn default() -> Self {
+        Self { parts: std::array::from_fn(|_| Arc::default()), count: 0, named: Arc::default() }
+    }
 }
 
 impl GroupTable {
     /// The group of this number.
     pub fn find(&self, id: GroupId) -> Option<&Arc<Group>> {
-        self.groups.get(&id)
+        self.parts[part(id)].get(&id)
+    }
+
+    /// Puts a group in its place, and the one that was there away.
+    fn insert(&mut self, group: Group) {
+        self.remove(group.id);
+        self.count += 1;
+        for id in group.chained() {
+            *Arc::make_mut(&mut self.named).entry(id).or_default() += 1;
+        }
+        Arc::make_mut(&mut self.parts[part(group.id)]).insert(group.id, Arc::new(group));
+    }
+
+    fn remove(&mut self, id: GroupId) -> Option<Arc<Group>> {
+        self.find(id)?;
+        let group = Arc::make_mut(&mut self.parts[part(id)]).remove(&id)?;
+        self.count -= 1;
+        for id in group.chained() {
+            if let Entry::Occupied(mut named) = Arc::make_mut(&mut self.named).entry(id) {
+                *named.get_mut() -= 1;
+                if *named.get() == 0 {
+                    named.remove();
+                }
+            }
+        }
+        Some(group)
+    }
+
+    /// All groups in no order.
+    fn all(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.parts.iter().flat_map(|part| part.values())
     }
 
     /// All groups in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Group>> {
-        let mut groups: Vec<_> = self.groups.values().collect();
+        let mut groups: Vec<_> = self.all().collect();
         groups.sort_by_key(|group| group.id);
         groups.into_iter()
     }
 
     /// Number of groups.
     pub fn count(&self) -> usize {
-        self.groups.len()
+        self.count
     }
 
     /// True when a bucket has one of what it watches, a live port or a live group, or watches
@@ -147,23 +192,22 @@ impl GroupTable {
     }
 
     fn add(&mut self, spec: &GroupMod, now: Millis, workers: usize) -> Result<(), ErrorKind> {
-        if self.groups.contains_key(&spec.group_id) {
+        if self.find(spec.group_id).is_some() {
             return Err(ErrorKind::OFPGMFC_GROUP_EXISTS);
         }
         if self.count() >= MAX_GROUPS {
             return Err(ErrorKind::OFPGMFC_OUT_OF_GROUPS);
         }
         self.check(spec)?;
-        let group = Group::new(spec, Arc::new(Counters::new(workers)), now, workers);
-        self.groups.insert(spec.group_id, Arc::new(group));
+        self.insert(Group::new(spec, Arc::new(Counters::new(workers)), now, workers));
         Ok(())
     }
 
     fn modify(&mut self, spec: &GroupMod, workers: usize) -> Result<(), ErrorKind> {
-        let old = self.groups.get(&spec.group_id).ok_or(ErrorKind::OFPGMFC_UNKNOWN_GROUP)?;
+        let old = self.find(spec.group_id).ok_or(ErrorKind::OFPGMFC_UNKNOWN_GROUP)?;
         self.check(spec)?;
         let group = Group::new(spec, old.counters.clone(), old.created, workers);
-        self.groups.insert(spec.group_id, Arc::new(group));
+        self.insert(group);
         Ok(())
     }
 
@@ -171,19 +215,29 @@ impl GroupTable {
     /// not do what they say.
     fn delete(&mut self, id: GroupId) -> Result<Vec<GroupId>, ErrorKind> {
         if id == GroupId::ALL {
-            return Ok(self.groups.drain().map(|(id, _)| id).collect());
+            return Ok(std::mem::take(self).all().map(|group| group.id).collect());
         }
         if id.0 > GroupId::MAX.0 {
             return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
         }
-        let mut gone: Vec<_> = self.groups.remove(&id).map(|group| group.id).into_iter().collect();
+        let mut gone: Vec<_> = self.remove(id).map(|group| group.id).into_iter().collect();
         let mut next = 0;
         while let Some(&dead) = gone.get(next) {
             next += 1;
-            let orphans = self.groups.extract_if(|_, group| group.chained().any(|id| id == dead));
-            gone.extend(orphans.map(|(id, _)| id));
+            let orphans = self.leading_to(dead);
+            orphans.iter().for_each(|&id| drop(self.remove(id)));
+            gone.extend(orphans);
         }
         Ok(gone)
+    }
+
+    /// The groups that name this one.
+    fn leading_to(&self, named: GroupId) -> Vec<GroupId> {
+        if !self.named.contains_key(&named) {
+            return Vec::new();
+        }
+        let leads = |group: &&Arc<Group>| group.chained().any(|id| id == named);
+        self.all().filter(leads).map(|group| group.id).collect()
     }
 
     fn check(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
@@ -238,7 +292,7 @@ impl GroupTable {
         let next = |id: &GroupId| self.chained_of(*id);
         let below = depth(spec.buckets.iter().flat_map(named).collect(), next);
         let below_before = depth(next(&spec.group_id).into_iter().collect(), next);
-        let is_known = self.groups.contains_key(&spec.group_id);
+        let is_known = self.find(spec.group_id).is_some();
         let above = if is_known && below > below_before { self.above(spec.group_id) } else { 0 };
         match above + 1 + below > MAX_DEPTH {
             true => Err(ErrorKind::OFPGMFC_CHAINING_UNSUPPORTED),
@@ -253,12 +307,17 @@ impl GroupTable {
     /// Length of the longest chain that leads to this group.
     fn above(&self, id: GroupId) -> usize {
         let mut parents: HashMap<GroupId, Vec<GroupId>> = HashMap::new();
-        for group in self.groups.values() {
+        for group in self.all() {
             group.chained().for_each(|next| parents.entry(next).or_default().push(group.id));
         }
         let up = |id: &GroupId| parents.get(id).cloned().unwrap_or_default();
         depth(up(&id).into_iter().collect(), up)
     }
+}
+
+/// In which part of a table a group is. Controllers number them one by one, as a rule.
+fn part(id: GroupId) -> usize {
+    id.0 as usize % PARTS
 }
 
 /// Length of the longest chain that begins with one of these; one that is too long is not followed
@@ -306,7 +365,55 @@ pub(crate) fn groups_of(actions: &[Action]) -> impl Iterator<Item = GroupId> + '
 
 /// Groups chained behind each other that a frame follows.
 pub(crate) const MAX_DEPTH: usize = 16;
+/// Parts of a table: with ten thousand groups each has 160.
+const PARTS: usize = 64;
 /// Groups that the table holds; each costs a few hundred bytes.
 pub const MAX_GROUPS: usize = 65_536;
 /// Buckets of one group; a message of 64 KiB holds more, but no use for them is known.
 const MAX_BUCKETS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(next: Option<u32>) -> Bucket {
+        Bucket::new(next.map(|id| Action::Group(GroupId(id))).into_iter().collect())
+    }
+
+    fn change(table: &mut GroupTable, command: GroupModCommand, id: u32, next: Option<u32>) {
+        let (group_id, buckets) = (GroupId(id), vec![bucket(next), bucket(next)]);
+        let spec = GroupMod { command, group_type: GroupType::All, group_id, buckets };
+        // What is refused changes nothing.
+        let _ = table.handle_mod(&spec, Millis(0), 1);
+    }
+
+    /// Whatever was changed, what is known of who names whom is what a look at all groups says.
+    #[test]
+    fn who_is_named_is_known_without_a_look_at_all() {
+        let mut table = GroupTable::default();
+        let mut random = 1_u32;
+        let mut next = |below: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) % below
+        };
+        for _ in 0..5000 {
+            let (id, target) = (next(200), Some(next(300)).filter(|id| *id < 200));
+            let command = match next(4) {
+                0 => GroupModCommand::Delete,
+                1 => GroupModCommand::Modify,
+                _ => GroupModCommand::Add,
+            };
+            let before = table.clone();
+            change(&mut table, command, id, target);
+            assert_eq!(table.all().count(), table.count());
+            assert_eq!(before.all().count(), before.count(), "the version before stays");
+            let mut named: HashMap<GroupId, usize> = HashMap::new();
+            for id in table.all().flat_map(|group| group.chained()) {
+                *named.entry(id).or_default() += 1;
+            }
+            assert_eq!(*table.named, named);
+            assert!(named.keys().all(|id| table.find(*id).is_some()), "a chain leads nowhere");
+        }
+        assert!(table.count() > 20);
+    }
+}
