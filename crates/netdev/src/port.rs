@@ -10,7 +10,7 @@ use rustix::net::{netdevice, sockopt};
 use tapswitch_wire::ethernet::{HEADER_LEN, TAG_LEN};
 use tapswitch_wire::{MacAddr, NetHeader};
 
-use crate::socket::{self, Message};
+use crate::socket::{self, Message, SentAll};
 use crate::{Config, OpenError, RecvError, SendError, probe, tag};
 
 /// A port on an Ethernet interface. Several threads may use it at once; each frame stays whole.
@@ -95,7 +95,7 @@ impl PacketPort {
         match rustix::io::writev(&self.fd, &pieces[..count]) {
             // A frame is taken whole or not at all.
             Ok(_) => Ok(()),
-            Err(errno) => Err(self.send_error(errno)),
+            Err(errno) => Err(self.send_error(errno, 1)),
         }
     }
 
@@ -109,7 +109,7 @@ impl PacketPort {
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> Result<(), SendError> {
-        write(self.fd.as_fd()).map(drop).map_err(|errno| self.send_error(errno))
+        write(self.fd.as_fd()).map(drop).map_err(|errno| self.send_error(errno, 1))
     }
 
     /// Sends packets with nothing left undone, at most [`MAX_PACKETS`], each of which lies in its
@@ -127,8 +127,8 @@ impl PacketPort {
         for (pieces, packet) in places.iter_mut().zip(packets) {
             pieces[1..].copy_from_slice(packet);
         }
-        let (sent, outcome) = socket::send_all(&self.fd, &pieces, packets.len());
-        (sent, outcome.map_err(|errno| self.send_error(errno)))
+        let SentAll { done, outcome, tries } = socket::send_all(&self.fd, &pieces, packets.len());
+        (done, outcome.map_err(|errno| self.send_error(errno, tries)))
     }
 
     /// Frames received and dropped by the kernel's queue of this port since it was opened.
@@ -146,8 +146,9 @@ impl PacketPort {
         })
     }
 
-    /// Frames that were refused with [`SendError::Congested`] since the port was opened. The
-    /// kernel counts them among those that it dropped.
+    /// How often frames were refused with [`SendError::Congested`] since the port was opened. The
+    /// kernel counts each time among what it dropped; one that was refused behind others of the
+    /// same call was tried twice.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -200,12 +201,13 @@ impl PacketPort {
         Ok(sockopt::socket_recv_buffer_size(&self.fd)?)
     }
 
+    /// What `errno` means for a frame that was tried so often.
     #[cold]
-    fn send_error(&self, errno: Errno) -> SendError {
+    fn send_error(&self, errno: Errno, tries: u64) -> SendError {
         let error = SendError::new(errno);
         if error == SendError::Congested {
             // Relaxed: a number that nothing else depends on.
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.refused.fetch_add(tries, Ordering::Relaxed);
         }
         error
     }

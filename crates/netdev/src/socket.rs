@@ -113,29 +113,41 @@ pub(crate) fn recv(fd: impl AsFd, room: &mut [u8]) -> io::Result<Message> {
     })
 }
 
-/// Sends the first `count` of `messages`, in order, until one fails. Returns how many were sent,
-/// and why no more.
+/// How far [`send_all`] came.
+pub(crate) struct SentAll {
+    /// Messages that were sent.
+    pub(crate) done: usize,
+    /// Why no more.
+    pub(crate) outcome: io::Result<()>,
+    /// How often the one that failed was tried.
+    pub(crate) tries: u64,
+}
+
+/// Sends the first `count` of `messages`, in order, until one fails.
 pub(crate) fn send_all<const N: usize, const PIECES: usize>(
     fd: impl AsFd,
     messages: &[[IoSlice<'_>; PIECES]; N],
     count: usize,
-) -> (usize, io::Result<()>) {
+) -> SentAll {
     let mut controls: [_; N] = std::array::from_fn(|_| SendAncillaryBuffer::default());
     let mut pieces = messages.iter();
     let mut headers = controls.each_mut().map(|control| {
         let pieces = pieces.next().map_or(&[][..], |pieces| pieces);
         MMsgHdr::new(pieces, control)
     });
-    let Some(headers) = headers.get_mut(..count) else { return (0, Err(Errno::INVAL)) };
-    let mut done = 0;
+    let Some(headers) = headers.get_mut(..count) else {
+        return SentAll { done: 0, outcome: Err(Errno::INVAL), tries: 0 };
+    };
+    let (mut done, mut tries) = (0, 0);
     while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        // It tells an error only of the first; so those before it are counted off.
+        // It tells an error only of the first; so those before it are counted off. One behind them
+        // that failed is tried again.
         match sendmmsg(&fd, rest, SendFlags::empty()) {
-            Ok(sent) => done += sent,
-            Err(errno) => return (done, Err(errno)),
+            Ok(sent) => (done, tries) = (done + sent, u64::from(sent < rest.len())),
+            Err(errno) => return SentAll { done, outcome: Err(errno), tries: tries + 1 },
         }
     }
-    (done, Ok(()))
+    SentAll { done, outcome: Ok(()), tries }
 }
 
 /// Room for the one control message that is asked for, laid out as the kernel writes it: a
