@@ -289,7 +289,7 @@ impl Device {
 
     /// The queues to be read, in order.
     pub(crate) fn rx_queues(&self) -> Vec<RxQueue> {
-        let PortSpec { number, gro, pressure: Pressure { ahead, .. }, .. } = self.spec;
+        let PortSpec { number, gro, pressure: Pressure { ahead, pause, .. }, .. } = self.spec;
         let waits = self.interface().is_some_and(Interface::waits);
         let ahead = if waits { 0 } else { ahead };
         let devices = match &self.behind {
@@ -298,8 +298,13 @@ impl Device {
             Behind::Tunnel(tunnel) => vec![tunnel.rx_device()],
             Behind::File(_) => Vec::new(),
         };
+        // All of them have the port's memory together.
+        let ahead = ahead / devices.len().max(1);
         let queue = |(index, device)| {
-            RxQueue::new(number, self.mode.clone(), index, device).with_gro(gro).with_ahead(ahead)
+            RxQueue::new(number, self.mode.clone(), index, device)
+                .with_gro(gro)
+                .with_ahead(ahead)
+                .with_pausing(pause)
         };
         (0..).zip(devices).map(queue).collect()
     }

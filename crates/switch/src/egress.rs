@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tapswitch_datapath::{Claim, DropReason, Egress, Frame, PacketInOrigin, Sent, Sighting};
 use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_openflow::{CONTROLLER_MAX_LEN_NO_BUFFER, PortNo};
+use tapswitch_wire::EtherType;
 
 use crate::beyond::Beyond;
 use crate::shared::{Report, Shared};
@@ -110,6 +111,9 @@ impl Egress for WorkerEgress<'_> {
     fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
         if !self.shared.has_controller.load(Ordering::Relaxed) {
             return Err(DropReason::NoController);
+        }
+        if frame.head().get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes()) {
+            self.ports.note_bridge();
         }
         match frame.meta.is_train() {
             true => self.report_train(origin, frame),

@@ -62,8 +62,8 @@ pub use guest::OpenGuestError;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
 pub use port_spec::{
-    Backpressure, GreSpec, GuestSocket, ParsePortError, PcapngSpec, PortKind, PortSpec, Pressure,
-    RingSpec, SocketAccess, SocketSide, VxlanSpec, parse_port_number,
+    Backpressure, GreSpec, GuestSocket, ParsePortError, Pausing, PcapngSpec, PortKind, PortSpec,
+    Pressure, RingSpec, SocketAccess, SocketSide, VxlanSpec, parse_port_number,
 };
 pub use ports::{AddPortError, RemovePortError};
 pub use recorder::OpenFileError;

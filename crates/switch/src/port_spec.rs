@@ -26,7 +26,7 @@ use guest::PATH_LEN_MAX;
 pub use guest::{GuestSocket, SocketAccess, SocketSide};
 use mode::{ModeOptions, ModeText};
 pub use pcapng::PcapngSpec;
-pub use pressure::Pressure;
+pub use pressure::{Pausing, Pressure};
 pub use ring::{Backpressure, RingSpec};
 pub use tunnel::VxlanSpec;
 
@@ -105,7 +105,7 @@ impl PortKind {
     /// The keys of the options that such a port may have, but for those of modes.
     fn options(&self) -> Vec<&'static str> {
         const FRAMES: [&str; 2] = ["mtu", "envelope"];
-        const PRESSURE: [&str; 2] = ["stall", "drain-ahead"];
+        const PRESSURE: [&str; 3] = ["stall", "drain-ahead", "pause"];
         const RING: [&str; 3] = ["queues", "txqueuelen", "backpressure"];
         const TUNNEL: [&str; 4] = ["remote", "local", "netns", "gro"];
         let own: &[&[&str]] = match self {
@@ -541,6 +541,8 @@ mod tests {
             "1=tap:a,stall=0",
             "1=vhost:a,offload=off,stall=200,drain-ahead=off",
             "1=netdev:a,drain-ahead=512",
+            "1=netdev:a,drain-ahead=off,pause=off",
+            "1=vhost:a,pause=on",
         ] {
             assert_eq!(text.parse::<PortSpec>().unwrap().to_string(), text);
         }
@@ -576,6 +578,7 @@ mod tests {
         assert!(error("1=tap:a,offload=no").contains("offload=no: expected on or off"));
         assert!(error("1=tap:a,stall=50ms").contains("stall=50ms: expected milliseconds from 0"));
         assert!(error("1=tap:a,drain-ahead=1").contains("expected on, off or a number of KiB"));
+        assert!(error("1=tap:a,pause=no").contains("expected on, off or auto"));
         assert!(error("1=tap:a,envelope=501").contains("envelope=501: expected a number of bytes"));
     }
 

@@ -5,6 +5,7 @@
 //! its device is closed when all of them have let go of it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use std::num::NonZeroU16;
 use tapswitch_datapath::PortCounters;
@@ -248,8 +249,9 @@ impl Server {
         let event = self.agent.handle_port(port);
         self.publish();
         self.notify(&event);
+        let taken = Arc::new(AtomicU64::new(0));
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
-            let tx = Box::new(device.tx_port(index));
+            let tx = Box::new(device.tx_port(index).with_taken(taken.clone()));
             worker.send(Errand::AddPort { number: spec.number, tx, queues });
         }
         self.ports.devices.push(device);

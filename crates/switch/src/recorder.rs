@@ -131,7 +131,12 @@ impl Drop for Recorder {
         let Some((thread, done)) = self.thread.take() else { return };
         match done.recv_timeout(END_TIME) {
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!("port {}: the disk is slow; the file ends when it can", self.spec);
+                let left = self.buffer.len();
+                tracing::error!(
+                    "port {}: the disk is slow; {left} bytes of packets that were taken wait for \
+                     it, and are lost if the switch ends before they are written",
+                    self.spec
+                );
             }
             // A panic has been reported by the thread itself.
             _ => drop(thread.join()),

@@ -16,6 +16,7 @@ use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
 use crate::Gro;
 use crate::ahead::Ahead;
+use crate::port_spec::Pausing;
 use crate::tun::{TunLink, TunQueue};
 
 /// One queue of a port, read by one worker.
@@ -40,6 +41,9 @@ pub(crate) struct Intake {
     pub(crate) is_watched: bool,
     /// The device is gone.
     pub(crate) is_gone: bool,
+    pausing: Pausing,
+    /// A bridge behind it has told of itself.
+    is_from_bridge: bool,
 }
 
 /// A queue is not read.
@@ -124,6 +128,29 @@ impl RxQueue {
         let reads_ahead = budget > 0 && self.guest().is_none();
         self.intake.ahead = reads_ahead.then(|| Box::new(Ahead::new(budget)));
         self
+    }
+
+    /// The same queue, which waits for full ports or not.
+    pub(crate) fn with_pausing(mut self, pausing: Pausing) -> Self {
+        self.intake.pausing = pausing;
+        self
+    }
+
+    /// Whether it waits for ports that are full.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        match self.intake.pausing {
+            Pausing::Auto => !self.intake.is_from_bridge,
+            Pausing::On => true,
+            Pausing::Off => false,
+        }
+    }
+
+    /// A bridge behind it has told of itself.
+    #[cold]
+    pub(crate) fn note_bridge(&mut self) {
+        use RxDevice::{Gre, Netdev, Vxlan};
+        self.intake.is_from_bridge = matches!(self.device, Netdev(_) | Vxlan(_) | Gre(_));
     }
 
     /// The same queue with this choice.

@@ -29,6 +29,7 @@ mod takes;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
@@ -73,6 +74,8 @@ pub(crate) struct TxPort {
     queue: Option<Box<EgressQueue>>,
     /// How long others wait for this port.
     stall: Duration,
+    /// How often the port took something that waited, of any worker.
+    taken: Arc<AtomicU64>,
     /// Packets that went out of a train before the port was full.
     cut_done: usize,
 }
@@ -112,6 +115,7 @@ impl TxPort {
             part: Vec::new(),
             queue: None,
             stall: Pressure::default().stall,
+            taken: Arc::default(),
             cut_done: 0,
         }
     }
@@ -119,6 +123,11 @@ impl TxPort {
     /// The same port, for which others wait so long.
     pub(crate) fn with_stall(self, stall: Duration) -> Self {
         Self { stall, ..self }
+    }
+
+    /// The same port, as workers that share it tell each other what it took.
+    pub(crate) fn with_taken(self, taken: Arc<AtomicU64>) -> Self {
+        Self { taken, ..self }
     }
 
     /// Sends `frame`, the end of which is `beyond`, whatever waits.

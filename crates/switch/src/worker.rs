@@ -240,6 +240,7 @@ impl Worker {
             return self.read_ahead(index, &snapshot);
         }
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
+        self.ports.begin_burst(self.queues[index].waits());
         self.bursts += 1;
         if !is_behind || self.replay(index, view) {
             self.read(index, view);
@@ -247,6 +248,9 @@ impl Worker {
         self.ports.end_burst();
         self.ports.cut_off_faulty();
         self.forwarder.end_burst(view.now);
+        if self.ports.take_bridge() {
+            self.queues[index].note_bridge();
+        }
         if is_behind {
             self.line_up_for_more(index);
         }

@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 use common::*;
 use rustix::net::sockopt;
 use tapswitch_netlink::QdiscSpec;
-use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, PortNo};
+use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, Oxm, PortNo};
 use tapswitch_tap as tap;
 // What the module of a guest looks for in its crate.
 use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
-use tapswitch_wire::MacAddr;
+use tapswitch_wire::{EtherType, MacAddr, NetHeader};
 use vm::*;
 
 /// ECT(0) (RFC 3168 §5).
@@ -94,6 +94,46 @@ fn lab(options: &str) -> Lab {
         let text = format!("{}{options}", config.ports[0]);
         config.ports[0] = text.parse().unwrap();
     })
+}
+
+/// Many hosts are behind a port by which a bridge tells of itself: they do not wait for one that is
+/// slow.
+#[test]
+fn what_comes_by_a_link_does_not_wait() {
+    if !can_run() {
+        return;
+    }
+    let (lab, _room) = Lab::netdevs(2, &[]);
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("guest");
+    let spec = format!("3=vhost:{},stall=10000", socket.display());
+    runtime().block_on(lab.switch.handle().add_port(spec.parse().unwrap())).unwrap();
+    let _stopped = Vm::start(&socket, split());
+    until("the port is up", || lab.switch.port(3).state == "up");
+    let lldp = in_port(1).with(Oxm::EthType(EtherType::LLDP));
+    let to_controller = rule(200, lldp, vec![Action::output(PortNo::CONTROLLER)]);
+    let both = rule(1, in_port(1), vec![output(3), output(2)]);
+    let mut controller = lab.switch.controller();
+    controller.apply(vec![Body::FlowMod(to_controller), Body::FlowMod(both)]);
+    let from = Capture::open(lab.host(1));
+    let send = |count: u64, bytes: &[u8]| {
+        let before = lab.switch.port(1).rx.packets;
+        for number in 1..=count {
+            from.send(&NetHeader::PLAIN, bytes);
+            if number.is_multiple_of(100) || number == count {
+                until("it is read", || lab.switch.port(1).rx.packets >= before + number);
+            }
+        }
+    };
+    let mut bridge =
+        frame(MacAddr([1, 0x80, 0xc2, 0, 0, 0xe]), MacAddr([2, 0, 0, 0, 0, 9]), &[], 60);
+    bridge[12..14].copy_from_slice(&EtherType::LLDP.0.to_be_bytes());
+    send(1, &bridge);
+    send(3000, &frame(MacAddr([2, 0, 0, 0, 0, 8]), MacAddr([2, 0, 0, 0, 0, 9]), &[], 1514));
+    let ports = [1, 2, 3].map(|number| lab.switch.port(number));
+    assert!(ports[0].pressure.waits_for.is_empty(), "{ports:?}");
+    assert!(ports[1].tx.frames >= 3000 && !has_dropped(&ports[..2]), "{ports:?}");
+    assert!(lab.switch.drops(3, "egress_full") > 0, "{ports:?}");
 }
 
 #[test]

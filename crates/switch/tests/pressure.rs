@@ -153,6 +153,28 @@ fn who_takes_nothing_for_long_is_named_and_holds_nobody_up() {
     assert!(stopped.receive() == numbered(7) && other.receive() == numbered(7));
 }
 
+/// `pause=off`: what a full port does not take is dropped there, as what any switch drops.
+#[test]
+fn a_port_that_never_waits_loses_what_others_do_not_take() {
+    let room = Room::new(3, ",stall=10000,pause=off");
+    let mut guests = room.guests();
+    let [sender, stopped, other] = &mut guests[..] else { panic!() };
+    let both = Body::FlowMod(rule(1, in_port(1), vec![output(2), output(3)]));
+    room.switch.controller().apply(vec![both]);
+    for number in 0..3000 {
+        until("room in the ring", || sender.try_send(&numbered(number)));
+        assert!(other.receive() == numbered(number));
+    }
+    room.switch.controller().barrier();
+    let (port, dropped) = (room.switch.port(2), room.switch.drops(2, "egress_full"));
+    assert!(dropped > 0 && port.pressure.queued.bytes <= 512 * 1024, "{port:?}");
+    assert_eq!(dropped + port.tx.frames + port.pressure.queued.frames, 3000, "{port:?}");
+    assert!(pressure(&room, 1).waits_for.is_empty() && port.pressure.stalls == 0, "{port:?}");
+    assert!(!has_dropped(&[1, 3].map(|number| room.switch.port(number))));
+    let kept = 3000 - dropped;
+    (0..kept as u32).for_each(|number| assert!(stopped.receive() == numbered(number)));
+}
+
 #[test]
 fn a_guest_that_stops_for_ten_seconds_is_the_only_one_to_lose() {
     let room = Room::new(4, "");

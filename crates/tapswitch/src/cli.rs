@@ -157,7 +157,8 @@ pub(crate) struct SwitchArgs {
     /// trains of what comes in (auto, while it pays, when not given), offload=off for one that is
     /// sent whole packets with their checksums only, stall=MS for how long others wait for the port
     /// at a time when it takes nothing (50 when not given), drain-ahead=on|off|KIB for what is read
-    /// ahead while the port waits for others, txqueuelen=FRAMES and backpressure=on|off|auto for
+    /// ahead while the port waits for others, pause=on|off|auto for whether it waits for others at
+    /// all (auto, unless a bridge is behind it, when not given), txqueuelen=FRAMES and backpressure=on|off|auto for
     /// the rings of tap and tun devices, and one of `mode=access,vlan=VID`,
     /// `mode=trunk[,vlans=VIDS][,native=VID]`, `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
     /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]` or

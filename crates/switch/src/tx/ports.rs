@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{Claim, DropReason, Frame, MAX_PORT, Millis, Sent};
-use tapswitch_openflow::PortNo;
+use tapswitch_openflow::{Delivery, PortNo};
 
 use super::guest::Fault;
 use super::queue::{Admission, EgressQueue};
@@ -25,6 +25,10 @@ pub(crate) struct TxPorts {
     queued: Vec<usize>,
     /// The place of the port for which whoever brought the last frames is to wait.
     pressure: Option<usize>,
+    /// Whoever brings the frames under way waits for nobody.
+    is_passing: bool,
+    /// A bridge has told of itself by one of them.
+    has_bridge: bool,
     pool: Pool,
     retry: Retry,
 }
@@ -140,10 +144,18 @@ impl TxPorts {
             self.queued.push(index);
             self.retry.begin(now);
         }
-        let stall = port.stall;
-        let queue = port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(now)));
+        let (delivery, stall) = match self.is_passing {
+            false => (claim.delivery(), port.stall),
+            true => (
+                claim.delivery().filter(|it| !matches!(it, Delivery::Lossless { .. })),
+                Duration::ZERO,
+            ),
+        };
+        let taken = &port.taken;
+        let queue =
+            port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(taken.clone(), now)));
         let was_held = queue.is_held();
-        let admission = queue.admit(claim.delivery(), frame.len(), stall, now)?;
+        let admission = queue.admit(delivery, frame.len(), stall, now)?;
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if admission == Admission::Held {
             self.pressure = Some(index);
@@ -158,6 +170,24 @@ impl TxPorts {
     /// Room for what waits, here and elsewhere.
     pub(crate) fn pool(&mut self) -> &mut Pool {
         &mut self.pool
+    }
+
+    /// A burst begins, of a queue that `waits` for full ports, or does not.
+    #[inline]
+    pub(crate) fn begin_burst(&mut self, waits: bool) {
+        (self.is_passing, self.has_bridge) = (!waits, false);
+    }
+
+    /// A bridge has told of itself by a frame under way.
+    #[cold]
+    pub(crate) fn note_bridge(&mut self) {
+        self.has_bridge = true;
+    }
+
+    /// Whether a bridge has told of itself in the burst that ends.
+    #[inline]
+    pub(crate) fn take_bridge(&mut self) -> bool {
+        std::mem::take(&mut self.has_bridge)
     }
 
     /// True when whoever brought the last frames is to wait.
@@ -204,6 +234,7 @@ impl TxPorts {
             has_moved |= self.drain(index, now, at);
             let Some(port) = self.by_number[index].as_mut() else { continue };
             let Some(queue) = port.queue.as_mut() else { continue };
+            has_moved |= queue.notice_others(now);
             if queue.follow(now) {
                 stalled.push(number(index));
             }

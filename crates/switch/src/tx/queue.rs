@@ -13,9 +13,16 @@
 //! arrive faster than the port takes them would hold up a path that shares it, for as long as they
 //! do. Each of the two is in order.
 //!
+//! Who brings frames and waits for nobody (`pause=off`) has his frames kept as copies are.
+//!
+//! Each worker has queues of its own. Which of them gets the room that a port makes is luck; so a
+//! port is stuck only when it takes nothing of any of them.
+//!
 //! What is kept of frames that make their senders wait is bounded by these: each is paused after
 //! the batch that it has under way. [`ROOM`] is for what cannot be paused.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{Claim, DropReason, Frame, HEADROOM, Receipt};
@@ -39,6 +46,10 @@ pub(super) struct EgressQueue {
     held_since: Option<Instant>,
     /// When the port took something last, or began not to.
     progress: Instant,
+    /// How often it took something that waited, of any worker.
+    taken: Arc<AtomicU64>,
+    /// How often when we looked last.
+    taken_before: u64,
     /// How long the port may take nothing while somebody waits.
     bound: Duration,
     stalled: bool,
@@ -67,12 +78,15 @@ pub(super) enum Admission {
 }
 
 impl EgressQueue {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(taken: Arc<AtomicU64>, now: Instant) -> Self {
         Self {
             held: Store::default(),
             kept: Store::default(),
             held_since: None,
             progress: now,
+            // Relaxed, here and below: a number that nothing else depends on.
+            taken_before: taken.load(Ordering::Relaxed),
+            taken,
             bound: Duration::ZERO,
             stalled: false,
             sampler: Sampler::default(),
@@ -156,7 +170,7 @@ impl EgressQueue {
 
     /// Takes the first frame out, because it left or never will.
     pub(super) fn pop(&mut self, pool: &mut Pool, now: Instant) -> Option<Waiting> {
-        self.progress = now;
+        self.note_progress(now);
         self.first().pop(pool)
     }
 
@@ -168,6 +182,18 @@ impl EgressQueue {
     /// Notes that part of the first frame left.
     pub(super) fn note_progress(&mut self, now: Instant) {
         self.progress = now;
+        self.taken_before = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+    }
+
+    /// Returns whether the port took something of other workers since we looked last: it is not
+    /// stuck, then, and may have room for us soon.
+    pub(super) fn notice_others(&mut self, now: Instant) -> bool {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let have_moved = taken != self.taken_before;
+        if have_moved {
+            (self.progress, self.taken_before) = (now, taken);
+        }
+        have_moved
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -216,8 +242,6 @@ const PAUSE_MAX: u32 = 20;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tapswitch_datapath::{Port, WorkerIndex};
     use tapswitch_openflow::PortNo;
     use tapswitch_wire::{MacAddr, parse};
@@ -236,7 +260,7 @@ mod tests {
         fn new() -> Self {
             let port = Port::new(PortNo(1), "p1".to_owned(), MacAddr::ZERO, 1500, 1);
             let now = Instant::now();
-            let (pool, queue) = (Pool::default(), EgressQueue::new(now));
+            let (pool, queue) = (Pool::default(), EgressQueue::new(Arc::default(), now));
             Self { port: Arc::new(port), pool, queue, now }
         }
 
@@ -280,6 +304,25 @@ mod tests {
         }
         assert_eq!(arrived, 10_000);
         assert!((9_000..11_000).contains(&kept), "{kept} copies in what the path leaves");
+    }
+
+    /// A port takes a frame each 10 ms, and for a second each of them is the other worker's.
+    #[test]
+    fn a_port_that_takes_what_another_worker_has_is_not_stalled() {
+        let (mut lucky, mut other) = (Trial::new(), Trial::new());
+        other.queue = EgressQueue::new(lucky.queue.taken.clone(), other.now);
+        assert_eq!(other.offer(None, 1000), Ok(()));
+        for _ in 0..90 {
+            assert_eq!(lucky.offer(None, 1000), Ok(()));
+            lucky.now += Duration::from_millis(10);
+            other.now = lucky.now;
+            assert_eq!(lucky.take(1, 1000), 1);
+            assert!(other.queue.notice_others(other.now), "it has room now and then");
+            assert!(!other.queue.follow(other.now));
+        }
+        // From here on it takes nothing of anybody.
+        other.now += STALL;
+        assert!(!other.queue.notice_others(other.now) && other.queue.follow(other.now));
     }
 
     #[test]

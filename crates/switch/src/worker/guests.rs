@@ -102,6 +102,7 @@ impl Worker {
             return 0;
         }
         let Some(GuestRx { device, queue }) = self.queues[index].guest().cloned() else { return 0 };
+        self.ports.begin_burst(self.queues[index].waits());
         let mut held = queue.lock();
         let Some(ring) = held.as_mut() else { return 0 };
         let (mut total, mut fault, mut turn) = (0, None, Turn::new());
