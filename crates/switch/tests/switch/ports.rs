@@ -1,11 +1,9 @@
 //! Ports that come and go while the switch runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::thread;
 
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::{PortNo, PortReason};
 use tapswitch_switch::{AddPortError, RemovePortError};
 

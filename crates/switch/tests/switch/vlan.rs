@@ -1,11 +1,9 @@
 //! Port modes, full-size frames with tags and room for them, between switches and hosts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::net::IpAddr;
 
-use common::*;
+use crate::common::*;
 use tapswitch_switch::{Config, FailMode};
 use tapswitch_tap as tap;
 use tapswitch_wire::checksum::pseudo_header_v4;

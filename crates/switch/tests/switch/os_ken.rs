@@ -1,14 +1,12 @@
 //! A controller that is not ours: os-ken's `simple_switch_13`, as it is on PyPI.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::*;
+use crate::common::*;
 use tapswitch_netlink::die_with_parent;
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{MultipartReplyBody, MultipartRequestBody};

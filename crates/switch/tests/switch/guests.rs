@@ -8,9 +8,6 @@
     reason = "a panic fails a test; test data"
 )]
 
-mod common;
-mod vm;
-
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -18,12 +15,11 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
+use crate::vm::*;
 use tapswitch_openflow::{Action, Body, GroupModCommand, Oxm, PortNo};
-// What the module of a guest looks for in its crate.
-use tapswitch_vhost::{Features, GuestMemory, RegionSpec, RingFeatures, RingPlace};
+use tapswitch_vhost::Features;
 use tapswitch_wire::{EtherType, MacAddr};
-use vm::*;
 
 /// A frame of `len` bytes whose last byte is `mark`.
 fn marked(len: usize, mark: u8) -> Vec<u8> {

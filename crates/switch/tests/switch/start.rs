@@ -1,11 +1,9 @@
 //! Starting: what is in the way is named, with its remedy, and nothing is left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::net::TcpListener;
 
-use common::*;
+use crate::common::*;
 use tapswitch_switch::{Config, DatapathId, Endpoint};
 
 /// Why a switch with these ports does not start.
@@ -109,7 +107,7 @@ fn without_privilege_it_says_so() {
     for (port, capability) in [(&*tap, "CAP_NET_ADMIN"), (netdev, "CAP_NET_RAW")] {
         let text = unprivileged(|| {
             // On this thread alone: a thread of its own would have the privilege again.
-            let started = common::start_here(ports(&[port]));
+            let started = crate::common::start_here(ports(&[port]));
             started.map(drop).unwrap_err().to_string()
         });
         assert_names(&text, &[port, "not permitted", capability, "root"]);

@@ -8,24 +8,19 @@
     reason = "a panic fails a test; test data"
 )]
 
-mod common;
-mod vm;
-
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
+use crate::vm::*;
 use rustix::net::sockopt;
 use tapswitch_netlink::QdiscSpec;
 use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, Oxm, PortNo};
 use tapswitch_tap as tap;
-// What the module of a guest looks for in its crate.
-use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
 use tapswitch_wire::{EtherType, MacAddr, NetHeader};
-use vm::*;
 
 /// ECT(0) (RFC 3168 §5).
 const ECN_CAPABLE: u8 = 0b10;

@@ -2,9 +2,7 @@
 //! the originals do not notice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::{
     Action, Body, FlowMod, FlowModCommand, GroupModCommand, Masked, Oxm, VID_PRESENT,
 };

@@ -1,13 +1,11 @@
 //! `ovs-ofctl -O OpenFlow13` against the switch: what it shows and changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::thread;
 
-use common::*;
-use ofctl::{is_there, refused, run};
+use crate::common::ofctl::{is_there, refused, run};
+use crate::common::*;
 use tapswitch_openflow::{Delivery, GroupModCommand};
 use tapswitch_switch::FailMode;
 use tapswitch_wire::NetHeader;

@@ -1,15 +1,13 @@
 //! What strangers do to the OpenFlow listener does not reach the others.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::{
     Body, FlowMod, FlowModCommand, Match, MultipartReplyBody, MultipartRequestBody, Oxm, PortNo,
 };

@@ -1,11 +1,9 @@
 //! Frames between hosts on tap ports: whole, unchanged, counted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::num::NonZeroUsize;
 
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::{Action, Body, PortNo};
 use tapswitch_switch::Config;
 use tapswitch_switch::FailMode;

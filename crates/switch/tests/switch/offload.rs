@@ -1,11 +1,9 @@
 //! Ports without offloads: what leaves by them is cut and completed, to the last byte right.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::fs;
 
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::{Action, Body, Masked, Match, Oxm, PortNo, VID_PRESENT};
 use tapswitch_switch::{Gro, PortSpec};
 use tapswitch_wire::{EtherType, NetHeader, Tag};

@@ -9,15 +9,11 @@
     reason = "a panic fails a test; test data"
 )]
 
-mod common;
-mod vm;
-
-use common::*;
+use crate::common::*;
+use crate::vm::*;
 use tapswitch_openflow::{Body, GroupModCommand};
-// What the module of a guest looks for in its crate.
-use tapswitch_vhost::{Features, GuestMemory, RegionSpec, RingFeatures, RingPlace};
+use tapswitch_vhost::Features;
 use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};
-use vm::*;
 
 /// Where the headers lie.
 const IP: usize = 14;

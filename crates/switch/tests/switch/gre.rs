@@ -2,13 +2,11 @@
 //! packets.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use common::*;
+use crate::common::*;
 use tapswitch_netlink::Feature;
 use tapswitch_openflow::{Body, Delivery, GroupModCommand, Shape};
 use tapswitch_wire::{EtherType, NetHeader, Tag};

@@ -1,11 +1,9 @@
 //! A controller over TCP: what it tells the switch holds, what the switch has to tell it hears.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::time::Instant;
 
-use common::*;
+use crate::common::*;
 use tapswitch_channel::ControllerEvent;
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{

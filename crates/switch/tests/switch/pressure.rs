@@ -8,19 +8,15 @@
     reason = "a panic fails a test; test data"
 )]
 
-mod common;
-mod vm;
-
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
+use crate::vm::*;
 use tapswitch_openflow::{Body, Delivery, GroupModCommand, PortNo};
 use tapswitch_switch::RemovePortError;
 use tapswitch_switch::report::PressureReport;
-// What the module of a guest looks for in its crate.
-use tapswitch_vhost::{Features, GuestMemory, RegionSpec, RingFeatures, RingPlace};
+use tapswitch_vhost::Features;
 use tapswitch_wire::{GsoType, MacAddr, NetHeader, NetHeaderFlags};
-use vm::*;
 
 /// The frame with this number.
 fn numbered(number: u32) -> Vec<u8> {

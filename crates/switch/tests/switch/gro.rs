@@ -2,9 +2,7 @@
 //! bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tapswitch_netlink::Feature;
 use tapswitch_openflow::{Action, Body, GroupModCommand, Masked, Oxm, PortNo, VID_PRESENT};
 use tapswitch_switch::Gro;

@@ -1,9 +1,7 @@
 //! Copies that are cut short or sampled by their bucket, between real ports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::{Action, Body, Delivery, FlowMod, GroupModCommand, Shape};
 use tapswitch_switch::report::TapReport;
 use tapswitch_wire::NetHeader;

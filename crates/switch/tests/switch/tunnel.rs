@@ -1,12 +1,10 @@
 //! Switches that are joined by tunnels, and a switch and the kernel's own vxlan device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::net::IpAddr;
 use std::process::Command;
 
-use common::*;
+use crate::common::*;
 use tapswitch_wire::{EtherType, NetHeader, Tag};
 
 #[test]

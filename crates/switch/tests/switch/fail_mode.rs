@@ -1,11 +1,9 @@
 //! What the switch does while no controller answers, and that it comes back to it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::io::{Read, Write};
 
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::PortNo;
 use tapswitch_switch::{Config, Endpoint, FailMode};
 

@@ -1,13 +1,11 @@
 //! Files behind ports: what tshark reads in them, how one follows the other, and full disks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, PortNo, Shape};
 use tapswitch_switch::report::FileReport;
 use tapswitch_wire::{MacAddr, NetHeader};
@@ -361,7 +359,11 @@ fn on_a_small_disk(test: &str, action: impl FnOnce(&Path)) {
     let mount = "mount -t tmpfs -o size=1m tmpfs \"$TAPSWITCH_SMALL_DISK\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", mount, "sh"]);
-    command.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
+    command.arg(std::env::current_exe().unwrap()).args([
+        "--exact",
+        &format!("files::{test}"),
+        "--nocapture",
+    ]);
     let Ok(output) = command.env("TAPSWITCH_SMALL_DISK", folder.path()).output() else {
         skip("needs unshare(1)");
         return;

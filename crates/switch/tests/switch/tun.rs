@@ -1,9 +1,7 @@
 //! A tun device as a port beside tap devices: IP without Ethernet on one side of the switch.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::PortNo;
 
 /// A host behind a tap port and one behind a tun port, who know nothing of each other.

@@ -1,9 +1,7 @@
 //! Ports on interfaces that are there already, and between those and tap ports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tapswitch_openflow::{MultipartReplyBody, MultipartRequestBody, PortNo, PortState};
 use tapswitch_wire::{EtherType, NetHeader, Tag};
 
