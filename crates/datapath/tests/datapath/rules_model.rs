@@ -7,9 +7,7 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
-use common::{Switch, apply, ip, matching, out};
+use crate::common::{Switch, apply, ip, matching, out};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

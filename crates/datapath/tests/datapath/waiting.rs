@@ -6,9 +6,7 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
-use common::{Switch, apply, ip, mac, out, tcp};
+use crate::common::{Switch, apply, ip, mac, out, tcp};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

@@ -6,11 +6,9 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Switch, apply, goto, host, ip, mac, matching, out, tcp};
+use crate::common::{Switch, apply, goto, host, ip, mac, matching, out, tcp};
 use tapswitch_datapath::{FlowEntry, Millis, Removal, TABLE_COUNT};
 use tapswitch_openflow::{
     Action, Bucket, Delivery, EXPERIMENTER, ErrorKind, FlowMod, FlowModCommand, FlowModFlags,
@@ -108,7 +106,7 @@ fn modify_changes_what_is_covered_and_adds_nothing() {
         ..change(FlowModCommand::Modify, &[ip(), Oxm::IpProto(6)])
     };
     switch.pipeline.handle_flow_mod(&modify, Millis(0)).unwrap();
-    let to = |dst_port| common::Ip { dst_port, ..tcp() }.bytes();
+    let to = |dst_port| crate::common::Ip { dst_port, ..tcp() }.bytes();
     assert_eq!(switch.receive(1, &to(2)), [4]);
     assert_eq!(switch.receive(1, &to(3)), [4]);
     let nothing = change(FlowModCommand::Modify, &[ip(), Oxm::IpProto(17)]);
@@ -124,7 +122,7 @@ fn modify_strict_wants_match_and_priority() {
         instructions: vec![apply(&[out(4)])],
         ..change(FlowModCommand::ModifyStrict, &[ip(), Oxm::IpProto(6), Oxm::TcpDst(2)])
     };
-    let frame = common::Ip { dst_port: 2, ..tcp() }.bytes();
+    let frame = crate::common::Ip { dst_port: 2, ..tcp() }.bytes();
     switch.pipeline.handle_flow_mod(&modify(6), Millis(0)).unwrap();
     assert_eq!(switch.receive(1, &frame), [2]);
     switch.pipeline.handle_flow_mod(&modify(7), Millis(0)).unwrap();

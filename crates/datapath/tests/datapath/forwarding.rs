@@ -6,9 +6,7 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
-use common::{Switch, apply, assert_checksums, goto, host, ip, mac, out, tcp, udp, write};
+use crate::common::{Switch, apply, assert_checksums, goto, host, ip, mac, out, tcp, udp, write};
 use tapswitch_datapath::{DropReason, Millis};
 use tapswitch_openflow::{
     Action, Bucket, ErrorKind, GroupId, GroupType, Instruction, Masked, Oxm, PacketInReason,
@@ -340,8 +338,8 @@ fn select_keeps_a_flow_together_in_both_directions_and_spreads_flows() {
     switch.flow(0, 1, &[], &[apply(&[Action::Group(GroupId(1))])]);
     let mut counts = [0; 5];
     for src_port in 1000..2000 {
-        let forward = common::Ip { src_port, ..tcp() };
-        let back = common::Ip { src: 2, dst: 1, src_port: 80, dst_port: src_port, ..tcp() };
+        let forward = crate::common::Ip { src_port, ..tcp() };
+        let back = crate::common::Ip { src: 2, dst: 1, src_port: 80, dst_port: src_port, ..tcp() };
         let port = switch.receive(1, &forward.bytes());
         assert_eq!(switch.receive(1, &back.bytes()), port);
         counts[port[0] as usize] += 1;
@@ -357,7 +355,7 @@ fn select_keeps_fragments_and_pings_together() {
     let ports: std::collections::BTreeSet<_> = (1..100)
         .map(|src| {
             let fragment = |place: [u8; 2]| {
-                let mut frame = common::Ip { src, src_port: 1000, ..udp() }.bytes();
+                let mut frame = crate::common::Ip { src, src_port: 1000, ..udp() }.bytes();
                 frame[20..22].copy_from_slice(&place);
                 frame
             };
@@ -365,7 +363,7 @@ fn select_keeps_fragments_and_pings_together() {
             assert_eq!(switch.receive(1, &fragment([0x20, 0x10])), port);
             assert_eq!(switch.receive(1, &fragment([0, 0x20])), port);
             let ping = |src, dst, kind| {
-                let mut frame = common::Ip { src, dst, ..udp() }.bytes();
+                let mut frame = crate::common::Ip { src, dst, ..udp() }.bytes();
                 (frame[23], frame[34]) = (1, kind);
                 frame
             };
@@ -461,7 +459,7 @@ fn tags_that_were_pushed_are_not_taken_for_those_of_the_frame() {
         switch.flow(0, 0, &[], &[apply(&actions), goto(1)]);
         switch.flow(1, 2, &[Oxm::VlanVid(Masked::exact(outer))], &[apply(&[out(2)])]);
         switch.flow(1, 1, &[], &[apply(&[out(3)])]);
-        let frame = common::Ip { tags: tags[..frame_tags].to_vec(), ..tcp() };
+        let frame = crate::common::Ip { tags: tags[..frame_tags].to_vec(), ..tcp() };
         let case = format!("{frame_tags} tags, {pushes} pushes, {pops} pops");
         assert_eq!(switch.receive(1, &frame.bytes()), [2], "{case}");
     }
@@ -479,7 +477,7 @@ fn a_field_that_a_frame_does_not_have_is_not_set_for_later_tables_either() {
     switch.flow(1, 2, &port_8080, &[apply(&[out(2)])]);
     switch.flow(1, 1, &[], &[apply(&[out(3)])]);
     for frame in [tcp(), udp()] {
-        let frame = common::Ip { tags: vec![0x8100_0005], dst_port: 53, ..frame };
+        let frame = crate::common::Ip { tags: vec![0x8100_0005], dst_port: 53, ..frame };
         assert_eq!(switch.receive(1, &frame.bytes()), [3], "{}", frame.protocol);
     }
 }
@@ -510,11 +508,11 @@ fn flood_and_all_reach_every_open_port_but_the_own() {
 fn normal_learns_and_forwards() {
     let mut switch = Switch::new(3);
     switch.flow(0, 0, &[], &[apply(&[Action::output(PortNo::NORMAL)])]);
-    let reply = common::Ip { src: 2, dst: 1, ..tcp() };
+    let reply = crate::common::Ip { src: 2, dst: 1, ..tcp() };
     assert_eq!(switch.receive(1, &tcp().bytes()), [2, 3], "nobody is known yet");
     assert_eq!(switch.receive(2, &reply.bytes()), [1]);
     assert_eq!(switch.receive(1, &tcp().bytes()), [2]);
-    let tagged = common::Ip { tags: vec![CUSTOMER_TAG], ..tcp() };
+    let tagged = crate::common::Ip { tags: vec![CUSTOMER_TAG], ..tcp() };
     assert_eq!(switch.receive(1, &tagged.bytes()), [2, 3], "another VLAN, another world");
     assert_eq!(switch.receive(3, &tcp().bytes()), [2], "the station moved");
     assert_eq!(switch.receive(2, &reply.bytes()), [3]);
@@ -527,7 +525,7 @@ fn normal_floods_to_the_switch_itself_too() {
     assert!(switch.pipeline.set_port(local));
     switch.flow(0, 0, &[], &[apply(&[Action::output(PortNo::NORMAL)])]);
     assert_eq!(switch.receive(1, &tcp().bytes()), [2, PortNo::LOCAL.0]);
-    let reply = common::Ip { src: 2, dst: 1, ..tcp() };
+    let reply = crate::common::Ip { src: 2, dst: 1, ..tcp() };
     assert_eq!(switch.receive(PortNo::LOCAL.0, &reply.bytes()), [1]);
     assert_eq!(switch.receive(1, &tcp().bytes()), [PortNo::LOCAL.0], "and is learnt there");
 }
@@ -578,14 +576,14 @@ fn frames_and_trains_must_fit_the_mtu_packet_by_packet() {
         csum_start: 34,
         csum_offset: 16,
     };
-    let long = common::Ip { payload: 40_000, ..tcp() }.bytes();
+    let long = crate::common::Ip { payload: 40_000, ..tcp() }.bytes();
     assert_eq!(switch.receive_with(1, &long, train), [2], "whole, as it came");
     assert_eq!(switch.sent(2).len(), long.len());
     let too_long = NetHeader { gso_size: 1461, ..train };
     assert!(switch.receive_with(1, &long, too_long).is_empty());
-    let full = common::Ip { payload: 1460, tags: vec![SERVICE_TAG, CUSTOMER_TAG], ..tcp() };
+    let full = crate::common::Ip { payload: 1460, tags: vec![SERVICE_TAG, CUSTOMER_TAG], ..tcp() };
     assert_eq!(switch.receive(1, &full.bytes()), [2], "tags do not count");
-    let over = common::Ip { payload: 1461, ..tcp() };
+    let over = crate::common::Ip { payload: 1461, ..tcp() };
     assert!(switch.receive(1, &over.bytes()).is_empty());
     assert_eq!(switch.drops(2, DropReason::Oversize), 2);
     let (rx, tx) = (switch.port(1).counters.rx(), switch.port(2).counters.tx());
@@ -673,7 +671,7 @@ fn set_field_reaches_ipv6_arp_and_icmp() {
     request.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
     assert_eq!(switch.receive(1, &request), [2]);
     assert_eq!(switch.sent(2)[32..42], [255, 255, 255, 255, 255, 255, 10, 0, 0, 7]);
-    let mut echo = common::Ip { protocol: 1, ..udp() }.bytes();
+    let mut echo = crate::common::Ip { protocol: 1, ..udp() }.bytes();
     echo[34..42].copy_from_slice(&[8, 0, 0, 0, 0, 1, 0, 1]);
     let sum = tapswitch_wire::checksum::Sum::of(&echo[34..]).checksum();
     echo[36..38].copy_from_slice(&sum.to_be_bytes());

@@ -6,9 +6,7 @@
     reason = "a panic fails a test"
 )]
 
-mod common;
-
-use common::{Switch, apply, goto, ip, matching, out, tcp, write};
+use crate::common::{Switch, apply, goto, ip, matching, out, tcp, write};
 use tapswitch_datapath::{DropReason, PacketInOrigin};
 use tapswitch_openflow::{
     Action, Bucket, FlowMod, FlowModCommand, GroupId, GroupType, Instruction, Masked, Oxm,

@@ -6,9 +6,7 @@
     reason = "a panic fails a test"
 )]
 
-mod common;
-
-use common::{Ip, Switch, apply, out, tcp};
+use crate::common::{Ip, Switch, apply, out, tcp};
 use tapswitch_datapath::DropReason;
 use tapswitch_openflow::{Action, Bucket, GroupId, GroupType, PortNo, PortState};
 

@@ -6,9 +6,7 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
-use common::{Ip, Switch, apply, goto, ip, mac, out, tcp, udp};
+use crate::common::{Ip, Switch, apply, goto, ip, mac, out, tcp, udp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_datapath::{DropReason, FlowEntry, GroupBucket, Millis, Totals, Traffic};
@@ -86,7 +84,7 @@ fn a_rule_that_goes_during_a_burst_has_counted_all_of_its_frames() {
     let delete = FlowMod {
         table_id: TableId(0),
         priority: 2,
-        match_fields: common::matching(&[ip()]),
+        match_fields: crate::common::matching(&[ip()]),
         ..FlowMod::new(FlowModCommand::DeleteStrict)
     };
     let removed = switch.pipeline.handle_flow_mod(&delete, switch.now).unwrap();

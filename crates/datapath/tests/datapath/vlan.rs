@@ -6,11 +6,9 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Switch, apply, goto, mac, out, tcp, write};
+use crate::common::{Switch, apply, goto, mac, out, tcp, write};
 use proptest::prelude::*;
 use tapswitch_datapath::vlan::{
     MapEntry, PortMode, Provider, Selective, ServiceMap, Translations, Trunk, Tunnel, Vid, VidSet,

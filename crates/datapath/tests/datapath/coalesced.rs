@@ -6,9 +6,7 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
-use common::{Switch, apply, mac, out};
+use crate::common::{Switch, apply, mac, out};
 use tapswitch_datapath::vlan::{PortMode, Trunk, VidSet};
 use tapswitch_datapath::{Arrival, DropReason, HEADROOM, Parts, View};
 use tapswitch_openflow::{Action, Bucket, GroupId, GroupType, Oxm, PortNo};
@@ -19,7 +17,7 @@ const META: NetHeader =
 
 /// A TCP train of three packets: what lies together, and the payloads of the other packets.
 fn train() -> (Vec<u8>, [Vec<u8>; 2]) {
-    let mut first = common::tcp().bytes()[..54].to_vec();
+    let mut first = crate::common::tcp().bytes()[..54].to_vec();
     first[16..18].copy_from_slice(&2540u16.to_be_bytes());
     first.extend([1; 1000]);
     (first, [vec![2; 1000], vec![3; 500]])

@@ -7,11 +7,9 @@
     reason = "helpers of tests, on data that they chose"
 )]
 
-mod common;
-
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use common::{Switch, apply, out};
+use crate::common::{Switch, apply, out};
 use etherparse::checksum::Sum16BitWords;
 use proptest::collection::vec;
 use proptest::option;

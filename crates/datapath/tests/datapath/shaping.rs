@@ -6,9 +6,7 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tapswitch_datapath::{DropReason, GroupBucket, Port, Traffic};
 use tapswitch_openflow::{Action, Bucket, Delivery, ErrorKind, GroupId, GroupType, PortNo, Shape};
 use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};

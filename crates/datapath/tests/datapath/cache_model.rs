@@ -10,9 +10,7 @@
     reason = "tests may stop at the first surprise"
 )]
 
-mod common;
-
-use common::{Ip, Switch, apply, goto, host, ip, mac, matching, out, tcp};
+use crate::common::{Ip, Switch, apply, goto, host, ip, mac, matching, out, tcp};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

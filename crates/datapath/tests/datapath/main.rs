@@ -1,0 +1,20 @@
+//! What becomes of frames by rules, groups, modes and queues, from outside of the crate.
+//!
+//! One program, as each file by itself would take as long to link.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod aqm;
+mod bursts;
+mod cache_model;
+mod coalesced;
+mod forwarding;
+mod groups;
+mod packet_in;
+mod rewrite;
+mod rules;
+mod rules_model;
+mod shaping;
+mod vlan;
+mod waiting;
