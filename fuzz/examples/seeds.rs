@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use common::{ACK, C_TAG, Encapsulation, Ip, LEGACY_TAG, S_TAG, Train, Tunnel, Upper, cut};
-use tapswitch_wire::{GsoType, NetHeader, ipv6, tcp};
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, tcp};
 
 fn main() -> io::Result<()> {
     write_filters()?;
@@ -30,6 +30,9 @@ fn main() -> io::Result<()> {
         if let Some(packet) = cut(&meta, &frame, &[]).unwrap_or_default().first() {
             write("verify", name, &[&[headers_len as u8], &packet[..]].concat())?;
         }
+    }
+    for (name, meta, frame) in sctp_checksums() {
+        write("complete_checksum", name, &input(&meta, 46, &frame))?;
     }
     for (name, train) in long_trains() {
         let (meta, frame, at) = (train.long_meta(), train.frame(), train.headers_len() as u8);
@@ -134,17 +137,21 @@ fn batches() -> Vec<(&'static str, Vec<packets::Frame>)> {
         ("trains", trains),
         ("interleaved", interleaved.collect()),
         ("odd", odd),
+        ("routed_on", packets::routed_on()),
     ]
 }
 
 /// Frames with partial checksums, as a sender on the same host leaves them.
 fn in_tunnels() -> Vec<(&'static str, Vec<u8>)> {
     let frame = |train: Train| small(train).frame();
+    let mut deep = Train::tcp_v6().tagged(&[S_TAG, LEGACY_TAG, C_TAG]);
+    deep.ip = Ip::V6 { extensions: vec![ipv6::HOP_BY_HOP, ipv6::DESTINATION_OPTIONS] };
     vec![
         ("tcp_v4", frame(Train::tcp_v4())),
         ("tcp_v6", frame(Train::tcp_v6())),
         ("udp_v4", frame(Train::udp_v4())),
         ("tagged", frame(Train::tcp_v4().tagged(&[C_TAG]))),
+        ("deep", frame(deep)),
     ]
 }
 
@@ -226,6 +233,32 @@ fn stacks() -> Vec<(&'static str, Vec<Step>, Vec<u8>)> {
     ]
 }
 
+/// An SCTP packet over IPv4 that is a header only.
+fn sctp_frame() -> Vec<u8> {
+    vec![
+        2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa, 8, 0, 0x45, 0, 0, 32, 0, 1, 0, 0, 64, 132, 0, 0,
+        10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 0,
+    ]
+}
+
+/// SCTP packets with checksums to complete: one, one with Ethernet's padding, one whose checksum is
+/// said to lie elsewhere.
+fn sctp_checksums() -> [(&'static str, NetHeader, Vec<u8>); 3] {
+    let meta = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        csum_start: 34,
+        csum_offset: 8,
+        ..NetHeader::PLAIN
+    };
+    let padded = [sctp_frame(), vec![0xee; 14]].concat();
+    let elsewhere = NetHeader { csum_start: 30, ..meta };
+    [
+        ("sctp", meta, sctp_frame()),
+        ("sctp_padded", meta, padded.clone()),
+        ("sctp_elsewhere", elsewhere, padded),
+    ]
+}
+
 /// Trains that are refused, each for another reason.
 fn lies() -> Vec<(&'static str, NetHeader, Vec<u8>)> {
     let train = small(Train::tcp_v4());
@@ -272,10 +305,6 @@ fn other_frames() -> Vec<(&'static str, Vec<u8>)> {
     fragment.extend([0xfd; 32]);
     fragment.extend([17, 0, 0, 1, 0, 0, 0, 1, 0, 53, 0, 53, 0, 8, 0, 0]);
     let snap = [&[0, 36, 0xaa, 0xaa, 3, 0, 0, 0], &arp[..]].concat();
-    let sctp = [
-        8, 0, 0x45, 0, 0, 32, 0, 1, 0, 0, 64, 132, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 81, 0,
-        0, 0, 1, 0, 0, 0, 0,
-    ];
     vec![
         ("arp", behind(&arp)),
         ("icmp_v4", behind(&icmp_v4)),
@@ -283,7 +312,7 @@ fn other_frames() -> Vec<(&'static str, Vec<u8>)> {
         ("fragment_v6", behind(&fragment)),
         ("snap", behind(&snap)),
         ("llc", behind(&[0, 3, 0x42, 0x42, 3])),
-        ("sctp", behind(&sctp)),
+        ("sctp", sctp_frame()),
         ("lldp", behind(&[0x88, 0xcc, 2, 7, 4, 2, 0, 0, 0, 0, 1, 0, 0])),
         ("macsec", behind(&[0x88, 0xe5, 0x20, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xa, 0, 1, 8, 0])),
         ("truncated_tag", behind(&[0x81, 0, 0])),

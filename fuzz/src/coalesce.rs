@@ -3,7 +3,7 @@
 use tapswitch_offload::coalesce::{Place, Tunnels};
 use tapswitch_offload::{Coalescer, Segments, SplitOptions, complete_checksum};
 use tapswitch_wire::{
-    LongNetHeader, NET_HEADER_LEN, NetHeader, ip_proto, parse, read_u16, tcp, write_u16,
+    LongNetHeader, NET_HEADER_LEN, NetHeader, ip_proto, ipv6, parse, read_u16, tcp, write_u16,
 };
 
 /// Coalesces the frames of `data`, in tunnels and not: for each, metadata, a big-endian length,
@@ -104,7 +104,8 @@ fn cut(meta: &LongNetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Has the checksum of TCP or UDP made anew, as cutting does.
+/// Has the checksum of TCP or UDP made anew, as cutting does. That of a packet that is routed on is
+/// for another destination, which is not looked for.
 fn put_right(mut frame: Vec<u8>) -> Vec<u8> {
     use tapswitch_wire::checksum::{pseudo_header_v4, pseudo_header_v6};
     let Ok(parsed) = parse(&frame) else { return frame };
@@ -119,6 +120,9 @@ fn put_right(mut frame: Vec<u8>) -> Vec<u8> {
     let pseudo_header = if key.eth_type() == tapswitch_wire::EtherType::IPV4 {
         pseudo_header_v4(&key.ip_src[..4], &key.ip_dst[..4], key.ip_proto, len)
     } else {
+        if ipv6::is_routed_on(&frame[usize::from(parsed.layout.network)..at]) {
+            return frame;
+        }
         pseudo_header_v6(&key.ip_src, &key.ip_dst, key.ip_proto, u32::from(len))
     };
     if is_udp && read_u16(&frame, field) == 0 {

@@ -1,7 +1,7 @@
 //! Target `complete_checksum`: equals the plainest reference there is, and touches nothing else.
 
 use tapswitch_offload::complete_checksum as complete;
-use tapswitch_wire::NetHeader;
+use tapswitch_wire::{EtherType, NetHeader, Parsed, ip_proto, ipv4, ipv6, parse, read_u16, sctp};
 
 /// Completes the checksum of the frame of `data`.
 pub fn complete_checksum(data: &[u8]) {
@@ -16,11 +16,25 @@ pub fn complete_checksum(data: &[u8]) {
         return;
     }
     assert!(!new_meta.needs_checksum());
-    assert_eq!(completed, reference(&meta, frame));
+    assert_eq!(Some(completed), reference(&meta, at, frame));
+}
+
+/// The frame as it must be when its headers end at `at`; `None` for one that must be refused: an
+/// SCTP packet whose checksum is said to be elsewhere than in its header, or whose header is not
+/// whole.
+fn reference(meta: &NetHeader, at: usize, frame: &[u8]) -> Option<Vec<u8>> {
+    if usize::from(meta.csum_offset) == sctp::field::CHECKSUM
+        && let Ok(parsed) = parse(&frame[..at])
+        && parsed.key.ip_proto == ip_proto::SCTP
+    {
+        let is_there = parsed.layout.transport == Some(meta.csum_start);
+        return is_there.then(|| with_crc32c(&parsed, usize::from(meta.csum_start), frame));
+    }
+    Some(with_internet_checksum(meta, frame))
 }
 
 /// RFC 1071 §4.1, a word at a time.
-fn reference(meta: &NetHeader, frame: &[u8]) -> Vec<u8> {
+fn with_internet_checksum(meta: &NetHeader, frame: &[u8]) -> Vec<u8> {
     let start = usize::from(meta.csum_start);
     let field = start + usize::from(meta.csum_offset);
     let mut sum = 0u32;
@@ -35,4 +49,30 @@ fn reference(meta: &NetHeader, frame: &[u8]) -> Vec<u8> {
         checksum => checksum,
     });
     frame
+}
+
+/// RFC 9260 §6.8 for the SCTP packet at `start`, up to where the IP header says that it ends, if
+/// that is in the frame.
+fn with_crc32c(parsed: &Parsed, start: usize, frame: &[u8]) -> Vec<u8> {
+    let network = usize::from(parsed.layout.network);
+    let len = if parsed.key.eth_type() == EtherType::IPV4 {
+        usize::from(read_u16(frame, network + ipv4::field::TOTAL_LENGTH))
+    } else {
+        ipv6::HEADER_LEN + usize::from(read_u16(frame, network + ipv6::field::PAYLOAD_LENGTH))
+    };
+    let ends = start + sctp::HEADER_LEN..=frame.len();
+    let end = if ends.contains(&(network + len)) { network + len } else { frame.len() };
+    let field = start + sctp::field::CHECKSUM;
+    let mut frame = frame.to_vec();
+    frame[field..field + 4].fill(0);
+    let crc = crc32c(&frame[start..end]);
+    frame[field..field + 4].copy_from_slice(&crc.to_le_bytes());
+    frame
+}
+
+/// RFC 9260 appendix A, a bit at a time.
+fn crc32c(bytes: &[u8]) -> u32 {
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    let shift = |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), shift))
 }

@@ -5,7 +5,7 @@ mod packets;
 
 use packets::{
     ACK, C_TAG, Checksum, ECE, Ip, LEGACY_TAG, Made, Packet, RST, S_TAG, SYN, URG, Upper,
-    check_round_trip, coalesce, counts, frames, interleave, shuffle,
+    check_round_trip, coalesce, counts, frames, interleave, routed_on, shuffle,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -349,6 +349,14 @@ fn extension_headers_are_repeated_or_in_the_way() {
             assert_eq!(check_round_trip(&frames(&packet.stream(3))).len(), expected, "{chain:?}");
         }
     }
+}
+
+#[test]
+fn what_is_routed_on_stays_alone() {
+    let sent = routed_on();
+    let made = coalesce(&sent);
+    assert_eq!(made.len(), sent.len(), "its checksums are for another destination");
+    assert!(made.iter().all(|made| made.frames == 1));
 }
 
 #[test]

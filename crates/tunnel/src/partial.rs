@@ -22,13 +22,16 @@
 
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
-    EtherType, GsoType, NetHeader, NetHeaderFlags, ethernet, ip_proto, ipv4, ipv6, read_u16, tcp,
-    udp,
+    EtherType, GsoType, NetHeader, NetHeaderFlags, Parsed, ethernet, ip_proto, ipv4, ipv6, parse,
+    read_u16, tcp, udp,
 };
 
 /// What is left undone in a frame that came out of a tunnel: nothing, its TCP or UDP checksum, or
 /// that and the cutting of a TCP packet that is longer than `mtu`, the largest payload of a frame.
-/// Frames with up to two tags, without IPv6 extension headers, and no fragments are looked into.
+///
+/// Fragments are not looked into: their sender has summed before cutting. Nor are packets that an
+/// IPv6 routing header sends on: the sum is that of their last destination (RFC 8200 §8.1), which
+/// is not in the IPv6 header.
 #[inline]
 pub fn left_undone(frame: &[u8], mtu: u32) -> NetHeader {
     match pending(frame) {
@@ -65,7 +68,7 @@ fn train(frame: &[u8], meta: NetHeader, network: usize, mtu: u32) -> Option<NetH
 fn pending(frame: &[u8]) -> Option<(NetHeader, usize)> {
     let mut network = ethernet::HEADER_LEN;
     let mut kind = EtherType(word(frame, network - 2)?);
-    for _ in 0..TAGS_MAX {
+    for _ in 0..TAGS_AT_A_GLANCE {
         if !kind.is_tag() {
             break;
         }
@@ -73,27 +76,66 @@ fn pending(frame: &[u8]) -> Option<(NetHeader, usize)> {
         kind = EtherType(word(frame, network - 2)?);
     }
     let packet = frame.get(network..)?;
-    let (protocol, header_len, sum) = match kind {
+    let upper = match kind {
         EtherType::IPV4 => upper_v4(packet)?,
-        EtherType::IPV6 => upper_v6(packet)?,
+        EtherType::IPV6 => match *packet.get(ipv6::field::NEXT_HEADER)? {
+            protocol if ipv6::is_extension(protocol) => return pending_deep(frame),
+            protocol => upper_v6(packet, protocol, ipv6::HEADER_LEN)?,
+        },
+        _ if kind.is_tag() => return pending_deep(frame),
         _ => return None,
     };
-    let field = match protocol {
-        ip_proto::TCP => tcp::field::CHECKSUM,
-        ip_proto::UDP => udp::field::CHECKSUM,
-        _ => return None,
-    };
-    let (start, offset) = (network + header_len, u16::try_from(field).ok()?);
-    if word(frame, start + field)? != sum.partial() {
-        return None;
-    }
-    let csum_start = u16::try_from(start).ok()?;
-    let flags = NetHeaderFlags::NEEDS_CSUM;
-    Some((NetHeader { flags, csum_start, csum_offset: offset, ..NetHeader::PLAIN }, network))
+    Some((upper.partial(frame, network)?, network))
 }
 
-/// Protocol, length of the header and sum of the pseudo header.
-fn upper_v4(packet: &[u8]) -> Option<(u8, usize, Sum)> {
+/// As [`pending`], behind any number of tags and IPv6 extension headers.
+#[cold]
+fn pending_deep(frame: &[u8]) -> Option<(NetHeader, usize)> {
+    let Parsed { key, layout } = parse(frame).ok()?;
+    let network = usize::from(layout.network);
+    let header_len = usize::from(layout.transport?).checked_sub(network)?;
+    let packet = frame.get(network..)?;
+    let upper = match key.eth_type() {
+        EtherType::IPV4 => upper_v4(packet)?,
+        EtherType::IPV6 if key.fragment != 0 || ipv6::is_routed_on(packet.get(..header_len)?) => {
+            return None;
+        }
+        EtherType::IPV6 => upper_v6(packet, key.ip_proto, header_len)?,
+        _ => return None,
+    };
+    Some((upper.partial(frame, network)?, network))
+}
+
+/// What is behind an IP header.
+struct Upper {
+    protocol: u8,
+    /// Length of the IP header with its options or extension headers.
+    header_len: usize,
+    /// Sum of the pseudo header.
+    sum: Sum,
+}
+
+impl Upper {
+    /// The metadata, when the checksum's field holds the pseudo header's sum only. The IP header
+    /// starts at `network`.
+    #[inline]
+    fn partial(&self, frame: &[u8], network: usize) -> Option<NetHeader> {
+        let field = match self.protocol {
+            ip_proto::TCP => tcp::field::CHECKSUM,
+            ip_proto::UDP => udp::field::CHECKSUM,
+            _ => return None,
+        };
+        let (start, offset) = (network + self.header_len, u16::try_from(field).ok()?);
+        if word(frame, start + field)? != self.sum.partial() {
+            return None;
+        }
+        let csum_start = u16::try_from(start).ok()?;
+        let flags = NetHeaderFlags::NEEDS_CSUM;
+        Some(NetHeader { flags, csum_start, csum_offset: offset, ..NetHeader::PLAIN })
+    }
+}
+
+fn upper_v4(packet: &[u8]) -> Option<Upper> {
     let header_len = ipv4::header_len(packet)?;
     let fragment = word(packet, ipv4::field::FRAGMENT)?;
     if fragment & (ipv4::MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0 {
@@ -103,23 +145,24 @@ fn upper_v4(packet: &[u8]) -> Option<(u8, usize, Sum)> {
     let upper_len = total_len.checked_sub(u16::try_from(header_len).ok()?)?;
     let (src, dst) = (packet.get(ipv4::field::SRC)?, packet.get(ipv4::field::DST)?);
     let protocol = *packet.get(ipv4::field::PROTOCOL)?;
-    Some((protocol, header_len, pseudo_header_v4(src, dst, protocol, upper_len)))
+    Some(Upper { protocol, header_len, sum: pseudo_header_v4(src, dst, protocol, upper_len) })
 }
 
-fn upper_v6(packet: &[u8]) -> Option<(u8, usize, Sum)> {
-    let upper_len = word(packet, ipv6::field::PAYLOAD_LENGTH)?;
+/// `header_len` bytes of fixed and extension headers, `protocol` behind them.
+fn upper_v6(packet: &[u8], protocol: u8, header_len: usize) -> Option<Upper> {
+    let extensions_len = u16::try_from(header_len - ipv6::HEADER_LEN).ok()?;
+    let upper_len = word(packet, ipv6::field::PAYLOAD_LENGTH)?.checked_sub(extensions_len)?;
     let (src, dst) = (packet.get(ipv6::field::SRC)?, packet.get(ipv6::field::DST)?);
-    let protocol = *packet.get(ipv6::field::NEXT_HEADER)?;
     let sum = pseudo_header_v6(src, dst, protocol, upper_len.into());
-    Some((protocol, ipv6::HEADER_LEN, sum))
+    Some(Upper { protocol, header_len, sum })
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|bytes| read_u16(bytes, 0))
 }
 
-/// Tags that are looked behind.
-const TAGS_MAX: usize = 2;
+/// Tags that are looked behind without parsing.
+const TAGS_AT_A_GLANCE: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -148,10 +191,64 @@ mod tests {
         frame
     }
 
+    /// An IPv6 extension header of 8 bytes: its number, and what is in it behind its length.
+    type Extension = (u8, [u8; 6]);
+
+    /// Those that leave a packet whole and its destination the last one.
+    const PLAIN_EXTENSIONS: [Extension; 4] = [
+        (ipv6::HOP_BY_HOP, [1, 4, 0, 0, 0, 0]),
+        (ipv6::DESTINATION_OPTIONS, [1, 4, 0, 0, 0, 0]),
+        (ipv6::ROUTING, [253, 0, 0, 0, 0, 0]),
+        (ipv6::FRAGMENT, [0, 0, 0, 0, 0, 7]),
+    ];
+
+    /// Parts of a datagram, and a packet that goes on to another destination.
+    const OTHER_EXTENSIONS: [Extension; 3] = [
+        (ipv6::FRAGMENT, [0, 1, 0, 0, 0, 7]),
+        (ipv6::FRAGMENT, [1, 0, 0, 0, 0, 7]),
+        (ipv6::ROUTING, [253, 1, 0, 0, 0, 0]),
+    ];
+
+    /// A TCP packet over IPv6 with a partial checksum, and where its TCP header starts.
+    fn behind(tags: usize, extensions: &[Extension], payload: u16) -> (Vec<u8>, usize) {
+        let upper_len = 20 + payload;
+        let mut ip = [0; 40];
+        (ip[0], ip[8], ip[23], ip[24], ip[39]) = (0x60, 0xfd, 1, 0xfd, 2);
+        let length = upper_len + 8 * u16::try_from(extensions.len()).unwrap();
+        ip[4..6].copy_from_slice(&length.to_be_bytes());
+        let mut numbers = extensions.iter().map(|extension| extension.0).chain([ip_proto::TCP]);
+        ip[6] = numbers.next().unwrap();
+        let tag = [0x88, 0xa8, 0, 5];
+        let mut frame = [&ETHERNET[..], &tag.repeat(tags), &[0x86, 0xdd], &ip].concat();
+        for ((_, body), next) in extensions.iter().zip(numbers) {
+            frame.extend([&[next, 0], &body[..]].concat());
+        }
+        let at = frame.len();
+        let sum = pseudo_header_v6(&ip[8..24], &ip[24..40], ip_proto::TCP, upper_len.into());
+        frame.extend([&[0; 12][..], &[5 << 4, 0x10, 0, 0], &sum.partial().to_be_bytes()].concat());
+        frame.resize(at + usize::from(upper_len), 1);
+        (frame, at)
+    }
+
+    #[test]
+    fn a_train_behind_tags_and_extension_headers_is_told() {
+        for (tags, extensions) in
+            [(3, &[][..]), (0, &PLAIN_EXTENSIONS[..3]), (8, &PLAIN_EXTENSIONS)]
+        {
+            let (frame, at) = behind(tags, extensions, 4000);
+            let train = left_undone(&frame, 1430);
+            assert_eq!(train.gso_type, GsoType::TCPV6);
+            assert_eq!(usize::from(train.gso_size), 1370 - 8 * extensions.len());
+            assert_eq!(usize::from(train.csum_start), at);
+            assert_eq!(usize::from(train.hdr_len), at + 20);
+            assert_eq!(train.check(frame.len()), Ok(()));
+        }
+    }
+
     #[test]
     fn the_sum_of_the_pseudo_header_is_a_checksum_left_undone() {
         let sum = pseudo_header_v4(&[10, 0, 0, 1], &[10, 0, 0, 2], 17, 20).partial();
-        for tags in 0..=2 {
+        for tags in 0..=8 {
             let start = u16::try_from(34 + 4 * tags).unwrap();
             let meta = left_undone(&v4(tags, sum), 1500);
             assert!(meta.needs_checksum(), "{tags} tags");
@@ -162,10 +259,11 @@ mod tests {
                 assert_eq!(left_undone(&v4(tags, other), 1500), NetHeader::PLAIN);
             }
         }
-        assert_eq!(left_undone(&v4(3, sum), 1500), NetHeader::PLAIN);
-        let mut fragment = v4(0, sum);
-        fragment[20] = 0x20;
-        assert_eq!(left_undone(&fragment, 1500), NetHeader::PLAIN);
+        for tags in [0, 3] {
+            let mut fragment = v4(tags, sum);
+            fragment[20 + 4 * tags] = 0x20;
+            assert_eq!(left_undone(&fragment, 1500), NetHeader::PLAIN);
+        }
     }
 
     #[test]
@@ -212,6 +310,25 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn tags_and_extension_headers_hide_nothing(
+            tags in 0..=8usize,
+            mut extensions in prop::collection::vec(
+                prop::sample::select(&PLAIN_EXTENSIONS[..]), 0..8,
+            ),
+            other in prop::sample::select(&OTHER_EXTENSIONS[..]),
+            place in any::<prop::sample::Index>(),
+        ) {
+            let (mut frame, at) = behind(tags, &extensions, 9);
+            let meta = left_undone(&frame, 1500);
+            prop_assert!(meta.needs_checksum());
+            prop_assert_eq!((usize::from(meta.csum_start), meta.csum_offset), (at, 16));
+            frame[at + 16] ^= 1;
+            prop_assert_eq!(left_undone(&frame, 1500), NetHeader::PLAIN);
+            extensions.insert(place.index(extensions.len() + 1), other);
+            prop_assert_eq!(left_undone(&behind(tags, &extensions, 9).0, 1500), NetHeader::PLAIN);
+        }
+
         #[test]
         fn any_bytes_make_metadata_that_fits(
             mut bytes in prop::collection::vec(any::<u8>(), 0..100),

@@ -116,7 +116,9 @@ pub fn is_routed_on(headers: &[u8]) -> bool {
     false
 }
 
-const fn is_extension(protocol: u8) -> bool {
+/// True for the number of an extension header that [`upper_layer`] looks behind.
+#[inline]
+pub const fn is_extension(protocol: u8) -> bool {
     matches!(
         protocol,
         HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS | MOBILITY

@@ -7,7 +7,7 @@ use super::{Edit, ServiceMap, Vid, VidSet};
 /// How a port stands to VLANs. See the [module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortMode {
-    /// One C-VLAN, whose frames bear no tag outside.
+    /// One C-VLAN, whose frames bear no tag outside; those with more tags do not pass.
     Access(Vid),
     /// Several C-VLANs, tagged.
     Trunk(Trunk),
@@ -69,12 +69,13 @@ impl PortMode {
     }
 
     /// What a frame with these two outermost tags looks like outside. Nothing when the port is no
-    /// member of its VLAN. The edit pops and sets, and never pushes.
+    /// member of its VLAN, or does not give out such stacks. The edit pops and sets, and never
+    /// pushes.
     #[inline]
     pub fn emit(&self, outer: Option<Tag>, inner: Option<Tag>) -> Option<Edit> {
         let outer = outer?;
         match self {
-            Self::Access(vlan) => is_in(outer, EtherType::VLAN, *vlan).then_some(Edit::pop()),
+            Self::Access(vlan) => untagged_from(*vlan, outer, inner),
             Self::Trunk(trunk) => trunk.emit(outer, inner),
             Self::Tunnel(tunnel) => tunnel.emit(outer, inner),
             Self::Selective(selective) => selective.emit(outer, inner),
@@ -313,6 +314,14 @@ fn untagged_into(vlan: Vid, outer: Option<Tag>) -> Option<Edit> {
         }
         Some(_) => None,
     }
+}
+
+/// Gives frames of the C-VLAN `vlan` without their tag. Those with another tag inside stay: the
+/// neighbour would take them for frames of the inner VLAN. A priority tag names none.
+#[inline]
+fn untagged_from(vlan: Vid, outer: Tag, inner: Option<Tag>) -> Option<Edit> {
+    let is_untagged = inner.is_none_or(|tag| customer_vid(Some(tag)) == Some(0));
+    (is_untagged && is_in(outer, EtherType::VLAN, vlan)).then_some(Edit::pop())
 }
 
 /// An S-tag around `customer`, with its priority.

@@ -126,6 +126,22 @@ fn an_explicit_output_to_a_stranger_is_a_named_drop() {
     assert_eq!(switch.port(2).counters.tx().frames, 0);
 }
 
+/// [C 10][C 20] in by a trunk would be a frame of VLAN 20 behind an access port of VLAN 10.
+#[test]
+fn an_access_port_gives_no_frame_that_is_still_tagged() {
+    let mut switch = normal(&[Some(access(10)), Some(trunk(&[10, 20])), Some(trunk(&[10]))]);
+    switch.receive(1, &answer(&[]));
+    assert!(switch.receive(2, &tagged(&[C10, C20])).is_empty(), "the sender is known to be there");
+    assert_eq!(switch.drops(1, DropReason::VlanNotMember), 1);
+    assert_eq!(switch.receive(2, &tagged(&[C10, 0x8100_a000])), [1]);
+    assert_eq!(switch.sent(1), tagged(&[0x8100_a000]), "a priority tag is no other VLAN's");
+    switch.receive(2, &tagged(&[C10]));
+    assert_eq!(switch.receive(3, &answer(&[C10, S100])), [2], "learnt at the trunk");
+    let mut flooding = normal(&[Some(access(10)), Some(trunk(&[10])), Some(trunk(&[10]))]);
+    assert_eq!(flooding.receive(2, &tagged(&[C10, C20])), [3], "a flood leaves it out");
+    assert_eq!(flooding.drops(1, DropReason::VlanNotMember), 0);
+}
+
 #[test]
 fn unicast_to_a_port_that_left_the_vlan_is_a_named_drop() {
     let mut switch = normal(&[Some(access(10)), Some(access(10))]);

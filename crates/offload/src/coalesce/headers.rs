@@ -183,9 +183,13 @@ fn is_fragment(ipv4_header: &[u8]) -> bool {
 }
 
 /// The extension headers that Linux coalesces behind, and cuts behind (`ipv6_gso_pull_exthdrs`).
-/// A jumbo option says a length of its own.
+/// A jumbo option says a length of its own. With segments left, checksums are those of another
+/// destination than the one in the IPv6 header (RFC 8200 §8.1).
 #[cold]
 fn can_repeat_extensions(headers: &[u8]) -> bool {
+    if ipv6::is_routed_on(headers) {
+        return false;
+    }
     let mut protocol = headers[ipv6::field::NEXT_HEADER];
     let mut at = ipv6::HEADER_LEN;
     while let Some(&[next, units, option, ..]) = headers.get(at..) {

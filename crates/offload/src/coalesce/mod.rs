@@ -48,6 +48,7 @@
 //! | the urgent pointer is ignored | it is equal | it would be lost |
 //! | a partial checksum is taken as right | it is looked at | cutting would repair a wrong one |
 //! | a checksum of `0xffff` may be right (not UDP) | stays alone | cutting writes zero |
+//! | a source route makes a train, too | stays alone before its end | sums are the end's |
 //! | what cannot be judged overtakes its flow's train | ends it | order |
 //! | 8 flows in each of 8 buckets | as many as the batch has packets | the batch bounds them |
 //! | UDP for those that ask (`rx-udp-gro-forwarding`) | always | a switch forwards |
@@ -58,8 +59,8 @@
 //! | headers of any length | of at most 256 bytes | bounded |
 //! | headers of any shapes | 12 shapes; one more ends all trains | bounded |
 //!
-//! What cannot be judged: a bad checksum or, over UDP, none; a fragment; IPv4 options; UDP with
-//! padding or nothing in it.
+//! What cannot be judged: a bad checksum or, over UDP, none; a fragment; IPv4 options; an IPv6
+//! routing header with segments left; UDP with padding or nothing in it.
 //!
 //! # Tunnels
 //!

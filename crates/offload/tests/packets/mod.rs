@@ -332,6 +332,20 @@ impl Packet {
     }
 }
 
+/// Frames of a stream of TCP over IPv6 that is on a source route: not at its last destination, for
+/// which its checksums are. Somebody vouches for them.
+pub fn routed_on() -> Vec<Frame> {
+    let ip = Ip::V6 { label: 1, extensions: vec![ipv6::DESTINATION_OPTIONS, ipv6::ROUTING] };
+    let packet = Packet { ip, ..Packet::tcp_v6() }.sized(40).with(Checksum::Vouched);
+    let mut frames = frames(&packet.stream(4));
+    for (_, frame) in &mut frames {
+        let packet = &mut frame[packet.network_at()..];
+        packet[ipv6::field::DST.end - 1] ^= 0x10;
+        packet[ipv6::HEADER_LEN + 8 + 3] = 1;
+    }
+    frames
+}
+
 /// What an IP header says besides.
 struct Head {
     protocol: u8,

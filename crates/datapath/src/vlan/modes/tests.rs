@@ -88,7 +88,11 @@ fn access_takes_untagged_frames_and_keeps_their_priority() {
     for refused in [tag(C, 10), tag(C, 11), tag(S, 0), tag(S, 10), tag(LEGACY, 10)] {
         assert_eq!(mode.admit(refused), None, "{refused:?}");
     }
-    assert_eq!(outside(&mode, &stack(&[tag(C, 10), tag(C, 7)])), Some(stack(&[tag(C, 7)])));
+    assert_eq!(outside(&mode, &stack(&[tag(C, 10)])), Some(vec![]));
+    assert_eq!(outside(&mode, &stack(&[tag(C, 10), tag(C, 0)])), Some(stack(&[tag(C, 0)])));
+    for hidden in [tag(C, 10), tag(C, 20), tag(S, 0), tag(S, 100), tag(LEGACY, 0)] {
+        assert_eq!(mode.emit(tag(C, 10), hidden), None, "{hidden:?} would be outermost outside");
+    }
     for foreign in [None, tag(C, 11), tag(S, 10), tag(C, 0)] {
         assert_eq!(mode.emit(foreign, None), None, "{foreign:?}");
     }
@@ -224,10 +228,16 @@ fn any_stack() -> impl Strategy<Value = Vec<Tag>> {
 
 proptest! {
     /// What comes in and leaves by the same kind of port looks as it did. But a priority tag is
-    /// not put back: the frame is untagged then, or in the native VLAN by name.
+    /// not put back: the frame is untagged then, or in the native VLAN by name. What is hidden
+    /// behind a priority tag does not leave an access port.
     #[test]
     fn what_comes_in_goes_out_alike(mode in any_mode(), stack in any_stack()) {
         if let Some(inner) = inside(&mode, &stack) {
+            let is_hidden = inner.get(1).is_some_and(|tag| tag.tpid() != C || tag.vid() != 0);
+            if matches!(mode, PortMode::Access(_)) && is_hidden {
+                prop_assert_eq!(outside(&mode, &inner), None);
+                return Ok(());
+            }
             let out = outside(&mode, &inner).expect("a member of the VLAN that it is in");
             let behind = stack.get(1..).unwrap_or_default();
             prop_assert!(out == stack || out == behind || out[1..] == *behind, "{out:?}");
