@@ -95,10 +95,10 @@
 //!   end when there is too little room:
 //!   - `resources.rs: nothing_is_allocated_per_frame`
 //!   - `quirks.rs: one_call_receives_all_that_waits_and_an_address_is_no_ip_version`
-//!   - `../../offload/tests/segments.rs: a_datagram_never_says_that_it_has_no_checksum`
-//!   - `../../offload/tests/coalesce.rs: what_differs_ends_a_train`
-//!   - `../../offload/tests/coalesce.rs: tags_tell_flows_apart`
-//!   - `../../offload/tests/in_place.rs: too_little_room_costs_no_packet`
+//!   - `../../offload/tests/offload/segments.rs: a_datagram_never_says_that_it_has_no_checksum`
+//!   - `../../offload/tests/offload/coalesce.rs: what_differs_ends_a_train`
+//!   - `../../offload/tests/offload/coalesce.rs: tags_tell_flows_apart`
+//!   - `../../offload/tests/offload/in_place.rs: too_little_room_costs_no_packet`
 //! - 31: unknown flags are ignored, never refused:
 //!   - `shapes.rs: back_pressure_is_had_or_refused_but_never_silently_missing`
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
@@ -461,9 +461,18 @@ const SOURCES: [(&str, &str); 18] = [
     ("steering", include_str!("steering.rs")),
     ("../src/offloads", include_str!("../src/offloads.rs")),
     ("../src/fallback", include_str!("../src/fallback.rs")),
-    ("../../offload/tests/coalesce", include_str!("../../offload/tests/coalesce.rs")),
-    ("../../offload/tests/in_place", include_str!("../../offload/tests/in_place.rs")),
-    ("../../offload/tests/segments", include_str!("../../offload/tests/segments.rs")),
+    (
+        "../../offload/tests/offload/coalesce",
+        include_str!("../../offload/tests/offload/coalesce.rs"),
+    ),
+    (
+        "../../offload/tests/offload/in_place",
+        include_str!("../../offload/tests/offload/in_place.rs"),
+    ),
+    (
+        "../../offload/tests/offload/segments",
+        include_str!("../../offload/tests/offload/segments.rs"),
+    ),
     (DOCTOR, include_str!("../../tapswitch/src/device/doctor/tests.rs")),
 ];
 const DOCTOR: &str = "../../tapswitch/src/device/doctor/tests";

@@ -5,9 +5,7 @@
     reason = "helpers of tests, on lengths that they chose"
 )]
 
-mod common;
-
-use common::{C_TAG, Ip, LEGACY_TAG, S_TAG, Train, Upper, cut, damaged, trains};
+use crate::common::{C_TAG, Ip, LEGACY_TAG, S_TAG, Train, Upper, cut, damaged, trains};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;

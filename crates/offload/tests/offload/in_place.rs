@@ -5,9 +5,7 @@
     reason = "helpers of tests, on lengths that they chose"
 )]
 
-mod common;
-
-use common::{Train, cut_in_place, cut_with, datagrams, trains, tunnelled_trains};
+use crate::common::{Train, cut_in_place, cut_with, datagrams, trains, tunnelled_trains};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -90,7 +88,7 @@ fn is_scattered(train: &Train, packets: &[Vec<u8>], parts: &[&[u8]]) -> bool {
     let size = usize::from(train.gso_size);
     let first = packets[0].len().min(size + train.headers_len());
     let mut from = 0;
-    let mut to = if matches!(train.upper, common::Upper::Ufo) {
+    let mut to = if matches!(train.upper, crate::common::Upper::Ufo) {
         size - (train.headers_len() - unfragmentable(train))
     } else {
         first - train.headers_len()
@@ -113,8 +111,8 @@ fn is_scattered(train: &Train, packets: &[Vec<u8>], parts: &[&[u8]]) -> bool {
 /// Where the part of a datagram starts that only the first fragment carries.
 fn unfragmentable(train: &Train) -> usize {
     match &train.ip {
-        common::Ip::V4 { .. } => train.upper_at(),
-        common::Ip::V6 { extensions } => {
+        crate::common::Ip::V4 { .. } => train.upper_at(),
+        crate::common::Ip::V6 { extensions } => {
             let routing = extensions.iter().position(|number| *number == 43);
             let behind = routing.map_or(&[][..], |at| &extensions[at..]);
             let options = behind.iter().position(|number| *number == 60);

@@ -6,10 +6,8 @@
     reason = "helpers of tests, on lengths that they chose"
 )]
 
-mod common;
-
-use common::judge::{judge, judge_checksums};
-use common::{cut, damaged, trains};
+use crate::common::judge::{judge, judge_checksums};
+use crate::common::{cut, damaged, trains};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};

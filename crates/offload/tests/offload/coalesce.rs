@@ -1,9 +1,7 @@
 //! What becomes of a batch of packets, one rule a test, and that cutting undoes it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod packets;
-
-use packets::{
+use crate::packets::{
     ACK, C_TAG, Checksum, ECE, Ip, LEGACY_TAG, Made, Packet, RST, S_TAG, SYN, URG, Upper,
     check_round_trip, coalesce, counts, frames, interleave, routed_on, shuffle,
 };

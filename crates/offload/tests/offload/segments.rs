@@ -1,9 +1,7 @@
 //! What a cut train looks like, one rule a test.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod common;
-
-use common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, cut, cut_with, with_zero_checksum};
+use crate::common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, cut, cut_with, with_zero_checksum};
 use tapswitch_offload::{
     IdRule, OffloadError, Segments, SplitOptions, TRAIN_LEN_MAX, Verdict, complete_checksum, verify,
 };

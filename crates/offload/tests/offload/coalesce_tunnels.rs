@@ -1,10 +1,8 @@
 //! What becomes of packets in tunnels: trains inside them, and that cutting undoes it.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "helpers of tests")]
 
-mod packets;
-
-use packets::around::{Around, Kind};
-use packets::{
+use crate::packets::around::{Around, Kind};
+use crate::packets::{
     ACK, C_TAG, Checksum, Frame, Ip, Packet, S_TAG, check_round_trip, coalesce, coalesce_inside,
     counts, frames, interleave, shuffle, wire_packets,
 };

@@ -5,10 +5,8 @@
     reason = "helpers of tests, on lengths that they chose"
 )]
 
-mod common;
-
-use common::judge::judge;
-use common::{C_TAG, Encapsulation, Ip, S_TAG, Train, Tunnel, Upper, cut, cut_with};
+use crate::common::judge::judge;
+use crate::common::{C_TAG, Encapsulation, Ip, S_TAG, Train, Tunnel, Upper, cut, cut_with};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -22,7 +20,7 @@ const DEFAULT: SplitOptions =
 proptest! {
     #[test]
     fn every_packet_is_valid_inside_and_outside(
-        train in common::tunnelled_trains(),
+        train in crate::common::tunnelled_trains(),
         split in any::<Index>(),
     ) {
         let (meta, frame) = (train.long_meta(), train.frame());
@@ -41,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn the_packets_inside_are_those_without_a_tunnel(train in common::tunnelled_trains()) {
+    fn the_packets_inside_are_those_without_a_tunnel(train in crate::common::tunnelled_trains()) {
         let frames = cut_with(&train.long_meta(), &DEFAULT, &train.frame(), &[]).unwrap();
         let mut bare = train.clone();
         (bare.tunnel, bare.tags) = (None, vec![]);

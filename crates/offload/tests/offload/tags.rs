@@ -5,9 +5,7 @@
     reason = "helpers of tests, on lengths that they chose"
 )]
 
-mod common;
-
-use common::{C_TAG, LEGACY_TAG, S_TAG, Train, cut, trains};
+use crate::common::{C_TAG, LEGACY_TAG, S_TAG, Train, cut, trains};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
