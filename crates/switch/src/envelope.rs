@@ -6,6 +6,9 @@
 //! `netdev:` port gets an MTU of payload and envelope, while the port keeps to the payload: nothing
 //! longer goes out than was asked for, which is the trouble with a larger MTU otherwise.
 //!
+//! The aim is room, so an MTU is raised and never lowered: devices that are stacked on the interface
+//! would go down with it, and would not come back.
+//!
 //! Only a port that says `mtu=` or `envelope=` changes its interface. What it was before is put
 //! back when the port is closed. A port that was killed cannot do that; so the old MTU stands in
 //! the interface's alias meanwhile, where people see it (`ip link`), and where the next start finds
@@ -63,7 +66,7 @@ impl ChangedMtu {
             let (name, envelope) = (name.to_owned(), envelope(spec));
             return Err(MtuError::Refused { name, needed, envelope, source });
         };
-        self.mark.to = mtu;
+        self.mark.to = mtu.max(self.mark.from);
         self.set(netlink, name)?;
         tracing::warn!(
             "port {spec}: {name} takes no MTU of {needed}: frames of {mtu} bytes and tags will be \
@@ -132,7 +135,8 @@ impl Mark {
     fn plan(spec: &PortSpec, link: &Link) -> Self {
         let left_behind = Self::of(link).filter(|mark| mark.to == link.mtu);
         let from = left_behind.map_or(link.mtu, |mark| mark.from);
-        let to = spec.mtu.unwrap_or(from) + u32::from(envelope(spec));
+        let needed = spec.mtu.unwrap_or(from) + u32::from(envelope(spec));
+        let to = needed.max(from);
         Self { from, to }
     }
 
@@ -210,7 +214,15 @@ mod tests {
         let fresh = link(1500, "");
         assert_eq!(plan(",envelope=8", &fresh), (1500, 1508));
         assert_eq!(plan(",mtu=9000", &fresh), (1500, 9008));
-        assert_eq!(plan(",mtu=1400,envelope=0", &fresh), (1500, 1400));
+        assert_eq!(plan(",envelope=0", &fresh), (1500, 1500));
+    }
+
+    #[test]
+    fn an_interface_with_more_room_keeps_it() {
+        assert_eq!(plan(",mtu=1400,envelope=0", &link(1500, "")), (1500, 1500));
+        assert_eq!(plan(",mtu=1500", &link(9000, "")), (9000, 9000));
+        let left_behind = link(9008, &Mark { from: 9000, to: 9008 }.text());
+        assert_eq!(plan(",mtu=1500", &left_behind), (9000, 9000), "but not what was ours");
     }
 
     #[test]
@@ -242,6 +254,7 @@ mod tests {
         assert_eq!(mtu("1=netdev:e,envelope=8", 9000, Some(&changed)), 8992);
         assert_eq!(mtu("1=netdev:e,mtu=1500", 1508, Some(&changed)), 1500);
         assert_eq!(mtu("1=netdev:e,mtu=1500", 1400, Some(&changed)), 1400);
+        assert_eq!(mtu("1=netdev:e,mtu=1500", 9000, None), 1500);
         assert_eq!(mtu("1=tap:e,mtu=1500", 1400, None), 1500);
     }
 }

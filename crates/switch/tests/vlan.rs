@@ -271,6 +271,23 @@ fn what_does_not_fit_is_counted_and_told_with_what_to_set() {
 }
 
 #[test]
+fn an_interface_with_more_room_than_needed_keeps_it() {
+    if !can_run() {
+        return;
+    }
+    let mut site = Site::new(0);
+    site.cable("a", "b");
+    site.room.netlink.set_mtu("a", 9000).unwrap();
+    let switch = learning(&[site.end(1, "a", "mtu=1500")]);
+    let port = switch.port(1);
+    assert_eq!((site.mtu("a"), port.mtu, port.envelope), (9000, 1500, 8));
+    // It shrinks with the room for tags first.
+    site.room.netlink.set_mtu("a", 1504).unwrap();
+    until("the envelope follows", || switch.port(1).envelope == 4);
+    assert_eq!(switch.port(1).mtu, 1500);
+}
+
+#[test]
 fn room_made_by_a_killed_switch_is_not_made_twice() {
     if !can_run() {
         return;
