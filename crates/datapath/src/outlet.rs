@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use tapswitch_openflow::PortNo;
+use tapswitch_wire::EtherType;
 
 use crate::counters::{Millis, WorkerIndex};
 use crate::group::GroupBucket;
@@ -22,6 +23,8 @@ pub(crate) struct Outlet {
     mtu: u32,
     /// Most tags that a frame may bear.
     max_tags: u16,
+    /// Most bytes of payload and tags together, but for those of an outermost C-tag.
+    room: usize,
     refusal: Option<DropReason>,
     /// Open, and without a mode: what is true of nearly all is one test for each frame.
     is_plain: bool,
@@ -38,6 +41,7 @@ impl Outlet {
             number: port.number,
             mtu: port.mtu,
             max_tags: port.envelope / TAG_LEN,
+            room: port.room as usize,
             refusal: port.egress_refusal(),
             is_plain: port.mode.is_none() && port.egress_refusal().is_none(),
             is_used: Cell::new(false),
@@ -90,16 +94,33 @@ impl Outlet {
         debug_assert!(is_whole, "the headroom was there before");
     }
 
-    /// True when the payload fits the MTU, and the tags the envelope.
+    /// True when the payload fits the MTU, the tags the envelope, and both what is behind the port.
     #[inline]
     pub(crate) fn fits(&self, frame: &Frame<'_>) -> bool {
-        frame.network_len() <= self.mtu as usize && frame.layout().tags <= self.max_tags
+        self.takes(frame, frame.network_len())
     }
 
     /// As [`Self::fits`], of the first `snaplen` bytes of each packet.
     pub(crate) fn fits_part(&self, frame: &Frame<'_>, snaplen: usize) -> bool {
-        let room = snaplen.saturating_sub(usize::from(frame.layout().network));
-        frame.network_len().min(room) <= self.mtu as usize && frame.layout().tags <= self.max_tags
+        let most = snaplen.saturating_sub(usize::from(frame.layout().network));
+        self.takes(frame, frame.network_len().min(most))
+    }
+
+    #[inline]
+    fn takes(&self, frame: &Frame<'_>, payload: usize) -> bool {
+        let tags = frame.layout().tags;
+        payload <= self.mtu as usize
+            && (tags == 0
+                || tags <= self.max_tags && self.has_room(frame, payload, usize::from(tags)))
+    }
+
+    /// A packet socket, and the other end of a veth, take a C-tag on top of a full-size packet.
+    #[inline]
+    fn has_room(&self, frame: &Frame<'_>, payload: usize, tags: usize) -> bool {
+        let behind_outermost = payload + (tags - 1) * usize::from(TAG_LEN);
+        let is_c_tag = || frame.outer_tag().is_some_and(|tag| tag.tpid() == EtherType::VLAN);
+        behind_outermost + usize::from(TAG_LEN) <= self.room
+            || behind_outermost <= self.room && is_c_tag()
     }
 
     /// Notes how large `frame` is, if it was too large for the port or for what is behind it.

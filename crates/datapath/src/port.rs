@@ -34,6 +34,10 @@ pub struct Port {
     /// Most bytes of tags that a frame may bear on top of its payload, however long that is: the
     /// envelope of IEEE 802.3as.
     pub envelope: u16,
+    /// Most bytes behind the Ethernet header of a packet that what is behind the port takes, tags
+    /// included, but for four of an outermost C-tag. Where that is less than [`Self::mtu`] and
+    /// [`Self::envelope`] together, full-size frames have room for fewer tags than short ones.
+    pub room: u32,
     /// How it stands to VLANs. Without a mode it is a member of all, and frames look outside as
     /// they do inside.
     pub mode: Option<Arc<PortMode>>,
@@ -46,8 +50,14 @@ impl Port {
     pub fn new(number: PortNo, name: String, hw_addr: MacAddr, mtu: u32, workers: usize) -> Self {
         let counters = Arc::new(PortCounters::new(workers));
         let (config, state) = (PortConfig::empty(), PortState::LIVE);
-        let (envelope, mode) = (DEFAULT_ENVELOPE, None);
-        Self { number, name, hw_addr, config, state, mtu, envelope, mode, counters }
+        let (envelope, room, mode) = (DEFAULT_ENVELOPE, u32::MAX, None);
+        Self { number, name, hw_addr, config, state, mtu, envelope, room, mode, counters }
+    }
+
+    /// Most bytes of tags that a frame may bear on top of a payload as long as the MTU.
+    pub fn full_size_envelope(&self) -> u16 {
+        let room = self.room.saturating_sub(self.mtu);
+        self.envelope.min(u16::try_from(room).unwrap_or(u16::MAX))
     }
 
     /// True when frames can pass: neither taken down nor without a link.

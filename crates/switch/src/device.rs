@@ -201,6 +201,7 @@ impl Device {
         let mut port = Port::new(number, name, self.mac(), self.mtu(), workers);
         port.state = self.state();
         port.envelope = envelope(&self.spec);
+        port.room = self.room();
         port.mode.clone_from(&self.mode);
         port
     }
@@ -233,6 +234,12 @@ impl Device {
             Behind::Tunnel(tunnel) => tunnel.mtu(),
             Behind::File(_) => FILE_MTU,
         }
+    }
+
+    /// Most bytes of payload and tags in one packet that what is behind it takes, as far as that is
+    /// another limit than those of the port.
+    pub(crate) fn room(&self) -> u32 {
+        self.interface().map_or(u32::MAX, Interface::room)
     }
 
     /// Offloads in words, for reports.

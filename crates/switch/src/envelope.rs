@@ -6,10 +6,24 @@
 //! `netdev:` port gets an MTU of payload and envelope, while the port keeps to the payload: nothing
 //! longer goes out than was asked for, which is the trouble with a larger MTU otherwise.
 //!
-//! Only a port that says `mtu=` or `envelope=` changes its interface. What it was before is put
-//! back when the port is closed. A port that was killed cannot do that; so the old MTU stands in
-//! the interface's alias meanwhile, where people see it (`ip link`), and where the next start finds
-//! it. Without that, each start after a kill would raise what the last one has raised.
+//! The aim is room, so an MTU is raised and never lowered: devices that are stacked on the
+//! interface would go down with it, and would not come back.
+//!
+//! A port that says neither `mtu=` nor `envelope=` has asked for nothing. It gets room for the
+//! usual tags where that is nobody's business but ours. Where the driver takes no such MTU, where
+//! the alias is in use, or where the host's own stack would send longer packets, the interface
+//! stays as it is with a warning. The port goes by what there is room for, then ([`Port::room`]):
+//! trains, whose segments the kernel does not look at, as single frames.
+//!
+//! What the MTU was before is put back when the port is closed. A port that was killed cannot do
+//! that; so the old MTU stands in the interface's alias meanwhile, where people see it (`ip link`),
+//! and where the next start finds it. Without that, each start after a kill would raise what the
+//! last one has raised.
+//!
+//! [`Port::room`]: tapswitch_datapath::Port::room
+
+use std::fmt;
+use std::net::IpAddr;
 
 use tapswitch_datapath::DEFAULT_ENVELOPE;
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
@@ -29,28 +43,37 @@ pub(crate) struct ChangedMtu {
 impl ChangedMtu {
     /// Gives the interface of `spec` the MTU that it needs. Nothing when it needs no other.
     pub(crate) fn make(spec: &PortSpec, namespace: &Namespace) -> Result<Option<Self>, MtuError> {
-        if spec.mtu.is_none() && spec.envelope.is_none() {
-            return Ok(None);
-        }
         let mut netlink = Netlink::open(namespace)?;
         let link = netlink.link(spec.name())?;
-        let mark = Mark::plan(spec, &link);
+        let obstacle = if asks(spec) { None } else { obstacle(&mut netlink, &link) };
+        if let Some(obstacle) = &obstacle {
+            warn_of_no_room(spec, &link.name, obstacle);
+        }
+        let envelope = if obstacle.is_some() { 0 } else { envelope(spec) };
+        let mark = Mark::plan(spec, envelope, &link);
         if mark.to == link.mtu && mark.from == link.mtu {
             return Ok(None);
         }
         let is_marked = Mark::may_stand_in(&link);
         if !is_marked && spec.mtu.is_none() {
+            // Of a port that asks for nothing, that was an obstacle.
             return Err(MtuError::AliasTaken { name: link.name, needed: mark.to });
         }
         // Whatever happens from here on is undone.
         let namespace = namespace.clone();
         let mut changed = Self { namespace, index: link.index, mark, is_marked };
-        changed.raise(spec, &mut netlink, &link.name)?;
-        Ok(Some(changed))
+        match changed.raise(spec, &mut netlink, &link.name) {
+            Ok(()) => Ok(Some(changed)),
+            Err(error) if asks(spec) => Err(error),
+            Err(error) => {
+                warn_of_no_room(spec, &link.name, &error);
+                Ok(None)
+            }
+        }
     }
 
-    /// Sets the MTU. Where nobody asked for an envelope, an interface may be too small for the
-    /// usual one: it takes frames without, then.
+    /// Sets the MTU. Where an MTU was asked for and no envelope, an interface may be too small for
+    /// the usual one: it takes frames without, then.
     fn raise(
         &mut self,
         spec: &PortSpec,
@@ -59,11 +82,15 @@ impl ChangedMtu {
     ) -> Result<(), MtuError> {
         let needed = self.mark.to;
         let Err(source) = self.set(netlink, name) else { return Ok(()) };
-        let Some(mtu) = spec.mtu.filter(|_| spec.envelope.is_none()) else {
-            let (name, envelope) = (name.to_owned(), envelope(spec));
-            return Err(MtuError::Refused { name, needed, envelope, source });
+        let mtu = match (spec.mtu, spec.envelope) {
+            (Some(mtu), None) => mtu,
+            (None, None) => return Err(source.into()),
+            (_, Some(envelope)) => {
+                let name = name.to_owned();
+                return Err(MtuError::Refused { name, needed, envelope, source });
+            }
         };
-        self.mark.to = mtu;
+        self.mark.to = mtu.max(self.mark.from);
         self.set(netlink, name)?;
         tracing::warn!(
             "port {spec}: {name} takes no MTU of {needed}: frames of {mtu} bytes and tags will be \
@@ -110,9 +137,47 @@ pub(crate) fn port_mtu(spec: &PortSpec, link: &Link, changed: Option<&ChangedMtu
         (Some(mtu), _) if spec.kind.is_device() => mtu,
         // Somebody may have made the interface smaller since.
         (Some(mtu), _) => mtu.min(link.mtu),
-        (None, Some(_)) => link.mtu.saturating_sub(envelope(spec).into()),
-        (None, None) => link.mtu,
+        (None, Some(_)) if asks(spec) => link.mtu.saturating_sub(envelope(spec).into()),
+        (None, Some(changed)) if link.mtu == changed.mark.to => changed.mark.from,
+        // What others set is for payload, when nobody asks for room for tags.
+        (None, _) => link.mtu,
     }
+}
+
+/// True when somebody wants the interface to have an MTU or room for tags.
+fn asks(spec: &PortSpec) -> bool {
+    spec.mtu.is_some() || spec.envelope.is_some()
+}
+
+/// Why `link` had better stay as it is while nobody asks for anything else.
+fn obstacle(netlink: &mut Netlink, link: &Link) -> Option<String> {
+    if !Mark::may_stand_in(link) {
+        return Some("its alias is in use, which would note what its MTU was".to_owned());
+    }
+    // A bridge follows the MTU of its ports.
+    if link.controller.is_some() {
+        return Some("it belongs to a bridge, a bond or the like".to_owned());
+    }
+    match netlink.addresses(&link.name) {
+        Ok(addresses) => {
+            let own = addresses.into_iter().find(|address| !is_link_local(address.ip))?;
+            Some(format!("the host itself sends by it, from {own}"))
+        }
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// True for an address that the kernel gives to every interface.
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+fn warn_of_no_room(spec: &PortSpec, name: &str, why: &dyn fmt::Display) {
+    tracing::warn!(
+        "port {spec}: {name} gets no room for tags: {why}; full-size frames with tags will be \
+         dropped there as oversize; give the port envelope=8 to insist, or envelope=0 if no tags \
+         shall pass"
+    );
 }
 
 /// Bytes of tags that the port of `spec` takes.
@@ -129,10 +194,11 @@ struct Mark {
 
 impl Mark {
     /// What the interface needs, by what it was before anybody of us changed it.
-    fn plan(spec: &PortSpec, link: &Link) -> Self {
+    fn plan(spec: &PortSpec, envelope: u16, link: &Link) -> Self {
         let left_behind = Self::of(link).filter(|mark| mark.to == link.mtu);
         let from = left_behind.map_or(link.mtu, |mark| mark.from);
-        let to = spec.mtu.unwrap_or(from) + u32::from(envelope(spec));
+        let needed = spec.mtu.unwrap_or(from) + u32::from(envelope);
+        let to = needed.max(from);
         Self { from, to }
     }
 
@@ -201,7 +267,8 @@ mod tests {
     }
 
     fn plan(options: &str, link: &Link) -> (u32, u32) {
-        let Mark { from, to } = Mark::plan(&format!("1=netdev:e{options}").parse().unwrap(), link);
+        let spec: PortSpec = format!("1=netdev:e{options}").parse().unwrap();
+        let Mark { from, to } = Mark::plan(&spec, envelope(&spec), link);
         (from, to)
     }
 
@@ -210,7 +277,16 @@ mod tests {
         let fresh = link(1500, "");
         assert_eq!(plan(",envelope=8", &fresh), (1500, 1508));
         assert_eq!(plan(",mtu=9000", &fresh), (1500, 9008));
-        assert_eq!(plan(",mtu=1400,envelope=0", &fresh), (1500, 1400));
+        assert_eq!(plan("", &fresh), (1500, 1508), "room for the usual tags");
+        assert_eq!(plan(",envelope=0", &fresh), (1500, 1500));
+    }
+
+    #[test]
+    fn an_interface_with_more_room_keeps_it() {
+        assert_eq!(plan(",mtu=1400,envelope=0", &link(1500, "")), (1500, 1500));
+        assert_eq!(plan(",mtu=1500", &link(9000, "")), (9000, 9000));
+        let left_behind = link(9008, &Mark { from: 9000, to: 9008 }.text());
+        assert_eq!(plan(",mtu=1500", &left_behind), (9000, 9000), "but not what was ours");
     }
 
     #[test]
@@ -231,6 +307,15 @@ mod tests {
     }
 
     #[test]
+    fn every_interface_has_a_link_local_address() {
+        for (address, expected) in
+            [("fe80::1", true), ("fd00::1", false), ("169.254.0.1", false), ("10.0.0.1", false)]
+        {
+            assert_eq!(is_link_local(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+
+    #[test]
     fn a_port_follows_its_interface() {
         let spec = |text: &str| -> PortSpec { text.parse().unwrap() };
         let mark = Mark { from: 1500, to: 1508 };
@@ -238,10 +323,14 @@ mod tests {
         let changed = ChangedMtu { namespace, index: u32::MAX, mark, is_marked: false };
         let mtu = |text, at, changed| port_mtu(&spec(text), &link(at, ""), changed);
         assert_eq!(mtu("1=netdev:e", 1400, None), 1400);
+        assert_eq!(mtu("1=netdev:e", 1508, Some(&changed)), 1500);
+        assert_eq!(mtu("1=netdev:e", 1500, Some(&changed)), 1500, "others took the room away");
+        assert_eq!(mtu("1=netdev:e", 9000, Some(&changed)), 9000);
         assert_eq!(mtu("1=netdev:e,envelope=8", 1508, Some(&changed)), 1500);
         assert_eq!(mtu("1=netdev:e,envelope=8", 9000, Some(&changed)), 8992);
         assert_eq!(mtu("1=netdev:e,mtu=1500", 1508, Some(&changed)), 1500);
         assert_eq!(mtu("1=netdev:e,mtu=1500", 1400, Some(&changed)), 1400);
+        assert_eq!(mtu("1=netdev:e,mtu=1500", 9000, None), 1500);
         assert_eq!(mtu("1=tap:e,mtu=1500", 1400, None), 1500);
     }
 }

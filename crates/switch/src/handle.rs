@@ -178,7 +178,7 @@ impl Server {
                 mac: port.hw_addr.to_string(),
                 state: if is_gone { "gone" } else { report::port_state(port) }.to_owned(),
                 mtu: port.mtu,
-                envelope: port.envelope,
+                envelope: port.full_size_envelope(),
                 mode: device.spec.mode_text(),
                 oversize: OversizeReport::of(port.counters.oversize()),
                 steered: device.steered(),

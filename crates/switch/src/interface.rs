@@ -59,7 +59,7 @@ impl Interface {
     }
 
     /// Opens what `spec` describes. A tap device is made, put into its namespace and switched on;
-    /// an interface is attached as it is, but for its MTU when one or an envelope is given.
+    /// an interface is attached as it is, but for room for tags.
     pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {
         let port = || spec.to_string();
         let namespace = match &spec.netns {
@@ -103,6 +103,11 @@ impl Interface {
     /// for tags.
     pub(crate) fn mtu(&self) -> u32 {
         port_mtu(&self.spec, &self.link, self.changed_mtu.as_ref())
+    }
+
+    /// Most bytes of payload and tags in one packet. A tap device takes frames of any length.
+    pub(crate) fn room(&self) -> u32 {
+        if self.spec.kind.is_device() { u32::MAX } else { self.link.mtu }
     }
 
     /// Frames that a steering program led to each queue; none without one.

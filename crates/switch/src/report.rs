@@ -100,7 +100,8 @@ pub struct PortReport {
     pub state: String,
     /// Largest payload in bytes.
     pub mtu: u32,
-    /// Most bytes of tags on top of it.
+    /// Most bytes of tags on top of it. Shorter frames may bear more where that is less than the
+    /// port was told, since its interface has no room.
     pub envelope: u16,
     /// The port's mode as the options that make it; none when it is a member of all VLANs.
     pub mode: Option<String>,

@@ -528,15 +528,14 @@ impl Server {
     /// Tells the datapath and the controllers if the port is not as it was.
     fn update_port(&mut self, number: PortNo) {
         let device = self.ports.find_mut(number);
-        let Some((mtu, state)) = device.map(|device| (device.mtu(), device.state())) else {
-            return;
-        };
+        let now = device.map(|device| (device.mtu(), device.room(), device.state()));
+        let Some((mtu, room, state)) = now else { return };
         let snapshot = self.agent.pipeline().snapshot();
         let Some(port) = snapshot.ports.find(number) else { return };
-        if (port.mtu, port.state) == (mtu, state) {
+        if (port.mtu, port.room, port.state) == (mtu, room, state) {
             return;
         }
-        let event = self.agent.handle_port(Port { mtu, state, ..Port::clone(port) });
+        let event = self.agent.handle_port(Port { mtu, room, state, ..Port::clone(port) });
         self.notify(&event);
     }
 

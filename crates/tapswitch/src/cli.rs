@@ -153,14 +153,16 @@ pub(crate) struct SwitchArgs {
     /// `NUMBER=erspan:remote=IP,session=S,version=2|3[,OPTIONS]` for a tunnel;
     /// `NUMBER=pcapng:PATH[,rotate-size=SIZE][,rotate-time=TIME][,keep=N][,OPTIONS]` for a file
     /// that copies are written to; may be given several times. OPTIONS are mtu=BYTES for the
-    /// payload, envelope=BYTES for tags on top of it (8 when not given), gro=on|off|auto for making
-    /// trains of what comes in (auto, while it pays, when not given), offload=off for one that is
-    /// sent whole packets with their checksums only, stall=MS for how long others wait for the port
-    /// at a time when it takes nothing (50 when not given), drain-ahead=on|off|KIB for what is read
-    /// ahead while the port waits for others, pause=on|off|auto for whether it waits for others at
-    /// all (auto, unless a bridge is behind it, when not given), txqueuelen=FRAMES and backpressure=on|off|auto for
-    /// the rings of tap and tun devices, and one of `mode=access,vlan=VID`,
-    /// `mode=trunk[,vlans=VIDS][,native=VID]`, `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
+    /// payload, envelope=BYTES for tags on top of it (8 when not given; the MTU of a netdev
+    /// interface is raised by as much, and put back in the end; 0 leaves it as it is),
+    /// gro=on|off|auto for making trains of what comes in (auto, while it pays, when not given),
+    /// offload=off for one that is sent whole packets with their checksums only, stall=MS for how
+    /// long others wait for the port at a time when it takes nothing (50 when not given),
+    /// drain-ahead=on|off|KIB for what is read ahead while the port waits for others,
+    /// pause=on|off|auto for whether it waits for others at all (auto, unless a bridge is behind
+    /// it, when not given), txqueuelen=FRAMES and backpressure=on|off|auto for the rings of tap and
+    /// tun devices, and one of `mode=access,vlan=VID`, `mode=trunk[,vlans=VIDS][,native=VID]`,
+    /// `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
     /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]` or
     /// `mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...]`,
     /// with VIDS as in 10+20-30. See docs/vlan.md.

@@ -322,6 +322,34 @@ fn trains_are_judged_by_their_packets_and_tags() {
     }
 }
 
+/// What the interface behind the port takes in all: 1500 bytes, and a C-tag for nothing.
+#[test]
+fn tags_that_have_no_room_behind_a_port_are_oversize_for_trains_as_for_packets() {
+    let mut switch = Switch::new(2);
+    switch.set_port(2, |port| (port.envelope, port.room) = (8, 1500));
+    assert_eq!(switch.port(2).full_size_envelope(), 0);
+    switch.flow(0, 1, &[], &[apply(&[out(2)])]);
+    for (tags, most) in [
+        (&[][..], 1460),
+        (&[C10], 1460),
+        (&[S100], 1456),
+        (&[S100, C10], 1452),
+        (&[C10, C20], 1456),
+    ] {
+        for (payload, fits) in [(100, true), (most, true), (most + 1, false)] {
+            let mut packet = tcp();
+            (packet.payload, packet.tags) = (payload, tags.to_vec());
+            let passed = switch.receive(1, &packet.bytes()) == [2];
+            assert_eq!(passed, fits, "{payload} bytes behind {tags:x?}");
+            packet.payload = 20_000;
+            let gso_size = u16::try_from(payload).unwrap();
+            let meta = NetHeader { gso_type: GsoType::TCPV4, gso_size, ..NetHeader::PLAIN };
+            let passed = switch.receive_with(1, &packet.bytes(), meta) == [2];
+            assert_eq!(passed, fits, "a train of {payload} bytes behind {tags:x?}");
+        }
+    }
+}
+
 #[test]
 fn learning_by_the_stack_keeps_customers_apart() {
     let (c10, c20) = ([S100, C10], [S100, C20]);

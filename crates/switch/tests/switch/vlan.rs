@@ -131,9 +131,7 @@ fn full_size_frames_cross_a_provider_behind_two_tags() {
     ping(&site.hosts[0], &site.hosts[1]);
     tcp(&site.hosts[0], &site.hosts[1], 10_000_000);
     tcp(&site.hosts[1], &site.hosts[0], 10_000_000);
-    let [one, two] = [0, 1].map(|host: usize| udp(&site.hosts[host], site.hosts[host].ip(), 0));
-    one.send_to(&noise(1472), two.local_addr().unwrap()).unwrap();
-    assert_eq!(two.recv(&mut [0; 2000]).unwrap(), 1472);
+    assert_full_size_datagram(&site);
     assert_no_drops(&switches.each_ref());
     let wire = switches[1].port(9);
     assert!(wire.tx.packets > 2 * wire.tx.frames, "trains stay whole: {wire:?}");
@@ -268,6 +266,116 @@ fn what_does_not_fit_is_counted_and_told_with_what_to_set() {
     assert!(remedy.ends_with(",envelope=12"), "{remedy}");
 }
 
+/// Nobody asks for anything, and everything that a host sends crosses the provider.
+#[test]
+fn plain_interfaces_have_room_for_the_tags_of_full_size_frames() {
+    if !can_run() {
+        return;
+    }
+    let mut site = Site::new(2);
+    site.cable("p1", "p2");
+    let (tunnel, provider) = ("mode=dot1q-tunnel,vlan=100", "mode=provider,vlans=100");
+    let switches = [
+        learning(&[site.tap(1, tunnel), site.end(9, "p1", provider)]),
+        learning(&[site.tap(2, tunnel), site.end(9, "p2", provider)]),
+    ];
+    site.settle();
+    ping(&site.hosts[0], &site.hosts[1]);
+    assert_full_size_datagram(&site);
+    tcp(&site.hosts[0], &site.hosts[1], 10_000_000);
+    tcp(&site.hosts[1], &site.hosts[0], 10_000_000);
+    assert_no_drops(&switches.each_ref());
+    let wire = switches[0].port(9);
+    assert_eq!((wire.mtu, wire.envelope, site.mtu("p1")), (1500, 8, 1508));
+    drop(switches);
+    for name in ["p1", "p2"] {
+        assert_eq!((site.mtu(name), site.alias(name)), (1500, None), "{name} is as it was");
+    }
+}
+
+/// Sends a packet of 1500 bytes from host 1 to host 2.
+fn assert_full_size_datagram(site: &Site) {
+    let [one, two] = [0, 1].map(|host: usize| udp(&site.hosts[host], site.hosts[host].ip(), 0));
+    one.send_to(&noise(1472), two.local_addr().unwrap()).unwrap();
+    assert_eq!(two.recv(&mut [0; 2000]).unwrap(), 1472);
+}
+
+/// One end has an address of the host, the other one an alias: neither is changed, since nobody has
+/// asked for it. Frames and trains have the room that there is.
+#[test]
+fn a_plain_interface_that_others_use_is_left_as_it_is_and_has_the_room_that_it_has() {
+    if !can_run() {
+        return;
+    }
+    let mut site = Site::new(2);
+    site.cable("a", "b");
+    site.room.netlink.add_address("a", IpAddr::from([192, 0, 2, 1]), 24).unwrap();
+    site.room.netlink.set_alias("b", "uplink").unwrap();
+    let left = learning(&[site.tap(1, "mtu=1500"), site.end(9, "a", "gro=off")]);
+    let right = learning(&[site.tap(2, "mtu=1500"), site.end(9, "b", "gro=off")]);
+    for (switch, name) in [(&left, "a"), (&right, "b")] {
+        let port = switch.port(9);
+        assert_eq!((site.mtu(name), port.mtu, port.envelope), (1500, 1500, 0), "{name}");
+    }
+    assert_eq!(site.alias("b").as_deref(), Some("uplink"));
+    // A packet socket minds the MTU; the port's stays what it is.
+    site.hosts[0].netlink.set_mtu("eth0", 1508).unwrap();
+    let captures: Vec<_> = site.hosts.iter().map(Capture::open).collect();
+    let (from, to) = (site.hosts[0].mac(), site.hosts[1].mac());
+    let is_test = |frame: &[u8]| frame.starts_with(&to.0);
+    for (tags, most) in [(&[C10][..], 1500), (&[S100], 1496), (&[S100, C10], 1492)] {
+        let tagged = |payload| frame(to, from, tags, 14 + 4 * tags.len() + payload);
+        captures[0].send(&NetHeader::PLAIN, &tagged(most));
+        assert_eq!(captures[1].receive(is_test).1, tagged(most));
+        let segment = u16::try_from(most - 40).unwrap();
+        let (meta, longest) = train(to, from, tags, segment);
+        captures[0].send(&meta, &longest);
+        let (header, received) = captures[1].receive(is_test);
+        assert_eq!((header.gso_size, received), (segment, longest));
+        let before = left.drops(9, "oversize");
+        if most < 1500 {
+            captures[0].send(&NetHeader::PLAIN, &tagged(most + 1));
+            let (meta, too_long) = train(to, from, tags, segment + 1);
+            captures[0].send(&meta, &too_long);
+            until("both are told", || left.drops(9, "oversize") == before + 2);
+        }
+    }
+    let drops = runtime().block_on(left.handle().drops()).unwrap();
+    assert!(drops[0].remedy.as_deref().unwrap().ends_with("give the port envelope=8"), "{drops:?}");
+    drop(left);
+    let _insisting = learning(&[site.end(9, "a", "envelope=8")]);
+    assert_eq!(site.mtu("a"), 1508);
+}
+
+#[test]
+fn an_interface_with_more_room_than_needed_keeps_it() {
+    if !can_run() {
+        return;
+    }
+    let mut site = Site::new(0);
+    site.cable("a", "b");
+    site.room.netlink.set_mtu("a", 9000).unwrap();
+    let switch = learning(&[site.end(1, "a", "mtu=1500")]);
+    let port = switch.port(1);
+    assert_eq!((site.mtu("a"), port.mtu, port.envelope), (9000, 1500, 8));
+    // It shrinks with the room for tags first.
+    site.room.netlink.set_mtu("a", 1504).unwrap();
+    until("the envelope follows", || switch.port(1).envelope == 4);
+    assert_eq!(switch.port(1).mtu, 1500);
+}
+
+#[test]
+fn room_that_nobody_wants_is_not_made() {
+    if !can_run() {
+        return;
+    }
+    let mut site = Site::new(0);
+    site.cable("a", "b");
+    let switch = learning(&[site.end(1, "a", "envelope=0")]);
+    let port = switch.port(1);
+    assert_eq!((site.mtu("a"), port.mtu, port.envelope), (1500, 1500, 0));
+}
+
 #[test]
 fn room_made_by_a_killed_switch_is_not_made_twice() {
     if !can_run() {
@@ -330,6 +438,12 @@ fn an_interface_without_room_for_tags_is_used_without_unless_room_is_asked_for()
     assert_eq!((site.mtu("t0"), switch.port(1).mtu), (65_521, 65_521));
     drop(switch);
     assert_eq!(site.mtu("t0"), 1500);
+    site.room.netlink.set_mtu("t0", 65_521).unwrap();
+    let switch = learning(&[site.end(1, "t0", "gro=off")]);
+    let port = switch.port(1);
+    assert_eq!((port.mtu, port.envelope, site.alias("t0")), (65_521, 0, None), "nobody has asked");
+    drop(switch);
+    site.room.netlink.set_mtu("t0", 1500).unwrap();
     let asked = Running::try_start(config(&[site.end(1, "t0", "mtu=65521,envelope=8")]));
     let text = asked.err().unwrap().to_string();
     assert!(text.contains("t0 takes no MTU of 65529"), "{text}");
