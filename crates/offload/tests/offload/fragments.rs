@@ -6,7 +6,7 @@
 )]
 
 use crate::common::judge::judge_checksums;
-use crate::common::{Ip, Train, Upper, cut, cut_with};
+use crate::common::{Ip, Train, Upper, cut, cut_with, datagrams};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tapswitch_offload::{OffloadError, SplitOptions, Verdict, complete_checksum, verify};
@@ -15,7 +15,7 @@ use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, read_u16, read_u3
 
 proptest! {
     #[test]
-    fn what_is_cut_can_be_put_together(train in crate::common::datagrams(), split in any::<Index>()) {
+    fn what_is_cut_can_be_put_together(train in datagrams(), split in any::<Index>()) {
         let (meta, frame) = (train.meta(), train.frame());
         let headers_len = train.headers_len();
         let (headers, payload) = frame.split_at(headers_len + split.index(train.payload_len + 1));
