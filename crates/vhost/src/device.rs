@@ -632,7 +632,8 @@ impl VhostUserBackendReqHandlerMut for Session {
 
 /// Takes what enables rings as long as no features are set.
 fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
-    let failed = |error: io::Error| Error::ReqHandlerError(error);
+    // The monitor's end of it, not what it said.
+    let failed = |error: io::Error| Error::SocketBroken(error);
     while !lock(session).features.contains(Features::PROTOCOL_FEATURES) {
         let Some(enable) = Enable::take(stream).map_err(failed)? else { break };
         let outcome = lock(session).set_vring_enable(enable.index, enable.on);
