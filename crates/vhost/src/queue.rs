@@ -214,7 +214,8 @@ impl Running {
         self.ring.size()
     }
 
-    /// Fetches up to `limit` chains when none is left. Returns how many there are.
+    /// Fetches up to `limit` chains when none is left, fewer where they have very many pieces.
+    /// Returns how many there are.
     ///
     /// # Errors
     /// What the driver did wrong: the device is to be reset.
@@ -249,10 +250,15 @@ impl Running {
     /// As [`Self::fetch`].
     #[inline]
     pub fn fetch_at_least(&mut self, count: usize) -> Result<bool, RingError> {
-        let left = self.ahead.len() - self.next;
+        let mut left = self.ahead.len() - self.next;
         if left < count {
             self.forget_used(left);
             self.fetch_more((count - left).max(FETCH_COUNT))?;
+            // There may be more, where those have very many pieces.
+            while self.ahead.len() < count && self.ahead.len() > left {
+                left = self.ahead.len();
+                self.fetch_more(count - left)?;
+            }
         }
         Ok(self.ahead.len() - self.next >= count)
     }

@@ -132,7 +132,7 @@ impl Ring {
     }
 
     /// Adds up to `limit` available chains to `out`, which forgets what it has of other memory.
-    /// Returns how many.
+    /// Returns how many: fewer, but one, where they have very many pieces.
     ///
     /// # Errors
     /// What the driver did wrong; chains before are in `out`. The ring is not to be used any more.

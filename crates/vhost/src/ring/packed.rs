@@ -203,6 +203,9 @@ impl PackedRing {
             let slots = self.chain(walk, head, out)?;
             self.fetched = self.fetched.forward(slots, self.size);
             self.held = (self.held.get() + slots).into();
+            if out.is_crowded() {
+                return Ok(count + 1);
+            }
         }
         Ok(limit)
     }
