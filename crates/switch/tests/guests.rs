@@ -135,6 +135,28 @@ fn headers_may_be_longer_than_what_is_fetched_at_first() {
 }
 
 #[test]
+fn frames_of_a_queue_that_is_disabled_are_taken_and_dropped() {
+    let room = Room::new(2, "");
+    let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));
+    room.switch.controller().apply(join(1, 2));
+    sender.send(&marked(60, 1));
+    assert!(receiver.receive() == marked(60, 1));
+    sender.enable(false);
+    until("the port is down", || room.switch.port(1).state != "up");
+    // More than its ring holds.
+    for mark in 0..40 {
+        until("room in the ring", || sender.try_send(&marked(60, mark)));
+    }
+    until("all are taken", || sender.taken() == 41);
+    until("all are counted", || room.switch.drops(1, "queue_disabled") == 40);
+    sender.enable(true);
+    until("the port is up", || room.switch.port(1).state == "up");
+    sender.send(&marked(60, 2));
+    assert!(receiver.receive() == marked(60, 2));
+    assert_eq!(room.switch.port(1).rx.frames, 42);
+}
+
+#[test]
 fn a_second_monitor_is_turned_away_and_the_first_served_on() {
     let room = Room::new(2, "");
     let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));

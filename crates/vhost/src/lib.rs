@@ -36,7 +36,10 @@
 //!         while ring.fetch(64).is_ok_and(|count| count > 0) {
 //!             let Some(chain) = ring.peek(0) else { break };
 //!             let mut headers = [0; 128];
-//!             println!("{:?}", ring.read_frame(&chain, &mut headers));
+//!             // A monitor may have disabled the ring: frames are to be thrown away then.
+//!             if ring.is_enabled() {
+//!                 println!("{:?}", ring.read_frame(&chain, &mut headers));
+//!             }
 //!             ring.complete(0);
 //!         }
 //!         ring.publish();

@@ -117,7 +117,10 @@ impl Worker {
             match ring.fetch(BATCH_COUNT) {
                 Ok(0) => break,
                 Ok(count) => {
-                    let handled = self.handle_batch(index, ring, count);
+                    let handled = match ring.is_enabled() {
+                        true => self.handle_batch(index, ring, count),
+                        false => self.discard_batch(index, ring, count),
+                    };
                     if handled == 0 {
                         break;
                     }
@@ -176,6 +179,25 @@ impl Worker {
         ring.publish();
         self.forwarder.end_burst(view.now);
         handled
+    }
+
+    /// Gives the next `count` chains of a disabled ring back unseen, as many as a batch has: a
+    /// driver waits for them. Returns how many: none when the port is gone.
+    #[cold]
+    fn discard_batch(&mut self, index: usize, ring: &mut Running, count: usize) -> usize {
+        let snapshot = self.shared.snapshot.load_full();
+        if snapshot.ports.find(self.queues[index].port()).is_none() {
+            return 0;
+        }
+        let count = count.min(BATCH_COUNT);
+        for at in 0..count {
+            self.batch[at] = Place::default();
+            self.count_drop(index, &snapshot, DropReason::QueueDisabled);
+            ring.complete(0);
+        }
+        self.frames += count as u64;
+        ring.publish();
+        count
     }
 
     /// Copies the start of a guest's frame to where the frame at `at` of a batch lies. Its length

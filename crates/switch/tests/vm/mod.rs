@@ -110,6 +110,11 @@ impl Vm {
         [false, true].into_iter().all(|on| self.frontend.set_vring_enable(1, on).is_ok())
     }
 
+    /// Enables the ring by which the guest sends, or disables it.
+    pub(crate) fn enable(&mut self, on: bool) {
+        self.frontend.set_vring_enable(1, on).unwrap();
+    }
+
     /// Offers a buffer to receive at `address` and behind, one for each that was offered before.
     pub(crate) fn offer(&mut self, address: u64) {
         self.offer_len(address, BUFFER_LEN as u32);

@@ -156,7 +156,7 @@ fn rings_of_sizes_that_there_are_not() {
             // A ring that runs has the size that it was started with, and the next one this.
             vmm.transmit(1);
             assert_eq!(vmm.work(), [[1; 60]]);
-            vmm.send(request::SET_VRING_ENABLE, &pair(TRANSMIT, 1), &[]);
+            vmm.send(request::SET_VRING_BASE, &pair(TRANSMIT, 1), &[]);
             vmm.ended()
         });
         assert!(why.starts_with(&format!("queue 1: a ring of {size} descriptors;")), "{why}");
