@@ -13,6 +13,8 @@ pub enum DropReason {
     Truncated,
     /// The kernel took a frame off the port's queue and lost it.
     IngressLost,
+    /// The guest sent it by a queue that its monitor has disabled, or not enabled yet.
+    QueueDisabled,
     /// The offload metadata cannot be true, such as a checksum outside the frame.
     BadMetadata,
     /// The ingress port has `OFPPC_NO_RECV` or `OFPPC_PORT_DOWN` set.
@@ -83,9 +85,10 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Truncated,
         Self::IngressLost,
+        Self::QueueDisabled,
         Self::BadMetadata,
         Self::PortNoReceive,
         Self::VlanFiltered,
@@ -124,6 +127,7 @@ impl DropReason {
         match self {
             Self::Truncated => "truncated",
             Self::IngressLost => "ingress_lost",
+            Self::QueueDisabled => "queue_disabled",
             Self::BadMetadata => "bad_metadata",
             Self::PortNoReceive => "port_no_receive",
             Self::VlanFiltered => "vlan_filtered",

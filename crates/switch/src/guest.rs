@@ -3,7 +3,13 @@
 //! The thread meets a monitor, serves its session, and meets the next one, for as long as the port
 //! is there. Frames are none of its business: workers take them from the device's queues. What
 //! changes comes to the server as [`GuestNews`].
+//!
+//! **The server never waits for the thread.** A session may hang in what a monitor has handed over,
+//! such as a file whose owner does not answer; then its port goes all the same, and the thread when
+//! it can. Nor does the thread wait for the server without an end: a monitor that changes something
+//! all the time is slowed down ([`NEWS_COUNT`]), and little of it is logged ([`LINE_COUNT`]).
 
+use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -11,18 +17,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use tapswitch_openflow::{PortNo, PortState};
 use tapswitch_vhost::{self as vhost, Features, SessionEnd, Status};
 use tapswitch_wire::MacAddr;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::bell;
 use crate::report::GuestReport;
@@ -34,12 +39,14 @@ use crate::{GuestSocket, PortSpec, SocketAccess, SocketSide};
 #[derive(Debug)]
 pub(crate) struct GuestNews {
     pub(crate) port: PortNo,
-    pub(crate) change: GuestChange,
+    /// Whose guest it is: the number may be another port's by now.
+    device: Arc<vhost::Device>,
+    change: GuestChange,
 }
 
 /// What happened.
 #[derive(Debug)]
-pub(crate) enum GuestChange {
+enum GuestChange {
     /// A monitor was met.
     Met,
     /// Other queues run now.
@@ -60,6 +67,9 @@ pub(crate) struct Guest {
     sessions: u64,
     resets: u64,
     last_reset: Option<String>,
+    /// What may be logged of its coming and going.
+    lines: Allowance,
+    warnings: Allowance,
     /// How to meet its monitor, until the thread does so.
     meeting: Option<Meeting>,
     thread: Option<GuestThread>,
@@ -113,7 +123,7 @@ impl Guest {
         let offered = if spec.offload { Features::OFFERED } else { Features::without_offloads() };
         let device = vhost::Device::offering(spec.queues().get(), offered)?;
         let meeting = Some(match socket.side {
-            SocketSide::Server => Meeting::Listen(Listener::bind(socket)?),
+            SocketSide::Server => Meeting::Listen(Arc::new(Listener::bind(socket)?)),
             SocketSide::Client => Meeting::Connect(socket.path.clone()),
         });
         Ok(Self {
@@ -125,6 +135,8 @@ impl Guest {
             sessions: 0,
             resets: 0,
             last_reset: None,
+            lines: Allowance::new(LINE_COUNT, SILENCE),
+            warnings: Allowance::new(1, SILENCE),
             meeting,
             thread: None,
         })
@@ -138,32 +150,22 @@ impl Guest {
         Ok(())
     }
 
-    /// Notes what happened.
-    pub(crate) fn note(&mut self, change: GuestChange) {
-        let spec = &self.spec;
-        match change {
+    /// Notes what happened, if it did to this guest.
+    pub(crate) fn note(&mut self, news: GuestNews) {
+        if !Arc::ptr_eq(&self.device, &news.device) {
+            return;
+        }
+        match news.change {
             GuestChange::Met => {
                 self.sessions += 1;
                 self.is_met = true;
             }
             GuestChange::Status(status) => {
-                if status.is_blank && !self.status.is_blank {
-                    tracing::warn!("port {spec}: {BLANK_MEMORY}");
+                let was_blank = std::mem::replace(&mut self.status, status).is_blank;
+                if status.is_blank && !was_blank && self.warnings.take() {
+                    tracing::warn!("port {}: {BLANK_MEMORY}", self.spec);
                 }
-                self.status = status;
-                match status.pairs {
-                    0 => tracing::info!("port {spec}: the guest's queues have stopped"),
-                    _ if status.features.contains(Features::LOG_ALL) => {
-                        tracing::info!("port {spec}: the guest is being moved");
-                    }
-                    pairs => tracing::info!(
-                        "port {spec}: the guest is there ({pairs} of {} pairs of queues, {} \
-                         rings; takes {})",
-                        spec.queues(),
-                        rings(status.features),
-                        Takes::from(status.features)
-                    ),
-                }
+                self.say(&self.what_runs());
             }
             GuestChange::Ended(end) => {
                 self.is_met = false;
@@ -172,10 +174,38 @@ impl Guest {
         }
     }
 
+    /// Which queues run, in words.
+    fn what_runs(&self) -> String {
+        let Status { pairs, features, .. } = self.status;
+        match pairs {
+            0 => "the guest's queues have stopped".to_owned(),
+            _ if features.contains(Features::LOG_ALL) => "the guest is being moved".to_owned(),
+            _ => format!(
+                "the guest is there ({pairs} of {} pairs of queues, {} rings; takes {})",
+                self.spec.queues(),
+                rings(features),
+                Takes::from(features)
+            ),
+        }
+    }
+
+    /// Logs what is worth a line, unless there have been too many.
+    fn say(&mut self, text: &str) {
+        let spec = &self.spec;
+        if self.lines.take() {
+            return tracing::info!("port {spec}: {text}");
+        }
+        tracing::debug!("port {spec}: {text}");
+        if self.lines.was_last() {
+            let time = SILENCE.as_secs();
+            tracing::info!("port {spec}: its guest comes and goes; no more of it for {time} s");
+        }
+    }
+
     fn note_end(&mut self, end: SessionEnd) {
         let spec = &self.spec;
         match end {
-            SessionEnd::Closed => tracing::info!("port {spec}: the monitor is gone"),
+            SessionEnd::Closed => self.say("the monitor is gone"),
             SessionEnd::Refused(why) | SessionEnd::Reset(why) => {
                 self.resets += 1;
                 // A monitor that comes back and does the same again says nothing new.
@@ -254,12 +284,12 @@ fn rings(features: Features) -> &'static str {
     if features.contains(Features::RING_PACKED) { "packed" } else { "split" }
 }
 
-/// The thread that meets monitors and serves them.
+/// The thread that meets monitors and serves them, as the server holds it.
 #[derive(Debug)]
 struct GuestThread {
     device: Arc<vhost::Device>,
     end: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    listener: Option<Arc<Listener>>,
 }
 
 impl GuestThread {
@@ -270,10 +300,17 @@ impl GuestThread {
         news: mpsc::Sender<GuestNews>,
     ) -> io::Result<Self> {
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let keeper = Keeper { device: device.clone(), meeting, end: end.clone(), port, news };
-        let builder = std::thread::Builder::new().name(format!("tapswitch-g{port}"));
-        let thread = Some(builder.spawn(move || keeper.run())?);
-        Ok(Self { device, end, thread })
+        let listener = match &meeting {
+            Meeting::Listen(listener) => Some(listener.clone()),
+            Meeting::Connect(_) => None,
+        };
+        let pace = RefCell::new(Allowance::new(NEWS_COUNT, NEWS_TIME));
+        let keeper = Keeper { device: device.clone(), meeting, end: end.clone(), port, news, pace };
+        // Nobody waits for it; see the module.
+        std::thread::Builder::new()
+            .name(format!("tapswitch-g{port}"))
+            .spawn(move || keeper.run())?;
+        Ok(Self { device, end, listener })
     }
 }
 
@@ -281,10 +318,8 @@ impl Drop for GuestThread {
     fn drop(&mut self) {
         bell::ring(&*self.end);
         self.device.close();
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported by the thread itself.
-            let _ = thread.join();
-        }
+        // Another port may listen there from now on.
+        self.listener.iter().for_each(|listener| listener.remove_file());
     }
 }
 
@@ -295,19 +330,32 @@ struct Keeper {
     end: Arc<OwnedFd>,
     port: PortNo,
     news: mpsc::Sender<GuestNews>,
+    /// What the server is told.
+    pace: RefCell<Allowance>,
 }
 
 impl Keeper {
     fn run(self) {
         while let Some(stream) = self.meet() {
+            let begin = Instant::now();
             self.tell(GuestChange::Met);
             let end = self.serve(stream);
-            let is_clean = end == SessionEnd::Closed;
+            let pause = self.pause_after(&end, begin.elapsed());
             self.tell(GuestChange::Ended(end));
-            // Who is cut off comes back at once, as a rule, and does the same again.
-            if !is_clean && self.ends_within(PENANCE) {
+            if !pause.is_zero() && self.ends_within(pause) {
                 return;
             }
+        }
+    }
+
+    /// How long to meet nobody after a session that has ended so.
+    fn pause_after(&self, end: &SessionEnd, lasted: Duration) -> Duration {
+        match (end, &self.meeting) {
+            // Whoever listens there may let go of all that come, as fast as they do.
+            (SessionEnd::Closed, Meeting::Connect(_)) if lasted < RETRY => RETRY,
+            (SessionEnd::Closed, _) => Duration::ZERO,
+            // Who is cut off comes back at once, as a rule, and does the same again.
+            _ => PENANCE,
         }
     }
 
@@ -317,38 +365,17 @@ impl Keeper {
         let Meeting::Listen(listener) = &self.meeting else { return serve() };
         // Without descriptors or a thread, others wait until the session is over.
         let Ok(over) = eventfd(0, EventfdFlags::CLOEXEC) else { return serve() };
+        let (port, over) = (self.port, &over);
         std::thread::scope(|scope| {
-            let builder = std::thread::Builder::new().name(format!("tapswitch-d{}", self.port));
-            let door = builder.spawn_scoped(scope, || self.turn_away(listener, &over));
+            let builder = std::thread::Builder::new().name(format!("tapswitch-d{port}"));
+            let door = builder.spawn_scoped(scope, move || turn_away(port, listener, over));
             if let Err(error) = door {
-                tracing::debug!("port {}: {error}", self.port);
+                tracing::debug!("port {port}: {error}");
             }
             let end = serve();
-            bell::ring(&over);
+            bell::ring(over);
             end
         })
-    }
-
-    /// Turns away who comes while there is a session, until it is over. One that comes in the place
-    /// of a monitor which has just gone is left for the next session.
-    fn turn_away(&self, listener: &Listener, over: &OwnedFd) {
-        let mut said: Option<Instant> = None;
-        loop {
-            let ready = wait(&[listener.socket.as_fd(), over.as_fd()], None);
-            if ready & 2 != 0 || wait(&[over.as_fd()], Some(SUCCESSION)) != 0 {
-                return;
-            }
-            if ready == 0 || listener.socket.accept().is_err() {
-                continue;
-            }
-            let text = "another one tried to connect, and was turned away; one port is one guest";
-            if said.is_none_or(|said| said.elapsed() >= SILENCE) {
-                tracing::warn!("port {}: {}: {text}", self.port, listener.path);
-                said = Some(Instant::now());
-            } else {
-                tracing::debug!("port {}: {}: {text}", self.port, listener.path);
-            }
-        }
     }
 
     /// Waits for a monitor; `None` when the port goes.
@@ -367,7 +394,7 @@ impl Keeper {
                 }
                 // A monitor that still listens would be met again and again.
                 Meeting::Connect(_) if self.ends_within(Duration::ZERO) => return None,
-                Meeting::Connect(path) => match UnixStream::connect(path) {
+                Meeting::Connect(path) => match try_connect(path) {
                     Ok(stream) => return Some(stream),
                     Err(error) => tracing::trace!("port {}: {path}: {error}", self.port),
                 },
@@ -382,10 +409,53 @@ impl Keeper {
         wait(&[self.end.as_fd()], Some(time)) != 0
     }
 
+    /// Tells the server, which has others to listen to, and listens no more when it stops. It may
+    /// also be about to take the port away.
     fn tell(&self, change: GuestChange) {
-        // A switch that stops does not listen any more.
-        let _ = self.news.blocking_send(GuestNews { port: self.port, change });
+        let mut pace = self.pace.borrow_mut();
+        if !pace.take() && self.ends_within(pace.time_left()) {
+            return;
+        }
+        let mut news = GuestNews { port: self.port, device: self.device.clone(), change };
+        while let Err(TrySendError::Full(back)) = self.news.try_send(news) {
+            if self.ends_within(SERVER_TIME) {
+                return;
+            }
+            news = back;
+        }
     }
+}
+
+/// Turns away who comes while there is a session, until it is over. One that comes in the place of
+/// a monitor which has just gone is left for the next session.
+fn turn_away(port: PortNo, listener: &Listener, over: &OwnedFd) {
+    let mut warnings = Allowance::new(1, SILENCE);
+    loop {
+        let ready = wait(&[listener.socket.as_fd(), over.as_fd()], None);
+        if ready & 2 != 0 || wait(&[over.as_fd()], Some(SUCCESSION)) != 0 {
+            return;
+        }
+        if ready == 0 || listener.socket.accept().is_err() {
+            continue;
+        }
+        let text = "another one tried to connect, and was turned away; one port is one guest";
+        if warnings.take() {
+            tracing::warn!("port {port}: {}: {text}", listener.path);
+        } else {
+            tracing::debug!("port {port}: {}: {text}", listener.path);
+        }
+    }
+}
+
+/// Connects to who listens there, without waiting for them: [`Errno::AGAIN`] when as many wait
+/// there as may, for a monitor that is stopped, say.
+fn try_connect(path: &str) -> Result<UnixStream, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    // A session waits for what comes.
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(socket.into())
 }
 
 /// Waits until one of the descriptors is readable, and returns which, one bit for each.
@@ -404,7 +474,7 @@ fn wait(fds: &[std::os::fd::BorrowedFd<'_>], time: Option<Duration>) -> u32 {
 /// How a monitor is met.
 #[derive(Debug)]
 enum Meeting {
-    Listen(Listener),
+    Listen(Arc<Listener>),
     Connect(String),
 }
 
@@ -463,7 +533,7 @@ impl Listener {
         if !there.file_type().is_socket() {
             return Err(OpenGuestError::NoSocket { path: owned() });
         }
-        if UnixStream::connect(path).is_ok() {
+        if matches!(try_connect(path), Ok(_) | Err(Errno::AGAIN)) {
             return Err(OpenGuestError::Taken { path: owned() });
         }
         std::fs::remove_file(path)
@@ -471,8 +541,10 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
+impl Listener {
+    /// Takes its file away, so that another one can listen there. Its number is no other file's as
+    /// long as the socket is open.
+    fn remove_file(&self) {
         if file_of(&self.path).is_ok_and(|file| file == self.file) {
             // Somebody may have been faster.
             let _ = std::fs::remove_file(&self.path);
@@ -480,8 +552,48 @@ impl Drop for Listener {
     }
 }
 
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.remove_file();
+    }
+}
+
 fn file_of(path: &str) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// So many of something in a time, which begins with the first.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    count: u32,
+    time: Duration,
+    since: Option<Instant>,
+    taken: u32,
+}
+
+impl Allowance {
+    fn new(count: u32, time: Duration) -> Self {
+        Self { count, time, since: None, taken: 0 }
+    }
+
+    /// Takes one. Returns `false` when it is one too many.
+    fn take(&mut self) -> bool {
+        if self.time_left().is_zero() {
+            (self.since, self.taken) = (Some(Instant::now()), 0);
+        }
+        self.taken = self.taken.saturating_add(1);
+        self.taken <= self.count
+    }
+
+    /// True when the first one too many was just taken.
+    fn was_last(&self) -> bool {
+        self.taken == self.count.saturating_add(1)
+    }
+
+    /// How long until there are so many again.
+    fn time_left(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| self.time.saturating_sub(since.elapsed()))
+    }
 }
 
 /// A port works on, as this is a guess.
@@ -493,9 +605,33 @@ const BLANK_MEMORY: &str = "the guest's memory looks as if nobody had ever writt
 const RETRY: Duration = Duration::from_millis(200);
 /// Time in which a monitor may take the place of one that goes.
 const SUCCESSION: Duration = Duration::from_millis(500);
-/// Time between two warnings of the same.
+/// Time between two warnings of the same, and in which a guest's coming and going is worth
+/// [`LINE_COUNT`] lines: it is started a few times then, or told of by each of its queues.
 const SILENCE: Duration = Duration::from_secs(60);
+const LINE_COUNT: u32 = 32;
+/// What a guest may have the server told in a time: each pair of queues that starts is one of it.
+const NEWS_COUNT: u32 = 256;
+const NEWS_TIME: Duration = Duration::from_secs(1);
+/// Time that the server has to listen to what is waiting.
+const SERVER_TIME: Duration = Duration::from_millis(10);
 /// Monitors that may wait at a socket: one comes, and another when that was restarted.
 const BACKLOG: i32 = 16;
 /// Time that a monitor waits which was cut off.
 const PENANCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allowance_is_used_up_and_comes_back() {
+        let mut one = Allowance::new(2, Duration::from_secs(3600));
+        assert_eq!(
+            [(); 4].map(|()| (one.take(), one.was_last())),
+            [(true, false), (true, false), (false, true), (false, false)]
+        );
+        assert!(one.time_left() > Duration::from_secs(3000));
+        let mut next = Allowance { time: Duration::ZERO, ..one };
+        assert!(next.time_left().is_zero() && next.take());
+    }
+}

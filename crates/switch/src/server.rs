@@ -33,7 +33,8 @@ use crate::{Endpoint, FailMode};
 
 /// The owner of the agent and of everything that it acts on.
 pub(crate) struct Server {
-    /// First, so that it goes first: the threads of guests wait for nobody who listens, then.
+    /// First, so that it goes first: the threads that watch interfaces wait for nobody who listens,
+    /// then.
     pub(crate) inputs: Inputs,
     pub(crate) agent: Agent,
     pub(crate) shared: Arc<Shared>,
@@ -518,9 +519,10 @@ impl Server {
     }
 
     /// Notes what a guest or its monitor did.
-    fn handle_guest(&mut self, GuestNews { port, change }: GuestNews) {
+    fn handle_guest(&mut self, news: GuestNews) {
+        let port = news.port;
         if let Some(guest) = self.ports.find_mut(port).and_then(Device::guest_mut) {
-            guest.note(change);
+            guest.note(news);
         }
         self.update_port(port);
     }

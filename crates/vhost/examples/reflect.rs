@@ -49,7 +49,10 @@ fn burst(from: &Queue, to: &Queue) -> Result<Option<(u64, u64)>, String> {
     while done < 64 && from.fetch(64).map_err(|error| error.to_string())? > 0 {
         let Some(chain) = from.peek(0) else { break };
         let mut head = [0; 128];
-        if let Some((header, len)) = from.read_frame(&chain, &mut head) {
+        // Of a ring that is not enabled, frames are taken and thrown away.
+        if from.is_enabled()
+            && let Some((header, len)) = from.read_frame(&chain, &mut head)
+        {
             let head = &head[..len.min(128)];
             let rest = from.frame_from(&chain, head.len());
             let parts = std::iter::once(Part::Ours(head)).chain(rest);

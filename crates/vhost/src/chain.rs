@@ -111,7 +111,19 @@ impl Chains {
         self.entries.shrink_to(ENTRIES_KEPT);
     }
 
-    /// Pieces of chains that have several, and how many there is room for.
+    /// Pieces of chains that have several, those that were used included.
+    #[inline]
+    pub fn piece_count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// True when there are so many pieces that no chain more is to be fetched with these.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.pieces.len() >= PIECES_TOGETHER
+    }
+
+    /// Those pieces, and how many there is room for.
     #[cfg(test)]
     pub(crate) fn pieces_and_room(&self) -> (usize, usize) {
         (self.pieces.len(), self.pieces.capacity())
@@ -259,6 +271,9 @@ impl fmt::Debug for Chains {
     }
 }
 
+/// Pieces behind which no chain more is fetched: a chain may have a thousand of a byte each, and
+/// others wait meanwhile. A batch of Linux's longest frames has about as many.
+const PIECES_TOGETHER: usize = 512;
 /// Room that is kept from burst to burst: a frame of 64 KiB in small buffers, and a batch of chains
 /// of 17 or so, which are as long as those of Linux get. What a guest has us need beyond that is
 /// not for all times.

@@ -6,7 +6,9 @@
 //! - a ring is *started* by its kick descriptor, and *stopped* by the question where it stands
 //!   (`GET_VRING_BASE`) or the end of the session;
 //! - a started ring is *used* while it is enabled, which it is from the start when there are no
-//!   protocol features.
+//!   protocol features;
+//! - while it is not, a ring by which the guest receives gets nothing, and what the guest sends is
+//!   taken and thrown away ("Ring states"): whoever serves it asks ([`Running::is_enabled`]).
 //!
 //! A change of memory stops every ring and starts it again where it stood, in terms of the new
 //! memory, so nothing of the old one is used behind the VMM's back. VMMs exchange regions one by
@@ -148,7 +150,7 @@ impl Device {
         let (mut status, mut memory) = (Status::default(), None);
         for pair in self.queues.chunks_exact(2) {
             // One after the other: whoever waits for a queue holds none.
-            let sends = pair[1].lock().is_some();
+            let sends = pair[1].lock().as_ref().is_some_and(Running::is_enabled);
             let receiver = pair[0].lock().as_ref().map(|ring| (ring.features(), ring.memory()));
             if let (true, Some((features, shared))) = (sends, receiver) {
                 status.pairs += 1;
@@ -282,8 +284,8 @@ impl Session {
         Err(Error::InvalidParam)
     }
 
-    /// Starts the ring if it can be: started, enabled, described, with memory, and with a map where
-    /// what it writes is to be noted.
+    /// Starts the ring if it can be: started, enabled unless the guest sends by it, described, with
+    /// memory, and with a map where what it writes is to be noted.
     fn start(&mut self, index: u32) -> Result<()> {
         self.start_or(index, |session, error| session.refuse(&format!("queue {index}: {error}")))
     }
@@ -304,10 +306,11 @@ impl Session {
         otherwise: impl FnOnce(&mut Self, RingError) -> Result<()>,
     ) -> Result<()> {
         let (features, memory, log) = (self.features, self.memory.clone(), self.log.clone());
+        let direction = direction_of(index);
         let ring = self.ring(index)?;
-        let (true, true, Some(addresses), Some(memory)) =
-            (ring.is_started, ring.is_enabled, ring.addresses, memory)
-        else {
+        let is_enabled = ring.is_enabled;
+        let is_served = ring.is_started && (is_enabled || direction == Direction::Transmit);
+        let (true, Some(addresses), Some(memory)) = (is_served, ring.addresses, memory) else {
             return Ok(());
         };
         let buffers = features.contains(Features::LOG_ALL);
@@ -319,8 +322,6 @@ impl Session {
         let place = RingPlace { size: ring.size, descriptors, driver, device };
         let first = if features.contains(Features::RING_PACKED) { PACKED_START } else { 0 };
         let base = ring.base.unwrap_or(first);
-        let direction =
-            if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit };
         let made = match Ring::new(&memory, &place, features.ring(), direction, base) {
             Ok(made) => made,
             Err(error) => return otherwise(self, error),
@@ -328,6 +329,7 @@ impl Session {
         // From here on they are the ring's, until it is stopped.
         let (kick, call) = (ring.kick.take(), ring.call.take());
         let mut running = Running::new(made, features, kick, call);
+        running.set_enabled(is_enabled);
         if let Some(log) = log {
             running.log_to(RingLog::new(log, &memory, &place, features.ring(), buffers));
         }
@@ -554,8 +556,13 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
-        self.stop(index);
         self.ring(index)?.is_enabled = enable;
+        if direction_of(index) == Direction::Transmit
+            && self.device.queues[index as usize].set_enabled(enable)
+        {
+            return Ok(());
+        }
+        self.stop(index);
         self.start(index)
     }
 
@@ -632,7 +639,8 @@ impl VhostUserBackendReqHandlerMut for Session {
 
 /// Takes what enables rings as long as no features are set.
 fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
-    let failed = |error: io::Error| Error::ReqHandlerError(error);
+    // The monitor's end of it, not what it said.
+    let failed = |error: io::Error| Error::SocketBroken(error);
     while !lock(session).features.contains(Features::PROTOCOL_FEATURES) {
         let Some(enable) = Enable::take(stream).map_err(failed)? else { break };
         let outcome = lock(session).set_vring_enable(enable.index, enable.on);
@@ -640,6 +648,11 @@ fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
         outcome?;
     }
     Ok(())
+}
+
+/// Queues come in pairs, by which the guest receives and sends (virtio 1.2 §5.1.2).
+fn direction_of(index: u32) -> Direction {
+    if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -5,12 +5,14 @@
 //! against shrinking cannot do that, but nobody need seal it.
 //!
 //! So there is a handler. It looks whether the address lies in a mapping of a guest; if so, it puts
-//! an empty page of our own there and notes the hit, and the access goes on with zeroes. Whoever
-//! serves the guest sees the note ([`Guarded::was_hit`]) and resets the port. Any other `SIGBUS` is
-//! none of our business and goes where it went before.
+//! empty memory of our own in place of the whole mapping and notes the hit, and the access goes on
+//! with zeroes. Whoever serves the guest sees the note ([`Guarded::was_hit`]) and resets the port.
+//! Any other `SIGBUS` is none of our business and goes where it went before.
 //!
-//! A page is replaced whole, so the table knows how large the pages of each mapping are: of
-//! hugetlbfs, a part of one cannot be.
+//! The whole mapping, as a page alone would make three mappings of one, and a process may have but
+//! so many (`vm.max_map_count`, 65,530 by default): a guest could use them up by frames on every
+//! other page. Where the whole cannot be had, it is the page; the table knows how large the pages
+//! of each mapping are, as of hugetlbfs a part of one cannot be replaced.
 //!
 //! The handler runs in the middle of anything, so it takes no lock and allocates nothing: the
 //! mappings are in a table of atomics, of fixed size. When the table is full, no memory more is
@@ -124,21 +126,28 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
     // SAFETY: for SIGBUS it has an address.
     let address = unsafe { info.si_addr() } as usize;
     match SLOTS.iter().find(|slot| slot.contains(address)) {
-        Some(slot) if put_page(slot, address) => slot.hit.store(true, Ordering::Relaxed),
+        Some(slot) if replace(slot, address) => slot.hit.store(true, Ordering::Relaxed),
         _ => give_back(),
     }
 }
 
-/// Puts an empty page over the one that is gone.
-fn put_page(slot: &Slot, address: usize) -> bool {
+/// Puts empty memory over the mapping of which the page at `address` is gone, or over that page
+/// alone when the kernel gives no more.
+fn replace(slot: &Slot, address: usize) -> bool {
+    let (start, len) = (slot.start.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
     let size = slot.page_size.load(Ordering::Relaxed);
-    let start = address & !(size - 1);
+    put_pages(start, len) || put_pages(address & !(size - 1), size)
+}
+
+/// Puts empty pages over those that lie there.
+fn put_pages(start: usize, len: usize) -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: the page lies in a guest's mapping, which consists of whole pages and is only ever
-    // copied from and to: any bytes will do there. mmap(2) is a bare system call and safe in a
-    // handler.
-    let put = unsafe { libc::mmap(start as *mut libc::c_void, size, access, flags, -1, 0) };
+    // SAFETY: the pages lie in a guest's mapping, which consists of whole pages and is only ever
+    // copied from and to: any bytes will do there. It stays where it is as long as this thread
+    // uses it, and the kernel exchanges it under other threads at one moment. mmap(2) is a bare
+    // system call and safe in a handler.
+    let put = unsafe { libc::mmap(start as *mut libc::c_void, len, access, flags, -1, 0) };
     put != libc::MAP_FAILED
 }
 

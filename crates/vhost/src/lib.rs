@@ -15,9 +15,10 @@
 //! **The guest is hostile**, and so may its monitor be. Every address, length, index and table is
 //! fetched once, checked, and used from our copy; whatever cannot be true ends that guest's session
 //! with a reason, and nobody else's. Memory that is taken away reads as zeroes, and is noticed.
-//! Nothing here waits for a guest. `tests/hostile.rs` has what others fell for,
-//! `tests/small_model.rs` all small rings; the latter stands in for a bounded proof (Kani), whose
-//! tool is none of those that this project builds with.
+//! Nothing here waits for what a guest says; but the kernel may let whoever touches its memory wait
+//! for a page, which a monitor can draw out (`memory.rs` says when). `tests/hostile.rs` has what
+//! others fell for, `tests/small_model.rs` all small rings; the latter stands in for a bounded
+//! proof (Kani), whose tool is none of those that this project builds with.
 //!
 //! ```no_run
 //! use std::os::unix::net::UnixListener;
@@ -36,7 +37,10 @@
 //!         while ring.fetch(64).is_ok_and(|count| count > 0) {
 //!             let Some(chain) = ring.peek(0) else { break };
 //!             let mut headers = [0; 128];
-//!             println!("{:?}", ring.read_frame(&chain, &mut headers));
+//!             // A monitor may have disabled the ring: frames are to be thrown away then.
+//!             if ring.is_enabled() {
+//!                 println!("{:?}", ring.read_frame(&chain, &mut headers));
+//!             }
 //!             ring.complete(0);
 //!         }
 //!         ring.publish();

@@ -119,6 +119,11 @@ impl Queue {
         Ok(())
     }
 
+    /// Marks the ring in its place, if there is one; see [`Running::is_enabled`].
+    pub(crate) fn set_enabled(&self, is_enabled: bool) -> bool {
+        self.lock().as_mut().map(|running| running.set_enabled(is_enabled)).is_some()
+    }
+
     /// Takes the ring out of its place. What was fetched and not used has gone back.
     pub(crate) fn stop(&self) -> Option<Running> {
         let mut running = self.lock().take()?;
@@ -155,6 +160,7 @@ pub struct Running {
     calls: u64,
     /// Where what we write is noted, while the guest is moved.
     log: Option<RingLog>,
+    is_enabled: bool,
 }
 
 impl Running {
@@ -168,8 +174,9 @@ impl Running {
         call: Option<OwnedFd>,
     ) -> Self {
         let (ahead, log) = (Chains::default(), None);
-        let (next, waits, calls) = (0, false, 0);
-        let mut running = Self { ring, features, ahead, next, waits, kick, call, calls, log };
+        let (next, waits, calls, is_enabled) = (0, false, 0, true);
+        let mut running =
+            Self { ring, features, ahead, next, waits, kick, call, calls, log, is_enabled };
         // Whoever is to be notified says so.
         running.disarm();
         running
@@ -179,6 +186,18 @@ impl Running {
     pub(crate) fn log_to(&mut self, log: RingLog) {
         log.note_ring();
         self.log = Some(log);
+    }
+
+    /// Whether what the guest sends from now on is to be used, or taken and thrown away.
+    pub(crate) fn set_enabled(&mut self, is_enabled: bool) {
+        self.is_enabled = is_enabled;
+    }
+
+    /// False while what the guest sends is to be taken and given back unseen: its VMM has disabled
+    /// the ring, or not enabled it yet.
+    #[inline]
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled
     }
 
     /// True when the VMM has taken memory away under us: what was read from there was zero. The
@@ -214,7 +233,8 @@ impl Running {
         self.ring.size()
     }
 
-    /// Fetches up to `limit` chains when none is left. Returns how many there are.
+    /// Fetches up to `limit` chains when none is left, fewer where they have very many pieces.
+    /// Returns how many there are.
     ///
     /// # Errors
     /// What the driver did wrong: the device is to be reset.
@@ -249,10 +269,15 @@ impl Running {
     /// As [`Self::fetch`].
     #[inline]
     pub fn fetch_at_least(&mut self, count: usize) -> Result<bool, RingError> {
-        let left = self.ahead.len() - self.next;
+        let mut left = self.ahead.len() - self.next;
         if left < count {
             self.forget_used(left);
             self.fetch_more((count - left).max(FETCH_COUNT))?;
+            // There may be more, where those have very many pieces.
+            while self.ahead.len() < count && self.ahead.len() > left {
+                left = self.ahead.len();
+                self.fetch_more(count - left)?;
+            }
         }
         Ok(self.ahead.len() - self.next >= count)
     }

@@ -92,7 +92,10 @@ fn port_stats(port: &Port, (duration_sec, duration_nsec): (u32, u32)) -> PortSta
         tx_packets: tx.frames,
         rx_bytes: rx.bytes,
         tx_bytes: tx.bytes,
-        rx_dropped: sum(|r| matches!(r, DropReason::PortNoReceive | DropReason::IngressLost)),
+        rx_dropped: sum(|reason| {
+            use DropReason::{IngressLost, PortNoReceive, QueueDisabled};
+            matches!(reason, PortNoReceive | IngressLost | QueueDisabled)
+        }),
         tx_dropped: sum(DropReason::is_egress),
         rx_errors: malformed,
         tx_errors: drops.count(DropReason::EgressRejected),

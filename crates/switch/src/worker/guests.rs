@@ -48,12 +48,11 @@ impl Worker {
         }
         let mut total = 0;
         for _ in 0..ROUND_COUNT {
-            let mut count = 0;
+            let before = total;
             for at in 0..self.guests.len() {
-                count += self.read_guest(self.guests[at]);
+                total += self.read_guest(self.guests[at]);
             }
-            total += count;
-            if count > 0 {
+            if total > before {
                 self.patience.note_work();
             } else if !self.patience.goes_on() {
                 return self.let_guests_notify();
@@ -71,16 +70,22 @@ impl Worker {
             guest.queue.acknowledge();
         }
         if self.patience.wake() {
-            for &index in &self.guests {
-                let Some(guest) = self.queues[index].guest() else { continue };
-                if let Some(ring) = guest.queue.lock().as_mut() {
-                    ring.disarm();
-                }
+            self.let_guests_be();
+        }
+    }
+
+    /// Asks no guest to notify.
+    fn let_guests_be(&self) {
+        for &index in &self.guests {
+            let Some(guest) = self.queues[index].guest() else { continue };
+            if let Some(ring) = guest.queue.lock().as_mut() {
+                ring.disarm();
             }
         }
     }
 
-    /// Asks all guests to notify, and sleeps unless one of them has been faster.
+    /// Asks all guests to notify, and sleeps unless one of them has been faster: then the others
+    /// need not notify either.
     #[inline(never)]
     fn let_guests_notify(&mut self) {
         let is_idle = |index: &usize| {
@@ -91,12 +96,15 @@ impl Worker {
             guest.queue.lock().as_mut().is_none_or(Running::arm)
         };
         // All of them are asked, whatever the first ones say.
-        let busy = self.guests.iter().filter(|index| !is_idle(index)).count();
-        self.patience.sleep(busy > 0);
+        let is_busy = self.guests.iter().filter(|index| !is_idle(index)).count() > 0;
+        if is_busy {
+            self.let_guests_be();
+        }
+        self.patience.sleep(is_busy);
     }
 
     /// Reads a guest's queue until it is empty or a burst is full. Returns how many frames there
-    /// were.
+    /// were, should they have been small.
     pub(super) fn read_guest(&mut self, index: usize) -> usize {
         if self.queues[index].intake.pause.is_some() {
             return 0;
@@ -110,12 +118,16 @@ impl Worker {
             match ring.fetch(BATCH_COUNT) {
                 Ok(0) => break,
                 Ok(count) => {
-                    let handled = self.handle_batch(index, ring, count);
+                    let handled = match ring.is_enabled() {
+                        true => self.handle_batch(index, ring, count),
+                        false => self.discard_batch(index, ring, count),
+                    };
                     if handled == 0 {
                         break;
                     }
                     total += handled;
-                    turn.note(handled, self.weight_of(handled));
+                    let pieces = turn::weight_of_pieces(handled, ring.chains().piece_count());
+                    turn.note(handled, self.weight_of(handled) + pieces);
                     if let Some(place) = self.ports.take_pressure() {
                         self.pause(index, place);
                         break;
@@ -133,7 +145,7 @@ impl Worker {
         drop(held);
         fault.into_iter().for_each(|fault| device.reset(fault));
         self.ports.cut_off_faulty();
-        total
+        if total > 0 { total.max(BURST_COUNT - turn.left()) } else { 0 }
     }
 
     /// Handles the next `count` chains of a guest's ring, up to the first for which the guest has
@@ -168,6 +180,25 @@ impl Worker {
         ring.publish();
         self.forwarder.end_burst(view.now);
         handled
+    }
+
+    /// Gives the next `count` chains of a disabled ring back unseen, as many as a batch has: a
+    /// driver waits for them. Returns how many: none when the port is gone.
+    #[cold]
+    fn discard_batch(&mut self, index: usize, ring: &mut Running, count: usize) -> usize {
+        let snapshot = self.shared.snapshot.load_full();
+        if snapshot.ports.find(self.queues[index].port()).is_none() {
+            return 0;
+        }
+        let count = count.min(BATCH_COUNT);
+        for at in 0..count {
+            self.batch[at] = Place::default();
+            self.count_drop(index, &snapshot, DropReason::QueueDisabled);
+            ring.complete(0);
+        }
+        self.frames += count as u64;
+        ring.publish();
+        count
     }
 
     /// Copies the start of a guest's frame to where the frame at `at` of a batch lies. Its length

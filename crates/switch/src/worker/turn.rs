@@ -6,6 +6,9 @@
 //! would wait in another queue until all of them are through: sender and worker would work by turns
 //! instead of at the same time (what that costs: `docs/benchmarks.md`, "From tap to tap").
 //!
+//! A guest's frame may lie in a thousand pieces of a byte each, every one of which is looked up and
+//! copied by itself: beyond two for a frame, they count as well.
+//!
 //! A train of many tiny packets is counted by those: a port that takes no trains takes as many
 //! system calls for it, and whoever sends it may choose how many. It ends a batch, and a turn.
 
@@ -69,11 +72,19 @@ pub(super) fn weight(meta: &NetHeader, len: usize) -> usize {
     }
 }
 
+/// What `pieces` cost that `frames` lie in, in bytes; nothing for a header and a frame behind it.
+#[inline]
+pub(super) fn weight_of_pieces(frames: usize, pieces: usize) -> usize {
+    pieces.saturating_sub(2 * frames) * BYTES_PER_PIECE
+}
+
 /// Small frames in a turn. At two microseconds a frame, a change of the tables is seen within a
 /// quarter of a millisecond.
 pub(crate) const BURST_COUNT: usize = 128;
 /// Bytes that take as long as a small frame: eight trains of 64 KiB are a turn.
 const BYTES_PER_FRAME: usize = 4096;
+/// Sixteen pieces take as long as a small frame.
+const BYTES_PER_PIECE: usize = BYTES_PER_FRAME / 16;
 /// Bytes of payload below which the packets of a train are few to no honest sender: a path with the
 /// smallest MTU of IPv4 leaves 536 of TCP.
 const CROWDED_SIZE: u16 = 256;
@@ -109,6 +120,15 @@ mod tests {
             assert_eq!(batches(1, weight(&meta, 65_536)), turns, "{gso_size}");
         }
         assert_eq!(weight(&NetHeader { gso_size: 1, ..NetHeader::PLAIN }, 60), 60, "no train");
+    }
+
+    #[test]
+    fn frames_in_many_pieces_are_a_turn_sooner() {
+        let turns = |frames, pieces| batches(frames, weight_of_pieces(frames, pieces));
+        assert_eq!(turns(32, 64), BURST_COUNT / 32, "a header and a frame each");
+        assert_eq!(turns(1, 1024), 2);
+        assert_eq!(turns(32, 32 * 18), 2, "Linux's longest");
+        assert_eq!(weight_of_pieces(32, 0), 0);
     }
 
     #[test]

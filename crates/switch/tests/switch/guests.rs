@@ -11,9 +11,10 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::*;
 use crate::vm::*;
@@ -130,6 +131,28 @@ fn headers_may_be_longer_than_what_is_fetched_at_first() {
 }
 
 #[test]
+fn frames_of_a_queue_that_is_disabled_are_taken_and_dropped() {
+    let room = Room::new(2, "");
+    let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));
+    room.switch.controller().apply(join(1, 2));
+    sender.send(&marked(60, 1));
+    assert!(receiver.receive() == marked(60, 1));
+    sender.enable(false);
+    until("the port is down", || room.switch.port(1).state != "up");
+    // More than its ring holds.
+    for mark in 0..40 {
+        until("room in the ring", || sender.try_send(&marked(60, mark)));
+    }
+    until("all are taken", || sender.taken() == 41);
+    until("all are counted", || room.switch.drops(1, "queue_disabled") == 40);
+    sender.enable(true);
+    until("the port is up", || room.switch.port(1).state == "up");
+    sender.send(&marked(60, 2));
+    assert!(receiver.receive() == marked(60, 2));
+    assert_eq!(room.switch.port(1).rx.frames, 42);
+}
+
+#[test]
 fn a_second_monitor_is_turned_away_and_the_first_served_on() {
     let room = Room::new(2, "");
     let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));
@@ -172,4 +195,85 @@ fn a_socket_is_open_to_whom_it_was_given() {
     assert!(is_given && !is_kept);
     drop(switch);
     fs::remove_dir(&directory).unwrap();
+}
+
+/// Takes a port away. Nothing that waits for ever is left behind if that does.
+fn remove(room: Room, number: u32) -> Room {
+    let handle = room.switch.handle();
+    let removal =
+        async { tokio::time::timeout(PATIENCE, handle.remove_port(PortNo(number))).await };
+    if runtime().block_on(removal).is_ok_and(|removed| removed.is_ok()) {
+        return room;
+    }
+    std::mem::forget(room);
+    panic!("port {number} does not go");
+}
+
+#[test]
+fn a_guest_that_changes_all_the_time_holds_up_nobody() {
+    let room = Room::new(3, "");
+    let mut restless: Vec<_> = [1, 3].map(|number| room.guest(number, split())).into();
+    let mut togglers: Vec<_> =
+        restless.drain(..).map(|mut vm| thread::spawn(move || while vm.toggle() {})).collect();
+    // Far more than the server takes meanwhile.
+    thread::sleep(Duration::from_millis(300));
+    let room = remove(room, 1);
+    togglers.remove(0).join().unwrap();
+    let mut quiet = room.guest(2, split());
+    room.switch.controller().apply(vec![Body::FlowMod(rule(1, in_port(2), vec![back()]))]);
+    quiet.send(&marked(60, 1));
+    assert!(quiet.receive() == marked(60, 1));
+    let room = remove(room, 3);
+    togglers.remove(0).join().unwrap();
+    // The number and the socket are free again.
+    let spec = format!("1=vhost:{}", room.socket(1).display());
+    let added = runtime().block_on(room.switch.handle().add_port(spec.parse().unwrap()));
+    added.unwrap();
+    room.guest(1, split());
+}
+
+fn back() -> Action {
+    Action::output(PortNo::IN_PORT)
+}
+
+/// A socket that appears at `path` with room for `waiting` to be accepted.
+fn listen_at(path: &Path, waiting: i32) -> UnixListener {
+    let elsewhere = path.with_extension("new");
+    let listener = UnixListener::bind(&elsewhere).unwrap();
+    rustix::net::listen(&listener, waiting).unwrap();
+    listener
+}
+
+fn show(path: &Path) {
+    fs::rename(path.with_extension("new"), path).unwrap();
+}
+
+#[test]
+fn a_monitor_that_accepts_nobody_holds_up_nobody() {
+    let room = Room::new(1, ",client");
+    let path = room.socket(1);
+    let listener = listen_at(&path, 0);
+    let _waits = UnixStream::connect(path.with_extension("new")).unwrap();
+    show(&path);
+    // The switch tries five times a second.
+    thread::sleep(Duration::from_secs(1));
+    let room = remove(room, 1);
+    assert!(room.switch.ports().is_empty());
+    drop(listener);
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_monitor_that_lets_go_of_all_that_come_is_met_now_and_then() {
+    let room = Room::new(1, ",client");
+    let path = room.socket(1);
+    let listener = listen_at(&path, 8);
+    let begin = Instant::now();
+    show(&path);
+    for _ in 0..6 {
+        drop(listener.accept().unwrap());
+    }
+    assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
+    drop(listener);
+    fs::remove_file(&path).unwrap();
 }

@@ -104,6 +104,17 @@ impl Vm {
         }
     }
 
+    /// Disables the ring by which the guest sends and enables it again. Returns `false` when the
+    /// session is over.
+    pub(crate) fn toggle(&mut self) -> bool {
+        [false, true].into_iter().all(|on| self.frontend.set_vring_enable(1, on).is_ok())
+    }
+
+    /// Enables the ring by which the guest sends, or disables it.
+    pub(crate) fn enable(&mut self, on: bool) {
+        self.frontend.set_vring_enable(1, on).unwrap();
+    }
+
     /// Offers a buffer to receive at `address` and behind, one for each that was offered before.
     pub(crate) fn offer(&mut self, address: u64) {
         self.offer_len(address, BUFFER_LEN as u32);

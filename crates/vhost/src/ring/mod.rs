@@ -113,7 +113,7 @@ impl Ring {
     /// for split rings it is the index of used buffers that says it.
     ///
     /// # Errors
-    /// [`RingError::Size`], [`RingError::Place`].
+    /// [`RingError::Size`], [`RingError::Place`], [`RingError::Base`].
     pub fn new(
         memory: &Arc<GuestMemory>,
         place: &RingPlace,
@@ -132,7 +132,7 @@ impl Ring {
     }
 
     /// Adds up to `limit` available chains to `out`, which forgets what it has of other memory.
-    /// Returns how many.
+    /// Returns how many: fewer, but one, where they have very many pieces.
     ///
     /// # Errors
     /// What the driver did wrong; chains before are in `out`. The ring is not to be used any more.
@@ -347,6 +347,9 @@ pub enum RingError {
     /// A part of the ring lies outside of the guest's memory, or is not aligned.
     #[error("the ring lies outside of the memory that is shared, or is not aligned")]
     Place,
+    /// A packed ring is to go on where it has no descriptor.
+    #[error("the ring is to go on at descriptor {0}, which is beyond its end")]
+    Base(u16),
     /// More buffers are available than the ring has room for, or buffers share descriptors.
     #[error("the driver made more buffers available than the ring holds")]
     Index,

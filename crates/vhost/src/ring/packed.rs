@@ -145,7 +145,8 @@ impl PackedRing {
         // The upper half says where the used ones end, by the specification. DPDK leaves it zero;
         // and since nothing is in flight while a ring is stopped, they end where the fetched ones
         // do.
-        let base = Place::from_bits(low_half(base), size).ok_or(RingError::Place)?;
+        let bits = low_half(base);
+        let base = Place::from_bits(bits, size).ok_or(RingError::Base(bits & INDEX_MASK))?;
         let at = resume::place(&tables, size, base);
         let staged = Vec::new();
         let (fetched, completed, published, held) = (at, at, at, Half::default());
@@ -202,6 +203,9 @@ impl PackedRing {
             let slots = self.chain(walk, head, out)?;
             self.fetched = self.fetched.forward(slots, self.size);
             self.held = (self.held.get() + slots).into();
+            if out.is_crowded() {
+                return Ok(count + 1);
+            }
         }
         Ok(limit)
     }

@@ -78,12 +78,15 @@ impl SplitRing {
             let head = self.tables.available_entry(ahead, self.size);
             self.tables.descriptors.prefetch(u32::from(head));
         }
-        for _ in 0..count {
+        for done in 1..=count {
             // The entry may be another one now, and this is the look that counts.
             let head = self.tables.available_entry(self.fetched.get(), self.size);
             let slots = self.chain(walk, head, out)?;
             self.held = (self.held.get() + slots).into();
             self.fetched = self.fetched.get().wrapping_add(1).into();
+            if out.is_crowded() {
+                return Ok(usize::from(done));
+            }
         }
         Ok(usize::from(count))
     }

@@ -60,6 +60,23 @@ fn a_guests_bytes_arrive_and_the_buffer_goes_back() {
     }
 }
 
+/// Others wait while a guest's chains are fetched.
+#[test]
+fn chains_of_very_many_pieces_are_fetched_a_few_at_a_time() {
+    for features in all_features().filter(|features| features.indirect) {
+        let mut s = setup(64, features, Direction::Transmit);
+        let pieces: Vec<_> = (0..16).map(|at| (BASE + BUFFERS + at, 1)).collect();
+        let buffer = Buffer { pieces, writable: false, indirect: true };
+        while s.driver.offer(&s.guest, &buffer).is_some() {}
+        for _ in 0..2 {
+            s.chains.clear();
+            assert_eq!(s.ring.fetch(64, &mut s.chains), Ok(32), "{features:?}");
+            assert_eq!(s.chains.piece_count(), 512);
+        }
+        assert_eq!(s.ring.fetch(64, &mut s.chains), Ok(0));
+    }
+}
+
 #[test]
 fn chains_that_were_not_needed_come_again() {
     for features in all_features() {

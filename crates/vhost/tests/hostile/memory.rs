@@ -1,6 +1,8 @@
 //! Memory that is not there, and memory that goes.
 
-use tapswitch_vhost::{Features, RingError, Running, SessionEnd, Undelivered};
+use tapswitch_vhost::{
+    Features, GuestMemory, RegionSpec, RingError, Running, SessionEnd, Undelivered,
+};
 
 use crate::test_guest::{BASE, BUFFERS, Buffer, LEN};
 use crate::vmm::{RECEIVE, TRANSMIT, Vmm, both_rings, modern, pair, request};
@@ -127,6 +129,37 @@ fn a_file_that_is_cut_short_under_what_the_guest_receives() {
         });
         assert_eq!(why, "queue 0: memory that was shared has been taken away");
     }
+}
+
+/// A process has so many mappings, and pages that are gone must not use them up.
+#[test]
+fn a_file_that_is_cut_short_under_more_pages_than_a_process_may_have_mappings() {
+    const PAGE_LEN: u64 = 4096;
+    /// Every other one of them is touched: twice the default of `vm.max_map_count`.
+    const PAGE_COUNT: u64 = 4 * 65_530;
+    let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    let end = attack(|| {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create("guest", flags).unwrap();
+        let len = PAGE_COUNT * PAGE_LEN;
+        rustix::fs::ftruncate(&file, len).unwrap();
+        let (guest_address, user_address, offset) = (BASE, BASE, 0);
+        let shared = file.try_clone().unwrap();
+        let spec = RegionSpec { guest_address, user_address, len, offset, file: shared };
+        let memory = GuestMemory::new(&[spec]).unwrap();
+        let before = mappings();
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        for page in (0..PAGE_COUNT).step_by(2) {
+            let mut byte = [1];
+            memory.find(BASE + page * PAGE_LEN, 1).unwrap().read(&mut byte);
+            assert_eq!(byte, [0]);
+        }
+        assert!(memory.was_lost());
+        // Other tests of this process map something at times.
+        assert!(mappings() < before + 100, "{before} and {}", mappings());
+        SessionEnd::Closed
+    });
+    assert_eq!(end, SessionEnd::Closed);
 }
 
 /// The ring lies nowhere then: it rests until it does, and is refused when it is spoken of.

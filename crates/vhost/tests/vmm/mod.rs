@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use tapswitch_vhost::{Device, Features, Part, Queue, SessionEnd, Undelivered};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
@@ -61,6 +61,21 @@ pub(crate) type Region = [u64; 4];
 impl Vmm {
     /// A session that has agreed on features, and nothing more.
     pub(crate) fn connect(features: Features) -> Self {
+        let mut vmm = Self::silent_as(features);
+        vmm.send(request::SET_OWNER, &[], &[]);
+        vmm.ask(request::GET_FEATURES, &[]);
+        let protocol = vmm.ask(request::GET_PROTOCOL_FEATURES, &[]);
+        vmm.send(request::SET_PROTOCOL_FEATURES, &protocol, &[]);
+        vmm.send(request::SET_FEATURES, &features.bits().to_le_bytes(), &[]);
+        vmm
+    }
+
+    /// A session in which nothing was said.
+    pub(crate) fn silent() -> Self {
+        Self::silent_as(modern())
+    }
+
+    fn silent_as(features: Features) -> Self {
         let device = Device::new(1).unwrap();
         let (stream, theirs) = UnixStream::pair().unwrap();
         let serving = device.clone();
@@ -68,13 +83,7 @@ impl Vmm {
         let event = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
         let (guest, driver) = (Guest::new(), Driver::new(8, ring(features)));
         let (kick, call) = (event(), event());
-        let mut vmm = Self { stream, guest, driver, device, kick, call, features, session };
-        vmm.send(request::SET_OWNER, &[], &[]);
-        vmm.ask(request::GET_FEATURES, &[]);
-        let protocol = vmm.ask(request::GET_PROTOCOL_FEATURES, &[]);
-        vmm.send(request::SET_PROTOCOL_FEATURES, &protocol, &[]);
-        vmm.send(request::SET_FEATURES, &features.bits().to_le_bytes(), &[]);
-        vmm
+        Self { stream, guest, driver, device, kick, call, features, session }
     }
 
     /// A session whose guest has all of its memory shared, and one ring.
@@ -103,6 +112,12 @@ impl Vmm {
         let mut payload = vec![0; u32::from_le_bytes(len) as usize];
         self.stream.read_exact(&mut payload).unwrap();
         payload
+    }
+
+    /// Waits for an answer, and leaves it unread.
+    pub(crate) fn wait_for_answer(&self) {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        poll(&mut fds, None).unwrap();
     }
 
     /// Waits until all that was sent before has been served.
