@@ -194,6 +194,67 @@ fn tc(lab: &Lab, args: &[&str]) {
     Said::by(lab.room.command("tc").arg("qdisc").args(args)).well();
 }
 
+/// Trains are cut for the link, and what arrives is taken as packets, or joined again. Either way
+/// there are as many packets on both sides.
+#[test]
+fn what_a_link_cuts_and_the_next_switch_joins_is_not_lost() {
+    for options in [[",offload=off", ",gro=off"], [",offload=off", ",gro=on"]] {
+        let Some(mut fabric) = Fabric::line(&[Kind::Ours, Kind::Ours]) else { return };
+        fabric.restart_with(&options, |_| {});
+        let report = copy_over_a_link(&fabric, TCP_LEN);
+        assert_eq!(report["copied"][0]["dropped"], serde_json::json!({}), "{report:#}");
+        assert_eq!(report["is_complete"], true, "{report:#}");
+    }
+}
+
+/// What a shaper in the middle of a link drops is lost between switches, and nothing else is.
+#[test]
+fn what_is_lost_in_the_middle_of_a_link_is_told_to_the_packet() {
+    if !can_run(&["tc", "ip"]) {
+        return;
+    }
+    let Some(mut fabric) = Fabric::line(&[Kind::Ours, Kind::Ours]) else { return };
+    fabric.restart_with(&[",offload=off", ",gro=on"], |fabric| fabric.narrow(1, 2, "60mbit"));
+    let report = copy_over_a_link(&fabric, TCP_LEN / 2);
+    let [to] = &report["copied"].as_array().unwrap()[..] else { panic!("{report}") };
+    let dropped: BTreeMap<_, _> = to["dropped"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(why, count)| (why.as_str(), count))
+        .collect();
+    assert_eq!(
+        dropped.keys().copied().collect::<Vec<_>>(),
+        ["lost_between_switches"],
+        "{report:#}"
+    );
+    // The monitor's port says how many packets it sent.
+    let ports = fabric.ask_switch(2, &["show", "ports"]).json();
+    let port = ports.as_array().unwrap().iter().find(|port| port["name"] == "p102").unwrap();
+    let sent = number(&port["tx"]["packets"]);
+    let delivered = number(&to["delivered"]["packets"]);
+    assert!((delivered..delivered + 50).contains(&sent), "{sent} packets: {report:#}");
+    assert_eq!(report["is_complete"], true, "{report:#}");
+}
+
+/// Copies a connection from host 1 to host 2 to the monitor at switch 2. Answers the report when
+/// all is told: it is about packets, and adds up.
+fn copy_over_a_link(fabric: &Fabric, len: usize) -> Value {
+    fabric.introduce();
+    let fields = ["--src-ip", "10.0.0.1", "--ip-proto", "tcp", "--monitor", "0x2/2"];
+    fabric.add("far", &fields);
+    send_by_tcp(fabric.host(1), fabric.host(2), len);
+    let report = conservation::policies(|args| fabric.ask(args)).remove(0);
+    let packets = (len / MSS) as u64;
+    assert!(matched(&report) >= packets, "at least {packets} packets: {report:#}");
+    report
+}
+
+/// Bytes of a connection that makes many trains.
+const TCP_LEN: usize = 8 << 20;
+/// Bytes that a packet of it carries at most.
+const MSS: usize = 1448;
+
 #[test]
 fn the_ledger_survives_a_killed_switch_and_says_what_is_missing() {
     let Some(mut lab) = Lab::new(Peer::Tapswitch, Ends::Veths, 3) else { return };

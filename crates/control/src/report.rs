@@ -12,7 +12,8 @@ use crate::TapPolicy;
 use crate::resolve::Place;
 use crate::text::{as_switch_name, as_text, as_texts};
 
-/// Packets and bytes, as a switch counts them: a train is one packet with all of its bytes.
+/// Packets and bytes, as a switch counts them. Ours counts a train as the packets that it makes on
+/// a wire, others as one; its bytes are those of the one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Packets.

@@ -14,9 +14,8 @@ pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
         let is_made = matches!(report.state, PolicyState::Active | PolicyState::Partial { .. });
         u64::from(is_made)
     });
-    put("policy_matched_frames_total", Kind::Counter, "Frames that matched.", |report| {
-        report.matched.packets
-    });
+    let help = "Packets that matched, those of a train where a switch of ours counts.";
+    put("policy_matched_frames_total", Kind::Counter, help, |report| report.matched.packets);
     put("policy_matched_bytes_total", Kind::Counter, "Their bytes.", |report| report.matched.bytes);
     let help = "Whether each frame that matched is accounted for; exact while none pass.";
     put("policy_adds_up", Kind::Gauge, help, |report| u64::from(report.adds_up));

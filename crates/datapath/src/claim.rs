@@ -60,13 +60,12 @@ impl<'a> Claim<'a> {
     /// Lets `frame` wait: it is queued until the receipt is settled.
     pub fn wait(&self, frame: &Frame<'_>) -> Receipt {
         let bytes = self.snaplen().map_or_else(|| frame.len(), |len| frame.part_len(len));
-        let (frames, packets, bytes) = (1, u64::from(frame.wire_packets()), bytes as u64);
         let receipt = Receipt {
             worker: self.worker,
             port: self.port.clone(),
             arrival: self.arrival.cloned(),
             bucket: self.bucket.cloned(),
-            traffic: Traffic { frames, packets, bytes },
+            traffic: Traffic::frame(bytes, frame.wire_packets()),
         };
         receipt.port.counters.queued().add(self.worker, receipt.traffic);
         if let Some(bucket) = receipt.bucket() {
@@ -93,7 +92,7 @@ impl Receipt {
         self.settle();
         self.port.counters.add_tx(self.worker, self.traffic);
         if let Some(bucket) = self.bucket() {
-            bucket.delivered.add_all(self.worker, self.traffic, now);
+            bucket.delivered.add(self.worker, self.traffic, now);
         }
     }
 
@@ -104,7 +103,7 @@ impl Receipt {
         // A packet of the controller's came in nowhere: it counts where it was to go.
         port.unwrap_or(&self.port).counters.add_drop(self.worker, reason);
         if let Some(bucket) = self.bucket() {
-            bucket.drops.add(self.worker, reason);
+            bucket.drop(self.worker, self.traffic.packets, reason);
         }
     }
 

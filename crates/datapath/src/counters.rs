@@ -26,9 +26,9 @@ impl Millis {
     }
 }
 
-/// Frames and bytes of one thing, such as a rule or a bucket, and when it was last used.
+/// What passed one thing, such as a rule or a bucket, and when it was last used.
 ///
-/// A train counts as one frame with all of its bytes.
+/// A train counts as one frame with all of its bytes, and as the packets that it makes.
 pub struct Counters {
     slots: Box<[Slot]>,
 }
@@ -48,18 +48,13 @@ impl Counters {
         counters
     }
 
-    /// Adds one frame of `len` bytes at `now`. Only the worker `worker` may call this.
-    #[inline]
-    pub fn add(&self, worker: WorkerIndex, len: usize, now: Millis) {
-        self.add_all(worker, Traffic { frames: 1, packets: 1, bytes: len as u64 }, now);
-    }
-
-    /// Adds several frames, the last of them at `now`. Only the worker `worker` may call this.
-    pub(crate) fn add_all(&self, worker: WorkerIndex, traffic: Traffic, now: Millis) {
+    /// Adds frames, the last of them at `now`. Only the worker `worker` may call this.
+    pub fn add(&self, worker: WorkerIndex, traffic: Traffic, now: Millis) {
         let Some(slot) = self.slots.get(worker.0) else {
             return;
         };
         bump(&slot.frames, traffic.frames);
+        bump(&slot.packets, traffic.packets);
         bump(&slot.bytes, traffic.bytes);
         slot.last_used.store(now.0, Ordering::Relaxed);
     }
@@ -68,6 +63,7 @@ impl Counters {
     pub fn totals(&self) -> Totals {
         self.slots.iter().fold(Totals::default(), |sum, slot| Totals {
             frames: sum.frames + slot.frames.load(Ordering::Relaxed),
+            packets: sum.packets + slot.packets.load(Ordering::Relaxed),
             bytes: sum.bytes + slot.bytes.load(Ordering::Relaxed),
             last_used: sum.last_used.max(Millis(slot.last_used.load(Ordering::Relaxed))),
         })
@@ -85,6 +81,8 @@ impl fmt::Debug for Counters {
 pub struct Totals {
     /// Frames; a train is one.
     pub frames: u64,
+    /// Packets that these frames make on the wire; a train is many.
+    pub packets: u64,
     /// Bytes of those frames.
     pub bytes: u64,
     /// When the last one passed; zero for never.
@@ -106,6 +104,7 @@ impl Gauge {
     pub fn add(&self, worker: WorkerIndex, traffic: Traffic) {
         if let Some(slot) = self.slots.get(worker.0) {
             bump(&slot.frames, traffic.frames);
+            bump(&slot.packets, traffic.packets);
             bump(&slot.bytes, traffic.bytes);
         }
     }
@@ -114,6 +113,7 @@ impl Gauge {
     pub fn sub(&self, worker: WorkerIndex, traffic: Traffic) {
         if let Some(slot) = self.slots.get(worker.0) {
             bump(&slot.frames, traffic.frames.wrapping_neg());
+            bump(&slot.packets, traffic.packets.wrapping_neg());
             bump(&slot.bytes, traffic.bytes.wrapping_neg());
         }
     }
@@ -121,6 +121,11 @@ impl Gauge {
     /// Frames that are there, over all workers; a train is one.
     pub fn frames(&self) -> u64 {
         self.slots.iter().map(|slot| slot.frames.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Packets that those frames make on the wire.
+    pub fn packets(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.packets.load(Ordering::Relaxed)).sum()
     }
 
     /// Bytes of those frames.
@@ -133,6 +138,7 @@ impl fmt::Debug for Gauge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gauge")
             .field("frames", &self.frames())
+            .field("packets", &self.packets())
             .field("bytes", &self.bytes())
             .finish()
     }
@@ -152,8 +158,14 @@ impl DropCounters {
     /// Adds one frame. Only the worker `worker` may call this.
     #[inline]
     pub fn add(&self, worker: WorkerIndex, reason: DropReason) {
+        self.add_all(worker, reason, 1);
+    }
+
+    /// Adds several. Only the worker `worker` may call this.
+    #[inline]
+    pub fn add_all(&self, worker: WorkerIndex, reason: DropReason, count: u64) {
         if let Some(slot) = self.slots.get(worker.0) {
-            bump(&slot.0[reason.index()], 1);
+            bump(&slot.0[reason.index()], count);
         }
     }
 
@@ -186,6 +198,7 @@ impl fmt::Debug for DropCounters {
 #[repr(align(64))]
 struct Slot {
     frames: AtomicU64,
+    packets: AtomicU64,
     bytes: AtomicU64,
     last_used: AtomicU64,
 }
@@ -194,6 +207,7 @@ struct Slot {
 #[repr(align(64))]
 struct GaugeSlot {
     frames: AtomicU64,
+    packets: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -214,23 +228,24 @@ mod tests {
     #[test]
     fn workers_add_up() {
         let counters = Counters::new(2);
-        counters.add(WorkerIndex(0), 100, Millis(7));
-        counters.add(WorkerIndex(1), 50, Millis(5));
-        counters.add(WorkerIndex(1), 50, Millis(6));
-        assert_eq!(counters.totals(), Totals { frames: 3, bytes: 200, last_used: Millis(7) });
+        counters.add(WorkerIndex(0), Traffic::frame(100, 1), Millis(7));
+        counters.add(WorkerIndex(1), Traffic::frame(50, 1), Millis(5));
+        counters.add(WorkerIndex(1), Traffic::frame(3050, 3), Millis(6));
+        let sums = Totals { frames: 3, packets: 5, bytes: 3200, last_used: Millis(7) };
+        assert_eq!(counters.totals(), sums);
     }
 
     #[test]
     fn what_comes_and_goes_is_there_in_between() {
         let gauge = Gauge::new(2);
-        let traffic = |frames, bytes| Traffic { frames, packets: frames, bytes };
+        let traffic = |frames, bytes| Traffic { frames, packets: frames * 3, bytes };
         gauge.add(WorkerIndex(0), traffic(2, 200));
         gauge.add(WorkerIndex(1), traffic(1, 60));
         gauge.sub(WorkerIndex(0), traffic(1, 100));
-        assert_eq!((gauge.frames(), gauge.bytes()), (2, 160));
+        assert_eq!((gauge.frames(), gauge.packets(), gauge.bytes()), (2, 6, 160));
         gauge.sub(WorkerIndex(0), traffic(1, 100));
         gauge.sub(WorkerIndex(1), traffic(1, 60));
-        assert_eq!((gauge.frames(), gauge.bytes()), (0, 0));
+        assert_eq!((gauge.frames(), gauge.packets(), gauge.bytes()), (0, 0, 0));
     }
 
     #[test]

@@ -244,12 +244,23 @@ impl Forwarder {
         if program.run.is_empty() {
             self.used.push(program.clone());
         }
-        program.run.add(len, frame.wire_packets());
+        let packets = frame.wire_packets();
+        program.run.add(len, packets);
         let (worker, scratch) = (self.worker, &mut self.scratch);
         let arrival = program.arrival.as_ref();
         let (bucket, ends) = (None, 0);
-        let mut run =
-            Run { worker, view, in_port, arrival, flow_hash, scratch, bucket, ends, egress };
+        let mut run = Run {
+            worker,
+            view,
+            in_port,
+            arrival,
+            flow_hash,
+            packets,
+            scratch,
+            bucket,
+            ends,
+            egress,
+        };
         run.ops(&program.ops, &mut frame);
         let ends = run.finish();
         program.ends.set(program.ends.get() + u64::from(ends));
@@ -323,11 +334,22 @@ impl Forwarder {
         let key = FlowKey { in_port: in_port.0.to_be_bytes(), ..parsed.key };
         self.renew_outlets(view.snapshot);
         let program = compile_actions(view.snapshot, &self.outlets, actions, &key, &frame).program;
-        program.run.add(frame.len(), frame.wire_packets());
+        let packets = frame.wire_packets();
+        program.run.add(frame.len(), packets);
         let (worker, scratch, flow_hash) = (self.worker, &mut self.scratch, key.symmetric_hash());
         let (arrival, bucket, ends) = (None, None, 0);
-        let mut run =
-            Run { worker, view, in_port, arrival, flow_hash, scratch, bucket, ends, egress };
+        let mut run = Run {
+            worker,
+            view,
+            in_port,
+            arrival,
+            flow_hash,
+            packets,
+            scratch,
+            bucket,
+            ends,
+            egress,
+        };
         run.nested(&program.ops, &mut frame);
         self.stats.injected += u64::from(run.finish());
         program.flush(worker, view.now);
@@ -398,6 +420,8 @@ struct Run<'a, E> {
     arrival: Option<&'a Arc<Port>>,
     /// Alike for both directions of its flow; zero for a program that does not ask for it.
     flow_hash: u32,
+    /// Packets that the frame makes on the wire, which no step changes.
+    packets: u32,
     /// Header buffers that forks use, to be used again.
     scratch: &'a mut Vec<Vec<u8>>,
     /// Whose ledger the outputs count in.
@@ -426,7 +450,7 @@ impl<'a, E: Egress> Run<'a, E> {
                     }
                 }
                 Op::Group { reached, .. } => {
-                    reached.add(frame.len(), 1);
+                    reached.add(frame.len(), self.packets);
                     continue;
                 }
                 op => {
@@ -458,6 +482,12 @@ impl<'a, E: Egress> Run<'a, E> {
     #[inline(never)]
     fn nested(&mut self, ops: &'a [Op], frame: &mut Frame<'_>) {
         self.ops(ops, frame);
+    }
+
+    /// The frame, or the `len` bytes that are left of it, to be counted.
+    #[inline]
+    fn traffic(&self, len: usize) -> Traffic {
+        Traffic::frame(len, self.packets)
     }
 
     /// One step, which `tail` follows. Returns what is to be done next; nothing when the frame has
@@ -517,7 +547,7 @@ impl<'a, E: Egress> Run<'a, E> {
         body: &'a [Op],
         frame: &mut Frame<'_>,
     ) {
-        bucket.bucket().counters.add(self.worker, frame.len(), self.view.now);
+        bucket.bucket().counters.add(self.worker, self.traffic(frame.len()), self.view.now);
         let outer = self.bucket.replace(bucket);
         let sampler = bucket.bucket().sampler.as_ref();
         if sampler.is_some_and(|sampler| !sampler.takes(self.worker)) {
@@ -573,7 +603,7 @@ impl<'a, E: Egress> Run<'a, E> {
             false => Err(DropReason::Oversize),
         };
         match sent {
-            Ok(Sent::Now) => outlet.sent.add(frame.len(), frame.wire_packets()),
+            Ok(Sent::Now) => outlet.sent.add(frame.len(), self.packets),
             Ok(Sent::Later) => {}
             Err(reason) => outlet.note(frame, reason),
         }
@@ -610,7 +640,7 @@ impl<'a, E: Egress> Run<'a, E> {
             false => Err(DropReason::Oversize),
         };
         match sent {
-            Ok(Sent::Now) => outlet.sent.add(frame.part_len(snaplen), frame.wire_packets()),
+            Ok(Sent::Now) => outlet.sent.add(frame.part_len(snaplen), self.packets),
             Ok(Sent::Later) => {}
             Err(reason) => outlet.note(frame, reason),
         }
@@ -623,7 +653,7 @@ impl<'a, E: Egress> Run<'a, E> {
     #[cold]
     fn kept(&mut self, bucket: Option<&'a BucketRef>, len: usize) {
         if let Some(bucket) = bucket {
-            bucket.bucket().counters.add(self.worker, len, self.view.now);
+            bucket.bucket().counters.add(self.worker, self.traffic(len), self.view.now);
         }
     }
 
@@ -638,7 +668,7 @@ impl<'a, E: Egress> Run<'a, E> {
     ) {
         let outer = self.bucket;
         if let Some(bucket) = bucket {
-            bucket.bucket().counters.add(self.worker, len, self.view.now);
+            bucket.bucket().counters.add(self.worker, self.traffic(len), self.view.now);
             self.bucket = Some(bucket);
         }
         self.drop_at(Some(&outlet.port), reason);
@@ -655,7 +685,7 @@ impl<'a, E: Egress> Run<'a, E> {
         };
         match (sent, self.bucket) {
             (Ok(Sent::Now), Some(bucket)) => {
-                bucket.bucket().delivered.add(self.worker, len, self.view.now);
+                bucket.bucket().delivered.add(self.worker, self.traffic(len), self.view.now);
             }
             (Ok(_), _) => {}
             (Err(reason), _) => self.drop_at(Some(&outlet.port), reason),
@@ -723,7 +753,7 @@ impl<'a, E: Egress> Run<'a, E> {
             None => self.ends -= 1,
         }
         if let Some(bucket) = self.bucket {
-            bucket.bucket().delivered.add(self.worker, len, self.view.now);
+            bucket.bucket().delivered.add(self.worker, self.traffic(len), self.view.now);
         }
     }
 
@@ -758,7 +788,7 @@ impl<'a, E: Egress> Run<'a, E> {
             None => {}
         }
         if let Some(bucket) = self.bucket {
-            bucket.bucket().drops.add(self.worker, reason);
+            bucket.bucket().drop(self.worker, self.packets.into(), reason);
         }
     }
 }

@@ -13,7 +13,8 @@ use tapswitch_openflow::{
     Shape,
 };
 
-use crate::counters::{Counters, DropCounters, Gauge, Millis};
+use crate::DropReason;
+use crate::counters::{Counters, DropCounters, Gauge, Millis, WorkerIndex};
 use crate::port::Ports;
 use crate::sampler::Sampler;
 use crate::validate;
@@ -44,13 +45,15 @@ pub struct GroupBucket {
     pub(crate) snaplen: Option<u16>,
     /// Picks the copies that it makes; none for all.
     pub(crate) sampler: Option<Sampler>,
-    /// Frames that it processed.
+    /// What it processed.
     pub counters: Counters,
     /// Copies that it handed to a port which took them.
     pub delivered: Counters,
     /// Copies that went nowhere, by reason. For a bucket with one output, processed frames are
     /// delivered, dropped or queued.
     pub drops: DropCounters,
+    /// The packets that these make on the wire: of packets the same is true.
+    pub packet_drops: DropCounters,
     /// Copies that wait for their port.
     pub queued: Gauge,
 }
@@ -69,6 +72,7 @@ impl Group {
             counters: Counters::new(workers),
             delivered: Counters::new(workers),
             drops: DropCounters::new(workers),
+            packet_drops: DropCounters::new(workers),
             queued: Gauge::new(workers),
         };
         Self {
@@ -83,6 +87,14 @@ impl Group {
     /// The groups that this one's buckets name.
     pub fn chained(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.buckets.iter().flat_map(|bucket| groups_of(&bucket.spec.actions))
+    }
+}
+
+impl GroupBucket {
+    /// Counts a copy of so many packets that goes nowhere. Only the worker `worker` may call this.
+    pub fn drop(&self, worker: WorkerIndex, packets: u64, reason: DropReason) {
+        self.drops.add(worker, reason);
+        self.packet_drops.add_all(worker, reason, packets);
     }
 }
 

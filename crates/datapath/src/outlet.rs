@@ -141,7 +141,7 @@ impl Outlet {
         let sent = self.sent.take();
         self.port.counters.add_tx(worker, sent);
         if let Some(bucket) = bucket {
-            bucket.delivered.add_all(worker, sent, now);
+            bucket.delivered.add(worker, sent, now);
         }
     }
 }

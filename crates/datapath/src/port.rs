@@ -308,6 +308,14 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
+impl Traffic {
+    /// One frame of `len` bytes that makes `packets` on the wire.
+    #[inline]
+    pub const fn frame(len: usize, packets: u32) -> Self {
+        Self { frames: 1, packets: packets as u64, bytes: len as u64 }
+    }
+}
+
 impl std::iter::Sum for Traffic {
     fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
         iter.fold(Self::default(), |a, b| Self {

@@ -47,7 +47,7 @@ impl Program {
             port.counters.add_ends(worker, self.ends.take());
         }
         for rule in &self.rules {
-            rule.counters.add_all(worker, run, now);
+            rule.counters.add(worker, run, now);
             rule.table_counters.add(worker, run.frames, run.frames);
         }
         if let Some(table) = &self.missed {
@@ -192,12 +192,12 @@ fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBuck
             Op::Output(outlet) | Op::OutputPart(outlet) => outlet.flush(worker, now, bucket),
             Op::BucketOutput { bucket, outlet } if !outlet.sent.is_empty() => {
                 let bucket = bucket.bucket();
-                bucket.counters.add_all(worker, outlet.sent.sum(), now);
+                bucket.counters.add(worker, outlet.sent.sum(), now);
                 outlet.flush(worker, now, Some(bucket));
             }
             Op::Flood(outlets) | Op::Normal { outlets, .. } => outlets.flush(worker, now),
             Op::Group { group, reached } if !reached.is_empty() => {
-                group.counters.add_all(worker, reached.take(), now);
+                group.counters.add(worker, reached.take(), now);
             }
             Op::Bucket { bucket, len, .. } => {
                 let (body, behind) = tail.split_at(*len);

@@ -42,6 +42,8 @@ pub(crate) struct Fabric {
     pub(crate) monitors: Vec<Host>,
     kinds: Vec<Kind>,
     cables: Vec<(u8, u8)>,
+    /// More options of the ports at cables, by the switch.
+    options: Vec<&'static str>,
     pub(crate) room: OwnedNamespace,
     directory: TempDir,
 }
@@ -101,9 +103,19 @@ impl Fabric {
         let control = start(&room, &directory);
         let ovs = build.map(|build| Ovs::start_empty(&room, directory.path(), build, tags));
         let switches = kinds.iter().map(|_| None).collect();
-        let (kinds, cables) = (kinds.to_vec(), cables.to_vec());
-        let mut fabric =
-            Self { switches, ovs, control, hosts, monitors, kinds, cables, room, directory };
+        let (kinds, cables, options) = (kinds.to_vec(), cables.to_vec(), vec![""; kinds.len()]);
+        let mut fabric = Self {
+            switches,
+            ovs,
+            control,
+            hosts,
+            monitors,
+            kinds,
+            cables,
+            options,
+            room,
+            directory,
+        };
         (1..=count).for_each(|number| fabric.spare_dpdk(number));
         (1..=count).for_each(|number| fabric.start_switch(number));
         fabric.wait_for_links(fabric.cables.len());
@@ -173,6 +185,38 @@ impl Fabric {
                 self.switches[usize::from(number) - 1] = Some(self.start_ours(number, &interfaces));
             }
         }
+    }
+
+    /// Starts all switches again, which are ours, with such ports at their cables, and does
+    /// something while they are away.
+    pub(crate) fn restart_with(&mut self, options: &[&'static str], meanwhile: impl FnOnce(&Self)) {
+        self.switches.iter_mut().for_each(|switch| _ = switch.take().unwrap().stop());
+        meanwhile(self);
+        self.options = options.to_vec();
+        (1..).zip(options).for_each(|(number, _)| self.start_switch(number));
+        self.wait_for_links(self.cables.len());
+    }
+
+    /// Puts a bridge into a cable, which passes on what switches say to each other, and so many
+    /// bits a second towards the second switch.
+    pub(crate) fn narrow(&self, a: u8, b: u8, rate: &str) {
+        let ends = [format!("c{a}-{b}"), format!("c{b}-{a}")];
+        let mut netlink = Netlink::open(&self.room).unwrap();
+        netlink.delete(&ends[0]).unwrap();
+        netlink.create_bridge("narrow").unwrap();
+        netlink.set_up("narrow").unwrap();
+        for (end, inner) in ends.iter().zip(["nin", "nout"]) {
+            netlink.create_veth(end, inner, &self.room).unwrap();
+            netlink.set_bridge(inner, "narrow").unwrap();
+            [end, inner].into_iter().for_each(|name| netlink.set_up(name).unwrap());
+        }
+        let run = |program: &str, args: &[&str]| {
+            Said::by(self.room.command(program).args(args)).well();
+        };
+        // LLDP stays on its link but for this.
+        run("ip", &["link", "set", "narrow", "type", "bridge", "group_fwd_mask", "0x4000"]);
+        let limits = ["rate", rate, "burst", "20k", "limit", "40k"];
+        run("tc", &[&["qdisc", "add", "dev", "nout", "root", "tbf"], &limits[..]].concat());
     }
 
     /// Gives a switch a rule that is not the controller's, in the words of ovs-ofctl(8).
@@ -366,9 +410,11 @@ impl Fabric {
         let (name, id, own) = (format!("s{number}"), format!("{number:#x}"), listen(number));
         let ports = (1..).zip(interfaces);
         // Two tags of a host, and that of the copies.
-        let envelope = |name: &str| if name.starts_with('c') { ",envelope=12" } else { "" };
-        let port =
-            |(number, name): (u8, &String)| format!("{number}=netdev:{name}{}", envelope(name));
+        let more = self.options[usize::from(number) - 1];
+        let port = |(number, name): (u8, &String)| match name.starts_with('c') {
+            true => format!("{number}=netdev:{name},envelope=12{more}"),
+            false => format!("{number}=netdev:{name}"),
+        };
         let ports: Vec<_> = ports.map(port).collect();
         let fixed = ["switch", "--name", &name, "--datapath-id", &id];
         let endpoints = self.endpoints();

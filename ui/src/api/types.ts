@@ -1,6 +1,6 @@
 // What the controller's REST API (v1) says, as its OpenAPI document has it.
 
-/** Packets and bytes; a train is one packet with all of its bytes. */
+/** Packets and bytes. Our switch counts the packets of a train, Open vSwitch counts it as one. */
 export interface Counts {
   packets: number;
   bytes: number;

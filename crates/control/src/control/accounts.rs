@@ -8,8 +8,15 @@
 //!                   ╲ dropped, waits         ╲ dropped, waits  ╲ dropped, waits
 //! ```
 //!
-//! What a link took and no switch behind it got was lost on the way. A train that had to be cut for
-//! a link arrives as its packets: what arrived beyond what was sent is not counted as delivered.
+//! What a link took and no switch behind it got was lost on the way. What arrived beyond what was
+//! sent is younger than what the senders told, and not counted as delivered.
+//!
+//! Trains may be cut into packets on their way, and packets joined into trains. So our switches
+//! count packets as they are on a wire, of which there are as many on both sides. Others count a
+//! train as one. Where one of these sent copies, or got them at the end, what is missing has an
+//! outcome that is unknown, for it may be in trains that arrived; and where more arrived than was
+//! sent though nothing passed meanwhile, some of it may be lost: that is told as it is, and does
+//! not add up.
 //!
 //! That takes counters of several switches that go together. Where those of one are older, for it
 //! is not connected or does not tell them, what seems to be missing has an outcome that is unknown.
@@ -54,8 +61,20 @@ struct Parts {
     here: Copies,
     /// Through others, under an identifier of the policy's own.
     sent: Copies,
+    /// Who sent some of these and counts a train as one.
+    coarse: BTreeSet<DatapathId>,
     /// Through others, as copies of another policy that also wants them.
     lent: Copies,
+}
+
+/// What became of copies to one monitor in the end.
+#[derive(Default)]
+struct Ends {
+    copies: Copies,
+    /// Who counts a train as one, where it is not known for that reason.
+    coarse: BTreeSet<DatapathId>,
+    /// Copies whose outcome is unknown for that reason alone: all counters of them are there.
+    unclear: u64,
 }
 
 impl<'a> Accounts<'a> {
@@ -89,6 +108,7 @@ impl<'a> Accounts<'a> {
     }
 
     fn add(&mut self, switch: DatapathId, policy: PolicyId, tally: Tally) {
+        let is_coarse = self.is_coarse(switch);
         let account = self.by_policy.entry(policy).or_default();
         account.matched += tally.matched;
         for (monitor, matched) in tally.monitors {
@@ -97,6 +117,9 @@ impl<'a> Accounts<'a> {
         for (Way { slot, exit, tag }, copies) in tally.copies {
             let parts = account.copies.entry((slot, exit.end(switch))).or_default();
             let own = self.tags.find((policy, slot));
+            if is_coarse && tag.is_some() && tag == own && copies != Copies::default() {
+                parts.coarse.insert(switch);
+            }
             *match tag {
                 None => &mut parts.here,
                 Some(_) if tag == own => &mut parts.sent,
@@ -116,6 +139,7 @@ impl<'a> Accounts<'a> {
         let account = self.by_policy.get(&id).unwrap_or(&none);
         let mut accounted: BTreeMap<u8, u64> = BTreeMap::new();
         let mut by_port: BTreeMap<(Place, u8), Copies> = BTreeMap::new();
+        let (mut coarse, mut unclear) = (BTreeSet::new(), 0_u64);
         for ((slot, place), parts) in &account.copies {
             let Slot { monitor, share } = *slot;
             let spec = policy.monitor.iter().nth(usize::from(monitor));
@@ -123,7 +147,10 @@ impl<'a> Accounts<'a> {
             let tag = self.tags.find((id, *slot)).filter(|tag| !self.tags.is_shared(*tag));
             // Of those that share flows, the first stands for what came from other switches.
             let tag = tag.filter(|_| !is_shared || parts.sent != Copies::default());
-            let mut rest = self.follow(parts, tag, *place);
+            let Ends { copies: mut rest, coarse: by, unclear: more } =
+                self.follow(parts, tag, *place, self.is_at_rest(id, account, monitor));
+            coarse.extend(by);
+            unclear += more;
             for (port, copies) in self.shared(tag.filter(|_| is_shared), *place) {
                 rest.take_out(&copies, &format!("{}:", switch_name(place.switch)));
                 *by_port.entry((Place { port, ..*place }, monitor)).or_default() += &copies;
@@ -150,12 +177,16 @@ impl<'a> Accounts<'a> {
         let whole = accounted.iter().find(|(monitor, _)| is_whole(monitor));
         let packets = whole.map_or(account.matched.packets, |(_, count)| *count);
         let monitors: Vec<_> = places.iter().map(|place| self.port(*place)).collect();
+        let mut notes = self.notes((id, policy, known_at), &monitors, &copied);
+        notes.extend(coarse.iter().copied().map(note_on_trains));
         PolicyReport {
             number: id.0,
             matched: Counts { packets, ..account.matched },
             adds_up,
-            notes: self.notes((id, policy, known_at), &monitors, &copied),
-            is_complete: !self.lost.contains(&id) && !self.is_doubtful(id, &copied),
+            notes,
+            is_complete: !self.lost.contains(&id)
+                && !self.is_doubtful(id, &copied, unclear)
+                && (adds_up || coarse.is_empty()),
             copied,
             policy: policy.clone(),
             state,
@@ -189,19 +220,23 @@ impl<'a> Accounts<'a> {
         ports.filter(|(port, _)| *port != end.port && !switch.is_link(*port)).collect()
     }
 
-    /// What became of copies to one monitor in the end.
-    fn follow(&self, parts: &Parts, tag: Option<u16>, end: Place) -> Copies {
-        let mut sum = parts.here.clone();
-        sum += &parts.lent;
-        match tag {
+    /// What became of copies to one monitor in the end. Whether nothing passed while counters were
+    /// read is known of the senders.
+    fn follow(&self, parts: &Parts, tag: Option<u16>, end: Place, is_at_rest: bool) -> Ends {
+        let mut ends = match tag {
             // Others share the identifier: what came of whose copies on the way is not known.
-            None => sum += &parts.sent,
-            Some(tag) => sum += &self.follow_tag(&parts.sent, tag, end),
-        }
-        sum
+            None => Ends { copies: parts.sent.clone(), ..Ends::default() },
+            Some(tag) => self.follow_tag(parts, tag, end, is_at_rest),
+        };
+        ends.copies += &parts.here;
+        ends.copies += &parts.lent;
+        ends
     }
 
-    fn follow_tag(&self, sent: &Copies, tag: u16, end: Place) -> Copies {
+    fn follow_tag(&self, parts: &Parts, tag: u16, end: Place, is_at_rest: bool) -> Ends {
+        let sent = &parts.sent;
+        let (mut coarse, mut unclear) = (parts.coarse.clone(), 0);
+        coarse.extend(Some(end.switch).filter(|end| self.is_coarse(*end)));
         let mut sum = Copies { delivered: Counts::ZERO, ..sent.clone() };
         sum.dropped = named(sent.dropped.clone(), "");
         let (mut on_the_way, mut arrived) = (0_u64, 0_u64);
@@ -225,21 +260,43 @@ impl<'a> Accounts<'a> {
         match expected.checked_sub(arrived) {
             Some(missing) => {
                 let unknown = if is_sure { missing.min(self.tags.early(tag)) } else { missing };
-                sum.drop_more(OUTCOME_UNKNOWN, unknown);
-                sum.drop_more(LOST, missing - unknown);
+                unclear = if coarse.is_empty() { 0 } else { missing - unknown };
+                sum.drop_more(OUTCOME_UNKNOWN, unknown + unclear);
+                sum.drop_more(LOST, missing - unknown - unclear);
+                if unclear == 0 {
+                    coarse.clear();
+                }
             }
-            None => {
-                let cut = arrived - expected;
-                sum.delivered.packets = sum.delivered.packets.saturating_sub(cut);
+            None if coarse.is_empty() || !is_at_rest => {
+                let younger = arrived - expected;
+                sum.delivered.packets = sum.delivered.packets.saturating_sub(younger);
+                coarse.clear();
             }
+            // Trains arrived as their packets, perhaps not all of them.
+            None => {}
         }
-        sum
+        Ends { copies: sum, coarse, unclear }
     }
 
-    /// Whether there may be more, or of something it is not known what became of it.
-    fn is_doubtful(&self, id: PolicyId, copied: &[Copied]) -> bool {
-        let is_unknown = |copied: &Copied| copied.dropped.contains_key(OUTCOME_UNKNOWN);
-        copied.iter().any(is_unknown) || self.stale.iter().any(|at| self.carries(at, id))
+    /// Whether a switch counts a train as one packet.
+    fn is_coarse(&self, id: DatapathId) -> bool {
+        self.switches.get(&id).is_some_and(Switch::is_other)
+    }
+
+    /// Whether nothing matched for a monitor while counters were read, and all of them are known
+    /// since copies were made.
+    fn is_at_rest(&self, id: PolicyId, account: &Account, monitor: u8) -> bool {
+        let span = account.monitors.get(&monitor).copied().unwrap_or_default();
+        let is_concerned = |at: &&&Switch| at.ledger.is_open(id) || self.carries(at, id);
+        let mut stale = self.stale.iter().filter(is_concerned);
+        span.least == span.most && !self.lost.contains(&id) && stale.next().is_none()
+    }
+
+    /// Whether there may be more, or of something it is not known what became of it, for another
+    /// reason than that trains count as one.
+    fn is_doubtful(&self, id: PolicyId, copied: &[Copied], unclear: u64) -> bool {
+        let unknown = copied.iter().filter_map(|copied| copied.dropped.get(OUTCOME_UNKNOWN));
+        unknown.sum::<u64>() > unclear || self.stale.iter().any(|at| self.carries(at, id))
     }
 
     /// Whether a switch carries copies of a policy.
@@ -385,6 +442,14 @@ fn note_on_tags(switch: DatapathId) -> String {
     let name = switch_name(switch);
     format!(
         "switch {name} is no tapswitch and takes one VLAN tag away: of two, the inner one stays"
+    )
+}
+
+fn note_on_trains(switch: DatapathId) -> String {
+    let name = switch_name(switch);
+    format!(
+        "switch {name} is no tapswitch and counts a train of packets as one: copies that were lost \
+         between switches are not told apart from packets that were joined or cut there"
     )
 }
 

@@ -174,6 +174,128 @@ fn a_new_controller_takes_nothing_for_lost_that_arrived_before_it_looked() {
     assert!(drops["lost_between_switches"] >= 30, "{drops:?}");
 }
 
+/// Copies of a stream of TCP on their way from switch 1 to the monitor at switch 2.
+struct Crossing {
+    fabric: Fabric,
+    /// Copies that are on the link.
+    copies: Vec<Vec<u8>>,
+}
+
+impl Crossing {
+    /// The switches that are not ours are these.
+    fn new(foreign: &[u64]) -> Self {
+        let mut fabric = Fabric::line(2);
+        for id in foreign {
+            fabric.world.disconnect(*id);
+            fabric.world.model(*id).is_foreign = true;
+            fabric.world.connect(*id);
+        }
+        fabric.wait(4000);
+        fabric.learn();
+        fabric.world.tap(policy("all", "0x2/2"));
+        Self { fabric, copies: Vec::new() }
+    }
+
+    /// The host sends so many frames, which are trains of four packets or packets.
+    fn send(&mut self, count: usize, are_trains: bool) {
+        let (model, frame) = (self.fabric.world.model(1), tcp(1, 2).bytes());
+        for _ in 0..count {
+            let sent = match are_trains {
+                true => model.receive_train(GSO_SIZE, 1, &frame),
+                false => model.receive(1, &frame),
+            };
+            let is_copy = |frame: &Vec<u8>| frame[12..14] == [0x88, 0xa8];
+            self.copies.extend(sent.into_iter().map(|(_, frame)| frame).filter(is_copy));
+        }
+    }
+
+    /// So many of them arrive, each as so many packets, or trains.
+    fn arrive(&mut self, count: usize, each: usize, are_trains: bool) {
+        let model = self.fabric.world.model(2);
+        for copy in self.copies.drain(..count) {
+            for _ in 0..each {
+                let sent = match are_trains {
+                    true => model.receive_train(GSO_SIZE, 10, &copy),
+                    false => model.receive(10, &copy),
+                };
+                assert_eq!(sent.len(), 1, "to the monitor");
+            }
+        }
+    }
+
+    fn ledger(&mut self) -> PolicyReport {
+        self.fabric.world.ledger("all")
+    }
+}
+
+/// Four packets carry the seven bytes of a frame.
+const GSO_SIZE: u16 = 2;
+
+#[test]
+fn trains_that_a_link_cuts_are_as_many_packets_on_both_sides() {
+    let mut crossing = Crossing::new(&[]);
+    crossing.send(5, true);
+    crossing.arrive(3, 4, false);
+    crossing.arrive(1, 1, false);
+    let report = crossing.ledger();
+    assert_eq!(report.matched.packets, 20);
+    assert_eq!(outcome(&report), (13, 0, 0, dropped([("lost_between_switches", 7)])));
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+    // What a switch behind the link drops is as many as it would have sent.
+    crossing.fabric.world.model(2).full = Some(2);
+    crossing.send(1, true);
+    let copy = crossing.copies.pop().unwrap();
+    assert_eq!(crossing.fabric.world.model(2).receive_train(GSO_SIZE, 10, &copy), []);
+    let report = crossing.ledger();
+    let drops = [("0x2:egress_full", 4), ("lost_between_switches", 7)];
+    assert_eq!((report.matched.packets, outcome(&report)), (24, (13, 0, 0, dropped(drops))));
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+}
+
+#[test]
+fn packets_that_the_next_switch_joins_are_not_lost() {
+    let mut crossing = Crossing::new(&[]);
+    crossing.send(4, false);
+    crossing.copies.truncate(1);
+    crossing.arrive(1, 1, true);
+    let report = crossing.ledger();
+    assert_eq!((report.matched.packets, outcome(&report)), (4, (4, 0, 0, dropped([]))));
+    assert!(report.adds_up && report.is_complete && report.notes.is_empty(), "{report:?}");
+}
+
+#[test]
+fn what_a_switch_that_counts_trains_sent_does_not_add_up_with_their_packets() {
+    let mut crossing = Crossing::new(&[1]);
+    crossing.send(2, true);
+    crossing.arrive(2, 1, true);
+    let report = crossing.ledger();
+    assert_eq!((report.matched.packets, outcome(&report).0), (2, 8));
+    assert!(!report.adds_up && !report.is_complete, "{report:?}");
+    let is_said = |report: &PolicyReport| {
+        report.notes.iter().any(|note| note.contains("counts a train of packets as one"))
+    };
+    assert!(is_said(&report), "{report:?}");
+    // Where there are no trains, nothing is in doubt.
+    let mut crossing = Crossing::new(&[1]);
+    crossing.send(3, false);
+    crossing.arrive(3, 1, false);
+    let report = crossing.ledger();
+    assert_eq!(outcome(&report), (3, 0, 0, dropped([])));
+    assert!(report.adds_up && report.is_complete && !is_said(&report), "{report:?}");
+}
+
+#[test]
+fn what_a_switch_that_counts_trains_got_fewer_of_has_an_unknown_outcome() {
+    let mut crossing = Crossing::new(&[2]);
+    crossing.send(2, true);
+    crossing.arrive(2, 1, true);
+    let report = crossing.ledger();
+    assert_eq!(report.matched.packets, 8);
+    assert_eq!(outcome(&report), (2, 0, 0, dropped([("outcome_unknown", 6)])));
+    assert!(report.adds_up && report.is_complete, "no counter is missing: {report:?}");
+    assert!(report.notes.iter().any(|note| note.contains("counts a train of packets as one")));
+}
+
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
 enum Step {

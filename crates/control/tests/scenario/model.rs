@@ -12,7 +12,7 @@ use tapswitch_openflow::multipart::{
     PortStats,
 };
 use tapswitch_openflow::*;
-use tapswitch_wire::{MacAddr, NetHeader};
+use tapswitch_wire::{GsoType, MacAddr, NetHeader, NetHeaderFlags};
 
 /// What left the switch.
 #[derive(Debug, Default)]
@@ -175,14 +175,33 @@ impl Model {
 
     /// A frame comes in. Returns what leaves, by port.
     pub(crate) fn receive(&mut self, port: u32, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
-        let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
-        let arrival = Arrival {
-            in_port: PortNo(port),
-            meta: NetHeader::PLAIN,
-            buf: &mut buf,
-            start: HEADROOM,
-            beyond_len: 0,
+        self.receive_with(NetHeader::PLAIN, port, frame)
+    }
+
+    /// The same of a train of TCP over IPv4 whose packets carry so many bytes each.
+    pub(crate) fn receive_train(
+        &mut self,
+        gso_size: u16,
+        port: u32,
+        frame: &[u8],
+    ) -> Vec<(u32, Vec<u8>)> {
+        let ip = frame.windows(2).position(|word| word == [0x08, 0x00]).unwrap() as u16 + 2;
+        let (csum_start, csum_offset, hdr_len) = (ip + 20, 16, ip + 40);
+        let meta = NetHeader {
+            flags: NetHeaderFlags::NEEDS_CSUM,
+            gso_type: GsoType::TCPV4,
+            hdr_len,
+            gso_size,
+            csum_start,
+            csum_offset,
         };
+        self.receive_with(meta, port, frame)
+    }
+
+    fn receive_with(&mut self, meta: NetHeader, port: u32, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
+        let arrival =
+            Arrival { in_port: PortNo(port), meta, buf: &mut buf, start: HEADROOM, beyond_len: 0 };
         let snapshot = self.pipeline.snapshot().clone();
         let view = View { snapshot: &snapshot, macs: self.macs.table(), now: self.now };
         let mut out = Recorder { full: self.full, ..Recorder::default() };
@@ -296,11 +315,12 @@ impl Model {
                 let groups = groups.filter(|group| *wanted == GroupId::ALL || *wanted == group.id);
                 let stats = groups.map(|group| {
                     let rules = snapshot.tables(TableId::ALL).flat_map(|(_, table)| table.iter());
-                    let bucket_stats = group.buckets.iter().map(|b| bucket_counter(&b.counters));
+                    let bucket_stats =
+                        group.buckets.iter().map(|b| self.bucket_counter(&b.counters));
                     GroupStats {
                         group_id: group.id,
                         ref_count: rules.filter(|rule| rule.uses_group(group.id)).count() as u32,
-                        packet_count: group.counters.totals().frames,
+                        packet_count: self.packets(&group.counters),
                         byte_count: group.counters.totals().bytes,
                         duration_sec: 0,
                         duration_nsec: 0,
@@ -339,11 +359,12 @@ impl Model {
         let groups = groups.filter(|group| wanted == GroupId::ALL || wanted == group.id);
         let buckets = groups.flat_map(|group| (0..).zip(&group.buckets).map(|at| (group.id, at)));
         let ledgers = buckets.map(|(group_id, (bucket, of))| {
-            let (delivered, queued) = self.taken(group_id, bucket, bucket_counter(&of.delivered));
-            let drops = of.drops.by_reason();
+            let (delivered, queued) =
+                self.taken(group_id, bucket, self.bucket_counter(&of.delivered));
+            let drops = of.packet_drops.by_reason();
             let drops = drops.map(|(reason, count)| (reason.name().into(), count));
             let drops = drops.map(|(reason, count)| BucketDrops { reason, count }).collect();
-            let processed = bucket_counter(&of.counters);
+            let processed = self.bucket_counter(&of.counters);
             BucketLedger { group_id, bucket, processed, delivered, queued, drops }
         });
         ledgers.collect()
@@ -360,7 +381,7 @@ impl Model {
     /// All rules with their counters.
     pub(crate) fn rules(&self) -> Vec<FlowStats> {
         let tables = self.pipeline.snapshot().tables(TableId::ALL);
-        tables.flat_map(|(_, table)| table.iter()).map(|rule| flow_stats(rule)).collect()
+        tables.flat_map(|(_, table)| table.iter()).map(|rule| self.flow_stats(rule)).collect()
     }
 
     /// All groups.
@@ -401,6 +422,33 @@ impl Model {
         lines
     }
 
+    fn flow_stats(&self, rule: &FlowEntry) -> FlowStats {
+        FlowStats {
+            table_id: rule.table_id,
+            duration_sec: 0,
+            duration_nsec: 0,
+            priority: rule.priority,
+            idle_timeout: rule.idle_timeout,
+            hard_timeout: rule.hard_timeout,
+            flags: rule.flags,
+            cookie: rule.cookie,
+            packet_count: self.packets(&rule.counters),
+            byte_count: rule.counters.totals().bytes,
+            match_fields: rule.matching.clone(),
+            instructions: rule.instructions.to_vec(),
+        }
+    }
+
+    fn bucket_counter(&self, counters: &Counters) -> BucketCounter {
+        BucketCounter { packet_count: self.packets(counters), byte_count: counters.totals().bytes }
+    }
+
+    /// Packets as the switch counts them: one that is not ours takes a train for one.
+    fn packets(&self, counters: &Counters) -> u64 {
+        let counted = counters.totals();
+        if self.is_foreign { counted.frames } else { counted.packets }
+    }
+
     fn say(&mut self, body: Body) {
         self.said.push(Message { xid: 0, body });
     }
@@ -412,7 +460,7 @@ impl Model {
     fn say_removals(&mut self, removals: Vec<Removal>) {
         for Removal { entry, reason } in removals {
             if entry.flags.contains(FlowModFlags::SEND_FLOW_REM) && !self.is_mute_on_removal {
-                let stats = flow_stats(&entry);
+                let stats = self.flow_stats(&entry);
                 self.say(Body::FlowRemoved(FlowRemoved {
                     cookie: stats.cookie,
                     priority: stats.priority,
@@ -434,29 +482,6 @@ impl Model {
 fn buckets_text(group: &GroupDesc) -> String {
     let group = GroupDesc { group_id: GroupId(0), ..group.clone() };
     format!("[{group}]")
-}
-
-fn flow_stats(rule: &FlowEntry) -> FlowStats {
-    let counted = rule.counters.totals();
-    FlowStats {
-        table_id: rule.table_id,
-        duration_sec: 0,
-        duration_nsec: 0,
-        priority: rule.priority,
-        idle_timeout: rule.idle_timeout,
-        hard_timeout: rule.hard_timeout,
-        flags: rule.flags,
-        cookie: rule.cookie,
-        packet_count: counted.frames,
-        byte_count: counted.bytes,
-        match_fields: rule.matching.clone(),
-        instructions: rule.instructions.to_vec(),
-    }
-}
-
-fn bucket_counter(counters: &Counters) -> BucketCounter {
-    let counted = counters.totals();
-    BucketCounter { packet_count: counted.frames, byte_count: counted.bytes }
 }
 
 fn packet_in(origin: &PacketInOrigin, frame: &[u8]) -> PacketIn {

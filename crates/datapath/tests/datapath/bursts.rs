@@ -31,7 +31,7 @@ fn a_burst_counts_when_it_ends() {
     switch.end_burst();
     let bytes = 5 * frame.len() as u64;
     for table in [0, 1] {
-        let counted = Totals { frames: 5, bytes, last_used: Millis(2000) };
+        let counted = Totals { frames: 5, packets: 5, bytes, last_used: Millis(2000) };
         assert_eq!(rule(&switch, table).counters.totals(), counted);
         let lookups = 5 + u64::from(table == 0);
         assert_eq!(table_totals(&switch, table), (lookups, 5));

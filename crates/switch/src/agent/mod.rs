@@ -88,7 +88,7 @@ impl Gone {
             duration_nsec,
             idle_timeout: entry.idle_timeout,
             hard_timeout: entry.hard_timeout,
-            packet_count: totals.frames,
+            packet_count: totals.packets,
             byte_count: totals.bytes,
             match_fields: entry.matching.clone(),
         })

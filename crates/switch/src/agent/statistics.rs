@@ -79,7 +79,8 @@ impl Agent {
     }
 }
 
-/// Frames count as packets, a train as one, as they do in rules and groups.
+/// Frames count as packets, a train as one, as the kernel counts at interfaces that carry trains.
+/// Rules, groups and buckets count the packets that they make on the wire.
 fn port_stats(port: &Port, (duration_sec, duration_nsec): (u32, u32)) -> PortStats {
     let (rx, tx, drops) = (port.counters.rx(), port.counters.tx(), port.counters.drops());
     let malformed = drops.count(DropReason::Truncated) + drops.count(DropReason::BadMetadata);
@@ -144,7 +145,7 @@ fn flows(
             hard_timeout: rule.hard_timeout,
             flags: rule.flags,
             cookie: rule.cookie,
-            packet_count: totals.frames,
+            packet_count: totals.packets,
             byte_count: totals.bytes,
             match_fields: rule.matching.clone(),
             instructions: rule.instructions.to_vec(),
@@ -161,7 +162,7 @@ fn aggregate(snapshot: &Snapshot, request: &FlowStatsRequest) -> Result<Aggregat
     };
     for rule in rules {
         let totals = rule.counters.totals();
-        sum.packet_count += totals.frames;
+        sum.packet_count += totals.packets;
         sum.byte_count += totals.bytes;
     }
     Ok(sum)
@@ -201,7 +202,7 @@ fn groups(pipeline: &Pipeline, wanted: GroupId, now: Millis) -> Vec<GroupStats> 
         GroupStats {
             group_id: group.id,
             ref_count: u32::try_from(references).unwrap_or(u32::MAX),
-            packet_count: totals.frames,
+            packet_count: totals.packets,
             byte_count: totals.bytes,
             duration_sec,
             duration_nsec,
@@ -211,17 +212,18 @@ fn groups(pipeline: &Pipeline, wanted: GroupId, now: Millis) -> Vec<GroupStats> 
     snapshot.groups.iter().filter(is_wanted).map(stats).collect()
 }
 
-/// What became of the copies of each bucket. A group that does not exist has none.
+/// What became of the copies of each bucket, in packets on the wire: whatever cuts or joins trains
+/// between switches, these stay as many. A group that does not exist has none.
 ///
 /// What was processed is read last: copies may be under way, but none come from nowhere.
 fn ledgers(snapshot: &Snapshot, wanted: GroupId) -> Vec<BucketLedger> {
     let is_wanted = |group: &&Arc<Group>| wanted == GroupId::ALL || group.id == wanted;
     let ledger = |group: &Group, index: usize, bucket: &GroupBucket| {
-        let drops = bucket.drops.by_reason();
+        let drops = bucket.packet_drops.by_reason();
         let drops =
             drops.map(|(reason, count)| BucketDrops { reason: reason.name().into(), count });
         let (delivered, drops) = (bucket_counter(&bucket.delivered), drops.collect());
-        let queued = bucket.queued.frames();
+        let queued = bucket.queued.packets();
         let bucket_index = u32::try_from(index).unwrap_or(u32::MAX);
         let processed = bucket_counter(&bucket.counters);
         BucketLedger {
@@ -243,7 +245,7 @@ fn ledgers(snapshot: &Snapshot, wanted: GroupId) -> Vec<BucketLedger> {
 
 fn bucket_counter(counters: &Counters) -> BucketCounter {
     let totals = counters.totals();
-    BucketCounter { packet_count: totals.frames, byte_count: totals.bytes }
+    BucketCounter { packet_count: totals.packets, byte_count: totals.bytes }
 }
 
 fn group_descriptions(snapshot: &Snapshot) -> Vec<GroupDesc> {

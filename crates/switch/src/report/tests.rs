@@ -45,9 +45,9 @@ fn judged_with(processed: u64, [delivered, dropped, queued]: [u64; 3], workers: 
     let copies = vec![vec![output(PortNo(2))], vec![output(PortNo(3))]];
     let pipeline = pipeline(GroupType::All, copies);
     let bucket = &pipeline.snapshot().groups.find(GroupId(7)).unwrap().buckets[1];
-    (0..processed).for_each(|_| bucket.counters.add(WORKER, 100, NOW));
-    (0..delivered).for_each(|_| bucket.delivered.add(WORKER, 100, NOW));
-    (0..dropped).for_each(|_| bucket.drops.add(WORKER, DropReason::EgressFull));
+    (0..processed).for_each(|_| bucket.counters.add(WORKER, Traffic::frame(100, 1), NOW));
+    (0..delivered).for_each(|_| bucket.delivered.add(WORKER, Traffic::frame(100, 1), NOW));
+    (0..dropped).for_each(|_| bucket.drop(WORKER, 1, DropReason::EgressFull));
     let waiting = Traffic { frames: queued, packets: queued, bytes: queued * 100 };
     bucket.queued.add(WORKER, waiting);
     let taps = taps(pipeline.snapshot(), workers);
@@ -75,7 +75,7 @@ fn a_copy_that_goes_several_ways_is_not_judged() {
     {
         let pipeline = pipeline(GroupType::All, vec![vec![output(PortNo(2))], actions]);
         let bucket = &pipeline.snapshot().groups.find(GroupId(7)).unwrap().buckets[1];
-        (0..9).for_each(|_| bucket.counters.add(WORKER, 100, NOW));
+        (0..9).for_each(|_| bucket.counters.add(WORKER, Traffic::frame(100, 1), NOW));
         assert!(taps(pipeline.snapshot(), 1)[0].adds_up);
     }
 }
