@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::Delivery;
+use tapswitch_openflow::{DatapathId, Delivery};
 
 mod senders;
 
@@ -191,6 +191,8 @@ pub(crate) fn have_same_monitors(a: &[Member], b: &[Member]) -> bool {
 /// How much one switch may be asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
+    /// Which one.
+    pub(crate) switch: DatapathId,
     pub(crate) max_regions: usize,
     /// Rules that may be added.
     pub(crate) rules_left: usize,
@@ -257,16 +259,21 @@ impl Closure {
             Some(copies) => self.makes(other, tap.id, copies),
             None => false,
         };
+        let unknown = |region: &Region| !self.regions.contains_key(region);
+        new.extend(tap.cells.regions().filter(unknown));
+        let (used, needed) = (self.regions.len(), new.len());
+        if needed > 0 && used + needed > max {
+            return Err(BudgetError::Full { switch: budget.switch, used, needed, max });
+        }
         for own in tap.cells.regions() {
             // Almost all regions are told apart by having nothing in common.
             let near = self.regions_of.near(&own);
             let near = near.filter_map(|other| Some((other, own.intersect(&other)?)));
             let overlaps = near.filter(|(other, _)| !is_spared(other)).map(|(_, both)| both);
-            let all = [own].into_iter().chain(overlaps);
-            for region in all.filter(|region| !self.regions.contains_key(region)) {
+            for region in overlaps.filter(unknown) {
                 new.insert(region);
                 // At once: where there is no room, there may be very many.
-                if self.regions.len() + new.len() > max {
+                if used + new.len() > max {
                     return Err(BudgetError::Regions { max });
                 }
             }
@@ -509,7 +516,7 @@ mod tests {
     use crate::region::frames_for_tests::{Expr, expr, keys};
     use crate::region::{Family, Frames};
 
-    const BUDGET: Budget = Budget { max_regions: 100, rules_left: 1000 };
+    const BUDGET: Budget = Budget { switch: DatapathId(1), max_regions: 100, rules_left: 1000 };
 
     fn tap(id: u64, monitor: u32, regions: &[Region]) -> Tap {
         Tap {
@@ -601,6 +608,11 @@ mod tests {
         let few = Budget { max_regions: 3, ..BUDGET };
         let refused = closure.add(two.clone(), few, |_| 0);
         assert_eq!(refused, Err(BudgetError::Regions { max: 3 }));
+        let few = Budget { max_regions: 2, ..BUDGET };
+        let refused = closure.add(two.clone(), few, |_| 0).unwrap_err();
+        let told = "switch 0x1 has 1 of 2 combinations in use, and this policy takes 2 more; \
+                    delete some policies, or give this one fewer ports and addresses";
+        assert_eq!(refused.to_string(), told);
         let few = Budget { rules_left: 10, ..BUDGET };
         let refused = closure.add(two, few, |_| 4);
         assert_eq!(refused, Err(BudgetError::Rules { left: 10, needed: 20 }));

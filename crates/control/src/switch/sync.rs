@@ -261,6 +261,7 @@ impl Switch {
 
     fn budget(&self, limits: &Limits) -> Budget {
         Budget {
+            switch: self.id,
             max_regions: limits.max_regions,
             rules_left: limits.max_tap_rules.saturating_sub(self.desired.tap_count()),
         }
@@ -273,7 +274,7 @@ impl Switch {
         loop {
             let rules = left.regions().map(|tap| 1 + host_count(&tap.region)).sum();
             let rules_left = limits.max_tap_rules.saturating_sub(rules);
-            let budget = Budget { max_regions: limits.max_regions, rules_left };
+            let budget = Budget { rules_left, ..self.budget(limits) };
             let fits = |tap: &Tap| left.check(tap, budget, host_count).is_ok();
             if fits(tap) || tap.widened().is_some_and(|wide| fits(&wide)) {
                 return Some(gone);
@@ -297,7 +298,8 @@ impl Switch {
         for tap in missing {
             let Some(gone) = self.who_gives_way(&tap, &closure, limits) else { continue };
             gone.into_iter().for_each(|id| closure.remove(id));
-            let all = Budget { max_regions: usize::MAX, rules_left: usize::MAX };
+            let (max_regions, rules_left) = (usize::MAX, usize::MAX);
+            let all = Budget { max_regions, rules_left, ..self.budget(limits) };
             // It was just found to fit.
             let _ = closure.add(tap, all, |_| 0);
         }
