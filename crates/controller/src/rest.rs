@@ -388,7 +388,7 @@ fn router(api: Api) -> Router {
     for Route { path, role, handler, .. } in routes() {
         let handler = match role {
             Some(role) => handler.layer(guard(role)),
-            None => handler,
+            None => handler.layer(middleware::from_fn(of_our_pages)),
         };
         router = router.route(&format!("{BASE}{path}"), handler);
     }
@@ -431,6 +431,14 @@ async fn authorize(
     }
     request.extensions_mut().insert(admitted);
     next.run(request).await
+}
+
+/// What everybody may ask, but for pages of others.
+async fn of_our_pages(request: Request, next: Next) -> Response {
+    match access::check_site(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(rejection) => rejection.refusal.into_response(),
+    }
 }
 
 /// Ends what takes too long, a body that does not come among it; tells caches to keep nothing.
