@@ -442,6 +442,22 @@ pub enum MonitorError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
+    /// There is no room for the policy, whatever it overlaps.
+    #[error(
+        "switch {} has {used} of {max} combinations in use, and this policy takes {needed} more; \
+         delete some policies, or give this one fewer ports and addresses",
+        switch_name(*switch)
+    )]
+    Full {
+        /// The switch.
+        switch: DatapathId,
+        /// Combinations of policies and of their overlaps that there are.
+        used: usize,
+        /// What the policy takes by itself.
+        needed: usize,
+        /// The limit.
+        max: usize,
+    },
     /// Overlaps of overlaps.
     #[error(
         "together with the policies that it overlaps, it would need more than {max} combinations \

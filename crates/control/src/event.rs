@@ -180,8 +180,9 @@ pub struct StatsToken(pub(crate) u64);
 /// A copy that came to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownCopy {
-    /// The policies that want it there.
-    pub policies: Vec<String>,
+    /// The policies that want it there, by [`PolicyReport::number`]: another one may have the name
+    /// of one that is gone.
+    pub policies: Vec<u64>,
     /// The switch that made it.
     pub switch: DatapathId,
     /// The port where the frame came in.

@@ -43,8 +43,10 @@ pub(crate) enum Role {
 /// Frames that proved no link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unproven {
-    /// With our mark and a wrong signature, an old number, or back at the port where it left.
+    /// With our mark and a wrong signature, or back at the port where it left.
     pub(crate) forged: u64,
+    /// Ours, of a number that is not remembered any more, or of an earlier life.
+    pub(crate) late: u64,
     /// LLDP of others.
     pub(crate) foreign: u64,
 }
@@ -192,7 +194,7 @@ impl Fabric {
         };
         let sent = self.ports.get(&probe.from).into_iter().flat_map(|port| port.sent);
         let Some(sent) = sent.into_iter().find(|sent| sent.number == probe.number) else {
-            self.count(at.switch, Unproved::Forged);
+            self.count(at.switch, Unproved::Late);
             return false;
         };
         if !self.ports.contains_key(&at) {
@@ -515,6 +517,7 @@ impl Fabric {
         match unproved {
             Unproved::Foreign => counts.foreign += 1,
             Unproved::Forged => counts.forged += 1,
+            Unproved::Late => counts.late += 1,
         }
     }
 }

@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::Delivery;
+use tapswitch_openflow::{DatapathId, Delivery};
 
 mod senders;
 
@@ -35,7 +35,7 @@ use crate::policy::Part;
 use crate::region::{Cells, Region};
 use crate::shared::Forked;
 use crate::text::fnv_1a;
-pub(crate) use senders::{Sender, Senders};
+pub(crate) use senders::Senders;
 
 /// A policy by its number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,14 +123,21 @@ impl Tap {
         can_be.then(|| Self { is_wide: true, ..self.clone() })
     }
 
+    /// Whether the same frames are copied in the same form, wherever they go.
+    pub(crate) fn copies_as(&self, other: &Self) -> bool {
+        let terms = |tap: &Self| (tap.delivery, tap.part, tap.priority, tap.is_at_destination);
+        self.cells == other.cells && terms(self) == terms(other)
+    }
+
     /// As [`TapRegion::copies`].
     fn copies(&self) -> Option<Copies> {
         copies(self.members())
     }
 }
 
-/// Where copies go, and in what form: whatever is the same of two policies of one monitor.
-type Copies = BTreeSet<(Exit, Option<Delivery>, Part)>;
+/// Where copies go, and in what form, each once and in order: whatever is the same of two policies
+/// of one monitor.
+type Copies = Arc<[(Exit, Option<Delivery>, Part)]>;
 
 /// The copies that are made for all of these; `None` where a switch picks some of them.
 fn copies(members: impl IntoIterator<Item = Member>) -> Option<Copies> {
@@ -138,7 +145,8 @@ fn copies(members: impl IntoIterator<Item = Member>) -> Option<Copies> {
         let Member { aim: Aim { slot, exit, .. }, delivery, part, .. } = member;
         (slot.share == 0 && exit.spread.is_none()).then_some((exit, delivery, part))
     };
-    members.into_iter().map(copy).collect()
+    let copies: BTreeSet<_> = members.into_iter().map(copy).collect::<Option<_>>()?;
+    Some(copies.into_iter().collect())
 }
 
 /// One region of the closure.
@@ -157,17 +165,12 @@ pub(crate) struct TapRegion {
     /// of the rules that are there, whose last counters are those others': new rules come beside
     /// them, and no frame misses either.
     pub(crate) is_turned: bool,
+    /// The copies that are made of its frames, where that is all that is to be known of it: nothing
+    /// is excepted from it, nor are there layers. Each wide policy that comes asks for it.
+    pub(crate) copies: Option<Copies>,
 }
 
 impl TapRegion {
-    /// The copies that are made of its frames, where that is all that is to be known of it: nothing
-    /// is excepted from it, nor are there layers.
-    fn copies(&self) -> Option<Copies> {
-        let policies = self.members.chunk_by(|a, b| a.policy == b.policy).count();
-        let is_plain = self.excepted.is_empty() && policies == usize::from(self.depth);
-        copies(self.members.iter().copied().filter(|_| is_plain)).filter(|_| is_plain)
-    }
-
     /// Whether its rules are in the place of those of `old`, but for other monitors.
     fn replaces(&self, old: &Self) -> bool {
         self.depth == old.depth && !have_same_monitors(&self.members, &old.members)
@@ -188,6 +191,8 @@ pub(crate) fn have_same_monitors(a: &[Member], b: &[Member]) -> bool {
 /// How much one switch may be asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
+    /// Which one.
+    pub(crate) switch: DatapathId,
     pub(crate) max_regions: usize,
     /// Rules that may be added.
     pub(crate) rules_left: usize,
@@ -220,7 +225,14 @@ impl Closure {
         budget: Budget,
         host_count: impl Fn(&Region) -> usize,
     ) -> Result<(), BudgetError> {
-        for region in self.check(&tap, budget, host_count)? {
+        let new = self.check(&tap, budget, host_count)?;
+        self.insert(tap, new);
+        Ok(())
+    }
+
+    /// Adds a policy with the regions that [`Self::check`] found that it adds.
+    pub(crate) fn insert(&mut self, tap: Tap, new: Vec<Region>) {
+        for region in new {
             let new = self.overlap_of_all(region);
             self.set(region, Some(new));
         }
@@ -232,7 +244,6 @@ impl Closure {
             let around = self.around(&inner).map(|tap| tap.id).chain([id]).collect();
             self.refresh(inner.region, &around);
         }
-        Ok(())
     }
 
     /// The regions that a policy would add, if they fit the budget.
@@ -248,19 +259,23 @@ impl Closure {
             Some(copies) => self.makes(other, tap.id, copies),
             None => false,
         };
-        // Of one sender after the other: what is near is the same for all regions of one.
-        let mut near = (None, BTreeSet::new());
+        let unknown = |region: &Region| !self.regions.contains_key(region);
+        new.extend(tap.cells.regions().filter(unknown));
+        let (used, needed) = (self.regions.len(), new.len());
+        if needed > 0 && used + needed > max {
+            return Err(BudgetError::Full { switch: budget.switch, used, needed, max });
+        }
         for own in tap.cells.regions() {
-            let sender = Some(Sender::of(&own));
-            if near.0 != sender {
-                near = (sender, self.regions_of.near(&own));
-            }
-            let apart = near.1.iter().filter(|other| !is_spared(other));
-            let overlaps: Vec<_> = apart.filter_map(|other| own.intersect(other)).collect();
-            let unknown = |region: &Region| !self.regions.contains_key(region);
-            new.extend(overlaps.into_iter().chain([own]).filter(unknown));
-            if self.regions.len() + new.len() > max {
-                return Err(BudgetError::Regions { max });
+            // Almost all regions are told apart by having nothing in common.
+            let near = self.regions_of.near(&own);
+            let near = near.filter_map(|other| Some((other, own.intersect(&other)?)));
+            let overlaps = near.filter(|(other, _)| !is_spared(other)).map(|(_, both)| both);
+            for region in overlaps.filter(unknown) {
+                new.insert(region);
+                // At once: where there is no room, there may be very many.
+                if used + new.len() > max {
+                    return Err(BudgetError::Regions { max });
+                }
             }
         }
         let rules: usize = new.iter().map(|region| 1 + host_count(region)).sum();
@@ -274,7 +289,7 @@ impl Closure {
     fn makes(&self, region: &Region, wide: PolicyId, copies: &Copies) -> bool {
         self.regions.get(region).is_some_and(|tap| {
             let is_around = || tap.members.iter().any(|member| member.policy == wide);
-            tap.copies().as_ref() == Some(copies) || is_around()
+            tap.copies.as_ref() == Some(copies) || is_around()
         })
     }
 
@@ -313,8 +328,8 @@ impl Closure {
     }
 
     /// Wide policies that may have frames in common with a region.
-    fn wide_near(&self, region: &Region) -> Vec<PolicyId> {
-        self.taps_of.near(region).intersection(&self.wide).copied().collect()
+    fn wide_near(&self, region: &Region) -> BTreeSet<PolicyId> {
+        self.taps_of.near(region).filter(|id| self.wide.contains(id)).collect()
     }
 
     /// What a wide policy has in common with a region that changed, and needs; all that it needs if
@@ -329,8 +344,8 @@ impl Closure {
         let Some(tap) = self.taps.get(&id) else { return Ok(Vec::new()) };
         let is_own = tap.cells.regions().any(|own| own == *region);
         let is_spared = || {
-            tap.copies().is_some_and(|copies| self.makes(region, id, &copies))
-                || !self.regions.contains_key(region)
+            !self.regions.contains_key(region)
+                || tap.copies().is_some_and(|copies| self.makes(region, id, &copies))
         };
         match is_own || !is_spared() {
             true => self.check(tap, budget, host_count),
@@ -382,6 +397,16 @@ impl Closure {
         &self.taps
     }
 
+    /// The wide ones of them.
+    pub(crate) fn wide(&self) -> Vec<PolicyId> {
+        self.wide.iter().copied().collect()
+    }
+
+    /// How many regions there are.
+    pub(crate) const fn region_count(&self) -> usize {
+        self.regions.len()
+    }
+
     /// All regions.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &TapRegion> {
         self.regions.values()
@@ -393,28 +418,27 @@ impl Closure {
             return Vec::new();
         };
         let near = self.regions_of.near_any(tap.cells.regions());
-        let inside = near.iter().filter(|inner| tap.cells.level_in(inner) > 0);
-        inside.filter_map(|inner| self.regions.get(inner).cloned()).collect()
+        let inside: BTreeSet<_> = near.filter(|inner| tap.cells.level_in(inner) > 0).collect();
+        inside.iter().filter_map(|inner| self.regions.get(inner).cloned()).collect()
     }
 
     /// A region with those of the policies that its frames match.
     fn overlap_of_all(&self, region: Region) -> TapRegion {
-        let near = self.taps_of.near(&region);
-        let taps = near.iter().filter_map(|id| self.taps.get(id));
-        self.region_of(region, taps.filter(|tap| tap.cells.level_in(&region) > 0))
+        let near = self.taps_of.near(&region).filter_map(|id| self.taps.get(&id));
+        let around = near.filter(|tap| tap.cells.level_in(&region) > 0).map(|tap| tap.id);
+        self.region_around(region, &around.collect())
     }
 
     /// Makes a region that of these policies, which are around it.
     fn refresh(&mut self, region: Region, around: &BTreeSet<PolicyId>) {
-        let taps = around.iter().filter_map(|id| self.taps.get(id));
-        let new = self.region_of(region, taps);
+        let new = self.region_around(region, around);
         self.set(region, Some(new));
     }
 
-    /// What policies make of a region that they are around, given in order.
-    fn region_of<'a>(&self, region: Region, around: impl Iterator<Item = &'a Tap>) -> TapRegion {
+    /// What policies make of a region that they are around.
+    fn region_around(&self, region: Region, around: &BTreeSet<PolicyId>) -> TapRegion {
         let (mut depth, mut members, mut excepted, mut names) = (0u16, vec![], vec![], vec![]);
-        for tap in around {
+        for tap in around.iter().filter_map(|id| self.taps.get(id)) {
             depth = depth.saturating_add(tap.cells.level_in(&region));
             match tap.cells.includes(&region) {
                 true => {
@@ -426,8 +450,11 @@ impl Closure {
         }
         names.sort_unstable();
         let mark = hash(&names);
+        // One that is excepted has a level, too, and so have layers below.
+        let is_plain = names.len() == usize::from(depth);
+        let copies = if is_plain { copies(members.iter().copied()) } else { None };
         let (members, excepted) = (members.into(), excepted.into());
-        TapRegion { region, depth, members, excepted, mark, is_turned: false }
+        TapRegion { region, depth, members, excepted, mark, is_turned: false, copies }
     }
 
     /// Whether the region is what cells of these policies have in common, one of each.
@@ -489,7 +516,7 @@ mod tests {
     use crate::region::frames_for_tests::{Expr, expr, keys};
     use crate::region::{Family, Frames};
 
-    const BUDGET: Budget = Budget { max_regions: 100, rules_left: 1000 };
+    const BUDGET: Budget = Budget { switch: DatapathId(1), max_regions: 100, rules_left: 1000 };
 
     fn tap(id: u64, monitor: u32, regions: &[Region]) -> Tap {
         Tap {
@@ -581,6 +608,11 @@ mod tests {
         let few = Budget { max_regions: 3, ..BUDGET };
         let refused = closure.add(two.clone(), few, |_| 0);
         assert_eq!(refused, Err(BudgetError::Regions { max: 3 }));
+        let few = Budget { max_regions: 2, ..BUDGET };
+        let refused = closure.add(two.clone(), few, |_| 0).unwrap_err();
+        let told = "switch 0x1 has 1 of 2 combinations in use, and this policy takes 2 more; \
+                    delete some policies, or give this one fewer ports and addresses";
+        assert_eq!(refused.to_string(), told);
         let few = Budget { rules_left: 10, ..BUDGET };
         let refused = closure.add(two, few, |_| 4);
         assert_eq!(refused, Err(BudgetError::Rules { left: 10, needed: 20 }));

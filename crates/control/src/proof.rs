@@ -593,6 +593,7 @@ mod tests {
             excepted: [].into(),
             mark: 0,
             is_turned: false,
+            copies: None,
         };
         let mut desired = linked(&[1, 2]);
         let (id, mut rule) = region_rule(&tap, &Flood::All);

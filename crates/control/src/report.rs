@@ -256,10 +256,13 @@ pub struct SwitchReport {
     pub hosts_refused: u64,
     /// Times that a host claimed an address which another one has.
     pub address_conflicts: u64,
-    /// Frames of LLDP with our mark that prove no link: with a wrong signature, old, or back at the
-    /// port where they left, which is closed then.
+    /// Frames of LLDP with our mark that prove no link: with a wrong signature, or back at the port
+    /// where they left, which is closed then.
     #[serde(default)]
     pub lldp_forged: u64,
+    /// Frames of LLDP that we sent ourselves, and that were under way for too long to prove a link.
+    #[serde(default)]
+    pub lldp_late: u64,
     /// Frames of LLDP of others, such as hosts.
     #[serde(default)]
     pub lldp_foreign: u64,

@@ -355,6 +355,7 @@ mod tests {
             excepted: [].into(),
             mark: 5,
             is_turned: false,
+            copies: None,
         }
     }
 

@@ -54,17 +54,25 @@ impl FromStr for CopyId {
 }
 
 impl Shown {
-    /// Whether the policy wanted it here.
-    pub(crate) fn is_of(&self, policy: &str) -> bool {
-        self.copy.policies.iter().any(|name| name == policy)
+    /// Whether the policy of this number wanted it here.
+    pub(crate) fn is_of(&self, policy: u64) -> bool {
+        self.copy.policies.contains(&policy)
     }
+}
+
+/// What comes to those who look.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    Copy(Arc<Shown>),
+    /// The policy of this number is gone, or another one is in its place.
+    Gone(u64),
 }
 
 /// The last copies, of all policies.
 #[derive(Debug)]
 pub(crate) struct Copies {
     ring: Mutex<Ring>,
-    sender: broadcast::Sender<Arc<Shown>>,
+    sender: broadcast::Sender<News>,
 }
 
 #[derive(Debug)]
@@ -92,14 +100,18 @@ impl Copies {
         }
         ring.copies.push_back(Arc::clone(&shown));
         // Perhaps nobody looks.
-        let _ = self.sender.send(shown);
+        let _ = self.sender.send(News::Copy(shown));
     }
 
-    /// The last copies of a policy, and those that come, of all policies.
-    pub(crate) fn watch(&self, policy: &str) -> (Vec<Arc<Shown>>, broadcast::Receiver<Arc<Shown>>) {
+    /// The policy of this number is gone, or another one is in its place: who looks has seen all.
+    pub(crate) fn end(&self, policy: u64) {
+        let _ = self.sender.send(News::Gone(policy));
+    }
+
+    /// The last copies, and what comes, of all policies.
+    pub(crate) fn watch(&self) -> (Vec<Arc<Shown>>, broadcast::Receiver<News>) {
         let ring = self.lock();
-        let last = ring.copies.iter().filter(|shown| shown.is_of(policy)).cloned().collect();
-        (last, self.sender.subscribe())
+        (ring.copies.iter().cloned().collect(), self.sender.subscribe())
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -117,28 +129,30 @@ mod tests {
 
     use super::*;
 
-    fn copy(policy: &str, byte: u8) -> ShownCopy {
-        let policies = vec![policy.to_owned()];
+    fn copy(policy: u64, byte: u8) -> ShownCopy {
+        let policies = vec![policy];
         ShownCopy { policies, switch: DatapathId(1), port: 2, len: 60, start: vec![byte] }
     }
 
     #[test]
     fn who_comes_later_sees_the_last_ones_of_the_policy() {
         let copies = Copies::default();
-        (0..=255).for_each(|byte| copies.publish(copy("web", byte)));
-        copies.publish(copy("dns", 0));
-        let (last, mut coming) = copies.watch("web");
-        assert_eq!(last.len(), 256);
-        copies.publish(copy("dns", 7));
-        let shown = coming.try_recv().unwrap();
-        assert!(shown.is_of("dns") && !shown.is_of("web") && coming.try_recv().is_err());
+        (0..=255).for_each(|byte| copies.publish(copy(1, byte)));
+        copies.publish(copy(2, 0));
+        let (last, mut coming) = copies.watch();
+        assert_eq!(last.iter().filter(|shown| shown.is_of(1)).count(), 256);
+        copies.publish(copy(2, 7));
+        copies.end(1);
+        let Ok(News::Copy(shown)) = coming.try_recv() else { panic!() };
+        assert!(shown.is_of(2) && !shown.is_of(1));
+        assert!(matches!(coming.try_recv(), Ok(News::Gone(1))) && coming.try_recv().is_err());
     }
 
     #[test]
     fn who_comes_back_names_the_last_one_of_its_run() {
         let copies = Copies::default();
-        (0..3).for_each(|_| copies.publish(copy("web", 0)));
-        let (last, _) = copies.watch("web");
+        (0..3).for_each(|_| copies.publish(copy(1, 0)));
+        let (last, _) = copies.watch();
         let seen: CopyId = last[1].id.to_string().parse().unwrap();
         let news: Vec<_> = last.iter().map(|shown| shown.id.is_after(seen)).collect();
         assert_eq!(news, [false, false, true]);
@@ -152,7 +166,7 @@ mod tests {
     #[test]
     fn there_are_so_many_only() {
         let copies = Copies::default();
-        (0..MAX_COPIES + 10).for_each(|_| copies.publish(copy("web", 0)));
-        assert_eq!(copies.watch("web").0.len(), MAX_COPIES);
+        (0..MAX_COPIES + 10).for_each(|_| copies.publish(copy(1, 0)));
+        assert_eq!(copies.watch().0.len(), MAX_COPIES);
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::audit::{self, Draft};
 use crate::change::{Applied, How};
 use crate::clock::unix_time;
-use crate::cluster::{Access, ClusterReport, Leader, Standing};
+use crate::cluster::{Access, ClusterReport, Leader, Standing, TermId};
 use crate::hub::{Loads, PolicyChange, Request, Wish};
 use crate::journal::Journal;
 use crate::keeper::{Claim, Keeper, Origin, refused};
@@ -51,8 +51,21 @@ impl Handle {
     }
 
     /// Whether what is asked for is to be had here; else why not, and where.
-    fn check(&self, access: Access) -> Result<(), RequestError> {
+    pub(crate) fn check(&self, access: Access) -> Result<(), RequestError> {
         self.standing.borrow().check(access)
+    }
+
+    /// The term that goes on.
+    pub(crate) fn term(&self) -> TermId {
+        self.standing.borrow().term()
+    }
+
+    /// Waits until another term goes on, or what happens is told elsewhere.
+    pub(crate) fn ended(&self, term: TermId) -> impl Future<Output = ()> + Send + use<> {
+        let mut standing = self.standing.clone();
+        let is_over = move |now: &Standing| now.term() != term || now.check(Access::Read).is_err();
+        // An error means that the server is gone, which is an end as well.
+        async move { _ = standing.wait_for(is_over).await }
     }
 
     /// Reads tokens and certificates again. Connections that are there go on.
@@ -259,7 +272,7 @@ impl Handle {
         self.ask(Request::Policies).await
     }
 
-    async fn known_policy(&self, name: &str) -> Result<PolicyReport, RequestError> {
+    pub(crate) async fn known_policy(&self, name: &str) -> Result<PolicyReport, RequestError> {
         let name = name.to_owned();
         self.ask(|reply| Request::Policy { name, reply }).await?
     }

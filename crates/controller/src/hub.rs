@@ -446,10 +446,14 @@ impl Hub {
                     self.answer_not_replaced(name, reason);
                 }
                 Event::PolicySuperseded(report) => {
+                    self.journal.copies().end(report.number);
                     let (name, matched) = (&report.policy.name, report.matched.packets);
                     tracing::info!("policy {name} before it was replaced: {matched} frames");
                 }
-                Event::PolicyDeleted(report) => self.answer_deleted(*report),
+                Event::PolicyDeleted(report) => {
+                    self.journal.copies().end(report.number);
+                    self.answer_deleted(*report);
+                }
                 Event::StatsReady(token) => self.answer_stats(token),
                 other => self.chatter.tell(&self.journal, &other, Instant::now()),
             }

@@ -85,7 +85,7 @@ struct Ring {
 pub(crate) struct Subscription {
     /// What it missed since the event that it named.
     pub(crate) missed: Vec<Arc<Entry>>,
-    /// Whether some of that is gone.
+    /// Whether some of that is gone, or it named none of this controller's.
     pub(crate) has_gap: bool,
     /// What comes.
     pub(crate) receiver: broadcast::Receiver<Arc<Entry>>,
@@ -126,7 +126,9 @@ impl Journal {
         };
         let missed: Vec<_> =
             ring.entries.iter().filter(|entry| entry.id > after).cloned().collect();
-        Subscription { missed, has_gap: after < ring.forgotten, receiver }
+        // No event of this controller has a number that is still to come.
+        let has_gap = after < ring.forgotten || after > ring.last_id;
+        Subscription { missed, has_gap, receiver }
     }
 
     /// The last events, newest first.
@@ -206,6 +208,9 @@ mod tests {
         assert!(!journal.subscribe(Some(oldest - 1)).has_gap, "the last one that is gone was seen");
         assert!(journal.subscribe(Some(oldest - 2)).has_gap);
         assert!(journal.subscribe(Some(1)).has_gap, "of a controller before this one");
+        let newest = journal.last()[0].id;
+        assert!(!journal.subscribe(Some(newest)).has_gap);
+        assert!(journal.subscribe(Some(newest + 1)).has_gap, "of one whose clock was ahead");
         assert!(!journal.subscribe(None).has_gap);
     }
 

@@ -76,8 +76,10 @@ pub(crate) fn put_switches(out: &mut Exposition, switches: &[SwitchReport]) {
     put("controller_hosts_refused_total", counter, help, |report| report.hosts_refused);
     let help = "Times that a host claimed the address of another.";
     put("controller_address_conflicts_total", counter, help, |report| report.address_conflicts);
-    let help = "LLDP frames with our mark that prove no link.";
+    let help = "LLDP frames with our mark that are forged, or back where they left.";
     put("controller_lldp_forged_total", counter, help, |report| report.lldp_forged);
+    let help = "LLDP frames of our own that came too late to prove a link.";
+    put("controller_lldp_late_total", counter, help, |report| report.lldp_late);
 }
 
 fn labels(report: &PolicyReport) -> Labels {

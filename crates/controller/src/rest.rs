@@ -44,6 +44,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{Draft, What};
 use crate::clock::now_text;
+use crate::cluster::TermId;
 use crate::hub::Loads;
 use crate::keeper::refused;
 use crate::net::{self, Peer, Terms};
@@ -270,11 +271,17 @@ impl Api {
         }
     }
 
-    /// Waits until the server stops.
-    fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut ended = self.ended.clone();
-        // An error means that the sender is gone, which is an end as well.
-        async move { _ = ended.wait_for(|ended| *ended).await }
+    /// Waits until the server stops, or this controller is not to the others any more what it was
+    /// in this term: then it is told elsewhere what happens.
+    fn ended(&self, term: TermId) -> impl Future<Output = ()> + Send + use<> {
+        let (mut ended, term) = (self.ended.clone(), self.handle.ended(term));
+        async move {
+            tokio::select! {
+                // An error means that the sender is gone, which is an end as well.
+                _ = ended.wait_for(|ended| *ended) => {}
+                () = term => {}
+            }
+        }
     }
 
     /// Says how all is, and notes how policies are doing.
@@ -381,7 +388,7 @@ fn router(api: Api) -> Router {
     for Route { path, role, handler, .. } in routes() {
         let handler = match role {
             Some(role) => handler.layer(guard(role)),
-            None => handler,
+            None => handler.layer(middleware::from_fn(of_our_pages)),
         };
         router = router.route(&format!("{BASE}{path}"), handler);
     }
@@ -424,6 +431,14 @@ async fn authorize(
     }
     request.extensions_mut().insert(admitted);
     next.run(request).await
+}
+
+/// What everybody may ask, but for pages of others.
+async fn of_our_pages(request: Request, next: Next) -> Response {
+    match access::check_site(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(rejection) => rejection.refusal.into_response(),
+    }
 }
 
 /// Ends what takes too long, a body that does not come among it; tells caches to keep nothing.
@@ -477,8 +492,66 @@ const OPENAPI: &str = include_str!("rest/openapi.json");
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::BTreeMap;
+
+    use tapswitch_control::TapPolicy;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::cluster::{Leader, Standing};
+    use crate::{Config, Server};
+
+    /// A connection that asks, and has read the first bytes of the answer.
+    async fn ask(server: SocketAddr, request: &str, body: &str) -> (String, TcpStream) {
+        let mut stream = TcpStream::connect(server).await.unwrap();
+        let len = body.len();
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {len}\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        (String::from_utf8_lossy(&status[9..]).into_owned(), stream)
+    }
+
+    #[tokio::test]
+    async fn who_does_not_lead_any_more_tells_nothing_as_it_happens() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let config = Config {
+            listen: vec![any],
+            policies: vec![TapPolicy::new("web", "controller".parse().unwrap())],
+            rest: Some(RestConfig { listen: any, ..RestConfig::default() }),
+            ..Config::default()
+        };
+        let server = Server::bind(config).await.unwrap();
+        let (standing, address) = (server.standing(), server.rest_addr().unwrap());
+        let serving = tokio::spawn(server.run(std::future::pending()));
+        let paths = ["/events", "/policies/web/packets", "/policies/web/series", "/events/log"];
+        let get = async |path: &str| ask(address, &format!("GET /api/v1{path}"), "").await;
+        let mut streams = Vec::new();
+        for path in paths {
+            let (status, stream) = get(path).await;
+            assert_eq!(status, "200", "{path}");
+            streams.push(stream);
+        }
+        let leader = Leader { id: "b".to_owned(), rest: None, generation: 7 };
+        let leader = Some(leader);
+        standing.send_replace(Standing::Follower { leader, remembers: true });
+        for mut stream in streams {
+            let mut rest = Vec::new();
+            let end = stream.read_to_end(&mut rest);
+            let ended = tokio::time::timeout(Duration::from_secs(60), end).await;
+            assert!(ended.is_ok(), "{}", String::from_utf8_lossy(&rest));
+        }
+        for path in paths {
+            assert_eq!(get(path).await.0, "421", "{path}");
+        }
+        let check = "POST /api/v1/filters/check";
+        assert_eq!(ask(address, check, r#"{"filter":"tcp"}"#).await.0, "421");
+        serving.abort();
+    }
 
     #[test]
     fn the_document_and_the_table_of_routes_are_of_one_mind() {

@@ -120,6 +120,12 @@ impl Server {
         self.rest.as_ref().and_then(Rest::local_addr)
     }
 
+    /// Says what this controller is to others.
+    #[cfg(test)]
+    pub(crate) fn standing(&self) -> watch::Sender<Standing> {
+        self.seat.standing.clone()
+    }
+
     /// From here on nothing can be written.
     #[cfg(test)]
     pub(crate) fn lose_store(&mut self) {

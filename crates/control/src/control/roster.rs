@@ -136,8 +136,8 @@ impl Policies {
 
     /// The policies whose frames a region may have in common with.
     pub(super) fn near(&self, region: &Region) -> impl Iterator<Item = &PolicyEntry> + use<'_> {
-        let near = self.of_sender.near(region).into_iter();
-        near.filter_map(|id| self.entries.get(&id))
+        let near: BTreeSet<_> = self.of_sender.near(region).collect();
+        near.into_iter().filter_map(|id| self.entries.get(&id))
     }
 
     /// Those that want a frame.

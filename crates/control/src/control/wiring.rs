@@ -52,8 +52,9 @@ impl Control {
 
     pub(super) fn report_switch(&self, switch: &Switch) -> SwitchReport {
         let unproven = self.fabric.as_ref().map(|fabric| fabric.unproven(switch.id()));
-        let Unproven { forged, foreign } = unproven.unwrap_or_default();
-        SwitchReport { lldp_forged: forged, lldp_foreign: foreign, ..switch.report() }
+        let Unproven { forged, late, foreign } = unproven.unwrap_or_default();
+        let (lldp_forged, lldp_late, lldp_foreign) = (forged, late, foreign);
+        SwitchReport { lldp_forged, lldp_late, lldp_foreign, ..switch.report() }
     }
 
     /// Takes a frame by which links are found. Returns whether it was one.

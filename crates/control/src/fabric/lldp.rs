@@ -34,6 +34,8 @@ pub(super) enum Unproved {
     Foreign,
     /// It looks like ours and is not: forged, or of another controller.
     Forged,
+    /// It is ours, and was under way for too long: nobody remembers when it was sent.
+    Late,
 }
 
 impl std::fmt::Debug for Signer {

@@ -40,19 +40,28 @@ impl<T: Copy + Ord> Senders<T> {
         forget(&mut self.by_ip, &ip(region), &value);
     }
 
-    /// What is under regions that have frames in common with this one, and some more.
-    pub(crate) fn near(&self, region: &Region) -> BTreeSet<T> {
+    /// What is under regions that have frames in common with this one, and some more; what is under
+    /// several regions may come several times. It may be most of what there is, so those that are
+    /// not wanted are to be left out before it is collected.
+    pub(crate) fn near(&self, region: &Region) -> impl Iterator<Item = T> {
         self.near_sender(Sender::of(region))
     }
 
     /// The same of several regions. Policies with ranges of ports have many of one sender, and what
     /// is near is the same for all of those.
-    pub(crate) fn near_any(&self, regions: impl Iterator<Item = Region>) -> BTreeSet<T> {
-        let senders: BTreeSet<_> = regions.map(|region| Sender::of(&region)).collect();
-        senders.into_iter().flat_map(|sender| self.near_sender(sender)).collect()
+    pub(crate) fn near_any(
+        &self,
+        regions: impl Iterator<Item = Region>,
+    ) -> impl Iterator<Item = T> {
+        let mut senders: BTreeSet<_> = regions.map(|region| Sender::of(&region)).collect();
+        if senders.contains(&Sender::ANY) {
+            // Everything is near to it.
+            senders = [Sender::ANY].into();
+        }
+        senders.into_iter().flat_map(|sender| self.near_sender(sender))
     }
 
-    fn near_sender(&self, sender: Sender) -> BTreeSet<T> {
+    fn near_sender(&self, sender: Sender) -> impl Iterator<Item = T> + use<'_, T> {
         let near = [
             sender.mac.map(|mac| near(&self.by_mac, mac)),
             sender.ip.map(|ip| near(&self.by_ip, ip)),
@@ -60,19 +69,21 @@ impl<T: Copy + Ord> Senders<T> {
         let count = |sets: &Vec<&BTreeSet<T>>| sets.iter().map(|set| set.len()).sum::<usize>();
         let fewest = near.into_iter().flatten().min_by_key(count);
         let sets = fewest.unwrap_or_else(|| self.by_mac.values().collect());
-        sets.into_iter().flatten().copied().collect()
+        sets.into_iter().flatten().copied()
     }
 }
 
 /// Who sends the frames of a region, as far as that is one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Sender {
+struct Sender {
     mac: Option<MacAddr>,
     ip: Option<IpAddr>,
 }
 
 impl Sender {
-    pub(crate) fn of(region: &Region) -> Self {
+    const ANY: Self = Self { mac: None, ip: None };
+
+    fn of(region: &Region) -> Self {
         Self { mac: mac(region), ip: ip(region) }
     }
 }

@@ -17,6 +17,7 @@ impl Switch {
             hosts_refused: self.hosts.refused(),
             address_conflicts: self.hosts.conflicts(),
             lldp_forged: 0,
+            lldp_late: 0,
             lldp_foreign: 0,
             rules: self.held.rule_count(),
             groups: self.held.groups().count(),

@@ -14,7 +14,7 @@ use crate::region::Region;
 use crate::rule::{FlowId, Rule};
 use crate::shared::Shared;
 use crate::text::switch_name;
-use crate::translate::{arrival_rules, copies_rule, region_rules};
+use crate::translate::{Goal, arrival_rules, copies_rule, region_rules};
 use crate::{BudgetError, Event, Limits, Millis, PolicyState, Ticket};
 
 impl Switch {
@@ -100,10 +100,14 @@ impl Switch {
             return Ok((tap.clone(), new));
         }
         let wide = tap.widened().and_then(|wide| check(&wide, all).ok().map(|new| (wide, new)));
-        match (check(tap, all), wide) {
-            (Ok(new), Some(wide)) if wide.1.len() < new.len() => Ok(wide),
-            (Ok(new), _) => Ok((tap.clone(), new)),
-            (Err(error), wide) => wide.ok_or(error),
+        let Some((wide, new)) = wide else {
+            return check(tap, all).map(|new| (tap.clone(), new));
+        };
+        // It is a wide one if that takes less, whatever it takes otherwise: up to there is enough.
+        let max_regions = all.max_regions.min(self.closure.region_count() + new.len());
+        match check(tap, Budget { max_regions, ..all }) {
+            Ok(whole) => Ok((tap.clone(), whole)),
+            Err(_) => Ok((wide, new)),
         }
     }
 
@@ -140,14 +144,39 @@ impl Switch {
         self.outbox.send(Body::GroupMod(group::delete(group)), Request::Deletion);
     }
 
-    /// Makes the desired rules anew, from all that is known.
+    /// Makes the desired rules anew, from all that is known. What is applied stays so, as far as it
+    /// is wanted: to find out once more what all policies have in common takes long where they are
+    /// many, and others wait meanwhile.
     pub(super) fn start_over(&mut self, limits: &Limits) {
-        (self.closure, self.arrivals) = (Shared::default(), Shared::default());
         self.desired = Shared::default();
         self.insert_all();
+        self.insert_applied();
         self.stale.clear();
-        let wanted: Vec<_> = self.wanted.keys().copied().collect();
-        self.add_missing(wanted, limits);
+        self.shrink(limits);
+        self.narrow_wide(limits);
+        let applied = self.closure.taps().keys();
+        let mut candidates: Vec<_> = applied.chain(self.wanted.keys()).copied().collect();
+        self.remove_unwanted(&candidates, limits);
+        candidates.extend(std::mem::take(&mut self.stale));
+        self.add_missing(candidates, limits);
+    }
+
+    /// The rules of the policies that are applied, for a switch that is told everything anew.
+    fn insert_applied(&mut self) {
+        let copies = self.closure.regions().flat_map(|tap| self.copy_rules(tap));
+        let arrivals = self.arrivals.regions().flat_map(|tap| self.arrival_rules(tap));
+        let rules: Vec<_> = copies.chain(arrivals).collect();
+        rules.into_iter().for_each(|rule| self.desired.insert(rule));
+    }
+
+    /// Where there is room again, wide policies are added anew, as others are.
+    fn narrow_wide(&mut self, limits: &Limits) {
+        let half = limits.half_of_room();
+        let has_room = self.closure.region_count() < half.max_regions
+            && self.desired.tap_count() < half.max_tap_rules;
+        if has_room {
+            self.closure.wide().into_iter().for_each(|id| self.drop_tap(id));
+        }
     }
 
     /// Sends the difference, and a barrier behind it.
@@ -232,6 +261,7 @@ impl Switch {
 
     fn budget(&self, limits: &Limits) -> Budget {
         Budget {
+            switch: self.id,
             max_regions: limits.max_regions,
             rules_left: limits.max_tap_rules.saturating_sub(self.desired.tap_count()),
         }
@@ -244,7 +274,7 @@ impl Switch {
         loop {
             let rules = left.regions().map(|tap| 1 + host_count(&tap.region)).sum();
             let rules_left = limits.max_tap_rules.saturating_sub(rules);
-            let budget = Budget { max_regions: limits.max_regions, rules_left };
+            let budget = Budget { rules_left, ..self.budget(limits) };
             let fits = |tap: &Tap| left.check(tap, budget, host_count).is_ok();
             if fits(tap) || tap.widened().is_some_and(|wide| fits(&wide)) {
                 return Some(gone);
@@ -268,7 +298,8 @@ impl Switch {
         for tap in missing {
             let Some(gone) = self.who_gives_way(&tap, &closure, limits) else { continue };
             gone.into_iter().for_each(|id| closure.remove(id));
-            let all = Budget { max_regions: usize::MAX, rules_left: usize::MAX };
+            let (max_regions, rules_left) = (usize::MAX, usize::MAX);
+            let all = Budget { max_regions, rules_left, ..self.budget(limits) };
             // It was just found to fit.
             let _ = closure.add(tap, all, |_| 0);
         }
@@ -316,9 +347,9 @@ impl Switch {
             let wanted = self.wanted.get(id).filter(|_| !self.failed.contains_key(id));
             match wanted {
                 None => self.drop_tap(*id),
-                Some(wanted) if wanted.cells != applied.cells => {
+                Some(wanted) if !wanted.copies_as(applied) => {
                     let wanted = wanted.clone();
-                    self.closure.remove(*id);
+                    self.drop_tap(*id);
                     // Where there is no room just now, it is tried again as if it came.
                     let _ = self.add_tap(&wanted, limits);
                     moved.push(*id);
@@ -368,13 +399,14 @@ impl Switch {
     }
 
     fn add_tap(&mut self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
-        let (tap, _) = self.fitted(tap, limits)?;
-        let budget = self.budget(limits);
+        let (tap, new) = self.fitted(tap, limits)?;
         if tap.is_at_destination {
+            let budget = self.budget(limits);
             let hosts = |region: &Region| 2 * self.ways.count_reached(region);
             self.arrivals.add(tap.clone(), budget, hosts)?;
         }
-        self.closure.add(tap, budget, |region| self.ways.count_reached(region))
+        self.closure.insert(tap, new);
+        Ok(())
     }
 
     fn drop_tap(&mut self, id: PolicyId) {
@@ -445,31 +477,32 @@ impl Switch {
         self.apply_arrivals();
         let changes = self.closure.take_changes();
         for old in changes.iter().filter_map(|(old, _)| old.as_ref()) {
-            for rule in region_rules(old, &self.wiring) {
-                self.desired.remove(&rule);
-            }
-            for (key, route) in self.ways.reached(&old.region) {
-                self.desired.remove(&copies_rule(old, key, route));
-            }
+            self.copy_rules(old).iter().for_each(|rule| self.desired.remove(rule));
         }
         for new in changes.iter().filter_map(|(_, new)| new.as_ref()) {
-            for rule in region_rules(new, &self.wiring) {
-                self.desired.insert(rule);
-            }
-            for (key, route) in self.ways.reached(&new.region) {
-                self.desired.insert(copies_rule(new, key, route));
-            }
+            self.copy_rules(new).into_iter().for_each(|rule| self.desired.insert(rule));
         }
+    }
+
+    /// The rules of a region for what comes in.
+    fn copy_rules(&self, tap: &TapRegion) -> Vec<(FlowId, Goal)> {
+        let mut rules = region_rules(tap, &self.wiring);
+        let reached = self.ways.reached(&tap.region).into_iter();
+        rules.extend(reached.map(|(key, route)| copies_rule(tap, key, route)));
+        rules
+    }
+
+    /// The rules of a region for what goes out to hosts of the switch.
+    fn arrival_rules(&self, tap: &TapRegion) -> Vec<(FlowId, Goal)> {
+        let here = self.ways.reached(&tap.region).into_iter();
+        let here = here.filter(|(_, route)| route.exit.beyond.is_none());
+        here.flat_map(|(key, route)| arrival_rules(tap, key, route.exit)).collect()
     }
 
     /// The same for what goes out to hosts of the switch.
     fn apply_arrivals(&mut self) {
         let changes = self.arrivals.take_changes();
-        let rules = |tap: &TapRegion| {
-            let here = self.ways.reached(&tap.region).into_iter();
-            let here = here.filter(|(_, route)| route.exit.beyond.is_none());
-            here.flat_map(|(key, route)| arrival_rules(tap, key, route.exit)).collect::<Vec<_>>()
-        };
+        let rules = |tap: &TapRegion| self.arrival_rules(tap);
         let gone: Vec<_> =
             changes.iter().filter_map(|(old, _)| old.as_ref()).flat_map(rules).collect();
         let new: Vec<_> =

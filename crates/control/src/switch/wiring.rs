@@ -189,12 +189,10 @@ impl Switch {
         let regions = self.closure.regions().filter(|tap| tap.mark == cookie.number());
         let members = regions.flat_map(|tap| tap.members.iter());
         let shown = members.filter(|member| member.aim.exit.port == PortNo::CONTROLLER);
-        let policies: BTreeSet<_> = shown.map(|member| member.policy).collect();
-        let names = policies.iter().filter_map(|policy| self.closure.taps().get(policy));
-        let names: Vec<_> = names.map(|tap| tap.name.to_string()).collect();
-        if !names.is_empty() {
+        let policies: BTreeSet<_> = shown.map(|member| member.policy.0).collect();
+        if !policies.is_empty() {
             let copy = ShownCopy {
-                policies: names,
+                policies: policies.into_iter().collect(),
                 switch: self.id,
                 port: port.0,
                 len: packet_in.total_len,

@@ -124,3 +124,50 @@ fn what_has_another_monitor_has_rules_of_its_own_again() {
     assert_eq!(world.state("host"), PolicyState::Active);
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
 }
+
+/// What was found out of what policies have in common stands when a switch comes back; where there
+/// is room again by then, each counts all of its frames again.
+#[test]
+fn a_switch_that_comes_back_keeps_what_was_decided() {
+    let mut world = with_room_for(6);
+    apart(["3", "3"]).into_iter().for_each(|policy| world.tap(policy));
+    assert!(notes(&world, "host").contains("no room"), "three regions, instead of four of six");
+    world.take_changes();
+    let come_back = |world: &mut World| {
+        world.disconnect(1);
+        world.connect(1);
+    };
+    come_back(&mut world);
+    assert_eq!(world.take_changes(), []);
+    assert!(notes(&world, "host").contains("no room"));
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+
+    world.untap("tcp");
+    come_back(&mut world);
+    assert_eq!(notes(&world, "host"), "");
+    apart(["3", "3"]).into_iter().take(1).for_each(|policy| world.tap(policy));
+    assert!(notes(&world, "tcp").contains("no room"), "the other one came before");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    assert_eq!(counted(&mut world).iter().sum::<u64>(), 1);
+}
+
+/// Many that have frames in common with each other, as those of one end of connections each.
+#[test]
+fn policies_that_changed_while_a_switch_was_away_are_found_room_for() {
+    let mut world = with_room_for(40);
+    let one_end = |number: u32, monitor: &str| TapPolicy {
+        src_ip: format!("10.0.1.{number}").parse().ok(),
+        ip_proto: Some(IpProto::TCP),
+        ..TapPolicy::new(format!("p{number}"), monitor.parse().unwrap())
+    };
+    (1..=10).for_each(|number| world.tap(one_end(number, "0x1/3")));
+    world.disconnect(1);
+    for number in 1..=3 {
+        world.control.delete_policy(&format!("p{number}")).unwrap();
+    }
+    world.control.add_policy(one_end(11, "0x1/3"), WhenMissing::Wait).unwrap();
+    world.connect(1);
+    for number in 4..=11 {
+        assert_eq!(world.state(&format!("p{number}")), PolicyState::Active, "p{number}");
+    }
+}

@@ -181,7 +181,8 @@ fn copies_for_the_controller_come_to_it() {
     });
     let copies: Vec<_> = copies.collect();
     assert_eq!(copies.len(), 1);
-    assert_eq!((copies[0].policies.as_slice(), copies[0].port), (&["web".to_owned()][..], 1));
+    let number = world.control.policy("web").unwrap().number;
+    assert_eq!((copies[0].policies.as_slice(), copies[0].port), (&[number][..], 1));
     assert_eq!(copies[0].start, tcp(1, 2).bytes());
     let report = world.ledger("web");
     assert!(report.adds_up && report.matched.packets == 1, "{report:?}");

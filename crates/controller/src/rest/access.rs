@@ -7,6 +7,9 @@
 //! **Without a file of tokens** whoever connects is `local` and may do everything; the server then
 //! listens on loopback alone, unless told otherwise. A page of another site could make a browser on
 //! this machine ask here, so requests whose `Host` is no name of this machine's own are refused.
+//!
+//! **Browsers** say whose page makes them ask (`Sec-Fetch-Site`, and `Origin` for changes): pages
+//! of others get nothing, whoever is signed in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -81,6 +84,7 @@ impl Gate {
         method: &Method,
         headers: &HeaderMap,
     ) -> Result<Admitted, Rejection> {
+        check_site(headers)?;
         check_origin(method, headers)?;
         let Some(tokens) = &self.tokens else {
             return self.admit_local(peer, headers);
@@ -207,6 +211,20 @@ fn no_token() -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, "no-token", message)
 }
 
+/// A browser says whose page made it ask: for what is under `/api/v1` that must be ours, or the
+/// user. Reading changes something, too: it may write audit records.
+/// <https://www.w3.org/TR/fetch-metadata/>
+pub(super) fn check_site(headers: &HeaderMap) -> Result<(), Rejection> {
+    let site = headers.get(FETCH_SITE).and_then(|site| site.to_str().ok());
+    match site {
+        Some("cross-site" | "same-site") => {
+            let message = "pages of others may not ask here; open the address itself";
+            Err(Rejection::quiet(Refusal::new(StatusCode::FORBIDDEN, "cross-site", message)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A browser says which site's page asks. For changes it must be ours.
 fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Rejection> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -264,6 +282,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) const LOCAL: &str = "local";
 pub(super) const COOKIE_NAME: &str = "tapswitch";
 const MARK: &str = "x-tapswitch";
+const FETCH_SITE: &str = "sec-fetch-site";
 pub(super) const SESSION_AGE: Duration = Duration::from_secs(12 * 3600);
 /// Sessions at a time; the oldest one ends for another.
 const MAX_SESSIONS: usize = 1024;
@@ -306,6 +325,15 @@ mod tests {
         assert_eq!(ask(Method::DELETE, &other), "cross-site");
         let hidden = [("host", "localhost:8653"), ("origin", "null")];
         assert_eq!(ask(Method::POST, &hidden), "cross-site");
+        for (site, told) in [
+            ("cross-site", "cross-site"),
+            ("same-site", "cross-site"),
+            ("same-origin", "admitted"),
+            ("none", "admitted"),
+        ] {
+            let pairs = [("host", "localhost:8653"), ("sec-fetch-site", site)];
+            assert_eq!(ask(Method::GET, &pairs), told, "{site}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One switch in detail: ports with counters, tables, groups.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Json;
@@ -15,9 +16,35 @@ use super::error::Refusal;
 use super::lists::{Asked, Page, PageQuery};
 use super::policies::Named;
 
-/// What a switch told last, for those who read page after page. Whoever asks while it is asked
-/// waits for that.
-pub(super) type Last = tokio::sync::Mutex<Option<(DatapathId, Instant, Arc<SwitchDetails>)>>;
+/// What switches told last, for those who read page after page. Whoever asks while one is asked
+/// waits for that, and nobody for another one.
+#[derive(Debug, Default)]
+pub(super) struct Last(Mutex<HashMap<DatapathId, Arc<Slot>>>);
+
+/// The same of one switch.
+type Slot = tokio::sync::Mutex<Option<Told>>;
+
+#[derive(Debug)]
+struct Told {
+    at: Instant,
+    details: Arc<SwitchDetails>,
+}
+
+impl Last {
+    /// What the switch told. What is old of those that nobody asks for is forgotten.
+    fn slot(&self, switch: DatapathId) -> Arc<Slot> {
+        // What is in there is whole whenever the lock is free.
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |slot: &Slot| slot.try_lock().is_ok_and(|told| fresh(&told).is_some());
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || is_fresh(slot));
+        Arc::clone(slots.entry(switch).or_default())
+    }
+}
+
+/// What was told a moment ago.
+fn fresh(told: &Option<Told>) -> Option<&Arc<SwitchDetails>> {
+    told.as_ref().filter(|told| told.at.elapsed() < FRESH).map(|told| &told.details)
+}
 
 /// What of the rules is wanted.
 #[derive(Debug, Deserialize)]
@@ -77,19 +104,38 @@ impl Api {
         let digits = name.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
         let id = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
         let id = id.map(DatapathId).ok_or_else(unknown)?;
-        let mut last = self.details.lock().await;
-        if let Some((of, at, details)) = last.as_ref()
-            && *of == id
-            && at.elapsed() < FRESH
-        {
+        let slot = self.details.slot(id);
+        let mut told = slot.lock().await;
+        if let Some(details) = fresh(&told) {
             return Ok(Arc::clone(details));
         }
         let details = self.handle.switch_details(id).await?.ok_or_else(unknown)?;
         let details = Arc::new(details);
-        *last = Some((id, Instant::now(), Arc::clone(&details)));
+        *told = Some(Told { at: Instant::now(), details: Arc::clone(&details) });
         Ok(details)
     }
 }
 
 /// Pages that are asked for within this time are of one reading.
 const FRESH: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_switch_that_is_asked_holds_up_no_other() {
+        let last = Last::default();
+        let asked = last.slot(DatapathId(1));
+        let _asking = asked.lock().await;
+        assert!(last.slot(DatapathId(2)).try_lock().is_ok());
+        assert!(last.slot(DatapathId(1)).try_lock().is_err(), "who asks for it as well waits");
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_forgotten() {
+        let last = Last::default();
+        (1..100).for_each(|id| _ = last.slot(DatapathId(id)));
+        assert_eq!(last.0.lock().unwrap().len(), 1);
+    }
+}

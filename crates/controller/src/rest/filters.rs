@@ -14,6 +14,7 @@ use super::error::Refusal;
 use super::policies::Document;
 use super::{Api, Asking};
 use crate::RequestError;
+use crate::cluster::Access;
 
 /// What is to be looked at: one of them.
 #[derive(Debug, Deserialize)]
@@ -40,6 +41,7 @@ pub(super) async fn check(
     _: Asking,
     Document(wanted): Document<Wanted>,
 ) -> Result<Json<Checked>, Refusal> {
+    api.handle.check(Access::Read)?;
     let policy = match wanted {
         Wanted { filter: Some(filter), policy: None } => {
             let filter = Some(filter);

@@ -22,6 +22,7 @@ use super::error::Refusal;
 use super::lists::{Asked, Page, PageQuery};
 use super::{Api, Asking};
 use crate::Role;
+use crate::cluster::{Access, TermId};
 use crate::journal::{Entry, Kind, Subscription};
 
 pub(super) async fn events(
@@ -29,6 +30,8 @@ pub(super) async fn events(
     Asking(admitted): Asking,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+    let term = api.handle.term();
+    api.handle.check(Access::Read)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let after = match after.map(str::parse) {
         Some(Err(_)) => return Err(Refusal::malformed("Last-Event-ID: a number is expected")),
@@ -40,7 +43,7 @@ pub(super) async fn events(
     let role = admitted.caller.role;
     let missed = missed.into_iter().filter(move |entry| may_see(role, entry.kind));
     let first = stream::iter(reset).chain(stream::iter(missed.map(|entry| Ok(event(&entry)))));
-    let listener = Listener { api, admitted, receiver };
+    let listener = Listener { api, admitted, receiver, term };
     let coming = stream::unfold(listener, Listener::next).map(|entry| Ok(event(&entry)));
     Ok(Sse::new(first.chain(coming)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
@@ -50,6 +53,7 @@ pub(super) async fn log(
     Asking(admitted): Asking,
     Asked(query): Asked<PageQuery>,
 ) -> Result<Json<Page<Value>>, Refusal> {
+    api.handle.check(Access::Read)?;
     let entries = api.handle.journal().last().into_iter();
     let entries = entries.filter(|entry| may_see(admitted.caller.role, entry.kind));
     // Pages go by growing keys, and the newest is to be first.
@@ -61,15 +65,18 @@ struct Listener {
     api: Api,
     admitted: Admitted,
     receiver: broadcast::Receiver<Arc<Entry>>,
+    /// The term of the controller in which it began.
+    term: TermId,
 }
 
 impl Listener {
-    /// The next event. None, and so the end, for who is too slow, or not welcome any more.
+    /// The next event. None, and so the end, for who is too slow, or not welcome any more, and when
+    /// another controller leads.
     async fn next(mut self) -> Option<(Arc<Entry>, Self)> {
         loop {
             let entry = tokio::select! {
                 entry = self.receiver.recv() => entry.ok()?,
-                () = self.api.stopped() => return None,
+                () = self.api.ended(self.term) => return None,
             };
             if !self.api.gate.is_valid(&self.admitted) {
                 return None;

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, StreamExt};
 use serde::Deserialize;
 use serde_json::json;
-use tapswitch_control::TapPolicy;
+use tapswitch_control::{PolicyReport, TapPolicy};
 use tapswitch_pcapng::Packet;
 use tapswitch_wire::{EtherType, FlowKey, ip_proto, parse};
 use tokio::sync::broadcast;
@@ -27,7 +27,8 @@ use super::policies::Named;
 use super::{Api, Asking};
 use crate::Caller;
 use crate::audit::{Draft, What};
-use crate::copies::Shown;
+use crate::cluster::TermId;
+use crate::copies::{News, Shown};
 use crate::store::StoreError;
 
 /// How packets are wanted.
@@ -51,9 +52,12 @@ pub(super) async fn packets(
     Asked(query): Asked<PacketsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let policy = api.handle.policy(&name).await?.policy;
+    let term = api.handle.term();
+    // First of all: else it would be missed that the policy goes right after it was found.
+    let (mut last, receiver) = api.handle.journal().copies().watch();
+    let PolicyReport { number, policy, .. } = api.handle.policy(&name).await?;
     api.note_look(&admitted.caller, &policy, query.download).await?;
-    let (last, receiver) = api.handle.journal().copies().watch(&name);
+    last.retain(|shown| shown.is_of(number));
     if let Some(Format::Pcapng) = query.download {
         return Ok(file(&last).into_response());
     }
@@ -61,7 +65,7 @@ pub(super) async fn packets(
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let is_news = move |shown: &Arc<Shown>| seen.is_none_or(|seen| shown.id.is_after(seen));
     let first = stream::iter(last.into_iter().filter(is_news).map(|shown| event(&shown)));
-    let watcher = Watcher { api, admitted, name, receiver };
+    let watcher = Watcher { api, admitted, policy: (name, number), receiver, term };
     let coming = stream::unfold(watcher, Watcher::next).map(|shown| event(&shown));
     let stream = first.chain(coming).map(Ok::<_, Infallible>);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
@@ -92,28 +96,40 @@ impl Api {
 struct Watcher {
     api: Api,
     admitted: Admitted,
-    name: String,
-    receiver: broadcast::Receiver<Arc<Shown>>,
+    /// The policy, by name and by number.
+    policy: (String, u64),
+    receiver: broadcast::Receiver<News>,
+    /// The term of the controller in which it began.
+    term: TermId,
 }
 
 impl Watcher {
-    /// The next packet. None, and so the end, for who is not welcome any more; who is slow misses
-    /// some.
+    /// The next packet. None, and so the end, when the policy is gone or another one is in its
+    /// place, and for who is not welcome any more; who is slow misses some.
     async fn next(mut self) -> Option<(Arc<Shown>, Self)> {
         loop {
-            let shown = tokio::select! {
-                shown = self.receiver.recv() => shown,
-                () = self.api.stopped() => return None,
+            let news = tokio::select! {
+                news = self.receiver.recv() => news,
+                () = self.api.ended(self.term) => return None,
             };
             if !self.api.gate.is_valid(&self.admitted) {
                 return None;
             }
-            match shown {
-                Ok(shown) if shown.is_of(&self.name) => return Some((shown, self)),
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => return None,
+            match news {
+                Ok(News::Copy(shown)) if shown.is_of(self.policy.1) => return Some((shown, self)),
+                Ok(News::Gone(number)) if number == self.policy.1 => return None,
+                Ok(_) => {}
+                // That may have been among what was missed.
+                Err(broadcast::error::RecvError::Lagged(_)) if self.is_there().await => {}
+                Err(_) => return None,
             }
         }
+    }
+
+    async fn is_there(&self) -> bool {
+        let (name, number) = &self.policy;
+        let known = self.api.handle.known_policy(name).await;
+        known.is_ok_and(|report| report.number == *number)
     }
 }
 

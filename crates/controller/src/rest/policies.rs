@@ -14,6 +14,7 @@ use super::error::Refusal;
 use super::lists::{Asked, Page, PageQuery};
 use super::series::SeriesReport;
 use super::{Api, Asking};
+use crate::cluster::Access;
 use crate::{Applied, Handle, How};
 
 /// A policy as it is told.
@@ -136,6 +137,8 @@ pub(super) async fn series(
     State(api): State<Api>,
     Named(name): Named,
 ) -> Result<Json<SeriesReport>, Refusal> {
+    // What is remembered is of a time when this controller led.
+    api.handle.check(Access::Read)?;
     if let Some(report) = api.series.report(&name) {
         return Ok(Json(report));
     }

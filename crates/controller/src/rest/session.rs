@@ -82,6 +82,8 @@ pub(super) struct ConfigView {
 #[derive(Serialize)]
 struct LimitsView {
     max_policies: usize,
+    /// Combinations on one switch.
+    max_regions: usize,
     max_switches: usize,
     max_body_len: usize,
     max_events: usize,
@@ -90,6 +92,7 @@ struct LimitsView {
 pub(super) async fn config(State(api): State<Api>) -> Json<ConfigView> {
     let limits = LimitsView {
         max_policies: api.facts.limits.max_policies,
+        max_regions: api.facts.limits.max_regions,
         max_switches: api.facts.limits.max_switches,
         max_body_len: super::MAX_BODY_LEN,
         max_events: api.facts.max_events,

@@ -331,6 +331,7 @@ mod tests {
             hosts_refused: 0,
             address_conflicts: 0,
             lldp_forged: 0,
+            lldp_late: 0,
             lldp_foreign: 0,
             rules: 0,
             groups: 0,

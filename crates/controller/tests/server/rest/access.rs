@@ -25,6 +25,26 @@ async fn roles_allow_what_they_say() {
 }
 
 #[tokio::test]
+async fn pages_of_others_read_nothing() {
+    let server = Running::start(with_rest()).await;
+    let ask = async |method: &str, path: &str, site: &str| {
+        let path = format!("/api/v1{path}");
+        ask_with(&server, (method, &path), &[("sec-fetch-site", site)], vec![]).await
+    };
+    for (method, path) in
+        [("GET", "/openapi.json"), ("GET", "/audit/export"), ("DELETE", "/session")]
+    {
+        for site in ["cross-site", "same-site"] {
+            let refusal = ask(method, path, site).await.refusal();
+            assert_eq!(refusal, (403, "cross-site".to_owned()), "{path}");
+        }
+        for site in ["same-origin", "none"] {
+            assert!(ask(method, path, site).await.status < 300, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn refused_attempts_are_on_record() {
     let tokens = TokenFile::make();
     let server = Running::start(tokens.config()).await;

@@ -39,7 +39,7 @@ impl Events {
     }
 
     /// The next event: its name and its data. `None` at the end.
-    async fn next(&mut self) -> Option<(String, Value)> {
+    pub(super) async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let id = event.lines().find_map(|line| line.strip_prefix("id: "));

@@ -34,6 +34,37 @@ async fn who_comes_back_to_packets_gets_those_after_the_last_one() {
 }
 
 #[tokio::test]
+async fn packets_are_of_one_policy_not_of_the_next_one_of_its_name() {
+    let server = Running::start(with_rest()).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let change = async |method: &str, path: &str, policy: &Value| {
+        let (headers, body) = ([("content-type", "application/json")], policy.to_string());
+        let answer = ask_with(&server, (method, path), &headers, body.into_bytes()).await;
+        assert!(answer.status < 300, "{}", answer.text);
+    };
+    let path = "/api/v1/policies/web";
+    change("POST", "/api/v1/policies", &watched()).await;
+    let mut deleted = Events::open_at(&server, PACKETS, &[]).await;
+    switch.say(copy(&switch, 0));
+    assert_eq!(last_byte(&deleted.next_of("packet").await), "00");
+    change("DELETE", path, &json!({})).await;
+    assert_eq!(deleted.next().await, None, "the stream ends with its policy");
+
+    change("POST", "/api/v1/policies", &watched()).await;
+    let mut replaced = Events::open_at(&server, PACKETS, &[]).await;
+    switch.say(copy(&switch, 1));
+    assert_eq!(last_byte(&replaced.next_of("packet").await), "01", "not one of the first policy");
+    let other = json!({"name": "web", "monitor": "controller", "dst-port": 81});
+    change("PUT", path, &other).await;
+    assert_eq!(replaced.next().await, None, "what comes is of another policy");
+
+    let mut last = Events::open_at(&server, PACKETS, &[]).await;
+    switch.say(copy(&switch, 2));
+    assert_eq!(last_byte(&last.next_of("packet").await), "02");
+}
+
+#[tokio::test]
 async fn who_looks_at_packets_is_on_record() {
     let tokens = TokenFile::make();
     let server = Running::start(tokens.config()).await;
