@@ -175,8 +175,8 @@ fn show(args: &AskArgs, report: &PolicyReport) {
     for (what, value) in terms(&report.policy) {
         row(what, value);
     }
-    let (frames, bytes) = (grouped(report.matched.packets), grouped(report.matched.bytes));
-    row("matched", format!("{frames} frames, {bytes} bytes"));
+    let (packets, bytes) = (grouped(report.matched.packets), grouped(report.matched.bytes));
+    row("matched", format!("{packets} packets, {bytes} bytes"));
     if report.policy.delivery == Delivery::SampleOnPressure {
         row("sampled", ratio(report));
     }
@@ -209,17 +209,17 @@ fn terms(policy: &TapPolicy) -> Vec<(&'static str, String)> {
 
 /// What became of the copies at each monitor: one line for each way that a copy can go.
 fn outcomes(report: &PolicyReport) -> Table {
-    let mut rows = table(&["SWITCH", "PORT ", "NAME", "COPIES", "FRAMES ", "BYTES "]);
+    let mut rows = table(&["SWITCH", "PORT ", "NAME", "COPIES", "PACKETS ", "BYTES "]);
     for copies in &report.copied {
         let port = &copies.monitor;
-        let mut row = |what: String, frames: u64, bytes: Option<u64>| {
+        let mut row = |what: String, packets: u64, bytes: Option<u64>| {
             let is_controller = port.port == PortNo::CONTROLLER.0;
             rows.add_row([
                 if is_controller { "-".to_owned() } else { port.switch.to_string() },
                 if is_controller { "-".to_owned() } else { port.port.to_string() },
                 port.name.clone(),
                 what,
-                grouped(frames),
+                grouped(packets),
                 bytes.map_or_else(|| "-".to_owned(), grouped),
             ]);
         };

@@ -1,5 +1,12 @@
 //! A switch without I/O: a pipeline, one forwarder, and an egress that remembers what it was given.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a panic fails a test; test data"
+)]
 
 use std::net::Ipv4Addr;
 

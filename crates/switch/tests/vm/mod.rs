@@ -1,7 +1,15 @@
 //! Guests for tests: a VMM and a driver, and a room of them behind a switch.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a panic fails a test; test data"
+)]
 
 #[path = "../../../vhost/src/test_guest.rs"]
+#[expect(dead_code, reason = "these tests do without a part of it")]
 mod test_guest;
 
 use std::collections::VecDeque;

@@ -14,7 +14,7 @@ pub(crate) struct PortArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PortCommand {
     /// Add a port to a running switch. Other ports do not notice.
-    Add(PortAddArgs),
+    Add(Box<PortAddArgs>),
     /// Take a port away, and the device or socket that the switch made for it. Rules that name the
     /// port stay, and drop.
     Remove(PortRemoveArgs),

@@ -49,6 +49,8 @@ impl Window {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct LedgerReport {
     pub(crate) matched: u64,
+    /// Bytes of those.
+    pub(crate) matched_bytes: u64,
     pub(crate) copied: u64,
     pub(crate) dropped: u64,
 }
@@ -59,6 +61,7 @@ impl LedgerReport {
         let copies = || taps.iter().flat_map(|tap| &tap.copies);
         Self {
             matched: taps.iter().map(|tap| tap.matched.frames).sum(),
+            matched_bytes: taps.iter().map(|tap| tap.matched.bytes).sum(),
             copied: copies().map(|copy| copy.delivered.frames).sum(),
             dropped: copies().flat_map(|copy| copy.drops.values()).sum(),
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tapswitch_control::{PolicyReport, TapPolicy};
+use tapswitch_control::{Counts, PolicyReport, TapPolicy};
 use tapswitch_controller::Caller;
 use tapswitch_switch::report::{PortReport, TapReport};
 
@@ -205,11 +205,13 @@ async fn ledger_at_rest(
     Ok(ledger)
 }
 
-/// The controller knows from OpenFlow alone what the switch knows of its own.
+/// The controller knows from OpenFlow alone what the switch knows of its own. It counts the packets
+/// that trains make on a wire, so bytes are what both have.
 fn check_controller_counts(deleted: &PolicyReport, ledger: &LedgerReport, checks: &mut Vec<Check>) {
-    let matched = deleted.matched.packets;
-    let text = format!("the controller counted the same by OpenFlow: {matched} matched");
-    checks.push(Check::new(text, matched == ledger.matched));
+    let Counts { packets, bytes } = deleted.matched;
+    let text =
+        format!("the controller counted the same by OpenFlow: {packets} packets, {bytes} bytes");
+    checks.push(Check::new(text, bytes == ledger.matched_bytes && packets >= ledger.matched));
 }
 
 /// A capture on the monitor, in a thread of its own.
