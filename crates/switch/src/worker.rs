@@ -248,7 +248,7 @@ impl Worker {
         self.ports.end_burst();
         self.ports.cut_off_faulty();
         self.forwarder.end_burst(view.now);
-        if self.ports.take_bridge() {
+        if self.ports.has_bridge() {
             self.queues[index].note_bridge();
         }
         if is_behind {

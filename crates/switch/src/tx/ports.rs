@@ -184,10 +184,10 @@ impl TxPorts {
         self.has_bridge = true;
     }
 
-    /// Whether a bridge has told of itself in the burst that ends.
+    /// Whether a bridge has told of itself since the burst began.
     #[inline]
-    pub(crate) fn take_bridge(&mut self) -> bool {
-        std::mem::take(&mut self.has_bridge)
+    pub(crate) fn has_bridge(&self) -> bool {
+        self.has_bridge
     }
 
     /// True when whoever brought the last frames is to wait.
