@@ -285,7 +285,8 @@ struct Monitor(BufReader<UnixStream>);
 
 impl Monitor {
     fn connect(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
+        // QEMU may have been started a moment ago: it has no ear yet then.
+        let stream = eventually("QEMU's ear", || UnixStream::connect(path).ok());
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut monitor = Self(BufReader::new(stream));
         // What it is.
