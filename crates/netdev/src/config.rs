@@ -51,13 +51,16 @@ impl Config {
     }
 }
 
+/// Bytes of frames that may be on their way out, unless told otherwise.
+pub const SEND_BUFFER_LEN: usize = 4 << 20;
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             promiscuous: true,
             qdisc_bypass: false,
             receive_buffer_len: 16 << 20,
-            send_buffer_len: 4 << 20,
+            send_buffer_len: SEND_BUFFER_LEN,
         }
     }
 }

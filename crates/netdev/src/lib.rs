@@ -52,7 +52,7 @@ mod probe;
 mod socket;
 mod tag;
 
-pub use config::Config;
+pub use config::{Config, SEND_BUFFER_LEN};
 pub use error::{OpenError, RecvError, SendError};
 pub use port::{
     Capabilities, HEADROOM_MIN, MAX_FRAME_LEN, MAX_PACKETS, MAX_PARTS, PacketPort, RECV_BUF_LEN,

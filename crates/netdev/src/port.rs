@@ -201,6 +201,15 @@ impl PacketPort {
         Ok(sockopt::socket_recv_buffer_size(&self.fd)?)
     }
 
+    /// Lets this many bytes be on their way out from now on; what is there already stays.
+    /// As [`Config::send_buffer_len`] otherwise.
+    ///
+    /// # Errors
+    /// When the kernel refuses, which it has no reason for.
+    pub fn set_send_buffer_len(&self, len: usize) -> io::Result<()> {
+        Ok(set_send_buffer(&self.fd, len)?)
+    }
+
     /// What `errno` means for a frame that was tried so often.
     #[cold]
     fn send_error(&self, errno: Errno, tries: u64) -> SendError {
@@ -278,9 +287,13 @@ fn set_options(fd: &OwnedFd, name: &str, config: &Config) -> Result<(), OpenErro
     sockopt::set_socket_recv_buffer_size_force(fd, config.receive_buffer_len)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, config.receive_buffer_len))
         .map_err(|errno| OpenError::new(name, "SO_RCVBUF", errno))?;
-    sockopt::set_socket_send_buffer_size_force(fd, config.send_buffer_len)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(fd, config.send_buffer_len))
+    set_send_buffer(fd, config.send_buffer_len)
         .map_err(|errno| OpenError::new(name, "SO_SNDBUF", errno))
+}
+
+fn set_send_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
+    sockopt::set_socket_send_buffer_size_force(fd, len)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(fd, len))
 }
 
 /// Makes the frame in `buf` whole again.

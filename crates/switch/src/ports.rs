@@ -5,7 +5,6 @@
 //! its device is closed when all of them have let go of it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use std::num::NonZeroU16;
 use tapswitch_datapath::PortCounters;
@@ -22,6 +21,7 @@ use crate::report::BooksReport;
 use crate::rx::RxQueue;
 use crate::server::{Server, Waiting};
 use crate::switch::CHANNEL_LEN;
+use crate::tx::Outlet;
 use crate::worker::Errand;
 use crate::{Handle, PortSpec, Stopped};
 
@@ -249,9 +249,9 @@ impl Server {
         let event = self.agent.handle_port(port);
         self.publish();
         self.notify(&event);
-        let taken = Arc::new(AtomicU64::new(0));
+        let outlet = Arc::new(Outlet::default());
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
-            let tx = Box::new(device.tx_port(index).with_taken(taken.clone()));
+            let tx = Box::new(device.tx_port(index).with_outlet(outlet.clone()));
             worker.send(Errand::AddPort { number: spec.number, tx, queues });
         }
         self.ports.devices.push(device);

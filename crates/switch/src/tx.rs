@@ -20,6 +20,7 @@
 
 mod doubt;
 mod guest;
+mod outlet;
 mod part;
 mod ports;
 mod queue;
@@ -27,9 +28,9 @@ mod sampler;
 mod takes;
 
 use std::io::IoSlice;
+use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
@@ -47,6 +48,7 @@ use crate::recorder::{self, RecorderTx};
 use crate::tun::TunQueue;
 
 pub(crate) use guest::GuestTx;
+pub(crate) use outlet::Outlet;
 pub(crate) use ports::{TxPorts, number as port_number};
 use queue::{EgressQueue, Waiting};
 pub(crate) use takes::Takes;
@@ -74,8 +76,8 @@ pub(crate) struct TxPort {
     queue: Option<Box<EgressQueue>>,
     /// How long others wait for this port.
     stall: Duration,
-    /// How often the port took something that waited, of any worker.
-    taken: Arc<AtomicU64>,
+    /// What all workers know of the port.
+    outlet: Arc<Outlet>,
     /// Packets that went out of a train before the port was full.
     cut_done: usize,
 }
@@ -115,7 +117,7 @@ impl TxPort {
             part: Vec::new(),
             queue: None,
             stall: Pressure::default().stall,
-            taken: Arc::default(),
+            outlet: Arc::default(),
             cut_done: 0,
         }
     }
@@ -126,8 +128,25 @@ impl TxPort {
     }
 
     /// The same port, as workers that share it tell each other what it took.
-    pub(crate) fn with_taken(self, taken: Arc<AtomicU64>) -> Self {
-        Self { taken, ..self }
+    pub(crate) fn with_outlet(self, outlet: Arc<Outlet>) -> Self {
+        Self { outlet, ..self }
+    }
+
+    /// The port took a frame of `len` bytes. That counts where a socket's length depends on it.
+    #[inline]
+    fn note_sent(&self, len: usize) {
+        if self.device.socket_lens().is_some() {
+            self.outlet.note_sent(len);
+        }
+    }
+
+    /// The port is full: its socket may be too long for its link, or too short.
+    #[cold]
+    fn note_full(&self, now: Instant) {
+        let len = self.device.socket_lens().and_then(|lens| self.outlet.note_full(lens, now));
+        if let Some(len) = len {
+            self.device.set_socket_len(len);
+        }
     }
 
     /// Sends `frame`, the end of which is `beyond`, whatever waits.
@@ -386,6 +405,29 @@ impl<'a> CutPacket<'a> {
 }
 
 impl TxDevice {
+    /// How long the buffer may be of the socket that this sends by: from a train to what it was
+    /// opened with. None where there is no such socket.
+    #[inline]
+    fn socket_lens(&self) -> Option<RangeInclusive<usize>> {
+        match self {
+            Self::Netdev(_) => Some(SOCKET_LEN_MIN..=netdev::SEND_BUFFER_LEN),
+            Self::Vxlan(_) | Self::Gre(_) => Some(SOCKET_LEN_MIN..=tunnel::SEND_BUFFER_LEN),
+            Self::Tap(_) | Self::BareTap(_) | Self::Tun(_) | Self::Guest(_) | Self::File(_) => None,
+        }
+    }
+
+    /// What refuses it keeps the length that it has, which does no harm.
+    fn set_socket_len(&self, len: usize) {
+        let _ = match self {
+            Self::Netdev(port) => port.set_send_buffer_len(len),
+            Self::Vxlan(port) => port.set_send_buffer_len(len),
+            Self::Gre(gre) => gre.port.set_send_buffer_len(len),
+            Self::Tap(_) | Self::BareTap(_) | Self::Tun(_) | Self::Guest(_) | Self::File(_) => {
+                Ok(())
+            }
+        };
+    }
+
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn send(&mut self, frame: &mut Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
@@ -639,6 +681,8 @@ impl From<SendFault> for DropReason {
 /// Packets whose headers are made before they are sent: a train of 64 KiB takes three rounds, and
 /// what a round touches of the stack and the headers stays within the first-level cache.
 const CUT_COUNT: usize = netdev::MAX_PACKETS;
+/// A socket holds two trains then: the kernel doubles it, and counts its own overhead.
+const SOCKET_LEN_MIN: usize = 64 * 1024;
 const _: () = assert!(CUT_COUNT <= tunnel::GRE_MAX_PACKETS);
 
 #[cfg(test)]

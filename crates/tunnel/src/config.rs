@@ -33,7 +33,7 @@ impl Config {
             port: VXLAN_PORT,
             checksum: true,
             receive_buffer_len: 8 << 20,
-            send_buffer_len: 512 << 10,
+            send_buffer_len: SEND_BUFFER_LEN,
         }
     }
 
@@ -87,6 +87,9 @@ impl Config {
         })
     }
 }
+
+/// Bytes of packets that may be on their way out by each socket, unless told otherwise.
+pub const SEND_BUFFER_LEN: usize = 512 << 10;
 
 /// The UDP port of VXLAN (IANA; RFC 7348 §8).
 pub const VXLAN_PORT: u16 = 4789;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::again::send_again;
+use crate::config::SEND_BUFFER_LEN;
 use crate::counters::Tally;
 use crate::cut::Cut;
 use crate::error::is_unreachable;
@@ -31,7 +32,7 @@ pub struct GreConfig {
 impl GreConfig {
     /// A tunnel of this kind to `remote`.
     pub const fn new(remote: IpAddr, carrier: Carrier) -> Self {
-        let (receive_buffer_len, send_buffer_len) = (8 << 20, 512 << 10);
+        let (receive_buffer_len, send_buffer_len) = (8 << 20, SEND_BUFFER_LEN);
         Self { remote, carrier, local: None, receive_buffer_len, send_buffer_len }
     }
 
@@ -270,6 +271,15 @@ impl GrePort {
         Ok(sockopt::socket_recv_buffer_size(&self.receive)?)
     }
 
+    /// Lets this many bytes be on their way out from now on; what is there already stays.
+    /// As [`crate::Config::send_buffer_len`] otherwise.
+    ///
+    /// # Errors
+    /// When the kernel refuses, which it has no reason for.
+    pub fn set_send_buffer_len(&self, len: usize) -> io::Result<()> {
+        Ok(crate::port::set_send_buffer(&self.sender, len)?)
+    }
+
     /// Where the other end is.
     pub fn remote(&self) -> IpAddr {
         self.remote
@@ -313,9 +323,7 @@ fn open_sender(config: &GreConfig, local: IpAddr) -> Result<OwnedFd, OpenError> 
     socket::set_deaf(&fd).map_err(failed("SO_ATTACH_FILTER"))?;
     socket::set_no_fragments(&fd, remote).map_err(failed("IP_MTU_DISCOVER"))?;
     socket::set_errors_told(&fd, remote).map_err(failed("IP_RECVERR"))?;
-    sockopt::set_socket_send_buffer_size_force(&fd, config.send_buffer_len)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(&fd, config.send_buffer_len))
-        .map_err(failed("SO_SNDBUF"))?;
+    crate::port::set_send_buffer(&fd, config.send_buffer_len).map_err(failed("SO_SNDBUF"))?;
     bind(&fd, remote, local)?;
     rustix::net::connect(&fd, &SocketAddr::new(remote, 0)).map_err(failed("connect"))?;
     Ok(fd)

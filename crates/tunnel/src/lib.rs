@@ -67,7 +67,7 @@ mod runs;
 mod socket;
 mod vxlan;
 
-pub use config::{Config, VXLAN_PORT};
+pub use config::{Config, SEND_BUFFER_LEN, VXLAN_PORT};
 pub use counters::Counters;
 pub use cut::Cut;
 pub use error::{OpenError, RecvError, SendError};

@@ -195,6 +195,15 @@ impl VxlanPort {
         Ok(sockopt::socket_recv_buffer_size(&self.receive)?)
     }
 
+    /// Lets this many bytes be on their way out by each socket from now on; what is there already
+    /// stays. As [`Config::send_buffer_len`] otherwise.
+    ///
+    /// # Errors
+    /// When the kernel refuses, which it has no reason for.
+    pub fn set_send_buffer_len(&self, len: usize) -> io::Result<()> {
+        Ok(self.senders.iter().try_for_each(|fd| set_send_buffer(fd, len))?)
+    }
+
     /// Where the other end is.
     pub fn remote(&self) -> IpAddr {
         self.remote
@@ -272,9 +281,7 @@ fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
     if !config.checksum && remote.is_ipv4() {
         socket::set_no_checksum(&fd).map_err(failed("SO_NO_CHECK"))?;
     }
-    sockopt::set_socket_send_buffer_size_force(&fd, config.send_buffer_len)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(&fd, config.send_buffer_len))
-        .map_err(failed("SO_SNDBUF"))?;
+    set_send_buffer(&fd, config.send_buffer_len).map_err(failed("SO_SNDBUF"))?;
     let address = SocketAddr::new(local, 0);
     rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
     rustix::net::connect(&fd, &SocketAddr::new(remote, config.port)).map_err(failed("connect"))?;
@@ -285,6 +292,12 @@ fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
 pub(crate) fn set_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
     sockopt::set_socket_recv_buffer_size_force(fd, len)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, len))
+}
+
+/// As [`set_buffer`].
+pub(crate) fn set_send_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
+    sockopt::set_socket_send_buffer_size_force(fd, len)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(fd, len))
 }
 
 /// Sockets that a port sends by, each with a source port of its own.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tapswitch_datapath::{Claim, DropReason, Frame, MAX_PORT, Millis, Sent};
+use tapswitch_datapath::{Claim, DropReason, Frame, HEADROOM, MAX_PORT, Millis, Sent};
 use tapswitch_openflow::{Delivery, PortNo};
 
 use super::guest::Fault;
@@ -86,7 +86,10 @@ impl TxPorts {
         let index = index(number);
         let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
         match port.send(frame, beyond) {
-            Ok(()) => Ok(Sent::Now),
+            Ok(()) => {
+                port.note_sent(frame.len());
+                Ok(Sent::Now)
+            }
             Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
             Err(reason) => Err(reason),
         }
@@ -105,7 +108,10 @@ impl TxPorts {
         let index = index(number);
         let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
         match port.send_part(frame, beyond, snaplen, 0) {
-            Ok(()) => Ok(Sent::Now),
+            Ok(()) => {
+                port.note_sent(frame.len().min(snaplen));
+                Ok(Sent::Now)
+            }
             Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
             Err(reason) => Err(reason),
         }
@@ -141,6 +147,7 @@ impl TxPorts {
         let done = std::mem::take(&mut port.cut_done);
         port.is_in_doubt = false;
         if port.queue.is_none() {
+            port.note_full(now);
             self.queued.push(index);
             self.retry.begin(now);
         }
@@ -151,9 +158,9 @@ impl TxPorts {
                 Duration::ZERO,
             ),
         };
-        let taken = &port.taken;
+        let outlet = &port.outlet;
         let queue =
-            port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(taken.clone(), now)));
+            port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(outlet.clone(), now)));
         let was_held = queue.is_held();
         let admission = queue.admit(delivery, frame.len(), stall, now)?;
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
@@ -265,6 +272,7 @@ impl TxPorts {
                 }
                 let done = std::mem::take(&mut port.cut_done);
                 if sent == Err(DropReason::EgressFull) {
+                    port.note_full(now);
                     if done > waiting.done {
                         waiting.done = done;
                         queue.note_progress(now);
@@ -273,9 +281,13 @@ impl TxPorts {
                     break;
                 }
                 has_moved = true;
+                let len = (bytes.len() - HEADROOM).min(waiting.snaplen.unwrap_or(usize::MAX));
                 let Some(waiting) = queue.pop(&mut self.pool, now) else { break };
                 match sent {
-                    Ok(()) => waiting.receipt.delivered(at),
+                    Ok(()) => {
+                        port.note_sent(len);
+                        waiting.receipt.delivered(at);
+                    }
                     Err(reason) => waiting.receipt.dropped(reason),
                 }
             }

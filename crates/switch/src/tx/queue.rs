@@ -22,7 +22,6 @@
 //! the batch that it has under way. [`ROOM`] is for what cannot be paused.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{Claim, DropReason, Frame, HEADROOM, Receipt};
@@ -31,6 +30,7 @@ use tapswitch_vhost::Part;
 use tapswitch_wire::{Layout, NetHeader};
 
 use super::doubt::DOUBT_TIME;
+use super::outlet::Outlet;
 use super::sampler::Sampler;
 use crate::beyond::Beyond;
 use crate::store::{Pool, Store};
@@ -46,9 +46,9 @@ pub(super) struct EgressQueue {
     held_since: Option<Instant>,
     /// When the port took something last, or began not to.
     progress: Instant,
-    /// How often it took something that waited, of any worker.
-    taken: Arc<AtomicU64>,
-    /// How often when we looked last.
+    /// What it took of all workers.
+    outlet: Arc<Outlet>,
+    /// How often it had taken something when we looked last.
     taken_before: u64,
     /// How long the port may take nothing while somebody waits.
     bound: Duration,
@@ -78,15 +78,14 @@ pub(super) enum Admission {
 }
 
 impl EgressQueue {
-    pub(super) fn new(taken: Arc<AtomicU64>, now: Instant) -> Self {
+    pub(super) fn new(outlet: Arc<Outlet>, now: Instant) -> Self {
         Self {
             held: Store::default(),
             kept: Store::default(),
             held_since: None,
             progress: now,
-            // Relaxed, here and below: a number that nothing else depends on.
-            taken_before: taken.load(Ordering::Relaxed),
-            taken,
+            taken_before: outlet.taken(),
+            outlet,
             bound: Duration::ZERO,
             stalled: false,
             sampler: Sampler::default(),
@@ -182,13 +181,13 @@ impl EgressQueue {
     /// Notes that part of the first frame left.
     pub(super) fn note_progress(&mut self, now: Instant) {
         self.progress = now;
-        self.taken_before = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+        self.taken_before = self.outlet.note_taken();
     }
 
     /// Returns whether the port took something of other workers since we looked last: it is not
     /// stuck, then, and may have room for us soon.
     pub(super) fn notice_others(&mut self, now: Instant) -> bool {
-        let taken = self.taken.load(Ordering::Relaxed);
+        let taken = self.outlet.taken();
         let have_moved = taken != self.taken_before;
         if have_moved {
             (self.progress, self.taken_before) = (now, taken);
@@ -310,7 +309,7 @@ mod tests {
     #[test]
     fn a_port_that_takes_what_another_worker_has_is_not_stalled() {
         let (mut lucky, mut other) = (Trial::new(), Trial::new());
-        other.queue = EgressQueue::new(lucky.queue.taken.clone(), other.now);
+        other.queue = EgressQueue::new(lucky.queue.outlet.clone(), other.now);
         assert_eq!(other.offer(None, 1000), Ok(()));
         for _ in 0..90 {
             assert_eq!(lucky.offer(None, 1000), Ok(()));

@@ -68,6 +68,42 @@ fn what_is_lost_in_front_of_an_interface_is_told() {
     assert!(lab.switch.port(2).queueing.unwrap().shed > 0, "{:?}", lab.switch.port(2));
 }
 
+/// The socket was opened for links of any rate. What waits in front of a slow one is what its
+/// senders sent before that was known, and little once it is.
+#[test]
+fn a_full_port_holds_what_its_link_takes_in_a_moment() {
+    if !can_run() {
+        return;
+    }
+    let (lab, mut room) = Lab::netdevs(2, &[1]);
+    lab.switch.controller().apply(join(1, 2));
+    let (a, b) = (lab.host(1), lab.host(2));
+    ping(a, b);
+    let slow = ["qdisc", "add", "dev", "p2", "root", "tbf", "rate", "100mbit"];
+    let long = ["burst", "100000", "limit", "20000000"];
+    let outcome = room.namespace.command("tc").args(slow).args(long).output();
+    if !outcome.is_ok_and(|output| output.status.success()) {
+        skip("no tc, or no tbf in this kernel");
+        return;
+    }
+    let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
+    set_udp_segment(&from, 1400);
+    from.set_nonblocking(true).unwrap();
+    let mut backlog = || {
+        for _ in 0..4 {
+            // What is not taken is the host's own affair: its socket is full.
+            let _ = from.send_to(&[7; 44 * 1400], to.local_addr().unwrap());
+        }
+        let qdiscs = room.netlink.qdiscs("p2").unwrap();
+        qdiscs.iter().find(|qdisc| qdisc.is_root()).map_or(0, |root| root.backlog)
+    };
+    until("the socket is full", || backlog() > 2_000_000);
+    until("it is as long as the link is fast", || {
+        let waits = lab.switch.port(2).pressure.holds_up;
+        backlog() < 500_000 && waits.iter().any(|wait| wait.port == "1" && wait.now > 0)
+    });
+}
+
 /// The packet socket has lost it, whatever its index. News of one namespace come in order.
 #[test]
 fn an_interface_that_was_away_is_gone_until_it_is_attached_again() {

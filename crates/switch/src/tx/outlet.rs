@@ -1,0 +1,207 @@
+//! What the workers that send by one port tell each other of it: what it takes, and with it, how
+//! much its socket may hold.
+//!
+//! A socket has a length in bytes, for links of any rate: what keeps one of 10 Gb/s busy holds up a
+//! packet by a third of a second at 20 Mb/s, and a full port that makes its senders wait has all of
+//! it full, always. Time is what counts. So from one moment at which the port was full to another
+//! we note what it took, which is what its link takes; and its socket may hold as much of that as
+//! goes out in [`HOLD_TIME`], the rest waits where its sender feels it. The fastest of the last
+//! seconds counts, as links are shared and workers are kept from running.
+//!
+//! That tells nothing about a link that was idle in between. A port that was not full for
+//! [`GAP_MAX`] begins anew, and one that is never full has the whole length.
+
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// One port, as its workers share it.
+#[derive(Debug, Default)]
+pub(crate) struct Outlet {
+    /// How often it took something that waited.
+    taken: AtomicU64,
+    /// Bytes that it took.
+    sent: AtomicU64,
+    pace: Mutex<Pace>,
+}
+
+// Relaxed in all of them: numbers that nothing else depends on.
+impl Outlet {
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// It took something that waited. Returns how often it has.
+    pub(super) fn note_taken(&self) -> u64 {
+        self.taken.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// It took a frame of `len` bytes.
+    #[inline]
+    pub(super) fn note_sent(&self, len: usize) {
+        self.sent.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    /// It is full. Returns how long its socket's buffer is to be from now on, within `lens`, if
+    /// that is another length than before.
+    pub(super) fn note_full(&self, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
+        // Another worker has it: it does this.
+        let mut pace = self.pace.try_lock().ok()?;
+        pace.note_full(self.sent.load(Ordering::Relaxed), lens, now)
+    }
+}
+
+/// How fast a port is.
+#[derive(Debug, Default)]
+struct Pace {
+    /// When the port was full last.
+    full_at: Option<Instant>,
+    /// What it had taken, and when, as it was full before.
+    before: Option<(u64, Instant)>,
+    /// The fastest so far in bytes a second, and that of the time before.
+    fastest: [u64; 2],
+    /// Since when it counts.
+    since: Option<Instant>,
+    /// What was told last.
+    told: Option<usize>,
+}
+
+impl Pace {
+    /// The port is full, and has taken `sent` bytes up to now.
+    fn note_full(&mut self, sent: u64, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
+        let has_idled = self.full_at.is_none_or(|at| now - at > GAP_MAX);
+        self.full_at = Some(now);
+        let before = self.before.filter(|_| !has_idled);
+        let (sent_before, at) = *before.as_ref().unwrap_or(&(sent, now));
+        let (bytes, time) = (sent.saturating_sub(sent_before), now - at);
+        if before.is_none() {
+            self.before = Some((sent, now));
+        }
+        if bytes < SAMPLE_LEN || time < SAMPLE_TIME {
+            return None;
+        }
+        self.before = Some((sent, now));
+        self.note_rate(per_second(bytes, time), now);
+        let wanted = self.held_len().clamp(*lens.start(), *lens.end());
+        let told = self.told.unwrap_or(*lens.end());
+        if wanted.abs_diff(told) <= told / 8 {
+            return None;
+        }
+        self.told = Some(wanted);
+        self.told
+    }
+
+    fn note_rate(&mut self, rate: u64, now: Instant) {
+        let age = self.since.map(|since| now - since);
+        if age.is_none_or(|age| age >= FASTEST_TIME) {
+            let is_old = age.is_none_or(|age| age >= 2 * FASTEST_TIME);
+            self.fastest = [0, if is_old { 0 } else { self.fastest[0] }];
+            self.since = Some(now);
+        }
+        self.fastest[0] = self.fastest[0].max(rate);
+    }
+
+    /// The number for bytes that go out in [`HOLD_TIME`]: the kernel doubles it, for what it has
+    /// to do with each frame besides, which is next to nothing of a train.
+    fn held_len(&self) -> usize {
+        let rate = u128::from(self.fastest[0].max(self.fastest[1]));
+        usize::try_from(rate * HOLD_TIME.as_micros() / 2_000_000).unwrap_or(usize::MAX)
+    }
+}
+
+fn per_second(bytes: u64, time: Duration) -> u64 {
+    let rate = u128::from(bytes) * 1_000_000 / time.as_micros().max(1);
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// How long a packet waits in the socket. Workers are kept from running for some milliseconds now
+/// and then, in which the link shall not be idle.
+const HOLD_TIME: Duration = Duration::from_millis(20);
+/// A rate is told from this many bytes: the trains that are half out at either end are little of
+/// it.
+const SAMPLE_LEN: u64 = 256 * 1024;
+/// And from this much time.
+const SAMPLE_TIME: Duration = Duration::from_millis(2);
+/// A port that is full is asked again sooner than this.
+const GAP_MAX: Duration = Duration::from_millis(50);
+/// For how long a rate counts, and once more as long.
+const FASTEST_TIME: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENS: RangeInclusive<usize> = 64 * 1024..=4096 * 1024;
+
+    /// A port with a clock.
+    #[derive(Default)]
+    struct Trial {
+        pace: Pace,
+        sent: u64,
+        time: Duration,
+        origin: Option<Instant>,
+    }
+
+    impl Trial {
+        /// Full each millisecond for that long, at so many bytes a second. Returns what was told
+        /// last.
+        fn pass(&mut self, rate: u64, time: Duration) -> Option<usize> {
+            let origin = *self.origin.get_or_insert_with(Instant::now);
+            let mut told = None;
+            for _ in 0..time.as_millis() {
+                self.time += Duration::from_millis(1);
+                self.sent += rate / 1000;
+                told = self.pace.note_full(self.sent, LENS, origin + self.time).or(told);
+            }
+            told
+        }
+    }
+
+    #[test]
+    fn a_socket_holds_what_its_link_takes_in_a_while() {
+        let mut trial = Trial::default();
+        assert_eq!(trial.pass(62_500_000, Duration::from_secs(1)), Some(625_000), "500 Mb/s");
+        assert_eq!(trial.pass(62_500_000, Duration::from_secs(1)), None, "it is known");
+    }
+
+    #[test]
+    fn it_is_never_shorter_than_a_train_nor_longer_than_it_was() {
+        let mut trial = Trial::default();
+        assert_eq!(trial.pass(1_000_000, Duration::from_secs(2)), Some(*LENS.start()));
+        assert_eq!(trial.pass(2_000_000_000, Duration::from_secs(1)), Some(*LENS.end()));
+    }
+
+    #[test]
+    fn a_link_that_becomes_slower_is_noticed_after_a_while() {
+        let mut trial = Trial::default();
+        trial.pass(62_500_000, Duration::from_secs(1));
+        assert_eq!(trial.pass(12_500_000, Duration::from_secs(1)), None);
+        assert_eq!(trial.pass(12_500_000, 2 * FASTEST_TIME), Some(125_000));
+    }
+
+    /// Bursts of ten milliseconds, four in a second: the link is as fast as it is in them.
+    #[test]
+    fn a_link_that_was_idle_is_not_a_slow_one() {
+        let mut trial = Trial::default();
+        let mut told = None;
+        for _ in 0..40 {
+            told = trial.pass(125_000_000, Duration::from_millis(10)).or(told);
+            trial.time += Duration::from_millis(240);
+        }
+        assert_eq!(told, Some(1_250_000));
+    }
+
+    #[test]
+    fn workers_that_share_a_port_add_up() {
+        let outlet = Outlet::default();
+        let start = Instant::now();
+        assert_eq!(outlet.note_full(LENS, start), None);
+        for _ in 0..100 {
+            outlet.note_sent(10_000);
+        }
+        let told = outlet.note_full(LENS, start + Duration::from_millis(20));
+        assert_eq!(told, Some(500_000), "50 MB/s");
+        assert_eq!((outlet.note_taken(), outlet.taken()), (1, 1));
+    }
+}
