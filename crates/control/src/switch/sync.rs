@@ -153,10 +153,11 @@ impl Switch {
         self.insert_applied();
         self.stale.clear();
         self.shrink(limits);
-        self.narrow_wide(limits);
         let applied = self.closure.taps().keys();
         let mut candidates: Vec<_> = applied.chain(self.wanted.keys()).copied().collect();
         self.remove_unwanted(&candidates, limits);
+        // The room of those that went counts.
+        self.narrow_wide(limits);
         candidates.extend(std::mem::take(&mut self.stale));
         self.add_missing(candidates, limits);
     }
@@ -176,6 +177,7 @@ impl Switch {
             && self.desired.tap_count() < half.max_tap_rules;
         if has_room {
             self.closure.wide().into_iter().for_each(|id| self.drop_tap(id));
+            self.apply_changes();
         }
     }
 
