@@ -1,5 +1,6 @@
 //! Sending differences, and what comes of it.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -271,8 +272,11 @@ impl Switch {
 
     /// The policies of lower priorities without which a policy fits beside others, if that helps.
     fn who_gives_way(&self, tap: &Tap, others: &Closure, limits: &Limits) -> Option<Vec<PolicyId>> {
+        let is_lower = |(priority, _): &(u8, PolicyId)| *priority < tap.priority;
+        // Mostly there is nobody, and all that follows is for nothing.
+        others.first_to_give_way().filter(is_lower)?;
         let host_count = |region: &Region| self.ways.count_reached(region);
-        let (mut left, mut gone) = (others.clone(), Vec::new());
+        let (mut left, mut gone) = (Cow::Borrowed(others), Vec::new());
         loop {
             let rules = left.regions().map(|tap| 1 + host_count(&tap.region)).sum();
             let rules_left = limits.max_tap_rules.saturating_sub(rules);
@@ -281,9 +285,8 @@ impl Switch {
             if fits(tap) || tap.widened().is_some_and(|wide| fits(&wide)) {
                 return Some(gone);
             }
-            let (_, id) =
-                left.first_to_give_way().filter(|(priority, _)| *priority < tap.priority)?;
-            left.remove(id);
+            let (_, id) = left.first_to_give_way().filter(is_lower)?;
+            left.to_mut().remove(id);
             gone.push(id);
         }
     }
