@@ -2,7 +2,19 @@
 //!
 //! A host is a MAC address in a VLAN. It is learned from the frames that the switch sends up, moves
 //! with them, and goes when its rule on the switch has been idle. Its IP addresses come from ARP
-//! and neighbour discovery.
+//! and neighbour discovery, by which it claims them.
+//!
+//! **Sources.** A host whose ARP entries are static claims nothing, but its first packet has a
+//! source. That is weak evidence, for the packet may be somebody else's, so it counts only where
+//! nothing better is known:
+//! - An address that a host claims is no other one's source, whoever came first.
+//! - A host that claims addresses of its own says so of all of them: it gets no others.
+//! - Who sends from more addresses than [`Limits::max_sources`] passes on packets of others, as a
+//!   proxy does that takes away no hop. It has none of them from then on, until it is forgotten.
+//! - Of two that send from one address, the first one has it.
+//!
+//! Sources find monitors, where nobody claims their address, and are told to people. Where a
+//! policy's senders are is decided by claims alone.
 //!
 //! **What others claim.** Addresses can be forged, so everything is bounded, and what does not fit
 //! is counted and forwarded by flooding. An IP address stays with the host that has it as long as
@@ -40,7 +52,12 @@ impl HostKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) port: PortNo,
+    /// Those that it claims.
     pub(crate) addresses: Vec<IpAddr>,
+    /// Those that it merely sent packets from.
+    pub(crate) sources: Vec<IpAddr>,
+    /// It sends packets of others, so their sources say nothing.
+    passes_on: bool,
     /// Identifiers of the tags inside the outermost one, of the frame that came up last.
     pub(crate) inner_vlans: Vec<u16>,
     /// When a frame of it came up last; not when it sent one last, of which the switch says
@@ -48,13 +65,38 @@ pub(crate) struct Host {
     pub(crate) last_seen: Millis,
 }
 
+impl Host {
+    /// All of its IP addresses, those that it claims first.
+    pub(crate) fn all_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().chain(&self.sources).copied()
+    }
+}
+
+/// What a frame says of its sender's IP address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// The sender claims it, by ARP or neighbour discovery.
+    Claim(IpAddr),
+    /// It is the source of the sender's packet.
+    Source(IpAddr),
+}
+
+impl Evidence {
+    /// Of which address.
+    #[cfg(test)]
+    pub(crate) const fn address(self) -> IpAddr {
+        match self {
+            Self::Claim(address) | Self::Source(address) => address,
+        }
+    }
+}
+
 /// What a frame says about where a host is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub(crate) key: HostKey,
     pub(crate) port: PortNo,
-    /// The IP address that the host claims.
-    pub(crate) address: Option<IpAddr>,
+    pub(crate) evidence: Option<Evidence>,
     /// To whom it sends.
     pub(crate) to: MacAddr,
     /// As in [`Host`]; none where no frame was seen, but a rule.
@@ -78,33 +120,39 @@ pub(crate) enum Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
     by_key: BTreeMap<HostKey, Host>,
-    /// Which host has an address, by VLAN.
+    /// Which host claims an address, by VLAN.
     by_address: BTreeMap<(IpAddr, Option<u16>), HostKey>,
+    /// Which host merely sends from one that nobody claims.
+    by_source: BTreeMap<(IpAddr, Option<u16>), HostKey>,
     port_counts: HashMap<PortNo, usize>,
     refused: u64,
     conflicts: u64,
 }
 
 impl Hosts {
-    /// Notes where a host is. Returns what changed, and whether an address is new.
+    /// Notes where a host is. Returns what changed, and the addresses that it has, or lost, by that.
     pub(crate) fn handle_sighting(
         &mut self,
         sighting: &Sighting,
         limits: &Limits,
         now: Millis,
-    ) -> (Seen, bool) {
-        let Sighting { key, port, address, ref inner_vlans, .. } = *sighting;
+    ) -> (Seen, Vec<IpAddr>) {
+        let Sighting { key, port, evidence, ref inner_vlans, .. } = *sighting;
         let seen = self.place(key, port, limits, now);
         if let (Some(host), Some(inner_vlans)) = (self.by_key.get_mut(&key), inner_vlans)
             && seen != Seen::Refused
         {
             host.inner_vlans.clone_from(inner_vlans);
         }
-        let claimed = match seen {
-            Seen::Refused => false,
-            _ => address.is_some_and(|address| self.claim(key, address, limits)),
+        let renamed = match evidence.filter(|_| seen != Seen::Refused) {
+            None => Vec::new(),
+            Some(Evidence::Claim(address)) => {
+                let is_news = self.claim(key, address, limits);
+                is_news.then_some(address).into_iter().collect()
+            }
+            Some(Evidence::Source(address)) => self.note_source(key, address, limits),
         };
-        (seen, claimed)
+        (seen, renamed)
     }
 
     /// Forgets a host.
@@ -112,6 +160,9 @@ impl Hosts {
         let host = self.by_key.remove(&key)?;
         for address in &host.addresses {
             self.by_address.remove(&(*address, key.vlan));
+        }
+        for address in &host.sources {
+            self.by_source.remove(&(*address, key.vlan));
         }
         uncount(&mut self.port_counts, &host.port);
         Some(host)
@@ -159,9 +210,22 @@ impl Hosts {
         self.by_key.range(first..=last).map(|(key, host)| (*key, host))
     }
 
-    /// The hosts with an IP address, one for each VLAN.
+    /// The hosts that claim an IP address, one for each VLAN.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
-        let holders = self.by_address.range((address, None)..=(address, Some(u16::MAX)));
+        self.holders(&self.by_address, address)
+    }
+
+    /// The hosts that send from an IP address which nobody claims in their VLAN.
+    pub(crate) fn with_source(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
+        self.holders(&self.by_source, address)
+    }
+
+    fn holders<'a>(
+        &'a self,
+        by_address: &'a BTreeMap<(IpAddr, Option<u16>), HostKey>,
+        address: IpAddr,
+    ) -> impl Iterator<Item = (HostKey, &'a Host)> {
+        let holders = by_address.range((address, None)..=(address, Some(u16::MAX)));
         holders.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
     }
 
@@ -174,6 +238,8 @@ impl Hosts {
         let host = self.by_key.entry(key).or_insert_with(|| Host {
             port,
             addresses: Vec::new(),
+            sources: Vec::new(),
+            passes_on: false,
             inner_vlans: Vec::new(),
             last_seen: now,
         });
@@ -215,7 +281,50 @@ impl Hosts {
         }
         host.addresses.push(address);
         self.by_address.insert((address, key.vlan), key);
+        self.forget_source(address, key.vlan);
         true
+    }
+
+    /// Gives the address that a host sends from to it, if nothing speaks against that. Returns what
+    /// it has, or lost, by that.
+    fn note_source(&mut self, key: HostKey, address: IpAddr, limits: &Limits) -> Vec<IpAddr> {
+        let at = (address, key.vlan);
+        let is_held = self.by_address.contains_key(&at) || self.by_source.contains_key(&at);
+        let Some(host) = self.by_key.get_mut(&key).filter(|host| !is_held && !host.passes_on)
+        else {
+            return Vec::new();
+        };
+        if host.addresses.iter().any(|claimed| are_claimed_alike(*claimed, address)) {
+            return Vec::new();
+        }
+        if host.sources.len() >= limits.max_sources {
+            self.refused += 1;
+            host.passes_on = true;
+            let lost = std::mem::take(&mut host.sources);
+            lost.iter().for_each(|address| _ = self.by_source.remove(&(*address, key.vlan)));
+            return lost;
+        }
+        host.sources.push(address);
+        self.by_source.insert(at, key);
+        vec![address]
+    }
+
+    /// Nobody has an address because of a packet any more.
+    fn forget_source(&mut self, address: IpAddr, vlan: Option<u16>) {
+        let holder = self.by_source.remove(&(address, vlan));
+        if let Some(host) = holder.and_then(|key| self.by_key.get_mut(&key)) {
+            host.sources.retain(|source| *source != address);
+        }
+    }
+}
+
+/// Whether who claims one of two addresses would claim the other, too, if it had it. A link-local
+/// address of IPv6, which all have, says nothing of others.
+const fn are_claimed_alike(a: IpAddr, b: IpAddr) -> bool {
+    match (a, b) {
+        (IpAddr::V4(_), IpAddr::V4(_)) => true,
+        (IpAddr::V6(a), IpAddr::V6(b)) => a.is_unicast_link_local() == b.is_unicast_link_local(),
+        _ => false,
     }
 }
 
@@ -230,19 +339,49 @@ fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn key(last: u8) -> HostKey {
         HostKey { mac: MacAddr([2, 0, 0, 0, 0, last]), vlan: None }
     }
 
-    fn see(hosts: &mut Hosts, last: u8, port: u32, address: Option<[u8; 4]>) -> (Seen, bool) {
-        let limits = Limits { max_hosts: 3, max_hosts_per_port: 2, ..Limits::default() };
-        let address = address.map(IpAddr::from);
-        let to = MacAddr::BROADCAST;
-        let sighting =
-            Sighting { key: key(last), port: PortNo(port), address, to, inner_vlans: None };
-        hosts.handle_sighting(&sighting, &limits, Millis(5))
+    fn limits() -> Limits {
+        Limits { max_hosts: 3, max_hosts_per_port: 2, max_sources: 2, ..Limits::default() }
+    }
+
+    fn look(
+        hosts: &mut Hosts,
+        last: u8,
+        port: u32,
+        evidence: Option<Evidence>,
+    ) -> (Seen, Vec<IpAddr>) {
+        let (port, to) = (PortNo(port), MacAddr::BROADCAST);
+        let sighting = Sighting { key: key(last), port, evidence, to, inner_vlans: None };
+        hosts.handle_sighting(&sighting, &limits(), Millis(5))
+    }
+
+    fn see(hosts: &mut Hosts, last: u8, port: u32, claim: Option<[u8; 4]>) -> (Seen, bool) {
+        let claim = claim.map(|address| Evidence::Claim(address.into()));
+        let (seen, renamed) = look(hosts, last, port, claim);
+        (seen, !renamed.is_empty())
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    /// Host `last`, behind its own port, sends from an address.
+    fn send_from(hosts: &mut Hosts, last: u8, address: IpAddr) -> Vec<IpAddr> {
+        look(hosts, last, last.into(), Some(Evidence::Source(address))).1
+    }
+
+    const NONE: [IpAddr; 0] = [];
+
+    fn senders(hosts: &Hosts, address: IpAddr) -> Vec<HostKey> {
+        hosts.with_source(address).map(|(key, _)| key).collect()
     }
 
     #[test]
@@ -282,5 +421,98 @@ mod tests {
         hosts.remove(key(1));
         assert_eq!(holder(&hosts), None);
         assert!(see(&mut hosts, 2, 2, Some(address)).1, "free again");
+    }
+
+    #[test]
+    fn a_source_counts_until_somebody_claims_it() {
+        let mut hosts = Hosts::default();
+        assert_eq!(send_from(&mut hosts, 1, ip(9)), [ip(9)]);
+        assert_eq!(send_from(&mut hosts, 1, ip(9)), NONE, "no news");
+        assert_eq!(send_from(&mut hosts, 2, ip(9)), NONE, "the first one has it");
+        assert_eq!((senders(&hosts, ip(9)), hosts.conflicts()), (vec![key(1)], 0));
+        assert!(see(&mut hosts, 2, 2, Some([10, 0, 0, 9])).1);
+        assert_eq!(
+            (senders(&hosts, ip(9)), hosts.find(key(1)).unwrap().sources.len()),
+            (vec![], 0)
+        );
+        assert_eq!(send_from(&mut hosts, 1, ip(9)), NONE, "a claim counts for more");
+        assert_eq!(hosts.with_address(ip(9)).next().unwrap().0, key(2));
+        hosts.remove(key(2));
+        assert_eq!(send_from(&mut hosts, 1, ip(9)), [ip(9)]);
+        assert!(see(&mut hosts, 1, 1, Some([10, 0, 0, 9])).1, "it claims its own");
+        let host = hosts.remove(key(1)).unwrap();
+        assert_eq!((host.addresses, host.sources), (vec![ip(9)], vec![]));
+        assert_eq!((hosts.by_address.len(), hosts.by_source.len()), (0, 0));
+    }
+
+    #[test]
+    fn who_claims_addresses_has_no_others() {
+        let mut hosts = Hosts::default();
+        see(&mut hosts, 1, 1, Some([10, 0, 0, 1]));
+        assert_eq!(send_from(&mut hosts, 1, ip(9)), NONE);
+        let v6 = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(send_from(&mut hosts, 1, v6("2001:db8::1")), [v6("2001:db8::1")]);
+        look(&mut hosts, 2, 2, Some(Evidence::Claim(v6("fe80::2"))));
+        assert_eq!(send_from(&mut hosts, 2, v6("fe80::3")), NONE);
+        assert_eq!(send_from(&mut hosts, 2, v6("2001:db8::2")), [v6("2001:db8::2")]);
+        assert_eq!(send_from(&mut hosts, 2, ip(9)), [ip(9)]);
+    }
+
+    #[test]
+    fn who_sends_from_many_addresses_passes_on_those_of_others() {
+        let mut hosts = Hosts::default();
+        send_from(&mut hosts, 1, ip(1));
+        send_from(&mut hosts, 1, ip(2));
+        assert_eq!(send_from(&mut hosts, 1, ip(3)), [ip(1), ip(2)], "they are lost");
+        assert_eq!((hosts.refused(), hosts.by_source.len()), (1, 0));
+        assert_eq!(send_from(&mut hosts, 1, ip(4)), NONE);
+        assert_eq!(hosts.refused(), 1);
+        assert!(see(&mut hosts, 1, 1, Some([10, 0, 0, 1])).1, "its own it may claim");
+        assert_eq!(send_from(&mut hosts, 2, ip(2)), [ip(2)], "others may have them");
+        hosts.remove(key(1));
+        assert_eq!(send_from(&mut hosts, 1, ip(3)), [ip(3)], "it is another one, maybe");
+    }
+
+    proptest! {
+        /// Whatever comes, claims are as if there were no sources; what is said to be renamed is
+        /// what was; and there are never more sources than that.
+        #[test]
+        fn sources_touch_no_claim(
+            steps in vec((0..4u8, 1..5u8, 1..4u32, 0..6u8), 1..60),
+        ) {
+            let (mut hosts, mut strict) = (Hosts::default(), Hosts::default());
+            let all = |hosts: &Hosts| -> BTreeMap<IpAddr, Vec<HostKey>> {
+                let held = |ip| hosts.with_address(ip).chain(hosts.with_source(ip));
+                (0..6).map(ip).map(|ip| (ip, held(ip).map(|(key, _)| key).collect())).collect()
+            };
+            for (step, last, port, address) in steps {
+                let before = all(&hosts);
+                let evidence = match step {
+                    0 => {
+                        let gone = [&mut hosts, &mut strict].map(|hosts| hosts.remove(key(last)));
+                        prop_assert_eq!(gone[0].is_some(), gone[1].is_some());
+                        continue;
+                    }
+                    1 => Evidence::Claim(ip(address)),
+                    _ => Evidence::Source(ip(address)),
+                };
+                let claim = Some(evidence).filter(|_| step == 1);
+                let (seen, renamed) = look(&mut hosts, last, port, Some(evidence));
+                prop_assert_eq!(seen, look(&mut strict, last, port, claim).0);
+                let after = all(&hosts);
+                for (ip, holders) in &after {
+                    prop_assert!(holders.len() < 2, "{:?}", after);
+                    prop_assert!(before[ip] == *holders || renamed.contains(ip));
+                }
+                prop_assert_eq!(&hosts.by_address, &strict.by_address);
+                prop_assert_eq!(hosts.conflicts(), strict.conflicts());
+                let listed: usize = hosts.iter().map(|(_, host)| host.sources.len()).sum();
+                prop_assert_eq!(listed, hosts.by_source.len());
+                for (_, host) in hosts.iter() {
+                    let most = if host.passes_on { 0 } else { 2 };
+                    prop_assert!(host.sources.len() <= most);
+                }
+            }
+        }
     }
 }

@@ -16,6 +16,9 @@ pub struct Limits {
     pub max_hosts_per_port: usize,
     /// IP addresses of one host.
     pub max_addresses: usize,
+    /// IP addresses of one host that only packets tell, since it sent them from there. Who sends
+    /// from more passes on packets of others, and has none of these.
+    pub max_sources: usize,
     /// Policies.
     pub max_policies: usize,
     /// Places, of policies at switches. The oldest policies are applied at all switches where their
@@ -174,6 +177,7 @@ impl Default for Limits {
             max_hosts: 8192,
             max_hosts_per_port: 4096,
             max_addresses: 16,
+            max_sources: 4,
             max_policies: 1 << 17,
             max_places: 20_000,
             max_ways: 1 << 17,

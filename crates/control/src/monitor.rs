@@ -2,7 +2,7 @@
 //!
 //! Written as text: `3`, `0x1/3`, `mon0`, `0x1/mon0`, `02:00:00:00:00:09`, `10.0.0.9`,
 //! `2001:db8::9`, `controller`, `one-of:0x1/3+0x1/4`. A port is the surest:
-//! addresses are believed as hosts claim them.
+//! addresses are believed as hosts claim them, or send from them where nobody does.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -328,4 +328,7 @@ pub struct HostReport {
     /// Its IP addresses.
     #[serde(with = "as_texts")]
     pub addresses: Vec<IpAddr>,
+    /// Those of them that it merely sent packets from, and told by no ARP or neighbour discovery.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "as_texts")]
+    pub unproven_addresses: Vec<IpAddr>,
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::net::IpAddr;
 
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 
 use crate::exit::Spread;
+use crate::hosts::{Host, HostKey};
 use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::text::switch_name;
@@ -183,7 +185,7 @@ pub(crate) fn hosts_of(monitor: &MonitorSpec, found: Found, switch: &Switch) -> 
     let hosts = monitor.members().iter().flat_map(|member| match member {
         MonitorSpec::Mac(mac) => vec![*mac],
         MonitorSpec::Ip(address) => {
-            let hosts = switch.hosts.with_address(*address);
+            let hosts = hosts_with(*address, switch, claims(*address, switch));
             hosts.filter(|(_, host)| is_there(host.port)).map(|(key, _)| key.mac).collect()
         }
         _ => Vec::new(),
@@ -197,9 +199,14 @@ fn candidates(
     switches: &Switches,
     is_meant: impl Fn(&Switch) -> bool,
 ) -> Vec<Place> {
+    // Wherever that is, and whether or not that switch is meant.
+    let is_claimed = match monitor {
+        MonitorSpec::Ip(address) => switches.iter().any(|(_, switch)| claims(*address, switch)),
+        _ => false,
+    };
     let ports = |(id, switch): (&DatapathId, &Switch)| {
         let id = *id;
-        let ports = ports_of(monitor, id, switch).into_iter();
+        let ports = ports_of(monitor, id, switch, is_claimed).into_iter();
         ports.map(move |port| Place { switch: id, port })
     };
     let meant = |(_, switch): &(&DatapathId, &Switch)| is_meant(switch);
@@ -209,7 +216,28 @@ fn candidates(
     }
 }
 
-fn ports_of(monitor: &MonitorSpec, id: DatapathId, switch: &Switch) -> BTreeSet<PortNo> {
+/// Whether a host of a switch claims to have an address.
+fn claims(address: IpAddr, switch: &Switch) -> bool {
+    switch.hosts.with_address(address).next().is_some()
+}
+
+/// The hosts of a switch that have an address: those that merely send from it only where nobody
+/// claims it.
+fn hosts_with(
+    address: IpAddr,
+    switch: &Switch,
+    is_claimed: bool,
+) -> impl Iterator<Item = (HostKey, &Host)> {
+    let sending = switch.hosts.with_source(address).filter(move |_| !is_claimed);
+    switch.hosts.with_address(address).chain(sending)
+}
+
+fn ports_of(
+    monitor: &MonitorSpec,
+    id: DatapathId,
+    switch: &Switch,
+    is_claimed: bool,
+) -> BTreeSet<PortNo> {
     let is_here = |named: &Option<DatapathId>| named.is_none_or(|named| named == id);
     match monitor {
         MonitorSpec::Port { switch: named, port } if is_here(named) => {
@@ -224,7 +252,7 @@ fn ports_of(monitor: &MonitorSpec, id: DatapathId, switch: &Switch) -> BTreeSet<
         | MonitorSpec::OneOf(_) => BTreeSet::new(),
         MonitorSpec::Mac(mac) => switch.hosts.with_mac(*mac).map(|(_, host)| host.port).collect(),
         MonitorSpec::Ip(address) => {
-            switch.hosts.with_address(*address).map(|(_, host)| host.port).collect()
+            hosts_with(*address, switch, is_claimed).map(|(_, host)| host.port).collect()
         }
     }
 }
@@ -280,8 +308,7 @@ fn known_hosts(switches: &[(&DatapathId, &Switch)]) -> String {
     let hosts =
         switches.iter().flat_map(|(id, switch)| switch.hosts.iter().map(move |it| (id, it)));
     let hosts = hosts.map(|(id, (key, host))| {
-        let addresses: String =
-            host.addresses.iter().map(|address| format!(" {address}")).collect();
+        let addresses: String = host.all_addresses().map(|address| format!(" {address}")).collect();
         match several {
             true => format!("{}{addresses} at {}/{}", key.mac, switch_name(**id), host.port),
             false => format!("{}{addresses} at port {}", key.mac, host.port),

@@ -29,7 +29,7 @@ mod wiring;
 use crate::desired::Desired;
 use crate::exit::Exit;
 use crate::held::Held;
-use crate::hosts::{Host, HostKey, Hosts, Seen, Sighting};
+use crate::hosts::{Evidence, Host, HostKey, Hosts, Seen, Sighting};
 use crate::learn;
 use crate::ledger::Ledger;
 use crate::outbox::{Failure, Outbox, Request};
@@ -289,9 +289,13 @@ impl Switch {
         if self.is_down() || !self.may_have_hosts(sighting.port) {
             return;
         }
-        let (seen, has_address) = self.hosts.handle_sighting(sighting, limits, now);
-        self.signals.renamed.extend(sighting.address.filter(|_| has_address));
-        if self.is_rival(sighting, seen == Seen::New, has_address) {
+        let (seen, renamed) = self.hosts.handle_sighting(sighting, limits, now);
+        let claimed = match sighting.evidence {
+            Some(Evidence::Claim(address)) => renamed.contains(&address).then_some(address),
+            _ => None,
+        };
+        self.signals.renamed.extend(renamed);
+        if self.is_rival(sighting, seen == Seen::New, claimed) {
             self.hosts.note_conflict();
         }
         if let Seen::Moved { from } = seen {
@@ -306,16 +310,15 @@ impl Switch {
         self.note_talk(sighting.key, sighting.to);
     }
 
-    /// Whether a host that is new, or has an address that is, has it from another one, elsewhere,
-    /// to which copies go.
-    fn is_rival(&self, sighting: &Sighting, is_new: bool, has_address: bool) -> bool {
+    /// Whether a host that is new, or has claimed an address, has it from another one, elsewhere, to
+    /// which copies go.
+    fn is_rival(&self, sighting: &Sighting, is_new: bool, claimed: Option<IpAddr>) -> bool {
         let is_monitor = |(key, host): (HostKey, &Host)| {
             let is_elsewhere = key != sighting.key && host.port != sighting.port;
             is_elsewhere && self.monitors.contains(&key.mac)
         };
-        let address = sighting.address.filter(|_| has_address);
         is_new && self.hosts.with_mac(sighting.key.mac).any(is_monitor)
-            || address.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
+            || claimed.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
     }
 
     /// Asks a host whether it is still there, as soon as what it sends is shown to the controller:
@@ -336,9 +339,9 @@ impl Switch {
     }
 
     pub(crate) fn send_questions(&mut self, key: HostKey) {
-        let Some(Host { port, addresses, .. }) = self.hosts.find(key) else { return };
-        let (port, asked) = (*port, addresses.iter().take(MAX_ASKED));
-        for frame in asked.map(|address| question(key, *address)).collect::<Vec<_>>() {
+        let Some(host) = self.hosts.find(key) else { return };
+        let (port, asked) = (host.port, host.all_addresses().take(MAX_ASKED));
+        for frame in asked.map(|address| question(key, address)).collect::<Vec<_>>() {
             let actions = vec![Action::output(port)];
             self.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
         }
@@ -635,13 +638,13 @@ impl Switch {
         self.set_way(key, None);
         let (HostKey { mac, vlan }, at) = (key, self.monitor_port(host.port));
         self.signals.events.push(Event::HostGone { mac, vlan, at });
-        self.signals.renamed.extend(host.addresses);
+        self.signals.renamed.extend(host.all_addresses());
         self.signals.moved.insert(key);
     }
 
     /// A host came, or is behind another port.
     fn note_moved(&mut self, key: HostKey) {
-        let addresses = self.hosts.find(key).into_iter().flat_map(|host| &host.addresses);
+        let addresses = self.hosts.find(key).into_iter().flat_map(Host::all_addresses);
         self.signals.renamed.extend(addresses);
         self.signals.moved.insert(key);
     }

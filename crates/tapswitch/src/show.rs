@@ -454,17 +454,26 @@ fn taps(reports: &[TapReport]) {
 fn hosts(reports: &[HostReport]) {
     let mut rows = table(&["SWITCH", "PORT ", "NAME", "VLAN", "MAC", "IP ADDRESSES"]);
     for host in reports {
-        let addresses: Vec<_> = host.addresses.iter().map(ToString::to_string).collect();
         rows.add_row([
             host.switch.to_string(),
             host.port.clone(),
             host.port_name.clone(),
             vlans(host),
             host.mac.to_string(),
-            addresses.join(" "),
+            addresses(host),
         ]);
     }
     print(&rows, "no hosts");
+}
+
+/// A host's addresses; behind those that it only sent packets from is a question mark.
+fn addresses(host: &HostReport) -> String {
+    let texts = host.addresses.iter().map(|address| {
+        let mark = if host.unproven_addresses.contains(address) { "?" } else { "" };
+        format!("{address}{mark}")
+    });
+    let texts: Vec<_> = texts.collect();
+    texts.join(" ")
 }
 
 /// The stack of a host's tags from the outside, as in 100.20.
@@ -601,6 +610,14 @@ mod tests {
         assert!(lines[0].starts_with("0000000000000001: 1_234 hosts or addresses found no room"));
         assert!(lines[1].contains("look for somebody else"), "{}", lines[1]);
         assert!(lines[2].contains("look for a second controller"), "{}", lines[2]);
+    }
+
+    #[test]
+    fn addresses_that_only_packets_tell_are_marked() {
+        let text = r#"{"switch":"0x1","port":"1","port_name":"a","mac":"02:00:00:00:00:01",
+            "vlan":null,"addresses":["10.0.0.1","fe80::1"],"unproven_addresses":["10.0.0.1"]}"#;
+        let host: HostReport = serde_json::from_str(text).unwrap();
+        assert_eq!(addresses(&host), "10.0.0.1? fe80::1");
     }
 
     #[test]

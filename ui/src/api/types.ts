@@ -106,6 +106,8 @@ export interface SwitchReport {
   refusals: number;
   /** Frames that claim to prove a link and do not. */
   lldp_forged?: number;
+  /** Frames of the controller's own that came too late to prove one. */
+  lldp_late?: number;
 }
 
 export interface HostReport {

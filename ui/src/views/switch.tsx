@@ -50,6 +50,7 @@ export function Switch({ id }: { id: string }) {
         {report.lldp_forged !== undefined && (
           <Fact name="Forged LLDP">{count(report.lldp_forged)}</Fact>
         )}
+        {report.lldp_late !== undefined && <Fact name="Late LLDP">{count(report.lldp_late)}</Fact>}
       </dl>
       <Ports id={id} isConnected={report.is_connected} />
       <Hosts id={id} />

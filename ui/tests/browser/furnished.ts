@@ -85,6 +85,8 @@ export function furnish(made: StandIn): void {
     rules: 12,
     groups: 2,
     refusals: 0,
+    lldp_forged: 0,
+    lldp_late: 2,
   };
   made.answers.set("GET /switches", list([one, { ...one, switch: "0x5", is_connected: false }]));
   made.answers.set("GET /switches/0x6", one);

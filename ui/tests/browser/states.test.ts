@@ -370,6 +370,9 @@ test("a switch is shown with its ports, tables and groups", options, async () =>
   const port = page.locator("tr[data-port='2']");
   await port.getByText("down").waitFor();
   await port.getByText("1.00\u202fGb/s").waitFor();
+  const fact = (name: string) => page.locator(".fact", { hasText: name }).locator("dd");
+  assert.equal(await fact("Forged LLDP").innerText(), "0");
+  assert.equal(await fact("Late LLDP").innerText(), "2");
   await page.getByText("tcp,nw_src=10.0.3.1").waitFor();
   await page.getByRole("region", { name: "All rules" }).getByText("missing").waitFor();
   await page.getByRole("region", { name: "All groups" }).getByText("output:13").waitFor();

@@ -182,7 +182,10 @@ impl Control {
     /// Whether copies go to a host at its place, which it may still be at.
     fn gets_copies(&self, key: HostKey, home: Place) -> bool {
         let host = self.switches.get(&home.switch).and_then(|switch| switch.hosts.find(key));
-        let is_named = host.is_some_and(|host| self.policies.copies_to(key.mac, &host.addresses));
+        let is_named = host.is_some_and(|host| {
+            let addresses: Vec<_> = host.all_addresses().collect();
+            self.policies.copies_to(key.mac, &addresses)
+        });
         is_named && self.keeps(key, home)
     }
 

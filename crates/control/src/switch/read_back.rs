@@ -283,7 +283,7 @@ impl Switch {
             let is_newer = self.hosts.find(key).is_some_and(|host| host.last_seen >= since);
             if self.ports.is_up(port) && !is_newer {
                 let to = MacAddr::BROADCAST;
-                let sighting = Sighting { key, port, address: None, to, inner_vlans: None };
+                let sighting = Sighting { key, port, evidence: None, to, inner_vlans: None };
                 self.hosts.handle_sighting(&sighting, limits, since);
                 self.note_moved(key);
             }

@@ -54,7 +54,8 @@ impl Switch {
             mac: key.mac,
             vlan: key.vlan,
             inner_vlans: host.inner_vlans.clone(),
-            addresses: host.addresses.clone(),
+            addresses: host.all_addresses().collect(),
+            unproven_addresses: host.sources.clone(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Sending differences, and what comes of it.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -153,10 +154,11 @@ impl Switch {
         self.insert_applied();
         self.stale.clear();
         self.shrink(limits);
-        self.narrow_wide(limits);
         let applied = self.closure.taps().keys();
         let mut candidates: Vec<_> = applied.chain(self.wanted.keys()).copied().collect();
         self.remove_unwanted(&candidates, limits);
+        // The room of those that went counts.
+        self.narrow_wide(limits);
         candidates.extend(std::mem::take(&mut self.stale));
         self.add_missing(candidates, limits);
     }
@@ -176,6 +178,7 @@ impl Switch {
             && self.desired.tap_count() < half.max_tap_rules;
         if has_room {
             self.closure.wide().into_iter().for_each(|id| self.drop_tap(id));
+            self.apply_changes();
         }
     }
 
@@ -269,8 +272,11 @@ impl Switch {
 
     /// The policies of lower priorities without which a policy fits beside others, if that helps.
     fn who_gives_way(&self, tap: &Tap, others: &Closure, limits: &Limits) -> Option<Vec<PolicyId>> {
+        let is_lower = |(priority, _): &(u8, PolicyId)| *priority < tap.priority;
+        // Mostly there is nobody, and all that follows is for nothing.
+        others.first_to_give_way().filter(is_lower)?;
         let host_count = |region: &Region| self.ways.count_reached(region);
-        let (mut left, mut gone) = (others.clone(), Vec::new());
+        let (mut left, mut gone) = (Cow::Borrowed(others), Vec::new());
         loop {
             let rules = left.regions().map(|tap| 1 + host_count(&tap.region)).sum();
             let rules_left = limits.max_tap_rules.saturating_sub(rules);
@@ -279,9 +285,8 @@ impl Switch {
             if fits(tap) || tap.widened().is_some_and(|wide| fits(&wide)) {
                 return Some(gone);
             }
-            let (_, id) =
-                left.first_to_give_way().filter(|(priority, _)| *priority < tap.priority)?;
-            left.remove(id);
+            let (_, id) = left.first_to_give_way().filter(is_lower)?;
+            left.to_mut().remove(id);
             gone.push(id);
         }
     }

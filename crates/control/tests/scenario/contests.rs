@@ -115,6 +115,20 @@ fn a_host_that_uses_ipv6_is_asked_too() {
 }
 
 #[test]
+fn a_host_that_claims_no_address_is_asked_for_the_one_it_sends_from() {
+    let mut world = World::new(5);
+    world.learn(2);
+    world.send(3, &tcp(3, 1).bytes());
+    world.tap(policy("all", "10.0.0.3"));
+    world.send(4, &tcp(3, 1).bytes());
+    let (_, port, question) = world.questions.pop().unwrap();
+    assert_eq!((port, &question[38..]), (3, &ipv4(3).octets()[..]));
+    world.send(3, &arp_reply(3, 9));
+    world.pass(1000);
+    assert_eq!(copied(&mut world), [3]);
+}
+
+#[test]
 fn hosts_that_get_no_copies_move_at_once() {
     let mut world = World::new(5);
     world.learn(3);

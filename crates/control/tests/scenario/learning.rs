@@ -1,8 +1,12 @@
 //! Hosts are learned, found, and forgotten; forwarding never waits for it.
 
-use crate::frames::{arp_reply, arp_request, ethernet, ipv4, ipv6, mac, neighbor_discovery, tcp};
+use std::net::IpAddr;
+
+use crate::frames::{
+    Packet, arp_reply, arp_request, ethernet, ipv4, ipv6, mac, neighbor_discovery, tcp,
+};
 use crate::world::{World, policy};
-use tapswitch_control::{HostReport, Limits, PolicyState};
+use tapswitch_control::{HostReport, Limits, PolicyState, WhenMissing};
 use tapswitch_wire::MacAddr;
 
 fn host(world: &World, mac: MacAddr) -> Option<HostReport> {
@@ -50,6 +54,79 @@ fn neighbour_discovery_teaches_addresses() {
     world.send(2, &neighbor_discovery(136, 2, 1, 2));
     assert_eq!(host(&world, mac(1)).unwrap().addresses, [ipv6(1)]);
     assert_eq!(host(&world, mac(2)).unwrap().addresses, [ipv6(2)]);
+}
+
+/// The addresses of a host, and those of them that it did not claim.
+fn addresses(world: &World, last: u8) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    let host = host(world, mac(last)).unwrap();
+    (host.addresses, host.unproven_addresses)
+}
+
+#[test]
+fn a_host_with_static_arp_entries_has_the_address_of_its_first_packet() {
+    let mut world = World::new(4);
+    world.learn(2);
+    world.send(3, &tcp(3, 1).bytes());
+    let seen: IpAddr = ipv4(3).into();
+    assert_eq!(addresses(&world, 3), (vec![seen], vec![seen]));
+    world.switch().receive(3, &Packet { is_ipv6: true, ..tcp(3, 1) }.bytes());
+    assert_eq!(world.switch().said, [], "nothing more is shown because of that");
+    world.tap(policy("all", "10.0.0.3"));
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    world.send(3, &arp_request(3, 1, None));
+    assert_eq!(addresses(&world, 3), (vec![seen], vec![]));
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+}
+
+#[test]
+fn what_a_router_passes_on_is_not_its_address() {
+    let mut world = World::new(4);
+    let mut passed_on = tcp(3, 1).bytes();
+    passed_on[22] = 63;
+    world.send(3, &passed_on);
+    assert_eq!(addresses(&world, 3), (vec![], vec![]));
+}
+
+#[test]
+fn an_address_goes_with_its_host_however_it_was_learned() {
+    let mut world = World::new(4);
+    world.send(3, &tcp(3, 1).bytes());
+    world.pass(400_000);
+    assert_eq!(port_of(&world, 3), None);
+    let missing = world.control.add_policy(policy("all", "10.0.0.3"), WhenMissing::Refuse);
+    assert!(missing.unwrap_err().to_string().contains("it has not sent ARP"));
+}
+
+#[test]
+fn copies_go_to_who_claims_an_address_not_to_who_sends_from_it() {
+    let mut world = World::new(5);
+    world.learn(2);
+    world.send(3, &tcp(3, 1).bytes());
+    world.tap(policy("all", "10.0.0.3"));
+    let mut claim = arp_request(4, 1, None);
+    claim[28..32].copy_from_slice(&ipv4(3).octets());
+    world.send(4, &claim);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 4]);
+    assert_eq!(addresses(&world, 3), (vec![], vec![]));
+    assert_eq!(world.control.switches()[0].address_conflicts, 0, "nobody else claimed it");
+}
+
+#[test]
+fn a_claim_counts_for_more_at_other_switches_too() {
+    let monitors = |world: &World| {
+        let monitors = world.control.policy("all").unwrap().monitors;
+        monitors.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let mut world = World::new(4);
+    world.add_switch(2, 4);
+    world.send(3, &tcp(3, 1).bytes());
+    world.tap(policy("all", "10.0.0.3"));
+    assert_eq!(monitors(&world), ["0x1/3"]);
+    world.model(2).receive(4, &arp_request(3, 1, None));
+    world.run();
+    assert_eq!(monitors(&world), ["0x2/4"]);
+    world.disconnect(2);
+    assert!(matches!(world.state("all"), PolicyState::Pending { .. }), "{:?}", monitors(&world));
 }
 
 #[test]

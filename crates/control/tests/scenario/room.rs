@@ -151,6 +151,20 @@ fn a_switch_that_comes_back_keeps_what_was_decided() {
     assert_eq!(counted(&mut world).iter().sum::<u64>(), 1);
 }
 
+#[test]
+fn room_of_policies_that_went_while_a_switch_was_away_is_used_when_it_is_back() {
+    let mut world = with_room_for(6);
+    apart(["3", "3"]).into_iter().for_each(|policy| world.tap(policy));
+    assert!(notes(&world, "host").contains("no room"), "three regions, instead of four of six");
+    world.disconnect(1);
+    world.control.delete_policy("tcp").unwrap();
+    world.connect(1);
+    assert_eq!(notes(&world, "host"), "");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    let report = world.ledger("host");
+    assert!(report.adds_up && report.matched.packets == 1, "{report:?}");
+}
+
 /// Many that have frames in common with each other, as those of one end of connections each.
 #[test]
 fn policies_that_changed_while_a_switch_was_away_are_found_room_for() {

@@ -349,6 +349,18 @@ pub(crate) fn arp(host: u8, port: u32) -> Body {
     let mut data = [[0xff; 6], [2, 0, 0, 0, 0, host]].concat();
     data.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, host, 10, 0, 0, host]);
     data.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 99]);
+    packet_in(data, port)
+}
+
+/// Host `host` sends a packet from 10.0.0.`src` with `ttl` left, at port `port`.
+pub(crate) fn ipv4(host: u8, src: u8, ttl: u8, port: u32) -> Body {
+    let mut data = [[2, 0, 0, 0, 0, 99], [2, 0, 0, 0, 0, host]].concat();
+    data.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, ttl, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, 99]);
+    data.extend([0x9c, 0x40, 0, 53, 0, 8, 0, 0]);
+    packet_in(data, port)
+}
+
+fn packet_in(data: Vec<u8>, port: u32) -> Body {
     Body::PacketIn(PacketIn {
         buffer_id: BufferId::NO_BUFFER,
         total_len: 42,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::client::{ask_with, get, post, with_rest};
 use crate::running::{Running, until};
-use crate::script::{Script, arp};
+use crate::script::{Script, arp, ipv4};
 
 async fn with_switch() -> (Running, Script) {
     let server = Running::start(with_rest()).await;
@@ -46,6 +46,7 @@ async fn everything_that_can_be_looked_at_is_as_the_document_says() {
     }
     let hosts = get(&server, "/api/v1/hosts?switch=0x1").await.json();
     assert_eq!(hosts["items"][0]["addresses"], json!(["10.0.0.1"]));
+    assert_eq!(hosts["items"][0]["unproven_addresses"], Value::Null);
     assert_eq!(get(&server, "/api/v1/hosts?switch=0x2").await.json()["total"], 0);
     assert_eq!(get(&server, "/healthz").await.text, "ok\n");
     let metrics = get(&server, "/metrics").await.text;
@@ -212,4 +213,33 @@ async fn lists_come_in_pages() {
     assert_eq!((&newest["items"][0]["seq"], &newest["next"]), (&json!(7), &json!("6")));
     let older = get(&server, "/api/v1/audit?limit=100&cursor=6").await.json();
     assert_eq!((older["items"].as_array().unwrap().len(), &older["next"]), (5, &Value::Null));
+}
+
+#[tokio::test]
+async fn a_host_that_sends_no_arp_is_a_monitor_by_the_source_of_its_packet() {
+    let (server, switch) = with_switch().await;
+    let monitor = async |name: &str, address: &str| {
+        let policy = json!({"name": name, "monitor": address});
+        post(&server, "/api/v1/policies", &policy).await
+    };
+    // A router's, a host's, and that host's as if another one had it.
+    let packets = [ipv4(8, 7, 63, 2), ipv4(1, 1, 64, 3), ipv4(9, 1, 64, 4)];
+    packets.into_iter().for_each(|packet| switch.say(packet));
+    until(async || server.handle.hosts().await.unwrap().len() == 3).await;
+    let hosts = get(&server, "/api/v1/hosts").await.json();
+    let told = |last: usize| {
+        let host = &hosts["items"][last];
+        (host["addresses"].clone(), host["unproven_addresses"].clone())
+    };
+    assert_eq!(told(0), (json!(["10.0.0.1"]), json!(["10.0.0.1"])), "{hosts}");
+    assert_eq!([told(1), told(2)], [(json!([]), Value::Null), (json!([]), Value::Null)]);
+    let refused = monitor("router", "10.0.0.7").await.refusal();
+    assert_eq!(refused, (422, "unknown-monitor".to_owned()));
+    let added = monitor("host", "10.0.0.1").await;
+    assert_eq!(
+        (added.status, &added.json()["monitor"]["port"]),
+        (201, &json!(3)),
+        "{}",
+        added.text
+    );
 }
