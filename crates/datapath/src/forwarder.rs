@@ -23,7 +23,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tapswitch_openflow::{Action, ErrorKind, PacketInReason, PortNo, TableId};
+use tapswitch_openflow::{Action, ErrorKind, PortNo};
 use tapswitch_wire::{FlowKey, Layout, MacAddr, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
@@ -38,64 +38,7 @@ use crate::pipeline::Snapshot;
 use crate::port::{Port, Traffic};
 use crate::program::{BucketRef, Op, Program, pick_arm};
 use crate::vlan::{self, Edit, PortMode};
-use crate::{DropReason, Frame, Parts, rewrite, validate};
-
-/// The ports and the controller, as one worker reaches them.
-pub trait Egress {
-    /// Sends one frame out of `port`, which is live and whose MTU and envelope it fits, or keeps it
-    /// until it can be sent. Its tags are those that it has outside. `claim` says for whom.
-    ///
-    /// # Errors
-    /// Why the frame did not go out. It counts as dropped there for this reason.
-    fn transmit(
-        &mut self,
-        port: PortNo,
-        frame: &mut Frame<'_>,
-        claim: &Claim<'_>,
-    ) -> Result<Sent, DropReason>;
-
-    /// As [`Self::transmit`], but of each packet that the frame makes on the wire the first
-    /// `snaplen` bytes, as they would be there; what fits is judged by these. The claim's bucket
-    /// says so ([`Claim::snaplen`]), to be asked again for a frame that was kept.
-    ///
-    /// # Errors
-    /// As for [`Self::transmit`].
-    fn transmit_part(
-        &mut self,
-        port: PortNo,
-        frame: &mut Frame<'_>,
-        claim: &Claim<'_>,
-        snaplen: usize,
-    ) -> Result<Sent, DropReason>;
-
-    /// Hands a frame to the controller.
-    ///
-    /// # Errors
-    /// Why the controller does not get it.
-    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason>;
-
-    /// Notes a station that the MAC table does not know there.
-    fn learn(&mut self, sighting: Sighting);
-}
-
-/// Why and where a frame goes to the controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PacketInOrigin {
-    /// Why.
-    pub reason: PacketInReason,
-    /// Port where the frame came in.
-    pub in_port: PortNo,
-    /// Table whose rule sends it.
-    pub table_id: TableId,
-    /// Cookie of that rule.
-    pub cookie: u64,
-    /// Bytes of the frame that the controller wants.
-    pub max_len: u16,
-    /// What rules have noted about it.
-    pub metadata: u64,
-    /// Its tunnel, as rules have set it.
-    pub tunnel_id: u64,
-}
+use crate::{DropReason, Egress, Frame, PacketInOrigin, Parts, rewrite, validate};
 
 /// What a worker looks at for a whole burst of frames.
 #[derive(Clone, Copy, Debug)]
@@ -246,21 +189,9 @@ impl Forwarder {
         }
         let packets = frame.wire_packets();
         program.run.add(len, packets);
-        let (worker, scratch) = (self.worker, &mut self.scratch);
         let arrival = program.arrival.as_ref();
-        let (bucket, ends) = (None, 0);
-        let mut run = Run {
-            worker,
-            view,
-            in_port,
-            arrival,
-            flow_hash,
-            packets,
-            scratch,
-            bucket,
-            ends,
-            egress,
-        };
+        let run = Run::new(self.worker, view, in_port, &mut self.scratch, egress);
+        let mut run = Run { arrival, flow_hash, packets, ..run };
         run.ops(&program.ops, &mut frame);
         let ends = run.finish();
         program.ends.set(program.ends.get() + u64::from(ends));
@@ -336,23 +267,11 @@ impl Forwarder {
         let program = compile_actions(view.snapshot, &self.outlets, actions, &key, &frame).program;
         let packets = frame.wire_packets();
         program.run.add(frame.len(), packets);
-        let (worker, scratch, flow_hash) = (self.worker, &mut self.scratch, key.symmetric_hash());
-        let (arrival, bucket, ends) = (None, None, 0);
-        let mut run = Run {
-            worker,
-            view,
-            in_port,
-            arrival,
-            flow_hash,
-            packets,
-            scratch,
-            bucket,
-            ends,
-            egress,
-        };
+        let run = Run::new(self.worker, view, in_port, &mut self.scratch, egress);
+        let mut run = Run { flow_hash: key.symmetric_hash(), packets, ..run };
         run.nested(&program.ops, &mut frame);
         self.stats.injected += u64::from(run.finish());
-        program.flush(worker, view.now);
+        program.flush(self.worker, view.now);
         Ok(())
     }
 
@@ -432,6 +351,19 @@ struct Run<'a, E> {
 }
 
 impl<'a, E: Egress> Run<'a, E> {
+    /// For a packet of the controller's.
+    #[inline]
+    fn new(
+        worker: WorkerIndex,
+        view: View<'a>,
+        in_port: PortNo,
+        scratch: &'a mut Vec<Vec<u8>>,
+        egress: &'a mut E,
+    ) -> Self {
+        let (arrival, bucket, flow_hash, packets, ends) = (None, None, 0, 1, 0);
+        Self { worker, view, in_port, arrival, flow_hash, packets, scratch, bucket, ends, egress }
+    }
+
     /// The steps one after the other. What nearly all programs consist of is done here, so that
     /// their system calls are made in the caller's own function: see [`Forwarder::handle`].
     #[expect(clippy::inline_always, reason = "a call here costs a fifth of the packet rate")]
