@@ -10,7 +10,7 @@ pub trait Egress {
     /// until it can be sent. Its tags are those that it has outside. `claim` says for whom.
     ///
     /// # Errors
-    /// Why the frame did not go out. It counts as dropped there for this reason.
+    /// Why nothing of the frame went out. It counts as dropped there for this reason.
     fn transmit(
         &mut self,
         port: PortNo,

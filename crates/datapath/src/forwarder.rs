@@ -27,7 +27,7 @@ use tapswitch_openflow::{Action, ErrorKind, PortNo};
 use tapswitch_wire::{FlowKey, Layout, MacAddr, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
-use crate::claim::{Claim, Sent};
+use crate::claim::{Claim, Loss, Sent};
 use crate::compile::{compile, compile_actions};
 use crate::counters::{Millis, WorkerIndex};
 use crate::glance::{Glance, IPV4_WORDS, IPV6_WORDS, Recent};
@@ -396,7 +396,8 @@ impl<'a, E: Egress> Run<'a, E> {
             match self.send(bucket.or(self.bucket), outlet, frame) {
                 Ok(Sent::Now) => {}
                 Ok(Sent::Later) => self.kept(bucket, frame.len()),
-                Err(reason) => self.not_sent(bucket, outlet, frame.len(), reason),
+                Ok(Sent::InPart(loss)) => self.not_sent(bucket, outlet, frame.len(), loss),
+                Err(reason) => self.not_sent(bucket, outlet, frame.len(), self.whole(reason)),
             }
         }
     }
@@ -537,7 +538,7 @@ impl<'a, E: Egress> Run<'a, E> {
         match sent {
             Ok(Sent::Now) => outlet.sent.add(frame.len(), self.packets),
             Ok(Sent::Later) => {}
-            Err(reason) => outlet.note(frame, reason),
+            Ok(Sent::InPart(Loss { reason, .. })) | Err(reason) => outlet.note(frame, reason),
         }
         sent
     }
@@ -546,8 +547,10 @@ impl<'a, E: Egress> Run<'a, E> {
     #[cold]
     fn output_part(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
         let Some(snaplen) = self.snaplen() else { return self.send_at_once(outlet, frame) };
-        if let Err(reason) = self.send_part(outlet, frame, snaplen) {
-            self.drop_at(Some(&outlet.port), reason);
+        match self.send_part(outlet, frame, snaplen) {
+            Ok(Sent::Now | Sent::Later) => {}
+            Ok(Sent::InPart(loss)) => self.lose(outlet, loss),
+            Err(reason) => self.lose(outlet, self.whole(reason)),
         }
     }
 
@@ -574,7 +577,7 @@ impl<'a, E: Egress> Run<'a, E> {
         match sent {
             Ok(Sent::Now) => outlet.sent.add(frame.part_len(snaplen), self.packets),
             Ok(Sent::Later) => {}
-            Err(reason) => outlet.note(frame, reason),
+            Ok(Sent::InPart(Loss { reason, .. })) | Err(reason) => outlet.note(frame, reason),
         }
         Outlet::undress(undo, frame);
         sent
@@ -591,20 +594,30 @@ impl<'a, E: Egress> Run<'a, E> {
 
     /// Counts a drop, and in place of its tally what the bucket processed, if `bucket` only sends.
     #[cold]
-    fn not_sent(
-        &mut self,
-        bucket: Option<&'a BucketRef>,
-        outlet: &Outlet,
-        len: usize,
-        reason: DropReason,
-    ) {
+    fn not_sent(&mut self, bucket: Option<&'a BucketRef>, outlet: &Outlet, len: usize, loss: Loss) {
         let outer = self.bucket;
         if let Some(bucket) = bucket {
             bucket.bucket().counters.add(self.worker, self.traffic(len), self.view.now);
             self.bucket = Some(bucket);
         }
-        self.drop_at(Some(&outlet.port), reason);
+        self.lose(outlet, loss);
         self.bucket = outer;
+    }
+
+    /// A frame of which nothing was sent.
+    fn whole(&self, reason: DropReason) -> Loss {
+        Loss { sent: 0, dropped: self.packets, reason }
+    }
+
+    /// Counts a frame that was to leave by `outlet` and is dropped, and what went of it.
+    #[cold]
+    fn lose(&mut self, outlet: &Outlet, loss: Loss) {
+        let Loss { sent, dropped, reason } = loss;
+        if sent > 0 {
+            let (worker, bucket, arrival) = (self.worker, self.bucket, self.arrival);
+            Claim { worker, port: &outlet.port, bucket, arrival }.sent(sent, self.view.now);
+        }
+        self.drop_packets_at(Some(&outlet.port), dropped, reason);
     }
 
     /// Sends where the tally does not tell on whose behalf.
@@ -619,8 +632,9 @@ impl<'a, E: Egress> Run<'a, E> {
             (Ok(Sent::Now), Some(bucket)) => {
                 bucket.bucket().delivered.add(self.worker, self.traffic(len), self.view.now);
             }
-            (Ok(_), _) => {}
-            (Err(reason), _) => self.drop_at(Some(&outlet.port), reason),
+            (Ok(Sent::Now | Sent::Later), _) => {}
+            (Ok(Sent::InPart(loss)), _) => self.lose(outlet, loss),
+            (Err(reason), _) => self.lose(outlet, self.whole(reason)),
         }
     }
 
@@ -711,6 +725,11 @@ impl<'a, E: Egress> Run<'a, E> {
     }
 
     fn drop_at(&mut self, port: Option<&Port>, reason: DropReason) {
+        self.drop_packets_at(port, self.packets, reason);
+    }
+
+    /// Drops the frame, of which so many packets went nowhere.
+    fn drop_packets_at(&mut self, port: Option<&Port>, packets: u32, reason: DropReason) {
         let in_port = || self.view.snapshot.ports.find(self.in_port).map(|port| &**port);
         let port = if reason.is_egress() { port } else { in_port() };
         match port {
@@ -720,7 +739,7 @@ impl<'a, E: Egress> Run<'a, E> {
             None => {}
         }
         if let Some(bucket) = self.bucket {
-            bucket.bucket().drop(self.worker, self.packets.into(), reason);
+            bucket.bucket().drop(self.worker, Traffic::frame(0, packets), reason);
         }
     }
 }

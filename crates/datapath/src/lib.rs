@@ -48,7 +48,7 @@ pub mod vlan;
 
 pub use abilities::{ACTION_KINDS, INSTRUCTION_KINDS, MATCH_FIELDS, SET_FIELDS};
 pub use aqm::{Codel, mark_ce};
-pub use claim::{Claim, Receipt, Sent};
+pub use claim::{Claim, Loss, OwnedClaim, Receipt, Sent};
 pub use counters::{Counters, DropCounters, Gauge, Millis, Totals, WorkerIndex};
 pub use edge::DropReason;
 pub use egress::{Egress, PacketInOrigin};

@@ -76,8 +76,8 @@ pub(crate) struct TxPort {
     stall: Duration,
     /// How often the port took something that waited, of any worker.
     taken: Arc<AtomicU64>,
-    /// Packets that went out of a train before the port was full.
-    cut_done: usize,
+    /// Packets of the last train that went out before one did not.
+    cut_done: u32,
 }
 
 /// What is behind a port.
@@ -230,13 +230,13 @@ impl TxPort {
 
     /// Cuts the train and sends its packets in order, but for the first `done`, which went out
     /// before. One that fails takes the rest along: the receiver misses the end of the train, not
-    /// its middle. Where the port is full, those that went out are told by `cut_done`.
+    /// its middle. Those that went out are told by `cut_done` then.
     #[inline(never)]
     fn send_cut(
         &mut self,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
-        done: usize,
+        done: u32,
     ) -> Result<(), DropReason> {
         self.cut_to(frame, beyond, done, usize::MAX)
     }
@@ -246,7 +246,7 @@ impl TxPort {
         &mut self,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
-        done: usize,
+        done: u32,
         snaplen: usize,
     ) -> Result<(), DropReason> {
         match self.device {
@@ -260,7 +260,7 @@ impl TxPort {
         &mut self,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
-        done: usize,
+        done: u32,
         snaplen: usize,
     ) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
@@ -290,14 +290,17 @@ impl TxPort {
                 return Ok(());
             }
             let (sent, outcome) = self.device.send_packets(&batch[..count]);
-            done += sent;
+            done += u32::try_from(sent).unwrap_or_default();
             if let Err(fault) = outcome {
-                // What is not tried again would be left out of the next frame that is.
-                let reason = DropReason::from(fault);
-                self.cut_done = if reason == DropReason::EgressFull { done } else { 0 };
-                return Err(reason);
+                self.cut_done = done;
+                return Err(fault.into());
             }
         }
+    }
+
+    /// Packets of the frame that failed last that went out, once.
+    fn take_cut_done(&mut self) -> u32 {
+        std::mem::take(&mut self.cut_done)
     }
 
     /// Sends a frame that has waited.

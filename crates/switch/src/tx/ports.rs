@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use tapswitch_datapath::{Claim, DropReason, Frame, MAX_PORT, Millis, Sent};
+use tapswitch_datapath::{Claim, DropReason, Frame, Loss, MAX_PORT, Millis, Sent};
 use tapswitch_openflow::{Delivery, PortNo};
 
 use super::guest::Fault;
 use super::queue::{Admission, EgressQueue};
 use super::{GuestTx, TxDevice, TxPort};
 use crate::beyond::Beyond;
+use crate::clock;
 use crate::store::Pool;
 
 /// The ports as one worker sends to them.
@@ -87,8 +88,7 @@ impl TxPorts {
         let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
         match port.send(frame, beyond) {
             Ok(()) => Ok(Sent::Now),
-            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
-            Err(reason) => Err(reason),
+            Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
         }
     }
 
@@ -106,8 +106,7 @@ impl TxPorts {
         let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
         match port.send_part(frame, beyond, snaplen, 0) {
             Ok(()) => Ok(Sent::Now),
-            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
-            Err(reason) => Err(reason),
+            Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
         }
     }
 
@@ -126,7 +125,34 @@ impl TxPorts {
         self.find(index).map(Some)
     }
 
-    /// Keeps a frame for later, if it is one that is kept.
+    /// Keeps what a port that is full has not taken of a frame. What another one has not is lost.
+    #[cold]
+    fn not_sent(
+        &mut self,
+        index: usize,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+        reason: DropReason,
+    ) -> Result<Sent, DropReason> {
+        let reason = match reason {
+            DropReason::EgressFull => match self.keep(index, frame, beyond, claim) {
+                Ok(sent) => return Ok(sent),
+                Err(reason) => reason,
+            },
+            reason => reason,
+        };
+        let port = self.find(index)?;
+        match port.take_cut_done() {
+            0 => Err(reason),
+            sent => {
+                let dropped = u32::try_from(claim.traffic(frame).behind(sent).packets);
+                Ok(Sent::InPart(Loss { sent, dropped: dropped.unwrap_or(u32::MAX), reason }))
+            }
+        }
+    }
+
+    /// Keeps a frame for later, or what the port has not taken of it, if it is one that is kept.
     #[cold]
     fn keep(
         &mut self,
@@ -138,7 +164,6 @@ impl TxPorts {
         let now = Instant::now();
         let port = self.by_number.get_mut(index).and_then(Option::as_mut);
         let port = port.ok_or(DropReason::NoSuchPort)?;
-        let done = std::mem::take(&mut port.cut_done);
         port.is_in_doubt = false;
         if port.queue.is_none() {
             self.queued.push(index);
@@ -156,6 +181,10 @@ impl TxPorts {
             port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(taken.clone(), now)));
         let was_held = queue.is_held();
         let admission = queue.admit(delivery, frame.len(), stall, now)?;
+        let done = std::mem::take(&mut port.cut_done);
+        if done > 0 {
+            claim.sent(done, clock::coarse());
+        }
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if admission == Admission::Held {
             self.pressure = Some(index);
@@ -263,10 +292,13 @@ impl TxPorts {
                 if std::mem::take(&mut is_stuck) && sent == Err(DropReason::EgressFull) {
                     sent = port.send_in_doubt(bytes, waiting);
                 }
-                let done = std::mem::take(&mut port.cut_done);
+                let more = port.take_cut_done().saturating_sub(waiting.done);
+                if more > 0 {
+                    waiting.done += more;
+                    waiting.receipt.delivered_part(more, at);
+                }
                 if sent == Err(DropReason::EgressFull) {
-                    if done > waiting.done {
-                        waiting.done = done;
+                    if more > 0 {
                         queue.note_progress(now);
                         has_moved = true;
                     }
