@@ -15,14 +15,16 @@
 //!    receiver's stack behind it, which bounds it. The payload is read once, for the checksum, and
 //!    never copied.
 //! 8. A copy of which the first bytes are wanted: see [`part`].
-//! 9. A frame for a port that is full, or for which others wait, is copied to a queue: see
-//!    [`queue`].
+//! 9. A file takes what it gets into its buffer: see [`record`].
+//! 10. A frame for a port that is full, or for which others wait, is copied to a queue: see
+//!     [`queue`].
 
 mod doubt;
 mod guest;
 mod part;
 mod ports;
 mod queue;
+mod record;
 mod sampler;
 mod takes;
 
@@ -159,12 +161,13 @@ impl TxPort {
         }
     }
 
-    /// True when the port is a guest whose ring is not held, or a file whose buffer is not.
+    /// True when there is more to do than to send: the port is a guest whose ring is not held, or a
+    /// file.
     #[inline]
     fn wants_hold(&self) -> bool {
         match &self.device {
             TxDevice::Guest(guest) => !guest.is_held(),
-            TxDevice::File(file) => !file.is_held(),
+            TxDevice::File(_) => true,
             _ => false,
         }
     }
@@ -305,6 +308,7 @@ impl TxPort {
 
     /// Sends a frame that has waited.
     fn send_waiting(&mut self, bytes: &mut [u8], waiting: &Waiting) -> Result<(), DropReason> {
+        self.begin_record(&waiting.receipt.claim())?;
         let Waiting { meta, layout, done, snaplen, .. } = *waiting;
         let mut frame = Frame::new(meta, layout, bytes, HEADROOM, 0);
         if let Some(snaplen) = snaplen {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tapswitch_datapath::{Claim, DropReason, Frame, Loss, MAX_PORT, Millis, Sent};
+use tapswitch_datapath::{Claim, DropReason, Frame, MAX_PORT, Millis, Sent};
 use tapswitch_openflow::{Delivery, PortNo};
 
 use super::guest::Fault;
@@ -85,7 +85,9 @@ impl TxPorts {
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
         let index = index(number);
-        let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
+        let Some(port) = self.ready(index)? else {
+            return self.send_later(index, frame, beyond, claim);
+        };
         match port.send(frame, beyond) {
             Ok(()) => Ok(Sent::Now),
             Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
@@ -103,15 +105,18 @@ impl TxPorts {
         snaplen: usize,
     ) -> Result<Sent, DropReason> {
         let index = index(number);
-        let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
+        let Some(port) = self.ready(index)? else {
+            return self.send_later(index, frame, beyond, claim);
+        };
         match port.send_part(frame, beyond, snaplen, 0) {
             Ok(()) => Ok(Sent::Now),
             Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
         }
     }
 
-    /// The port at this place, unless others wait for it. It takes no way to send, as that would be
-    /// a closure, which returns between two system calls unless the compiler likes to inline it.
+    /// The port at this place, unless others wait for it or it is a file. It takes no way to send,
+    /// as that would be a closure, which returns between two system calls unless the compiler likes
+    /// to inline it.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn ready(&mut self, index: usize) -> Result<Option<&mut TxPort>, DropReason> {
@@ -119,10 +124,30 @@ impl TxPorts {
         if port.queue.is_some() {
             return Ok(None);
         }
-        if port.wants_hold() {
-            self.hold(index);
+        if port.wants_hold() && self.hold(index) == Held::Buffer {
+            return Ok(None);
         }
         self.find(index).map(Some)
+    }
+
+    /// Sends to a port that is not [ready](Self::ready): puts a frame into the buffer of a file, or
+    /// keeps it.
+    #[inline(never)]
+    fn send_later(
+        &mut self,
+        index: usize,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<Sent, DropReason> {
+        let port = self.find(index)?;
+        if port.queue.is_some() {
+            return self.keep(index, frame, beyond, claim);
+        }
+        match port.record(frame, beyond, claim) {
+            Ok(()) => Ok(Sent::Later),
+            Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
+        }
     }
 
     /// Keeps what a port that is full has not taken of a frame. What another one has not is lost.
@@ -145,10 +170,7 @@ impl TxPorts {
         let port = self.find(index)?;
         match port.take_cut_done() {
             0 => Err(reason),
-            sent => {
-                let dropped = u32::try_from(claim.traffic(frame).behind(sent).packets);
-                Ok(Sent::InPart(Loss { sent, dropped: dropped.unwrap_or(u32::MAX), reason }))
-            }
+            sent => Ok(Sent::InPart(port.loss(claim.traffic(frame), sent, reason))),
         }
     }
 
@@ -182,7 +204,7 @@ impl TxPorts {
         let was_held = queue.is_held();
         let admission = queue.admit(delivery, frame.len(), stall, now)?;
         let done = std::mem::take(&mut port.cut_done);
-        if done > 0 {
+        if done > 0 && !port.device.is_file() {
             claim.sent(done, clock::coarse());
         }
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
@@ -295,7 +317,7 @@ impl TxPorts {
                 let more = port.take_cut_done().saturating_sub(waiting.done);
                 if more > 0 {
                     waiting.done += more;
-                    waiting.receipt.delivered_part(more, at);
+                    port.settle_part(&mut waiting.receipt, more, at);
                 }
                 if sent == Err(DropReason::EgressFull) {
                     if more > 0 {
@@ -307,7 +329,7 @@ impl TxPorts {
                 has_moved = true;
                 let Some(waiting) = queue.pop(&mut self.pool, now) else { break };
                 match sent {
-                    Ok(()) => waiting.receipt.delivered(at),
+                    Ok(()) => port.settle(waiting.receipt, at),
                     Err(reason) => waiting.receipt.dropped(reason),
                 }
             }
@@ -344,12 +366,15 @@ impl TxPorts {
     /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it. A
     /// file's buffer is the worker's own.
     #[inline(never)]
-    fn hold(&mut self, index: usize) {
+    fn hold(&mut self, index: usize) -> Held {
         if let Some(Some(TxPort { device: TxDevice::File(file), .. })) =
             self.by_number.get_mut(index)
         {
-            file.hold();
-            return self.held.push(index);
+            if !file.is_held() {
+                file.hold();
+                self.held.push(index);
+            }
+            return Held::Buffer;
         }
         if !self.guest(index).is_some_and(GuestTx::try_hold) {
             self.end_burst();
@@ -358,6 +383,7 @@ impl TxPorts {
             }
         }
         self.held.push(index);
+        Held::Ring
     }
 
     fn guest(&mut self, index: usize) -> Option<&mut GuestTx> {
@@ -366,6 +392,15 @@ impl TxPorts {
             _ => None,
         }
     }
+}
+
+/// What was taken for a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// A guest's ring.
+    Ring,
+    /// A file's buffer.
+    Buffer,
 }
 
 impl Retry {
