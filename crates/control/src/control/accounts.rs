@@ -85,6 +85,8 @@ struct Journey {
     on_the_way: u64,
     /// Those that came to the last switch.
     arrived: u64,
+    /// Those of them that wait there.
+    waiting: u64,
     /// Whether all counters are of now.
     is_sure: bool,
 }
@@ -252,7 +254,7 @@ impl<'a> Accounts<'a> {
             coarse.insert(end.switch);
         }
         let journey = self.journey(&parts.sent, tag, end);
-        let Journey { copies: mut sum, on_the_way, arrived, is_sure } = journey;
+        let Journey { copies: mut sum, on_the_way, arrived, waiting, is_sure } = journey;
         let expected = parts.sent.delivered.packets.saturating_sub(on_the_way);
         match expected.checked_sub(arrived) {
             Some(missing) => {
@@ -266,7 +268,11 @@ impl<'a> Accounts<'a> {
             }
             None if coarse.is_empty() || !is_at_rest => {
                 let younger = arrived - expected;
-                sum.delivered.packets = sum.delivered.packets.saturating_sub(younger);
+                // What waits came last.
+                let waiting = younger.min(waiting);
+                sum.in_flight = sum.in_flight.saturating_sub(waiting);
+                let delivered = &mut sum.delivered.packets;
+                *delivered = delivered.saturating_sub(younger - waiting);
                 coarse.clear();
             }
             // Trains arrived as their packets, perhaps not all of them.
@@ -279,14 +285,15 @@ impl<'a> Accounts<'a> {
     fn journey(&self, sent: &Copies, tag: u16, end: Place) -> Journey {
         let mut copies = Copies { delivered: Counts::ZERO, ..sent.clone() };
         copies.dropped = named(sent.dropped.clone(), "");
-        let mut journey = Journey { copies, on_the_way: 0, arrived: 0, is_sure: true };
+        let (on_the_way, arrived, waiting, is_sure) = (0, 0, 0, true);
+        let mut journey = Journey { copies, on_the_way, arrived, waiting, is_sure };
         let carrying = self.switches.iter().filter(|(_, switch)| switch.ledger.has_carried(tag));
         for (id, switch) in carrying {
             journey.is_sure &= !switch.is_stale();
             let carried = switch.ledger.carried(tag);
             let dropped: u64 = carried.dropped.values().sum();
             if *id == end.switch {
-                journey.arrived = carried.copied.packets;
+                (journey.arrived, journey.waiting) = (carried.copied.packets, carried.in_flight);
                 journey.copies.delivered = carried.delivered;
             } else {
                 journey.on_the_way += dropped.saturating_add(carried.in_flight);
