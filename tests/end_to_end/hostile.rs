@@ -183,7 +183,7 @@ fn a_full_disk_stops_the_monitor_in_a_file_and_nothing_else() {
     );
     let mut command = room.command("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
-    let switch = Daemon::start(command, directory.path());
+    let mut switch = Daemon::start(command, directory.path());
     for host in &hosts {
         until("the device is there", || host.netlink().link(&host.interface).is_ok());
         host.configure();
@@ -214,6 +214,20 @@ fn a_full_disk_stops_the_monitor_in_a_file_and_nothing_else() {
     assert_eq!(reports.len(), 1);
     let log = switch.log();
     assert!(log.contains("the disk is full"), "{log}");
+
+    // What waits for the disk when the switch ends is named.
+    fill(Path::new(&filler));
+    let flow = Flow::start(&stream, &hosts[0], &hosts[1]);
+    until("the disk is full again", || file()["state"] == "no-link");
+    assert!(number(&file()["pressure"]["queued"]["packets"]) > 0, "{}", file());
+    flow.finish_after(10);
+    assert_eq!(switch.stop().code(), Some(0), "{}", switch.log());
+    let log = switch.log();
+    assert!(log.contains("are in no file, and are dropped as port_removed"), "{log}");
+    let warned = log.lines().any(|line| {
+        line.contains("port 3: ") && line.contains("frames waited for it") && line.contains("WARN")
+    });
+    assert!(warned && !log.contains("are nowhere"), "{log}");
 }
 
 /// Takes all room that there is.

@@ -77,11 +77,11 @@ fn metrics_say_what_the_reports_say() {
     let port = r#"policy="owed",switch="0x1",port="3",interface="t3""#;
     let told = |name: &str| of_controller[&format!("tapswitch_policy_{name}")].clone();
     assert_eq!(
-        told(r#"matched_frames_total{policy="owed"}"#),
+        told(r#"matched_packets_total{policy="owed"}"#),
         (count + u64::from(sent)).to_string()
     );
-    assert_eq!(told(&format!("delivered_frames_total{{{port}}}")), count.to_string());
-    let dropped = format!("dropped_frames_total{{{port},reason=\"input_port\"}}");
+    assert_eq!(told(&format!("delivered_packets_total{{{port}}}")), count.to_string());
+    let dropped = format!("dropped_packets_total{{{port},reason=\"input_port\"}}");
     assert_eq!(told(&dropped), sent.to_string());
     assert_eq!(told(r#"adds_up{policy="owed"}"#), "1");
 

@@ -14,10 +14,10 @@ pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
         let is_made = matches!(report.state, PolicyState::Active | PolicyState::Partial { .. });
         u64::from(is_made)
     });
-    let help = "Packets that matched, those of a train where a switch of ours counts.";
-    put("policy_matched_frames_total", Kind::Counter, help, |report| report.matched.packets);
+    let help = "Packets on the wire that matched; Open vSwitch counts a train as one.";
+    put("policy_matched_packets_total", Kind::Counter, help, |report| report.matched.packets);
     put("policy_matched_bytes_total", Kind::Counter, "Their bytes.", |report| report.matched.bytes);
-    let help = "Whether each frame that matched is accounted for; exact while none pass.";
+    let help = "Whether each packet that matched is accounted for; exact while none pass.";
     put("policy_adds_up", Kind::Gauge, help, |report| u64::from(report.adds_up));
     let help = "Whether no counters were lost with a switch or began unknown.";
     put("policy_complete", Kind::Gauge, help, |report| u64::from(report.is_complete));
@@ -36,20 +36,20 @@ fn put_copies(out: &mut Exposition, policies: &[PolicyReport]) {
         let samples = copies().map(|(report, copied)| (copy_labels(report, copied), value(copied)));
         out.put(name, kind, help, samples);
     };
-    let help = "Copies that the monitor's port took.";
-    put("policy_delivered_frames_total", Kind::Counter, help, |to| to.delivered.packets);
+    let help = "Packets that the monitor's port took; a file, when they are written.";
+    put("policy_delivered_packets_total", Kind::Counter, help, |to| to.delivered.packets);
     let help = "Their bytes.";
     put("policy_delivered_bytes_total", Kind::Counter, help, |to| to.delivered.bytes);
-    let help = "Frames that reached the monitor's port among others, by flooding.";
-    put("policy_flooded_frames_total", Kind::Counter, help, |to| to.flooded);
-    let help = "Copies that wait for the monitor's port.";
-    put("policy_in_flight_frames", Kind::Gauge, help, |to| to.in_flight);
+    let help = "Packets that reached the monitor's port among others, by flooding.";
+    put("policy_flooded_packets_total", Kind::Counter, help, |to| to.flooded);
+    let help = "Packets that wait for the monitor's port, or for its disk.";
+    put("policy_in_flight_packets", Kind::Gauge, help, |to| to.in_flight);
     let drops = copies().flat_map(|(report, copied)| {
         let labels = move |reason| copy_labels(report, copied).with("reason", reason);
         copied.dropped.iter().map(move |(reason, count)| (labels(reason), *count))
     });
-    let help = "Copies that were dropped, by reason.";
-    out.put("policy_dropped_frames_total", Kind::Counter, help, drops);
+    let help = "Packets that were dropped, by reason.";
+    out.put("policy_dropped_packets_total", Kind::Counter, help, drops);
 }
 
 /// What is told of switches, by their datapath ids.

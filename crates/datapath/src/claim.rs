@@ -4,6 +4,12 @@
 //! [`Claim`] with each frame, which costs nothing unless it is asked; what keeps a frame makes a
 //! [`Receipt`] of it, and settles that when the frame has left, or never will. Until then the frame
 //! counts as *queued*, so that at any time each frame is somewhere.
+//!
+//! Where a port keeps what it gets and somebody else carries it on, as a file does, an
+//! [`OwnedClaim`] stands for any number of frames.
+//!
+//! The packets of a train that was cut have ends of their own: those that went are sent, whatever
+//! becomes of the others. The frame, and its bytes, count with the last one.
 
 use std::sync::Arc;
 
@@ -20,8 +26,22 @@ use crate::{DropReason, Frame};
 pub enum Sent {
     /// The port has it.
     Now,
-    /// It waits for the port. A [`Receipt`] tells how that ends.
+    /// It waits for the port. A [`Receipt`] or an [`OwnedClaim`] tells how that ends.
     Later,
+    /// Not all of its packets went: the frame counts as dropped.
+    InPart(Loss),
+}
+
+/// What becomes of a frame that is dropped, by packets. Those in neither number have been counted
+/// already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Packets that went.
+    pub sent: u32,
+    /// Packets that did not.
+    pub dropped: u32,
+    /// Why not.
+    pub reason: DropReason,
 }
 
 /// On whose behalf a frame is to be sent.
@@ -57,21 +77,105 @@ impl<'a> Claim<'a> {
         self.arrival.map(|port| port.number)
     }
 
-    /// Lets `frame` wait: it is queued until the receipt is settled.
-    pub fn wait(&self, frame: &Frame<'_>) -> Receipt {
+    /// What `frame` counts when all of it is sent.
+    pub fn traffic(&self, frame: &Frame<'_>) -> Traffic {
         let bytes = self.snaplen().map_or_else(|| frame.len(), |len| frame.part_len(len));
-        let receipt = Receipt {
-            worker: self.worker,
-            port: self.port.clone(),
-            arrival: self.arrival.cloned(),
-            bucket: self.bucket.cloned(),
-            traffic: Traffic::frame(bytes, frame.wire_packets()),
+        Traffic::frame(bytes, frame.wire_packets())
+    }
+
+    /// Lets a frame wait that counts as `traffic`: it is queued until the receipt is settled.
+    pub fn wait(&self, traffic: Traffic) -> Receipt {
+        let (claim, arrival) = (self.owned(), self.arrival.cloned());
+        claim.wait(self.worker, traffic);
+        Receipt { worker: self.worker, claim, arrival, traffic }
+    }
+
+    /// Counts the first packets of a frame of which the others wait.
+    pub fn sent(&self, packets: u32, now: Millis) {
+        let traffic = Traffic::packets(packets.into());
+        count_sent(self.worker, self.port, self.bucket.map(BucketRef::bucket), traffic, now);
+    }
+
+    /// The same, to be kept.
+    pub fn owned(&self) -> OwnedClaim {
+        OwnedClaim { port: self.port.clone(), bucket: self.bucket.cloned() }
+    }
+}
+
+/// On whose behalf frames wait, for as long as they do.
+#[derive(Clone, Debug)]
+pub struct OwnedClaim {
+    port: Arc<Port>,
+    bucket: Option<BucketRef>,
+}
+
+impl OwnedClaim {
+    /// True when what counts for `claim` counts here.
+    #[inline]
+    pub fn is(&self, claim: &Claim<'_>) -> bool {
+        let is_same = |own: &BucketRef, other: &BucketRef| {
+            Arc::ptr_eq(&own.group, &other.group) && own.index == other.index
         };
-        receipt.port.counters.queued().add(self.worker, receipt.traffic);
-        if let Some(bucket) = receipt.bucket() {
-            bucket.queued.add(self.worker, receipt.traffic);
+        Arc::ptr_eq(&self.port, claim.port)
+            && match (&self.bucket, claim.bucket) {
+                (Some(own), Some(other)) => is_same(own, other),
+                (None, None) => true,
+                _ => false,
+            }
+    }
+
+    /// Lets frames wait. Only the worker `worker` may call this.
+    pub fn wait(&self, worker: WorkerIndex, traffic: Traffic) {
+        self.port.counters.queued().add(worker, traffic);
+        if let Some(bucket) = self.bucket() {
+            bucket.queued.add(worker, traffic);
         }
-        receipt
+    }
+
+    /// Some of the frames have left at `now`. Only the worker `worker` may call this, which may be
+    /// [none](WorkerIndex::NONE).
+    pub fn delivered(&self, worker: WorkerIndex, traffic: Traffic, now: Millis) {
+        self.settle(worker, traffic);
+        count_sent(worker, &self.port, self.bucket(), traffic, now);
+    }
+
+    /// Some of the frames never leave, for a reason that is the egress port's. Only the worker
+    /// `worker` may call this, which may be [none](WorkerIndex::NONE).
+    pub fn dropped(&self, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
+        self.drop_at(&self.port, worker, traffic, reason);
+    }
+
+    fn drop_at(&self, port: &Port, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
+        self.settle(worker, traffic);
+        port.counters.add_drops(worker, reason, traffic.frames);
+        if let Some(bucket) = self.bucket() {
+            bucket.drop(worker, traffic, reason);
+        }
+    }
+
+    /// First of all: whoever reads what is queued after what came out sees no frame twice.
+    fn settle(&self, worker: WorkerIndex, traffic: Traffic) {
+        self.port.counters.queued().sub(worker, traffic);
+        if let Some(bucket) = self.bucket() {
+            bucket.queued.sub(worker, traffic);
+        }
+    }
+
+    fn bucket(&self) -> Option<&GroupBucket> {
+        self.bucket.as_ref().map(BucketRef::bucket)
+    }
+}
+
+fn count_sent(
+    worker: WorkerIndex,
+    port: &Port,
+    bucket: Option<&GroupBucket>,
+    traffic: Traffic,
+    now: Millis,
+) {
+    port.counters.add_tx(worker, traffic);
+    if let Some(bucket) = bucket {
+        bucket.delivered.add(worker, traffic, now);
     }
 }
 
@@ -80,42 +184,59 @@ impl<'a> Claim<'a> {
 #[must_use = "the frame counts as queued until this is settled"]
 pub struct Receipt {
     worker: WorkerIndex,
-    port: Arc<Port>,
+    claim: OwnedClaim,
     arrival: Option<Arc<Port>>,
-    bucket: Option<BucketRef>,
     traffic: Traffic,
 }
 
 impl Receipt {
     /// The frame has left at `now`. Only the worker that made the receipt may call this.
     pub fn delivered(self, now: Millis) {
-        self.settle();
-        self.port.counters.add_tx(self.worker, self.traffic);
-        if let Some(bucket) = self.bucket() {
-            bucket.delivered.add(self.worker, self.traffic, now);
-        }
+        self.claim.delivered(self.worker, self.traffic, now);
     }
 
-    /// The frame never leaves. Only the worker that made the receipt may call this.
+    /// The next packets of the frame have left at `now`. Only the worker that made the receipt may
+    /// call this.
+    pub fn delivered_part(&mut self, packets: u32, now: Millis) {
+        let part = self.take_part(packets);
+        self.claim.delivered(self.worker, part, now);
+    }
+
+    /// The frame, or what is left of it, never leaves. Only the worker that made the receipt may
+    /// call this.
     pub fn dropped(self, reason: DropReason) {
-        self.settle();
-        let port = if reason.is_egress() { Some(&self.port) } else { self.arrival.as_ref() };
+        let port = if reason.is_egress() { Some(&self.claim.port) } else { self.arrival.as_ref() };
         // A packet of the controller's came in nowhere: it counts where it was to go.
-        port.unwrap_or(&self.port).counters.add_drop(self.worker, reason);
-        if let Some(bucket) = self.bucket() {
-            bucket.drop(self.worker, self.traffic.packets, reason);
-        }
+        let port = port.unwrap_or(&self.claim.port);
+        self.claim.drop_at(port, self.worker, self.traffic, reason);
     }
 
-    /// First of all: whoever reads what is queued after what came out sees no frame twice.
-    fn settle(&self) {
-        self.port.counters.queued().sub(self.worker, self.traffic);
-        if let Some(bucket) = self.bucket() {
-            bucket.queued.sub(self.worker, self.traffic);
-        }
+    /// The frame is carried on by somebody for whom it waits from now on.
+    pub fn handed_over(self) {
+        self.claim.settle(self.worker, self.traffic);
     }
 
-    fn bucket(&self) -> Option<&GroupBucket> {
-        self.bucket.as_ref().map(BucketRef::bucket)
+    /// The same of the next packets of the frame.
+    pub fn handed_over_part(&mut self, packets: u32) {
+        let part = self.take_part(packets);
+        self.claim.settle(self.worker, part);
+    }
+
+    /// What waits.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// On whose behalf.
+    pub fn claim(&self) -> Claim<'_> {
+        let OwnedClaim { port, bucket } = &self.claim;
+        let (bucket, arrival) = (bucket.as_ref(), self.arrival.as_ref());
+        Claim { worker: self.worker, port, bucket, arrival }
+    }
+
+    fn take_part(&mut self, packets: u32) -> Traffic {
+        let part = Traffic::packets(u64::from(packets).min(self.traffic.packets));
+        self.traffic.packets -= part.packets;
+        part
     }
 }

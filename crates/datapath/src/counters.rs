@@ -3,8 +3,13 @@
 //! A slot has a single writer, so adding is a plain load and store (no locked instruction), and a
 //! reader that sums the slots sees every finished frame. Slots lie on cache lines of their own, so
 //! that workers do not slow each other down.
+//!
+//! Who is no worker ([`WorkerIndex::NONE`]), such as a thread that writes a file, counts in a slot
+//! that all of these share, by locked instructions: many frames at a time, then. That slot is made
+//! when it is needed, since most counters never are.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::DropReason;
@@ -13,6 +18,11 @@ use crate::port::Traffic;
 /// Which worker is counting. Workers are numbered from zero without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerIndex(pub usize);
+
+impl WorkerIndex {
+    /// Who counts is no worker. Any number of threads may do so at once.
+    pub const NONE: Self = Self(usize::MAX);
+}
 
 /// Milliseconds since an origin that the caller chose, monotonic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,19 +40,19 @@ impl Millis {
 ///
 /// A train counts as one frame with all of its bytes, and as the packets that it makes.
 pub struct Counters {
-    slots: Box<[Slot]>,
+    slots: Slots<Slot>,
 }
 
 impl Counters {
     /// Zeroes for `workers` writers.
     pub fn new(workers: usize) -> Self {
-        Self { slots: (0..workers).map(|_| Slot::default()).collect() }
+        Self { slots: Slots::new(workers) }
     }
 
     /// The same, of something that was used at `last_used`.
     pub(crate) fn used(workers: usize, last_used: Millis) -> Self {
         let counters = Self::new(workers);
-        if let Some(slot) = counters.slots.first() {
+        if let Some(slot) = counters.slots.workers.first() {
             slot.last_used.store(last_used.0, Ordering::Relaxed);
         }
         counters
@@ -50,16 +60,13 @@ impl Counters {
 
     /// Adds frames, the last of them at `now`. Only the worker `worker` may call this.
     pub fn add(&self, worker: WorkerIndex, traffic: Traffic, now: Millis) {
-        let Some(slot) = self.slots.get(worker.0) else {
-            return;
-        };
-        bump(&slot.frames, traffic.frames);
-        bump(&slot.packets, traffic.packets);
-        bump(&slot.bytes, traffic.bytes);
-        slot.last_used.store(now.0, Ordering::Relaxed);
+        match self.slots.of(worker) {
+            Some(slot) => slot.add(traffic, now, bump),
+            None => self.slots.shared().add(traffic, now, bump_shared),
+        }
     }
 
-    /// The sums over all workers.
+    /// The sums over all who count.
     pub fn totals(&self) -> Totals {
         self.slots.iter().fold(Totals::default(), |sum, slot| Totals {
             frames: sum.frames + slot.frames.load(Ordering::Relaxed),
@@ -91,46 +98,54 @@ pub struct Totals {
 
 /// What is somewhere now, such as frames that wait: it goes up and down.
 pub struct Gauge {
-    slots: Box<[GaugeSlot]>,
+    slots: Slots<GaugeSlot>,
 }
 
 impl Gauge {
     /// Zeroes for `workers` writers.
     pub fn new(workers: usize) -> Self {
-        Self { slots: (0..workers).map(|_| GaugeSlot::default()).collect() }
+        Self { slots: Slots::new(workers) }
     }
 
     /// More of it. Only the worker `worker` may call this.
     pub fn add(&self, worker: WorkerIndex, traffic: Traffic) {
-        if let Some(slot) = self.slots.get(worker.0) {
-            bump(&slot.frames, traffic.frames);
-            bump(&slot.packets, traffic.packets);
-            bump(&slot.bytes, traffic.bytes);
+        match self.slots.of(worker) {
+            Some(slot) => slot.add(traffic, bump),
+            None => self.slots.shared().add(traffic, bump_shared),
         }
     }
 
-    /// Less of it: what this worker had added. Only the worker `worker` may call this.
+    /// Less of it: what this worker had added or, where that is no worker, somebody who has handed
+    /// it over. Only the worker `worker` may call this.
     pub fn sub(&self, worker: WorkerIndex, traffic: Traffic) {
-        if let Some(slot) = self.slots.get(worker.0) {
-            bump(&slot.frames, traffic.frames.wrapping_neg());
-            bump(&slot.packets, traffic.packets.wrapping_neg());
-            bump(&slot.bytes, traffic.bytes.wrapping_neg());
-        }
+        let Traffic { frames, packets, bytes } = traffic;
+        let [frames, packets, bytes] = [frames, packets, bytes].map(u64::wrapping_neg);
+        self.add(worker, Traffic { frames, packets, bytes });
     }
 
     /// Frames that are there, over all workers; a train is one.
     pub fn frames(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.frames.load(Ordering::Relaxed)).sum()
+        self.sum(|slot| &slot.frames)
     }
 
     /// Packets that those frames make on the wire.
     pub fn packets(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.packets.load(Ordering::Relaxed)).sum()
+        self.sum(|slot| &slot.packets)
     }
 
     /// Bytes of those frames.
     pub fn bytes(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.bytes.load(Ordering::Relaxed)).sum()
+        self.sum(|slot| &slot.bytes)
+    }
+
+    /// What was taken away is read before what was added: else what passes meanwhile would make
+    /// less than nothing.
+    fn sum(&self, counter: impl Fn(&GaugeSlot) -> &AtomicU64) -> u64 {
+        // Acquire: who took something away had been handed it.
+        let shared =
+            self.slots.shared.get().map_or(0, |slot| counter(slot).load(Ordering::Acquire));
+        let workers = self.slots.workers.iter();
+        workers.map(|slot| counter(slot).load(Ordering::Relaxed)).fold(shared, u64::wrapping_add)
     }
 }
 
@@ -146,13 +161,13 @@ impl fmt::Debug for Gauge {
 
 /// Drops by reason.
 pub struct DropCounters {
-    slots: Box<[DropSlot]>,
+    slots: Slots<DropSlot>,
 }
 
 impl DropCounters {
     /// Zeroes for `workers` writers.
     pub fn new(workers: usize) -> Self {
-        Self { slots: (0..workers).map(|_| DropSlot::default()).collect() }
+        Self { slots: Slots::new(workers) }
     }
 
     /// Adds one frame. Only the worker `worker` may call this.
@@ -164,8 +179,9 @@ impl DropCounters {
     /// Adds several. Only the worker `worker` may call this.
     #[inline]
     pub fn add_all(&self, worker: WorkerIndex, reason: DropReason, count: u64) {
-        if let Some(slot) = self.slots.get(worker.0) {
-            bump(&slot.0[reason.index()], count);
+        match self.slots.of(worker) {
+            Some(slot) => bump(&slot.0[reason.index()], count),
+            None => bump_shared(&self.slots.shared().0[reason.index()], count),
         }
     }
 
@@ -194,6 +210,36 @@ impl fmt::Debug for DropCounters {
     }
 }
 
+/// A slot for each worker, and one for all others.
+pub(crate) struct Slots<T> {
+    workers: Box<[T]>,
+    shared: OnceLock<Box<T>>,
+}
+
+impl<T: Default> Slots<T> {
+    /// Empty ones for `workers` workers.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { workers: (0..workers).map(|_| T::default()).collect(), shared: OnceLock::new() }
+    }
+
+    /// The slot of a worker, to be added to by [`bump`].
+    #[inline]
+    pub(crate) fn of(&self, worker: WorkerIndex) -> Option<&T> {
+        self.workers.get(worker.0)
+    }
+
+    /// The slot of all others, to be added to by [`bump_shared`].
+    #[cold]
+    pub(crate) fn shared(&self) -> &T {
+        self.shared.get_or_init(Box::default)
+    }
+
+    /// All slots that there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.workers.iter().chain(self.shared.get().map(|slot| &**slot))
+    }
+}
+
 #[derive(Default)]
 #[repr(align(64))]
 struct Slot {
@@ -201,6 +247,16 @@ struct Slot {
     packets: AtomicU64,
     bytes: AtomicU64,
     last_used: AtomicU64,
+}
+
+impl Slot {
+    #[inline]
+    fn add(&self, traffic: Traffic, now: Millis, add: impl Fn(&AtomicU64, u64)) {
+        add(&self.frames, traffic.frames);
+        add(&self.packets, traffic.packets);
+        add(&self.bytes, traffic.bytes);
+        self.last_used.store(now.0, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -211,6 +267,15 @@ struct GaugeSlot {
     bytes: AtomicU64,
 }
 
+impl GaugeSlot {
+    #[inline]
+    fn add(&self, traffic: Traffic, add: impl Fn(&AtomicU64, u64)) {
+        add(&self.frames, traffic.frames);
+        add(&self.packets, traffic.packets);
+        add(&self.bytes, traffic.bytes);
+    }
+}
+
 #[derive(Default)]
 #[repr(align(64))]
 struct DropSlot([AtomicU64; DropReason::COUNT]);
@@ -219,6 +284,12 @@ struct DropSlot([AtomicU64; DropReason::COUNT]);
 #[inline]
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// Adds to a counter that other threads may write as well. Whoever reads it sees what had been
+/// added elsewhere before.
+pub(crate) fn bump_shared(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Release);
 }
 
 #[cfg(test)]
@@ -246,6 +317,27 @@ mod tests {
         gauge.sub(WorkerIndex(0), traffic(1, 100));
         gauge.sub(WorkerIndex(1), traffic(1, 60));
         assert_eq!((gauge.frames(), gauge.packets(), gauge.bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_is_no_worker_counts_too_however_many_they_are() {
+        let (counters, gauge, drops) = (Counters::new(1), Gauge::new(1), DropCounters::new(1));
+        let one = Traffic::frame(100, 3);
+        (0..4000).for_each(|_| gauge.add(WorkerIndex(0), one));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        gauge.sub(WorkerIndex::NONE, one);
+                        counters.add(WorkerIndex::NONE, one, Millis(9));
+                        drops.add(WorkerIndex::NONE, DropReason::PortRemoved);
+                    }
+                });
+            }
+        });
+        assert_eq!((gauge.frames(), gauge.packets(), gauge.bytes()), (0, 0, 0));
+        let sums = Totals { frames: 4000, packets: 12_000, bytes: 400_000, last_used: Millis(9) };
+        assert_eq!((counters.totals(), drops.total()), (sums, 4000));
     }
 
     #[test]

@@ -48,7 +48,8 @@ pub enum DropReason {
     ControllerQueueFull,
     /// The egress port does not exist.
     NoSuchPort,
-    /// The egress port is down, by configuration or by link.
+    /// The egress port is down, by configuration or by link; or it is a file that had reached its
+    /// limit when the frame was to be written.
     PortDown,
     /// The egress port has `OFPPC_NO_FWD` set.
     PortNoForward,
@@ -68,8 +69,8 @@ pub enum DropReason {
     EgressStalled,
     /// A copy that a monitor did without while it could not keep up, by its contract.
     SampledOut,
-    /// It waited for a port that was taken away, or came in by one and was read ahead; or the
-    /// switch stopped meanwhile.
+    /// It waited for a port that was taken away, or for its disk, or came in by one and was read
+    /// ahead; or the switch stopped meanwhile.
     PortRemoved,
     /// The egress port takes IP packets without Ethernet, and this is another protocol, or an IP
     /// packet in a VLAN.

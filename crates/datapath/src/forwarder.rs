@@ -23,11 +23,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tapswitch_openflow::{Action, ErrorKind, PacketInReason, PortNo, TableId};
+use tapswitch_openflow::{Action, ErrorKind, PortNo};
 use tapswitch_wire::{FlowKey, Layout, MacAddr, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
-use crate::claim::{Claim, Sent};
+use crate::claim::{Claim, Loss, Sent};
 use crate::compile::{compile, compile_actions};
 use crate::counters::{Millis, WorkerIndex};
 use crate::glance::{Glance, IPV4_WORDS, IPV6_WORDS, Recent};
@@ -38,64 +38,7 @@ use crate::pipeline::Snapshot;
 use crate::port::{Port, Traffic};
 use crate::program::{BucketRef, Op, Program, pick_arm};
 use crate::vlan::{self, Edit, PortMode};
-use crate::{DropReason, Frame, Parts, rewrite, validate};
-
-/// The ports and the controller, as one worker reaches them.
-pub trait Egress {
-    /// Sends one frame out of `port`, which is live and whose MTU and envelope it fits, or keeps it
-    /// until it can be sent. Its tags are those that it has outside. `claim` says for whom.
-    ///
-    /// # Errors
-    /// Why the frame did not go out. It counts as dropped there for this reason.
-    fn transmit(
-        &mut self,
-        port: PortNo,
-        frame: &mut Frame<'_>,
-        claim: &Claim<'_>,
-    ) -> Result<Sent, DropReason>;
-
-    /// As [`Self::transmit`], but of each packet that the frame makes on the wire the first
-    /// `snaplen` bytes, as they would be there; what fits is judged by these. The claim's bucket
-    /// says so ([`Claim::snaplen`]), to be asked again for a frame that was kept.
-    ///
-    /// # Errors
-    /// As for [`Self::transmit`].
-    fn transmit_part(
-        &mut self,
-        port: PortNo,
-        frame: &mut Frame<'_>,
-        claim: &Claim<'_>,
-        snaplen: usize,
-    ) -> Result<Sent, DropReason>;
-
-    /// Hands a frame to the controller.
-    ///
-    /// # Errors
-    /// Why the controller does not get it.
-    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason>;
-
-    /// Notes a station that the MAC table does not know there.
-    fn learn(&mut self, sighting: Sighting);
-}
-
-/// Why and where a frame goes to the controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PacketInOrigin {
-    /// Why.
-    pub reason: PacketInReason,
-    /// Port where the frame came in.
-    pub in_port: PortNo,
-    /// Table whose rule sends it.
-    pub table_id: TableId,
-    /// Cookie of that rule.
-    pub cookie: u64,
-    /// Bytes of the frame that the controller wants.
-    pub max_len: u16,
-    /// What rules have noted about it.
-    pub metadata: u64,
-    /// Its tunnel, as rules have set it.
-    pub tunnel_id: u64,
-}
+use crate::{DropReason, Egress, Frame, PacketInOrigin, Parts, rewrite, validate};
 
 /// What a worker looks at for a whole burst of frames.
 #[derive(Clone, Copy, Debug)]
@@ -246,21 +189,9 @@ impl Forwarder {
         }
         let packets = frame.wire_packets();
         program.run.add(len, packets);
-        let (worker, scratch) = (self.worker, &mut self.scratch);
         let arrival = program.arrival.as_ref();
-        let (bucket, ends) = (None, 0);
-        let mut run = Run {
-            worker,
-            view,
-            in_port,
-            arrival,
-            flow_hash,
-            packets,
-            scratch,
-            bucket,
-            ends,
-            egress,
-        };
+        let run = Run::new(self.worker, view, in_port, &mut self.scratch, egress);
+        let mut run = Run { arrival, flow_hash, packets, ..run };
         run.ops(&program.ops, &mut frame);
         let ends = run.finish();
         program.ends.set(program.ends.get() + u64::from(ends));
@@ -336,23 +267,11 @@ impl Forwarder {
         let program = compile_actions(view.snapshot, &self.outlets, actions, &key, &frame).program;
         let packets = frame.wire_packets();
         program.run.add(frame.len(), packets);
-        let (worker, scratch, flow_hash) = (self.worker, &mut self.scratch, key.symmetric_hash());
-        let (arrival, bucket, ends) = (None, None, 0);
-        let mut run = Run {
-            worker,
-            view,
-            in_port,
-            arrival,
-            flow_hash,
-            packets,
-            scratch,
-            bucket,
-            ends,
-            egress,
-        };
+        let run = Run::new(self.worker, view, in_port, &mut self.scratch, egress);
+        let mut run = Run { flow_hash: key.symmetric_hash(), packets, ..run };
         run.nested(&program.ops, &mut frame);
         self.stats.injected += u64::from(run.finish());
-        program.flush(worker, view.now);
+        program.flush(self.worker, view.now);
         Ok(())
     }
 
@@ -432,6 +351,19 @@ struct Run<'a, E> {
 }
 
 impl<'a, E: Egress> Run<'a, E> {
+    /// For a packet of the controller's.
+    #[inline]
+    fn new(
+        worker: WorkerIndex,
+        view: View<'a>,
+        in_port: PortNo,
+        scratch: &'a mut Vec<Vec<u8>>,
+        egress: &'a mut E,
+    ) -> Self {
+        let (arrival, bucket, flow_hash, packets, ends) = (None, None, 0, 1, 0);
+        Self { worker, view, in_port, arrival, flow_hash, packets, scratch, bucket, ends, egress }
+    }
+
     /// The steps one after the other. What nearly all programs consist of is done here, so that
     /// their system calls are made in the caller's own function: see [`Forwarder::handle`].
     #[expect(clippy::inline_always, reason = "a call here costs a fifth of the packet rate")]
@@ -464,7 +396,8 @@ impl<'a, E: Egress> Run<'a, E> {
             match self.send(bucket.or(self.bucket), outlet, frame) {
                 Ok(Sent::Now) => {}
                 Ok(Sent::Later) => self.kept(bucket, frame.len()),
-                Err(reason) => self.not_sent(bucket, outlet, frame.len(), reason),
+                Ok(Sent::InPart(loss)) => self.not_sent(bucket, outlet, frame.len(), loss),
+                Err(reason) => self.not_sent(bucket, outlet, frame.len(), self.whole(reason)),
             }
         }
     }
@@ -605,7 +538,7 @@ impl<'a, E: Egress> Run<'a, E> {
         match sent {
             Ok(Sent::Now) => outlet.sent.add(frame.len(), self.packets),
             Ok(Sent::Later) => {}
-            Err(reason) => outlet.note(frame, reason),
+            Ok(Sent::InPart(Loss { reason, .. })) | Err(reason) => outlet.note(frame, reason),
         }
         sent
     }
@@ -614,8 +547,10 @@ impl<'a, E: Egress> Run<'a, E> {
     #[cold]
     fn output_part(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
         let Some(snaplen) = self.snaplen() else { return self.send_at_once(outlet, frame) };
-        if let Err(reason) = self.send_part(outlet, frame, snaplen) {
-            self.drop_at(Some(&outlet.port), reason);
+        match self.send_part(outlet, frame, snaplen) {
+            Ok(Sent::Now | Sent::Later) => {}
+            Ok(Sent::InPart(loss)) => self.lose(outlet, loss),
+            Err(reason) => self.lose(outlet, self.whole(reason)),
         }
     }
 
@@ -642,7 +577,7 @@ impl<'a, E: Egress> Run<'a, E> {
         match sent {
             Ok(Sent::Now) => outlet.sent.add(frame.part_len(snaplen), self.packets),
             Ok(Sent::Later) => {}
-            Err(reason) => outlet.note(frame, reason),
+            Ok(Sent::InPart(Loss { reason, .. })) | Err(reason) => outlet.note(frame, reason),
         }
         Outlet::undress(undo, frame);
         sent
@@ -659,20 +594,30 @@ impl<'a, E: Egress> Run<'a, E> {
 
     /// Counts a drop, and in place of its tally what the bucket processed, if `bucket` only sends.
     #[cold]
-    fn not_sent(
-        &mut self,
-        bucket: Option<&'a BucketRef>,
-        outlet: &Outlet,
-        len: usize,
-        reason: DropReason,
-    ) {
+    fn not_sent(&mut self, bucket: Option<&'a BucketRef>, outlet: &Outlet, len: usize, loss: Loss) {
         let outer = self.bucket;
         if let Some(bucket) = bucket {
             bucket.bucket().counters.add(self.worker, self.traffic(len), self.view.now);
             self.bucket = Some(bucket);
         }
-        self.drop_at(Some(&outlet.port), reason);
+        self.lose(outlet, loss);
         self.bucket = outer;
+    }
+
+    /// A frame of which nothing was sent.
+    fn whole(&self, reason: DropReason) -> Loss {
+        Loss { sent: 0, dropped: self.packets, reason }
+    }
+
+    /// Counts a frame that was to leave by `outlet` and is dropped, and what went of it.
+    #[cold]
+    fn lose(&mut self, outlet: &Outlet, loss: Loss) {
+        let Loss { sent, dropped, reason } = loss;
+        if sent > 0 {
+            let (worker, bucket, arrival) = (self.worker, self.bucket, self.arrival);
+            Claim { worker, port: &outlet.port, bucket, arrival }.sent(sent, self.view.now);
+        }
+        self.drop_packets_at(Some(&outlet.port), dropped, reason);
     }
 
     /// Sends where the tally does not tell on whose behalf.
@@ -687,8 +632,9 @@ impl<'a, E: Egress> Run<'a, E> {
             (Ok(Sent::Now), Some(bucket)) => {
                 bucket.bucket().delivered.add(self.worker, self.traffic(len), self.view.now);
             }
-            (Ok(_), _) => {}
-            (Err(reason), _) => self.drop_at(Some(&outlet.port), reason),
+            (Ok(Sent::Now | Sent::Later), _) => {}
+            (Ok(Sent::InPart(loss)), _) => self.lose(outlet, loss),
+            (Err(reason), _) => self.lose(outlet, self.whole(reason)),
         }
     }
 
@@ -779,6 +725,11 @@ impl<'a, E: Egress> Run<'a, E> {
     }
 
     fn drop_at(&mut self, port: Option<&Port>, reason: DropReason) {
+        self.drop_packets_at(port, self.packets, reason);
+    }
+
+    /// Drops the frame, of which so many packets went nowhere.
+    fn drop_packets_at(&mut self, port: Option<&Port>, packets: u32, reason: DropReason) {
         let in_port = || self.view.snapshot.ports.find(self.in_port).map(|port| &**port);
         let port = if reason.is_egress() { port } else { in_port() };
         match port {
@@ -788,7 +739,7 @@ impl<'a, E: Egress> Run<'a, E> {
             None => {}
         }
         if let Some(bucket) = self.bucket {
-            bucket.bucket().drop(self.worker, self.packets.into(), reason);
+            bucket.bucket().drop(self.worker, Traffic::frame(0, packets), reason);
         }
     }
 }

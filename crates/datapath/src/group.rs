@@ -15,7 +15,7 @@ use tapswitch_openflow::{
 
 use crate::DropReason;
 use crate::counters::{Counters, DropCounters, Gauge, Millis, WorkerIndex};
-use crate::port::Ports;
+use crate::port::{Ports, Traffic};
 use crate::sampler::Sampler;
 use crate::validate;
 
@@ -91,10 +91,11 @@ impl Group {
 }
 
 impl GroupBucket {
-    /// Counts a copy of so many packets that goes nowhere. Only the worker `worker` may call this.
-    pub fn drop(&self, worker: WorkerIndex, packets: u64, reason: DropReason) {
-        self.drops.add(worker, reason);
-        self.packet_drops.add_all(worker, reason, packets);
+    /// Counts copies that go nowhere. Only the worker `worker` may call this, which may be
+    /// [none](WorkerIndex::NONE).
+    pub fn drop(&self, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
+        self.drops.add_all(worker, reason, traffic.frames);
+        self.packet_drops.add_all(worker, reason, traffic.packets);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tapswitch_openflow::{PortConfig, PortNo, PortState};
 use tapswitch_wire::MacAddr;
 
-use crate::counters::bump;
+use crate::counters::{Slots, bump, bump_shared};
 use crate::vlan::PortMode;
 use crate::{DropCounters, DropReason, Gauge, WorkerIndex};
 
@@ -152,7 +152,7 @@ impl Ports {
 
 /// What passed a port, and what was dropped there.
 pub struct PortCounters {
-    slots: Box<[Slot]>,
+    slots: Slots<Slot>,
     drops: DropCounters,
     queued: Gauge,
     ahead: Gauge,
@@ -163,7 +163,7 @@ impl PortCounters {
     /// Zeroes for `workers` writers.
     pub fn new(workers: usize) -> Self {
         Self {
-            slots: (0..workers).map(|_| Slot::default()).collect(),
+            slots: Slots::new(workers),
             drops: DropCounters::new(workers),
             queued: Gauge::new(workers),
             ahead: Gauge::new(workers),
@@ -173,30 +173,28 @@ impl PortCounters {
 
     /// Counts what came in.
     pub(crate) fn add_rx(&self, worker: WorkerIndex, traffic: Traffic) {
-        if let Some(slot) = self.slots.get(worker.0) {
-            slot.rx.add(traffic);
+        match self.slots.of(worker) {
+            Some(slot) => slot.rx.add(traffic, bump),
+            None => self.slots.shared().rx.add(traffic, bump_shared),
         }
     }
 
     /// Counts what went out.
     pub(crate) fn add_tx(&self, worker: WorkerIndex, traffic: Traffic) {
-        if let Some(slot) = self.slots.get(worker.0) {
-            slot.tx.add(traffic);
+        match self.slots.of(worker) {
+            Some(slot) => slot.tx.add(traffic, bump),
+            None => self.slots.shared().tx.add(traffic, bump_shared),
         }
     }
 
     /// Counts the ends of frames that came in here: see [`Self::ends`].
     pub(crate) fn add_ends(&self, worker: WorkerIndex, count: u64) {
-        if let Some(slot) = self.slots.get(worker.0) {
-            bump(&slot.ends, count);
-        }
+        self.count(worker, |slot| &slot.ends, count);
     }
 
     /// Counts a frame that came in here and that the switch itself took.
     pub(crate) fn add_consumed(&self, worker: WorkerIndex) {
-        if let Some(slot) = self.slots.get(worker.0) {
-            bump(&slot.consumed, 1);
-        }
+        self.count(worker, |slot| &slot.consumed, 1);
     }
 
     /// Counts a frame that came in here and went no further.
@@ -210,16 +208,27 @@ impl PortCounters {
     /// A frame that came in here was taken by the switch, and lost on its way to the controller
     /// after all.
     pub fn lose_consumed(&self, worker: WorkerIndex, reason: DropReason) {
-        if let Some(slot) = self.slots.get(worker.0) {
-            bump(&slot.consumed, 1u64.wrapping_neg());
-        }
+        self.count(worker, |slot| &slot.consumed, 1u64.wrapping_neg());
         self.add_drop(worker, reason);
+    }
+
+    fn count(&self, worker: WorkerIndex, counter: impl Fn(&Slot) -> &AtomicU64, by: u64) {
+        match self.slots.of(worker) {
+            Some(slot) => bump(counter(slot), by),
+            None => bump_shared(counter(self.slots.shared()), by),
+        }
     }
 
     /// Counts a drop at this port.
     #[inline]
     pub fn add_drop(&self, worker: WorkerIndex, reason: DropReason) {
-        self.drops.add(worker, reason);
+        self.add_drops(worker, reason, 1);
+    }
+
+    /// Counts several drops at this port.
+    #[inline]
+    pub(crate) fn add_drops(&self, worker: WorkerIndex, reason: DropReason, count: u64) {
+        self.drops.add_all(worker, reason, count);
     }
 
     /// Notes how large a frame was that did not fit. Rare, and of all workers: so it is one place
@@ -314,6 +323,33 @@ impl Traffic {
     pub const fn frame(len: usize, packets: u32) -> Self {
         Self { frames: 1, packets: packets as u64, bytes: len as u64 }
     }
+
+    /// Packets of a frame that counts with the last of them.
+    #[inline]
+    pub const fn packets(packets: u64) -> Self {
+        Self { frames: 0, packets, bytes: 0 }
+    }
+
+    /// True when it is nothing.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.frames == 0 && self.packets == 0
+    }
+
+    /// What is left when the first `packets` packets are counted on their own.
+    #[inline]
+    #[must_use]
+    pub const fn behind(self, packets: u32) -> Self {
+        Self { packets: self.packets.saturating_sub(packets as u64), ..self }
+    }
+}
+
+impl std::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.frames += other.frames;
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
 }
 
 impl std::iter::Sum for Traffic {
@@ -343,10 +379,11 @@ struct Direction {
 }
 
 impl Direction {
-    fn add(&self, traffic: Traffic) {
-        bump(&self.frames, traffic.frames);
-        bump(&self.packets, traffic.packets);
-        bump(&self.bytes, traffic.bytes);
+    #[inline]
+    fn add(&self, traffic: Traffic, add: impl Fn(&AtomicU64, u64)) {
+        add(&self.frames, traffic.frames);
+        add(&self.packets, traffic.packets);
+        add(&self.bytes, traffic.bytes);
     }
 
     fn read(&self) -> Traffic {

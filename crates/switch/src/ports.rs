@@ -160,6 +160,14 @@ impl Ports {
         }
     }
 
+    /// Ends the files, when no worker sends to them any more: what was taken is written, all of
+    /// them at once, or dropped by name.
+    pub(crate) fn end_files(&mut self) {
+        let files = self.devices.iter_mut().filter_map(Device::recorder_mut);
+        files.for_each(|file| file.close());
+        self.devices.retain_mut(|device| device.recorder_mut().is_none());
+    }
+
     /// Takes a device out.
     fn remove(&mut self, number: PortNo) -> Option<Device> {
         let position = self.devices.iter().position(|device| device.spec.number == number)?;

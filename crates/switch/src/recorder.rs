@@ -10,9 +10,14 @@
 //! A disk that is full, or fails, closes the port: its link is down until there is room again, and
 //! what was taken waits in memory meanwhile. With `keep=`, the oldest finished files go first.
 //!
+//! What is in memory is queued, as what waits for any port. It counts as sent, and in the ledger of
+//! its bucket as delivered, when it is written: so says the writer, a write at a time. What never
+//! is counts as dropped: as `port_down` behind a limit, as `port_removed` in the end.
+//!
 //! Nothing ever comes in by such a port.
 
 mod buffer;
+mod chunk;
 mod files;
 mod merge;
 mod timeline;
@@ -25,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tapswitch_datapath::{Frame, PortCounters};
+use tapswitch_datapath::{Claim, Frame, PortCounters, Receipt, Traffic, WorkerIndex};
 use tapswitch_openflow::{PortNo, PortState};
 use tapswitch_pcapng::{Packet, packet_block_len};
 use tapswitch_vhost::Part;
@@ -37,7 +42,8 @@ use crate::beyond::Beyond;
 use crate::port_spec::PcapngSpec;
 use crate::report::FileReport;
 use crate::tx::{Takes, TxDevice, TxPort};
-use buffer::{Buffer, CHUNK_LEN};
+use buffer::Buffer;
+use chunk::{CHUNK_LEN, Chunk};
 pub use files::OpenFileError;
 use writer::Writer;
 
@@ -103,10 +109,15 @@ impl Recorder {
         self.takes().to_string()
     }
 
+    /// Nothing comes any more: what was taken is written at once.
+    pub(crate) fn close(&self) {
+        self.buffer.close();
+    }
+
     /// The handle by which `worker` sends.
     pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
         let snaplen = self.file.snaplen.map_or(usize::MAX, |len| len as usize);
-        let tx = RecorderTx { buffer: self.buffer.clone(), worker, snaplen, cut: None, held: None };
+        let tx = RecorderTx::new(self.buffer.clone(), WorkerIndex(worker), snaplen);
         TxPort::new(TxDevice::File(tx), self.takes())
     }
 
@@ -127,20 +138,23 @@ impl Recorder {
 /// What was taken is written, unless the disk takes too long for that.
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.buffer.close();
+        self.close();
         let Some((thread, done)) = self.thread.take() else { return };
-        match done.recv_timeout(END_TIME) {
-            Err(RecvTimeoutError::Timeout) => {
-                let left = self.buffer.len();
-                tracing::error!(
-                    "port {}: the disk is slow; {left} bytes of packets that were taken wait for \
-                     it, and are lost if the switch ends before they are written",
-                    self.spec
-                );
-            }
+        let goes_on = |time| done.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+        if !goes_on(END_TIME) {
             // A panic has been reported by the thread itself.
-            _ => drop(thread.join()),
+            return drop(thread.join());
         }
+        self.buffer.give_up();
+        if !goes_on(GIVE_UP_TIME) {
+            return drop(thread.join());
+        }
+        let left = self.buffer.len();
+        tracing::error!(
+            "port {}: the disk hangs; {left} bytes of packets that were taken wait for it, and are \
+             lost if the switch ends before it goes on",
+            self.spec
+        );
     }
 }
 
@@ -148,25 +162,26 @@ impl Drop for Recorder {
 #[derive(Debug)]
 pub(crate) struct RecorderTx {
     buffer: Arc<Buffer>,
-    worker: usize,
+    worker: WorkerIndex,
     /// Bytes of each packet that the port keeps.
     snaplen: usize,
     /// Bytes that the bucket of the packets under way keeps; none for all.
     cut: Option<usize>,
+    /// Packets of the frame under way that are in the buffer, each a block.
+    count: u64,
     /// The worker's chunk, while a burst goes on.
     held: Option<Held>,
 }
 
 #[derive(Debug)]
 struct Held {
-    chunk: Option<Vec<u8>>,
+    chunk: Option<Chunk>,
 }
 
 /// Another handle, which holds nothing.
 impl Clone for RecorderTx {
     fn clone(&self) -> Self {
-        let Self { worker, snaplen, .. } = *self;
-        Self { buffer: self.buffer.clone(), worker, snaplen, cut: None, held: None }
+        Self::new(self.buffer.clone(), self.worker, self.snaplen)
     }
 }
 
@@ -175,6 +190,10 @@ impl Clone for RecorderTx {
 pub(crate) struct Full;
 
 impl RecorderTx {
+    fn new(buffer: Arc<Buffer>, worker: WorkerIndex, snaplen: usize) -> Self {
+        Self { buffer, worker, snaplen, cut: None, count: 0, held: None }
+    }
+
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
@@ -182,13 +201,55 @@ impl RecorderTx {
 
     /// Takes the worker's chunk for a burst.
     pub(crate) fn hold(&mut self) {
-        self.held = Some(Held { chunk: self.buffer.begin(self.worker) });
+        self.held = Some(Held { chunk: self.buffer.begin(self.worker.0) });
     }
 
-    /// Ends a burst.
+    /// Ends a burst: what it has put into the buffer is queued.
     pub(crate) fn end_burst(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.buffer.end(self.worker, held.chunk);
+        if let Some(Held { mut chunk }) = self.held.take() {
+            chunk.iter_mut().for_each(|chunk| chunk.queue(self.worker));
+            self.buffer.end(self.worker.0, chunk);
+        }
+    }
+
+    /// Begins a frame, or what is left of one: the next packets are its. The caller holds the
+    /// chunk.
+    pub(crate) fn begin(&mut self, claim: &Claim<'_>) -> Result<(), Full> {
+        let held = self.held.as_mut().ok_or(Full)?;
+        if held.chunk.is_none() {
+            held.chunk = self.buffer.exchange(self.worker.0, None);
+        }
+        held.chunk.as_mut().ok_or(Full)?.begin(claim);
+        self.count = 0;
+        Ok(())
+    }
+
+    /// All packets are in the buffer of what was begun, which counts as `traffic`.
+    pub(crate) fn end(&mut self, traffic: Traffic) {
+        if let Some(chunk) = self.held.as_mut().and_then(|held| held.chunk.as_mut()) {
+            let packets = traffic.packets.saturating_sub(self.count);
+            chunk.add(Traffic { packets, ..traffic });
+        }
+    }
+
+    /// The same of a frame that has waited for room.
+    pub(crate) fn end_waiting(&mut self, receipt: Receipt) {
+        let traffic = receipt.traffic();
+        receipt.handed_over();
+        self.end(traffic);
+        self.queue();
+    }
+
+    /// The next packets of a frame that waits for room are in the buffer.
+    pub(crate) fn end_waiting_part(&mut self, receipt: &mut Receipt, packets: u32) {
+        receipt.handed_over_part(packets);
+        self.queue();
+    }
+
+    /// Counts as queued what the burst has put into the buffer so far.
+    fn queue(&mut self) {
+        if let Some(chunk) = self.held.as_mut().and_then(|held| held.chunk.as_mut()) {
+            chunk.queue(self.worker);
         }
     }
 
@@ -214,21 +275,27 @@ impl RecorderTx {
         let snaplen = self.cut.map_or(self.snaplen, |cut| cut.min(self.snaplen));
         let now = self.buffer.now();
         let chunk = self.chunk(packet_block_len(len, snaplen)).ok_or(Full)?;
-        let mut packet = Packet::begin(chunk, now, snaplen, len);
+        let mut packet = Packet::begin(&mut chunk.bytes, now, snaplen, len);
         for part in parts {
             packet.push_with(part.len(), |room| {
                 part.read(room);
             });
         }
         packet.end();
+        chunk.note_block();
+        self.count += 1;
         Ok(())
     }
 
-    /// The chunk that has room for `len` bytes more.
-    fn chunk(&mut self, len: usize) -> Option<&mut Vec<u8>> {
+    /// The chunk that has room for `len` bytes more of the frame under way.
+    fn chunk(&mut self, len: usize) -> Option<&mut Chunk> {
         let held = self.held.as_mut()?;
-        if held.chunk.as_ref().is_none_or(|chunk| chunk.len() + len > CHUNK_LEN) {
-            held.chunk = self.buffer.exchange(self.worker, held.chunk.take());
+        if held.chunk.as_ref()?.bytes.len() + len > CHUNK_LEN {
+            let mut full = held.chunk.take()?;
+            full.queue(self.worker);
+            let claim = full.claim().cloned();
+            held.chunk = self.buffer.exchange(self.worker.0, Some(full));
+            held.chunk.as_mut()?.begin_lot(claim?);
         }
         held.chunk.as_mut()
     }
@@ -242,6 +309,8 @@ const STOPPED: &str = "stopped";
 const FINISHED: &str = "finished";
 /// How long the end of a port waits for the disk: the server does nothing else meanwhile.
 const END_TIME: Duration = Duration::from_secs(2);
+/// How long it waits then for the write under way.
+const GIVE_UP_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

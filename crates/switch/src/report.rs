@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_datapath::{
-    DropCounters, FlowEntry, Group, GroupBucket, Millis, Oversize, Port, Snapshot, Totals, Traffic,
+    DropCounters, FlowEntry, Gauge, Group, GroupBucket, Millis, Oversize, Port, Snapshot, Totals,
+    Traffic,
 };
 use tapswitch_openflow::{GroupType, PortConfig, PortNo, PortState, TableId};
 
@@ -36,18 +37,27 @@ impl From<Traffic> for TrafficReport {
     }
 }
 
-/// Frames and bytes of a rule, a group or a bucket.
+/// Frames, packets and bytes of a rule, a group or a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountReport {
     /// Frames; a train is one.
     pub frames: u64,
+    /// Packets on the wire; a train is many.
+    pub packets: u64,
     /// Bytes of the frames.
     pub bytes: u64,
 }
 
 impl From<Totals> for CountReport {
     fn from(totals: Totals) -> Self {
-        Self { frames: totals.frames, bytes: totals.bytes }
+        let Totals { frames, packets, bytes, .. } = totals;
+        Self { frames, packets, bytes }
+    }
+}
+
+impl From<&Gauge> for CountReport {
+    fn from(gauge: &Gauge) -> Self {
+        Self { frames: gauge.frames(), packets: gauge.packets(), bytes: gauge.bytes() }
     }
 }
 
@@ -214,7 +224,7 @@ pub struct FileReport {
     pub packets: u64,
     /// Bytes that were written since then.
     pub bytes: u64,
-    /// Packets that the port took and that are in no file.
+    /// Packets that the port took and that are in no file: they are among the drops.
     pub lost: u64,
     /// Bytes of the buffer that are in use.
     pub buffered: usize,
@@ -321,10 +331,12 @@ pub struct BucketReport {
     pub actions: String,
     /// Copies that it made.
     pub count: CountReport,
-    /// Copies that a port took.
+    /// Copies that a port took; a file, when they are written.
     pub delivered: CountReport,
     /// Copies that no port took, by reason.
     pub drops: DropsReport,
+    /// Their packets on the wire, but for those that a port took of a train.
+    pub packet_drops: DropsReport,
     /// Copies that wait for their port.
     pub queued: CountReport,
 }
@@ -452,7 +464,8 @@ fn buckets(group: &Group) -> Vec<BucketReport> {
         count: bucket.counters.totals().into(),
         delivered: bucket.delivered.totals().into(),
         drops: drops(&bucket.drops),
-        queued: CountReport { frames: bucket.queued.frames(), bytes: bucket.queued.bytes() },
+        packet_drops: drops(&bucket.packet_drops),
+        queued: (&bucket.queued).into(),
     };
     group.buckets.iter().map(report).collect()
 }

@@ -149,6 +149,7 @@ impl Server {
     fn end(mut self) {
         let before = self.removed_with_ports();
         self.workers.clear();
+        self.ports.end_files();
         for ((port, before), (_, after)) in before.into_iter().zip(self.removed_with_ports()) {
             if after > before {
                 let count = after - before;
@@ -418,9 +419,11 @@ impl Server {
             }
             Waiting::Query(query) => self.answer(query),
             Waiting::Removed(device, answer) => {
-                self.ports.retire(device.spec.number);
-                self.shared.pauses.forget(device.spec.number);
+                let number = device.spec.number;
+                // What a file had taken is settled then.
                 drop(device);
+                self.ports.retire(number);
+                self.shared.pauses.forget(number);
                 // Who does not wait for the answer any more misses nothing.
                 let _ = answer.send(Ok(()));
             }

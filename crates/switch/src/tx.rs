@@ -15,8 +15,9 @@
 //!    receiver's stack behind it, which bounds it. The payload is read once, for the checksum, and
 //!    never copied.
 //! 8. A copy of which the first bytes are wanted: see [`part`].
-//! 9. A frame for a port that is full, or for which others wait, is copied to a queue: see
-//!    [`queue`].
+//! 9. A file takes what it gets into its buffer: see [`record`].
+//! 10. A frame for a port that is full, or for which others wait, is copied to a queue: see
+//!     [`queue`].
 
 mod doubt;
 mod guest;
@@ -24,6 +25,7 @@ mod outlet;
 mod part;
 mod ports;
 mod queue;
+mod record;
 mod sampler;
 mod takes;
 
@@ -78,8 +80,8 @@ pub(crate) struct TxPort {
     stall: Duration,
     /// What all workers know of the port.
     outlet: Arc<Outlet>,
-    /// Packets that went out of a train before the port was full.
-    cut_done: usize,
+    /// Packets of the last train that went out before one did not.
+    cut_done: u32,
 }
 
 /// What is behind a port.
@@ -178,12 +180,13 @@ impl TxPort {
         }
     }
 
-    /// True when the port is a guest whose ring is not held, or a file whose buffer is not.
+    /// True when there is more to do than to send: the port is a guest whose ring is not held, or a
+    /// file.
     #[inline]
     fn wants_hold(&self) -> bool {
         match &self.device {
             TxDevice::Guest(guest) => !guest.is_held(),
-            TxDevice::File(file) => !file.is_held(),
+            TxDevice::File(_) => true,
             _ => false,
         }
     }
@@ -249,13 +252,13 @@ impl TxPort {
 
     /// Cuts the train and sends its packets in order, but for the first `done`, which went out
     /// before. One that fails takes the rest along: the receiver misses the end of the train, not
-    /// its middle. Where the port is full, those that went out are told by `cut_done`.
+    /// its middle. Those that went out are told by `cut_done` then.
     #[inline(never)]
     fn send_cut(
         &mut self,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
-        done: usize,
+        done: u32,
     ) -> Result<(), DropReason> {
         self.cut_to(frame, beyond, done, usize::MAX)
     }
@@ -265,7 +268,7 @@ impl TxPort {
         &mut self,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
-        done: usize,
+        done: u32,
         snaplen: usize,
     ) -> Result<(), DropReason> {
         match self.device {
@@ -279,7 +282,7 @@ impl TxPort {
         &mut self,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
-        done: usize,
+        done: u32,
         snaplen: usize,
     ) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
@@ -309,18 +312,22 @@ impl TxPort {
                 return Ok(());
             }
             let (sent, outcome) = self.device.send_packets(&batch[..count]);
-            done += sent;
+            done += u32::try_from(sent).unwrap_or_default();
             if let Err(fault) = outcome {
-                // What is not tried again would be left out of the next frame that is.
-                let reason = DropReason::from(fault);
-                self.cut_done = if reason == DropReason::EgressFull { done } else { 0 };
-                return Err(reason);
+                self.cut_done = done;
+                return Err(fault.into());
             }
         }
     }
 
+    /// Packets of the frame that failed last that went out, once.
+    fn take_cut_done(&mut self) -> u32 {
+        std::mem::take(&mut self.cut_done)
+    }
+
     /// Sends a frame that has waited.
     fn send_waiting(&mut self, bytes: &mut [u8], waiting: &Waiting) -> Result<(), DropReason> {
+        self.begin_record(&waiting.receipt.claim())?;
         let Waiting { meta, layout, done, snaplen, .. } = *waiting;
         let mut frame = Frame::new(meta, layout, bytes, HEADROOM, 0);
         if let Some(snaplen) = snaplen {

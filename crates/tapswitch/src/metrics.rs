@@ -186,11 +186,11 @@ mod tests {
 
     #[test]
     fn a_policys_ledger_is_told_by_monitor_and_reason() {
-        let frames = |packets| Counts { packets, bytes: packets * 100 };
+        let counts = |packets| Counts { packets, bytes: packets * 100 };
         let copied = Copied {
             monitor: MonitorPort { switch: DatapathId(1), port: 3, name: "mon0".into() },
-            counts: frames(10),
-            delivered: frames(7),
+            counts: counts(10),
+            delivered: counts(7),
             flooded: 0,
             in_flight: 1,
             dropped: [("egress_full".to_owned(), 2)].into(),
@@ -201,7 +201,7 @@ mod tests {
             state: PolicyState::Active,
             monitor: None,
             monitors: Vec::new(),
-            matched: frames(10),
+            matched: counts(10),
             copied: vec![copied],
             adds_up: true,
             is_complete: true,
@@ -211,14 +211,14 @@ mod tests {
         let policy = r#"policy="a \"quoted\" one""#;
         let port = r#"switch="0x1",port="3",interface="mon0""#;
         for line in [
-            "# TYPE tapswitch_policy_matched_frames_total counter".to_owned(),
-            format!("tapswitch_policy_matched_frames_total{{{policy}}} 10"),
+            "# TYPE tapswitch_policy_matched_packets_total counter".to_owned(),
+            format!("tapswitch_policy_matched_packets_total{{{policy}}} 10"),
             format!("tapswitch_policy_adds_up{{{policy}}} 1"),
             format!("tapswitch_policy_delivered_bytes_total{{{policy},{port}}} 700"),
-            "# TYPE tapswitch_policy_in_flight_frames gauge".to_owned(),
-            format!("tapswitch_policy_in_flight_frames{{{policy},{port}}} 1"),
+            "# TYPE tapswitch_policy_in_flight_packets gauge".to_owned(),
+            format!("tapswitch_policy_in_flight_packets{{{policy},{port}}} 1"),
             format!(
-                "tapswitch_policy_dropped_frames_total{{{policy},{port},reason=\"egress_full\"}} 2"
+                "tapswitch_policy_dropped_packets_total{{{policy},{port},reason=\"egress_full\"}} 2"
             ),
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");

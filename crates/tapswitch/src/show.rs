@@ -419,6 +419,7 @@ fn drops(reports: &[DropReport]) {
     print(&rows, "nothing was dropped");
 }
 
+/// In packets on the wire, as the controller counts.
 fn taps(reports: &[TapReport]) {
     let mut rows = table(&[
         "GROUP ",
@@ -438,10 +439,10 @@ fn taps(reports: &[TapReport]) {
                 tap.cookies.join(" "),
                 path.to_owned(),
                 bucket.actions.clone(),
-                grouped(bucket.count.frames),
-                grouped(bucket.delivered.frames),
-                grouped(bucket.queued.frames),
-                drops_text(&bucket.drops),
+                grouped(bucket.count.packets),
+                grouped(bucket.delivered.packets),
+                grouped(bucket.queued.packets),
+                drops_text(&bucket.packet_drops),
                 ledger.to_owned(),
             ]);
         };

@@ -77,6 +77,20 @@ struct Ends {
     unclear: u64,
 }
 
+/// Copies to one monitor on their way through other switches.
+struct Journey {
+    /// What is known to have become of them.
+    copies: Copies,
+    /// Those of them that a switch before the last one has dropped, or that wait there.
+    on_the_way: u64,
+    /// Those that came to the last switch.
+    arrived: u64,
+    /// Those of them that wait there.
+    waiting: u64,
+    /// Whether all counters are of now.
+    is_sure: bool,
+}
+
 impl<'a> Accounts<'a> {
     /// Of all policies, or only of this one, which switches here counted for.
     pub(super) fn new(
@@ -233,30 +247,15 @@ impl<'a> Accounts<'a> {
         ends
     }
 
+    /// The same of those that went under an identifier of their own.
     fn follow_tag(&self, parts: &Parts, tag: u16, end: Place, is_at_rest: bool) -> Ends {
-        let sent = &parts.sent;
         let (mut coarse, mut unclear) = (parts.coarse.clone(), 0);
-        coarse.extend(Some(end.switch).filter(|end| self.is_coarse(*end)));
-        let mut sum = Copies { delivered: Counts::ZERO, ..sent.clone() };
-        sum.dropped = named(sent.dropped.clone(), "");
-        let (mut on_the_way, mut arrived) = (0_u64, 0_u64);
-        let carrying = self.switches.iter().filter(|(_, switch)| switch.ledger.has_carried(tag));
-        let mut is_sure = true;
-        for (id, switch) in carrying {
-            is_sure &= !switch.is_stale();
-            let carried = switch.ledger.carried(tag);
-            let dropped: u64 = carried.dropped.values().sum();
-            if *id == end.switch {
-                arrived = carried.copied.packets;
-                sum.delivered = carried.delivered;
-            } else {
-                on_the_way += dropped.saturating_add(carried.in_flight);
-            }
-            sum.in_flight += carried.in_flight;
-            let place = format!("{}:", switch_name(*id));
-            sum.dropped.extend(named(carried.dropped, &place));
+        if self.is_coarse(end.switch) {
+            coarse.insert(end.switch);
         }
-        let expected = sent.delivered.packets.saturating_sub(on_the_way);
+        let journey = self.journey(&parts.sent, tag, end);
+        let Journey { copies: mut sum, on_the_way, arrived, waiting, is_sure } = journey;
+        let expected = parts.sent.delivered.packets.saturating_sub(on_the_way);
         match expected.checked_sub(arrived) {
             Some(missing) => {
                 let unknown = if is_sure { missing.min(self.tags.early(tag)) } else { missing };
@@ -269,13 +268,41 @@ impl<'a> Accounts<'a> {
             }
             None if coarse.is_empty() || !is_at_rest => {
                 let younger = arrived - expected;
-                sum.delivered.packets = sum.delivered.packets.saturating_sub(younger);
+                // What waits came last.
+                let waiting = younger.min(waiting);
+                sum.in_flight = sum.in_flight.saturating_sub(waiting);
+                let delivered = &mut sum.delivered.packets;
+                *delivered = delivered.saturating_sub(younger - waiting);
                 coarse.clear();
             }
             // Trains arrived as their packets, perhaps not all of them.
             None => {}
         }
         Ends { copies: sum, coarse, unclear }
+    }
+
+    /// What all switches tell of what was `sent` under an identifier.
+    fn journey(&self, sent: &Copies, tag: u16, end: Place) -> Journey {
+        let mut copies = Copies { delivered: Counts::ZERO, ..sent.clone() };
+        copies.dropped = named(sent.dropped.clone(), "");
+        let (on_the_way, arrived, waiting, is_sure) = (0, 0, 0, true);
+        let mut journey = Journey { copies, on_the_way, arrived, waiting, is_sure };
+        let carrying = self.switches.iter().filter(|(_, switch)| switch.ledger.has_carried(tag));
+        for (id, switch) in carrying {
+            journey.is_sure &= !switch.is_stale();
+            let carried = switch.ledger.carried(tag);
+            let dropped: u64 = carried.dropped.values().sum();
+            if *id == end.switch {
+                (journey.arrived, journey.waiting) = (carried.copied.packets, carried.in_flight);
+                journey.copies.delivered = carried.delivered;
+            } else {
+                journey.on_the_way += dropped.saturating_add(carried.in_flight);
+            }
+            journey.copies.in_flight += carried.in_flight;
+            let place = format!("{}:", switch_name(*id));
+            journey.copies.dropped.extend(named(carried.dropped, &place));
+        }
+        journey
     }
 
     /// Whether a switch counts a train as one packet.

@@ -11,7 +11,7 @@
 use std::net::Ipv4Addr;
 
 use tapswitch_datapath::{
-    Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, MacLearning, Millis,
+    Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, Loss, MacLearning, Millis,
     PacketInOrigin, Pipeline, Port, Receipt, Removal, Sent, Sighting, View, WorkerIndex,
 };
 use tapswitch_openflow::{
@@ -30,6 +30,8 @@ pub struct Recorder {
     pub snaplens: Vec<(u32, usize)>,
     pub sightings: Vec<Sighting>,
     pub refuse: Option<(u32, DropReason)>,
+    /// A port that takes a part of what it is sent, and which.
+    pub part: Option<(u32, Loss)>,
     /// A port that is full, and what waits for it.
     pub full: Option<u32>,
     pub receipts: Vec<Receipt>,
@@ -44,8 +46,11 @@ impl Egress for Recorder {
     ) -> Result<Sent, DropReason> {
         match self.refuse {
             Some((refused, reason)) if refused == port.0 => Err(reason),
+            _ if self.part.is_some_and(|(part, _)| part == port.0) => {
+                Ok(self.part.map_or(Sent::Now, |(_, loss)| Sent::InPart(loss)))
+            }
             _ if self.full == Some(port.0) => {
-                self.receipts.push(claim.wait(frame));
+                self.receipts.push(claim.wait(claim.traffic(frame)));
                 Ok(Sent::Later)
             }
             _ => {

@@ -6,13 +6,13 @@
     reason = "tests may stop at the first surprise"
 )]
 
-use crate::common::{Switch, apply, ip, mac, out, tcp};
+use crate::common::{Ip, Switch, apply, ip, mac, out, tcp};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use tapswitch_datapath::{DropReason, GroupBucket, Port};
+use tapswitch_datapath::{DropReason, GroupBucket, Loss, Port, Traffic, WorkerIndex};
 use tapswitch_openflow::{Action, Bucket, Delivery, GroupId, GroupType, Oxm, PortNo, Shape};
-use tapswitch_wire::NetHeader;
+use tapswitch_wire::{GsoType, NetHeader};
 
 const PORTS: u32 = 4;
 const GROUP: u32 = 1;
@@ -86,6 +86,89 @@ fn a_copy_that_waits_is_queued_until_its_receipt_is_settled() {
     assert_eq!(bucket(&switch), (3, 1, 1, 1));
     assert_eq!(switch.drops(4, DropReason::EgressStalled), 1);
     assert_eq!(switch.port(4).counters.tx().frames, 1);
+    check(&switch);
+}
+
+/// A train of three packets, which is a frame of 3,054 bytes.
+fn receive_train(switch: &mut Switch) {
+    let frame = Ip { payload: 3000, ..tcp() }.bytes();
+    let meta =
+        NetHeader { gso_type: GsoType::TCPV4, gso_size: 1000, hdr_len: 54, ..NetHeader::PLAIN };
+    switch.receive_with(1, &frame, meta);
+}
+
+/// Packets of the copies: processed, delivered, dropped, and that wait.
+fn packets(switch: &Switch) -> [u64; 4] {
+    let group = switch.pipeline.snapshot().groups.find(GroupId(GROUP)).unwrap().clone();
+    let copies = &group.buckets[1];
+    let (processed, delivered) = (copies.counters.totals(), copies.delivered.totals());
+    let dropped = copies.packet_drops.total();
+    [processed.packets, delivered.packets, dropped, copies.queued.packets()]
+}
+
+#[test]
+fn what_went_of_a_train_that_failed_is_sent_and_the_rest_dropped() {
+    let reason = DropReason::EgressFailed;
+    // The copies of a bucket that only sends, of one that rewrites, and of one that keeps a part.
+    let rewrites = Action::SetField(Oxm::EthDst(mac(9).into()));
+    for first in [vec![], vec![rewrites], vec![Shape::Truncate { len: 100 }.action()]] {
+        let mut switch = switch(&[TO_GROUP], vec![vec![out(2)], [first, vec![out(3)]].concat()]);
+        switch.out.refuse = None;
+        switch.out.part = Some((3, Loss { sent: 1, dropped: 2, reason }));
+        receive_train(&mut switch);
+        assert_eq!(packets(&switch), [3, 1, 2, 0]);
+        // Its port has one already, by another way of counting.
+        switch.out.part = Some((3, Loss { sent: 0, dropped: 2, reason }));
+        receive_train(&mut switch);
+        assert_eq!(packets(&switch), [6, 1, 4, 0]);
+        let counters = switch.port(3).counters;
+        assert_eq!(counters.tx(), Traffic { frames: 0, packets: 1, bytes: 0 });
+        assert_eq!(counters.drops().count(reason), 2, "frames");
+        check(&switch);
+    }
+}
+
+#[test]
+fn a_train_that_waits_may_go_in_parts() {
+    let copy = vec![Delivery::BestEffort.action(), out(4)];
+    let mut switch = switch(&[TO_GROUP], vec![vec![out(2)], copy]);
+    (0..2).for_each(|_| receive_train(&mut switch));
+    assert_eq!(packets(&switch), [6, 0, 0, 6]);
+    let mut receipts: Vec<_> = switch.out.receipts.drain(..).collect();
+    receipts.iter_mut().for_each(|receipt| receipt.delivered_part(1, switch.now));
+    assert_eq!(packets(&switch), [6, 2, 0, 4]);
+    check(&switch);
+    receipts.remove(0).delivered(switch.now);
+    receipts.remove(0).dropped(DropReason::EgressFailed);
+    assert_eq!(packets(&switch), [6, 4, 2, 0]);
+    let tx = switch.port(4).counters.tx();
+    assert_eq!(tx, Traffic { frames: 1, packets: 4, bytes: 3054 });
+    check(&switch);
+}
+
+#[test]
+fn what_a_thread_carries_on_waits_until_that_says_what_became_of_it() {
+    let copy = vec![Delivery::BestEffort.action(), out(4)];
+    let mut switch = switch(&[TO_GROUP], vec![vec![out(2)], copy]);
+    receive_train(&mut switch);
+    let mut receipt = switch.out.receipts.remove(0);
+    let claim = receipt.claim().owned();
+    assert!(claim.is(&receipt.claim()));
+    let hand_over = |traffic| claim.wait(WorkerIndex(0), traffic);
+    receipt.handed_over_part(1);
+    hand_over(Traffic { frames: 0, packets: 1, bytes: 0 });
+    let rest = receipt.traffic();
+    receipt.handed_over();
+    hand_over(rest);
+    assert_eq!(packets(&switch), [3, 0, 0, 3]);
+    check(&switch);
+    let (one, now) = (Traffic { frames: 0, packets: 1, bytes: 0 }, switch.now);
+    std::thread::scope(|scope| {
+        scope.spawn(|| claim.delivered(WorkerIndex::NONE, one, now));
+        scope.spawn(|| claim.dropped(WorkerIndex::NONE, rest, DropReason::PortRemoved));
+    });
+    assert_eq!(packets(&switch), [3, 1, 2, 0]);
+    assert_eq!(switch.drops(4, DropReason::PortRemoved), 1);
     check(&switch);
 }
 

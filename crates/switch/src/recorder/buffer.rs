@@ -10,8 +10,11 @@
 //! monotonic clock: so their order is the order in which things happened.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::chunk::{CHUNK_LEN, Chunk};
 
 /// Blocks on their way to the writer, bounded.
 #[derive(Debug)]
@@ -21,12 +24,14 @@ pub(super) struct Buffer {
     base: Instant,
     /// Most chunks.
     count_max: usize,
+    /// What is not written by now is not to be.
+    is_given_up: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     desks: Vec<Desk>,
-    free: Vec<Vec<u8>>,
+    free: Vec<Chunk>,
     /// Chunks that there are, wherever.
     count: usize,
     /// Those of them that the writer has: it may have to keep them until a burst is over.
@@ -40,8 +45,8 @@ struct State {
 /// What one worker has to give.
 #[derive(Debug, Default)]
 struct Desk {
-    full: VecDeque<Vec<u8>>,
-    open: Option<Vec<u8>>,
+    full: VecDeque<Chunk>,
+    open: Option<Chunk>,
     /// When the burst began that the worker has its chunk for.
     busy_since: Option<u64>,
 }
@@ -59,7 +64,7 @@ enum Waits {
 #[derive(Debug)]
 pub(super) struct Collected {
     /// Chunks, each with its worker, those of one in order.
-    pub(super) chunks: Vec<(usize, Vec<u8>)>,
+    pub(super) chunks: Vec<(usize, Chunk)>,
     /// Nothing older than this will come any more.
     pub(super) complete_until: u64,
     /// Nothing at all will come any more.
@@ -71,7 +76,7 @@ impl Buffer {
     pub(super) fn new(len: usize) -> Self {
         let count_max = (len / CHUNK_LEN).max(2);
         let (state, wake, base) = (Mutex::default(), Condvar::new(), Instant::now());
-        Self { state, wake, base, count_max }
+        Self { state, wake, base, count_max, is_given_up: AtomicBool::new(false) }
     }
 
     /// Nanoseconds since the buffer was made.
@@ -80,7 +85,7 @@ impl Buffer {
     }
 
     /// Begins a burst of `worker`: hands out its chunk, if there is one.
-    pub(super) fn begin(&self, worker: usize) -> Option<Vec<u8>> {
+    pub(super) fn begin(&self, worker: usize) -> Option<Chunk> {
         let now = self.now();
         let mut state = self.lock();
         let desk = state.desk(worker);
@@ -90,7 +95,7 @@ impl Buffer {
     }
 
     /// Takes a chunk that is full, and hands out an empty one, if there is one.
-    pub(super) fn exchange(&self, worker: usize, full: Option<Vec<u8>>) -> Option<Vec<u8>> {
+    pub(super) fn exchange(&self, worker: usize, full: Option<Chunk>) -> Option<Chunk> {
         let mut state = self.lock();
         let desk = state.desk(worker);
         desk.full.extend(full);
@@ -101,7 +106,7 @@ impl Buffer {
     }
 
     /// Ends a burst of `worker`, which gives its chunk back.
-    pub(super) fn end(&self, worker: usize, open: Option<Vec<u8>>) {
+    pub(super) fn end(&self, worker: usize, open: Option<Chunk>) {
         let mut state = self.lock();
         let desk = state.desk(worker);
         (desk.open, desk.busy_since) = (open, None);
@@ -146,7 +151,7 @@ impl Buffer {
         let complete_until = state.complete_until();
         let mut chunks = Vec::new();
         for (worker, desk) in state.desks.iter_mut().enumerate() {
-            let open = desk.open.take_if(|open| !open.is_empty());
+            let open = desk.open.take_if(|open| !open.bytes.is_empty());
             chunks.extend(desk.full.drain(..).chain(open).map(|chunk| (worker, chunk)));
         }
         (state.known_until, state.collected) = (complete_until, state.collected + chunks.len());
@@ -154,7 +159,7 @@ impl Buffer {
     }
 
     /// Takes chunks back that have been written.
-    pub(super) fn give_back(&self, chunks: impl Iterator<Item = Vec<u8>>) {
+    pub(super) fn give_back(&self, chunks: impl Iterator<Item = Chunk>) {
         let mut state = self.lock();
         for mut chunk in chunks {
             chunk.clear();
@@ -167,6 +172,17 @@ impl Buffer {
     pub(super) fn close(&self) {
         self.lock().is_over = true;
         self.wake.notify_one();
+    }
+
+    /// Says that nobody waits any more for what is not written.
+    pub(super) fn give_up(&self) {
+        // Relaxed: nothing else depends on it.
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// True when nobody waits any more for what is not written.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
     }
 
     /// True when nothing will come any more.
@@ -193,13 +209,13 @@ impl State {
         &mut self.desks[worker]
     }
 
-    fn take(&mut self, count_max: usize) -> Option<Vec<u8>> {
+    fn take(&mut self, count_max: usize) -> Option<Chunk> {
         if let Some(chunk) = self.free.pop() {
             return Some(chunk);
         }
         let is_new = self.count < count_max;
         self.count += usize::from(is_new);
-        is_new.then(|| Vec::with_capacity(CHUNK_LEN))
+        is_new.then(Chunk::new)
     }
 
     /// Nothing older than this will come any more.
@@ -222,13 +238,11 @@ impl State {
     }
 
     fn is_empty(&self) -> bool {
-        let has_open = |desk: &Desk| desk.open.as_ref().is_some_and(|open| !open.is_empty());
+        let has_open = |desk: &Desk| desk.open.as_ref().is_some_and(|open| !open.bytes.is_empty());
         !self.has_full() && !self.desks.iter().any(has_open)
     }
 }
 
-/// Bytes of a chunk: a few of the longest trains.
-pub(super) const CHUNK_LEN: usize = 256 * 1024;
 /// Chunks that wait for use, however many a flood has filled.
 const FREE_COUNT: usize = 8;
 /// So that a trickle of packets costs a hundred writes a second at most.
@@ -244,12 +258,13 @@ mod tests {
     fn what_a_worker_has_for_a_burst_is_left_to_it() {
         let buffer = Buffer::new(4 * CHUNK_LEN);
         let mut chunk = buffer.begin(1).unwrap();
-        chunk.push(1);
+        chunk.bytes.push(1);
         let collected = buffer.collect();
         assert!(collected.chunks.is_empty() && collected.complete_until < u64::MAX);
         buffer.end(1, Some(chunk));
         let collected = buffer.collect();
-        assert_eq!(collected.chunks, [(1, vec![1])]);
+        let [(1, chunk)] = &collected.chunks[..] else { panic!("{collected:?}") };
+        assert_eq!(chunk.bytes, [1]);
         assert_eq!((collected.complete_until, collected.is_over), (u64::MAX, false));
         assert_eq!(buffer.len(), CHUNK_LEN);
         buffer.give_back(collected.chunks.into_iter().map(|(_, chunk)| chunk));
@@ -264,8 +279,8 @@ mod tests {
             chunk = buffer.exchange(0, chunk);
             assert!(chunk.is_some());
         }
-        assert_eq!(buffer.exchange(0, chunk), None);
-        assert_eq!(buffer.begin(1), None);
+        assert!(buffer.exchange(0, chunk).is_none());
+        assert!(buffer.begin(1).is_none());
         let collected = buffer.collect();
         assert_eq!(collected.chunks.len(), 3);
         buffer.give_back(collected.chunks.into_iter().map(|(_, chunk)| chunk));
@@ -290,10 +305,10 @@ mod tests {
         let buffer = Arc::new(Buffer::new(2 * CHUNK_LEN));
         let mut chunk = buffer.begin(0);
         for _ in 0..2 {
-            chunk.as_mut().unwrap().push(1);
+            chunk.as_mut().unwrap().bytes.push(1);
             chunk = buffer.exchange(0, chunk);
         }
-        assert_eq!((chunk, buffer.collect().chunks.len()), (None, 2));
+        assert_eq!((chunk.is_none(), buffer.collect().chunks.len()), (true, 2));
         assert!(!buffer.lock().is_released(), "the burst goes on");
         let (woken, is_woken) = mpsc::channel();
         let writer = buffer.clone();
@@ -309,17 +324,17 @@ mod tests {
     fn the_writer_gathers_nothing_where_nothing_can_come() {
         let buffer = Buffer::new(2 * CHUNK_LEN);
         let mut chunk = buffer.begin(0);
-        chunk.as_mut().unwrap().push(1);
+        chunk.as_mut().unwrap().bytes.push(1);
         chunk = buffer.exchange(0, chunk);
         buffer.end(0, None);
         let is_stuck = || buffer.lock().is_stuck(2);
         let _burst = buffer.begin(1);
-        chunk.as_mut().unwrap().push(1);
+        chunk.as_mut().unwrap().bytes.push(1);
         buffer.end(0, chunk);
         assert_eq!((buffer.collect().chunks.len(), is_stuck()), (2, false), "it must wait");
         buffer.end(1, None);
         assert!(is_stuck());
-        buffer.give_back([Vec::new()].into_iter());
+        buffer.give_back([Chunk::new()].into_iter());
         assert!(!is_stuck(), "there is room again");
     }
 
@@ -336,7 +351,7 @@ mod tests {
             chunks + writer.collect().chunks.len()
         });
         let mut chunk = buffer.begin(0).unwrap();
-        chunk.push(1);
+        chunk.bytes.push(1);
         buffer.end(0, Some(chunk));
         buffer.close();
         assert_eq!(thread.join().unwrap(), 1);

@@ -6,9 +6,11 @@
 
 use std::collections::VecDeque;
 
+use tapswitch_datapath::{OwnedClaim, Traffic};
 use tapswitch_pcapng as pcapng;
 
 use super::buffer::Collected;
+use super::chunk::{Chunk, Lot};
 
 /// Blocks of packets, in lanes by worker.
 #[derive(Debug, Default)]
@@ -16,14 +18,18 @@ pub(super) struct Merge {
     lanes: Vec<Lane>,
     complete_until: u64,
     /// Chunks of which all was taken.
-    spent: Vec<Vec<u8>>,
+    spent: Vec<Chunk>,
+    /// What these were for, until it is settled.
+    lots: Vec<Lot>,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
-    chunks: VecDeque<Vec<u8>>,
+    chunks: VecDeque<Chunk>,
     /// Where the next block begins in the first chunk.
     at: usize,
+    /// Its number there.
+    index: usize,
 }
 
 /// The next packet.
@@ -50,7 +56,7 @@ impl Merge {
     /// The next packet, when it is known.
     pub(super) fn next(&self) -> Option<Next> {
         let heads = self.lanes.iter().enumerate().filter_map(|(lane, queue)| {
-            let block = queue.chunks.front()?.get(queue.at..)?;
+            let block = queue.chunks.front()?.bytes.get(queue.at..)?;
             Some(Next { lane, time: pcapng::packet_time(block)?, len: pcapng::next_block(block)? })
         });
         heads.min_by_key(|next| next.time).filter(|next| next.time < self.complete_until)
@@ -59,14 +65,25 @@ impl Merge {
     /// Moves the block of `next`, the outcome of [`Self::next`], behind `out`.
     pub(super) fn take(&mut self, next: Next, out: &mut Vec<u8>) {
         let Some(lane) = self.lanes.get_mut(next.lane) else { return };
-        let Some(chunk) = lane.chunks.front() else { return };
-        let end = (lane.at + next.len).min(chunk.len());
-        out.extend_from_slice(&chunk[lane.at..end]);
-        lane.at = end;
-        if end == chunk.len() {
-            lane.at = 0;
+        let Some(chunk) = lane.chunks.front_mut() else { return };
+        let end = (lane.at + next.len).min(chunk.bytes.len());
+        out.extend_from_slice(&chunk.bytes[lane.at..end]);
+        chunk.take(lane.index);
+        (lane.at, lane.index) = (end, lane.index + 1);
+        if end == chunk.bytes.len() {
+            (lane.at, lane.index) = (0, 0);
+            self.lots.append(chunk.lots_mut());
             self.spent.extend(lane.chunks.pop_front());
         }
+    }
+
+    /// Settles all that was taken, for one after the other. Returns how much that was.
+    pub(super) fn settle(&mut self, mut by: impl FnMut(&OwnedClaim, Traffic)) -> Traffic {
+        let fronts = self.lanes.iter_mut().filter_map(|lane| lane.chunks.front_mut());
+        let lots = fronts.flat_map(Chunk::lots_mut).chain(&mut self.lots);
+        let sum = lots.map(|lot| lot.settle(&mut by)).sum();
+        self.lots.clear();
+        sum
     }
 
     /// Takes everything away. Returns how many packets that were.
@@ -82,19 +99,37 @@ impl Merge {
     }
 
     /// The chunks of which all was taken.
-    pub(super) fn spent(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+    pub(super) fn spent(&mut self) -> impl Iterator<Item = Chunk> + '_ {
         self.spent.drain(..)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tapswitch_datapath::{Claim, Port, WorkerIndex};
+    use tapswitch_openflow::PortNo;
+    use tapswitch_wire::MacAddr;
+
     use super::*;
 
-    fn chunk(times: &[u64]) -> Vec<u8> {
-        let mut chunk = Vec::new();
-        times.iter().for_each(|time| pcapng::packet(&mut chunk, *time, 100, &[&[1; 20]]));
+    fn port(number: u32) -> Arc<Port> {
+        Port::new(PortNo(number), "p".to_owned(), MacAddr::ZERO, 1500, 1).into()
+    }
+
+    fn chunk(times: &[u64]) -> Chunk {
+        let mut chunk = Chunk::new();
+        times.iter().for_each(|time| put(&mut chunk, *time, &port(1)));
         chunk
+    }
+
+    /// A packet at this time, which is a frame for `port`.
+    fn put(chunk: &mut Chunk, time: u64, port: &Arc<Port>) {
+        chunk.begin(&Claim::new(WorkerIndex(0), port));
+        pcapng::packet(&mut chunk.bytes, time, 100, &[&[1; 20]]);
+        chunk.note_block();
+        chunk.add(Traffic { frames: 1, packets: 0, bytes: 20 });
     }
 
     fn collected(chunks: &[(usize, &[u64])], complete_until: u64) -> Collected {
@@ -132,6 +167,31 @@ mod tests {
         merge.add(collected(&[], u64::MAX));
         assert_eq!(times(&mut merge), [6, 9]);
     }
+
+    #[test]
+    fn what_was_taken_is_settled_for_whom_it_counts_and_once() {
+        let ports = [port(1), port(2)];
+        let mut chunk = Chunk::new();
+        (0..10).for_each(|time| put(&mut chunk, time, &ports[usize::from(time % 3 == 0)]));
+        chunk.queue(WorkerIndex(0));
+        let queued = || ports.each_ref().map(|port| port.counters.queued().frames());
+        assert_eq!(queued(), [6, 4]);
+        let mut merge = Merge::default();
+        let chunks = vec![(0, chunk)];
+        merge.add(Collected { chunks, complete_until: u64::MAX, is_over: false });
+        for (taken, left) in [(4, [4, 2]), (0, [4, 2]), (6, [0, 0]), (0, [0, 0])] {
+            for _ in 0..taken {
+                let next = merge.next().unwrap();
+                merge.take(next, &mut Vec::new());
+            }
+            let settled =
+                merge.settle(|claim, traffic| claim.delivered(WorkerIndex::NONE, traffic, NOW));
+            assert_eq!((settled.frames, queued()), (taken, left));
+        }
+        assert_eq!(ports.map(|port| port.counters.tx().bytes), [120, 80]);
+    }
+
+    const NOW: tapswitch_datapath::Millis = tapswitch_datapath::Millis(1);
 
     #[test]
     fn what_is_taken_away_is_counted() {

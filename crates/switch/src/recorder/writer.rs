@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use tapswitch_datapath::PortCounters;
+use tapswitch_datapath::{DropReason, PortCounters, WorkerIndex};
 use tapswitch_openflow::PortNo;
 use tapswitch_pcapng::{self as pcapng, Statistics};
 use tokio::sync::mpsc;
@@ -22,6 +22,7 @@ use super::merge::Merge;
 use super::timeline::{Timeline, wall_time};
 use super::{FINISHED, STOPPED, Status, WRITING};
 use crate::PortSpec;
+use crate::clock;
 use crate::port_spec::PcapngSpec;
 use crate::report::FileReport;
 
@@ -60,17 +61,11 @@ struct Current {
     since: Instant,
 }
 
-/// Copies that the port took, and that it did not.
+/// Copies that were written, and that the port has dropped.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    taken: u64,
+    written: u64,
     dropped: u64,
-}
-
-impl Counts {
-    fn of(counters: &PortCounters) -> Self {
-        Self { taken: counters.tx().frames, dropped: counters.drops().total() }
-    }
 }
 
 impl Writer {
@@ -118,13 +113,13 @@ impl Writer {
                 STOPPED => self.buffer.pause(RETRY_TIME),
                 _ => self.buffer.wait(TICK),
             }
-            self.counts = Counts::of(counters);
+            self.counts.dropped = counters.drops().total();
             is_over = self.turn();
             self.tell_status();
             // A server that does not listen now is told the next time.
             self.has_news &= news.try_send(self.spec.number).is_err();
         }
-        self.end();
+        self.end(counters);
     }
 
     /// Writes what is there. Returns whether that was all.
@@ -138,7 +133,7 @@ impl Writer {
         let outcome = if self.report.state == WRITING { self.write() } else { Ok(()) };
         match outcome {
             Err(error) => self.stop(&error),
-            Ok(()) if self.report.state == FINISHED => self.report.lost += self.merge.clear(),
+            Ok(()) if self.report.state == FINISHED => drop(self.lose(DropReason::PortDown)),
             Ok(()) => {}
         }
         self.buffer.give_back(self.merge.spent());
@@ -163,6 +158,9 @@ impl Writer {
             self.out_count += 1;
             if self.out.len() >= WRITE_LEN {
                 self.flush()?;
+                if self.buffer.is_given_up() {
+                    return Ok(());
+                }
             }
         }
         self.flush()
@@ -245,7 +243,22 @@ impl Writer {
         self.report.packets += self.out_count;
         self.out_count = 0;
         self.out.clear();
+        let now = clock::coarse();
+        let written = self.merge.settle(|claim, traffic| {
+            claim.delivered(WorkerIndex::NONE, traffic, now);
+        });
+        self.counts.written += written.frames;
         Ok(())
+    }
+
+    /// Drops all that there is. Returns how many packets that were.
+    fn lose(&mut self, reason: DropReason) -> u64 {
+        let lost = self.out_count + self.merge.clear();
+        self.out_count = 0;
+        self.out.clear();
+        self.merge.settle(|claim, traffic| claim.dropped(WorkerIndex::NONE, traffic, reason));
+        self.report.lost += lost;
+        lost
     }
 
     fn make_room(&mut self) -> bool {
@@ -276,9 +289,9 @@ impl Writer {
     fn end_file(&mut self) {
         let Some(mut current) = self.current.take() else { return };
         let dropped = self.counts.dropped.wrapping_sub(self.base.dropped);
-        let taken = self.counts.taken.wrapping_sub(self.base.taken);
+        let written = self.counts.written.wrapping_sub(self.base.written);
         let statistics = Statistics {
-            received: taken + dropped,
+            received: written + dropped,
             dropped,
             written: current.packets,
             comment: Some(COMMENT),
@@ -334,15 +347,21 @@ impl Writer {
     }
 
     /// The port is gone: what was taken has been written, or cannot be.
-    fn end(mut self) {
+    fn end(mut self, counters: &PortCounters) {
         let in_buffer = self.buffer.collect();
         self.merge.add(in_buffer);
-        self.report.lost += self.out_count + self.merge.clear();
         // Beyond a limit that is as it should be.
-        if self.report.lost > 0 && self.report.state != FINISHED {
-            let lost = self.report.lost;
-            tracing::error!("port {}: {lost} packets that were taken are not in a file", self.spec);
+        let is_finished = self.report.state == FINISHED;
+        let reason = if is_finished { DropReason::PortDown } else { DropReason::PortRemoved };
+        let lost = self.lose(reason);
+        if lost > 0 && !is_finished {
+            tracing::error!(
+                "port {}: {lost} packets that were taken are in no file, and are dropped as \
+                 {reason}",
+                self.spec
+            );
         }
+        self.counts.dropped = counters.drops().total();
         self.end_file();
         self.set_state(FINISHED, None);
         self.tell_status();

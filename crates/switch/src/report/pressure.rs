@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tapswitch_datapath::{Gauge, PortCounters};
+use tapswitch_datapath::PortCounters;
 use tapswitch_openflow::PortNo;
 
 use super::CountReport;
@@ -42,18 +42,14 @@ pub struct PauseReport {
 impl PressureReport {
     pub(crate) fn of(port: PortNo, counters: &PortCounters, accounts: &Accounts) -> Self {
         Self {
-            queued: count(counters.queued()),
-            ahead: count(counters.ahead()),
+            queued: counters.queued().into(),
+            ahead: counters.ahead().into(),
             holds_up: accounts.waiters(port).map(PauseReport::from).collect(),
             waits_for: accounts.culprits(port).map(PauseReport::from).collect(),
             stalls: accounts.stalls(port),
             marked: accounts.marks(port),
         }
     }
-}
-
-fn count(gauge: &Gauge) -> CountReport {
-    CountReport { frames: gauge.frames(), bytes: gauge.bytes() }
 }
 
 impl From<(PortNo, Account)> for PauseReport {

@@ -47,7 +47,7 @@ fn judged_with(processed: u64, [delivered, dropped, queued]: [u64; 3], workers: 
     let bucket = &pipeline.snapshot().groups.find(GroupId(7)).unwrap().buckets[1];
     (0..processed).for_each(|_| bucket.counters.add(WORKER, Traffic::frame(100, 1), NOW));
     (0..delivered).for_each(|_| bucket.delivered.add(WORKER, Traffic::frame(100, 1), NOW));
-    (0..dropped).for_each(|_| bucket.drop(WORKER, 1, DropReason::EgressFull));
+    (0..dropped).for_each(|_| bucket.drop(WORKER, Traffic::frame(100, 1), DropReason::EgressFull));
     let waiting = Traffic { frames: queued, packets: queued, bytes: queued * 100 };
     bucket.queued.add(WORKER, waiting);
     let taps = taps(pipeline.snapshot(), workers);

@@ -23,7 +23,7 @@ impl TxPort {
         frame: &mut Frame<'_>,
         beyond: Beyond<'_>,
         snaplen: usize,
-        done: usize,
+        done: u32,
     ) -> Result<(), DropReason> {
         if done == 0 && frame.packet_len() <= snaplen {
             return self.send(frame, beyond);
@@ -51,7 +51,7 @@ impl TxPort {
         frame: &mut Frame<'_>,
         beyond: Beyond<'_>,
         snaplen: usize,
-        done: usize,
+        done: u32,
     ) -> Result<(), DropReason> {
         self.set_cut(Some(snaplen));
         let sent = match done {

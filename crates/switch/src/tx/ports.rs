@@ -10,6 +10,7 @@ use super::guest::Fault;
 use super::queue::{Admission, EgressQueue};
 use super::{GuestTx, TxDevice, TxPort};
 use crate::beyond::Beyond;
+use crate::clock;
 use crate::store::Pool;
 
 /// The ports as one worker sends to them.
@@ -84,14 +85,15 @@ impl TxPorts {
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
         let index = index(number);
-        let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
+        let Some(port) = self.ready(index)? else {
+            return self.send_later(index, frame, beyond, claim);
+        };
         match port.send(frame, beyond) {
             Ok(()) => {
                 port.note_sent(frame.len());
                 Ok(Sent::Now)
             }
-            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
-            Err(reason) => Err(reason),
+            Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
         }
     }
 
@@ -106,19 +108,21 @@ impl TxPorts {
         snaplen: usize,
     ) -> Result<Sent, DropReason> {
         let index = index(number);
-        let Some(port) = self.ready(index)? else { return self.keep(index, frame, beyond, claim) };
+        let Some(port) = self.ready(index)? else {
+            return self.send_later(index, frame, beyond, claim);
+        };
         match port.send_part(frame, beyond, snaplen, 0) {
             Ok(()) => {
                 port.note_sent(frame.len().min(snaplen));
                 Ok(Sent::Now)
             }
-            Err(DropReason::EgressFull) => self.keep(index, frame, beyond, claim),
-            Err(reason) => Err(reason),
+            Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
         }
     }
 
-    /// The port at this place, unless others wait for it. It takes no way to send, as that would be
-    /// a closure, which returns between two system calls unless the compiler likes to inline it.
+    /// The port at this place, unless others wait for it or it is a file. It takes no way to send,
+    /// as that would be a closure, which returns between two system calls unless the compiler likes
+    /// to inline it.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn ready(&mut self, index: usize) -> Result<Option<&mut TxPort>, DropReason> {
@@ -126,13 +130,57 @@ impl TxPorts {
         if port.queue.is_some() {
             return Ok(None);
         }
-        if port.wants_hold() {
-            self.hold(index);
+        if port.wants_hold() && self.hold(index) == Held::Buffer {
+            return Ok(None);
         }
         self.find(index).map(Some)
     }
 
-    /// Keeps a frame for later, if it is one that is kept.
+    /// Sends to a port that is not [ready](Self::ready): puts a frame into the buffer of a file, or
+    /// keeps it.
+    #[inline(never)]
+    fn send_later(
+        &mut self,
+        index: usize,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<Sent, DropReason> {
+        let port = self.find(index)?;
+        if port.queue.is_some() {
+            return self.keep(index, frame, beyond, claim);
+        }
+        match port.record(frame, beyond, claim) {
+            Ok(()) => Ok(Sent::Later),
+            Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
+        }
+    }
+
+    /// Keeps what a port that is full has not taken of a frame. What another one has not is lost.
+    #[cold]
+    fn not_sent(
+        &mut self,
+        index: usize,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+        reason: DropReason,
+    ) -> Result<Sent, DropReason> {
+        let reason = match reason {
+            DropReason::EgressFull => match self.keep(index, frame, beyond, claim) {
+                Ok(sent) => return Ok(sent),
+                Err(reason) => reason,
+            },
+            reason => reason,
+        };
+        let port = self.find(index)?;
+        match port.take_cut_done() {
+            0 => Err(reason),
+            sent => Ok(Sent::InPart(port.loss(claim.traffic(frame), sent, reason))),
+        }
+    }
+
+    /// Keeps a frame for later, or what the port has not taken of it, if it is one that is kept.
     #[cold]
     fn keep(
         &mut self,
@@ -144,7 +192,6 @@ impl TxPorts {
         let now = Instant::now();
         let port = self.by_number.get_mut(index).and_then(Option::as_mut);
         let port = port.ok_or(DropReason::NoSuchPort)?;
-        let done = std::mem::take(&mut port.cut_done);
         port.is_in_doubt = false;
         if port.queue.is_none() {
             port.note_full(now);
@@ -163,6 +210,10 @@ impl TxPorts {
             port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(outlet.clone(), now)));
         let was_held = queue.is_held();
         let admission = queue.admit(delivery, frame.len(), stall, now)?;
+        let done = std::mem::take(&mut port.cut_done);
+        if done > 0 && !port.device.is_file() {
+            claim.sent(done, clock::coarse());
+        }
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if admission == Admission::Held {
             self.pressure = Some(index);
@@ -270,11 +321,14 @@ impl TxPorts {
                 if std::mem::take(&mut is_stuck) && sent == Err(DropReason::EgressFull) {
                     sent = port.send_in_doubt(bytes, waiting);
                 }
-                let done = std::mem::take(&mut port.cut_done);
+                let more = port.take_cut_done().saturating_sub(waiting.done);
+                if more > 0 {
+                    waiting.done += more;
+                    port.settle_part(&mut waiting.receipt, more, at);
+                }
                 if sent == Err(DropReason::EgressFull) {
                     port.note_full(now);
-                    if done > waiting.done {
-                        waiting.done = done;
+                    if more > 0 {
                         queue.note_progress(now);
                         has_moved = true;
                     }
@@ -286,7 +340,7 @@ impl TxPorts {
                 match sent {
                     Ok(()) => {
                         port.note_sent(len);
-                        waiting.receipt.delivered(at);
+                        port.settle(waiting.receipt, at);
                     }
                     Err(reason) => waiting.receipt.dropped(reason),
                 }
@@ -324,12 +378,15 @@ impl TxPorts {
     /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it. A
     /// file's buffer is the worker's own.
     #[inline(never)]
-    fn hold(&mut self, index: usize) {
+    fn hold(&mut self, index: usize) -> Held {
         if let Some(Some(TxPort { device: TxDevice::File(file), .. })) =
             self.by_number.get_mut(index)
         {
-            file.hold();
-            return self.held.push(index);
+            if !file.is_held() {
+                file.hold();
+                self.held.push(index);
+            }
+            return Held::Buffer;
         }
         if !self.guest(index).is_some_and(GuestTx::try_hold) {
             self.end_burst();
@@ -338,6 +395,7 @@ impl TxPorts {
             }
         }
         self.held.push(index);
+        Held::Ring
     }
 
     fn guest(&mut self, index: usize) -> Option<&mut GuestTx> {
@@ -346,6 +404,15 @@ impl TxPorts {
             _ => None,
         }
     }
+}
+
+/// What was taken for a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// A guest's ring.
+    Ring,
+    /// A file's buffer.
+    Buffer,
 }
 
 impl Retry {

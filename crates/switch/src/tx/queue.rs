@@ -61,8 +61,8 @@ pub(super) struct EgressQueue {
 pub(super) struct Waiting {
     pub(super) meta: NetHeader,
     pub(super) layout: Layout,
-    /// Packets of a train that went out before the port was full.
-    pub(super) done: usize,
+    /// Packets of a train that went out before the port was full. The receipt is for the others.
+    pub(super) done: u32,
     /// Bytes of each packet that are to go out; none for all.
     pub(super) snaplen: Option<usize>,
     pub(super) receipt: Receipt,
@@ -143,10 +143,11 @@ impl EgressQueue {
         pool: &mut Pool,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
-        done: usize,
+        done: u32,
         claim: &Claim<'_>,
     ) {
-        let (meta, layout, receipt) = (frame.meta, *frame.layout(), claim.wait(frame));
+        let receipt = claim.wait(claim.traffic(frame).behind(done));
+        let (meta, layout) = (frame.meta, *frame.layout());
         let waiting = Waiting { meta, layout, done, snaplen: claim.snaplen(), receipt };
         let frames = match admission {
             Admission::Held => &mut self.held,

@@ -1,13 +1,14 @@
 //! Files behind ports: what tshark reads in them, how one follows the other, and full disks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::*;
 use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, PortNo, Shape};
-use tapswitch_switch::report::FileReport;
+use tapswitch_switch::report::{BucketReport, CountReport, FileReport};
 use tapswitch_wire::{MacAddr, NetHeader};
 
 /// The port of the file.
@@ -58,9 +59,29 @@ impl Recorded {
     /// What there is, when all that was copied is written.
     fn written(&self) -> FileReport {
         until("all copies are written", || {
-            self.report().packets == self.switch.port(FILE).tx.packets
+            let port = self.switch.port(FILE);
+            let in_file = port.file.unwrap().packets;
+            port.pressure.queued == CountReport::default() && in_file == port.tx.packets
         });
         self.report()
+    }
+
+    /// What became of the copies, when they are all somewhere: packets that were copied, delivered,
+    /// dropped by name, and that wait.
+    fn ledger(&self) -> (u64, u64, BTreeMap<String, u64>, u64) {
+        let taps = eventually("a ledger that adds up", || {
+            let taps = self.switch.taps();
+            taps.iter().all(|tap| tap.copies.iter().all(is_exact)).then_some(taps)
+        });
+        let (mut sums, mut drops) = ([0; 3], BTreeMap::new());
+        for copy in taps.iter().flat_map(|tap| &tap.copies) {
+            let counts = [copy.count, copy.delivered, copy.queued];
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.packets);
+            for (reason, count) in &copy.packet_drops {
+                *drops.entry(reason.clone()).or_default() += count;
+            }
+        }
+        (sums[0], sums[1], drops, sums[2])
     }
 
     /// What there is, when nothing is under way between the hosts any more: the end of a connection
@@ -101,6 +122,14 @@ impl Recorded {
     fn close(&mut self) {
         self.switch.stop();
     }
+}
+
+/// Whether each copy is somewhere, in frames and in packets.
+fn is_exact(copy: &BucketReport) -> bool {
+    let sum = |drops: &BTreeMap<String, u64>| drops.values().sum::<u64>();
+    let BucketReport { count, delivered, queued, drops, packet_drops, .. } = copy;
+    count.frames == delivered.frames + queued.frames + sum(drops)
+        && count.packets == delivered.packets + queued.packets + sum(packet_drops)
 }
 
 /// The packets of a file, as tshark sees them: a line each of these fields, without errors.
@@ -288,6 +317,9 @@ fn a_limit_ends_the_recording_and_closes_the_port() {
     lab.send(10);
     until("copies are dropped by name", || lab.switch.drops(FILE, "port_down") >= before + 10);
     assert_eq!(statistics(&lab.path())[2], report.packets);
+    let (copied, written, drops, queued) = lab.ledger();
+    assert_eq!((written, queued), (report.packets, 0));
+    assert_eq!(drops, BTreeMap::from([("port_down".to_owned(), copied - written)]));
 }
 
 #[test]
@@ -394,14 +426,41 @@ fn a_full_disk_closes_the_port_until_there_is_room() {
         until("copies are dropped by name", || lab.switch.drops(FILE, "port_down") >= before + 20);
         let on_disk = tapswitch_blocks(&fs::read(lab.path()).unwrap());
         assert_eq!(on_disk as u64, report.packets + 2, "whole blocks: a head of two, and packets");
+        let (copied, written, drops, queued) = lab.ledger();
+        assert!(queued > 0 && written == report.packets, "what waits for room is not written");
+        assert_eq!(drops, BTreeMap::from([("port_down".to_owned(), copied - written - queued)]));
+        assert_eq!(lab.switch.port(FILE).pressure.queued.packets, queued);
         fs::remove_file(&filler).unwrap();
         until("it goes on", || lab.switch.port(FILE).state == "up");
         lab.send(20);
         let report = lab.written();
         assert_eq!((report.lost, report.state.as_str()), (0, "writing"), "nothing taken is lost");
+        let (copied, written, drops, queued) = lab.ledger();
+        assert_eq!((written, queued), (report.packets, 0));
+        assert_eq!(drops, BTreeMap::from([("port_down".to_owned(), copied - written)]));
         lab.close();
         let [received, dropped, delivered] = statistics(&lab.path());
         assert!(dropped >= 20 && received == dropped + delivered && delivered == report.packets);
+    });
+}
+
+#[test]
+fn what_waits_for_a_full_disk_when_its_port_goes_is_dropped_by_name() {
+    on_a_small_disk("what_waits_for_a_full_disk_when_its_port_goes_is_dropped_by_name", |disk| {
+        let lab = Recorded::within(tempfile::tempdir_in(disk).unwrap(), "", &[]);
+        until("the disk is full", || {
+            lab.send(50);
+            lab.switch.port(FILE).state == "no-link"
+        });
+        let (_, written, _, queued) = lab.ledger();
+        assert!(queued > 0);
+        runtime().block_on(lab.switch.handle().remove_port(PortNo(FILE))).unwrap();
+        let (copied, written_since, drops, still_queued) = lab.ledger();
+        assert_eq!((written_since, still_queued), (written, 0));
+        assert_eq!(drops["port_removed"], queued);
+        assert_eq!(drops.values().sum::<u64>(), copied - written, "{drops:?}");
+        let on_disk = tapswitch_blocks(&fs::read(lab.path()).unwrap()) as u64;
+        assert!((written + 2..=written + 3).contains(&on_disk), "its end may not fit either");
     });
 }
 
@@ -460,7 +519,10 @@ fn files_come_and_go_while_the_switch_runs_and_nothing_comes_from_them() {
     let sender = Capture::open(lab.host(1));
     let [from, to] = [7, 8].map(|last| MacAddr([2, 0, 0, 0, 0, last]));
     (0..10).for_each(|_| sender.send(&NetHeader::PLAIN, &frame(to, from, &[], 300)));
-    until("all are taken", || lab.switch.port(FILE).tx.frames >= 10);
+    until("all are written", || {
+        let port = lab.switch.port(FILE);
+        port.tx.frames >= 10 && port.pressure.queued.frames == 0
+    });
     let taken = lab.switch.port(FILE).tx.frames;
     runtime().block_on(handle.remove_port(PortNo(FILE))).unwrap();
     assert_eq!(statistics(&path)[2], taken, "finished when the answer comes");

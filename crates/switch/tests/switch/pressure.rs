@@ -302,6 +302,7 @@ fn what_left_of_a_refused_train_is_not_left_out_of_another_frame() {
         used == 3
     });
     until("it is counted", || room.switch.port(2).tx.frames == 2);
+    assert_eq!(room.switch.port(2).tx.packets, 3, "the first one of the train went out");
     assert_eq!(room.switch.drops(2, "cannot_segment"), 0);
 }
 

@@ -1,0 +1,63 @@
+//! Sending to a file: what the port takes waits in memory for the disk, and is settled there.
+
+use tapswitch_datapath::{Claim, DropReason, Frame, Loss, Millis, Receipt, Traffic};
+
+use super::{SendFault, TxDevice, TxPort};
+use crate::beyond::Beyond;
+
+impl TxDevice {
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+}
+
+impl TxPort {
+    /// Puts a frame into the buffer of a file, or the packets of it for which there is room.
+    pub(super) fn record(
+        &mut self,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<(), DropReason> {
+        self.begin_record(claim)?;
+        match claim.snaplen() {
+            Some(snaplen) => self.send_part(frame, beyond, snaplen, 0)?,
+            None => self.send(frame, beyond)?,
+        }
+        if let TxDevice::File(file) = &mut self.device {
+            file.end(claim.traffic(frame));
+        }
+        Ok(())
+    }
+
+    /// Tells a file for whom the next packets are.
+    pub(super) fn begin_record(&mut self, claim: &Claim<'_>) -> Result<(), DropReason> {
+        match &mut self.device {
+            TxDevice::File(file) => Ok(file.begin(claim).map_err(SendFault::from)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// The port has all of a frame that has waited.
+    pub(super) fn settle(&mut self, receipt: Receipt, at: Millis) {
+        match &mut self.device {
+            TxDevice::File(file) => file.end_waiting(receipt),
+            _ => receipt.delivered(at),
+        }
+    }
+
+    /// The same of the next packets of such a frame.
+    pub(super) fn settle_part(&mut self, receipt: &mut Receipt, packets: u32, at: Millis) {
+        match &mut self.device {
+            TxDevice::File(file) => file.end_waiting_part(receipt, packets),
+            _ => receipt.delivered_part(packets, at),
+        }
+    }
+
+    /// What becomes of a frame that counts as `traffic`, of which `sent` packets went. Those that a
+    /// file has are queued there.
+    pub(super) fn loss(&self, traffic: Traffic, sent: u32, reason: DropReason) -> Loss {
+        let dropped = u32::try_from(traffic.behind(sent).packets).unwrap_or(u32::MAX);
+        Loss { sent: if self.device.is_file() { 0 } else { sent }, dropped, reason }
+    }
+}
