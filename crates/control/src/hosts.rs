@@ -130,7 +130,8 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Notes where a host is. Returns what changed, and the addresses that it has, or lost, by that.
+    /// Notes where a host is. Returns what changed, and the addresses that it got, or lost, by
+    /// that.
     pub(crate) fn handle_sighting(
         &mut self,
         sighting: &Sighting,

@@ -310,8 +310,8 @@ impl Switch {
         self.note_talk(sighting.key, sighting.to);
     }
 
-    /// Whether a host that is new, or has claimed an address, has it from another one, elsewhere, to
-    /// which copies go.
+    /// Whether a host that is new, or has claimed an address, has it from another one, elsewhere,
+    /// to which copies go.
     fn is_rival(&self, sighting: &Sighting, is_new: bool, claimed: Option<IpAddr>) -> bool {
         let is_monitor = |(key, host): (HostKey, &Host)| {
             let is_elsewhere = key != sighting.key && host.port != sighting.port;
