@@ -352,7 +352,8 @@ struct Run<'a, E> {
 
 impl<'a, E: Egress> Run<'a, E> {
     /// For a packet of the controller's.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for the steps")]
+    #[inline(always)]
     fn new(
         worker: WorkerIndex,
         view: View<'a>,
