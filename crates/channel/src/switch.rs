@@ -99,7 +99,18 @@ impl SwitchConnection {
     /// Answers are taken however many wait: requests stop instead (see [`Self::is_busy`]).
     pub fn reply(&mut self, xid: u32, body: Body) -> Result<(), SendError> {
         self.note_answer(xid, body.message_type());
-        self.link.send_anyway(&parts(xid, body))
+        let sent = self.link.send_anyway(&parts(xid, body));
+        if let Err(SendError::Encode(_)) = sent {
+            // Of all errors this one says that a multipart is too long; the request that it should
+            // quote is not here any more.
+            let error = ErrorMessage::about(ErrorKind::OFPBRC_MULTIPART_BUFFER_OVERFLOW, &[]);
+            self.link.send_anyway(&[Message { xid, body: Body::Error(error) }])?;
+        }
+        sent
+    ///
+    /// # Errors
+    /// When the connection is not open, or the answer cannot become bytes: the controller is told
+    /// so by an error then, and need not wait.
     }
 
     /// Answers a request with an error.

@@ -304,6 +304,11 @@ impl Peer {
             ToPeer::Notify(body) => connection.notify(body).map(|_| ()),
             ToPeer::PacketIn(body, fate) => return self.packet_in(connection, body, fate).await,
         };
+            SendError::Encode(error) => {
+                let id = self.id.0;
+                tracing::warn!("connection {id}: a message was not sent, it cannot be: {error}");
+                Ok(())
+            }
         // A connection that has ended says so by its events.
         sent.or_else(|error| match error {
             SendError::NotOpen => Ok(()),
