@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use std::num::NonZeroU16;
-use tapswitch_datapath::PortCounters;
+use tapswitch_datapath::{Port, PortCounters};
 
 use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::clock;
 use crate::config::ConfigError;
 use crate::device::{Device, OpenPortError};
 use crate::guest::GuestNews;
@@ -242,7 +243,7 @@ impl Server {
             guest.start(self.ports.guest_news.clone())?;
         }
         let shares = self.ports.share(&device);
-        let port = device.port(self.workers.len() + 1);
+        let port = Port { created: clock::coarse(), ..device.port(self.workers.len() + 1) };
         if let Some(recorder) = device.recorder_mut() {
             recorder.start(self.ports.file_news.clone(), port.counters.clone())?;
         }
