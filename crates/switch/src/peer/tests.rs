@@ -131,6 +131,32 @@ async fn interest_is_told_when_it_changes() {
     assert!(was_closed && peer.await.unwrap().was_ready);
 }
 
+/// The defaults are what such a controller wants. Who only asks for its role wants nothing.
+#[tokio::test]
+async fn who_asks_for_messages_gets_them_whatever_it_says() {
+    let role = |role| Body::RoleRequest(RoleMessage { role, generation_id: 0 });
+    for (body, expected) in [
+        (Body::SetAsync(AsyncConfig::default()), true),
+        (role(ControllerRole::Equal), true),
+        (role(ControllerRole::NoChange), false),
+    ] {
+        let ((mut peer, stream), mut stranger, _orders, mut news) = connection().await;
+        peer.is_quiet = true;
+        let peer = tokio::spawn(peer.run(stream));
+        let mut bytes = HELLO.to_vec();
+        Message { xid: 2, body: body.clone() }.encode(&mut bytes).unwrap();
+        stranger.write_all(&bytes).await.unwrap();
+        if expected {
+            while !matches!(news.recv().await, Some((_, FromPeer::Listens(true)))) {}
+        }
+        drop(stranger);
+        while let Some((_, told)) = news.recv().await {
+            assert!(!matches!(told, FromPeer::Listens(true)), "{body:?}");
+        }
+        assert!(peer.await.unwrap().was_ready);
+    }
+}
+
 /// They wait in the connection, and TCP tells whoever sends them.
 #[tokio::test]
 async fn packet_outs_wait_for_those_before_them() {
