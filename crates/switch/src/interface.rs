@@ -93,6 +93,13 @@ impl Interface {
         })
     }
 
+    /// How to put back what the switch has changed, when the interface is moved elsewhere: where
+    /// that is, is not known by anything that could be opened.
+    pub(crate) fn remedy_elsewhere(&self) -> Option<String> {
+        let changed = self.changed_mtu.as_ref().filter(|_| !self.is_gone)?;
+        Some(changed.remedy(&self.link.name))
+    }
+
     /// How OpenFlow calls the state of its link.
     pub(crate) fn state(&self) -> PortState {
         let is_live = self.link.up && self.link.lower_up;
