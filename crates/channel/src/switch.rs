@@ -25,6 +25,8 @@ pub struct SwitchConnection {
     link: Link,
     role: ControllerRole,
     async_config: AsyncConfig,
+    /// The controller has said what it wants, be it the same as before.
+    has_set_async: bool,
     requests: Reassembly<MultipartRequest>,
     window: Window,
     events: VecDeque<SwitchEvent>,
@@ -66,6 +68,7 @@ impl SwitchConnection {
             link: Link::new(config, WhenBusy::Pause, now),
             role: ControllerRole::Equal,
             async_config: AsyncConfig::default(),
+            has_set_async: false,
             requests: Reassembly::new(config.max_multipart_len, config.max_multipart_parts),
             window: Window::default(),
             events: VecDeque::new(),
@@ -97,9 +100,20 @@ impl SwitchConnection {
 
     /// Answers the request with this number. A multipart that is too long for one message is cut.
     /// Answers are taken however many wait: requests stop instead (see [`Self::is_busy`]).
+    ///
+    /// # Errors
+    /// When the connection is not open, or the answer cannot become bytes: the controller is told
+    /// so by an error then, and need not wait.
     pub fn reply(&mut self, xid: u32, body: Body) -> Result<(), SendError> {
         self.note_answer(xid, body.message_type());
-        self.link.send_anyway(&parts(xid, body))
+        let sent = self.link.send_anyway(&parts(xid, body));
+        if let Err(SendError::Encode(_)) = sent {
+            // Of all errors this one says that a multipart is too long; the request that it should
+            // quote is not here any more.
+            let error = ErrorMessage::about(ErrorKind::OFPBRC_MULTIPART_BUFFER_OVERFLOW, &[]);
+            self.link.send_anyway(&[Message { xid, body: Body::Error(error) }])?;
+        }
+        sent
     }
 
     /// Answers a request with an error.
@@ -198,6 +212,11 @@ impl SwitchConnection {
         &self.async_config
     }
 
+    /// Whether the controller has set that, be it to what it was before.
+    pub const fn has_set_async(&self) -> bool {
+        self.has_set_async
+    }
+
     fn handle_incoming(&mut self, incoming: Incoming) -> Option<SwitchEvent> {
         match incoming {
             Incoming::Opened => {
@@ -226,6 +245,7 @@ impl SwitchConnection {
             }
             Body::SetAsync(config) => {
                 self.async_config = config;
+                self.has_set_async = true;
                 None
             }
             Body::RoleRequest(request) => {

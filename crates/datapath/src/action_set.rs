@@ -33,7 +33,8 @@ fn same_kind(a: &Action, b: &Action) -> bool {
     }
 }
 
-fn rank(action: &Action) -> u8 {
+/// Where in a set an action has its turn (OpenFlow 1.3.5 §5.10).
+pub(crate) fn rank(action: &Action) -> u8 {
     match action {
         Action::CopyTtlIn => 0,
         Action::PopVlan | Action::PopMpls(_) | Action::PopPbb => 1,

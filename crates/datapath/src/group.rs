@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
+use tapswitch_openflow::multipart::GroupDesc;
 use tapswitch_openflow::{
     Action, Bucket, Delivery, ErrorKind, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
     Shape,
@@ -260,7 +261,8 @@ impl GroupTable {
         if spec.group_type == GroupType::Indirect && spec.buckets.len() != 1 {
             return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
         }
-        if spec.buckets.len() > MAX_BUCKETS {
+        // One whose description fits no message could not be told of.
+        if spec.buckets.len() > MAX_BUCKETS || !GroupDesc::fits(&spec.buckets) {
             return Err(ErrorKind::OFPGMFC_OUT_OF_BUCKETS);
         }
         spec.buckets.iter().try_for_each(|bucket| self.check_bucket(spec, bucket))?;

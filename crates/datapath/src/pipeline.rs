@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tapswitch_openflow::multipart::FlowStats;
 use tapswitch_openflow::{
     Action, ErrorKind, FlowMod, FlowModCommand, FlowModFlags, FlowRemovedReason, GroupId, GroupMod,
-    PortNo, TableId,
+    Instruction, Match, PortNo, TableId,
 };
 
 use crate::counters::{Counters, Millis};
@@ -210,6 +211,7 @@ impl Pipeline {
     fn add_rule(&mut self, change: &FlowMod, key: MatchKey, now: Millis) -> Result<(), ErrorKind> {
         self.check_table(change.table_id, false)?;
         self.check_instructions(change, change.table_id)?;
+        check_len(&change.match_fields, &change.instructions)?;
         let table = self.table(change.table_id)?;
         let old = table.find(&key, change.priority);
         if old.is_none() && table.count() >= MAX_RULES {
@@ -249,6 +251,7 @@ impl Pipeline {
         let mut rules = self.matching(change, key);
         rules.retain(|rule| has_cookie(rule, change));
         self.check_instructions(change, change.table_id)?;
+        rules.iter().try_for_each(|rule| check_len(&rule.matching, &change.instructions))?;
         for rule in rules {
             let mut entry = FlowEntry::clone(&rule);
             entry.instructions = change.instructions.clone().into();
@@ -358,6 +361,12 @@ fn place_of(id: TableId) -> (usize, usize) {
 
 fn has_cookie(rule: &FlowEntry, change: &FlowMod) -> bool {
     (rule.cookie ^ change.cookie) & change.cookie_mask == 0
+}
+
+/// Refuses a rule whose statistics fit no message. OpenFlow has no code of its own for that (1.3.5
+/// §6.4, the last paragraph about flow-mods).
+fn check_len(matching: &Match, instructions: &[Instruction]) -> Result<(), ErrorKind> {
+    FlowStats::fits(matching, instructions).then_some(()).ok_or(ErrorKind::OFPFMFC_UNKNOWN)
 }
 
 fn overlaps(table: &FlowTable, key: &MatchKey, priority: u16) -> bool {

@@ -9,7 +9,7 @@ use tapswitch_wire::MacAddr;
 
 use crate::counters::{Slots, bump, bump_shared};
 use crate::vlan::PortMode;
-use crate::{DropCounters, DropReason, Gauge, WorkerIndex};
+use crate::{DropCounters, DropReason, Gauge, Millis, WorkerIndex};
 
 /// Highest number that a port can have here; [`PortNo::LOCAL`] comes on top.
 pub const MAX_PORT: u32 = 4095;
@@ -41,17 +41,21 @@ pub struct Port {
     /// How it stands to VLANs. Without a mode it is a member of all, and frames look outside as
     /// they do inside.
     pub mode: Option<Arc<PortMode>>,
+    /// When it was added.
+    pub created: Millis,
     /// What passed, shared by all versions of this port.
     pub counters: Arc<PortCounters>,
 }
 
 impl Port {
-    /// A port that is up, with the usual envelope and no mode, and counters for `workers` writers.
+    /// A port that is up since the origin of time, with the usual envelope and no mode, and
+    /// counters for `workers` writers.
     pub fn new(number: PortNo, name: String, hw_addr: MacAddr, mtu: u32, workers: usize) -> Self {
         let counters = Arc::new(PortCounters::new(workers));
         let (config, state) = (PortConfig::empty(), PortState::LIVE);
         let (envelope, room, mode) = (DEFAULT_ENVELOPE, u32::MAX, None);
-        Self { number, name, hw_addr, config, state, mtu, envelope, room, mode, counters }
+        let created = Millis::default();
+        Self { number, name, hw_addr, config, state, mtu, envelope, room, mode, created, counters }
     }
 
     /// Most bytes of tags that a frame may bear on top of a payload as long as the MTU.

@@ -8,6 +8,7 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::{EtherType, ip_proto};
 
+use crate::action_set;
 use crate::group::GroupTable;
 use crate::pipeline::TABLE_COUNT;
 use crate::port::MAX_PORT;
@@ -19,24 +20,43 @@ pub(crate) fn instructions(
     matching: &Match,
     groups: &GroupTable,
 ) -> Result<(), ErrorKind> {
+    let mut fields = Fields::of(matching);
+    // Whatever their order in the message, what is applied is done first (§5.9).
     instructions.iter().try_for_each(|instruction| match instruction {
         Instruction::GotoTable(next) if next.0 <= table.0 || next.0 >= TABLE_COUNT => {
             Err(ErrorKind::OFPBIC_BAD_TABLE_ID)
         }
-        Instruction::ApplyActions(list) | Instruction::WriteActions(list) => {
-            actions(list, Fields::of(matching), groups, Where::Rule)
-        }
+        Instruction::ApplyActions(list) => actions(list, &mut fields, groups, Where::Rule),
         Instruction::GotoTable(_) | Instruction::WriteMetadata { .. } => Ok(()),
-        Instruction::ClearActions => Ok(()),
+        Instruction::ClearActions | Instruction::WriteActions(_) => Ok(()),
         Instruction::Meter(_) => Err(ErrorKind::OFPBIC_UNSUP_INST),
         Instruction::Experimenter { .. } => Err(ErrorKind::OFPBIC_BAD_EXPERIMENTER),
         Instruction::Unknown { .. } => Err(ErrorKind::OFPBIC_UNKNOWN_INST),
+    })?;
+    if has_others(instructions, table) {
+        fields.forget_tags();
+    }
+    instructions.iter().try_for_each(|instruction| match instruction {
+        Instruction::WriteActions(list) => {
+            let mut set = list.clone();
+            set.sort_by_key(action_set::rank);
+            actions(&set, &mut fields, groups, Where::Rule)
+        }
+        _ => Ok(()),
     })
+}
+
+/// Whether rules of other tables may push and pop tags before the action set is carried out, or in
+/// it: those behind, and those before unless the set is cleared of what they wrote.
+fn has_others(instructions: &[Instruction], table: TableId) -> bool {
+    let goes_on = |it: &Instruction| matches!(it, Instruction::GotoTable(_));
+    let clears = |it: &Instruction| matches!(it, Instruction::ClearActions);
+    instructions.iter().any(goes_on) || table.0 > 0 && !instructions.iter().any(clears)
 }
 
 /// Checks the actions of a packet-out, whose packet may be anything.
 pub(crate) fn packet_out_actions(list: &[Action], groups: &GroupTable) -> Result<(), ErrorKind> {
-    actions(list, Fields::Unknown, groups, Where::PacketOut)
+    actions(list, &mut Fields::Unknown, groups, Where::PacketOut)
 }
 
 /// Checks the actions of a bucket, whose frames may be anything. One of a group that copies may say
@@ -48,7 +68,7 @@ pub(crate) fn bucket_actions(
 ) -> Result<(), ErrorKind> {
     let copies = matches!(kind, GroupType::All | GroupType::Select);
     let place = if copies { Where::Copy } else { Where::Rule };
-    actions(list, Fields::Unknown, groups, place)?;
+    actions(list, &mut Fields::Unknown, groups, place)?;
     let shapes = || list.iter().filter_map(Shape::of);
     let counts = [
         list.iter().filter_map(Delivery::of).count(),
@@ -74,18 +94,19 @@ enum Where {
 enum Fields {
     /// Nothing: prerequisites cannot be checked.
     Unknown,
-    /// What the rule's match says, changed by the actions before.
-    Known { eth_type: Option<EtherType>, protocol: Option<u8>, tagged: bool },
+    /// What the rule's match says, changed by the actions before. Whether there is a tag may not be
+    /// known even so.
+    Known { eth_type: Option<EtherType>, protocol: Option<u8>, tagged: Option<bool> },
 }
 
 impl Fields {
     fn of(matching: &Match) -> Self {
-        let (mut eth_type, mut protocol, mut tagged) = (None, None, false);
+        let (mut eth_type, mut protocol, mut tagged) = (None, None, Some(false));
         for field in matching.iter() {
             match field {
                 Oxm::EthType(value) => eth_type = Some(*value),
                 Oxm::IpProto(value) => protocol = Some(*value),
-                Oxm::VlanVid(vid) => tagged = vid.value & VID_PRESENT != 0,
+                Oxm::VlanVid(vid) => tagged = Some(vid.value & VID_PRESENT != 0),
                 _ => {}
             }
         }
@@ -106,14 +127,20 @@ impl Fields {
         }
     }
 
-    fn has_tag(&self) -> bool {
-        matches!(self, Self::Unknown | Self::Known { tagged: true, .. })
+    fn may_have_tag(&self) -> bool {
+        !matches!(self, Self::Known { tagged: Some(false), .. })
+    }
+
+    fn forget_tags(&mut self) {
+        if let Self::Known { tagged, .. } = self {
+            *tagged = None;
+        }
     }
 }
 
 fn actions(
     list: &[Action],
-    mut fields: Fields,
+    fields: &mut Fields,
     groups: &GroupTable,
     place: Where,
 ) -> Result<(), ErrorKind> {
@@ -122,22 +149,22 @@ fn actions(
         Action::Group(id) if groups.find(*id).is_some() => Ok(()),
         Action::Group(_) => Err(ErrorKind::OFPBAC_BAD_OUT_GROUP),
         Action::PushVlan(EtherType::VLAN | EtherType::SERVICE_VLAN) => {
-            if let Fields::Known { tagged, .. } = &mut fields {
-                *tagged = true;
+            if let Fields::Known { tagged, .. } = fields {
+                *tagged = Some(true);
             }
             Ok(())
         }
         Action::PushVlan(_) => Err(ErrorKind::OFPBAC_BAD_ARGUMENT),
-        Action::PopVlan if fields.has_tag() => {
+        Action::PopVlan if fields.may_have_tag() => {
             // What is under the tag is not known from the match: another pop must be allowed.
-            fields = Fields::Unknown;
+            *fields = Fields::Unknown;
             Ok(())
         }
         Action::PopVlan => Err(ErrorKind::OFPBAC_MATCH_INCONSISTENT),
         Action::DecNwTtl | Action::SetNwTtl(_) => {
             require(fields.has_type(&[EtherType::IPV4, EtherType::IPV6]))
         }
-        Action::SetField(field) => set_field(field, &fields),
+        Action::SetField(field) => set_field(field, fields),
         Action::SetQueue(_) => Err(ErrorKind::OFPBAC_BAD_QUEUE),
         Action::Experimenter { experimenter: EXPERIMENTER, .. } => {
             let is_ours = Delivery::of(action).is_some() || Shape::of(action).is_some();
@@ -173,7 +200,7 @@ fn set_field(field: &Oxm, fields: &Fields) -> Result<(), ErrorKind> {
     const IP: &[EtherType] = &[EtherType::IPV4, EtherType::IPV6];
     require(match field {
         Oxm::EthDst(_) | Oxm::EthSrc(_) | Oxm::TunnelId(_) => true,
-        Oxm::VlanVid(_) | Oxm::VlanPcp(_) => fields.has_tag(),
+        Oxm::VlanVid(_) | Oxm::VlanPcp(_) => fields.may_have_tag(),
         Oxm::IpDscp(_) | Oxm::IpEcn(_) => fields.has_type(IP),
         Oxm::Ipv4Src(_) | Oxm::Ipv4Dst(_) => fields.has_type(&[EtherType::IPV4]),
         Oxm::Ipv6Src(_) | Oxm::Ipv6Dst(_) | Oxm::Ipv6Flabel(_) => {

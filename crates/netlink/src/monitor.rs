@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use netlink_packet_core::NetlinkPayload;
-use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use rustix::io::Errno;
@@ -30,6 +30,8 @@ pub enum LinkEvent {
         index: u32,
         /// Its name while it was here.
         name: String,
+        /// It is in another namespace now, with all that it is.
+        is_moved: bool,
     },
     /// Anything may have happened: list the links afresh ([`crate::Netlink::links`]). Always the
     /// first event of a monitor, and the answer to messages lost.
@@ -134,8 +136,10 @@ fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<LinkEvent> {
             Some(LinkEvent::Changed(Link::from_message(link)))
         }
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) if about_link(&link) => {
+            let says_where = |it: &LinkAttribute| matches!(it, LinkAttribute::NewNetnsId(_));
+            let is_moved = link.attributes.iter().any(says_where);
             let Link { index, name, .. } = Link::from_message(link);
-            Some(LinkEvent::Deleted { index, name })
+            Some(LinkEvent::Deleted { index, name, is_moved })
         }
         _ => None,
     }

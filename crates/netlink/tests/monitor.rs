@@ -44,8 +44,21 @@ fn the_life_of_a_link_is_told() {
     );
     b.delete("b").unwrap();
     wait(&mut monitor, "deleted", |event| {
-        *event == LinkEvent::Deleted { index, name: "a".to_owned() }
+        *event == LinkEvent::Deleted { index, name: "a".to_owned(), is_moved: false }
     });
+}
+
+#[test]
+fn what_moves_elsewhere_is_told_from_what_is_deleted() {
+    if !is_root() {
+        return;
+    }
+    let (left, right) = (namespace(), namespace());
+    let mut a = Netlink::open(&left).unwrap();
+    a.create_veth("a", "b", &right).unwrap();
+    let mut monitor = LinkMonitor::open(&left).unwrap();
+    a.move_to_namespace("a", &right).unwrap();
+    wait(&mut monitor, "moved", |event| matches!(event, LinkEvent::Deleted { is_moved: true, .. }));
 }
 
 #[test]

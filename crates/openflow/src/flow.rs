@@ -118,18 +118,7 @@ impl fmt::Display for FlowMod {
 }
 
 fn write_flags(f: &mut fmt::Formatter<'_>, flags: FlowModFlags) -> fmt::Result {
-    for (flag, name) in [
-        (FlowModFlags::SEND_FLOW_REM, "send_flow_rem"),
-        (FlowModFlags::CHECK_OVERLAP, "check_overlap"),
-        (FlowModFlags::RESET_COUNTS, "reset_counts"),
-        (FlowModFlags::NO_PKT_COUNTS, "no_packet_counts"),
-        (FlowModFlags::NO_BYT_COUNTS, "no_byte_counts"),
-    ] {
-        if flags.contains(flag) {
-            write!(f, ",{name}")?;
-        }
-    }
-    Ok(())
+    flags.words().try_for_each(|word| write!(f, ",{word}"))
 }
 
 fn write_outputs(f: &mut fmt::Formatter<'_>, port: PortNo, group: GroupId) -> fmt::Result {
@@ -202,6 +191,20 @@ bitflags! {
 }
 
 flags_codec!(FlowModFlags);
+
+impl FlowModFlags {
+    /// The options as `ovs-ofctl` calls them.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        let words = [
+            (Self::SEND_FLOW_REM, "send_flow_rem"),
+            (Self::CHECK_OVERLAP, "check_overlap"),
+            (Self::RESET_COUNTS, "reset_counts"),
+            (Self::NO_PKT_COUNTS, "no_packet_counts"),
+            (Self::NO_BYT_COUNTS, "no_byte_counts"),
+        ];
+        words.into_iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, word)| word)
+    }
+}
 
 /// `OFPT_FLOW_REMOVED` (`ofp_flow_removed`, §7.4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -260,10 +260,7 @@ impl PortSpec {
     /// What keeps this port from being there beside `other`, if anything does.
     pub(crate) fn check_beside(&self, other: &Self) -> Result<(), ConfigError> {
         let texts = || (self.to_string(), other.to_string());
-        if other.number == self.number {
-            let (port, other) = texts();
-            return Err(ConfigError::NumberTwice { port, other });
-        }
+        self.check_number(other)?;
         if other.is_same_place(self) {
             let (port, other) = texts();
             if matches!(self.kind, PortKind::Vxlan(_)) {
@@ -275,6 +272,15 @@ impl PortSpec {
             return Err(ConfigError::InterfaceTwice { port, other });
         }
         Ok(())
+    }
+
+    /// That `other` has another number.
+    pub(crate) fn check_number(&self, other: &Self) -> Result<(), ConfigError> {
+        if other.number != self.number {
+            return Ok(());
+        }
+        let (port, other) = (self.to_string(), other.to_string());
+        Err(ConfigError::NumberTwice { port, other })
     }
 }
 

@@ -179,6 +179,15 @@ impl Device {
         }
     }
 
+    /// Says what the switch has changed of the interface and cannot put back, as that is moved
+    /// elsewhere.
+    pub(crate) fn tell_what_stays(&self) {
+        if let Some(remedy) = self.interface().and_then(Interface::remedy_elsewhere) {
+            let spec = &self.spec;
+            tracing::warn!("port {spec}: the interface went to another namespace; {remedy}");
+        }
+    }
+
     /// The guest behind the port, if it is one.
     pub(crate) fn guest_mut(&mut self) -> Option<&mut Guest> {
         match &mut self.behind {

@@ -107,6 +107,16 @@ impl ChangedMtu {
         netlink.set_mtu(name, self.mark.to)
     }
 
+    /// How to put it back where the interface, which is called `name`, has been moved to.
+    pub(crate) fn remedy(&self, name: &str) -> String {
+        let Mark { from, to } = self.mark;
+        let alias = if self.is_marked { " alias ''" } else { "" };
+        format!(
+            "its MTU stays {to}, unless it comes back before the port is removed: put it back \
+             there with `ip link set {name} mtu {from}{alias}`"
+        )
+    }
+
     fn undo(&self) -> Result<(), LinkError> {
         let mut netlink = Netlink::open(&self.namespace)?;
         let link = netlink.link_by_index(self.index)?;
@@ -124,7 +134,7 @@ impl ChangedMtu {
 impl Drop for ChangedMtu {
     fn drop(&mut self) {
         match self.undo() {
-            // It has gone, and its MTU with it.
+            // It has gone, and its MTU with it; if it was moved, somebody was told.
             Ok(()) | Err(LinkError::NotFound { .. }) => {}
             Err(error) => tracing::warn!("cannot put the MTU back to {}: {error}", self.mark.from),
         }
@@ -313,6 +323,18 @@ mod tests {
         {
             assert_eq!(is_link_local(address.parse().unwrap()), expected, "{address}");
         }
+    }
+
+    #[test]
+    fn what_goes_to_another_namespace_is_put_back_there() {
+        let (namespace, mark) = (Namespace::current().unwrap(), Mark { from: 1500, to: 1508 });
+        let changed = |is_marked| {
+            let namespace = namespace.clone();
+            ChangedMtu { namespace, index: u32::MAX, mark, is_marked }.remedy("eth1")
+        };
+        let marked = changed(true);
+        assert!(marked.ends_with("`ip link set eth1 mtu 1500 alias ''`"), "{marked}");
+        assert!(changed(false).ends_with("`ip link set eth1 mtu 1500`"), "the alias is others'");
     }
 
     #[test]

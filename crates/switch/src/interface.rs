@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tapswitch_netdev as netdev;
-use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
+use tapswitch_netlink::{Link, LinkError, Namespace, NamespaceError, Netlink};
 use tapswitch_openflow::PortState;
 use tapswitch_tap as tap;
 use tapswitch_wire::MacAddr;
@@ -39,6 +39,27 @@ pub(crate) struct Interface {
     io: Io,
 }
 
+/// Which interface one is, whatever it is called: names change, and one may have several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// What the kernel knows the namespace by.
+    namespace: (u64, u64),
+    index: u32,
+}
+
+impl Place {
+    /// Where the interface of `spec` is. `None` when there is none yet, or it cannot be looked at,
+    /// of which opening the port will tell.
+    pub(crate) fn find(spec: &PortSpec) -> Option<Self> {
+        if !spec.kind.is_interface() {
+            return None;
+        }
+        let namespace = namespace(spec).ok()?;
+        let link = Netlink::open(&namespace).and_then(|mut netlink| netlink.link(spec.name()));
+        Some(Self { namespace: namespace.identity().ok()?, index: link.ok()?.index })
+    }
+}
+
 /// The handles of an interface, one for each queue.
 #[derive(Debug)]
 enum Io {
@@ -62,11 +83,8 @@ impl Interface {
     /// an interface is attached as it is, but for room for tags.
     pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {
         let port = || spec.to_string();
-        let namespace = match &spec.netns {
-            Some(name) => Namespace::open(name),
-            None => Namespace::current(),
-        }
-        .map_err(|source| OpenPortError::Namespace { port: port(), source })?;
+        let namespace =
+            namespace(spec).map_err(|source| OpenPortError::Namespace { port: port(), source })?;
         let (mut io, mac, offloads) = match spec.kind {
             PortKind::Tap { .. } => open_tap(spec, &namespace)?,
             PortKind::Tun { peer, .. } => open_tun(spec, &namespace, peer)?,
@@ -91,6 +109,18 @@ impl Interface {
             changed_mtu,
             io,
         })
+    }
+
+    /// Where it is, or was when it is gone: it may come back there.
+    pub(crate) fn place(&self) -> Option<Place> {
+        Some(Place { namespace: self.namespace.identity().ok()?, index: self.index })
+    }
+
+    /// How to put back what the switch has changed, when the interface is moved elsewhere: where
+    /// that is, is not known by anything that could be opened.
+    pub(crate) fn remedy_elsewhere(&self) -> Option<String> {
+        let changed = self.changed_mtu.as_ref().filter(|_| !self.is_gone)?;
+        Some(changed.remedy(&self.link.name))
     }
 
     /// How OpenFlow calls the state of its link.
@@ -184,6 +214,14 @@ impl Interface {
             Io::Netdev { port, .. } => port.statistics().map_or(0, |counters| counters.dropped),
             Io::Tap { .. } | Io::Tun { .. } => 0,
         }
+    }
+}
+
+/// The namespace where the interface of `spec` is, or is to be.
+fn namespace(spec: &PortSpec) -> Result<Namespace, NamespaceError> {
+    match &spec.netns {
+        Some(name) => Namespace::open(name),
+        None => Namespace::current(),
     }
 }
 

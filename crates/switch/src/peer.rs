@@ -191,6 +191,7 @@ impl Peer {
                     return end(was_ready);
                 }
             }
+            self.is_quiet &= !connection.has_set_async();
             if self.tell_interest(&connection, was_ready).await.is_err() {
                 return end(was_ready);
             }
@@ -296,17 +297,18 @@ impl Peer {
                 connection.set_role(ControllerRole::Slave);
                 Ok(())
             }
-            ToPeer::Notify(_) | ToPeer::PacketIn(..)
-                if self.is_quiet && has_defaults(connection) =>
-            {
-                Ok(())
-            }
+            ToPeer::Notify(_) | ToPeer::PacketIn(..) if self.is_quiet => Ok(()),
             ToPeer::Notify(body) => connection.notify(body).map(|_| ()),
             ToPeer::PacketIn(body, fate) => return self.packet_in(connection, body, fate).await,
         };
         // A connection that has ended says so by its events.
         sent.or_else(|error| match error {
             SendError::NotOpen => Ok(()),
+            SendError::Encode(error) => {
+                let id = self.id.0;
+                tracing::warn!("connection {id}: a message was not sent, it cannot be: {error}");
+                Ok(())
+            }
             error => Err(io::Error::other(error)),
         })
     }
@@ -325,11 +327,14 @@ impl Peer {
         }
     }
 
-    /// Who configures the switch's messages wants them.
+    /// Who configures the switch's messages wants them, and who takes a role: that counts, not
+    /// whether it changes anything. To ask which role one has is no wish.
     fn note_interest(&mut self, event: &SwitchEvent) {
-        if let SwitchEvent::Request(Message { body: Body::SetConfig(_), .. }) = event {
-            self.is_quiet = false;
-        }
+        self.is_quiet &= match event {
+            SwitchEvent::Request(Message { body: Body::SetConfig(_), .. }) => false,
+            SwitchEvent::RoleRequest { request, .. } => request.role == ControllerRole::NoChange,
+            _ => true,
+        };
     }
 
     /// Tells the server when it has changed whether frames for the controller are of use here.
@@ -340,8 +345,7 @@ impl Peer {
     ) -> io::Result<()> {
         let AsyncConfig { master, slave } = connection.async_config();
         let mask = if connection.role() == ControllerRole::Slave { slave } else { master };
-        let is_quiet = self.is_quiet && has_defaults(connection);
-        let listens = ready && !connection.is_closed() && !is_quiet && mask.packet_in != 0;
+        let listens = ready && !connection.is_closed() && !self.is_quiet && mask.packet_in != 0;
         if listens == self.listens {
             return Ok(());
         }
@@ -389,11 +393,6 @@ async fn write_or_flush(
         return writer.flush().await.map(|()| 0);
     }
     writer.write(output).await
-}
-
-fn has_defaults(connection: &SwitchConnection) -> bool {
-    connection.role() == ControllerRole::Equal
-        && *connection.async_config() == AsyncConfig::default()
 }
 
 async fn sleep_until(deadline: Option<Instant>) {

@@ -132,7 +132,7 @@ impl PortKind {
     }
 
     /// True for an interface, which the switch makes or finds.
-    fn is_interface(&self) -> bool {
+    pub(crate) fn is_interface(&self) -> bool {
         self.is_device() || matches!(self, Self::Netdev { .. })
     }
 
@@ -161,7 +161,9 @@ impl PortSpec {
         }
     }
 
-    /// True when both are the same interface, socket or file, or tunnels that cannot be told apart.
+    /// True when both are the same interface, socket or file, or tunnels that cannot be told apart,
+    /// by what they are called. Interfaces that are there may have other names, too: of those the
+    /// switch asks the kernel when it opens a port.
     pub fn is_same_place(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (PortKind::Guest { socket, .. }, PortKind::Guest { socket: other, .. }) => {

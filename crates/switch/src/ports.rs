@@ -7,15 +7,17 @@
 use std::sync::Arc;
 
 use std::num::NonZeroU16;
-use tapswitch_datapath::PortCounters;
+use tapswitch_datapath::{Port, PortCounters};
 
 use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::clock;
 use crate::config::ConfigError;
 use crate::device::{Device, OpenPortError};
 use crate::guest::GuestNews;
+use crate::interface::{Interface, Place};
 use crate::links::{LinkNews, LinkWatch, WatchError};
 use crate::report::BooksReport;
 use crate::rx::RxQueue;
@@ -90,9 +92,21 @@ impl Ports {
         self.devices.iter_mut().find(|device| device.spec.number == number)
     }
 
-    /// The first port that has the number of `spec`, its interface or its socket.
+    /// The first port that has the number of `spec`, its interface or its socket. Of interfaces the
+    /// kernel knows which are the same, and before one is opened: whoever opens one changes it.
     fn check(&self, spec: &PortSpec) -> Result<(), ConfigError> {
-        self.devices.iter().try_for_each(|device| spec.check_beside(&device.spec))
+        let place = Place::find(spec);
+        self.devices.iter().try_for_each(|device| match device.interface() {
+            Some(interface) if spec.kind.is_interface() => {
+                spec.check_number(&device.spec)?;
+                if place.is_none() || place != interface.place() {
+                    return Ok(());
+                }
+                let (port, other) = (spec.to_string(), device.spec.to_string());
+                Err(ConfigError::InterfaceTwice { port, other })
+            }
+            _ => spec.check_beside(&device.spec),
+        })
     }
 
     /// Sees to it that changes of the interface are told, and that it is known by where it is.
@@ -250,7 +264,7 @@ impl Server {
             guest.start(self.ports.guest_news.clone())?;
         }
         let shares = self.ports.share(&device);
-        let port = device.port(self.workers.len() + 1);
+        let port = Port { created: clock::coarse(), ..device.port(self.workers.len() + 1) };
         if let Some(recorder) = device.recorder_mut() {
             recorder.start(self.ports.file_news.clone(), port.counters.clone())?;
         }
@@ -291,7 +305,11 @@ impl Server {
     /// Whether a port that is being taken away has the number of `spec`, its interface or its
     /// socket.
     fn is_leaving(&self, spec: &PortSpec) -> bool {
-        self.barriers.leaving().any(|device| spec.check_beside(&device.spec).is_err())
+        let place = Place::find(spec);
+        self.barriers.leaving().any(|device| {
+            let its_place = device.interface().and_then(Interface::place);
+            spec.check_beside(&device.spec).is_err() || place.is_some() && place == its_place
+        })
     }
 
     fn forget_port(&mut self, number: PortNo) {

@@ -12,7 +12,7 @@ use tapswitch_datapath::{
     DropCounters, FlowEntry, Gauge, Group, GroupBucket, Millis, Oversize, Port, Snapshot, Totals,
     Traffic,
 };
-use tapswitch_openflow::{GroupType, PortConfig, PortNo, PortState, TableId};
+use tapswitch_openflow::{GroupId, GroupType, PortConfig, PortNo, PortState, TableId};
 
 pub use crate::ring::{RingBackpressure, RingReport};
 pub use crate::shed::QueueingReport;
@@ -302,6 +302,12 @@ pub struct FlowReport {
     pub matching: String,
     /// What happens to them.
     pub actions: String,
+    /// Seconds without a frame until it goes; 0 for never.
+    pub idle_timeout: u16,
+    /// Seconds until it goes; 0 for never.
+    pub hard_timeout: u16,
+    /// Its options, in the words of `ovs-ofctl`.
+    pub flags: Vec<String>,
     /// What matched.
     pub count: CountReport,
     /// Seconds since the rule was added.
@@ -327,6 +333,14 @@ pub struct GroupReport {
 /// One bucket of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketReport {
+    /// All of it in the words of `ovs-ofctl`: what decides whether it is taken, and its actions.
+    pub bucket: String,
+    /// Share of the flows; for select groups only, else 0.
+    pub weight: u16,
+    /// Port whose state makes it live, if it watches one.
+    pub watch_port: Option<String>,
+    /// Group whose state makes it live, if it watches one.
+    pub watch_group: Option<u32>,
     /// What it does.
     pub actions: String,
     /// Copies that it made.
@@ -432,6 +446,9 @@ fn flow(entry: &FlowEntry, now: Millis) -> FlowReport {
         cookie: cookie(entry.cookie),
         matching: entry.matching.to_string(),
         actions: if instructions.is_empty() { "drop".into() } else { instructions.join(",") },
+        idle_timeout: entry.idle_timeout,
+        hard_timeout: entry.hard_timeout,
+        flags: entry.flags.words().map(Into::into).collect(),
         count: totals.into(),
         age_s: now.since(entry.created).0 / 1000,
         idle_s: (totals.frames > 0).then(|| now.since(totals.last_used).0 / 1000),
@@ -460,6 +477,12 @@ fn group_report(group: &Group) -> GroupReport {
 
 fn buckets(group: &Group) -> Vec<BucketReport> {
     let report = |bucket: &GroupBucket| BucketReport {
+        bucket: bucket.spec.to_string(),
+        weight: bucket.spec.weight,
+        watch_port: Some(bucket.spec.watch_port)
+            .filter(|port| *port != PortNo::ANY)
+            .map(|port| port.to_string()),
+        watch_group: Some(bucket.spec.watch_group.0).filter(|id| *id != GroupId::ANY.0),
         actions: actions(&bucket.spec.actions),
         count: bucket.counters.totals().into(),
         delivered: bucket.delivered.totals().into(),

@@ -490,7 +490,10 @@ impl Server {
     fn handle_link(&mut self, news: LinkNews) {
         match news.event {
             LinkEvent::Changed(link) => self.handle_change(news.namespace, link),
-            LinkEvent::Deleted { index, .. } => {
+            LinkEvent::Deleted { index, is_moved, .. } => {
+                if let Some(device) = self.find_device(news.namespace, index).filter(|_| is_moved) {
+                    device.tell_what_stays();
+                }
                 self.lose_interface(news.namespace, index);
             }
             LinkEvent::Resync => self.resync(news.namespace),

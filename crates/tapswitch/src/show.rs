@@ -317,6 +317,7 @@ fn flows(reports: &[FlowReport]) {
         "BYTES ",
         "AGE ",
         "IDLE ",
+        "OPTIONS",
         "COOKIE",
     ]);
     for flow in reports {
@@ -329,18 +330,28 @@ fn flows(reports: &[FlowReport]) {
             grouped(flow.count.bytes),
             format!("{}s", flow.age_s),
             flow.idle_s.map_or_else(|| "never hit".to_owned(), |seconds| format!("{seconds}s")),
+            options_text(flow),
             flow.cookie.clone(),
         ]);
     }
     print(&rows, "no flows");
 }
 
+/// When a rule goes, and its flags, in the words of `ovs-ofctl`; or a dash.
+fn options_text(flow: &FlowReport) -> String {
+    let timeout = |name, seconds| (seconds > 0).then(|| format!("{name}={seconds}"));
+    let (idle, hard) = (flow.idle_timeout, flow.hard_timeout);
+    let timeouts = [timeout("idle_timeout", idle), timeout("hard_timeout", hard)];
+    let texts: Vec<_> = timeouts.into_iter().flatten().chain(flow.flags.iter().cloned()).collect();
+    if texts.is_empty() { "-".to_owned() } else { texts.join(",") }
+}
+
 fn groups(reports: &[GroupReport]) {
     let mut rows = table(&[
         "GROUP ",
         "TYPE",
-        "BUCKET ",
-        "ACTIONS",
+        "NUMBER ",
+        "BUCKET",
         "FRAMES ",
         "BYTES ",
         "DELIVERED ",
@@ -361,7 +372,7 @@ fn groups(reports: &[GroupReport]) {
                 String::new(),
                 String::new(),
                 (index + 1).to_string(),
-                bucket.actions.clone(),
+                bucket.bucket.clone(),
                 grouped(bucket.count.frames),
                 grouped(bucket.count.bytes),
                 grouped(bucket.delivered.frames),

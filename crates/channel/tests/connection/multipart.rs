@@ -90,6 +90,23 @@ fn a_reply_beyond_the_bound_is_lost_and_said_so() {
     assert_eq!(pair.controller.pending_count(), 0);
 }
 
+/// A list is not cut inside an item.
+#[test]
+fn a_reply_that_fits_no_message_is_answered_by_an_error() {
+    let mut pair = Pair::ready(Config::default());
+    let (xid, _) = pair.ask(flow_request());
+    let MultipartReplyBody::Flow(mut items) = flows(2) else { unreachable!() };
+    let actions = vec![Action::output(PortNo(1)); 4094];
+    items[1].instructions = vec![Instruction::ApplyActions(actions)];
+    let reply = MultipartReply::new(MultipartReplyBody::Flow(items));
+    let sent = pair.switch.reply(xid, Body::MultipartReply(reply));
+    assert!(matches!(sent, Err(SendError::Encode(_))), "{sent:?}");
+    let kind = ErrorKind::OFPBRC_MULTIPART_BUFFER_OVERFLOW;
+    assert_eq!(errors(&pair.said_by_switch()), [(xid, kind)]);
+    let (_, events) = pair.ask(Body::BarrierRequest);
+    assert!(matches!(events.as_slice(), [SwitchEvent::Request(_)]), "{events:?}");
+}
+
 #[test]
 fn parts_that_do_not_belong_together_are_refused() {
     let mut pair = Pair::ready(Config::default());

@@ -104,7 +104,7 @@ fn chains_do_not_multiply_without_bound() {
     assert!((1000..8192).contains(&count), "{count} copies of one frame");
     assert!(switch.drops(1, DropReason::TooDeep) > 0);
     // One that is no larger than its messages is carried out as a whole.
-    switch.group(9, GroupType::All, vec![Bucket::new(vec![out(2); 4]); 1000]);
+    switch.group(9, GroupType::All, vec![Bucket::new(vec![out(2); 4]); 800]);
     switch.flow(0, 1, &[], &[apply(&[to(9)])]);
-    assert_eq!(switch.receive(1, &tcp().bytes()).len(), 4000);
+    assert_eq!(switch.receive(1, &tcp().bytes()).len(), 3200);
 }

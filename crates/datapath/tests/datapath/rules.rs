@@ -8,11 +8,12 @@
 
 use std::sync::Arc;
 
-use crate::common::{Switch, apply, goto, host, ip, mac, matching, out, tcp};
+use crate::common::{Switch, apply, goto, host, ip, mac, matching, out, tcp, write};
 use tapswitch_datapath::{FlowEntry, Millis, Removal, TABLE_COUNT};
 use tapswitch_openflow::{
     Action, Bucket, Delivery, EXPERIMENTER, ErrorKind, FlowMod, FlowModCommand, FlowModFlags,
-    FlowRemovedReason, GroupId, GroupMod, GroupModCommand, GroupType, Masked, Oxm, PortNo, TableId,
+    FlowRemovedReason, GroupId, GroupMod, GroupModCommand, GroupType, Instruction, Masked, Oxm,
+    PortNo, TableId, VID_PRESENT,
 };
 use tapswitch_wire::EtherType;
 
@@ -338,6 +339,34 @@ fn bad_rules_are_refused_with_their_own_error() {
     let no_table = FlowMod { table_id: TableId(254), ..FlowMod::new(FlowModCommand::Add) };
     let result = switch.pipeline.handle_flow_mod(&no_table, Millis(0));
     assert_eq!(result.unwrap_err(), ErrorKind::OFPFMFC_BAD_TABLE_ID);
+}
+
+/// The set is carried out after what its rule applies, in an order of its own, and with what other
+/// tables do.
+#[test]
+fn an_action_set_is_checked_as_it_is_carried_out() {
+    let vid = || Action::SetField(Oxm::VlanVid(Masked::exact(VID_PRESENT | 5)));
+    let push = || Action::PushVlan(EtherType::VLAN);
+    let (pop, port) = (|| Action::PopVlan, || out(2));
+    let refused = Err(ErrorKind::OFPBAC_MATCH_INCONSISTENT);
+    for (table, rule, expected) in [
+        (0, vec![apply(&[push()]), write(&[vid(), port()])], Ok(())),
+        (0, vec![write(&[vid(), port()]), apply(&[push()])], Ok(())),
+        (0, vec![write(&[vid(), push(), port()])], Ok(())),
+        (0, vec![write(&[vid(), port()])], refused),
+        (0, vec![write(&[push(), pop(), port()])], refused),
+        (0, vec![apply(&[vid(), push()])], refused),
+        // Another table may have written a push, or may apply one.
+        (1, vec![write(&[pop(), port()])], Ok(())),
+        (0, vec![write(&[vid(), port()]), goto(1)], Ok(())),
+        (1, vec![Instruction::ClearActions, write(&[pop(), port()])], refused),
+        // No action makes a frame one of TCP.
+        (1, vec![write(&[Action::SetField(Oxm::TcpDst(1)), port()])], refused),
+    ] {
+        let mut switch = Switch::new(2);
+        let outcome = switch.try_flow(table, 1, &[], &rule).map(drop);
+        assert_eq!(outcome, expected, "table {table}: {rule:?}");
+    }
 }
 
 #[test]

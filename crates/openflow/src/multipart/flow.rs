@@ -1,10 +1,11 @@
 //! Statistics of flow entries (OpenFlow 1.3.5 §7.3.5.2, §7.3.5.3).
 
-use std::fmt;
+use std::{fmt, slice};
 
 use crate::codec::layout_codec;
 use crate::flow::{write_match, write_timeouts};
 use crate::instruction::Instructions;
+use crate::multipart::split::{MAX_BODY_LEN, encoded_len};
 use crate::{FlowModFlags, GroupId, Instruction, Match, PortNo, TableId};
 
 /// Which flow entries (`ofp_flow_stats_request`, `ofp_aggregate_stats_request`).
@@ -95,6 +96,15 @@ layout_codec!(FlowStats sized {
     instructions,
 });
 
+impl FlowStats {
+    /// Whether a message holds the statistics of an entry with this match and these instructions:
+    /// a list is never cut inside an item, and the same in a flow-mod takes less.
+    pub fn fits(match_fields: &Match, instructions: &[Instruction]) -> bool {
+        let match_len = encoded_len(slice::from_ref(match_fields));
+        FIXED_LEN + match_len + encoded_len(instructions) <= MAX_BODY_LEN
+    }
+}
+
 impl fmt::Display for FlowStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let duration_ms = self.duration_nsec / 1_000_000;
@@ -126,3 +136,6 @@ layout_codec!(AggregateStats {
     flow_count,
     pad 4,
 });
+
+/// Statistics of a flow entry without its match and its instructions.
+const FIXED_LEN: usize = 48;

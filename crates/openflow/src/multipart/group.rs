@@ -6,6 +6,7 @@ use bitflags::bitflags;
 
 use crate::codec::{flags_codec, layout_codec};
 use crate::group::write_group;
+use crate::multipart::split::{MAX_BODY_LEN, encoded_len};
 use crate::{Bucket, GroupId, GroupType};
 
 /// Counters of a group (`ofp_group_stats`, §7.3.5.9).
@@ -68,6 +69,14 @@ layout_codec!(GroupDesc sized {
     buckets,
 });
 
+impl GroupDesc {
+    /// Whether a message holds the description of a group with these buckets: a list is never cut
+    /// inside an item.
+    pub fn fits(buckets: &[Bucket]) -> bool {
+        DESC_FIXED_LEN + encoded_len(buckets) <= MAX_BODY_LEN
+    }
+}
+
 impl fmt::Display for GroupDesc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_group(f, self.group_id, self.group_type, &self.buckets)
@@ -105,3 +114,6 @@ bitflags! {
 }
 
 flags_codec!(GroupCapabilities);
+
+/// Description of a group without its buckets.
+const DESC_FIXED_LEN: usize = 8;

@@ -144,6 +144,13 @@ fn chunks<T: Codec, B>(items: Vec<T>, body: impl Fn(Vec<T>) -> B) -> Vec<B> {
     bodies
 }
 
+/// Bytes of many values.
+pub(super) fn encoded_len<T: Codec>(items: &[T]) -> usize {
+    let mut bytes = Vec::new();
+    T::encode_all(items, &mut Writer::new(&mut bytes));
+    bytes.len()
+}
+
 fn experimenter_chunks<B>(whole: Experimenter, body: impl Fn(Experimenter) -> B) -> Vec<B> {
     if whole.data.is_empty() {
         return vec![body(whole)];
@@ -163,7 +170,7 @@ fn join(body: &mut Experimenter, more: &Experimenter) -> Result<(), AppendError>
 /// `type`, `flags` and padding of a multipart.
 const MULTIPART_HEADER_LEN: usize = 8;
 /// Most bytes of a multipart's body that one message holds.
-const MAX_BODY_LEN: usize = MAX_MESSAGE_LEN - Header::LEN - MULTIPART_HEADER_LEN;
+pub(super) const MAX_BODY_LEN: usize = MAX_MESSAGE_LEN - Header::LEN - MULTIPART_HEADER_LEN;
 /// `experimenter` and `exp_type`.
 const EXPERIMENTER_HEADER_LEN: usize = 8;
 

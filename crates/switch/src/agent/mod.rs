@@ -38,7 +38,6 @@ pub(crate) struct Agent {
     pipeline: Pipeline,
     macs: MacLearning,
     config: SwitchConfig,
-    started: Millis,
     /// When to look for stations that have gone silent.
     next_sweep: Millis,
 }
@@ -113,7 +112,6 @@ impl Agent {
             pipeline: Pipeline::new(workers + 1),
             macs: macs.by_stack(learning == Learning::Stack),
             config: SwitchConfig::default(),
-            started: now,
             next_sweep: Millis(now.0 + MAC_SWEEP.0),
         }
     }

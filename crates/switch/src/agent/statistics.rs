@@ -68,12 +68,11 @@ impl Agent {
 
     fn ports(&self, wanted: PortNo, now: Millis) -> Result<Vec<PortStats>, Refusal> {
         let ports = &self.pipeline().snapshot().ports;
-        let age = duration(now.since(self.started));
         match wanted {
-            PortNo::ANY => Ok(ports.iter().map(|port| port_stats(port, age)).collect()),
+            PortNo::ANY => Ok(ports.iter().map(|port| port_stats(port, now)).collect()),
             number => {
                 let port = ports.find(number).ok_or(ErrorKind::OFPBRC_BAD_PORT)?;
-                Ok(vec![port_stats(port, age)])
+                Ok(vec![port_stats(port, now)])
             }
         }
     }
@@ -81,7 +80,8 @@ impl Agent {
 
 /// Frames count as packets, a train as one, as the kernel counts at interfaces that carry trains.
 /// Rules, groups and buckets count the packets that they make on the wire.
-fn port_stats(port: &Port, (duration_sec, duration_nsec): (u32, u32)) -> PortStats {
+fn port_stats(port: &Port, now: Millis) -> PortStats {
+    let (duration_sec, duration_nsec) = duration(now.since(port.created));
     let (rx, tx, drops) = (port.counters.rx(), port.counters.tx(), port.counters.drops());
     let malformed = drops.count(DropReason::Truncated) + drops.count(DropReason::BadMetadata);
     let sum = |wanted: fn(DropReason) -> bool| -> u64 {

@@ -76,6 +76,26 @@ async fn a_peer_that_does_not_read_the_last_words_is_left() {
 }
 
 #[tokio::test]
+async fn a_reply_that_fits_no_message_does_not_end_the_connection() {
+    let ((peer, stream), mut stranger, orders, mut news) = connection().await;
+    let peer = tokio::spawn(peer.run(stream));
+    stranger.write_all(&HELLO).await.unwrap();
+    while !matches!(news.recv().await, Some((_, FromPeer::Event(SwitchEvent::Ready)))) {}
+    orders.send(ToPeer::Reply(2, Body::EchoReply(vec![0; 70_000])));
+    orders.send(ToPeer::Reply(3, Body::BarrierReply));
+    let error = [4, 1, 0, 12, 0, 0, 0, 2, 0, 1, 0, 13];
+    let expected = [&error[..], &[4, 21, 0, 8, 0, 0, 0, 3]].concat();
+    let mut said = Vec::new();
+    while !said.ends_with(&expected) {
+        let read = tokio::time::timeout(PATIENCE, stranger.read_buf(&mut said));
+        assert_ne!(read.await.unwrap().unwrap(), 0, "the connection ended: {said:02x?}");
+    }
+    drop(stranger);
+    while news.recv().await.is_some() {}
+    assert!(peer.await.unwrap().error.is_none());
+}
+
+#[tokio::test]
 async fn a_peer_ends_with_the_server() {
     let ((peer, stream), _stranger, orders, news) = connection().await;
     let peer = tokio::spawn(peer.run(stream));
@@ -109,6 +129,32 @@ async fn interest_is_told_when_it_changes() {
         was_closed |= matches!(told, FromPeer::Event(SwitchEvent::Closed(_)));
     }
     assert!(was_closed && peer.await.unwrap().was_ready);
+}
+
+/// The defaults are what such a controller wants. Who only asks for its role wants nothing.
+#[tokio::test]
+async fn who_asks_for_messages_gets_them_whatever_it_says() {
+    let role = |role| Body::RoleRequest(RoleMessage { role, generation_id: 0 });
+    for (body, expected) in [
+        (Body::SetAsync(AsyncConfig::default()), true),
+        (role(ControllerRole::Equal), true),
+        (role(ControllerRole::NoChange), false),
+    ] {
+        let ((mut peer, stream), mut stranger, _orders, mut news) = connection().await;
+        peer.is_quiet = true;
+        let peer = tokio::spawn(peer.run(stream));
+        let mut bytes = HELLO.to_vec();
+        Message { xid: 2, body: body.clone() }.encode(&mut bytes).unwrap();
+        stranger.write_all(&bytes).await.unwrap();
+        if expected {
+            while !matches!(news.recv().await, Some((_, FromPeer::Listens(true)))) {}
+        }
+        drop(stranger);
+        while let Some((_, told)) = news.recv().await {
+            assert!(!matches!(told, FromPeer::Listens(true)), "{body:?}");
+        }
+        assert!(peer.await.unwrap().was_ready);
+    }
 }
 
 /// They wait in the connection, and TCP tells whoever sends them.

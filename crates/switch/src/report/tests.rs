@@ -113,6 +113,39 @@ fn rules_and_groups_are_told_in_words() {
     assert_eq!(groups(pipeline.snapshot())[0].kind, "fast-failover");
 }
 
+/// What decides whether a bucket is taken, and when a rule goes.
+#[test]
+fn conditions_of_rules_and_buckets_are_told() {
+    let mut pipeline = Pipeline::new(1);
+    let first = Bucket { watch_port: PortNo(1), ..Bucket::new(vec![output(PortNo(1))]) };
+    let heavy = Bucket { weight: 3, ..Bucket::new(vec![output(PortNo(2))]) };
+    let second = Bucket { watch_group: GroupId(7), ..Bucket::new(vec![output(PortNo(2))]) };
+    for (id, group_type, buckets) in [
+        (7, GroupType::FastFailover, vec![first]),
+        (8, GroupType::Select, vec![heavy]),
+        (9, GroupType::FastFailover, vec![second]),
+    ] {
+        let (command, group_id) = (GroupModCommand::Add, GroupId(id));
+        let group = GroupMod { command, group_type, group_id, buckets };
+        pipeline.handle_group_mod(&group, NOW).unwrap();
+    }
+    let groups = groups(pipeline.snapshot());
+    let [first, heavy, second] = [0, 1, 2].map(|index| &groups[index].buckets[0]);
+    assert_eq!(first.bucket, "watch_port:1,actions=output:1");
+    assert_eq!(
+        (first.watch_port.as_deref(), first.watch_group, first.weight),
+        (Some("1"), None, 0)
+    );
+    assert_eq!((&*heavy.bucket, heavy.weight), ("weight:3,actions=output:2", 3));
+    assert_eq!((&*second.bucket, second.watch_group), ("watch_group:7,actions=output:2", Some(7)));
+    let flags = FlowModFlags::SEND_FLOW_REM;
+    let rule = FlowMod { idle_timeout: 10, hard_timeout: 60, flags, ..leads_to_group(1, 1) };
+    pipeline.handle_flow_mod(&rule, NOW).unwrap();
+    let [told] = &flows(pipeline.snapshot(), NOW)[..] else { panic!() };
+    assert_eq!((told.idle_timeout, told.hard_timeout), (10, 60));
+    assert_eq!(told.flags, ["send_flow_rem"]);
+}
+
 #[test]
 fn the_state_of_a_port_is_a_word() {
     let mut port = Port::new(PortNo(1), "eth0".into(), MacAddr::ZERO, 1500, 1);

@@ -142,16 +142,57 @@ async fn long_answers_are_given_one_at_a_time() {
     assert_eq!(look(), [vec![], vec![2]]);
 }
 
+/// Names change, and one interface may have several.
+#[test]
+fn an_interface_is_the_same_whatever_it_is_called() {
+    let Some(here) = namespace("same") else { return };
+    let mut netlink = Netlink::open(&here).unwrap();
+    netlink.create_veth("p1", "e1", &here).unwrap();
+    let spec = |text: &str| format!("{text},netns={}", here.label());
+    let mut server = server(&[spec("1=netdev:p1"), spec("2=tap:t1")]);
+    let add = |server: &mut Server, text| server.add_port(&spec(text).parse().unwrap());
+    let refuses = |server: &mut Server, text| {
+        let error = add(server, text).unwrap_err().to_string();
+        assert!(error.contains("are the same interface"), "{text}: {error}");
+    };
+    let altname = ["link", "property", "add", "dev", "p1", "altname", "port-one"];
+    match here.command("ip").args(altname).status() {
+        Ok(status) if status.success() => refuses(&mut server, "3=netdev:port-one"),
+        _ => skip("no ip, or none that gives an interface another name"),
+    }
+    netlink.set_down("t1").unwrap();
+    netlink.rename("p1", "p9").unwrap();
+    netlink.rename("t1", "t9").unwrap();
+    refuses(&mut server, "3=netdev:p9");
+    refuses(&mut server, "3=netdev:t9");
+    assert_eq!(netlink.link("p9").unwrap().mtu, 1508, "what is refused changes nothing");
+    let index = netlink.link("p9").unwrap().index;
+    let event = LinkEvent::Deleted { index, name: "p9".to_owned(), is_moved: true };
+    server.handle_link(LinkNews { namespace: 0, event });
+    refuses(&mut server, "3=netdev:p9"); // What is gone may be back, and is put right by its port.
+    add(&mut server, "3=tap:t1").unwrap();
+    add(&mut server, "4=tap:p1").unwrap();
+}
+
+fn skip(why: &str) {
+    let _ = io::stdout().write_all(format!("\nSKIP: {why}\n").as_bytes());
+}
+
+/// A namespace for one test.
+fn namespace(name: &str) -> Option<OwnedNamespace> {
+    if !rustix::process::geteuid().is_root() {
+        skip("needs root to make network namespaces");
+        return None;
+    }
+    Some(OwnedNamespace::create(&format!("swsrv-{name}-{}", std::process::id())).unwrap())
+}
+
 /// When messages of the kernel were lost, the interface may have gone with them.
 #[test]
 fn a_fresh_look_finds_what_has_gone() {
-    if !rustix::process::geteuid().is_root() {
-        let _ = io::stdout().write_all(b"\nSKIP: needs root to make network namespaces\n");
-        return;
-    }
-    let name = format!("swsrv-{}", std::process::id());
-    let namespace = OwnedNamespace::create(&name).unwrap();
+    let Some(namespace) = namespace("fresh") else { return };
     let here: &Namespace = &namespace;
+    let name = here.label().to_owned();
     let mut netlink = Netlink::open(here).unwrap();
     for (one, other) in [("p1", "e1"), ("p2", "e2")] {
         netlink.create_veth(one, other, here).unwrap();

@@ -35,6 +35,8 @@ fn groups_that_cannot_be_are_refused() {
     let mut agent = agent();
     add_group(&mut agent, 1, &[2]);
     let to_group = |id| vec![bucket(vec![Action::Group(GroupId(id))])];
+    // 65,528 bytes here, and eight more than fit where groups are described.
+    let long = [vec![Action::output(PortNo(1)); 4093], vec![Action::DecNwTtl]].concat();
     let two = || vec![bucket(output(1)), bucket(output(2))];
     let (modify, all) = (GroupModCommand::Modify, GroupType::All);
     for (message, kind) in [
@@ -44,6 +46,8 @@ fn groups_that_cannot_be_are_refused() {
         (group_mod(ADD, 2, GroupType::Indirect, two()), ErrorKind::OFPGMFC_INVALID_GROUP),
         (group_mod(ADD, 2, GroupType::FastFailover, two()), ErrorKind::OFPGMFC_BAD_WATCH),
         (group_mod(modify, 1, all, to_group(1)), ErrorKind::OFPGMFC_LOOP),
+        (group_mod(ADD, 2, all, vec![bucket(long.clone())]), ErrorKind::OFPGMFC_OUT_OF_BUCKETS),
+        (group_mod(modify, 1, all, vec![bucket(long)]), ErrorKind::OFPGMFC_OUT_OF_BUCKETS),
         (group_mod(ADD, 2, all, to_group(9)), ErrorKind::OFPBAC_BAD_OUT_GROUP),
         (group_mod(ADD, 2, all, vec![bucket(output(0))]), ErrorKind::OFPBAC_BAD_OUT_PORT),
     ] {

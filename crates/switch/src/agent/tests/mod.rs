@@ -34,9 +34,10 @@ fn agent() -> Agent {
     agent
 }
 
-/// A port that is up.
+/// A port that is up since the agent started.
 fn port(number: u32) -> Port {
-    Port::new(PortNo(number), format!("eth{number}"), mac(number), 1500, 2)
+    let port = Port::new(PortNo(number), format!("eth{number}"), mac(number), 1500, 2);
+    Port { created: START, ..port }
 }
 
 /// The MAC address of a port.

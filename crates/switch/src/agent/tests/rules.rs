@@ -1,6 +1,8 @@
 //! Flow-mods: what is taken, what is refused and why, and which rules they reach.
 
-use tapswitch_openflow::{BufferId, FlowRemovedReason, Masked, Oxm, VID_PRESENT};
+use tapswitch_openflow::{
+    BufferId, EncodeError, FlowRemovedReason, Masked, MultipartReply, Oxm, VID_PRESENT,
+};
 use tapswitch_wire::EtherType;
 
 use super::*;
@@ -113,6 +115,28 @@ fn the_same_match_and_priority_replace_and_keep_the_counts() {
     let resets = FlowMod { flags: FlowModFlags::RESET_COUNTS, ..rule(5, in_port(1), output(3)) };
     add(&mut agent, resets);
     assert_eq!(frames(&agent), 0);
+}
+
+/// A list is cut between its items, and a rule takes more bytes there than where it is added.
+#[test]
+fn rules_whose_statistics_fit_no_message_are_refused() {
+    let mut agent = agent();
+    let long = |count| rule(5, Match::new(), vec![Action::output(PortNo(1)); count]);
+    let fits = |change: &FlowMod| encode(Body::FlowMod(change.clone())).is_ok();
+    assert!(fits(&long(4091)) && !fits(&long(4092)), "the longest that can be sent");
+    let refused = ErrorKind::OFPFMFC_UNKNOWN;
+    assert_eq!(refusal(&mut agent, Body::FlowMod(long(4091))), refused);
+    add(&mut agent, long(4090));
+    let stats = statistics(&mut agent, MultipartRequestBody::Flow(Default::default()), START);
+    encode(Body::MultipartReply(MultipartReply::new(stats))).unwrap();
+    // What is modified keeps its match, which may be longer than that of the change.
+    add(&mut agent, rule(5, ip().with(Oxm::InPort(PortNo(1))), output(1)));
+    let modify = FlowMod { command: FlowModCommand::Modify, ..long(4090) };
+    assert_eq!(refusal(&mut agent, Body::FlowMod(modify)), refused);
+}
+
+fn encode(body: Body) -> Result<(), EncodeError> {
+    Message { xid: 1, body }.encode(&mut Vec::new())
 }
 
 #[test]

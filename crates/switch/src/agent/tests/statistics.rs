@@ -8,7 +8,7 @@ use tapswitch_openflow::multipart::{
 };
 use tapswitch_openflow::{
     BucketLedger, EXPERIMENTER, Experimenter, LedgerRequest, METER_ALL, Masked, MultipartReply,
-    Oxm, OxmField, QUEUE_ALL, Text,
+    Oxm, OxmField, PortConfig, PortFeatures, PortMod, QUEUE_ALL, Text,
 };
 use tapswitch_wire::EtherType;
 
@@ -389,4 +389,18 @@ fn sample(kind: u16) -> Vec<Action> {
         25 => vec![Action::SetField(Oxm::EthDst(Masked::exact(mac(1))))],
         other => panic!("no sample of action {other}"),
     }
+}
+
+/// Of each the time that it has been there, whatever becomes of it meanwhile.
+#[test]
+fn a_port_is_as_old_as_it_is() {
+    let mut agent = agent();
+    agent.handle_port(Port { created: after(1000), ..port(9) });
+    let (config, mask) = (PortConfig::PORT_DOWN, PortConfig::PORT_DOWN);
+    let (port_no, hw_addr, advertise) = (PortNo(9), mac(9), PortFeatures::empty());
+    send(&mut agent, Body::PortMod(PortMod { port_no, hw_addr, config, mask, advertise }));
+    let ages = ports(&mut agent, PortNo::ANY);
+    let age = |stats: &PortStats| (stats.port_no.0, stats.duration_sec, stats.duration_nsec);
+    assert_eq!(age(&ages[0]), (1, 1, 250_000_000));
+    assert_eq!(age(&ages[3]), (9, 0, 250_000_000));
 }
