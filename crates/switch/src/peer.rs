@@ -38,9 +38,10 @@ pub(crate) enum ToPeer {
 /// What a connection tells the server.
 #[derive(Debug)]
 pub(crate) enum FromPeer {
-    /// The connection is new: how to reach it, and the controller that the switch connected to;
-    /// `None` for who connected to the switch.
-    Opened { orders: Orders, controller: Option<Endpoint> },
+    /// The connection is new: how to reach it, and where it comes from.
+    Opened { orders: Orders, origin: Origin },
+    /// The connection is there for a while.
+    Lasts,
     /// Something came of the connection.
     Event(SwitchEvent),
     /// The same, a packet-out; the room is free again when its packet was sent.
@@ -51,6 +52,15 @@ pub(crate) enum FromPeer {
     PacketInLost(Body),
     /// The connection is gone; nothing follows.
     Gone,
+}
+
+/// Who made a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The switch, to a controller; on trial while that hung up at once the last time.
+    Controller { endpoint: Endpoint, is_on_trial: bool },
+    /// Somebody who connected to the switch.
+    Accepted,
 }
 
 /// What becomes of a packet-in that several controllers want: it is one frame, which is lost when
@@ -182,7 +192,7 @@ impl Peer {
     async fn serve(&mut self, socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> Ended {
         let mut connection = SwitchConnection::new(Config::default(), Instant::now());
         let mut was_ready = false;
-        let end = |was_ready| Ended { was_ready, error: None };
+        let end = |was_ready| Ended { was_ready, has_lasted: false, error: None };
         loop {
             while let Some(event) = connection.poll_event() {
                 was_ready |= event == SwitchEvent::Ready;
@@ -201,7 +211,7 @@ impl Peer {
             if let Err(error) = self.step(&mut connection, socket).await {
                 tracing::debug!("connection {}: {error}", self.id.0);
                 self.tell_rest(&mut connection).await;
-                return Ended { was_ready, error: Some(error) };
+                return Ended { was_ready, has_lasted: false, error: Some(error) };
             }
         }
     }
@@ -367,6 +377,8 @@ impl Peer {
 pub(crate) struct Ended {
     /// Whether it was ever of use.
     pub(crate) was_ready: bool,
+    /// Whether it was there for a while.
+    pub(crate) has_lasted: bool,
     /// What the socket said, or TLS.
     pub(crate) error: Option<io::Error>,
 }
