@@ -67,6 +67,8 @@ pub use port_spec::{
 };
 pub use ports::{AddPortError, RemovePortError};
 pub use recorder::OpenFileError;
+pub use server::WorkerEnded;
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;
 pub use tapswitch_tls::{ParsePeerNameError, PeerName, TlsError};
+pub use worker::CORE_COUNT_MAX;

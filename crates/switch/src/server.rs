@@ -143,19 +143,25 @@ enum Input {
     Query(Query),
     Synced,
     Timeout,
+    WorkerEnded,
     End,
 }
 
 impl Server {
-    /// Runs until `shutdown` is done.
-    pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()>) {
+    /// Runs until `shutdown` is done, or a worker has ended.
+    pub(crate) async fn run(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), WorkerEnded> {
         let mut shutdown = std::pin::pin!(shutdown);
         self.update_fail_mode();
         self.publish();
         loop {
             let input = self.next(shutdown.as_mut()).await;
-            if matches!(input, Input::End) {
-                return self.end();
+            if matches!(input, Input::End | Input::WorkerEnded) {
+                self.end();
+                let by_itself = matches!(input, Input::WorkerEnded);
+                return if by_itself { Err(WorkerEnded) } else { Ok(()) };
             }
             self.handle(input);
             // What waits already is taken before the workers are given a new version.
@@ -207,6 +213,7 @@ impl Server {
         tokio::select! {
             biased;
             () = shutdown => Input::End,
+            () = self.shared.worker_ended.notified() => Input::WorkerEnded,
             Some(news) = inputs.news.links.recv() => Input::Link(Box::new(news)),
             Some(news) = inputs.news.guests.recv() => Input::Guest(news),
             Some(port) = inputs.news.files.recv() => Input::File(port),
@@ -241,7 +248,7 @@ impl Server {
             Input::Query(Query::Change(change)) => self.change_ports(change),
             Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
             // What is due is done after each round, and what the workers have caught up with.
-            Input::Synced | Input::Timeout | Input::End => {}
+            Input::Synced | Input::Timeout | Input::WorkerEnded | Input::End => {}
         }
     }
 
@@ -693,6 +700,13 @@ impl Server {
         }
     }
 }
+
+/// A worker's thread has ended, which nobody asked it to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a worker has ended, and its queues are read by nobody: the switch stops; the log says why"
+)]
+pub struct WorkerEnded;
 
 /// Whether this asks for nothing but an answer.
 fn is_question(event: &SwitchEvent) -> bool {

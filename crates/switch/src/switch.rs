@@ -19,7 +19,7 @@ use crate::config::ConfigError;
 use crate::connect::Connector;
 use crate::handle::Handle;
 use crate::ports::{AddPortError, Ports};
-use crate::server::{Barriers, Inputs, Server};
+use crate::server::{Barriers, Inputs, Server, WorkerEnded};
 use crate::shared::Shared;
 use crate::tls::{TlsClient, TlsServer};
 use crate::worker::{WorkerHandle, WorkerSetup};
@@ -97,7 +97,10 @@ impl Switch {
     }
 
     /// Runs until `shutdown` is done; then stops the workers and takes away what it made.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// When a worker has ended before.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), WorkerEnded> {
         let mut tasks = JoinSet::new();
         let by_tls = |at: &Endpoint| self.tls.clone().filter(|_| at.transport == Transport::Tls);
         for controller in self.controllers {
@@ -108,8 +111,9 @@ impl Switch {
             let tls = by_tls(&endpoint).map(|(_, server)| server);
             tasks.spawn(self.connector.clone().accept(listener, tls));
         }
-        self.server.run(shutdown).await;
+        let ended = self.server.run(shutdown).await;
         tasks.shutdown().await;
+        ended
     }
 }
 

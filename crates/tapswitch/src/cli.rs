@@ -12,7 +12,9 @@ use tapswitch_control::{
     Tagging, Transport, Vlan,
 };
 use tapswitch_openflow::Delivery;
-use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PeerName, PortSpec, Tls};
+use tapswitch_switch::{
+    CORE_COUNT_MAX, DatapathId, Endpoint, FailMode, Gro, Learning, PeerName, PortSpec, Tls,
+};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
@@ -172,7 +174,7 @@ pub(crate) struct SwitchArgs {
     #[arg(long, value_name = "N", value_parser = parse_worker_count)]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Cores that the workers stay on, separated by commas.
-    #[arg(long, value_name = "CORES", value_delimiter = ',')]
+    #[arg(long, value_name = "CORES", value_delimiter = ',', value_parser = parse_core)]
     pub(crate) cores: Vec<usize>,
     #[command(flatten)]
     pub(crate) socket: ServeArgs,
@@ -538,6 +540,14 @@ pub(crate) fn parse_worker_count(text: &str) -> Result<NonZeroUsize, String> {
     let count = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= WORKER_COUNT_MAX);
     count.ok_or_else(|| {
         format!("{text} is no number of workers; expected 1 to {WORKER_COUNT_MAX}, a core for each")
+    })
+}
+
+/// The number of a core.
+pub(crate) fn parse_core(text: &str) -> Result<usize, String> {
+    let core = text.parse().ok().filter(|core| *core < CORE_COUNT_MAX);
+    core.ok_or_else(|| {
+        format!("'{text}' is no number of a core; expected 0 to {}", CORE_COUNT_MAX - 1)
     })
 }
 

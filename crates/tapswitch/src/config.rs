@@ -18,7 +18,7 @@ use tapswitch_switch::{
 use toml::Spanned;
 
 use crate::cli::controller::{FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
-use crate::cli::{parse_bridge_name, parse_datapath_id, parse_worker_count};
+use crate::cli::{parse_bridge_name, parse_core, parse_datapath_id, parse_worker_count};
 
 /// What `tapswitch run` is to run.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct SwitchSection {
     #[serde(default, deserialize_with = "worker_count")]
     workers: Option<NonZeroUsize>,
     #[serde(default)]
-    cores: Vec<usize>,
+    cores: Vec<Spanned<i64>>,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
     tls_ca: Option<Spanned<PathBuf>>,
@@ -255,6 +255,15 @@ fn endpoints(texts: Texts, key: &str, has_tls: bool) -> Result<Vec<Endpoint>, Fa
     })
 }
 
+/// What the workers stay on.
+fn cores(numbers: &[Spanned<i64>]) -> Result<Vec<usize>, Fault> {
+    let core = |number: &Spanned<i64>| {
+        let wrong = |text| Fault::new(number.span(), format!("switch.cores: {text}"));
+        parse_core(&number.get_ref().to_string()).map_err(wrong)
+    };
+    numbers.iter().map(core).collect()
+}
+
 impl RunConfig {
     /// Reads and checks the file.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
@@ -292,7 +301,7 @@ impl RunConfig {
             learning: switch.learning,
             ports: ports.specs.into_iter().map(Spanned::into_inner).collect(),
             workers: switch.workers,
-            cores: switch.cores,
+            cores: cores(&switch.cores)?,
             ..SwitchConfig::new(bridge, switch.datapath_id)
         };
         Ok(Self { switch, controller })
@@ -667,6 +676,17 @@ dst-port = 80
         }
         let text = GOOD.replace("fail-mode", "workers = 128\nfail-mode");
         assert_eq!(RunConfig::parse(&text).unwrap().switch.workers, NonZeroUsize::new(128));
+    }
+
+    #[test]
+    fn cores_are_those_that_could_be() {
+        let with = |cores: &str| GOOD.replace("fail-mode", &format!("cores = {cores}\nfail-mode"));
+        assert_eq!(RunConfig::parse(&with("[0, 1023]")).unwrap().switch.cores, [0, 1023]);
+        for cores in ["[0, 1024]", "[0, -1]"] {
+            let error_text = error(&with(cores));
+            assert!(error_text.starts_with("lab.toml:6:13: switch.cores: '"), "{error_text}");
+            assert!(error_text.contains("expected 0 to 1023"), "{error_text}");
+        }
     }
 
     #[test]

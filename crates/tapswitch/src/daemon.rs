@@ -8,9 +8,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use tapswitch_controller::Server as Controller;
-use tapswitch_switch::{Config as SwitchConfig, Switch};
+use tapswitch_switch::{Config as SwitchConfig, Switch, WorkerEnded};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::cli::controller::{ControllerArgs, StorePlace};
 use crate::cli::{RunArgs, ServeArgs, SwitchArgs};
@@ -97,10 +98,16 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
 /// Runs the parts until a signal says to stop.
 async fn serve(parts: Parts) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
-    let running = Running::start(parts).await?;
+    let mut running = Running::start(parts).await?;
     running.announce();
     let signal = loop {
-        let signal = signals.next().await;
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            failure = running.failure() => {
+                running.stop().await;
+                return Err(failure);
+            }
+        };
         match &running.services.controller {
             Some(controller) if signal == HANGUP && controller.has_files() => controller.reload(),
             _ => break signal,
@@ -117,7 +124,7 @@ pub(crate) struct Running {
     socket: PathBuf,
     endpoints: Vec<String>,
     end: watch::Sender<bool>,
-    tasks: tokio::task::JoinSet<()>,
+    tasks: JoinSet<Result<(), WorkerEnded>>,
 }
 
 impl Running {
@@ -125,7 +132,7 @@ impl Running {
     /// a failure is stopped again.
     pub(crate) async fn start(parts: Parts) -> Result<Self, Failure> {
         let (end, ended) = watch::channel(false);
-        let mut tasks = tokio::task::JoinSet::new();
+        let mut tasks = JoinSet::new();
         let mut services = Services::default();
         let mut endpoints = Vec::new();
         if let Some(config) = parts.controller {
@@ -136,7 +143,10 @@ impl Running {
             endpoints.extend(controller.rest_addr().map(|at| format!("controller's REST on {at}")));
             services.controller = Some(controller.handle());
             let ended = ended.clone();
-            tasks.spawn(async move { controller.run(wait(ended)).await });
+            tasks.spawn(async move {
+                controller.run(wait(ended)).await;
+                Ok(())
+            });
         }
         if let Some(config) = parts.switch {
             let name = config.name.clone();
@@ -156,6 +166,7 @@ impl Running {
                 () = management.serve() => {}
                 () = wait(ended) => {}
             }
+            Ok(())
         });
         Ok(Self { services, socket, endpoints, end, tasks })
     }
@@ -172,13 +183,25 @@ impl Running {
         tracing::info!("management socket: {}", self.socket.display());
     }
 
+    /// Waits until a part has ended by itself, which none should: a process that goes on without it
+    /// would look as if all were well.
+    async fn failure(&mut self) -> Failure {
+        match self.tasks.join_next().await {
+            Some(Ok(Err(error))) => error.into(),
+            Some(Err(error)) => format!("a part of the process failed: {error}").into(),
+            Some(Ok(Ok(()))) | None => "a part of the process has ended".into(),
+        }
+    }
+
     /// Stops everything and waits for it.
     pub(crate) async fn stop(mut self) {
         // Everybody who listens is still there, or has ended already.
         let _ = self.end.send(true);
         while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!("a part of the process failed: {error}");
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("{error}"),
+                Err(error) => tracing::error!("a part of the process failed: {error}"),
             }
         }
     }

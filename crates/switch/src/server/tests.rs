@@ -280,3 +280,11 @@ fn a_controller_that_hung_up_at_once_leads_when_it_does_something_or_stays() {
         assert!(stands_alone(&server));
     }
 }
+
+/// A switch that forwards nothing shall not look as if it ran.
+#[tokio::test]
+async fn a_worker_that_ends_ends_the_switch() {
+    let server = server(&[]);
+    server.shared.worker_ended.notify_one();
+    assert_eq!(server.run(std::future::pending()).await, Err(WorkerEnded));
+}
