@@ -40,6 +40,7 @@ mod rx;
 mod server;
 mod shared;
 mod shed;
+mod socket_file;
 mod steering;
 mod store;
 mod switch;
@@ -68,6 +69,7 @@ pub use port_spec::{
 pub use ports::{AddPortError, RemovePortError};
 pub use recorder::OpenFileError;
 pub use server::WorkerEnded;
+pub use socket_file::{ClearError, SocketFile};
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;
 pub use tapswitch_tls::{ParsePeerNameError, PeerName, TlsError};
