@@ -37,7 +37,8 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Opens ports and sockets and starts the workers. Must be called inside a tokio runtime.
+    /// Opens ports and sockets and starts the workers. Must be called inside a tokio runtime. Who
+    /// gives it up, which works between two ports, leaves nothing behind.
     ///
     /// # Errors
     /// [`StartError`], which names the cause and a remedy. Nothing is left behind.
@@ -73,6 +74,8 @@ impl Switch {
         };
         for spec in &config.ports {
             server.add_port(spec)?;
+            // The kernel may take its time for each, and somebody may want to stop meanwhile.
+            tokio::task::yield_now().await;
         }
         let connector = Connector { next_id: Arc::new(AtomicU64::new(1)), to_server };
         let handle = Handle::new(queries);

@@ -29,6 +29,14 @@ pub(crate) struct Parts {
 
 type Failure = Box<dyn std::error::Error>;
 
+impl Parts {
+    /// Whether a controller has files that SIGHUP makes it read again.
+    fn has_files(&self) -> bool {
+        let has_files = |it: &tapswitch_controller::Config| it.rest.is_some() || it.tls.is_some();
+        self.controller.as_ref().is_some_and(has_files)
+    }
+}
+
 /// `tapswitch run`.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let RunConfig { switch, controller } = RunConfig::read(&args.config)?;
@@ -95,10 +103,18 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
-/// Runs the parts until a signal says to stop.
+/// Runs the parts until a signal says to stop, also while they start.
 async fn serve(parts: Parts) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
-    let mut running = Running::start(parts).await?;
+    let has_files = parts.has_files();
+    let mut running = tokio::select! {
+        running = Running::start(parts) => running?,
+        // What is to be read again is being read.
+        signal = signals.next_stop(has_files) => {
+            tracing::info!("{signal}: stopping before all has started");
+            return Ok(());
+        }
+    };
     running.announce();
     let signal = loop {
         let signal = tokio::select! {
@@ -239,6 +255,16 @@ impl StopSignals {
             _ = self.int.recv() => "SIGINT",
             _ = self.hangup.recv() => HANGUP,
             _ = self.quit.recv() => "SIGQUIT",
+        }
+    }
+
+    /// Waits for one that means "stop" also where SIGHUP may mean "read again".
+    async fn next_stop(&mut self, may_reload: bool) -> &'static str {
+        loop {
+            match self.next().await {
+                HANGUP if may_reload => {}
+                signal => return signal,
+            }
         }
     }
 }
