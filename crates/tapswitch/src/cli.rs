@@ -497,6 +497,7 @@ pub(crate) struct UdpFloodArgs {
     pub(crate) to: SocketAddr,
     /// For how long; nothing floods for ever.
     #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
 }
 
