@@ -125,7 +125,7 @@ pub(crate) struct SwitchArgs {
     /// Name of the bridge.
     #[arg(long, default_value = "br0", value_parser = parse_bridge_name)]
     pub(crate) name: String,
-    /// Unique number of the datapath, decimal or 0x and hexadecimal digits.
+    /// Unique number of the datapath: decimal, or hexadecimal, with 0x or all sixteen digits.
     #[arg(long, value_name = "ID", default_value = "0x1", value_parser = parse_datapath_id)]
     pub(crate) datapath_id: DatapathId,
     /// Controller to connect to, as tcp:ADDRESS:PORT or tls:ADDRESS:PORT; may be given several
@@ -557,16 +557,37 @@ const BRIDGE_NAME_LEN_MAX: usize = 64;
 /// Each takes a few files and a thread: a process may have some thousand files.
 const WORKER_COUNT_MAX: usize = 128;
 
-/// A datapath number: decimal, or hexadecimal with 0x.
+/// A datapath number: decimal, or hexadecimal with 0x or with all sixteen digits, as switches and
+/// controllers print it.
 pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
-    let id = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() == 16 => (text, 16),
+        None => (text, 10),
     };
-    id.map(DatapathId).map_err(|_| {
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = u64::from_str_radix(digits, radix).ok().filter(|_| is_number);
+    id.map(DatapathId).ok_or_else(|| {
         format!(
             "'{text}' is no datapath number; expected decimal digits, or 0x and up to 16 \
-                 hexadecimal digits"
+             hexadecimal digits, or all 16 of them"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datapath_numbers_are_read_as_they_are_printed() {
+        for (text, id) in [("16", 16), ("0x10", 16), ("0X1f", 31), ("0000000000000010", 16)] {
+            assert_eq!(parse_datapath_id(text), Ok(DatapathId(id)), "{text}");
+        }
+        let id = DatapathId(0x42);
+        assert_eq!(parse_datapath_id(&id.to_string()), Ok(id));
+        for text in ["", "0x", "+1", "0x+1", "1f", "0x10000000000000000", "000000000000000g"] {
+            assert!(parse_datapath_id(text).is_err(), "{text}");
+        }
+    }
 }

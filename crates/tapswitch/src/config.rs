@@ -129,6 +129,10 @@ impl ControllerSection {
         }
         let has_tls = self.tls_cert.is_some() && self.tls_key.is_some();
         distinct(parse_all(texts, key)?, key, |at| match at {
+            // The file's own switch connects to what stands here.
+            Listen::Tcp(address) | Listen::Tls(address) if address.port() == 0 => {
+                Some("the port may not be 0: switches need one that they know")
+            }
             Listen::Tls(_) if !has_tls => Some("TLS needs both of tls-cert and tls-key"),
             _ => None,
         })
@@ -399,7 +403,7 @@ impl Ports {
             }
             _ => true,
         };
-        let missing = policy.monitor.iter().find(|monitor| !is_known(monitor));
+        let missing = policy.monitor.iter().flat_map(MonitorSpec::members).find(|it| !is_known(it));
         missing.map(ToString::to_string)
     }
 
@@ -724,6 +728,8 @@ dst-port = 80
             error_text.starts_with("lab.toml:13:11: controller: TLS needs both"),
             "{error_text}"
         );
+        let error_text = with("[\"tcp:127.0.0.1:0\"]");
+        assert!(error_text.starts_with("lab.toml:12:11: controller.listen: the port may not be 0"));
         let error_text = error(&GOOD.replace("tcp:127", "tls:127"));
         assert!(error_text.starts_with("lab.toml:8:11: switch.listen: TLS needs"), "{error_text}");
     }
@@ -746,6 +752,10 @@ dst-port = 80
         assert!(
             error_text.contains("monitor '7' does not exist; the ports are 1 (web0), 2 (eth1)")
         );
+        let one_of = |ports: &str| GOOD.replace("\"2\"", &format!("\"one-of:{ports}\""));
+        let error_text = error(&one_of("2+8"));
+        assert!(error_text.starts_with("lab.toml:15:1: policy 'web': monitor '8'"), "{error_text}");
+        assert!(RunConfig::parse(&one_of("1+2")).is_ok());
         let error_text = error(&GOOD.replace("[controller]", ""));
         assert!(error_text.contains("add a [controller] section"), "{error_text}");
     }
