@@ -1,5 +1,6 @@
 //! Connections to controllers, made again when they end, and from tools, accepted.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::Endpoint;
 use crate::peer::{Ended, FromPeer, Orders, Origin, Peer};
+use crate::places::{Eviction, Place, Places};
 use crate::tls::{TlsClient, TlsServer};
 
 /// Makes connections and gives them names.
@@ -21,6 +23,8 @@ use crate::tls::{TlsClient, TlsServer};
 pub(crate) struct Connector {
     pub(crate) next_id: Arc<AtomicU64>,
     pub(crate) to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
+    /// For those who connect to the switch.
+    pub(crate) places: Arc<Places>,
 }
 
 impl Connector {
@@ -52,8 +56,11 @@ impl Connector {
         let stream = as_messages_come(stream.map_err(io::Error::from)??);
         let origin = Origin::Controller { endpoint: controller, is_on_trial };
         let ended = match tls {
-            None => self.run(stream, origin).await,
-            Some(tls) => self.run(tls.connect(stream, controller).await?, origin).await,
+            None => self.run(stream, origin, None, pending()).await,
+            Some(tls) => {
+                let stream = tls.connect(stream, controller).await?;
+                self.run(stream, origin, None, pending()).await
+            }
         };
         judge(ended)
     }
@@ -63,8 +70,9 @@ impl Connector {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
+                    let Some(place) = self.places.take(peer.ip()) else { continue };
                     let (connector, tls) = (self.clone(), tls.clone());
-                    tokio::spawn(async move { connector.serve(stream, peer, tls).await });
+                    tokio::spawn(async move { connector.serve(stream, peer, place, tls).await });
                 }
                 Err(error) => {
                     // Out of file descriptors: wait for some to be closed.
@@ -75,27 +83,50 @@ impl Connector {
         }
     }
 
-    async fn serve(&self, stream: TcpStream, peer: SocketAddr, tls: Option<TlsServer>) {
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        (place, eviction): (Place, Eviction),
+        tls: Option<TlsServer>,
+    ) {
         let stream = as_messages_come(stream);
-        match tls {
-            None => _ = self.run(stream, Origin::Accepted).await,
-            Some(tls) => match tls.accept(stream).await {
-                Ok(stream) => _ = self.run(stream, Origin::Accepted).await,
-                Err(error) => tracing::warn!("{peer}: {error}"),
-            },
+        let mut evicted = std::pin::pin!(eviction.happens());
+        let origin = Origin::Accepted;
+        let Some(tls) = tls else {
+            self.run(stream, origin, Some(place), evicted).await;
+            return;
+        };
+        let accepted = tokio::select! {
+            accepted = tls.accept(stream) => accepted,
+            () = &mut evicted => return,
+        };
+        match accepted {
+            Ok(stream) => _ = self.run(stream, origin, Some(place), evicted).await,
+            Err(error) => tracing::warn!("{peer}: {error}"),
         }
     }
 
-    /// Carries a connection on to its end.
-    async fn run(&self, stream: impl AsyncRead + AsyncWrite + Unpin, origin: Origin) -> Ended {
+    /// Carries a connection on to its end, or until it has to make room.
+    async fn run(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        origin: Origin,
+        place: Option<Place>,
+        evicted: impl Future<Output = ()>,
+    ) -> Ended {
         let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let (orders, inbox) = Orders::channel();
-        let peer = Peer::new(id, self.to_server.clone(), inbox, origin == Origin::Accepted);
+        let peer = Peer::new(id, self.to_server.clone(), inbox, place);
+        let unused = Ended { was_ready: false, has_lasted: false, error: None };
         // The news go the way of all that the peer tells, so that they are the first and the last.
         if self.to_server.send((id, FromPeer::Opened { orders, origin })).await.is_err() {
-            return Ended { was_ready: false, has_lasted: false, error: None };
+            return unused;
         }
-        let ended = self.run_peer(id, peer.run(stream)).await;
+        let ended = tokio::select! {
+            ended = self.run_peer(id, peer.run(stream)) => ended,
+            () = evicted => unused,
+        };
         // The server is gone when it does not want to hear it.
         let _ = self.to_server.send((id, FromPeer::Gone)).await;
         ended
@@ -179,6 +210,8 @@ fn as_messages_come(stream: TcpStream) -> TcpStream {
 /// Time for the TCP handshake, so that a controller behind a firewall that drops does not hold up
 /// the next attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that others may have to the switch: a process may have some thousand files.
+pub(crate) const ACCEPTED_COUNT_MAX: usize = 128;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time after which a connection is a success.
 const TRIAL_TIME: Duration = Duration::from_secs(2);

@@ -31,6 +31,7 @@ mod interface;
 mod links;
 mod pauses;
 mod peer;
+mod places;
 mod port_spec;
 mod ports;
 mod recorder;

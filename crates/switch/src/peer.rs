@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::Endpoint;
+use crate::places::Place;
 use crate::worker::packet_out_weight;
 
 /// Room that a packet-out takes up until its worker is done with it.
@@ -156,6 +157,8 @@ pub(crate) struct Peer {
     id: ConnectionId,
     to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
     inbox: Inbox,
+    /// The place of who connects to the switch.
+    place: Option<Place>,
     /// True for who connects to the switch: such tools get no asynchronous messages until they
     /// ask, by configuration, role or mask.
     is_quiet: bool,
@@ -172,11 +175,12 @@ impl Peer {
         id: ConnectionId,
         to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
         inbox: Inbox,
-        is_quiet: bool,
+        place: Option<Place>,
     ) -> Self {
+        let is_quiet = place.is_some();
         let (listens, last_words_until) = (false, None);
         let room = Arc::new(Semaphore::new(PACKET_OUT_ROOM));
-        Self { id, to_server, inbox, is_quiet, room, listens, last_words_until }
+        Self { id, to_server, inbox, place, is_quiet, room, listens, last_words_until }
     }
 
     /// Carries the connection on until it ends or the server lets it go.
@@ -195,7 +199,10 @@ impl Peer {
         let end = |was_ready| Ended { was_ready, has_lasted: false, error: None };
         loop {
             while let Some(event) = connection.poll_event() {
-                was_ready |= event == SwitchEvent::Ready;
+                if event == SwitchEvent::Ready {
+                    was_ready = true;
+                    self.place.iter().for_each(Place::keep);
+                }
                 self.note_interest(&event);
                 if self.tell_event(event).await.is_err() {
                     return end(was_ready);

@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 use crate::agent::{Agent, Identity};
 use crate::clock;
 use crate::config::ConfigError;
-use crate::connect::Connector;
+use crate::connect::{ACCEPTED_COUNT_MAX, Connector};
 use crate::handle::Handle;
+use crate::places::Places;
 use crate::ports::{AddPortError, Ports};
 use crate::server::{Barriers, Inputs, Server, WorkerEnded};
 use crate::shared::Shared;
@@ -77,7 +78,8 @@ impl Switch {
             // The kernel may take its time for each, and somebody may want to stop meanwhile.
             tokio::task::yield_now().await;
         }
-        let connector = Connector { next_id: Arc::new(AtomicU64::new(1)), to_server };
+        let (next_id, places) = (Arc::new(AtomicU64::new(1)), Places::new(ACCEPTED_COUNT_MAX));
+        let connector = Connector { next_id, to_server, places };
         let handle = Handle::new(queries);
         let controllers = config.controllers;
         Ok(Self { server, handle, connector, listeners, controllers, tls })
