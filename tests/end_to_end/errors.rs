@@ -32,13 +32,18 @@ fn ports_that_cannot_be_are_refused() {
 
 #[test]
 fn command_lines_that_make_no_sense_are_refused() {
-    let cases: [(&[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str]); 11] = [
         (&["switch", "--controller", "tcp:127.0.0.1"], &["--controller", "tcp:ADDRESS:PORT"]),
         (&["switch", "--controller", "udp:127.0.0.1:1"], &["udp:127.0.0.1:1", "tcp:"]),
         (&["switch", "--listen", "tcp:here:6654"], &["--listen", "tcp:here:6654"]),
         (&["controller", "--listen", "6653"], &["--listen", "tcp:"]),
         (&["switch", "--port", "0=tap:a"], &["0=tap:a", "--port"]),
         (&["switch", "--port", "1=tap:a,queues=none"], &["queues", "none"]),
+        (&["switch", "--cores", "0,4096"], &["--cores", "4096", "0 to 1023"]),
+        (
+            &["bench", "udp-flood", "--to", "[::1]:9", "--seconds", "18446744073709551615"],
+            &["--seconds", "1..=3600"],
+        ),
         (&["switch", "--fail-mode", "open"], &["open", "standalone", "secure"]),
         (&["switch", "--datapath-id", "0xz"], &["0xz", "hexadecimal"]),
         (&["policy", "add", "x", "--monitor", "3", "--src-ip", "10.0.0.256"], &["--src-ip"]),

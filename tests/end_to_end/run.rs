@@ -56,6 +56,26 @@ fn a_stopped_one_can_be_started_again_after_a_kill() {
     assert_whole(&monitor.copies(&stream, count), count);
 }
 
+/// A store that does not answer holds nobody up who wants to stop.
+#[test]
+fn a_signal_is_heeded_while_it_starts() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let directory = directory();
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let store = format!("etcd://{}/lab", silent.local_addr().unwrap());
+        let socket = directory.path().join("c.sock").display().to_string();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tapswitch"));
+        command.args(["controller", "--listen", "tcp:127.0.0.1:0", "--rest", "off"]);
+        command.args(["--store", &store, "--socket", &socket]);
+        let mut daemon = Daemon::start(command, directory.path());
+        // It waits for an answer now.
+        let _asks = silent.accept().unwrap();
+        daemon.signal(signal);
+        assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+        assert!(daemon.log().contains("stopping before all has started"), "{}", daemon.log());
+    }
+}
+
 /// What is changed in the example, what of it is pointed at, and words of the answer.
 const BROKEN: [(&str, &str, &str, &[&str]); 14] = [
     (

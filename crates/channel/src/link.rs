@@ -422,8 +422,23 @@ pub(crate) fn refused(error: &ErrorMessage) -> CloseReason {
     let text = error.text().filter(|text| !text.is_empty());
     CloseReason::Refused {
         kind: error.kind,
-        text: text.map_or_else(String::new, |text| format!(": {text}")),
+        text: text.map_or_else(String::new, |text| format!(": {}", in_one_line(&text))),
     }
+}
+
+/// A text of the peer's for the log: a line break in it would begin a line that nobody wrote, and
+/// other controls would do things to a terminal.
+fn in_one_line(text: &str) -> String {
+    let mut line = String::new();
+    for char in text.chars().take(TEXT_LEN_MAX) {
+        let is_harmless = !char.is_control()
+            && !matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+        match is_harmless {
+            true => line.push(char),
+            false => line.extend(char.escape_unicode()),
+        }
+    }
+    line
 }
 
 /// Refuses what is no OpenFlow by its first eight bytes, so that nobody waits for the 20 KiB that
@@ -444,6 +459,8 @@ const NOTICE_SHARE: usize = 8;
 /// Bytes that are read while the end has to answer: more than one message, so that an echo is there
 /// whole.
 const MAX_HELD_LEN: usize = 64 << 10;
+/// Characters of a peer's text that go to the log: a line or two.
+const TEXT_LEN_MAX: usize = 200;
 /// Versions of OpenFlow, 1.0 to 1.5.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=6;
 /// Most bytes of a hello: far more than a bitmap of all versions there could be.

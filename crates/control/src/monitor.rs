@@ -60,7 +60,7 @@ impl MonitorSpec {
     }
 
     /// Itself, or those that it is one of.
-    pub(crate) const fn members(&self) -> &[Self] {
+    pub const fn members(&self) -> &[Self] {
         match self {
             Self::OneOf(members) => members.as_slice(),
             one => std::slice::from_ref(one),

@@ -54,13 +54,18 @@ impl Config {
         }
     }
 
-    /// The first thing that is wrong: an end by TLS without certificates, or a number, interface or
-    /// socket of ports used twice.
+    /// The first thing that is wrong: an end by TLS without certificates, or a controller, or a
+    /// number, interface or socket of ports used twice.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let mut endpoints = self.controllers.iter().chain(&self.listen);
         if let Some(at) = endpoints.find(|at| at.transport == Transport::Tls && self.tls.is_none())
         {
             return Err(ConfigError::NoCertificate { endpoint: *at });
+        }
+        for (position, at) in self.controllers.iter().enumerate() {
+            if self.controllers[..position].contains(at) {
+                return Err(ConfigError::ControllerTwice { endpoint: *at });
+            }
         }
         for (position, port) in self.ports.iter().enumerate() {
             self.ports[..position].iter().try_for_each(|other| port.check_beside(other))?;
@@ -297,6 +302,12 @@ pub enum ConfigError {
         /// The end that is by TLS.
         endpoint: Endpoint,
     },
+    /// A controller is there twice, and would get two connections of one datapath.
+    #[error("controller {endpoint} is given twice; name each controller once")]
+    ControllerTwice {
+        /// Where it is.
+        endpoint: Endpoint,
+    },
     /// Two ports have the same number.
     #[error("ports {other} and {port} have the same number; give each its own")]
     NumberTwice {
@@ -357,6 +368,18 @@ mod tests {
         assert_eq!(config(&["1=tap:a", "2=vhost:/run/a", "3=vhost:/tmp/a"]).check(), Ok(()));
         let error = config(&["1=vhost:/a", "2=vhost:/a,client"]).check().unwrap_err().to_string();
         assert!(error.contains("1=vhost:/a and 2=vhost:/a,client are the same"), "{error}");
+    }
+
+    #[test]
+    fn a_controller_is_there_once() {
+        let [one, other]: [Endpoint; 2] =
+            ["tcp:[::1]:6653", "tcp:[::1]:6654"].map(|at| at.parse().unwrap());
+        let with = |controllers| Config { controllers, ..config(&[]) }.check();
+        assert_eq!(with(vec![one, other]), Ok(()));
+        assert_eq!(
+            with(vec![one, other, one]),
+            Err(ConfigError::ControllerTwice { endpoint: one })
+        );
     }
 
     #[test]

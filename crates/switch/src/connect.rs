@@ -1,5 +1,6 @@
 //! Connections to controllers, made again when they end, and from tools, accepted.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use crate::Endpoint;
-use crate::peer::{Ended, FromPeer, Orders, Peer};
+use crate::peer::{Ended, FromPeer, Orders, Origin, Peer};
+use crate::places::{Eviction, Place, Places};
 use crate::tls::{TlsClient, TlsServer};
 
 /// Makes connections and gives them names.
@@ -21,52 +23,46 @@ use crate::tls::{TlsClient, TlsServer};
 pub(crate) struct Connector {
     pub(crate) next_id: Arc<AtomicU64>,
     pub(crate) to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
+    /// For those who connect to the switch.
+    pub(crate) places: Arc<Places>,
 }
 
 impl Connector {
     /// Keeps a connection to `controller`, for ever: at once after a loss, then with pauses of at
     /// most two seconds. Each thing that is wrong is told once, until it was right in between.
     pub(crate) async fn keep(self, controller: Endpoint, tls: Option<TlsClient>) {
-        let mut backoff = Backoff::default();
-        let mut told = None;
+        let mut attempts = Attempts::default();
         loop {
-            match self.connect(controller, tls.as_ref()).await {
-                Ok(()) => {
-                    told = None;
-                    backoff.handle_success();
-                }
-                Err(error) => {
-                    let error = Some(error.to_string());
-                    if let Some(text) = error.as_ref().filter(|_| told != error) {
-                        tracing::warn!(
-                            "controller {controller}: {text}; trying again, at least every two \
-                             seconds"
-                        );
-                    }
-                    told = error;
-                }
+            let outcome = self.connect(controller, tls.as_ref(), attempts.is_on_trial).await;
+            let (pause, news) = attempts.note(outcome);
+            if let Some(text) = news {
+                tracing::warn!(
+                    "controller {controller}: {text}; trying again, at least every two seconds"
+                );
             }
-            tokio::time::sleep(backoff.handle_failure()).await;
+            tokio::time::sleep(pause).await;
         }
     }
 
-    /// One connection to a controller, to its end. It is an error when it was never of use.
-    async fn connect(&self, controller: Endpoint, tls: Option<&TlsClient>) -> io::Result<()> {
+    /// One connection to a controller, to its end. It is an error when it was of no lasting use.
+    async fn connect(
+        &self,
+        controller: Endpoint,
+        tls: Option<&TlsClient>,
+        is_on_trial: bool,
+    ) -> Result<(), AttemptError> {
         let connecting = TcpStream::connect(controller.address);
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await??;
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+        let stream = as_messages_come(stream.map_err(io::Error::from)??);
+        let origin = Origin::Controller { endpoint: controller, is_on_trial };
         let ended = match tls {
-            None => self.run(as_messages_come(stream), Some(controller)).await,
+            None => self.run(stream, origin, None, pending()).await,
             Some(tls) => {
-                let stream = tls.connect(as_messages_come(stream), controller).await?;
-                self.run(stream, Some(controller)).await
+                let stream = tls.connect(stream, controller).await?;
+                self.run(stream, origin, None, pending()).await
             }
         };
-        match ended.error {
-            // By TLS 1.3 a controller that refuses our certificate says so behind the handshake.
-            Some(error) if !ended.was_ready => Err(io::Error::other(explain(&error))),
-            _ if !ended.was_ready => Err(io::Error::other(UNUSED)),
-            _ => Ok(()),
-        }
+        judge(ended)
     }
 
     /// Accepts connections, for ever.
@@ -74,8 +70,9 @@ impl Connector {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
+                    let Some(place) = self.places.take(peer.ip()) else { continue };
                     let (connector, tls) = (self.clone(), tls.clone());
-                    tokio::spawn(async move { connector.serve(stream, peer, tls).await });
+                    tokio::spawn(async move { connector.serve(stream, peer, place, tls).await });
                 }
                 Err(error) => {
                     // Out of file descriptors: wait for some to be closed.
@@ -86,35 +83,120 @@ impl Connector {
         }
     }
 
-    async fn serve(&self, stream: TcpStream, peer: SocketAddr, tls: Option<TlsServer>) {
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        (place, eviction): (Place, Eviction),
+        tls: Option<TlsServer>,
+    ) {
         let stream = as_messages_come(stream);
-        match tls {
-            None => _ = self.run(stream, None).await,
-            Some(tls) => match tls.accept(stream).await {
-                Ok(stream) => _ = self.run(stream, None).await,
-                Err(error) => tracing::warn!("{peer}: {error}"),
-            },
+        let mut evicted = std::pin::pin!(eviction.happens());
+        let origin = Origin::Accepted;
+        let Some(tls) = tls else {
+            self.run(stream, origin, Some(place), evicted).await;
+            return;
+        };
+        let accepted = tokio::select! {
+            accepted = tls.accept(stream) => accepted,
+            () = &mut evicted => return,
+        };
+        match accepted {
+            Ok(stream) => _ = self.run(stream, origin, Some(place), evicted).await,
+            Err(error) => tracing::warn!("{peer}: {error}"),
         }
     }
 
-    /// Carries a connection on to its end.
+    /// Carries a connection on to its end, or until it has to make room.
     async fn run(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
-        controller: Option<Endpoint>,
+        origin: Origin,
+        place: Option<Place>,
+        evicted: impl Future<Output = ()>,
     ) -> Ended {
         let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let (orders, inbox) = Orders::channel();
-        let peer = Peer::new(id, self.to_server.clone(), inbox, controller.is_none());
+        let peer = Peer::new(id, self.to_server.clone(), inbox, place);
+        let unused = Ended { was_ready: false, has_lasted: false, error: None };
         // The news go the way of all that the peer tells, so that they are the first and the last.
-        if self.to_server.send((id, FromPeer::Opened { orders, controller })).await.is_err() {
-            return Ended { was_ready: false, error: None };
+        if self.to_server.send((id, FromPeer::Opened { orders, origin })).await.is_err() {
+            return unused;
         }
-        let ended = peer.run(stream).await;
+        let ended = tokio::select! {
+            ended = self.run_peer(id, peer.run(stream)) => ended,
+            () = evicted => unused,
+        };
         // The server is gone when it does not want to hear it.
         let _ = self.to_server.send((id, FromPeer::Gone)).await;
         ended
     }
+
+    /// Tells the server when the connection has lasted for a while.
+    async fn run_peer(&self, id: ConnectionId, running: impl Future<Output = Ended>) -> Ended {
+        let mut running = std::pin::pin!(running);
+        if let Ok(ended) = tokio::time::timeout(TRIAL_TIME, &mut running).await {
+            return ended;
+        }
+        // The server is gone when it does not want to hear it.
+        let _ = self.to_server.send((id, FromPeer::Lasts)).await;
+        Ended { has_lasted: true, ..running.await }
+    }
+}
+
+/// What is known of the attempts to keep a connection.
+#[derive(Debug, Default)]
+struct Attempts {
+    backoff: Backoff,
+    /// What was wrong the last time.
+    told: Option<String>,
+    /// Whether the controller was there the last time and went at once.
+    is_on_trial: bool,
+}
+
+impl Attempts {
+    /// Notes how one went. Returns how long to wait before the next, and what there is to tell.
+    ///
+    /// Only a connection that has lasted is a success: a controller that says hello and hangs up
+    /// would be connected to again without a pause, for ever.
+    fn note(&mut self, outcome: Result<(), AttemptError>) -> (Duration, Option<String>) {
+        self.is_on_trial = matches!(outcome, Err(AttemptError::Short));
+        if outcome.is_ok() {
+            self.backoff.handle_success();
+        }
+        let wrong = outcome.err().map(|error| error.to_string());
+        let news = wrong.clone().filter(|_| wrong != self.told);
+        self.told = wrong;
+        (self.backoff.handle_failure(), news)
+    }
+}
+
+/// Whether a connection to a controller was of use, and lasted.
+fn judge(ended: Ended) -> Result<(), AttemptError> {
+    match ended {
+        Ended { was_ready: true, has_lasted: true, .. } => Ok(()),
+        Ended { was_ready: true, .. } => Err(AttemptError::Short),
+        // By TLS 1.3 a controller that refuses our certificate says so behind the handshake.
+        Ended { error: Some(error), .. } => Err(io::Error::other(explain(&error)).into()),
+        _ => Err(AttemptError::Unused),
+    }
+}
+
+/// Why an attempt was of no lasting use.
+#[derive(Debug, thiserror::Error)]
+enum AttemptError {
+    /// There is no connection, or TLS or the socket broke it.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Perhaps it listens to something else there.
+    #[error("the connection ended before anybody spoke OpenFlow 1.3")]
+    Unused,
+    /// Perhaps it has a switch of this datapath id already.
+    #[error(
+        "it says hello and hangs up within {} s; does another switch have this datapath id?",
+        TRIAL_TIME.as_secs()
+    )]
+    Short,
 }
 
 /// Messages are sent as they come, not when there are more of them.
@@ -128,6 +210,44 @@ fn as_messages_come(stream: TcpStream) -> TcpStream {
 /// Time for the TCP handshake, so that a controller behind a firewall that drops does not hold up
 /// the next attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that others may have to the switch: a process may have some thousand files.
+pub(crate) const ACCEPTED_COUNT_MAX: usize = 128;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Perhaps it listens to something else there.
-const UNUSED: &str = "the connection ended before anybody spoke OpenFlow 1.3";
+/// Time after which a connection is a success.
+const TRIAL_TIME: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pauses_ms(attempts: &mut Attempts, count: usize) -> Vec<u128> {
+        let short = || Err(AttemptError::Short);
+        (0..count).map(|_| attempts.note(short()).0.as_millis()).collect()
+    }
+
+    #[test]
+    fn a_controller_that_hangs_up_is_given_time_until_it_stays() {
+        let mut attempts = Attempts::default();
+        assert_eq!(pauses_ms(&mut attempts, 7), [0, 100, 200, 400, 800, 1600, 2000]);
+        assert_eq!(attempts.note(Ok(())), (Duration::ZERO, None), "it was there for a while");
+        assert_eq!(pauses_ms(&mut attempts, 2), [100, 200]);
+    }
+
+    #[test]
+    fn only_a_connection_that_was_of_use_and_lasted_is_a_success() {
+        let ended = |was_ready, has_lasted| judge(Ended { was_ready, has_lasted, error: None });
+        assert!(ended(true, true).is_ok());
+        assert!(matches!(ended(true, false), Err(AttemptError::Short)));
+        assert!(matches!(ended(false, true), Err(AttemptError::Unused)), "it was silent");
+        assert!(matches!(ended(false, false), Err(AttemptError::Unused)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_once_until_it_was_right() {
+        let mut attempts = Attempts::default();
+        let mut tells = |outcome| attempts.note(outcome).1.is_some();
+        assert!(tells(Err(AttemptError::Short)) && !tells(Err(AttemptError::Short)));
+        assert!(tells(Err(AttemptError::Unused)) && !tells(Err(AttemptError::Unused)));
+        assert!(!tells(Ok(())) && tells(Err(AttemptError::Unused)));
+    }
+}

@@ -14,15 +14,16 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use tapswitch_openflow::{PortNo, PortState};
 use tapswitch_vhost::{self as vhost, Features, SessionEnd, Status};
@@ -32,6 +33,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use crate::bell;
 use crate::report::GuestReport;
 use crate::rx::{GuestRx, RxDevice};
+use crate::socket_file::{ClearError, SocketFile, try_connect};
 use crate::tx::{GuestTx, Takes, TxDevice, TxPort};
 use crate::{GuestSocket, PortSpec, SocketAccess, SocketSide};
 
@@ -319,7 +321,7 @@ impl Drop for GuestThread {
         bell::ring(&*self.end);
         self.device.close();
         // Another port may listen there from now on.
-        self.listener.iter().for_each(|listener| listener.remove_file());
+        self.listener.iter().for_each(|listener| listener.file.remove());
     }
 }
 
@@ -394,7 +396,7 @@ impl Keeper {
                 }
                 // A monitor that still listens would be met again and again.
                 Meeting::Connect(_) if self.ends_within(Duration::ZERO) => return None,
-                Meeting::Connect(path) => match try_connect(path) {
+                Meeting::Connect(path) => match try_connect(Path::new(path)) {
                     Ok(stream) => return Some(stream),
                     Err(error) => tracing::trace!("port {}: {path}: {error}", self.port),
                 },
@@ -447,17 +449,6 @@ fn turn_away(port: PortNo, listener: &Listener, over: &OwnedFd) {
     }
 }
 
-/// Connects to who listens there, without waiting for them: [`Errno::AGAIN`] when as many wait
-/// there as may, for a monitor that is stopped, say.
-fn try_connect(path: &str) -> Result<UnixStream, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    // A session waits for what comes.
-    rustix::io::ioctl_fionbio(&socket, false)?;
-    Ok(socket.into())
-}
-
 /// Waits until one of the descriptors is readable, and returns which, one bit for each.
 fn wait(fds: &[std::os::fd::BorrowedFd<'_>], time: Option<Duration>) -> u32 {
     let mut fds: Vec<_> =
@@ -483,8 +474,7 @@ enum Meeting {
 struct Listener {
     socket: UnixListener,
     path: String,
-    /// Device and number of the socket's file: what has taken its place is not ours to remove.
-    file: (u64, u64),
+    file: SocketFile,
 }
 
 impl Listener {
@@ -498,7 +488,7 @@ impl Listener {
         let socket = socket.map_err(refused)?;
         let address = SocketAddrUnix::new(path).map_err(refused)?;
         bind(&socket, &address).map_err(refused)?;
-        let file = file_of(path).map_err(failed)?;
+        let file = SocketFile::of(Path::new(path)).map_err(failed)?;
         // Gone with its file when something fails below.
         let listener = Self { socket: socket.into(), path: path.to_owned(), file };
         listener.give(&at.access)?;
@@ -528,38 +518,20 @@ impl Listener {
 
     /// Takes away the socket of a switch that was killed.
     fn clear(path: &str) -> Result<(), OpenGuestError> {
-        let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
-        let owned = || path.to_owned();
-        if !there.file_type().is_socket() {
-            return Err(OpenGuestError::NoSocket { path: owned() });
-        }
-        if matches!(try_connect(path), Ok(_) | Err(Errno::AGAIN)) {
-            return Err(OpenGuestError::Taken { path: owned() });
-        }
-        std::fs::remove_file(path)
-            .map_err(|source| OpenGuestError::Listen { path: owned(), source })
-    }
-}
-
-impl Listener {
-    /// Takes its file away, so that another one can listen there. Its number is no other file's as
-    /// long as the socket is open.
-    fn remove_file(&self) {
-        if file_of(&self.path).is_ok_and(|file| file == self.file) {
-            // Somebody may have been faster.
-            let _ = std::fs::remove_file(&self.path);
-        }
+        let cleared = SocketFile::clear(Path::new(path));
+        let path = path.to_owned();
+        cleared.map_err(|error| match error {
+            ClearError::Taken => OpenGuestError::Taken { path },
+            ClearError::NoSocket => OpenGuestError::NoSocket { path },
+            ClearError::Io(source) => OpenGuestError::Listen { path, source },
+        })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.remove_file();
+        self.file.remove();
     }
-}
-
-fn file_of(path: &str) -> io::Result<(u64, u64)> {
-    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 /// So many of something in a time, which begins with the first.

@@ -142,7 +142,7 @@ impl Server {
         };
         SwitchReport {
             name: self.agent.identity().name.clone(),
-            datapath_id: self.agent.identity().datapath_id.to_string(),
+            datapath_id: self.agent.identity().datapath_id,
             fail_mode: self.fail_mode.to_string(),
             standalone: self.agent.pipeline().snapshot().standalone,
             controllers: self.controllers.iter().map(controller).collect(),

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::Endpoint;
+use crate::places::Place;
 use crate::worker::packet_out_weight;
 
 /// Room that a packet-out takes up until its worker is done with it.
@@ -38,9 +39,10 @@ pub(crate) enum ToPeer {
 /// What a connection tells the server.
 #[derive(Debug)]
 pub(crate) enum FromPeer {
-    /// The connection is new: how to reach it, and the controller that the switch connected to;
-    /// `None` for who connected to the switch.
-    Opened { orders: Orders, controller: Option<Endpoint> },
+    /// The connection is new: how to reach it, and where it comes from.
+    Opened { orders: Orders, origin: Origin },
+    /// The connection is there for a while.
+    Lasts,
     /// Something came of the connection.
     Event(SwitchEvent),
     /// The same, a packet-out; the room is free again when its packet was sent.
@@ -51,6 +53,15 @@ pub(crate) enum FromPeer {
     PacketInLost(Body),
     /// The connection is gone; nothing follows.
     Gone,
+}
+
+/// Who made a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The switch, to a controller; on trial while that hung up at once the last time.
+    Controller { endpoint: Endpoint, is_on_trial: bool },
+    /// Somebody who connected to the switch.
+    Accepted,
 }
 
 /// What becomes of a packet-in that several controllers want: it is one frame, which is lost when
@@ -146,6 +157,8 @@ pub(crate) struct Peer {
     id: ConnectionId,
     to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
     inbox: Inbox,
+    /// The place of who connects to the switch.
+    place: Option<Place>,
     /// True for who connects to the switch: such tools get no asynchronous messages until they
     /// ask, by configuration, role or mask.
     is_quiet: bool,
@@ -162,11 +175,12 @@ impl Peer {
         id: ConnectionId,
         to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
         inbox: Inbox,
-        is_quiet: bool,
+        place: Option<Place>,
     ) -> Self {
+        let is_quiet = place.is_some();
         let (listens, last_words_until) = (false, None);
         let room = Arc::new(Semaphore::new(PACKET_OUT_ROOM));
-        Self { id, to_server, inbox, is_quiet, room, listens, last_words_until }
+        Self { id, to_server, inbox, place, is_quiet, room, listens, last_words_until }
     }
 
     /// Carries the connection on until it ends or the server lets it go.
@@ -182,10 +196,13 @@ impl Peer {
     async fn serve(&mut self, socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> Ended {
         let mut connection = SwitchConnection::new(Config::default(), Instant::now());
         let mut was_ready = false;
-        let end = |was_ready| Ended { was_ready, error: None };
+        let end = |was_ready| Ended { was_ready, has_lasted: false, error: None };
         loop {
             while let Some(event) = connection.poll_event() {
-                was_ready |= event == SwitchEvent::Ready;
+                if event == SwitchEvent::Ready {
+                    was_ready = true;
+                    self.place.iter().for_each(Place::keep);
+                }
                 self.note_interest(&event);
                 if self.tell_event(event).await.is_err() {
                     return end(was_ready);
@@ -202,7 +219,7 @@ impl Peer {
             if let Err(error) = self.step(&mut connection, socket).await {
                 tracing::debug!("connection {}: {error}", self.id.0);
                 self.tell_rest(&mut connection).await;
-                return Ended { was_ready, error: Some(error) };
+                return Ended { was_ready, has_lasted: false, error: Some(error) };
             }
         }
     }
@@ -371,6 +388,8 @@ impl Peer {
 pub(crate) struct Ended {
     /// Whether it was ever of use.
     pub(crate) was_ready: bool,
+    /// Whether it was there for a while.
+    pub(crate) has_lasted: bool,
     /// What the socket said, or TLS.
     pub(crate) error: Option<io::Error>,
 }

@@ -12,7 +12,7 @@ use tapswitch_datapath::{
     DropCounters, FlowEntry, Gauge, Group, GroupBucket, Millis, Oversize, Port, Snapshot, Totals,
     Traffic,
 };
-use tapswitch_openflow::{GroupId, GroupType, PortConfig, PortNo, PortState, TableId};
+use tapswitch_openflow::{DatapathId, GroupId, GroupType, PortConfig, PortNo, PortState, TableId};
 
 pub use crate::ring::{RingBackpressure, RingReport};
 pub use crate::shed::QueueingReport;
@@ -64,13 +64,30 @@ impl From<&Gauge> for CountReport {
 /// Drops by the name of their reason.
 pub type DropsReport = BTreeMap<String, u64>;
 
+/// Datapath ids as controllers and policies have them: `0x1`.
+mod as_datapath_name {
+    use super::DatapathId;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(id: &DatapathId, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{:#x}", id.0))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DatapathId, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.strip_prefix("0x").unwrap_or(&text);
+        u64::from_str_radix(digits, 16).map(DatapathId).map_err(D::Error::custom)
+    }
+}
+
 /// The switch as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchReport {
     /// Name of the bridge.
     pub name: String,
-    /// Unique number of the datapath, hexadecimal.
-    pub datapath_id: String,
+    /// Unique number of the datapath; in JSON hexadecimal, as in `0x1`.
+    #[serde(with = "as_datapath_name")]
+    pub datapath_id: DatapathId,
     /// `standalone` or `secure`.
     pub fail_mode: String,
     /// True while it does without its rules, because no controller answers.

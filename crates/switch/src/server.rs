@@ -25,7 +25,7 @@ use crate::guest::GuestNews;
 use crate::handle::Query;
 use crate::interface::Interface;
 use crate::links::LinkNews;
-use crate::peer::{Fate, FromPeer, Orders, PacketOutRoom, ToPeer};
+use crate::peer::{Fate, FromPeer, Orders, Origin, PacketOutRoom, ToPeer};
 use crate::ports::{News, PortChange, Ports, RemovePortError};
 use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
@@ -63,11 +63,40 @@ pub(crate) struct PeerState {
     orders: Orders,
     pub(crate) controller: Option<Endpoint>,
     pub(crate) is_ready: bool,
+    /// True while its controller, which hung up at once the last time, neither stays nor does
+    /// anything: until then it ends no standalone mode.
+    is_on_trial: bool,
+    /// True while the log says nothing of its coming and going, which is the same again and again.
+    is_quiet: bool,
     /// True while frames for the controller are of use there.
     listens: bool,
     role: ControllerRole,
     /// Requests behind a barrier that is not done.
     held: VecDeque<SwitchEvent>,
+}
+
+impl PeerState {
+    fn new(orders: Orders, origin: Origin) -> Self {
+        let (controller, is_on_trial) = match origin {
+            Origin::Controller { endpoint, is_on_trial } => (Some(endpoint), is_on_trial),
+            Origin::Accepted => (None, false),
+        };
+        Self {
+            orders,
+            controller,
+            is_ready: false,
+            is_on_trial,
+            is_quiet: is_on_trial,
+            listens: false,
+            role: ControllerRole::Equal,
+            held: VecDeque::new(),
+        }
+    }
+
+    /// Whether this is a controller by whose rules the switch goes.
+    fn leads(&self) -> bool {
+        self.is_ready && !self.is_on_trial && self.controller.is_some()
+    }
 }
 
 /// What waits for the workers to catch up.
@@ -114,19 +143,25 @@ enum Input {
     Query(Query),
     Synced,
     Timeout,
+    WorkerEnded,
     End,
 }
 
 impl Server {
-    /// Runs until `shutdown` is done.
-    pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()>) {
+    /// Runs until `shutdown` is done, or a worker has ended.
+    pub(crate) async fn run(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), WorkerEnded> {
         let mut shutdown = std::pin::pin!(shutdown);
         self.update_fail_mode();
         self.publish();
         loop {
             let input = self.next(shutdown.as_mut()).await;
-            if matches!(input, Input::End) {
-                return self.end();
+            if matches!(input, Input::End | Input::WorkerEnded) {
+                self.end();
+                let by_itself = matches!(input, Input::WorkerEnded);
+                return if by_itself { Err(WorkerEnded) } else { Ok(()) };
             }
             self.handle(input);
             // What waits already is taken before the workers are given a new version.
@@ -179,6 +214,7 @@ impl Server {
         tokio::select! {
             biased;
             () = shutdown => Input::End,
+            () = self.shared.worker_ended.notified() => Input::WorkerEnded,
             Some(news) = inputs.news.links.recv() => Input::Link(Box::new(news)),
             Some(news) = inputs.news.guests.recv() => Input::Guest(news),
             Some(port) = inputs.news.files.recv() => Input::File(port),
@@ -213,7 +249,7 @@ impl Server {
             Input::Query(Query::Change(change)) => self.change_ports(change),
             Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
             // What is due is done after each round, and what the workers have caught up with.
-            Input::Synced | Input::Timeout | Input::End => {}
+            Input::Synced | Input::Timeout | Input::WorkerEnded | Input::End => {}
         }
     }
 
@@ -228,12 +264,10 @@ impl Server {
 
     fn handle_peer(&mut self, id: ConnectionId, news: FromPeer) {
         match news {
-            FromPeer::Opened { orders, controller } => {
-                let (is_ready, listens, held) = (false, false, VecDeque::new());
-                let role = ControllerRole::Equal;
-                let peer = PeerState { orders, controller, is_ready, listens, role, held };
-                self.peers.insert(id, peer);
+            FromPeer::Opened { orders, origin } => {
+                self.peers.insert(id, PeerState::new(orders, origin));
             }
+            FromPeer::Lasts => self.handle_lasting(id),
             FromPeer::Event(
                 event @ (SwitchEvent::Request(_) | SwitchEvent::RoleRequest { .. }),
             ) if self.waits(id) => self.hold(id, event),
@@ -287,7 +321,9 @@ impl Server {
             }
             SwitchEvent::Closed(reason) => {
                 let is_tool_done = reason == CloseReason::Eof && !self.is_controller(id);
-                if !is_tool_done {
+                if self.is_quiet(id) {
+                    tracing::debug!("{}: disconnected: {reason}", self.name_of(id));
+                } else if !is_tool_done {
                     tracing::info!("{}: disconnected: {reason}", self.name_of(id));
                 }
                 if let Some(peer) = self.peers.get_mut(&id) {
@@ -303,10 +339,30 @@ impl Server {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.is_ready = true;
         }
-        if self.is_controller(id) {
+        if self.is_controller(id) && !self.is_quiet(id) {
             tracing::info!("{}: connected", self.name_of(id));
         }
         self.update_fail_mode();
+    }
+
+    /// It did not hang up this time.
+    fn handle_lasting(&mut self, id: ConnectionId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.is_on_trial = false;
+        if std::mem::take(&mut peer.is_quiet) && peer.is_ready {
+            tracing::info!("{}: connected", self.name_of(id));
+        }
+        self.update_fail_mode();
+    }
+
+    /// A controller that changes something, or asks whether that is done, is in earnest.
+    fn end_trial(&mut self, id: ConnectionId, body: &Body) {
+        if (changes_state(body) || *body == Body::BarrierRequest)
+            && let Some(peer) = self.peers.get_mut(&id)
+            && std::mem::take(&mut peer.is_on_trial)
+        {
+            self.update_fail_mode();
+        }
     }
 
     fn handle_request(&mut self, id: ConnectionId, message: Message) {
@@ -317,6 +373,7 @@ impl Server {
             self.order(id, ToPeer::Refuse(message, ErrorKind::OFPBRC_IS_SLAVE));
             return;
         }
+        self.end_trial(id, &message.body);
         match self.agent.handle_message(&message, clock::coarse()) {
             Ok(outcome) => self.carry_out(id, message, outcome),
             Err(refusal) => {
@@ -573,8 +630,7 @@ impl Server {
 
     /// Without a controller that answers, a standalone switch does without its rules.
     fn update_fail_mode(&mut self) {
-        let is_connected =
-            self.peers.values().any(|peer| peer.is_ready && peer.controller.is_some());
+        let is_connected = self.peers.values().any(PeerState::leads);
         let is_alone = !self.controllers.is_empty() && !is_connected;
         self.agent.set_standalone(is_alone && self.fail_mode == FailMode::Standalone);
         let has_listener = self.peers.values().any(|peer| peer.is_ready && peer.listens);
@@ -639,6 +695,10 @@ impl Server {
         self.peers.get(&id).is_some_and(|peer| peer.controller.is_some())
     }
 
+    fn is_quiet(&self, id: ConnectionId) -> bool {
+        self.peers.get(&id).is_some_and(|peer| peer.is_quiet)
+    }
+
     fn name_of(&self, id: ConnectionId) -> String {
         match self.peers.get(&id).and_then(|peer| peer.controller) {
             Some(controller) => format!("controller {controller}"),
@@ -646,6 +706,13 @@ impl Server {
         }
     }
 }
+
+/// A worker's thread has ended, which nobody asked it to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a worker has ended, and its queues are read by nobody: the switch stops; the log says why"
+)]
+pub struct WorkerEnded;
 
 /// Whether this asks for nothing but an answer.
 fn is_question(event: &SwitchEvent) -> bool {

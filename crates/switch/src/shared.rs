@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) has_controller: AtomicBool,
     /// Wakes the agent after a worker has done a [`Errand::Sync`](crate::worker::Errand::Sync).
     pub(crate) synced: Notify,
+    /// Wakes the agent when a worker's thread has ended.
+    pub(crate) worker_ended: Notify,
     /// One for each worker.
     pub(crate) workers: Box<[WorkerCounters]>,
     /// Who waits for whom.
@@ -85,6 +87,7 @@ impl Shared {
             macs: ArcSwap::new(macs),
             has_controller: AtomicBool::new(false),
             synced: Notify::new(),
+            worker_ended: Notify::new(),
             workers: (0..workers).map(|_| WorkerCounters::default()).collect(),
             pauses: Pauses::default(),
             reports,

@@ -16,10 +16,11 @@ use tokio::task::JoinSet;
 use crate::agent::{Agent, Identity};
 use crate::clock;
 use crate::config::ConfigError;
-use crate::connect::Connector;
+use crate::connect::{ACCEPTED_COUNT_MAX, Connector};
 use crate::handle::Handle;
+use crate::places::Places;
 use crate::ports::{AddPortError, Ports};
-use crate::server::{Barriers, Inputs, Server};
+use crate::server::{Barriers, Inputs, Server, WorkerEnded};
 use crate::shared::Shared;
 use crate::tls::{TlsClient, TlsServer};
 use crate::worker::{WorkerHandle, WorkerSetup};
@@ -37,7 +38,8 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Opens ports and sockets and starts the workers. Must be called inside a tokio runtime.
+    /// Opens ports and sockets and starts the workers. Must be called inside a tokio runtime. Who
+    /// gives it up, which works between two ports, leaves nothing behind.
     ///
     /// # Errors
     /// [`StartError`], which names the cause and a remedy. Nothing is left behind.
@@ -73,8 +75,11 @@ impl Switch {
         };
         for spec in &config.ports {
             server.add_port(spec)?;
+            // The kernel may take its time for each, and somebody may want to stop meanwhile.
+            tokio::task::yield_now().await;
         }
-        let connector = Connector { next_id: Arc::new(AtomicU64::new(1)), to_server };
+        let (next_id, places) = (Arc::new(AtomicU64::new(1)), Places::new(ACCEPTED_COUNT_MAX));
+        let connector = Connector { next_id, to_server, places };
         let handle = Handle::new(queries);
         let controllers = config.controllers;
         Ok(Self { server, handle, connector, listeners, controllers, tls })
@@ -97,7 +102,10 @@ impl Switch {
     }
 
     /// Runs until `shutdown` is done; then stops the workers and takes away what it made.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// When a worker has ended before.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), WorkerEnded> {
         let mut tasks = JoinSet::new();
         let by_tls = |at: &Endpoint| self.tls.clone().filter(|_| at.transport == Transport::Tls);
         for controller in self.controllers {
@@ -108,8 +116,9 @@ impl Switch {
             let tls = by_tls(&endpoint).map(|(_, server)| server);
             tasks.spawn(self.connector.clone().accept(listener, tls));
         }
-        self.server.run(shutdown).await;
+        let ended = self.server.run(shutdown).await;
         tasks.shutdown().await;
+        ended
     }
 }
 

@@ -114,9 +114,21 @@ impl WorkerSetup {
         epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         let name = format!("tapswitch-w{}", self.index.0);
         let worker_wake = wake.clone();
-        let body = move || Worker::new(self, poll, worker_wake, inbox).run();
+        let body = move || {
+            let _farewell = Farewell(self.shared.clone());
+            Worker::new(self, poll, worker_wake, inbox).run();
+        };
         let thread = Some(std::thread::Builder::new().name(name).spawn(body)?);
         Ok(WorkerHandle { errands, wake, thread })
+    }
+}
+
+/// Tells the server that a thread has ended, also by a panic: its queues are read by nobody then.
+struct Farewell(Arc<Shared>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.worker_ended.notify_one();
     }
 }
 
@@ -566,6 +578,10 @@ enum Running {
 
 /// Keeps this thread on one core; a core that is not there is no reason to stop.
 fn pin(core: usize) {
+    if core >= CORE_COUNT_MAX {
+        let last = CORE_COUNT_MAX - 1;
+        return tracing::warn!("cannot pin a worker to core {core}: the last is {last}");
+    }
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
@@ -573,6 +589,8 @@ fn pin(core: usize) {
     }
 }
 
+/// Cores that the kernel's masks have room for.
+pub const CORE_COUNT_MAX: usize = rustix::thread::CpuSet::MAX_CPU;
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Marks the eventfd among the queues' indices.
 const WAKE: u64 = u64::MAX;

@@ -12,7 +12,9 @@ use tapswitch_control::{
     Tagging, Transport, Vlan,
 };
 use tapswitch_openflow::Delivery;
-use tapswitch_switch::{DatapathId, Endpoint, FailMode, Gro, Learning, PeerName, PortSpec, Tls};
+use tapswitch_switch::{
+    CORE_COUNT_MAX, DatapathId, Endpoint, FailMode, Gro, Learning, PeerName, PortSpec, Tls,
+};
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
 
@@ -123,7 +125,7 @@ pub(crate) struct SwitchArgs {
     /// Name of the bridge.
     #[arg(long, default_value = "br0", value_parser = parse_bridge_name)]
     pub(crate) name: String,
-    /// Unique number of the datapath, decimal or 0x and hexadecimal digits.
+    /// Unique number of the datapath: decimal, or hexadecimal, with 0x or all sixteen digits.
     #[arg(long, value_name = "ID", default_value = "0x1", value_parser = parse_datapath_id)]
     pub(crate) datapath_id: DatapathId,
     /// Controller to connect to, as tcp:ADDRESS:PORT or tls:ADDRESS:PORT; may be given several
@@ -172,7 +174,7 @@ pub(crate) struct SwitchArgs {
     #[arg(long, value_name = "N", value_parser = parse_worker_count)]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Cores that the workers stay on, separated by commas.
-    #[arg(long, value_name = "CORES", value_delimiter = ',')]
+    #[arg(long, value_name = "CORES", value_delimiter = ',', value_parser = parse_core)]
     pub(crate) cores: Vec<usize>,
     #[command(flatten)]
     pub(crate) socket: ServeArgs,
@@ -495,6 +497,7 @@ pub(crate) struct UdpFloodArgs {
     pub(crate) to: SocketAddr,
     /// For how long; nothing floods for ever.
     #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
 }
 
@@ -541,21 +544,50 @@ pub(crate) fn parse_worker_count(text: &str) -> Result<NonZeroUsize, String> {
     })
 }
 
+/// The number of a core.
+pub(crate) fn parse_core(text: &str) -> Result<usize, String> {
+    let core = text.parse().ok().filter(|core| *core < CORE_COUNT_MAX);
+    core.ok_or_else(|| {
+        format!("'{text}' is no number of a core; expected 0 to {}", CORE_COUNT_MAX - 1)
+    })
+}
+
 /// As long as a file's name may be with what is put behind it, and to spare.
 const BRIDGE_NAME_LEN_MAX: usize = 64;
 /// Each takes a few files and a thread: a process may have some thousand files.
 const WORKER_COUNT_MAX: usize = 128;
 
-/// A datapath number: decimal, or hexadecimal with 0x.
+/// A datapath number: decimal, or hexadecimal with 0x or with all sixteen digits, as switches and
+/// controllers print it.
 pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
-    let id = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() == 16 => (text, 16),
+        None => (text, 10),
     };
-    id.map(DatapathId).map_err(|_| {
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = u64::from_str_radix(digits, radix).ok().filter(|_| is_number);
+    id.map(DatapathId).ok_or_else(|| {
         format!(
             "'{text}' is no datapath number; expected decimal digits, or 0x and up to 16 \
-                 hexadecimal digits"
+             hexadecimal digits, or all 16 of them"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datapath_numbers_are_read_as_they_are_printed() {
+        for (text, id) in [("16", 16), ("0x10", 16), ("0X1f", 31), ("0000000000000010", 16)] {
+            assert_eq!(parse_datapath_id(text), Ok(DatapathId(id)), "{text}");
+        }
+        let id = DatapathId(0x42);
+        assert_eq!(parse_datapath_id(&id.to_string()), Ok(id));
+        for text in ["", "0x", "+1", "0x+1", "1f", "0x10000000000000000", "000000000000000g"] {
+            assert!(parse_datapath_id(text).is_err(), "{text}");
+        }
+    }
 }

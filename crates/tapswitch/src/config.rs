@@ -18,7 +18,7 @@ use tapswitch_switch::{
 use toml::Spanned;
 
 use crate::cli::controller::{FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
-use crate::cli::{parse_bridge_name, parse_datapath_id, parse_worker_count};
+use crate::cli::{parse_bridge_name, parse_core, parse_datapath_id, parse_worker_count};
 
 /// What `tapswitch run` is to run.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct SwitchSection {
     #[serde(default, deserialize_with = "worker_count")]
     workers: Option<NonZeroUsize>,
     #[serde(default)]
-    cores: Vec<usize>,
+    cores: Vec<Spanned<i64>>,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
     tls_ca: Option<Spanned<PathBuf>>,
@@ -129,6 +129,10 @@ impl ControllerSection {
         }
         let has_tls = self.tls_cert.is_some() && self.tls_key.is_some();
         distinct(parse_all(texts, key)?, key, |at| match at {
+            // The file's own switch connects to what stands here.
+            Listen::Tcp(address) | Listen::Tls(address) if address.port() == 0 => {
+                Some("the port may not be 0: switches need one that they know")
+            }
             Listen::Tls(_) if !has_tls => Some("TLS needs both of tls-cert and tls-key"),
             _ => None,
         })
@@ -255,6 +259,15 @@ fn endpoints(texts: Texts, key: &str, has_tls: bool) -> Result<Vec<Endpoint>, Fa
     })
 }
 
+/// What the workers stay on.
+fn cores(numbers: &[Spanned<i64>]) -> Result<Vec<usize>, Fault> {
+    let core = |number: &Spanned<i64>| {
+        let wrong = |text| Fault::new(number.span(), format!("switch.cores: {text}"));
+        parse_core(&number.get_ref().to_string()).map_err(wrong)
+    };
+    numbers.iter().map(core).collect()
+}
+
 impl RunConfig {
     /// Reads and checks the file.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
@@ -292,7 +305,7 @@ impl RunConfig {
             learning: switch.learning,
             ports: ports.specs.into_iter().map(Spanned::into_inner).collect(),
             workers: switch.workers,
-            cores: switch.cores,
+            cores: cores(&switch.cores)?,
             ..SwitchConfig::new(bridge, switch.datapath_id)
         };
         Ok(Self { switch, controller })
@@ -390,7 +403,7 @@ impl Ports {
             }
             _ => true,
         };
-        let missing = policy.monitor.iter().find(|monitor| !is_known(monitor));
+        let missing = policy.monitor.iter().flat_map(MonitorSpec::members).find(|it| !is_known(it));
         missing.map(ToString::to_string)
     }
 
@@ -670,6 +683,17 @@ dst-port = 80
     }
 
     #[test]
+    fn cores_are_those_that_could_be() {
+        let with = |cores: &str| GOOD.replace("fail-mode", &format!("cores = {cores}\nfail-mode"));
+        assert_eq!(RunConfig::parse(&with("[0, 1023]")).unwrap().switch.cores, [0, 1023]);
+        for cores in ["[0, 1024]", "[0, -1]"] {
+            let error_text = error(&with(cores));
+            assert!(error_text.starts_with("lab.toml:6:13: switch.cores: '"), "{error_text}");
+            assert!(error_text.contains("expected 0 to 1023"), "{error_text}");
+        }
+    }
+
+    #[test]
     fn tls_is_whole_or_not_there() {
         let with = |keys: &str| GOOD.replace("fail-mode", &format!("{keys}\nfail-mode"));
         let all = "tls-cert = \"s.pem\"\ntls-key = \"s.key\"\ntls-ca = \"ca.pem\"";
@@ -704,6 +728,8 @@ dst-port = 80
             error_text.starts_with("lab.toml:13:11: controller: TLS needs both"),
             "{error_text}"
         );
+        let error_text = with("[\"tcp:127.0.0.1:0\"]");
+        assert!(error_text.starts_with("lab.toml:12:11: controller.listen: the port may not be 0"));
         let error_text = error(&GOOD.replace("tcp:127", "tls:127"));
         assert!(error_text.starts_with("lab.toml:8:11: switch.listen: TLS needs"), "{error_text}");
     }
@@ -726,6 +752,10 @@ dst-port = 80
         assert!(
             error_text.contains("monitor '7' does not exist; the ports are 1 (web0), 2 (eth1)")
         );
+        let one_of = |ports: &str| GOOD.replace("\"2\"", &format!("\"one-of:{ports}\""));
+        let error_text = error(&one_of("2+8"));
+        assert!(error_text.starts_with("lab.toml:15:1: policy 'web': monitor '8'"), "{error_text}");
+        assert!(RunConfig::parse(&one_of("1+2")).is_ok());
         let error_text = error(&GOOD.replace("[controller]", ""));
         assert!(error_text.contains("add a [controller] section"), "{error_text}");
     }

@@ -8,9 +8,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use tapswitch_controller::Server as Controller;
-use tapswitch_switch::{Config as SwitchConfig, Switch};
+use tapswitch_switch::{Config as SwitchConfig, Switch, WorkerEnded};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::cli::controller::{ControllerArgs, StorePlace};
 use crate::cli::{RunArgs, ServeArgs, SwitchArgs};
@@ -27,6 +28,14 @@ pub(crate) struct Parts {
 }
 
 type Failure = Box<dyn std::error::Error>;
+
+impl Parts {
+    /// Whether a controller has files that SIGHUP makes it read again.
+    fn has_files(&self) -> bool {
+        let has_files = |it: &tapswitch_controller::Config| it.rest.is_some() || it.tls.is_some();
+        self.controller.as_ref().is_some_and(has_files)
+    }
+}
 
 /// `tapswitch run`.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -94,13 +103,27 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
-/// Runs the parts until a signal says to stop.
+/// Runs the parts until a signal says to stop, also while they start.
 async fn serve(parts: Parts) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
-    let running = Running::start(parts).await?;
+    let has_files = parts.has_files();
+    let mut running = tokio::select! {
+        running = Running::start(parts) => running?,
+        // What is to be read again is being read.
+        signal = signals.next_stop(has_files) => {
+            tracing::info!("{signal}: stopping before all has started");
+            return Ok(());
+        }
+    };
     running.announce();
     let signal = loop {
-        let signal = signals.next().await;
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            failure = running.failure() => {
+                running.stop().await;
+                return Err(failure);
+            }
+        };
         match &running.services.controller {
             Some(controller) if signal == HANGUP && controller.has_files() => controller.reload(),
             _ => break signal,
@@ -117,7 +140,7 @@ pub(crate) struct Running {
     socket: PathBuf,
     endpoints: Vec<String>,
     end: watch::Sender<bool>,
-    tasks: tokio::task::JoinSet<()>,
+    tasks: JoinSet<Result<(), WorkerEnded>>,
 }
 
 impl Running {
@@ -125,7 +148,7 @@ impl Running {
     /// a failure is stopped again.
     pub(crate) async fn start(parts: Parts) -> Result<Self, Failure> {
         let (end, ended) = watch::channel(false);
-        let mut tasks = tokio::task::JoinSet::new();
+        let mut tasks = JoinSet::new();
         let mut services = Services::default();
         let mut endpoints = Vec::new();
         if let Some(config) = parts.controller {
@@ -136,7 +159,10 @@ impl Running {
             endpoints.extend(controller.rest_addr().map(|at| format!("controller's REST on {at}")));
             services.controller = Some(controller.handle());
             let ended = ended.clone();
-            tasks.spawn(async move { controller.run(wait(ended)).await });
+            tasks.spawn(async move {
+                controller.run(wait(ended)).await;
+                Ok(())
+            });
         }
         if let Some(config) = parts.switch {
             let name = config.name.clone();
@@ -156,6 +182,7 @@ impl Running {
                 () = management.serve() => {}
                 () = wait(ended) => {}
             }
+            Ok(())
         });
         Ok(Self { services, socket, endpoints, end, tasks })
     }
@@ -172,13 +199,25 @@ impl Running {
         tracing::info!("management socket: {}", self.socket.display());
     }
 
+    /// Waits until a part has ended by itself, which none should: a process that goes on without it
+    /// would look as if all were well.
+    async fn failure(&mut self) -> Failure {
+        match self.tasks.join_next().await {
+            Some(Ok(Err(error))) => error.into(),
+            Some(Err(error)) => format!("a part of the process failed: {error}").into(),
+            Some(Ok(Ok(()))) | None => "a part of the process has ended".into(),
+        }
+    }
+
     /// Stops everything and waits for it.
     pub(crate) async fn stop(mut self) {
         // Everybody who listens is still there, or has ended already.
         let _ = self.end.send(true);
         while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!("a part of the process failed: {error}");
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("{error}"),
+                Err(error) => tracing::error!("a part of the process failed: {error}"),
             }
         }
     }
@@ -216,6 +255,16 @@ impl StopSignals {
             _ = self.int.recv() => "SIGINT",
             _ = self.hangup.recv() => HANGUP,
             _ = self.quit.recv() => "SIGQUIT",
+        }
+    }
+
+    /// Waits for one that means "stop" also where SIGHUP may mean "read again".
+    async fn next_stop(&mut self, may_reload: bool) -> &'static str {
+        loop {
+            match self.next().await {
+                HANGUP if may_reload => {}
+                signal => return signal,
+            }
         }
     }
 }

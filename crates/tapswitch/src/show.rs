@@ -70,7 +70,7 @@ fn switch(report: &SwitchReport) {
     let mode = if report.standalone { "learning (no controller)" } else { "rules" };
     rows.add_row([
         report.name.clone(),
-        report.datapath_id.clone(),
+        report.datapath_id.to_string(),
         report.fail_mode.clone(),
         mode.to_owned(),
         report.stations.to_string(),
@@ -598,6 +598,17 @@ pub(crate) fn drops_text(drops: &DropsReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Scripts join it with what controllers and policies say.
+    #[test]
+    fn a_datapath_has_one_name_in_json() {
+        let said = r#"{"name": "br0", "datapath_id": "0x2a", "fail_mode": "secure",
+            "standalone": false, "controllers": [], "stations": 0, "books": BOOKS}"#;
+        let books = serde_json::to_string(&BooksReport::default()).unwrap();
+        let report: SwitchReport = serde_json::from_str(&said.replace("BOOKS", &books)).unwrap();
+        assert_eq!(report.datapath_id.to_string(), "000000000000002a", "for tables");
+        assert_eq!(serde_json::to_value(&report).unwrap()["datapath_id"], "0x2a");
+    }
 
     #[test]
     fn a_tunnel_is_shown_with_what_it_refused() {

@@ -86,6 +86,27 @@ fn a_refused_hello_says_why() {
     assert_eq!(reason.to_string(), text);
 }
 
+/// What a peer says is a line of the log and no more.
+#[test]
+fn the_text_of_a_refusal_forges_no_line_of_the_log() {
+    let text = format!("no\n2026-11-25 INFO all is well\x1b[2J\u{202e}{}", "x".repeat(1_900));
+    let error = ErrorMessage::with_text(ErrorKind::OFPHFC_INCOMPATIBLE, &text);
+    let bytes = encode(1, Body::Error(error));
+    let mut pair = Pair::new(Config::default());
+    let events = pair.inject(&bytes);
+    let [SwitchEvent::Closed(by_controller)] = events.as_slice() else { panic!("{events:?}") };
+    let mut pair = Pair::new(Config::default());
+    pair.controller.handle_bytes(&bytes, pair.now);
+    pair.poll_controller();
+    let events = pair.take_controller_events();
+    let [ControllerEvent::Closed(by_switch)] = events.as_slice() else { panic!("{events:?}") };
+    for reason in [by_controller, by_switch].map(ToString::to_string) {
+        assert!(!reason.contains(char::is_control) && !reason.contains('\u{202e}'), "{reason}");
+        assert!(reason.contains(r"no\u{a}2026-11-25 INFO all is well\u{1b}[2J"), "{reason}");
+        assert!(reason.len() < 400, "{}", reason.len());
+    }
+}
+
 #[test]
 fn a_switch_that_refuses_to_describe_itself_is_left() {
     let mut pair = Pair::new(Config::default());

@@ -45,7 +45,16 @@ fn server(specs: &[String]) -> Server {
 /// A connection that is open; what it is ordered.
 fn join(server: &mut Server, id: ConnectionId) -> Inbox {
     let (orders, inbox) = Orders::channel();
-    server.handle_peer(id, FromPeer::Opened { orders, controller: None });
+    server.handle_peer(id, FromPeer::Opened { orders, origin: Origin::Accepted });
+    server.handle_peer(id, FromPeer::Event(SwitchEvent::Ready));
+    inbox
+}
+
+/// The connection of a controller that is open, on trial or not.
+fn join_as_controller(server: &mut Server, id: ConnectionId, is_on_trial: bool) -> Inbox {
+    let (orders, inbox) = Orders::channel();
+    let origin = Origin::Controller { endpoint: "tcp:[::1]:6653".parse().unwrap(), is_on_trial };
+    server.handle_peer(id, FromPeer::Opened { orders, origin });
     server.handle_peer(id, FromPeer::Event(SwitchEvent::Ready));
     inbox
 }
@@ -284,4 +293,39 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
     let reason = PacketInReason::INVALID_TTL;
     server.notify_packet_in(&PacketIn { reason, ..packet_in.clone() }, None);
     assert_eq!(lost(&server), 2, "it was dropped already");
+}
+
+/// Frames would be lost each time that it says hello.
+#[test]
+fn a_controller_that_hung_up_at_once_leads_when_it_does_something_or_stays() {
+    let mut server = server(&[]);
+    server.fail_mode = FailMode::Standalone;
+    server.controllers = vec!["tcp:[::1]:6653".parse().unwrap()];
+    let stands_alone = |server: &Server| server.agent.pipeline().snapshot().standalone;
+    let _a = join_as_controller(&mut server, A, false);
+    assert!(!stands_alone(&server), "the first time it leads at once");
+    server.handle_peer(A, FromPeer::Gone);
+    let begins: [fn(&mut Server); 3] = [
+        |server| server.handle_peer(B, FromPeer::Lasts),
+        |server| ask(server, B, 2, add_rule()),
+        |server| ask(server, B, 2, Body::BarrierRequest),
+    ];
+    for begin in begins {
+        let _b = join_as_controller(&mut server, B, true);
+        ask(&mut server, B, 1, all_rules());
+        server.finish_barriers();
+        assert!(stands_alone(&server), "it has only asked");
+        begin(&mut server);
+        assert!(!stands_alone(&server));
+        server.handle_peer(B, FromPeer::Gone);
+        assert!(stands_alone(&server));
+    }
+}
+
+/// A switch that forwards nothing shall not look as if it ran.
+#[tokio::test]
+async fn a_worker_that_ends_ends_the_switch() {
+    let server = server(&[]);
+    server.shared.worker_ended.notify_one();
+    assert_eq!(server.run(std::future::pending()).await, Err(WorkerEnded));
 }

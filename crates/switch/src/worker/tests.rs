@@ -97,3 +97,30 @@ fn veth() -> (OwnedNamespace, PacketPort, PacketPort) {
     let (near, far) = (open("near").unwrap(), open("far").unwrap());
     (namespace, near, far)
 }
+
+/// It used to end the thread.
+#[test]
+fn a_core_that_cannot_be_is_left_out() {
+    let shared = shared(&agent());
+    let core = Some(CORE_COUNT_MAX);
+    let setup = WorkerSetup { index: WorkerIndex(0), core, shared: shared.clone() };
+    let worker = setup.start().unwrap();
+    worker.send(Errand::Sync(1));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !shared.is_synced(1) {
+        assert!(Instant::now() < deadline, "the worker does nothing");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[tokio::test]
+async fn a_thread_that_panics_says_farewell() {
+    let shared = shared(&agent());
+    let farewell = Farewell(shared.clone());
+    let thread = std::thread::spawn(move || {
+        let _farewell = farewell;
+        panic!("so that the thread ends");
+    });
+    assert!(thread.join().is_err());
+    shared.worker_ended.notified().await;
+}

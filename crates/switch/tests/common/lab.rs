@@ -35,7 +35,7 @@ impl Running {
                 match Switch::start(config).await {
                     Ok(switch) => {
                         started.send(Ok((switch.handle(), switch.local_endpoints()))).unwrap();
-                        switch.run(async { drop(stop.await) }).await;
+                        switch.run(async { drop(stop.await) }).await.unwrap();
                     }
                     Err(error) => started.send(Err(error)).unwrap(),
                 }

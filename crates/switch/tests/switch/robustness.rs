@@ -186,3 +186,27 @@ fn cookies_of_table_0(controller: &mut Controller) -> Vec<u64> {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn connections_have_a_bound_and_those_that_say_nothing_make_room() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new(1);
+    let connect = || TcpStream::connect(lab.switch.address()).unwrap();
+    // More than there may be. Their end shows only in that others find room.
+    let _silent: Vec<_> = (0..200).map(|_| connect()).collect();
+    let mut tools: Vec<_> = (0..128).map(|_| Controller::over(connect())).collect();
+    let mut one_more = connect();
+    one_more.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut said = Vec::new();
+    let ended = one_more.read_to_end(&mut said);
+    assert!(said.is_empty(), "all places are taken, and it is told nothing: {said:?} {ended:?}");
+    tools.iter_mut().for_each(Controller::barrier);
+    drop(tools.pop());
+    eventually("there is room again", || {
+        let mut stream = connect();
+        let mut hello = [0; 8];
+        stream.read_exact(&mut hello).ok()
+    });
+}

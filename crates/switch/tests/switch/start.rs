@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 
 use crate::common::*;
-use tapswitch_switch::{Config, DatapathId, Endpoint};
+use tapswitch_switch::{Config, DatapathId, Endpoint, Switch};
 
 /// Why a switch with these ports does not start.
 fn error(config: Config) -> String {
@@ -177,3 +177,27 @@ fn a_prepared_device_needs_no_privilege() {
 }
 
 const NOBODY: u32 = 65_534;
+
+/// A signal is heeded while many ports are made.
+#[test]
+fn a_start_can_be_given_up_between_two_ports() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |number: usize| folder.path().join(format!("{number}.pcapng"));
+    let specs: Vec<_> = (1..=9).map(|n| format!("{n}=pcapng:{}", path(n).display())).collect();
+    let start = Switch::start(ports(&specs.iter().map(String::as_str).collect::<Vec<_>>()));
+    let is_given_up = runtime().block_on(async {
+        tokio::select! {
+            biased;
+            _ = start => false,
+            () = tokio::task::yield_now() => true,
+        }
+    });
+    assert!(is_given_up, "it made all ports first");
+    let is_made = |number| {
+        std::fs::read_dir(folder.path())
+            .unwrap()
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{number}")))
+    };
+    assert!(is_made(1) && !is_made(9));
+}

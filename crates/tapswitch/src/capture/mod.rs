@@ -30,7 +30,7 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
     let config = CaptureConfig { interface, netns, file: write, snaplen, count_max, ip_proto };
     let is_over = stop_flag();
     let capture = Capture::open(config)?;
-    let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let deadline = seconds.and_then(after);
     let ends =
         || is_over.load(Ordering::Relaxed) || deadline.is_some_and(|at| Instant::now() >= at);
     let CaptureSummary { frames, packets, longest, dropped, malformed } = capture.run(ends)?;
@@ -39,6 +39,11 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
          lost, {malformed} could not be cut"
     );
     Ok(())
+}
+
+/// When so many seconds are over; never, when that is beyond all clocks.
+fn after(seconds: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_secs(seconds))
 }
 
 /// Becomes true when a signal says "stop". That is waited for elsewhere, so that the file is
@@ -258,3 +263,14 @@ pub(crate) enum CaptureError {
 const BUFFER_LEN: usize = 256 << 20;
 /// How long a flood may keep a capture busy.
 const ASK_AFTER: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_may_be_as_long_as_anybody_says() {
+        assert!(after(1).is_some());
+        assert_eq!(after(u64::MAX), None, "it has no end");
+    }
+}

@@ -1,6 +1,6 @@
 //! Asking a running process.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) fn ask<T: DeserializeOwned>(
 }
 
 fn exchange(path: &Path, request: &Request) -> Result<Answer, AskError> {
-    let io = |source| AskError::Connect { path: path.to_owned(), source };
+    let io = |source| AskError::from_io(path, source);
     let mut stream = UnixStream::connect(path).map_err(io)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(io)?;
     let mut line = serde_json::to_vec(request)
@@ -46,21 +46,30 @@ fn find(part: Part) -> Result<PathBuf, AskError> {
     match running.as_slice() {
         [] => Err(AskError::NoneRunning),
         [only] => Ok(only.clone()),
-        several => {
-            let has_part = |path: &&PathBuf| parts(path).contains(&part);
-            let mut having = several.iter().filter(has_part);
-            match (having.next(), having.next()) {
-                (Some(only), None) => Ok(only.clone()),
-                _ => Err(AskError::Several { part, sockets: list(several) }),
-            }
+        several => find_among(several, part),
+    }
+}
+
+fn find_among(several: &[PathBuf], part: Part) -> Result<PathBuf, AskError> {
+    let (mut having, mut denied) = (Vec::new(), None);
+    for path in several {
+        match parts(path) {
+            Ok(parts) if parts.contains(&part) => having.push(path),
+            Ok(_) => {}
+            Err(error) => denied = denied.or(Some(error)),
         }
+    }
+    match (having.as_slice(), denied) {
+        ([only], _) => Ok((*only).clone()),
+        ([], Some(error)) => Err(error),
+        _ => Err(AskError::Several { part, sockets: list(several) }),
     }
 }
 
 /// The sockets of all running processes that have a switch.
 pub(crate) fn running_switches() -> Vec<PathBuf> {
     let mut sockets = sockets();
-    sockets.retain(|path| parts(path).contains(&Part::Switch));
+    sockets.retain(|path| parts(path).is_ok_and(|parts| parts.contains(&Part::Switch)));
     sockets
 }
 
@@ -73,13 +82,23 @@ fn sockets() -> Vec<PathBuf> {
 }
 
 fn is_alive(path: &Path) -> bool {
-    UnixStream::connect(path).is_ok()
+    is_somebody(&UnixStream::connect(path).map(drop))
 }
 
-fn parts(path: &Path) -> Vec<Part> {
+/// Whether that is the answer of a socket which somebody has; it may be for others only.
+fn is_somebody(answer: &io::Result<()>) -> bool {
+    !answer.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::PermissionDenied)
+}
+
+/// What a process has; nothing, when it does not say.
+///
+/// # Errors
+/// When it may not be asked.
+fn parts(path: &Path) -> Result<Vec<Part>, AskError> {
     match exchange(path, &Request::Parts) {
-        Ok(Answer::Ok(value)) => serde_json::from_value(value).unwrap_or_default(),
-        _ => Vec::new(),
+        Ok(Answer::Ok(value)) => Ok(serde_json::from_value(value).unwrap_or_default()),
+        Err(error @ AskError::Denied { .. }) => Err(error),
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -106,12 +125,20 @@ pub(crate) enum AskError {
         sockets: String,
     },
     /// The process cannot be reached.
-    #[error("{}: {source}; is tapswitch running, and are you root?", path.display())]
+    #[error("{}: {source}; is tapswitch running there?", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
         /// What the kernel said.
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// It is there, but for others only.
+    #[error("{}: {source}; are you root?", path.display())]
+    Denied {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
     },
     /// The process says no.
     #[error("{0}")]
@@ -126,5 +153,32 @@ pub(crate) enum AskError {
     },
 }
 
+impl AskError {
+    fn from_io(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied { path, source },
+            _ => Self::Connect { path, source },
+        }
+    }
+}
+
 /// A policy waits for the switch's barrier, at most five seconds.
 const TIMEOUT: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that belongs to root is running for everybody.
+    #[test]
+    fn who_may_not_ask_is_told_so() {
+        let answers = |kind: io::ErrorKind| is_somebody(&Err(kind.into()));
+        assert!(is_somebody(&Ok(())) && answers(io::ErrorKind::PermissionDenied));
+        assert!(!answers(io::ErrorKind::ConnectionRefused) && !answers(io::ErrorKind::NotFound));
+        let denied = io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error());
+        let text = AskError::from_io(Path::new("/run/tapswitch/br0.sock"), denied).to_string();
+        let expected = "/run/tapswitch/br0.sock: Permission denied (os error 13); are you root?";
+        assert_eq!(text, expected);
+    }
+}

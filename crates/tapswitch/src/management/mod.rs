@@ -106,7 +106,20 @@ pub(crate) enum Answer {
 
 /// Where sockets are when nothing else is said.
 pub(crate) fn default_path(name: &str) -> PathBuf {
-    Path::new(DIRECTORY).join(name).with_extension("sock")
+    // A name may have dots.
+    Path::new(DIRECTORY).join(format!("{name}.sock"))
 }
 
 const DIRECTORY: &str = "/run/tapswitch";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_has_its_own_socket() {
+        assert_eq!(default_path("br0"), Path::new("/run/tapswitch/br0.sock"));
+        assert_eq!(default_path("lab.br0"), Path::new("/run/tapswitch/lab.br0.sock"));
+        assert_eq!(default_path("lab.br1"), Path::new("/run/tapswitch/lab.br1.sock"));
+    }
+}

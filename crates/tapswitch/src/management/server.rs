@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tapswitch_controller::Caller;
 use tapswitch_openflow::PortNo;
+use tapswitch_switch::{ClearError, SocketFile};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -25,7 +26,7 @@ pub(crate) struct Services {
 #[derive(Debug)]
 pub(crate) struct Management {
     listener: UnixListener,
-    path: PathBuf,
+    file: SocketFile,
     services: Services,
     /// Last: the socket goes before.
     _directories: Directories,
@@ -34,26 +35,25 @@ pub(crate) struct Management {
 impl Management {
     /// Makes the socket. One that nobody listens on any more is replaced.
     pub(crate) fn bind(path: &Path, services: Services) -> Result<Self, BindError> {
-        let failed = |source| BindError::Io { path: path.to_owned(), source };
+        let owned = || path.to_owned();
+        let failed = |source| BindError::Io { path: owned(), source };
         let directories = Directories::make(path).map_err(failed)?;
-        let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                    return Err(BindError::InUse { path: path.to_owned() });
-                }
-                fs::remove_file(path).map_err(failed)?;
-                UnixListener::bind(path)
-            }
-            bound => bound,
-        }
-        .map_err(failed)?;
+        SocketFile::clear(path).map_err(|error| match error {
+            ClearError::Taken => BindError::InUse { path: owned() },
+            ClearError::Io(source) => failed(source),
+            error => BindError::Occupied { path: owned(), error },
+        })?;
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let file = SocketFile::of(path).map_err(failed)?;
+        // Gone with its file when something fails below.
+        let made = Self { listener, file, services, _directories: directories };
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        Ok(Self { listener, path: path.to_owned(), services, _directories: directories })
+        Ok(made)
     }
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Answers, for ever.
@@ -79,8 +79,7 @@ impl Management {
 
 impl Drop for Management {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
-        let _ = fs::remove_file(&self.path);
+        self.file.remove();
     }
 }
 
@@ -236,6 +235,14 @@ pub(crate) enum BindError {
         /// The socket.
         path: PathBuf,
     },
+    /// Something is there that is somebody's.
+    #[error("management socket {}: {error}; choose another path with --socket", path.display())]
+    Occupied {
+        /// The socket.
+        path: PathBuf,
+        /// What is there.
+        error: ClearError,
+    },
     /// The file system says no.
     #[error("management socket {}: {source}; choose another with --socket", path.display())]
     Io {
@@ -254,6 +261,28 @@ const AUDIT_COUNT: usize = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_others_have_at_its_path_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("br0.sock");
+        let bind = || Management::bind(&path, Services::default());
+        fs::write(&path, "mine").unwrap();
+        let refused = bind().unwrap_err().to_string();
+        assert!(refused.contains("is no socket; choose another path with --socket"), "{refused}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        fs::remove_file(&path).unwrap();
+        let first = bind().unwrap();
+        let refused = bind().unwrap_err().to_string();
+        assert!(refused.contains("in use by another"), "{refused}");
+        // Somebody takes the file away, and another one listens there.
+        fs::remove_file(&path).unwrap();
+        let second = bind().unwrap();
+        drop(first);
+        assert!(path.exists(), "it is the second one's");
+        drop(second);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn directories_that_were_made_for_a_socket_go_with_it() {

@@ -1,0 +1,146 @@
+//! Places for who connects to the switch: there are so many and no more, and strangers make room.
+//!
+//! Whoever connects is a stranger until it has said hello. When all places are taken, one more
+//! takes that of the stranger that has been there for longest; only when there is none is it turned
+//! away. So whoever connects without a word keeps nobody out. How long a stranger may take is not
+//! decided here: there are ten seconds for TLS and for the hello each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+/// The places of all connections that others make.
+#[derive(Debug)]
+pub(crate) struct Places {
+    max: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// Numbers of those that are there; older ones have smaller numbers.
+    open: BTreeSet<u64>,
+    strangers: BTreeMap<u64, oneshot::Sender<()>>,
+    last: u64,
+    evicted: u64,
+    refused: u64,
+    told_at: Option<Instant>,
+}
+
+/// The place of one connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    number: u64,
+}
+
+/// Tells a connection that it has to make room.
+#[derive(Debug)]
+pub(crate) struct Eviction(oneshot::Receiver<()>);
+
+impl Places {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, taken: Mutex::default() })
+    }
+
+    /// A place for a stranger from there, unless all are taken by those that have said hello.
+    pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<(Place, Eviction)> {
+        let mut taken = self.lock();
+        if taken.open.len() >= self.max {
+            let has_room = taken.evict();
+            taken.refused += u64::from(!has_room);
+            self.tell(&mut taken, from);
+            if !has_room {
+                return None;
+            }
+        }
+        taken.last += 1;
+        let (number, (evict, evicted)) = (taken.last, oneshot::channel());
+        taken.open.insert(number);
+        taken.strangers.insert(number, evict);
+        Some((Place { places: Arc::clone(self), number }, Eviction(evicted)))
+    }
+
+    /// Says now and then that places are scarce: whoever connects often shall not fill the log.
+    fn tell(&self, taken: &mut Taken, from: IpAddr) {
+        if taken.told_at.is_some_and(|at| at.elapsed() < TELL_AGAIN) {
+            return;
+        }
+        taken.told_at = Some(Instant::now());
+        let Taken { evicted, refused, .. } = taken;
+        tracing::warn!(
+            "{} connections to this switch are as many as allowed, and {from} wants one more: \
+             {evicted} made room so far that had not said hello, {refused} were turned away",
+            self.max
+        );
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        // What is in there is whole whenever the lock is free.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// The oldest stranger makes room. Returns whether there is one.
+    fn evict(&mut self) -> bool {
+        let Some((number, evict)) = self.strangers.pop_first() else { return false };
+        self.open.remove(&number);
+        self.evicted += 1;
+        // It may have ended by itself.
+        let _ = evict.send(());
+        true
+    }
+}
+
+impl Place {
+    /// Whoever is there has said hello, and makes room for nobody.
+    pub(crate) fn keep(&self) {
+        self.places.lock().strangers.remove(&self.number);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.open.remove(&self.number);
+        taken.strangers.remove(&self.number);
+    }
+}
+
+impl Eviction {
+    /// Waits until it has to make room, which it may never have to.
+    pub(crate) async fn happens(self) {
+        if self.0.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_make_room_and_others_do_not() {
+        let places = Places::new(3);
+        let take = || places.take(IpAddr::from([192, 0, 2, 1]));
+        let known = take().unwrap();
+        known.0.keep();
+        let mut strangers: Vec<_> = (0..4).map(|_| take().unwrap()).collect();
+        let evicted = strangers.iter_mut().map(|(_, it)| it.0.try_recv().is_ok());
+        assert_eq!(evicted.collect::<Vec<_>>(), [true, true, false, false], "the oldest ones");
+        strangers[2..].iter().for_each(|(place, _)| place.keep());
+        assert!(take().is_none(), "all are known");
+        drop(known);
+        assert!(take().is_some());
+        drop(strangers);
+        let taken = places.lock();
+        assert_eq!((taken.open.len(), taken.evicted, taken.refused), (0, 2, 1));
+    }
+}
