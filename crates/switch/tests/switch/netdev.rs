@@ -3,6 +3,7 @@
 
 use crate::common::*;
 use tapswitch_openflow::{MultipartReplyBody, MultipartRequestBody, PortNo, PortState};
+use tapswitch_switch::report::PauseReport;
 use tapswitch_wire::{EtherType, NetHeader, Tag};
 
 const C_TAG: Tag = Tag::new(EtherType::VLAN, 0xe064);
@@ -97,10 +98,14 @@ fn a_full_port_holds_what_its_link_takes_in_a_moment() {
         let qdiscs = room.netlink.qdiscs("p2").unwrap();
         qdiscs.iter().find(|qdisc| qdisc.is_root()).map_or(0, |root| root.backlog)
     };
-    until("the socket is full", || backlog() > 2_000_000);
+    let mut waits = |pauses: fn(&PauseReport) -> bool| {
+        let len = backlog();
+        let held_up = lab.switch.port(2).pressure.holds_up;
+        held_up.iter().any(|pause| pause.port == "1" && pauses(pause)).then_some(len)
+    };
+    until("the socket was full", || waits(|pause| pause.count > 0).is_some());
     until("it is as long as the link is fast", || {
-        let waits = lab.switch.port(2).pressure.holds_up;
-        backlog() < 500_000 && waits.iter().any(|wait| wait.port == "1" && wait.now > 0)
+        waits(|pause| pause.now > 0).is_some_and(|len| len < 500_000)
     });
 }
 
