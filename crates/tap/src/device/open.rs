@@ -72,10 +72,7 @@ impl Device {
             return Err(CreateError::Contradiction { name: config.name.to_string(), what });
         };
         let not_found = || CreateError::NotFound { name: name.to_string(), kind: config.kind };
-        let link = look(name.as_str()).map_err(|error| match error {
-            LinkError::NotFound { .. } => not_found(),
-            error => CreateError::Link { name: name.to_string(), source: Box::new(error) },
-        })?;
+        let link = look_up(name.as_str())?.ok_or_else(not_found)?;
         let mut opener = Opener::new(config)?;
         if config.queues.get() > 1 && link.tun.is_some_and(|info| !info.multi_queue) {
             let what = Mismatch::IsSingleQueue;
@@ -152,7 +149,7 @@ impl<'a> Opener<'a> {
         if self.config.exclusive {
             return Ok(());
         }
-        let Some(info) = look(name.as_str()).ok().and_then(|link| link.tun) else { return Ok(()) };
+        let Some(info) = look_up(name.as_str())?.and_then(|link| link.tun) else { return Ok(()) };
         let has_header = self.prefix.net_header != HeaderLen::None;
         let is_alike = info.packet_info == self.prefix.packet_info && info.net_header == has_header;
         // What is of another kind is for the kernel to refuse.
@@ -267,7 +264,8 @@ impl<'a> Opener<'a> {
     /// each file that attaches switches as its flags say. Answers true when another program uses
     /// it: then nothing is reset, and it must be as wanted.
     fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
-        let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
+        // Without an answer another program may use it, which would be broken without a word.
+        let info = look_up(&first.name)?.and_then(|link| link.tun).unwrap_or_default();
         if queue_count(&info) > 1 {
             return self.must_be_as_wanted(first, &info).map(|()| true);
         }
@@ -378,6 +376,15 @@ pub(super) const fn capabilities(
     let has_tunnels = receive.union(send).intersects(Offloads::TUNNEL);
     let longest_header = if has_tunnels { HeaderLen::Tunnel } else { HeaderLen::V1 };
     Capabilities { features, longest_header, receive, send }
+}
+
+/// As [`look`]; `None` when there surely is no such interface.
+fn look_up(name: &str) -> Result<Option<Link>, CreateError> {
+    match look(name) {
+        Ok(link) => Ok(Some(link)),
+        Err(LinkError::NotFound { .. }) => Ok(None),
+        Err(source) => Err(CreateError::Link { name: name.to_owned(), source: Box::new(source) }),
+    }
 }
 
 /// The interface called `name` in the namespace of the calling thread.
