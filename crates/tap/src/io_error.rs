@@ -49,6 +49,14 @@ pub enum SendError {
     /// releases (6.6.44, 6.10.3) refuse trains that others take, so fall back per kind of train.
     #[error("the kernel refuses the frame's metadata")]
     Rejected,
+    /// A tun device was to send what begins like no IP packet, and no protocol information says
+    /// what else it is. It has some when it was made with
+    /// [`Config::packet_info`](crate::Config::packet_info).
+    #[error(
+        "the packet is neither IPv4 nor IPv6; a tun device takes others only with protocol \
+         information that names them (Outgoing::with_protocol, FrameMut::set_packet_info)"
+    )]
+    NotIp,
     /// The interface was deleted; the file descriptor is of no more use (`EBADFD`).
     #[error("the tap device was deleted")]
     Gone,
