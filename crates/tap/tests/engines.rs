@@ -293,7 +293,8 @@ fn frames_that_are_refused_are_named_and_the_others_sent() {
             let sent = sent.collect::<Vec<_>>();
             let bad = (3..100).step_by(7).collect::<Vec<_>>();
             let refused = cable.send_all(&sent);
-            let wanted = bad.iter().map(|&index| Refused { index, error: SendError::Rejected });
+            let error = SendError::TooShort { len: 12 + 13, least: 12 + 14 };
+            let wanted = bad.iter().map(|&index| Refused { index, error });
             assert_eq!(refused, wanted.collect::<Vec<_>>(), "{kind:?}, {limited}");
             let good =
                 sent.iter().filter(|(_, bytes)| bytes.len() > 13).cloned().collect::<Vec<_>>();
