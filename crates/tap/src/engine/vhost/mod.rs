@@ -86,14 +86,14 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tapswitch_wire::NET_HEADER_LEN;
 use tapswitch_wire::ethernet::HEADER_LEN as ETHERNET_LEN;
 
 pub use error::VhostError;
 
-use super::{OpenError, SendLog, Sent};
+use super::{OpenError, SendLog, Sent, countable};
 use crate::frame::Source;
 use crate::{
     Burst, GsoType, HeaderLen, Kind, MAX_FRAME_LEN, NetHeader, Outgoing, Prefix, Queue, RecvError,
@@ -280,7 +280,7 @@ impl Vhost {
         if self.pending.is_some() || !self.receiver.arm().unwrap_or(false) {
             return Ok(true);
         }
-        let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
+        let timeout = countable(timeout);
         let mut fds = [
             PollFd::from_borrowed_fd(self.worker.call(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.worker.error(), PollFlags::IN),
