@@ -163,7 +163,7 @@ fn a_header_of_an_odd_length() {
 #[test]
 fn a_classic_filter_on_a_device_that_stays() {
     let Some(room) = room() else { return };
-    let mut held = room.hold(&t0());
+    let mut held = room.hold(&t0().packet_info(true));
     held.attach_classic_filter(&[ClassicInstruction::keep(u32::MAX)]).unwrap();
     assert!(finding(&examine(&room), "classic-filter").is_none(), "it goes with the device");
     borrow(&room).set_persistent(true).unwrap();

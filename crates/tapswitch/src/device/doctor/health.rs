@@ -116,7 +116,8 @@ fn detached_queues(it: &Subject<'_>) -> Option<Finding> {
 }
 
 /// Linux looks for a classic filter again when a file attaches, in that program's memory, and then
-/// reports success without making the file a queue.
+/// reports success without making the file a queue. It is seen, and does that, where there is
+/// protocol information: elsewhere the bit for "no filter" is set as `IFF_NO_PI`.
 fn classic_filter(it: &Subject<'_>) -> Option<Finding> {
     let tun = &it.device.tun;
     if !tun.persistent && !tun.multi_queue {
