@@ -632,7 +632,10 @@ impl From<tap::SendError> for SendFault {
         match error {
             tap::SendError::Down => Self::Down,
             tap::SendError::Full | tap::SendError::NoMemory => Self::Full,
-            tap::SendError::Rejected => Self::Rejected,
+            // What is too short or no IP packet is so because of a rule or a guest.
+            tap::SendError::Rejected | tap::SendError::TooShort { .. } | tap::SendError::NotIp => {
+                Self::Rejected
+            }
             _ => Self::Failed,
         }
     }

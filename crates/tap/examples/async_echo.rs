@@ -24,7 +24,9 @@ async fn main() -> ExitCode {
 
 async fn echo() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("async_echo [DEVICE]")?;
-    let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?))?;
+    // One that was prepared will do, too.
+    let config = Config::new(options.name(0, "echo0").parse()?).exclusive(false);
+    let tap = Device::create(&config)?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
     println!("{} is up: try `ping 10.99.0.2`", tap.name());
 

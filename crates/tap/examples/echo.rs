@@ -30,7 +30,9 @@ fn echo() -> Result<(), Box<dyn Error>> {
         "vhost" => EngineKind::Vhost,
         other => return Err(format!("{other}: no such engine; drain, uring or vhost").into()),
     };
-    let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?))?;
+    // One that was prepared will do, too.
+    let config = Config::new(options.name(0, "echo0").parse()?).exclusive(false);
+    let tap = Device::create(&config)?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
     let name = tap.name().clone();
     let mut engine = Engine::open(tap.into_queues().remove(0), kind)?;

@@ -104,7 +104,7 @@ fn carry(
 
 /// A device that is up, in `namespace`.
 fn end(namespace: &Namespace, address: &str) -> Result<Engine, Box<dyn Error>> {
-    let config = Config::new("tap0".parse()?);
+    let config = Config::new("tap0".parse()?).exclusive(false);
     let tap = namespace.enter(|| Device::create(&config))??;
     let mut netlink = Netlink::open(namespace)?;
     netlink.add_address("tap0", address.parse()?, 24)?;

@@ -26,7 +26,13 @@ fn main() -> ExitCode {
 fn echo() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("multi_queue [DEVICE [QUEUES]]")?;
     let queues = parse::<NonZeroU16>("QUEUES", options.name(1, "4"))?;
-    let tap = Device::create(&Config::new(options.name(0, "echo0").parse()?).queues(queues))?;
+    // One that was prepared will do, too; but not one that another program uses, whose steering
+    // this would replace.
+    let config = Config::new(options.name(0, "echo0").parse()?).queues(queues).exclusive(false);
+    let tap = Device::create(&config)?;
+    if tap.foreign_queues()? > 0 {
+        return Err(format!("{}: another program has queues of it open", tap.name()).into());
+    }
     // Before the interface is up, so that no frame takes another way.
     let steering = Arc::new(Steering::load(FlowHash::ETHERNET, queues)?);
     steering.attach(&tap.queues()[0])?;

@@ -219,8 +219,8 @@ impl Config {
 
     /// Bytes of frames that were sent and that the kernel still holds, before a send is
     /// [`Full`](crate::SendError::Full) (`TUNSETSNDBUF`, Linux 2.6.30); unlimited unless told
-    /// otherwise. A limit costs the fast path: each frame is copied to memory that is allocated for
-    /// it alone.
+    /// otherwise. A limit costs a tap device its fast path: each frame is copied to memory that is
+    /// allocated for it alone, as it always is on a tun device.
     #[must_use]
     pub const fn send_buffer_len(mut self, bytes: NonZeroU32) -> Self {
         self.send_buffer_len = if bytes.get() > UNLIMITED { UNLIMITED } else { bytes.get() };

@@ -65,7 +65,8 @@ pub enum CreateError {
     /// [`Config::exclusive(false)`](crate::Config::exclusive).
     #[error(
         "{name}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root), or let \
-         root prepare it (`{command}; ip link set {name} up`) for this user, who opens it then"
+         root prepare it (`{command}; ip link set {name} up`) for this user, who opens it then \
+         with exclusive(false)"
     )]
     NotPermitted {
         /// The device.

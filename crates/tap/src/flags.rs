@@ -40,7 +40,8 @@ bitflags! {
         /// filter is attached to this file". Only sysfs and netlink (`IFLA_TUN_PI`) tell whether
         /// there is protocol information.
         const NO_PI = 0x1000;
-        /// Without effect since Linux 2.6.29 at least.
+        /// All packets wait in the ring and none in the queueing discipline. Without effect since
+        /// Linux 3.8, which knows nothing else.
         const ONE_QUEUE = 0x2000;
         /// A virtio network header in front of each frame (Linux 2.6.27).
         const VNET_HDR = 0x4000;

@@ -72,7 +72,10 @@ impl Queue {
     /// [`SendError::Gone`].
     #[inline]
     pub fn send(&self, header_and_frame: &[u8]) -> Result<(), SendError> {
-        sent(rustix::io::write(&self.fd, header_and_frame))
+        match rustix::io::write(&self.fd, header_and_frame) {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.why_not(errno, &[IoSlice::new(header_and_frame)])),
+        }
     }
 
     /// As [`Self::send`], from several buffers one after the other (at most 1024): one writev(2).
@@ -81,20 +84,24 @@ impl Queue {
     /// As [`Self::send`].
     #[inline]
     pub fn send_vectored(&self, parts: &[IoSlice<'_>]) -> Result<(), SendError> {
-        sent(rustix::io::writev(&self.fd, parts))
+        match rustix::io::writev(&self.fd, parts) {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.why_not(errno, parts)),
+        }
     }
 
     /// Sends one frame by a call of the caller's own, such as a writev(2) of memory that nobody can
     /// borrow.
     ///
     /// # Errors
-    /// As [`Self::send`], from what the call answers.
+    /// As [`Self::send`], from what the call answers: it says nothing of the frame, so that one
+    /// that is too short or no IP packet is [`SendError::Rejected`], too.
     #[inline]
     pub fn send_by(
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> Result<(), SendError> {
-        sent(write(self.fd.as_fd()))
+        write(self.fd.as_fd()).map(drop).map_err(SendError::new)
     }
 
     /// Another handle of the same queue (dup(2)), so that it can be owned in two places.
@@ -104,6 +111,13 @@ impl Queue {
     pub fn try_clone(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
         Ok(Self::new(fd, self.kind, self.prefix))
+    }
+
+    /// Why the kernel did not take what lies in `parts`. A frame is taken whole or not at all, so
+    /// the length that a call answers says nothing new.
+    #[cold]
+    pub(crate) fn why_not(&self, errno: Errno, parts: &[IoSlice<'_>]) -> SendError {
+        SendError::of(errno, self.kind, self.prefix, parts)
     }
 }
 
@@ -131,15 +145,6 @@ fn received(outcome: rustix::io::Result<usize>) -> Result<Option<usize>, RecvErr
         Ok(len) => Ok(Some(len)),
         Err(Errno::AGAIN) => Ok(None),
         Err(errno) => Err(RecvError::new(errno)),
-    }
-}
-
-/// A frame is taken whole or not at all, so the length says nothing new.
-#[inline]
-fn sent(outcome: rustix::io::Result<usize>) -> Result<(), SendError> {
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(errno) => Err(SendError::new(errno)),
     }
 }
 

@@ -165,6 +165,7 @@ fn missing_privilege_is_named() {
     assert!(matches!(error, CreateError::NotPermitted { .. }), "{error}");
     let remedy = "(`ip tuntap add tap0 mode tap user USER; ip link set tap0 up`)";
     assert!(error.to_string().contains(remedy), "{error}");
+    assert!(error.to_string().contains("exclusive(false)"), "or it is refused: {error}");
 }
 
 #[test]

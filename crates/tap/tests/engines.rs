@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tapswitch_guest::{Rig, Series};
 use tapswitch_tap::{
     Burst, BurstSize, Engine, EngineError, EngineKind, EtherType, HeaderLen, Kind, NetHeader,
-    Outgoing, RecvError, Refused, SendError,
+    Outgoing, PacketInfo, RecvError, Refused, SendError,
 };
 
 mod common;
@@ -147,6 +147,65 @@ fn packets_of_a_tun_device_pass_both_ways() {
     }
 }
 
+/// A burst that has received from such a queue has its layout, and so does what is added to it.
+#[test]
+fn packets_that_are_added_reach_the_kernel_with_protocol_information() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut host = Host::new();
+        let config = config("tun0").kind(Kind::Tun).packet_info(true);
+        let queue = one_queue(host.create(&config));
+        host.netlink.set_up("tun0").unwrap();
+        host.netlink.add_address("tun0", "10.0.0.1".parse().unwrap(), 24).unwrap();
+        let mut engine = Engine::open(queue, kind).unwrap();
+        let mut burst = Burst::new(engine.burst_size());
+        let socket = host.udp(7000);
+        socket.send_to(b"there and back", "10.0.0.2:7000").unwrap();
+        assert!(engine.wait(Some(PATIENCE)).unwrap());
+        assert_eq!(engine.recv(&mut burst), Ok(1));
+        let packet = burst.iter_mut().next().unwrap();
+        let header = packet.header();
+        let mut bytes = packet.bytes().to_vec();
+        bytes[12..20].rotate_left(4);
+        burst.clear();
+        assert!(burst.push(&header, &[&bytes]));
+        assert!(engine.send(&burst).is_complete(), "{kind:?}");
+        let mut buf = [0; 100];
+        assert_eq!(socket.recv_from(&mut buf).unwrap().0, 14, "{kind:?}");
+    }
+}
+
+/// Linux takes a packet that names no protocol, and loses it.
+#[test]
+fn a_tun_device_is_sent_nothing_without_a_protocol() {
+    if !can_tap() {
+        return;
+    }
+    for kind in kinds() {
+        let mut host = Host::new();
+        let config = config("tun0").kind(Kind::Tun).packet_info(true);
+        let mut engine = Engine::open(one_queue(host.create(&config)), kind).unwrap();
+        host.netlink.set_up("tun0").unwrap();
+        let mut burst = Burst::new(engine.burst_size());
+        assert_eq!(engine.recv(&mut burst), Ok(0));
+        assert!(burst.push(&NetHeader::PLAIN, &[&[0x80; 40]]));
+        let refused = Refused { index: 0, error: SendError::NotIp };
+        assert_eq!(engine.send(&burst).refused, [refused], "{kind:?}");
+        let pieces = [IoSlice::new(&[0x80; 40])];
+        let outgoing = Outgoing::new(NetHeader::PLAIN, &pieces);
+        assert_eq!(engine.send([outgoing]).refused, [refused], "{kind:?}");
+
+        let protocol = EtherType(0x88b5);
+        let named = Outgoing::with_protocol(NetHeader::PLAIN, protocol, &pieces);
+        assert!(engine.send([named]).is_complete(), "{kind:?}");
+        let info = PacketInfo { cut: false, protocol };
+        burst.iter_mut().next().unwrap().set_packet_info(info);
+        assert!(engine.send(&burst).is_complete(), "{kind:?}");
+    }
+}
+
 #[test]
 fn a_frame_with_a_tag_pushed_goes_out_with_it() {
     if !can_tap() {
@@ -234,7 +293,8 @@ fn frames_that_are_refused_are_named_and_the_others_sent() {
             let sent = sent.collect::<Vec<_>>();
             let bad = (3..100).step_by(7).collect::<Vec<_>>();
             let refused = cable.send_all(&sent);
-            let wanted = bad.iter().map(|&index| Refused { index, error: SendError::Rejected });
+            let error = SendError::TooShort { len: 12 + 13, least: 12 + 14 };
+            let wanted = bad.iter().map(|&index| Refused { index, error });
             assert_eq!(refused, wanted.collect::<Vec<_>>(), "{kind:?}, {limited}");
             let good =
                 sent.iter().filter(|(_, bytes)| bytes.len() > 13).cloned().collect::<Vec<_>>();

@@ -12,6 +12,7 @@ use tapswitch_tap::EngineKind;
 
 mod common;
 use common::cable::kinds;
+use common::raw::{NO_PI, TAP};
 use common::{Host, PATIENCE, can_tap, knows_udp_trains, set_udp_segment, tcp_transfer, unique};
 
 #[test]
@@ -78,6 +79,19 @@ fn forward_passes_tcp_in_trains() {
     assert!(number_before(&summary, " of them trains") > 10, "{summary}");
     assert!(number_before(&summary, " wire packets") > 2800, "{summary}");
     assert!(!names.iter().any(|name| Namespace::exists(name)));
+}
+
+#[test]
+fn echo_opens_a_device_that_was_prepared() {
+    if !can_tap() || !knows_udp_trains() {
+        return;
+    }
+    let mut host = Host::new();
+    host.leave_behind("echo4", TAP | NO_PI, |_| ());
+    let example = Example::start(&host.namespace, "echo", &["echo4"]);
+    exchange(&host.namespace, 1);
+    assert!(number_before(&example.stop(), " frames") >= 2);
+    assert!(host.netlink.link("echo4").is_ok(), "it stays");
 }
 
 #[test]

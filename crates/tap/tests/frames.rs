@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use tapswitch_tap::{
-    Device, GsoType, NET_HEADER_LEN, NetHeader, NetHeaderFlags, Offloads, Queue, RECV_BUF_LEN,
-    RecvError, SendError,
+    Device, GsoType, Kind, NET_HEADER_LEN, NetHeader, NetHeaderFlags, Offloads, Queue,
+    RECV_BUF_LEN, RecvError, SendError,
 };
 use tapswitch_wire::{MacAddr, write_u16};
 
@@ -237,7 +237,38 @@ fn wrong_metadata_is_told_apart() {
         let packet = [&bad.encode(), &frame[..]].concat();
         assert_eq!(tap.queues()[0].send(&packet), Err(SendError::Rejected), "{bad:?}");
     }
-    assert_eq!(tap.queues()[0].send(&[0; NET_HEADER_LEN + 13]), Err(SendError::Rejected));
+    // Whose fault it is that there is too little, the metadata's or not.
+    for len in [1, 5, NET_HEADER_LEN - 1, NET_HEADER_LEN, NET_HEADER_LEN + 13] {
+        let bytes = vec![0; len];
+        let too_short = SendError::TooShort { len, least: NET_HEADER_LEN + 14 };
+        assert_eq!(tap.queues()[0].send(&bytes), Err(too_short));
+        assert_eq!(tap.queues()[0].send_vectored(&[IoSlice::new(&bytes)]), Err(too_short));
+    }
+    let tun = host.create_up(&config("tun0").kind(Kind::Tun));
+    for first in [0x00, 0x50, 0x80] {
+        let packet = [&NetHeader::PLAIN.encode()[..], &[first; 40]].concat();
+        assert_eq!(tun.queues()[0].send(&packet), Err(SendError::NotIp), "{first:#x}");
+    }
+    assert_eq!(tun.queues()[0].send(&[0; NET_HEADER_LEN]), Err(SendError::NotIp), "no packet");
+}
+
+/// Quirk 21.
+#[test]
+fn a_piece_that_is_too_long_is_not_the_fault_of_the_metadata_alone() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    let Ok(tap) = host.try_create(&config("tap0").napi(true).napi_fragments(true)) else {
+        skip("IFF_NAPI_FRAGS needs CAP_NET_ADMIN of the whole machine");
+        return;
+    };
+    host.netlink.set_up("tap0").unwrap();
+    let (header, page) = (NetHeader::PLAIN.encode(), [0; 4097]);
+    let parts = [&header[..], &[0; 64], &page].map(IoSlice::new);
+    let error = tap.queues()[0].send_vectored(&parts).unwrap_err();
+    assert_eq!(error, SendError::Rejected);
+    assert!(error.to_string().contains("the frame or its metadata"), "{error}");
 }
 
 #[test]

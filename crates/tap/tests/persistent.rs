@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 
 use tapswitch_netlink::{Feature, Namespace, Sysfs};
 use tapswitch_tap::{
-    ByteOrder, CreateError, Device, Flags, HeaderLen, Kind, LinkType, Mismatch, Offloads, Prefix,
-    SettingError,
+    ByteOrder, CreateError, Device, Flags, HeaderLen, Kind, LinkType, Mismatch, NET_HEADER_LEN,
+    Offloads, Prefix, SendError, SettingError, Wish,
 };
 
 mod common;
@@ -278,6 +278,41 @@ fn joining_leaves_the_flags_alone() {
     }
 }
 
+/// The device decides, not who joins it.
+#[test]
+fn joining_sets_no_flags_that_the_device_has_not() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    let sysfs = Sysfs::open(&host.namespace).unwrap();
+    host.leave_behind("tap0", TAP | NO_PI, |_| ());
+    let before = sysfs.tun_flags("tap0").unwrap();
+    let wanted = config("tap0").napi(true).napi_fragments(true).backpressure(Wish::IfAvailable);
+    let _joined = host.inside(|| Device::join(&wanted)).unwrap();
+    assert_eq!(sysfs.tun_flags("tap0").unwrap(), before);
+}
+
+/// The flag is the device's, but each file goes by its own; one with NAPI sends nothing while it is
+/// detached.
+#[test]
+fn who_joins_a_device_with_napi_has_it_too() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    for napi in [false, true] {
+        let shared = config("tap0").multi_queue(true).napi(napi);
+        let _first = host.create(&shared);
+        host.netlink.set_up("tap0").unwrap();
+        let mut joined = host.inside(|| Device::join(&config("tap0"))).unwrap();
+        joined.detach_queue(0).unwrap();
+        let frame = [0; NET_HEADER_LEN + 60];
+        let wanted = if napi { Err(SendError::Detached) } else { Ok(()) };
+        assert_eq!(joined.queues()[0].send(&frame), wanted);
+    }
+}
+
 #[test]
 fn flags_that_cannot_be_read_are_not_overwritten() {
     if !can_tap() {
@@ -330,7 +365,7 @@ fn a_name_that_is_taken_is_explained_by_who_has_it() {
     assert!(matches!(&error, CreateError::Mismatch { what, .. } if *what == single), "{error}");
 }
 
-/// Each file that attaches switches the carrier, unless it says otherwise.
+/// The first file that attaches switches the carrier as its flags say; who joins has none to say.
 #[test]
 fn joining_leaves_the_carrier_alone() {
     if !can_tap() {
@@ -344,6 +379,10 @@ fn joining_leaves_the_carrier_alone() {
         assert_eq!(host.netlink.link("tap0").unwrap().lower_up, on);
         drop(joined);
     }
+    host.leave_behind("tap1", TAP | NO_PI, |_| ());
+    host.netlink.set_up("tap1").unwrap();
+    let _joined = host.inside(|| Device::join(&config("tap1").carrier(false))).unwrap();
+    assert!(host.netlink.link("tap1").unwrap().lower_up, "whatever the configuration says");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tapswitch_tap::{
 };
 
 mod common;
-use common::raw::{self, MULTI_QUEUE, NO_PI, TAP, VNET_HDR};
+use common::raw::{self, MULTI_QUEUE, NO_PI, TAP, TUN, VNET_HDR};
 use common::{Host, LINUX_7_3, can_tap, config, is_udp_to, receive, receive_any, skip};
 
 fn with_queues(count: u16) -> Config {
@@ -201,6 +201,20 @@ fn queues_that_were_handed_over_are_understood() {
     assert_eq!((told.prefix().len(), told.index()), (16, 0));
 }
 
+/// Queues of one device may have been opened in several namespaces.
+#[test]
+fn queues_of_a_device_that_moved_are_of_one_device() {
+    if !can_tap() {
+        return;
+    }
+    let (mut here, there) = (Host::new(), Host::new());
+    let open = |host: &Host| host.inside(|| raw::open("tun0", TUN | NO_PI | MULTI_QUEUE));
+    let first = open(&here);
+    here.netlink.move_to_namespace("tun0", &there.namespace).unwrap();
+    let device = Device::from_fds(vec![first, open(&there)]).unwrap();
+    assert_eq!((device.queues().len(), device.foreign_queues().unwrap()), (2, 0));
+}
+
 #[test]
 fn what_is_no_queue_is_not_taken() {
     if !can_tap() {
@@ -220,6 +234,12 @@ fn what_is_no_queue_is_not_taken() {
     let two = ["tap0", "tap1"].map(|name| host.inside(|| raw::open(name, TAP | NO_PI)));
     let error = Device::from_fds(two.into()).unwrap_err();
     assert!(matches!(error, CreateError::SeveralDevices { .. }), "{error}");
+    // Two tun devices have no MAC address in which they could differ.
+    let elsewhere = Host::new();
+    let two = [&host, &elsewhere].map(|host| host.inside(|| raw::open("tun0", TUN | NO_PI)));
+    let error = Device::from_fds(two.into()).unwrap_err();
+    assert!(matches!(error, CreateError::SeveralDevices { .. }), "{error}");
+    assert!(error.to_string().contains("tun0 of another network namespace"), "{error}");
     let odd = host.inside(|| raw::open("tap2", TAP | NO_PI | VNET_HDR));
     raw::int(&odd, raw::TUNSETVNETHDRSZ, &mut 50).unwrap();
     let error = Device::from_fd(odd).unwrap_err();

@@ -103,7 +103,7 @@ fn a_tun_device_takes_other_protocols_by_their_information_alone() {
     tun.queues()[0].send(&packet).unwrap();
     let bare = host.create_up(&config("tun1").kind(Kind::Tun));
     let refused = bare.queues()[0].send(&packet[PacketInfo::LEN..]);
-    assert_eq!(refused, Err(tapswitch_tap::SendError::Rejected), "neither IPv4 nor IPv6");
+    assert_eq!(refused, Err(tapswitch_tap::SendError::NotIp), "neither IPv4 nor IPv6");
 }
 
 #[test]

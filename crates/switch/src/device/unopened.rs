@@ -33,6 +33,12 @@ impl fmt::Display for Unopened {
                      backpressure=auto, or use a newer kernel"
                 )
             }
+            // The switch opens what is prepared by itself.
+            CreateError::NotPermitted { name, kind, command } => write!(
+                f,
+                "{name}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root), \
+                 or let root prepare it (`{command}; ip link set {name} up`) for this user"
+            ),
             CreateError::NameTaken { name, by } => {
                 write!(f, "{name}: {by}; choose another name or remove it with `{}`", remove(name))
             }
@@ -86,6 +92,12 @@ mod tests {
         let here = Unopened { source: taken(), netns: None };
         let taken = said(taken());
         assert!(taken.contains("`ip -n blue link del vm0`"), "{taken}");
+        let (kind, command) = (Kind::Tap, "ip tuntap add vm0 mode tap user USER".to_owned());
+        let denied = said(CreateError::NotPermitted { name: name(), kind, command });
+        assert!(
+            denied.contains("(`ip tuntap add vm0") && !denied.contains("exclusive"),
+            "{denied}"
+        );
         let mismatch = |what| said(CreateError::Mismatch { name: name(), what });
         assert!(mismatch(Mismatch::IsSingleQueue).contains("leave queues= out"));
         let other = mismatch(Mismatch::OtherKind { is: Kind::Tun });

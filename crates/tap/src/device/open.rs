@@ -57,7 +57,8 @@ impl Device {
 
     /// Opens more queues, as many as `config` says, of a device that is there: a multi-queue device
     /// that is in use, or a persistent one. Changes nothing of it. [`Self::kind`],
-    /// [`Self::prefix`] and [`Self::is_multi_queue`] tell what it is, whatever `config` says.
+    /// [`Self::prefix`] and [`Self::is_multi_queue`] tell what it is, whatever `config` says of
+    /// these, of NAPI, of back-pressure and of the carrier.
     ///
     /// Linux gives a device that nobody holds the flags of who opens it first, so they are read
     /// from sysfs before: that takes `CAP_SYS_ADMIN` or a `/sys` of the same network namespace.
@@ -72,17 +73,18 @@ impl Device {
             return Err(CreateError::Contradiction { name: config.name.to_string(), what });
         };
         let not_found = || CreateError::NotFound { name: name.to_string(), kind: config.kind };
-        let link = look(name.as_str()).map_err(|error| match error {
-            LinkError::NotFound { .. } => not_found(),
-            error => CreateError::Link { name: name.to_string(), source: Box::new(error) },
-        })?;
+        let link = look_up(name.as_str())?.ok_or_else(not_found)?;
         let mut opener = Opener::new(config)?;
         if config.queues.get() > 1 && link.tun.is_some_and(|info| !info.multi_queue) {
             let what = Mismatch::IsSingleQueue;
             return Err(CreateError::Mismatch { name: link.name, what });
         }
         let info = opener.follow(&link)?;
-        let first = opener.open_queue(Flags::empty())?;
+        let mut first = opener.open_queue(Flags::empty())?;
+        if opener.has_napi(&first)? {
+            opener.flags |= Flags::NAPI;
+            first = opener.open_queue(Flags::empty())?;
+        }
         // The one that was looked at may have gone meanwhile, and this be one that was made.
         let index = index_of(&first.name).map_err(refused(&first.name, "SIOCGIFINDEX"))?;
         if index != link.index {
@@ -152,7 +154,7 @@ impl<'a> Opener<'a> {
         if self.config.exclusive {
             return Ok(());
         }
-        let Some(info) = look(name.as_str()).ok().and_then(|link| link.tun) else { return Ok(()) };
+        let Some(info) = look_up(name.as_str())?.and_then(|link| link.tun) else { return Ok(()) };
         let has_header = self.prefix.net_header != HeaderLen::None;
         let is_alike = info.packet_info == self.prefix.packet_info && info.net_header == has_header;
         // What is of another kind is for the kernel to refuse.
@@ -237,14 +239,18 @@ impl<'a> Opener<'a> {
         // The first who opens a persistent device gives it these, so they must be its own.
         self.flags.set(Flags::NO_PI, !info.packet_info);
         self.flags.set(Flags::VNET_HDR, info.net_header);
+        self.flags.remove(NOT_FOR_A_GUEST);
         if queue_count(&info) == 0 {
             self.flags |= self.unseen_flags(&link.name)?;
         }
-        // Each file that attaches switches the carrier, which is for others to decide.
-        let in_use = info.queues.unwrap_or(0) > 0;
-        let is_off = in_use && link.carrier == Some(false);
-        self.flags.set(Flags::NO_CARRIER, is_off && self.features.contains(Flags::NO_CARRIER));
         Ok(info)
+    }
+
+    /// True when the queues of a device in use pass through NAPI and this one does not: the flag is
+    /// the device's, but each file goes by what it said itself.
+    fn has_napi(&self, first: &Opened) -> Result<bool, CreateError> {
+        let (_, flags) = ioctl::interface(&first.fd).map_err(refused(&first.name, "TUNGETIFF"))?;
+        Ok(flags.difference(self.flags).contains(Flags::NAPI))
     }
 
     /// Flags of a device that nobody holds which rtnetlink does not tell. Of those, too, the device
@@ -264,10 +270,11 @@ impl<'a> Opener<'a> {
     }
 
     /// Resets what a device that was there keeps from its former user, but for the carrier, which
-    /// each file that attaches switches as its flags say. Answers true when another program uses
-    /// it: then nothing is reset, and it must be as wanted.
+    /// the first file that attaches switches as its flags say. Answers true when another program
+    /// uses it: then nothing is reset, and it must be as wanted.
     fn take_over(&self, first: &Opened) -> Result<bool, CreateError> {
-        let info = look(&first.name).ok().and_then(|link| link.tun).unwrap_or_default();
+        // Without an answer another program may use it, which would be broken without a word.
+        let info = look_up(&first.name)?.and_then(|link| link.tun).unwrap_or_default();
         if queue_count(&info) > 1 {
             return self.must_be_as_wanted(first, &info).map(|()| true);
         }
@@ -345,6 +352,10 @@ impl<'a> Opener<'a> {
     }
 }
 
+/// What who joins a device does not decide, whatever the configuration says.
+const NOT_FOR_A_GUEST: Flags =
+    Flags::NAPI.union(Flags::NAPI_FRAGS).union(Flags::BACKPRESSURE).union(Flags::NO_CARRIER);
+
 /// What lies in front of each frame of a device that is there.
 pub(super) fn prefix_of(fd: impl AsFd, info: &TunInfo) -> rustix::io::Result<Prefix> {
     let net_header = if info.net_header {
@@ -378,6 +389,15 @@ pub(super) const fn capabilities(
     let has_tunnels = receive.union(send).intersects(Offloads::TUNNEL);
     let longest_header = if has_tunnels { HeaderLen::Tunnel } else { HeaderLen::V1 };
     Capabilities { features, longest_header, receive, send }
+}
+
+/// As [`look`]; `None` when there surely is no such interface.
+fn look_up(name: &str) -> Result<Option<Link>, CreateError> {
+    match look(name) {
+        Ok(link) => Ok(Some(link)),
+        Err(LinkError::NotFound { .. }) => Ok(None),
+        Err(source) => Err(CreateError::Link { name: name.to_owned(), source: Box::new(source) }),
+    }
 }
 
 /// The interface called `name` in the namespace of the calling thread.

@@ -1,6 +1,6 @@
 //! Queues that another program opened and handed over.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -55,6 +55,34 @@ pub(super) struct Passed {
     /// Of `TUNGETIFF`, but for what differs by queue.
     flags: Flags,
     mac: [u8; 6],
+    /// `None` where neither may be known.
+    place: Option<Place>,
+}
+
+/// A network namespace, by device and inode number. Devices of one name in one namespace are one,
+/// and nothing else tells two tun devices apart, which have no MAC address.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// Where the device is.
+    Device(u64, u64),
+    /// Where the file was opened, as this program may not know where the device is.
+    Origin(u64, u64),
+}
+
+impl Place {
+    /// Both take privilege, in the namespace that is asked for.
+    fn of(fd: BorrowedFd<'_>) -> Option<Self> {
+        let identity = |namespace: OwnedFd| {
+            let stat = rustix::fs::fstat(namespace)?;
+            Ok((stat.st_dev, stat.st_ino))
+        };
+        let device = ioctl::device_namespace(fd).and_then(identity);
+        let origin = || ioctl::socket_namespace(fd).and_then(identity).ok();
+        match device {
+            Ok((device, inode)) => Some(Self::Device(device, inode)),
+            Err(_) => origin().map(|(device, inode)| Self::Origin(device, inode)),
+        }
+    }
 }
 
 impl Passed {
@@ -68,7 +96,10 @@ impl Passed {
         for other in others {
             let other = Self::of(other)?;
             if other != found {
-                return Err(CreateError::SeveralDevices { first: found.name, other: other.name });
+                let is_namesake = other.name == found.name && other.place != found.place;
+                let more = if is_namesake { " of another network namespace" } else { "" };
+                let other = format!("{}{more}", other.name);
+                return Err(CreateError::SeveralDevices { first: found.name, other });
             }
         }
         Ok(found)
@@ -85,7 +116,7 @@ impl Passed {
         let (_, address) = ioctl::hardware_address(fd).map_err(refused(&name, "SIOCGIFHWADDR"))?;
         let [a, b, c, d, e, f, ..] = address;
         let flags = flags.difference(Flags::DETACH_QUEUE | Flags::NO_PI);
-        Ok(Self { name, kind, flags, mac: [a, b, c, d, e, f] })
+        Ok(Self { name, kind, flags, mac: [a, b, c, d, e, f], place: Place::of(fd) })
     }
 
     /// The interface, where it is or else where the caller is.

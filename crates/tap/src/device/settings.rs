@@ -137,8 +137,8 @@ impl Device {
     /// Sets the length in bytes of the send buffer of each queue that is attached now
     /// (`TUNSETSNDBUF`, Linux 2.6.30): see
     /// [`Config::send_buffer_len`](crate::Config::send_buffer_len). `None` means unlimited, which
-    /// is the only length with the fast path of short frames. It is the device's: queues of other
-    /// programs get it, too. Leave it alone on a tun device with a
+    /// is the only length with the fast path of a tap device for short frames. It is the device's:
+    /// queues of other programs get it, too. Leave it alone on a tun device with a
     /// [`Vhost`](crate::Vhost) engine.
     ///
     /// # Errors

@@ -12,9 +12,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{SendLog, Sent, wait_readable};
-use crate::frame::{PrefixBytes, Source};
+use crate::frame::{PrefixBytes, Source, protocol_of};
 use crate::{
-    Burst, EtherType, Frame, LongNetHeader, Outgoing, Prefix, Queue, RecvError, SendError,
+    Burst, EtherType, Frame, Kind, LongNetHeader, Outgoing, Prefix, Queue, RecvError, SendError,
 };
 
 /// Moves frames by read(2) and write(2). See [`Engine`](crate::Engine) for the contract.
@@ -131,10 +131,11 @@ pub(super) fn send_frame(
         return queue.send(packet);
     }
     match &frame.0 {
-        Source::Whole(frame) => send_with_other_prefix(queue, layout, frame),
-        Source::Parts { header, parts } => {
+        Source::Whole(frame) => send_with_other_prefix(queue, frame),
+        Source::Parts { header, protocol, parts } => {
             let header = LongNetHeader { base: *header, ..LongNetHeader::default() };
-            let prefix = prefix_for(layout, &header, protocol_of(parts))?;
+            let of_packet = || protocol_of(parts.iter().map(|part| &**part));
+            let prefix = prefix_for(queue, &header, protocol.unwrap_or_else(of_packet))?;
             match parts.len() {
                 0..=3 => gather::<4>(queue, &prefix, parts),
                 4..=63 => gather::<64>(queue, &prefix, parts),
@@ -145,22 +146,24 @@ pub(super) fn send_frame(
 }
 
 #[cold]
-fn send_with_other_prefix(
-    queue: &Queue,
-    layout: Prefix,
-    frame: &Frame<'_>,
-) -> Result<(), SendError> {
-    let parts = [IoSlice::new(frame.bytes())];
-    let protocol = frame.packet_info().map_or_else(|| protocol_of(&parts), |info| info.protocol);
-    gather::<2>(queue, &prefix_for(layout, &frame.long_header(), protocol)?, &parts)
+fn send_with_other_prefix(queue: &Queue, frame: &Frame<'_>) -> Result<(), SendError> {
+    let named = frame.packet_info().map(|info| info.protocol).filter(|it| *it != EtherType(0));
+    let protocol = named.unwrap_or_else(|| protocol_of([frame.bytes()]));
+    let prefix = prefix_for(queue, &frame.long_header(), protocol)?;
+    gather::<2>(queue, &prefix, &[IoSlice::new(frame.bytes())])
 }
 
-/// A queue without header takes no frame that needs one.
+/// A queue without header takes no frame that needs one. A tun device takes a packet of protocol 0
+/// and loses it later without a word, so it does not get one.
 fn prefix_for(
-    layout: Prefix,
+    queue: &Queue,
     header: &LongNetHeader,
     protocol: EtherType,
 ) -> Result<PrefixBytes, SendError> {
+    let layout = queue.prefix();
+    if layout.packet_info && queue.kind() == Kind::Tun && protocol == EtherType(0) {
+        return Err(SendError::NotIp);
+    }
     layout.encode(header, protocol).ok_or(SendError::Rejected)
 }
 
@@ -178,15 +181,4 @@ fn gather<const N: usize>(
     };
     rest.copy_from_slice(parts);
     queue.send_vectored(&pieces[..=parts.len()])
-}
-
-/// The protocol of an IP packet by its version, which is what protocol information is about: the
-/// kernel does not look at it on a device that carries Ethernet frames.
-fn protocol_of(parts: &[IoSlice<'_>]) -> EtherType {
-    let first = parts.iter().find_map(|part| part.first());
-    match first.map(|byte| byte >> 4) {
-        Some(4) => EtherType::IPV4,
-        Some(6) => EtherType::IPV6,
-        _ => EtherType(0),
-    }
 }

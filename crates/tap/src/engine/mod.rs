@@ -35,7 +35,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use thiserror::Error;
 
 pub use drain::Drain;
@@ -348,6 +347,27 @@ impl SendLog {
 
 /// Sleeps until `fd` is readable or broken, for `timeout` at most; answers whether it is.
 fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
-    let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
+    let timeout = countable(timeout);
     Ok(poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], timeout.as_ref())? > 0)
+}
+
+/// What is longer than the kernel can count is for ever.
+fn countable(timeout: Option<Duration>) -> Option<Timespec> {
+    Timespec::try_from(timeout?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn one_may_wait_for_longer_than_the_kernel_can_count() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"x").unwrap();
+        for timeout in [Duration::MAX, Duration::from_secs(u64::MAX / 2), Duration::ZERO] {
+            assert!(wait_readable(reader.as_fd(), Some(timeout)).unwrap(), "{timeout:?}");
+        }
+    }
 }

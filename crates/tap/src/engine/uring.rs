@@ -29,9 +29,10 @@
 
 mod ring;
 
+use std::fs;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
-use std::{fs, io};
 
 use rustix::io::Errno;
 
@@ -180,7 +181,11 @@ impl Uring {
         let mut done = 0;
         while done < packets.len() && !self.ring.is_broken() {
             let results = self.ring.write(self.queue.as_fd(), &packets[done..], self.linked);
-            match note_sent(&mut self.log, &mut self.linked, first + done, &results) {
+            let why = |at: usize, errno| {
+                let packet = packets.get(done + at).copied().unwrap_or_default();
+                self.queue.why_not(errno, &[IoSlice::new(packet)])
+            };
+            match note_sent(&mut self.log, &mut self.linked, first + done, &results, why) {
                 Some(tried) => done += tried,
                 None => return false,
             }
@@ -234,12 +239,14 @@ impl<'a> Batch<'a> {
 }
 
 /// Notes in `log` what became of the frames from the index `first` on, up to one that was not tried
-/// as the one before it failed. Answers how many were tried, or `None` when that ends the call.
+/// as the one before it failed; `why` tells what a failure means. Answers how many were tried, or
+/// `None` when that ends the call.
 fn note_sent(
     log: &mut SendLog,
     linked: &mut bool,
     first: usize,
     results: &Results,
+    why: impl Fn(usize, Errno) -> SendError,
 ) -> Option<usize> {
     let last_sent = results.iter().rposition(|result| result.is_ok());
     for (at, result) in results.iter().enumerate() {
@@ -251,7 +258,7 @@ fn note_sent(
                 log.pass_over(first + at, SendError::Full);
             }
             result => {
-                let outcome = result.map(drop).map_err(SendError::new);
+                let outcome = result.map(drop).map_err(|errno| why(at, errno));
                 if !log.note(first + at, outcome) {
                     return None;
                 }
@@ -287,11 +294,16 @@ mod tests {
     use super::*;
     use crate::Refused;
 
+    /// What it means where nothing is known of the frame.
+    fn why(_: usize, errno: Errno) -> SendError {
+        SendError::new(errno)
+    }
+
     #[test]
     fn behind_a_frame_that_was_refused_the_next_are_tried() {
         let (mut log, mut linked) = (SendLog::default(), true);
         let results = Results::of(&[72, 72, -libc::EINVAL, -libc::ECANCELED, -libc::ECANCELED]);
-        assert_eq!(note_sent(&mut log, &mut linked, 10, &results), Some(3));
+        assert_eq!(note_sent(&mut log, &mut linked, 10, &results, why), Some(3));
         let refused = Refused { index: 12, error: SendError::Rejected };
         assert_eq!((log.count, &log.refused[..], log.stopped), (2, &[refused][..], None));
     }
@@ -301,7 +313,7 @@ mod tests {
         for behind in [-libc::ECANCELED, -libc::EAGAIN] {
             let (mut log, mut linked) = (SendLog::default(), false);
             let results = Results::of(&[72, -libc::EAGAIN, behind]);
-            assert_eq!(note_sent(&mut log, &mut linked, 10, &results), None);
+            assert_eq!(note_sent(&mut log, &mut linked, 10, &results, why), None);
             let stopped = Refused { index: 11, error: SendError::Full };
             assert_eq!((log.count, &log.refused[..], log.stopped), (1, &[][..], Some(stopped)));
         }
@@ -311,7 +323,7 @@ mod tests {
     fn frames_that_pass_a_full_queue_do_so_once() {
         let (mut log, mut linked) = (SendLog::default(), false);
         let results = Results::of(&[72, -libc::EAGAIN, 72, -libc::EAGAIN]);
-        assert_eq!(note_sent(&mut log, &mut linked, 10, &results), None);
+        assert_eq!(note_sent(&mut log, &mut linked, 10, &results, why), None);
         assert!(linked, "from now on the kernel keeps the order");
         let [passed, stopped] = [11, 13].map(|index| Refused { index, error: SendError::Full });
         assert_eq!((&log.refused[..], log.stopped), (&[passed][..], Some(stopped)));

@@ -14,8 +14,9 @@ use std::fmt;
 
 use tapswitch_wire::NetHeader;
 
+use super::layout::protocol_of;
 use super::{Frame, FrameMut, MAX_PREFIX_LEN};
-use crate::{MAX_FRAME_LEN, Prefix};
+use crate::{MAX_FRAME_LEN, PacketInfo, Prefix};
 
 /// How much a [`Burst`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +131,9 @@ impl Burst {
     }
 
     /// Adds a frame made of `parts`. Answers `false`, and nothing happens, when the burst is full
-    /// or the frame longer than [`BurstSize::max_frame_len`].
+    /// or the frame longer than [`BurstSize::max_frame_len`]. Protocol information, where the burst
+    /// has some, says what the version of an IP packet says; [`FrameMut::set_packet_info`] changes
+    /// it.
     pub fn push(&mut self, header: &NetHeader, parts: &[&[u8]]) -> bool {
         let layout = self.layout;
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
@@ -141,6 +144,8 @@ impl Burst {
         let (prefix, mut rest) = room.split_at_mut(layout.len());
         prefix.fill(0);
         layout.set_header(prefix, header);
+        let protocol = protocol_of(parts.iter().copied());
+        layout.set_packet_info(prefix, PacketInfo { cut: false, protocol });
         for part in parts {
             let (place, behind) = rest.split_at_mut(part.len());
             place.copy_from_slice(part);
@@ -391,7 +396,10 @@ const LINE_LEN: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_wire::EtherType;
+
     use super::*;
+    use crate::HeaderLen;
 
     #[test]
     fn frames_lie_at_cache_lines_with_headroom_and_keep_their_bytes() {
@@ -462,6 +470,24 @@ mod tests {
         for _ in 0..3 {
             assert!(burst.push(&NetHeader::PLAIN, &[&longest]));
         }
+    }
+
+    #[test]
+    fn what_is_added_has_the_protocol_information_of_its_packet() {
+        let layout = Prefix { packet_info: true, net_header: HeaderLen::None };
+        let mut burst = Burst::default();
+        burst.begin(layout);
+        for first in [0x45, 0x60, 0x80] {
+            assert!(burst.push(&NetHeader::PLAIN, &[&[], &[first], &[0; 40]]));
+        }
+        let protocols = |burst: &Burst| {
+            let infos = burst.iter().map(|frame| frame.packet_info().unwrap().protocol);
+            infos.collect::<Vec<_>>()
+        };
+        assert_eq!(protocols(&burst), [EtherType::IPV4, EtherType::IPV6, EtherType(0)]);
+        let info = PacketInfo { cut: false, protocol: EtherType(0x88b5) };
+        burst.iter_mut().last().unwrap().set_packet_info(info);
+        assert_eq!(protocols(&burst)[2], info.protocol);
     }
 
     #[test]

@@ -61,7 +61,14 @@ impl Prefix {
 
     /// The protocol information of `packet`, which begins with a prefix of this layout.
     pub(crate) fn packet_info_of(self, packet: &[u8]) -> Option<PacketInfo> {
-        packet.first_chunk().filter(|_| self.packet_info).map(PacketInfo::decode)
+        if self.packet_info { packet.first_chunk().map(PacketInfo::decode) } else { None }
+    }
+
+    /// Writes the protocol information of `packet`, which begins with a prefix of this layout.
+    pub(crate) fn set_packet_info(self, packet: &mut [u8], info: PacketInfo) {
+        if let Some(place) = packet.first_chunk_mut().filter(|_| self.packet_info) {
+            *place = info.encode();
+        }
     }
 
     /// A prefix of this layout for a frame that came without one, or with another. `None` when the
@@ -79,6 +86,17 @@ impl Prefix {
         let at = self.net_header_offset();
         bytes[at..at + LongNetHeader::LEN].copy_from_slice(&header.encode());
         Some(PrefixBytes { bytes, len: self.len() })
+    }
+}
+
+/// The protocol of an IP packet by its version, or 0: what protocol information must say where
+/// nobody said more. The kernel does not look at it on a device that carries Ethernet frames.
+pub(crate) fn protocol_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> EtherType {
+    let first = parts.into_iter().find_map(|part| part.first());
+    match first.map(|byte| byte >> 4) {
+        Some(4) => EtherType::IPV4,
+        Some(6) => EtherType::IPV6,
+        _ => EtherType(0),
     }
 }
 

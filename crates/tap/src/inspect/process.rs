@@ -29,6 +29,8 @@ pub struct Holder {
     pub arguments: String,
     /// The user that it runs as, by number; `None` when that cannot be read.
     pub uid: Option<u32>,
+    /// The process that started it, or who took its place; `None` when that cannot be read.
+    pub parent: Option<u32>,
     /// When it was started, in clock ticks since the machine was.
     pub started: u64,
     /// Number of the file descriptor in that process.
@@ -183,6 +185,7 @@ fn suspect(pid: u32, fd: u32, files: &mut Files) -> Option<Suspect> {
     holder.arguments = arguments(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default());
     holder.uid = fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid());
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    holder.parent = parent(&stat);
     holder.started = start_time(&stat).unwrap_or_default();
     let mut namespace = None;
     match Handle::borrow(pid, holder.fd) {
@@ -232,11 +235,21 @@ fn arguments(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', " ").trim_end().to_owned()
 }
 
-/// When a process was started: the 22nd field of `/proc/PID/stat`. The second, in parentheses, may
-/// hold anything (proc(5)).
+/// The parent of a process: the 4th field of `/proc/PID/stat`.
+fn parent(stat: &str) -> Option<u32> {
+    field(stat, 4)?.parse().ok()
+}
+
+/// When a process was started: the 22nd field of `/proc/PID/stat`.
 fn start_time(stat: &str) -> Option<u64> {
+    field(stat, 22)?.parse().ok()
+}
+
+/// The field of that number, from the 3rd on. The second, in parentheses, may hold anything
+/// (proc(5)).
+fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(19)?.parse().ok()
+    rest.split(' ').nth(number - 3)
 }
 
 /// The most bytes of a command line that are told.
@@ -261,7 +274,7 @@ mod tests {
     fn the_start_time_is_found_behind_any_name() {
         let fields: Vec<_> = (3..=52).map(|number| number.to_string()).collect();
         let stat = format!("17 (a) b (c) {}", fields.join(" "));
-        assert_eq!(start_time(&stat), Some(22));
+        assert_eq!((parent(&stat), start_time(&stat)), (Some(4), Some(22)));
         assert_eq!(start_time("17 (a"), None);
         assert_eq!(start_time("17 (a) 1 2"), None);
     }

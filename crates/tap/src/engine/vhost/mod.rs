@@ -37,8 +37,9 @@
 //! there (`rx_frame_errors`). On an interface that is down so is a train (`rx_dropped`), while a
 //! frame shorter than a page gets past that test and is received (Linux 6.1 to 7.3): who must not
 //! send then, watches the interface. What can be told from the frame alone is refused at once
-//! ([`SendError::Rejected`]): kernels before 5.11 stop at such a frame for ever. And the ring can
-//! be full ([`SendError::Full`]): then the descriptor becomes readable when half of it is free.
+//! ([`SendError::Rejected`], [`SendError::TooShort`]): kernels before 5.11 stop at such a frame for
+//! ever. And the ring can be full ([`SendError::Full`]): then the descriptor becomes readable when
+//! half of it is free.
 //!
 //! **Kernels.** Every Linux since 4.0 has what is needed here (`VIRTIO_F_VERSION_1`,
 //! `VIRTIO_NET_F_MRG_RXBUF`, `VIRTIO_RING_F_EVENT_IDX`), if the module is loaded. Frames are sent
@@ -85,14 +86,14 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tapswitch_wire::NET_HEADER_LEN;
 use tapswitch_wire::ethernet::HEADER_LEN as ETHERNET_LEN;
 
 pub use error::VhostError;
 
-use super::{OpenError, SendLog, Sent};
+use super::{OpenError, SendLog, Sent, countable};
 use crate::frame::Source;
 use crate::{
     Burst, GsoType, HeaderLen, Kind, MAX_FRAME_LEN, NetHeader, Outgoing, Prefix, Queue, RecvError,
@@ -279,7 +280,7 @@ impl Vhost {
         if self.pending.is_some() || !self.receiver.arm().unwrap_or(false) {
             return Ok(true);
         }
-        let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
+        let timeout = countable(timeout);
         let mut fds = [
             PollFd::from_borrowed_fd(self.worker.call(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.worker.error(), PollFlags::IN),
@@ -451,7 +452,16 @@ impl Vhost {
             && usize::from(header.hdr_len) <= frame_len
             && (!header.needs_checksum() || checksum_end <= frame_len)
             && (!header.is_train() || header.gso_size > 0 && is_known(header.gso_type));
-        if is_true { Ok(()) } else { Err(SendError::Rejected) }
+        if is_true { Ok(()) } else { Err(self.why_not(frame_len)) }
+    }
+
+    #[cold]
+    fn why_not(&self, frame_len: usize) -> SendError {
+        if frame_len >= self.shortest {
+            return SendError::Rejected;
+        }
+        let [len, least] = [frame_len, self.shortest].map(|len| PREFIX.len() + len);
+        SendError::TooShort { len, least }
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::thread;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::device::{Device, pattern};
 use super::*;

@@ -29,7 +29,7 @@ use crate::hosts;
 use super::machine::Machine;
 use super::paired::turns;
 use super::{parse_seconds, run, write_data};
-use cell::Cell;
+use cell::{Cell, MANY};
 use means::Means;
 use report::Report;
 use results::{ForwardResults, Results, WriteResults};
@@ -63,12 +63,16 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "TRAFFIC")]
     traffic: Vec<Traffic>,
     /// Only this number of queues, 1 or 2.
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MANY))
+    )]
     queues: Vec<u16>,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the packets per second of the echo as well.
+    /// Draw the packets per second of the echo as well, if all of it is measured.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -121,8 +125,15 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     let report = bench.report(args, &cores);
     report.print();
     write_data(args.json.as_deref(), &report)?;
-    if let Some(file) = &args.svg {
-        std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
+    match &args.svg {
+        Some(file) if args.has_all_cells() => {
+            std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
+        }
+        Some(file) => {
+            let file = file.display();
+            tell!("SKIP: no picture of a part of the echo: {file} is left as it is");
+        }
+        None => {}
     }
     Ok(())
 }
@@ -210,6 +221,16 @@ impl EchoArgs {
         Cell::all(means).filter(is_wanted).collect()
     }
 
+    /// True when nothing of the echo is left out.
+    fn has_all_cells(&self) -> bool {
+        let Self { only, by, layer, traffic, queues, .. } = self;
+        wants(only, &Part::Echo)
+            && by.is_empty()
+            && layer.is_empty()
+            && traffic.is_empty()
+            && queues.is_empty()
+    }
+
     /// The candidates that there are; says which are not.
     fn means(&self) -> Vec<Means> {
         let mut all = Means::available();
@@ -224,4 +245,47 @@ impl EchoArgs {
 /// An empty list means everything.
 fn wants<T: PartialEq>(list: &[T], item: &T) -> bool {
     list.is_empty() || list.contains(item)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn a_picture_is_of_the_whole_echo() {
+        for (line, is_whole) in [
+            ("", true),
+            ("--rounds 8 --seconds 0.3", true),
+            ("--only echo", true),
+            ("--only write", false),
+            ("--by bare --by drain", false),
+            ("--layer tap", false),
+            ("--traffic udp", false),
+            ("--queues 1", false),
+        ] {
+            assert_eq!(parsed(line).unwrap().has_all_cells(), is_whole, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_numbers_of_queues_that_are_measured_are_taken() {
+        assert_eq!(parsed("--queues 1 --queues 2").unwrap().queues, [1, 2]);
+        for line in ["--queues 0", "--queues 3"] {
+            let error = parsed(line).unwrap_err().to_string();
+            assert!(error.contains("1..=2"), "{error}");
+        }
+    }
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: EchoArgs,
+    }
+
+    fn parsed(line: &str) -> Result<EchoArgs, clap::Error> {
+        let words = std::iter::once("echo").chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.args)
+    }
 }

@@ -63,6 +63,8 @@ pub(super) struct Rates {
     pub(super) cores: f64,
     /// Packets that were echoed before, in and after the measurement.
     pub(super) echoed: u64,
+    /// Frames that the echo read and the kernel did not take back, in the same time.
+    pub(super) lost: u64,
     /// Datagrams that the sender sent.
     pub(super) sent: u64,
     /// The sender could not send trains.
@@ -119,9 +121,7 @@ impl Stage {
         }
         let cores = self.cores.movers.len().min(cell.queues.into());
         let rates = Rates::of(&reflected, &sent, cores);
-        let is_possible = cell.traffic == Traffic::Tcp || rates.echoed <= rates.sent;
-        believe(is_possible, "more was echoed than sent")?;
-        Ok(rates)
+        rates.believed(cell.traffic)
     }
 
     /// Measures TCP from one side to the other, by a forwarder or by a veth pair.
@@ -133,6 +133,7 @@ impl Stage {
         let forwarder = Part::start_ready(&self.sides[0], &task).await?;
         let bits = self.across().await?;
         let sample: Sample = forwarder.outcome(window.limit()).await?;
+        believe_lossless(sample.whole.lost)?;
         Ok(Throughput { bits, processor: sample.processor / sample.seconds })
     }
 
@@ -223,9 +224,18 @@ impl Rates {
                 bits: rates.bits + per_second(sample.tally.bytes) * 8.0,
                 processor: rates.processor + sample.processor / sample.seconds,
                 echoed: rates.echoed + sample.whole.packets,
+                lost: rates.lost + sample.whole.lost,
                 ..rates
             }
         })
+    }
+
+    /// These, if they can be true and are of an echo that returned everything.
+    fn believed(self, traffic: Traffic) -> Result<Self, Failure> {
+        believe_lossless(self.lost)?;
+        let is_possible = traffic == Traffic::Tcp || self.echoed <= self.sent;
+        believe(is_possible, "more was echoed than sent")?;
+        Ok(self)
     }
 }
 
@@ -258,6 +268,11 @@ fn believe(holds: bool, otherwise: &str) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(format!("the measurement makes no sense: {otherwise}").into()) }
 }
 
+/// Who loses frames does less than the others, and is not to be compared with them.
+fn believe_lossless(lost: u64) -> Result<(), Failure> {
+    believe(lost == 0, &format!("the kernel did not take back {lost} of the frames"))
+}
+
 const WARM_UP_MS: u64 = 200;
 /// Time that a measurement may take beyond its length.
 const GRACE: Duration = Duration::from_secs(15);
@@ -265,6 +280,7 @@ const GRACE: Duration = Duration::from_secs(15);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::echo::swap::Tally;
 
     #[test]
     fn cores_are_shared_out() {
@@ -273,6 +289,21 @@ mod tests {
         assert_eq!((two.movers, two.sender, two.receiver), (vec![0], 1, 1));
         let four = Cores::share(&[0, 2, 4, 6]).unwrap();
         assert_eq!((four.movers, four.sender, four.receiver), (vec![0, 2], 6, 4));
+    }
+
+    #[test]
+    fn an_echo_that_loses_frames_is_not_believed() {
+        for (traffic, lost) in [(Traffic::Tcp, 0), (Traffic::Tcp, 1), (Traffic::Udp, 3)] {
+            let whole = Tally { frames: 9, packets: 9, lost, ..Tally::default() };
+            let sample = Sample { tally: whole, seconds: 1.0, processor: 1.0, whole };
+            let reflected = Reflected { threads: vec![sample] };
+            let sent = Sent { datagrams: 99, ..Sent::default() };
+            let rates = Rates::of(&reflected, &sent, 1).believed(traffic);
+            match rates {
+                Ok(_) => assert_eq!(lost, 0),
+                Err(error) => assert!(error.to_string().contains(&format!("{lost} of the"))),
+            }
+        }
     }
 
     #[test]

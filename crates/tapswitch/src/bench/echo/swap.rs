@@ -76,11 +76,21 @@ pub(super) struct Tally {
     pub(super) packets: u64,
     /// Bytes of those packets, headers of each included.
     pub(super) bytes: u64,
-    /// Frames that were read but that the kernel did not take back.
+    /// Frames that were read but that the kernel did not take back; they count for nothing else.
     pub(super) lost: u64,
 }
 
 impl Tally {
+    /// Counts one frame that was read and written: see [`Self::count`].
+    #[inline]
+    pub(super) fn settle(&mut self, is_sent: bool, layer: Layer, gso_size: u16, frame: &[u8]) {
+        if is_sent {
+            self.count(layer, gso_size, frame);
+        } else {
+            self.lost += 1;
+        }
+    }
+
     /// Counts one frame, whose train's packets have `gso_size` bytes of payload each; zero for what
     /// is no train.
     #[inline]

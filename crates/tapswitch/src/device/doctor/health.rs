@@ -2,12 +2,22 @@
 
 use tapswitch_netlink::Link;
 use tapswitch_tap::inspect::Holder;
+use tapswitch_tap::{Flags, Kind};
 
 use super::finding::{Finding, Rule, Severity, Subject};
 use crate::device::users::User;
 
-pub(super) const RULES: &[Rule] =
-    &[down, no_carrier, unread, foreign_queue, detached_queues, tag_mtu, send_buffer, open_to_all];
+pub(super) const RULES: &[Rule] = &[
+    down,
+    no_carrier,
+    unread,
+    foreign_queue,
+    detached_queues,
+    classic_filter,
+    tag_mtu,
+    send_buffer,
+    open_to_all,
+];
 
 /// A program that writes to an interface that is down gets `EIO`.
 fn down(it: &Subject<'_>) -> Option<Finding> {
@@ -36,7 +46,10 @@ fn unread(it: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let text = "it is up, but no program holds it: what is sent to it is dropped";
-    Some(it.finding(Severity::Hint, "unread", text, it.set("--down")))
+    // One that is prepared for a user or group is up because they could not switch it on.
+    let is_prepared = it.device.tun.owner.is_some() || it.device.tun.group.is_some();
+    let mend = if is_prepared { None } else { it.set("--down") };
+    Some(it.finding(Severity::Hint, "unread", text, mend))
 }
 
 /// A multi-queue device can be joined by anybody who may open it, and whoever joins gets a share
@@ -49,16 +62,29 @@ fn foreign_queue(it: &Subject<'_>) -> Option<Finding> {
     let is_other = |owner: &&&Holder| {
         it.device.tun.owner.zip(owner.uid).is_some_and(|(owner, uid)| owner != uid)
     };
+    let told = format!(
+        "several programs hold queues of it, and each gets a share of the frames: {}",
+        told.join(", ")
+    );
+    if is_family(&owners) {
+        let text = format!("{told}; the first has started the others, so that may be meant");
+        return Some(it.finding(Severity::Hint, "foreign-queue", text, None));
+    }
     let suspect = match owners.iter().filter(is_other).collect::<Vec<_>>().as_slice() {
         [one] => format!("; {} is not of the user who owns the device", one.pid),
         _ => String::new(),
     };
-    let text = format!(
-        "several programs have opened queues of it, and each gets a share of the frames: \
-         {}{suspect}; end the one that does not belong there",
-        told.join(", ")
-    );
+    let text = format!("{told}{suspect}; end the one that does not belong there");
     Some(it.finding(Severity::Warning, "foreign-queue", text, None))
+}
+
+/// True when the first has started all others, or those that did, as one user: a program that
+/// shares out its queues looks so. The oldest comes first.
+fn is_family(owners: &[&Holder]) -> bool {
+    let is_of = |child: &Holder, parent: &Holder| {
+        child.parent == Some(parent.pid) && child.uid.is_some() && child.uid == parent.uid
+    };
+    owners.iter().skip(1).all(|child| owners.iter().any(|parent| is_of(child, parent)))
 }
 
 /// A program by its number, its user, and how it was started.
@@ -89,26 +115,51 @@ fn detached_queues(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "detached-queues", text, None))
 }
 
-/// The MTU leaves room for one tag; frames with more are too long for bridges and forwarding
-/// (`is_skb_forwardable` in the kernel's `net/core/dev.c`).
+/// Linux looks for a classic filter again when a file attaches, in that program's memory, and then
+/// reports success without making the file a queue. It is seen, and does that, where there is
+/// protocol information: elsewhere the bit for "no filter" is set as `IFF_NO_PI`.
+fn classic_filter(it: &Subject<'_>) -> Option<Finding> {
+    let tun = &it.device.tun;
+    if !tun.persistent && !tun.multi_queue {
+        return None;
+    }
+    let has_filter =
+        |holder: &&Holder| holder.queue.is_some_and(|queue| !queue.flags.contains(Flags::NO_PI));
+    let Holder { command, pid, .. } = it.device.holders.iter().find(has_filter)?;
+    let text = format!(
+        "a classic filter is attached to it (TUNATTACHFILTER): a program that opens it next may be \
+         told that it has a queue, and have none; {command} ({pid}) must take it away \
+         (TUNDETACHFILTER) and use an eBPF filter"
+    );
+    Some(it.finding(Severity::Warning, "classic-filter", text, None))
+}
+
+/// The MTU leaves room for one tag; frames with more are too long for bridges
+/// (`is_skb_forwardable` in the kernel's `net/core/dev.c`). Where the device is a port of none,
+/// nobody looks at their length.
 fn tag_mtu(it: &Subject<'_>) -> Option<Finding> {
     let need = |(upper, tags): &(Link, u32)| {
         (upper.mtu.saturating_add(TAG_LEN * tags.saturating_sub(1)), upper.name.clone(), *tags)
     };
     let (need, upper, tags) = it.device.uppers.iter().map(need).max()?;
     let mtu = it.device.link.mtu;
+    let controller = it.device.controller.as_deref()?;
     if mtu >= need {
         return None;
     }
     let text = format!(
         "full-size frames of {upper} bear {tags} tags and need an MTU of {need} here, which is \
-         {mtu}: bridges drop them"
+         {mtu}: {controller} drops them if it is a bridge"
     );
     Some(it.finding(Severity::Warning, "tag-mtu", text, it.set(&format!("--mtu {need}"))))
 }
 
-/// With a limit of its send buffer, a program pays for each frame that it writes.
+/// With a limit of its send buffer, a program pays for each frame that it writes to a tap device:
+/// tun devices have no cheaper way (`tun_can_build_skb`).
 fn send_buffer(it: &Subject<'_>) -> Option<Finding> {
+    if it.device.kind() != Kind::Tap {
+        return None;
+    }
     let limited = it
         .device
         .holders
@@ -131,7 +182,20 @@ fn open_to_all(it: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let text = "it is persistent without owner and group: every user may open it";
-    Some(it.finding(Severity::Hint, "open-to-all", text, it.set("--owner 0")))
+    let mend = user_of(it).and_then(|user| it.set(&format!("--owner {user}")));
+    Some(it.finding(Severity::Hint, "open-to-all", text, mend))
+}
+
+/// The user whom the device may be given to without taking it from its program: the one that holds
+/// it, root when nobody does. `None` when that cannot be told, or there are several.
+fn user_of(it: &Subject<'_>) -> Option<u32> {
+    let mut users: Vec<_> = it.device.holders.iter().map(|holder| holder.uid).collect();
+    users.dedup();
+    match users.as_slice() {
+        [] => it.is_free().then_some(0),
+        [one] => *one,
+        _ => None,
+    }
 }
 
 /// Length of a tag in bytes.

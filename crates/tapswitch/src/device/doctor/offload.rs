@@ -1,6 +1,6 @@
 //! Rules about what may be left undone in frames, and what joins them.
 
-use tapswitch_tap::Flags;
+use tapswitch_tap::{Flags, HeaderLen};
 
 use super::finding::{Finding, Rule, Severity, Subject};
 use crate::device::view::{
@@ -13,6 +13,7 @@ pub(super) const RULES: &[Rule] = &[
     no_trains,
     no_udp_trains,
     stale_offloads,
+    odd_header,
     short_tunnel_header,
     mangle_id,
     udp_gro_forwarding,
@@ -30,7 +31,11 @@ fn no_checksum(it: &Subject<'_>) -> Option<Finding> {
         "each packet costs a pass over its payload"
     };
     let text = format!("no checksum offload, so no trains either: {senders}");
-    missing(it, "no-checksum", &text, &[CSUM])
+    let found = missing(it, "no-checksum", &text, &[CSUM])?;
+    // A program without a header can have no more, and where nobody gets EIO nothing is broken.
+    let is_slow_only = !it.device.tun.net_header && it.machine.kernel >= UDP_SEGMENT_FALLS_BACK;
+    let severity = if is_slow_only { Severity::Hint } else { found.severity };
+    Some(Finding { severity, ..found })
 }
 
 /// TCP trains are cut by the kernel before the program sees them.
@@ -120,12 +125,27 @@ fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
     }
 }
 
+/// Linux takes any length from 10 bytes on, also by mistake or from a former program.
+fn odd_header(it: &Subject<'_>) -> Option<Finding> {
+    let len = it.device.holders.iter().find_map(|holder| Some(holder.queue?.header_len))?;
+    if !it.device.tun.net_header || HeaderLen::from_bytes(len).is_some() {
+        return None;
+    }
+    let who = it.holders();
+    let text = format!(
+        "the network header is of {len} bytes (TUNSETVNETHDRSZ), which none is: frames do not lie \
+         where they are looked for, and each read into fewer bytes fails and loses a frame; {who} \
+         must set 10, 12, 20 or 24"
+    );
+    Some(it.finding(Severity::Error, "odd-header", text, None))
+}
+
 /// The kernel cannot write what a train in a tunnel needs into a short header, and loses every
 /// frame, whatever it is.
 fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
     let has_tunnels = it.device.has(TUNNEL) || it.device.has(TUNNEL_CSUM);
     let len = it.device.holders.iter().find_map(|holder| Some(holder.queue?.header_len))?;
-    if !has_tunnels || len >= TUNNEL_HEADER_LEN {
+    if !it.device.tun.net_header || !has_tunnels || len >= TUNNEL_HEADER_LEN {
         return None;
     }
     let text = format!(

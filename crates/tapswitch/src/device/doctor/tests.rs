@@ -31,8 +31,9 @@ fn no_checksum_is_named_with_what_it_costs_on_this_kernel() {
 
     device.tun.net_header = false;
     let headless = only(&device, &machine());
-    assert_eq!((headless.severity, headless.mend), (Severity::Warning, None));
+    assert_eq!((headless.severity, headless.mend), (Severity::Hint, None), "nothing is broken");
     assert!(headless.text.contains("vnet_hdr=on"));
+    assert_eq!(only(&device, &old).severity, Severity::Warning, "somebody gets EIO");
 
     assert_eq!(findings(&unheld(device), &machine()), [], "who opens it asks for what it wants");
 }
@@ -128,8 +129,41 @@ fn trains_in_tunnels_need_a_long_header() {
     assert_eq!(found.rule, "short-tunnel-header");
     let others = "tapswitch device set tap0 --offloads csum,tso4,tso6,ecn,uso";
     assert_eq!(mend(&found), others, "no more than are on");
+    let mut headless = device.clone();
+    headless.tun.net_header = false;
+    let rules = findings(&headless, &machine());
+    assert!(rules.iter().all(|found| found.rule != "short-tunnel-header"), "{rules:?}");
     set_queue(&mut device, |queue| queue.header_len = 24);
     assert_eq!(findings(&device, &machine()), []);
+}
+
+#[test]
+fn a_header_that_is_none_is_an_error() {
+    let mut device = healthy();
+    for len in [16, 100_000] {
+        set_queue(&mut device, |queue| queue.header_len = len);
+        let found = only(&device, &machine());
+        assert_eq!((found.rule, found.severity), ("odd-header", Severity::Error));
+        assert!(found.text.contains(&format!("of {len} bytes")), "{found}");
+        assert!(found.text.contains("qemu (7) must set 10, 12, 20 or 24"), "{found}");
+    }
+    for len in [10, 12, 20, 24] {
+        set_queue(&mut device, |queue| queue.header_len = len);
+        assert_eq!(findings(&device, &machine()), []);
+    }
+}
+
+#[test]
+fn a_classic_filter_keeps_the_next_program_out() {
+    let mut device = healthy();
+    set_queue(&mut device, |queue| queue.flags = Flags::TAP | Flags::VNET_HDR);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("classic-filter", Severity::Warning));
+    assert!(found.text.contains("qemu (7) must take it away"), "{found}");
+    device.tun.persistent = false;
+    assert_eq!(findings(&device, &machine()), [], "nobody can open it next");
+    (device.tun.multi_queue, device.tun.queues) = (true, Some(1));
+    assert_eq!(only(&device, &machine()).rule, "classic-filter");
 }
 
 #[test]
@@ -343,6 +377,15 @@ fn a_device_that_nobody_reads_is_a_hint() {
     assert_eq!(findings(&device, &machine()), [], "somebody may hold it");
     device.tun.queues = Some(0);
     assert_eq!(findings(&device, &machine()).len(), 2, "the kernel says that nobody does");
+    let mend = |device: &Inspected| {
+        let found = findings(device, &Machine { kernel: (7, 3), ..machine() });
+        found.into_iter().find(|found| found.rule == "unread").unwrap().mend
+    };
+    assert_eq!(mend(&device), None, "it is prepared for its owner");
+    (device.tun.owner, device.tun.group) = (None, Some(0));
+    assert_eq!(mend(&device), None, "or for a group");
+    device.tun.group = None;
+    assert_eq!(mend(&device).unwrap(), "tapswitch device set tap0 --down");
 }
 
 #[test]
@@ -363,6 +406,28 @@ fn a_foreign_queue_is_told_by_its_programs() {
     assert_eq!(findings(&device, &machine()), [], "it was handed on");
     device.holders[0] = Holder { pid: 7, ..other };
     assert_eq!(findings(&device, &machine()), [], "the same program");
+}
+
+#[test]
+fn a_program_may_share_out_its_queues() {
+    let mut device = healthy();
+    let child =
+        Holder { pid: 8, parent: Some(7), started: 50, file: Some(2), ..device.holders[0].clone() };
+    device.holders.push(child);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity, &found.mend), ("foreign-queue", Severity::Hint, &None));
+    assert!(found.text.ends_with("the first has started the others, so that may be meant"));
+    for change in [
+        |child: &mut Holder| child.uid = Some(1000),
+        |child: &mut Holder| child.uid = None,
+        |child: &mut Holder| child.parent = Some(1),
+    ] {
+        let mut device = device.clone();
+        change(&mut device.holders[1]);
+        let found = only(&device, &machine());
+        assert_eq!((found.rule, found.severity), ("foreign-queue", Severity::Warning));
+        assert!(found.text.ends_with("end the one that does not belong there"), "{found}");
+    }
 }
 
 #[test]
@@ -388,6 +453,8 @@ fn the_mtu_must_leave_room_for_all_tags_but_one() {
     device.uppers = vec![(upper.clone(), 1)];
     assert_eq!(findings(&device, &machine()), []);
     device.uppers.push((upper, 3));
+    assert_eq!(findings(&device, &machine()), [], "nobody looks at their length");
+    device.controller = Some("br0".to_owned());
     let found = only(&device, &machine());
     assert_eq!((found.rule, found.severity), ("tag-mtu", Severity::Warning));
     assert_eq!(mend(&found), "tapswitch device set tap0 --mtu 1508");
@@ -399,6 +466,8 @@ fn a_limited_send_buffer_is_a_hint() {
     set_queue(&mut device, |queue| queue.send_buffer_len = 1 << 20);
     let found = only(&device, &machine());
     assert_eq!((found.rule, found.severity, found.mend), ("send-buffer", Severity::Hint, None));
+    device.tun.kind = TunKind::Tun;
+    assert_eq!(findings(&device, &machine()), [], "each frame is copied so anyway");
 }
 
 #[test]
@@ -409,6 +478,16 @@ fn a_persistent_device_without_an_owner_is_everybodys() {
     let before = Machine { kernel: (7, 2), ..machine() };
     let found = only(&device, &before);
     assert_eq!((found.rule, found.severity), ("open-to-all", Severity::Hint));
+    let command = |user| Some(format!("tapswitch device set tap0 --owner {user}"));
+    assert_eq!(found.mend, command(0), "root holds it");
+    for (uid, wanted) in [(Some(1000), command(1000)), (None, None)] {
+        let mut device = device.clone();
+        device.holders[0].uid = uid;
+        assert_eq!(only(&device, &before).mend, wanted, "its program may open it again");
+    }
+    let mut shared = device.clone();
+    shared.holders.push(Holder { uid: Some(1000), ..shared.holders[0].clone() });
+    assert_eq!(only(&shared, &before).mend, None);
     device.tun.group = Some(0);
     assert_eq!(findings(&device, &before), []);
     (device.tun.group, device.tun.persistent) = (None, false);
@@ -480,8 +559,12 @@ fn healthy() -> Inspected {
     device.features.extend(off.map(|name| feature(name, false)));
     device.qdiscs = vec![Qdisc::default()];
     (device.gro_flush_timeout_ns, device.napi_defer_hard_irqs) = (Some(0), Some(0));
-    let queue =
-        QueueState { header_len: 12, send_buffer_len: 0x7fff_ffff, ..QueueState::default() };
+    let queue = QueueState {
+        flags: Flags::NO_PI,
+        header_len: 12,
+        send_buffer_len: 0x7fff_ffff,
+        ..QueueState::default()
+    };
     let mut holder = Holder::default();
     (holder.pid, holder.command, holder.started) = (7, "qemu".to_owned(), 40);
     (holder.queue, holder.file, holder.uid) = (Some(queue), Some(1), Some(0));

@@ -34,12 +34,10 @@ impl Mover for Echo {
                 Err(Errno::AGAIN) => return Ok(index > 0),
                 Err(errno) => return Err(errno.into()),
             };
-            let (header, frame) = self.buf[..len].split_at_mut(HEADER_LEN);
-            swap_addresses(self.layer, frame);
-            tally.count(self.layer, gso_size(header), frame);
-            if write(&self.fd, &self.buf[..len]).is_err() {
-                tally.lost += 1;
-            }
+            swap_addresses(self.layer, &mut self.buf[HEADER_LEN..len]);
+            let is_sent = write(&self.fd, &self.buf[..len]).is_ok();
+            let (header, frame) = self.buf[..len].split_at(HEADER_LEN);
+            tally.settle(is_sent, self.layer, gso_size(header), frame);
         }
         Ok(true)
     }
@@ -64,11 +62,9 @@ impl Forwarder {
                 Err(Errno::AGAIN) => return Ok(index > 0),
                 Err(errno) => return Err(errno.into()),
             };
+            let is_sent = write(to, &self.buf[..len]).is_ok();
             let (header, packet) = self.buf[..len].split_at(HEADER_LEN);
-            tally.count(Layer::Tun, gso_size(header), packet);
-            if write(to, &self.buf[..len]).is_err() {
-                tally.lost += 1;
-            }
+            tally.settle(is_sent, Layer::Tun, gso_size(header), packet);
         }
         Ok(true)
     }
@@ -95,3 +91,25 @@ pub(super) fn gso_size(header: &[u8]) -> u16 {
 
 const HEADER_LEN: usize = 12;
 const BUF_LEN: usize = HEADER_LEN + 14 + 65_536;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_take_back_is_lost_and_nothing_else() {
+        for goes_away in [false, true] {
+            let (ours, theirs) = UnixDatagram::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            theirs.send(&[0; HEADER_LEN + 60]).unwrap();
+            let theirs = (!goes_away).then_some(theirs);
+            let mut tally = Tally::default();
+            assert!(Echo::new(ours.into(), Layer::Tap).turn(&mut tally).unwrap());
+            let returned = Tally { frames: 1, packets: 1, bytes: 60, ..Tally::default() };
+            let lost = Tally { lost: 1, ..Tally::default() };
+            assert_eq!(tally, if theirs.is_some() { returned } else { lost });
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tapswitch_tap::{Burst, Engine, EngineKind, NetHeader, Queue};
+use tapswitch_tap::{Burst, Engine, EngineKind, NetHeader, Queue, Sent};
 
 use crate::bench::echo::reflect::Mover;
 use crate::bench::echo::swap::{Layer, Tally, swap_addresses};
@@ -38,9 +38,8 @@ impl Mover for Echo {
         }
         for mut frame in &mut *burst {
             swap_addresses(*layer, frame.bytes_mut());
-            tally.count(*layer, gso_size(&frame.header()), frame.bytes());
         }
-        tally.lost += (count - engine.send(&*burst).count) as u64;
+        settle(engine.send(&*burst), burst, *layer, tally);
         Ok(true)
     }
 }
@@ -65,10 +64,7 @@ impl Forwarder {
             engines[1 - from].flush()?;
             return Ok(false);
         }
-        for frame in burst.iter() {
-            tally.count(Layer::Tun, gso_size(&frame.header()), frame.bytes());
-        }
-        tally.lost += (count - engines[1 - from].send(&*burst).count) as u64;
+        settle(engines[1 - from].send(&*burst), burst, Layer::Tun, tally);
         Ok(true)
     }
 }
@@ -83,7 +79,38 @@ impl Mover for Forwarder {
     }
 }
 
+/// Counts the frames of a burst by what became of each.
+fn settle(sent: Sent<'_>, burst: &Burst, layer: Layer, tally: &mut Tally) {
+    let end = sent.stopped.map_or(burst.len(), |stopped| stopped.index);
+    let mut refused = sent.refused.iter().map(|refused| refused.index).peekable();
+    for (index, frame) in burst.iter().enumerate() {
+        let is_sent = refused.next_if_eq(&index).is_none() && index < end;
+        tally.settle(is_sent, layer, gso_size(&frame.header()), frame.bytes());
+    }
+}
+
 /// Payload of each packet of a train; zero for what is no train.
 fn gso_size(header: &NetHeader) -> u16 {
     if header.is_train() { header.gso_size } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_tap::{Refused, SendError};
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_sent_counts_as_returned() {
+        let mut burst = Burst::default();
+        for len in 1..=5 {
+            assert!(burst.push(&NetHeader::PLAIN, &[&[0; 8][..len]]));
+        }
+        let refused = [0, 2].map(|index| Refused { index, error: SendError::Down });
+        let stopped = Some(Refused { index: 4, error: SendError::Full });
+        let mut tally = Tally::default();
+        settle(Sent { count: 2, refused: &refused, stopped }, &burst, Layer::Tun, &mut tally);
+        let wanted = Tally { frames: 2, packets: 2, bytes: 2 + 4, lost: 3, ..Tally::default() };
+        assert_eq!(tally, wanted);
+    }
 }

@@ -76,10 +76,8 @@ impl Mover for Packets {
             };
             let packet = &mut self.buf[..len];
             swap_addresses(Layer::Tun, packet);
-            tally.count(Layer::Tun, 0, packet);
-            if self.device.send(packet).is_err() {
-                tally.lost += 1;
-            }
+            let is_sent = self.device.send(packet).is_ok();
+            tally.settle(is_sent, Layer::Tun, 0, packet);
         }
         Ok(true)
     }
@@ -102,7 +100,6 @@ impl Mover for Trains {
             for packet in self.batch.packets(count) {
                 swap_addresses(Layer::Tun, packet);
             }
-            self.batch.count(count, tally);
             self.batch.send(&self.device, count, tally);
         }
         Ok(true)
@@ -120,7 +117,6 @@ impl Forwarder {
         let Self { devices, batch } = self;
         for index in 0..BURST_COUNT {
             let Some(count) = batch.recv(&devices[from])? else { return Ok(index > 0) };
-            batch.count(count, tally);
             batch.send(&devices[1 - from], count, tally);
         }
         Ok(true)
@@ -177,21 +173,25 @@ impl Batch {
     }
 
     /// Counts it as the frame that it was.
-    pub(super) fn count(&self, count: usize, tally: &mut Tally) {
+    fn count(&self, count: usize, tally: &mut Tally) {
         tally.frames += 1;
         tally.trains += u64::from(count > 1);
         tally.packets += count as u64;
         tally.bytes += self.sizes[..count].iter().sum::<usize>() as u64;
     }
 
-    /// Writes the packets, joined again, and makes the buffers ready for the next.
+    /// Writes the packets, joined again, counts what became of them, and makes the buffers ready
+    /// for the next.
     pub(super) fn send(&mut self, device: &SyncDevice, count: usize, tally: &mut Tally) {
         let packets = &mut self.packets[..count];
-        if device.send_multiple(&mut self.table, packets, VIRTIO_NET_HDR_LEN).is_err() {
-            tally.lost += 1;
-        }
+        let is_sent = device.send_multiple(&mut self.table, packets, VIRTIO_NET_HDR_LEN).is_ok();
         for packet in packets {
             packet.resize(VIRTIO_NET_HDR_LEN + MTU, 0);
+        }
+        if is_sent {
+            self.count(count, tally);
+        } else {
+            tally.lost += 1;
         }
     }
 }
