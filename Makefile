@@ -37,13 +37,14 @@ bench: cargo page
 	$(CARGO) build --release --locked --package tapswitch --features peers
 	@for bench in $(BENCH); do \
 	  set -- bench $$bench $(ARGS); \
-	  if [ $$bench = echo ]; then set -- "$$@" --svg $(ECHO_SVG); fi; \
-	  if [ $$bench = vhost ]; then set -- "$$@" --svg $(VHOST_SVG); fi; \
+	  $(if $(ARGS),,if [ $$bench = echo ]; then set -- "$$@" --svg $(ECHO_SVG); fi;) \
+	  $(if $(ARGS),,if [ $$bench = vhost ]; then set -- "$$@" --svg $(VHOST_SVG); fi;) \
 	  echo "$(TARGET)/release/tapswitch $$*"; \
 	  $(TARGET)/release/tapswitch "$$@" || exit 1; \
 	done
 
-# The pictures in docs/benchmarks.md: a file, and a directory for several.
+# The pictures in docs/benchmarks.md: a file, and a directory for several. Runs with ARGS, which
+# may be of a part, draw none unless told to (--svg).
 ECHO_SVG ?= docs/echo.svg
 VHOST_SVG ?= docs
 

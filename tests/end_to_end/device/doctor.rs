@@ -406,7 +406,7 @@ fn in_guest() -> Result<Outcome, Error> {
     let tests = std::env::current_exe().unwrap();
     Guest::new(&kernel, tests)
         .file(BINARY, BINARY)
-        .modules(["tun", "veth", "8021q"])
+        .modules(["tun", "veth", "bridge", "8021q"])
         .args(["device::doctor", "device::back_pressure", "--skip", "on_linux_7_3"])
         .args(["--test-threads", "1", "--nocapture"])
         .memory_mib(1024)

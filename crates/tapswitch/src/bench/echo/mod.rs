@@ -72,7 +72,7 @@ pub(crate) struct EchoArgs {
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the packets per second of the echo as well, if all of it is measured.
+    /// Draw the packets per second of the echo as well.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -125,15 +125,8 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     let report = bench.report(args, &cores);
     report.print();
     write_data(args.json.as_deref(), &report)?;
-    match &args.svg {
-        Some(file) if args.has_all_cells() => {
-            std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
-        }
-        Some(file) => {
-            let file = file.display();
-            tell!("SKIP: no picture of a part of the echo: {file} is left as it is");
-        }
-        None => {}
+    if let Some(file) = &args.svg {
+        std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
     }
     Ok(())
 }
@@ -221,16 +214,6 @@ impl EchoArgs {
         Cell::all(means).filter(is_wanted).collect()
     }
 
-    /// True when nothing of the echo is left out.
-    fn has_all_cells(&self) -> bool {
-        let Self { only, by, layer, traffic, queues, .. } = self;
-        wants(only, &Part::Echo)
-            && by.is_empty()
-            && layer.is_empty()
-            && traffic.is_empty()
-            && queues.is_empty()
-    }
-
     /// The candidates that there are; says which are not.
     fn means(&self) -> Vec<Means> {
         let mut all = Means::available();
@@ -252,22 +235,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-
-    #[test]
-    fn a_picture_is_of_the_whole_echo() {
-        for (line, is_whole) in [
-            ("", true),
-            ("--rounds 8 --seconds 0.3", true),
-            ("--only echo", true),
-            ("--only write", false),
-            ("--by bare --by drain", false),
-            ("--layer tap", false),
-            ("--traffic udp", false),
-            ("--queues 1", false),
-        ] {
-            assert_eq!(parsed(line).unwrap().has_all_cells(), is_whole, "{line}");
-        }
-    }
 
     #[test]
     fn only_numbers_of_queues_that_are_measured_are_taken() {
