@@ -145,7 +145,8 @@ impl TxPort {
     /// The port is full: its socket may be too long for its link, or too short.
     #[cold]
     fn note_full(&self, now: Instant) {
-        let len = self.device.socket_lens().and_then(|lens| self.outlet.note_full(lens, now));
+        let lens = self.device.socket_lens();
+        let len = lens.and_then(|lens| self.outlet.note_full(lens, self.stall, now));
         if let Some(len) = len {
             self.device.set_socket_len(len);
         }

@@ -8,6 +8,9 @@
 //! goes out in [`HOLD_TIME`], the rest waits where its sender feels it. The fastest of the last
 //! seconds counts, as links are shared and workers are kept from running.
 //!
+//! A socket that becomes shorter takes nothing until so much of it has left, and a port that takes
+//! nothing for long is stalled. So it becomes shorter step by step.
+//!
 //! That tells nothing about a link that was idle in between. A port that was not full for
 //! [`GAP_MAX`] begins anew, and one that is never full has the whole length.
 
@@ -44,11 +47,16 @@ impl Outlet {
     }
 
     /// It is full. Returns how long its socket's buffer is to be from now on, within `lens`, if
-    /// that is another length than before.
-    pub(super) fn note_full(&self, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
+    /// that is another length than before. Others wait for it for `stall`.
+    pub(super) fn note_full(
+        &self,
+        lens: RangeInclusive<usize>,
+        stall: Duration,
+        now: Instant,
+    ) -> Option<usize> {
         // Another worker has it: it does this.
         let mut pace = self.pace.try_lock().ok()?;
-        pace.note_full(self.sent.load(Ordering::Relaxed), lens, now)
+        pace.note_full(self.sent.load(Ordering::Relaxed), lens, stall, now)
     }
 }
 
@@ -69,7 +77,13 @@ struct Pace {
 
 impl Pace {
     /// The port is full, and has taken `sent` bytes up to now.
-    fn note_full(&mut self, sent: u64, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
+    fn note_full(
+        &mut self,
+        sent: u64,
+        lens: RangeInclusive<usize>,
+        stall: Duration,
+        now: Instant,
+    ) -> Option<usize> {
         let has_idled = self.full_at.is_none_or(|at| now - at > GAP_MAX);
         self.full_at = Some(now);
         let before = self.before.filter(|_| !has_idled);
@@ -83,12 +97,13 @@ impl Pace {
         }
         self.before = Some((sent, now));
         self.note_rate(per_second(bytes, time), now);
-        let wanted = self.held_len().clamp(*lens.start(), *lens.end());
+        let wanted = self.len_of(HOLD_TIME).clamp(*lens.start(), *lens.end());
         let told = self.told.unwrap_or(*lens.end());
         if wanted.abs_diff(told) <= told / 8 {
             return None;
         }
-        self.told = Some(wanted);
+        let step = if stall.is_zero() { HOLD_TIME } else { HOLD_TIME.min(stall / 4) };
+        self.told = Some(wanted.max(told.saturating_sub(self.len_of(step))));
         self.told
     }
 
@@ -102,11 +117,11 @@ impl Pace {
         self.fastest[0] = self.fastest[0].max(rate);
     }
 
-    /// The number for bytes that go out in [`HOLD_TIME`]: the kernel doubles it, for what it has
+    /// The number for bytes that go out in this time: the kernel doubles it, for what it has
     /// to do with each frame besides, which is next to nothing of a train.
-    fn held_len(&self) -> usize {
+    fn len_of(&self, time: Duration) -> usize {
         let rate = u128::from(self.fastest[0].max(self.fastest[1]));
-        usize::try_from(rate * HOLD_TIME.as_micros() / 2_000_000).unwrap_or(usize::MAX)
+        usize::try_from(rate * time.as_micros() / 2_000_000).unwrap_or(usize::MAX)
     }
 }
 
@@ -133,6 +148,7 @@ mod tests {
     use super::*;
 
     const LENS: RangeInclusive<usize> = 64 * 1024..=4096 * 1024;
+    const STALL: Duration = Duration::from_millis(40);
 
     /// A port with a clock.
     #[derive(Default)]
@@ -152,7 +168,7 @@ mod tests {
             for _ in 0..time.as_millis() {
                 self.time += Duration::from_millis(1);
                 self.sent += rate / 1000;
-                told = self.pace.note_full(self.sent, LENS, origin + self.time).or(told);
+                told = self.pace.note_full(self.sent, LENS, STALL, origin + self.time).or(told);
             }
             told
         }
@@ -165,10 +181,26 @@ mod tests {
         assert_eq!(trial.pass(62_500_000, Duration::from_secs(1)), None, "it is known");
     }
 
+    /// What is in it above its new length leaves while nobody is let in.
+    #[test]
+    fn it_becomes_shorter_by_what_leaves_before_the_port_has_stalled() {
+        let mut trial = Trial::default();
+        let mut last = *LENS.end();
+        for _ in 0..2000 {
+            let told = trial.pass(2_500_000, Duration::from_millis(1)).unwrap_or(last);
+            // The kernel doubles both.
+            let above = 2 * last.saturating_sub(told);
+            assert!(above <= 2_500_000 / 100, "{last} to {told}: more than 10 ms of it");
+            last = told;
+        }
+        assert!(last < *LENS.end());
+    }
+
     #[test]
     fn it_is_never_shorter_than_a_train_nor_longer_than_it_was() {
         let mut trial = Trial::default();
-        assert_eq!(trial.pass(1_000_000, Duration::from_secs(2)), Some(*LENS.start()));
+        let least = trial.pass(1_000_000, Duration::from_secs(250)).unwrap();
+        assert!(LENS.contains(&least) && least < LENS.start() / 4 * 5, "{least}");
         assert_eq!(trial.pass(2_000_000_000, Duration::from_secs(1)), Some(*LENS.end()));
     }
 
@@ -196,12 +228,12 @@ mod tests {
     fn workers_that_share_a_port_add_up() {
         let outlet = Outlet::default();
         let start = Instant::now();
-        assert_eq!(outlet.note_full(LENS, start), None);
+        assert_eq!(outlet.note_full(LENS, Duration::ZERO, start), None);
         for _ in 0..100 {
             outlet.note_sent(10_000);
         }
-        let told = outlet.note_full(LENS, start + Duration::from_millis(20));
-        assert_eq!(told, Some(500_000), "50 MB/s");
+        let told = outlet.note_full(LENS, Duration::ZERO, start + Duration::from_millis(20));
+        assert_eq!(told, Some(*LENS.end() - 500_000), "by a step of 20 ms at 50 MB/s");
         assert_eq!((outlet.note_taken(), outlet.taken()), (1, 1));
     }
 }
