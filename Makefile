@@ -51,13 +51,14 @@ VHOST_SVG ?= docs
 # The tables about long ways, on a kernel with IFF_BACKPRESSURE. The processor is emulated: ratios
 # count, rates do not.
 # WIREGUARD=FILE measures that build of wireguard-go beside (go install golang.zx2c4.com/wireguard@latest).
+ROUNDS ?= 1
 GUEST_MODULES := tun veth bridge vxlan sch_netem sch_tbf
 bench-guest: cargo
 	@scripts/install-packages tc ip qemu-system-x86_64 busybox
 	$(CARGO) build --release --locked --package tapswitch --package tapswitch-guest
 	$(TARGET)/release/tapswitch-guest $(GUEST_MODULES:%=--module %) --bin tc --memory 1024 \
 	  --limit 7200 $(WIREGUARD:%=--file %) $(TARGET)/release/tapswitch bench lossless --part paper \
-	  --rounds 1 $(WIREGUARD:%=--wireguard /root/$(notdir $(WIREGUARD))) $(ARGS)
+	  --rounds $(ROUNDS) $(WIREGUARD:%=--wireguard /root/$(notdir $(WIREGUARD))) $(ARGS)
 
 build: cargo page
 	$(CARGO) build --release --locked --package tapswitch
