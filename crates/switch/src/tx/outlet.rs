@@ -86,12 +86,11 @@ impl Pace {
     ) -> Option<usize> {
         let has_idled = self.full_at.is_none_or(|at| now - at > GAP_MAX);
         self.full_at = Some(now);
-        let before = self.before.filter(|_| !has_idled);
-        let (sent_before, at) = *before.as_ref().unwrap_or(&(sent, now));
-        let (bytes, time) = (sent.saturating_sub(sent_before), now - at);
-        if before.is_none() {
+        let Some((sent_before, at)) = self.before.filter(|_| !has_idled) else {
             self.before = Some((sent, now));
-        }
+            return None;
+        };
+        let (bytes, time) = (sent.saturating_sub(sent_before), now - at);
         if bytes < SAMPLE_LEN || time < SAMPLE_TIME {
             return None;
         }
