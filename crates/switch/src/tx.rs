@@ -129,8 +129,11 @@ impl TxPort {
         Self { stall, ..self }
     }
 
-    /// The same port, as workers that share it tell each other what it took.
+    /// The same port, as workers that share it tell each other what it took. Its socket is new.
     pub(crate) fn with_outlet(self, outlet: Arc<Outlet>) -> Self {
+        if self.device.socket_lens().is_some() {
+            self.device.set_socket_len(outlet::START_LEN);
+        }
         Self { outlet, ..self }
     }
 
@@ -413,13 +416,17 @@ impl<'a> CutPacket<'a> {
 }
 
 impl TxDevice {
-    /// How long the buffer may be of the socket that this sends by: from a train to what it was
-    /// opened with. None where there is no such socket.
+    /// How long the buffers may be, all together, of the sockets that this sends by. None where
+    /// there are no such sockets.
     #[inline]
     fn socket_lens(&self) -> Option<RangeInclusive<usize>> {
         match self {
             Self::Netdev(_) => Some(SOCKET_LEN_MIN..=netdev::SEND_BUFFER_LEN),
-            Self::Vxlan(_) | Self::Gre(_) => Some(SOCKET_LEN_MIN..=tunnel::SEND_BUFFER_LEN),
+            Self::Vxlan(_) => {
+                let count = tunnel::SENDERS;
+                Some(count * SOCKET_LEN_MIN..=count * tunnel::SEND_BUFFER_LEN)
+            }
+            Self::Gre(_) => Some(SOCKET_LEN_MIN..=tunnel::SEND_BUFFER_LEN),
             Self::Tap(_) | Self::BareTap(_) | Self::Tun(_) | Self::Guest(_) | Self::File(_) => None,
         }
     }
@@ -428,7 +435,7 @@ impl TxDevice {
     fn set_socket_len(&self, len: usize) {
         let _ = match self {
             Self::Netdev(port) => port.set_send_buffer_len(len),
-            Self::Vxlan(port) => port.set_send_buffer_len(len),
+            Self::Vxlan(port) => port.set_send_buffer_len(len / tunnel::SENDERS),
             Self::Gre(gre) => gre.port.set_send_buffer_len(len),
             Self::Tap(_) | Self::BareTap(_) | Self::Tun(_) | Self::Guest(_) | Self::File(_) => {
                 Ok(())
@@ -692,8 +699,9 @@ impl From<SendFault> for DropReason {
 /// Packets whose headers are made before they are sent: a train of 64 KiB takes three rounds, and
 /// what a round touches of the stack and the headers stays within the first-level cache.
 const CUT_COUNT: usize = netdev::MAX_PACKETS;
-/// A socket holds two trains then: the kernel doubles it, and counts its own overhead.
-const SOCKET_LEN_MIN: usize = 64 * 1024;
+/// A socket takes a train of any length as long as less than this is in it, twice, as the kernel
+/// doubles it. So there is always one under way, and the next one comes before that has left.
+const SOCKET_LEN_MIN: usize = 16 * 1024;
 const _: () = assert!(CUT_COUNT <= tunnel::GRE_MAX_PACKETS);
 
 #[cfg(test)]

@@ -8,11 +8,16 @@
 //! goes out in [`HOLD_TIME`], the rest waits where its sender feels it. The fastest of the last
 //! seconds counts, as links are shared and workers are kept from running.
 //!
-//! A socket that becomes shorter takes nothing until so much of it has left, and a port that takes
-//! nothing for long is stalled. So it becomes shorter step by step.
+//! A socket is short at first, [`START_LEN`], and is made longer when it was full and its link is
+//! fast, which takes milliseconds. The other way round does not work: a TCP of a slow link fills a
+//! long socket for seconds, and is never told so often that it is full that its rate is known.
 //!
-//! That tells nothing about a link that was idle in between. A port that was not full for
-//! [`GAP_MAX`] begins anew, and one that is never full has the whole length.
+//! One that becomes shorter, since its link has become slower, takes nothing until so much of it
+//! has left, and a port that takes nothing for long is stalled. So it becomes shorter step by step,
+//! each of which leaves within a part of that time, and then takes for as long before the next one.
+//!
+//! Full moments tell nothing about a link that was idle in between. A port that was not full for
+//! [`GAP_MAX`] begins anew.
 
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
@@ -71,8 +76,12 @@ struct Pace {
     fastest: [u64; 2],
     /// Since when it counts.
     since: Option<Instant>,
+    /// The last one.
+    latest: u64,
     /// What was told last.
     told: Option<usize>,
+    /// From when on the socket may become shorter still.
+    next_step: Option<Instant>,
 }
 
 impl Pace {
@@ -91,18 +100,31 @@ impl Pace {
             return None;
         };
         let (bytes, time) = (sent.saturating_sub(sent_before), now - at);
-        if bytes < SAMPLE_LEN || time < SAMPLE_TIME {
+        if bytes >= SAMPLE_LEN && time >= SAMPLE_TIME {
+            self.before = Some((sent, now));
+            self.note_rate(per_second(bytes, time), now);
+        }
+        self.follow(lens, stall, now)
+    }
+
+    /// How long the socket is to be from now on, if that is another length.
+    fn follow(
+        &mut self,
+        lens: RangeInclusive<usize>,
+        stall: Duration,
+        now: Instant,
+    ) -> Option<usize> {
+        let told = self.told.unwrap_or(START_LEN);
+        let fastest = self.fastest.into_iter().max().filter(|&rate| rate > 0)?;
+        let wanted = len_of(fastest, HOLD_TIME).clamp(*lens.start(), *lens.end());
+        let is_early = self.next_step.is_some_and(|at| now < at);
+        if wanted.abs_diff(told) <= told / 8 || (wanted < told && is_early) {
             return None;
         }
-        self.before = Some((sent, now));
-        self.note_rate(per_second(bytes, time), now);
-        let wanted = self.len_of(HOLD_TIME).clamp(*lens.start(), *lens.end());
-        let told = self.told.unwrap_or(*lens.end());
-        if wanted.abs_diff(told) <= told / 8 {
-            return None;
-        }
+        // The link may be slower by now than it was at its fastest.
         let step = if stall.is_zero() { HOLD_TIME } else { HOLD_TIME.min(stall / 4) };
-        self.told = Some(wanted.max(told.saturating_sub(self.len_of(step))));
+        self.told = Some(wanted.max(told.saturating_sub(len_of(self.latest, step))));
+        self.next_step = Some(now + 2 * step);
         self.told
     }
 
@@ -114,14 +136,15 @@ impl Pace {
             self.since = Some(now);
         }
         self.fastest[0] = self.fastest[0].max(rate);
+        self.latest = rate;
     }
+}
 
-    /// The number for bytes that go out in this time: the kernel doubles it, for what it has
-    /// to do with each frame besides, which is next to nothing of a train.
-    fn len_of(&self, time: Duration) -> usize {
-        let rate = u128::from(self.fastest[0].max(self.fastest[1]));
-        usize::try_from(rate * time.as_micros() / 2_000_000).unwrap_or(usize::MAX)
-    }
+/// The number for bytes that go out in this time: the kernel doubles it, for what it has to do with
+/// each frame besides, which is next to nothing of a train.
+fn len_of(rate: u64, time: Duration) -> usize {
+    let len = u128::from(rate) * time.as_micros() / 2_000_000;
+    usize::try_from(len).unwrap_or(usize::MAX)
 }
 
 fn per_second(bytes: u64, time: Duration) -> u64 {
@@ -129,12 +152,14 @@ fn per_second(bytes: u64, time: Duration) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
+/// How long a port's sockets are at first: two trains, as the kernel doubles it.
+pub(super) const START_LEN: usize = 64 * 1024;
 /// How long a packet waits in the socket. Workers are kept from running for some milliseconds now
 /// and then, in which the link shall not be idle.
 const HOLD_TIME: Duration = Duration::from_millis(20);
-/// A rate is told from this many bytes: the trains that are half out at either end are little of
-/// it.
-const SAMPLE_LEN: u64 = 256 * 1024;
+/// A rate is told from this many bytes: the trains that are half out at either end are the lesser
+/// part of it.
+const SAMPLE_LEN: u64 = 128 * 1024;
 /// And from this much time.
 const SAMPLE_TIME: Duration = Duration::from_millis(2);
 /// A port that is full is asked again sooner than this.
@@ -146,7 +171,7 @@ const FASTEST_TIME: Duration = Duration::from_secs(2);
 mod tests {
     use super::*;
 
-    const LENS: RangeInclusive<usize> = 64 * 1024..=4096 * 1024;
+    const LENS: RangeInclusive<usize> = 16 * 1024..=4096 * 1024;
     const STALL: Duration = Duration::from_millis(40);
 
     /// A port with a clock.
@@ -184,19 +209,31 @@ mod tests {
     #[test]
     fn it_becomes_shorter_by_what_leaves_before_the_port_has_stalled() {
         let mut trial = Trial::default();
-        let mut last = *LENS.end();
-        for _ in 0..2000 {
-            let told = trial.pass(2_500_000, Duration::from_millis(1)).unwrap_or(last);
+        let mut last = trial.pass(50_000_000, Duration::from_secs(1)).unwrap();
+        let mut told = None;
+        for _ in 0..5000 {
+            told = trial.pass(5_000_000, Duration::from_millis(1));
             // The kernel doubles both.
-            let above = 2 * last.saturating_sub(told);
-            assert!(above <= 2_500_000 / 100, "{last} to {told}: more than 10 ms of it");
-            last = told;
+            let above = told.map_or(0, |told| 2 * last.saturating_sub(told));
+            assert!(above <= 5_000_000 / 100, "{last} to {told:?}: more than 10 ms of it");
+            last = told.unwrap_or(last);
         }
-        assert!(last < *LENS.end());
+        assert_eq!(told, None, "it is as short as it shall be");
+        assert!(last < 60_000, "{last}: more than 20 ms of 5 MB/s");
     }
 
     #[test]
-    fn it_is_never_shorter_than_a_train_nor_longer_than_it_was() {
+    fn the_socket_of_a_slow_link_is_never_long() {
+        let mut trial = Trial::default();
+        for _ in 0..100 {
+            let told = trial.pass(2_500_000, Duration::from_millis(100)).unwrap_or_default();
+            assert!(told < START_LEN, "{told}");
+        }
+        assert!(trial.pace.told.unwrap() < 30_000, "20 ms of 20 Mb/s");
+    }
+
+    #[test]
+    fn it_is_never_shorter_nor_longer_than_it_may_be() {
         let mut trial = Trial::default();
         let least = trial.pass(1_000_000, Duration::from_secs(250)).unwrap();
         assert!(LENS.contains(&least) && least < LENS.start() / 4 * 5, "{least}");
@@ -232,7 +269,7 @@ mod tests {
             outlet.note_sent(10_000);
         }
         let told = outlet.note_full(LENS, Duration::ZERO, start + Duration::from_millis(20));
-        assert_eq!(told, Some(*LENS.end() - 500_000), "by a step of 20 ms at 50 MB/s");
+        assert_eq!(told, Some(500_000), "20 ms at 50 MB/s, which the kernel doubles");
         assert_eq!((outlet.note_taken(), outlet.taken()), (1, 1));
     }
 }
