@@ -483,7 +483,8 @@ test("a click on a host, a link or a TAP offers what can be done with it", optio
   await page.getByRole("heading", { name: "TAP web" }).waitFor();
   await clickOn(page, "host");
   await page.getByRole("link", { name: "Tap this host" }).click();
-  assert.match(await page.getByLabel("Source IP").inputValue(), /^10\.0\./);
+  assert.match(await page.getByLabel("Source MAC").inputValue(), /^02:/);
+  assert.equal(await page.getByLabel("Source IP").inputValue(), "");
   await page.close();
 });
 
