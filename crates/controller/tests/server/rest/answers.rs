@@ -190,6 +190,37 @@ async fn requests_that_make_no_sense_are_refused() {
     assert_eq!(bytes.refusal(), (400, "malformed".to_owned()));
 }
 
+/// What follows a document is of nobody's: part of a second one, say, which would be lost.
+#[tokio::test]
+async fn a_body_is_one_document_and_an_object() {
+    let (server, _switch) = with_switch().await;
+    let json = [("content-type", "application/json")];
+    let policy = r#"{"name": "a", "monitor": "3"}"#;
+    let bodies = [("", " {}"), ("", " garbage"), ("", "]"), ("[", "]")];
+    let bodies = bodies.map(|(before, behind)| format!("{before}{policy}{behind}"));
+    for body in bodies.iter().map(String::as_str).chain(["[1]", "7", "\"a\"", "null"]) {
+        for request in [("POST", "/api/v1/policies"), ("PUT", "/api/v1/policies/a")] {
+            let answer = ask_with(&server, request, &json, body.into()).await;
+            assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{body}: {}", answer.text);
+            assert_eq!(answer.json()["error"]["field"], Value::Null, "{body}: {}", answer.text);
+        }
+    }
+    for (path, body) in [
+        ("/api/v1/filters/check", r#"{"filter": "tcp"} {}"#),
+        ("/api/v1/session", r#"{"token": "a"} {}"#),
+    ] {
+        let answer = ask_with(&server, ("POST", path), &json, body.into()).await;
+        assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{path}: {}", answer.text);
+    }
+    let whole = ask_with(
+        &server,
+        ("POST", "/api/v1/policies"),
+        &json,
+        b" {\"name\": \"a\", \"monitor\": \"3\"}\r\n".to_vec(),
+    );
+    assert_eq!(whole.await.status, 201);
+}
+
 #[tokio::test]
 async fn lists_come_in_pages() {
     let (server, _switch) = with_switch().await;
