@@ -222,6 +222,23 @@ async fn a_body_is_one_document_and_an_object() {
 }
 
 #[tokio::test]
+async fn what_is_out_of_range_is_said_in_words() {
+    let (server, _switch) = with_switch().await;
+    for (field, value, told) in [
+        ("priority", json!(300), "a number from 0 to 255"),
+        ("snaplen", json!(70_000), "a number from 0 to 65535"),
+        ("priority", json!("high"), "a number from 0 to 255"),
+        ("name", json!(7), "write it in quotes"),
+    ] {
+        let mut policy = json!({"name": "a", "monitor": "3"});
+        policy[field] = value;
+        let error = post(&server, "/api/v1/policies", &policy).await.json()["error"].clone();
+        assert_eq!((&error["code"], &error["field"]), (&json!("malformed"), &json!(field)));
+        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn lists_come_in_pages() {
     let (server, _switch) = with_switch().await;
     for number in 0..7 {
