@@ -238,6 +238,34 @@ async fn what_is_out_of_range_is_said_in_words() {
     }
 }
 
+/// Who asks for some and gets all takes all for some.
+#[tokio::test]
+async fn lists_refuse_what_they_cannot_be_asked_for() {
+    let (server, switch) = with_switch().await;
+    switch.say(arp(1, 2));
+    until(async || !server.handle.hosts().await.unwrap().is_empty()).await;
+    for (path, field) in [
+        ("/audit?q=zzzzzz", Value::Null),
+        ("/audit?switch=0x1", Value::Null),
+        ("/policies?switch=0x99", Value::Null),
+        ("/switches?switch=0x1", Value::Null),
+        ("/events/log?switch=0x1", Value::Null),
+        ("/switches/0x1/ports?switch=0x1", Value::Null),
+        ("/switches/0x1/rules?switch=0x1", Value::Null),
+        ("/switches/0x1/groups?switch=0x1", Value::Null),
+        ("/hosts?switch=1", json!("switch")),
+        ("/hosts?switch=0xzz", json!("switch")),
+    ] {
+        let answer = get(&server, &format!("/api/v1{path}")).await;
+        assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{path}: {}", answer.text);
+        assert_eq!(answer.json()["error"]["field"], field, "{path}: {}", answer.text);
+    }
+    for name in ["0x1", "0x0000000000000001", "0000000000000001", "0X1"] {
+        let hosts = get(&server, &format!("/api/v1/hosts?switch={name}")).await.json();
+        assert_eq!(hosts["total"], 1, "{name}");
+    }
+}
+
 #[tokio::test]
 async fn lists_come_in_pages() {
     let (server, _switch) = with_switch().await;
