@@ -21,9 +21,23 @@ pub enum PolicyError {
         /// Its characters.
         len: usize,
     },
-    /// The name would garble a terminal.
-    #[error("name {name:?}: it has a control character; leave that out")]
-    NameControl {
+    /// The name would garble a terminal, or look like another one.
+    #[error(
+        "name {name:?}: it has a control character, or another that is not seen; leave that out"
+    )]
+    NameUnseen {
+        /// The name.
+        name: String,
+    },
+    /// The name would look like another one.
+    #[error("name {name:?}: it begins or ends with a blank; leave that out")]
+    NameBlank {
+        /// The name.
+        name: String,
+    },
+    /// The policy could not be asked for by REST.
+    #[error("name {name}: that is a step in a path; choose another name")]
+    NameStep {
         /// The name.
         name: String,
     },
@@ -304,7 +318,9 @@ impl PolicyError {
         Some(match self {
             Self::NameEmpty
             | Self::NameTooLong { .. }
-            | Self::NameControl { .. }
+            | Self::NameUnseen { .. }
+            | Self::NameBlank { .. }
+            | Self::NameStep { .. }
             | Self::Duplicate { .. } => "name",
             Self::NeverSource { .. } => "src-mac",
             Self::NeverAnswers { .. }

@@ -98,5 +98,5 @@ pub use report::{
     Copied, Counts, HopReport, HostReport, LinkReport, MonitorPort, PathReport, PolicyReport,
     PolicyState, PortReport, PortRole, SwitchReport,
 };
-pub use text::ParseTextError;
+pub use text::{ParseTextError, parse_switch_name};
 pub use time::{Millis, UnixTime};

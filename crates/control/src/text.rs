@@ -44,7 +44,10 @@ pub(crate) fn switch_name(switch: DatapathId) -> String {
 }
 
 /// Reads the name of a switch: hexadecimal behind `0x`, or all sixteen digits.
-pub(crate) fn parse_switch_name(text: &str) -> Result<DatapathId, ParseTextError> {
+///
+/// # Errors
+/// It is none.
+pub fn parse_switch_name(text: &str) -> Result<DatapathId, ParseTextError> {
     let digits = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => Some(digits),
         None => (text.len() == 16).then_some(text),

@@ -51,6 +51,7 @@ mod tickets;
 mod tls;
 mod tokens;
 mod told;
+mod words;
 
 pub use audit::{ChainError, Verifier};
 pub use caller::{Caller, Role};
@@ -65,3 +66,4 @@ pub use server::Server;
 pub use store::{Identity, StoreConfig, StoreError};
 pub use tapswitch_tls::{TlsError, TlsFiles};
 pub use tokens::{NewToken, TokenError};
+pub use words::in_words;

@@ -13,9 +13,9 @@
 //! said to be.
 
 use std::collections::BTreeSet;
-use std::fs::{self, Metadata};
-use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ pub(crate) struct Token {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct Entries {
     #[serde(default)]
     token: Vec<Token>,
 }
@@ -68,6 +68,7 @@ pub struct NewToken {
     pub secret: String,
     /// What goes into the file of tokens.
     pub entry: String,
+    name: String,
 }
 
 impl NewToken {
@@ -82,7 +83,30 @@ impl NewToken {
         let secret = format!("{PREFIX}{}", hex(&bytes));
         let hash = sha256_hex(secret.as_bytes());
         let entry = format!("[[token]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{hash}\"");
-        Ok(Self { secret, entry })
+        Ok(Self { secret, entry, name: name.to_owned() })
+    }
+
+    /// Writes it into a file of tokens, behind those that are there; one that there is not is made
+    /// for its owner alone.
+    ///
+    /// # Errors
+    /// The controller would refuse the file as it is, or with the token. It stays as it was.
+    pub fn append(&self, path: &Path) -> Result<(), TokenError> {
+        let io = |source| TokenError::Append { path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.read(true).append(true).create(true).mode(0o600).open(path).map_err(io)?;
+        // Who makes another one meanwhile waits, and sees this one.
+        file.lock().map_err(io)?;
+        check_mode(path, &file.metadata().map_err(io)?)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(io)?;
+        let tokens = parse_file(path, &text)?;
+        if tokens.iter().any(|token| token.name == self.name) {
+            return Err(TokenError::Taken { path: path.to_owned(), name: self.name.clone() });
+        }
+        let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        write_whole(&mut file, &format!("{end}{}\n", self.entry)).map_err(io)
     }
 }
 
@@ -154,16 +178,35 @@ pub(crate) fn open_mode(meta: &Metadata) -> Option<u32> {
 fn read(path: &Path) -> Result<(Vec<Token>, Stamp), TokenError> {
     let io = |source| TokenError::Io { path: path.to_owned(), source };
     let meta = fs::metadata(path).map_err(io)?;
-    if let Some(mode) = open_mode(&meta) {
-        return Err(TokenError::Permissions { path: path.to_owned(), mode });
-    }
+    check_mode(path, &meta)?;
     let text = fs::read_to_string(path).map_err(io)?;
-    let tokens = parse(&text).map_err(|what| TokenError::Wrong { path: path.to_owned(), what })?;
-    Ok((tokens, stamp(&meta)))
+    Ok((parse_file(path, &text)?, stamp(&meta)))
+}
+
+fn check_mode(path: &Path, meta: &Metadata) -> Result<(), TokenError> {
+    match open_mode(meta) {
+        Some(mode) => Err(TokenError::Permissions { path: path.to_owned(), mode }),
+        None => Ok(()),
+    }
+}
+
+fn parse_file(path: &Path, text: &str) -> Result<Vec<Token>, TokenError> {
+    parse(text).map_err(|what| TokenError::Wrong { path: path.to_owned(), what })
+}
+
+/// Appends all of it, or nothing: half an entry would make the file wrong.
+fn write_whole(file: &mut File, text: &str) -> io::Result<()> {
+    let len = file.metadata()?.len();
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // What cannot be taken back either is told by the first error as well.
+        _ = file.set_len(len);
+    }
+    written
 }
 
 fn parse(text: &str) -> Result<Vec<Token>, String> {
-    let File { token: tokens } = toml::from_str(text).map_err(|error| error.to_string())?;
+    let Entries { token: tokens } = toml::from_str(text).map_err(|error| error.to_string())?;
     let mut names = BTreeSet::new();
     for token in &tokens {
         check_name(&token.name).map_err(|error| error.to_string())?;
@@ -205,6 +248,25 @@ pub enum TokenError {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// A token cannot be added.
+    #[error("tokens {}: {source}; nothing was added", path.display())]
+    Append {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The name is taken.
+    #[error(
+        "tokens {}: there is a token {name} already; choose another name, or take that entry out",
+        path.display()
+    )]
+    Taken {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
     },
     /// Others may read the file, or write it.
     #[error(
@@ -256,6 +318,37 @@ mod tests {
         assert_eq!(tokens.find(""), None);
         assert!(!made.entry.contains(&made.secret));
         drop(directory);
+    }
+
+    #[test]
+    fn a_token_is_added_where_the_controller_takes_it() {
+        let [ann, bob] = ["ann", "bob"].map(|name| NewToken::make(name, Role::Viewer).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.toml");
+        ann.append(&path).unwrap();
+        assert_eq!(open_mode(&fs::metadata(&path).unwrap()), None);
+        // As an editor may leave it.
+        fs::write(&path, fs::read_to_string(&path).unwrap().trim_end()).unwrap();
+        bob.append(&path).unwrap();
+        let tokens = Tokens::open(&path).unwrap();
+        assert!(tokens.find(&ann.secret).is_some() && tokens.find(&bob.secret).is_some());
+    }
+
+    #[test]
+    fn what_the_controller_would_refuse_is_not_written() {
+        let ann = NewToken::make("ann", Role::Viewer).unwrap();
+        let twice = NewToken::make("ann", Role::Admin).unwrap();
+        let cases = [
+            (ann.entry.clone(), 0o600, "there is a token ann already; choose another name"),
+            (String::new(), 0o644, "chmod 600"),
+            ("[[tokens]]\n".to_owned(), 0o600, "unknown field `tokens`"),
+        ];
+        for (text, mode, told) in cases {
+            let (_directory, path) = file(&text, mode);
+            let error = twice.append(&path).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
     }
 
     #[test]

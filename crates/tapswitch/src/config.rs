@@ -476,23 +476,8 @@ fn in_words_of_toml(message: &str) -> String {
                 .to_owned()
         }
         Some((found, _)) => format!("{found}, expected a list; write it in brackets: [\"...\"]"),
-        None => in_words_of_numbers(message),
+        None => tapswitch_controller::in_words(message),
     }
-}
-
-fn in_words_of_numbers(message: &str) -> String {
-    let Some((found, expected)) = message.rsplit_once(", expected ") else {
-        return message.to_owned();
-    };
-    let expected = match expected {
-        "u8" => "a number from 0 to 255",
-        "u16" => "a number from 0 to 65535",
-        "u32" | "u64" | "usize" | "i64" => "a whole number, 0 or more, without quotes",
-        "a string" => "text; write it in quotes: \"...\"",
-        "a boolean" => "true or false, without quotes",
-        other => other,
-    };
-    format!("{found}, expected {expected}")
 }
 
 /// A line and a column, both from 1, and the key that is set there.

@@ -77,7 +77,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Run(args) => daemon::run(&args)?,
         Command::Switch(args) => daemon::switch(args)?,
         Command::Controller(args) => daemon::controller(&args)?,
-        Command::Policy(args) => policy::main(args)?,
+        Command::Policy(args) => return Ok(policy::main(args)?),
         Command::Token(args) => token::main(args)?,
         Command::Audit(args) => audit::main(&args)?,
         Command::Port(args) => port::main(args)?,

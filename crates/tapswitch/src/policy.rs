@@ -1,5 +1,7 @@
 //! `tapswitch policy`: TAP policies of a running controller.
 
+use std::process::ExitCode;
+
 use comfy_table::Table;
 use tapswitch_control::{
     Copied, Monitors, Plan, PolicyReport, PolicyState, Proof, Tagging, TapPolicy, Transport,
@@ -15,18 +17,19 @@ use crate::management::{AskError, Request, ask};
 use crate::show::print_json;
 use crate::table::{grouped, print, table};
 
-/// Carries out one command.
-pub(crate) fn main(args: PolicyArgs) -> Result<(), AskError> {
-    match args.command {
-        PolicyCommand::Add(args) => apply(*args, false),
-        PolicyCommand::Set(args) => apply(*args, true),
-        PolicyCommand::List(args) => list(&args),
-        PolicyCommand::Show(args) => show_one(args),
-        PolicyCommand::Delete(args) => delete(args),
-    }
+/// Carries out one command. One that only tries fails where what it tried is not proved.
+pub(crate) fn main(args: PolicyArgs) -> Result<ExitCode, AskError> {
+    let is_good = match args.command {
+        PolicyCommand::Add(args) => apply(*args, false)?,
+        PolicyCommand::Set(args) => apply(*args, true)?,
+        PolicyCommand::List(args) => list(&args).map(|()| true)?,
+        PolicyCommand::Show(args) => show_one(args).map(|()| true)?,
+        PolicyCommand::Delete(args) => delete(args)?,
+    };
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn apply(args: PolicyAddArgs, replaces: bool) -> Result<(), AskError> {
+fn apply(args: PolicyAddArgs, replaces: bool) -> Result<bool, AskError> {
     let (ask_args, dry_run) = (args.ask.clone(), args.dry_run);
     let how = How { replaces, by_force: args.force };
     let (socket, policy) = (ask_args.socket.as_deref(), Box::new(policy(args)));
@@ -35,24 +38,20 @@ fn apply(args: PolicyAddArgs, replaces: bool) -> Result<(), AskError> {
             false => Request::PlanPolicy(policy),
             true => Request::PlanReplacement(policy),
         };
-        let plan: Plan = ask(socket, &request)?;
-        show_plan(&ask_args, &plan);
-        return Ok(());
+        return Ok(show_plan(&ask_args, &ask(socket, &request)?));
     }
     show_applied(&ask_args, &ask(socket, &Request::ApplyPolicy(policy, how))?);
-    Ok(())
+    Ok(true)
 }
 
-fn delete(args: PolicyDeleteArgs) -> Result<(), AskError> {
+fn delete(args: PolicyDeleteArgs) -> Result<bool, AskError> {
     let socket = args.ask.socket.as_deref();
-    match args.dry_run {
-        true => show_plan(&args.ask, &ask(socket, &Request::PlanDeletion(args.name))?),
-        false => {
-            let request = Request::DeletePolicy(args.name, args.force);
-            show_applied(&args.ask, &ask(socket, &request)?);
-        }
+    if args.dry_run {
+        return Ok(show_plan(&args.ask, &ask(socket, &Request::PlanDeletion(args.name))?));
     }
-    Ok(())
+    let request = Request::DeletePolicy(args.name, args.force);
+    show_applied(&args.ask, &ask(socket, &request)?);
+    Ok(true)
 }
 
 fn show_applied(args: &AskArgs, applied: &Applied) {
@@ -94,11 +93,16 @@ fn policy(args: PolicyAddArgs) -> TapPolicy {
     }
 }
 
-/// What would change on which switch, as a difference is printed.
-fn show_plan(args: &AskArgs, plan: &Plan) {
-    if args.json {
-        return print_json(plan);
+/// What would change on which switch, as a difference is printed; and whether it is proved.
+fn show_plan(args: &AskArgs, plan: &Plan) -> bool {
+    match args.json {
+        true => print_json(plan),
+        false => show_changes(plan),
     }
+    plan.proof.is_proved
+}
+
+fn show_changes(plan: &Plan) {
     for change in &plan.changes {
         say!("switch {}", change.switch);
         change.remove.iter().for_each(|line| say!("- {line}"));
@@ -328,6 +332,17 @@ mod tests {
             adds_up: true,
             is_complete: true,
             notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_not_proved_fails() {
+        for (is_proved, json) in [(true, true), (true, false), (false, true), (false, false)] {
+            let problems = if is_proved { Vec::new() } else { vec!["a copy goes astray".into()] };
+            let proof = Proof { is_proved, checked: 7, problems };
+            let plan = Plan { changes: Vec::new(), proof, notes: Vec::new() };
+            let args = AskArgs { socket: None, json };
+            assert_eq!(show_plan(&args, &plan), is_proved);
         }
     }
 

@@ -1,8 +1,7 @@
 // The filter box of the packet list: the part of pcap-filter(7) that people type, and "text".
 //
-//   or    := and { ("or" | "||") and }
-//   and   := not { ["and" | "&&"] not }
-//   not   := ("not" | "!") not | "(" or ")" | primitive
+//   all   := not { ("or" | "||" | ["and" | "&&"]) not }     of equal precedence, to the left
+//   not   := ("not" | "!") not | "(" all ")" | primitive
 //
 // It chooses among packets that are here already; which packets are copied is the policy's matter.
 import { parseIp, parseMac, parsePrefix, prefixContains } from "./address";
@@ -38,7 +37,7 @@ export function subject(packet: Packet): Subject {
 /** Compiles an expression; an empty one lets everything through. */
 export function compile(expression: string): Predicate {
   const parser = new Parser(tokens(expression), expression.length);
-  return parser.isAtEnd ? () => true : parser.all();
+  return parser.isAtEnd ? () => true : parser.whole();
 }
 
 interface Token {
@@ -74,28 +73,20 @@ class Parser {
     return this.index >= this.tokens.length;
   }
 
-  all(): Predicate {
-    const whole = this.or();
+  whole(): Predicate {
+    const whole = this.all();
     const rest = this.tokens[this.index];
     if (rest) throw new FilterError(`'${rest.text}' is not expected here`, rest.at);
     return whole;
   }
 
-  private or(): Predicate {
-    let left = this.and();
-    while (this.takeAny("or", "||")) {
-      const [a, b] = [left, this.and()];
-      left = (s) => a(s) || b(s);
-    }
-    return left;
-  }
-
-  private and(): Predicate {
+  private all(): Predicate {
     let left = this.not();
-    while (!this.isAtEnd && !this.sees("or", "||", ")")) {
-      this.takeAny("and", "&&");
+    while (!this.isAtEnd && !this.sees(")")) {
+      const isOr = this.takeAny("or", "||") !== undefined;
+      if (!isOr) this.takeAny("and", "&&");
       const [a, b] = [left, this.not()];
-      left = (s) => a(s) && b(s);
+      left = isOr ? (s) => a(s) || b(s) : (s) => a(s) && b(s);
     }
     return left;
   }
@@ -106,7 +97,7 @@ class Parser {
       return (s) => !inner(s);
     }
     if (!this.takeAny("(")) return this.primitive();
-    const inner = this.or();
+    const inner = this.all();
     if (!this.takeAny(")")) throw this.error("a ')' is missing");
     return inner;
   }

@@ -6,3 +6,28 @@ export function vlans(host: HostReport): string {
   if (host.vlan === null) return "";
   return [host.vlan, ...(host.inner_vlans ?? [])].join(".");
 }
+
+/** What a new policy begins with that is for all that a host says and hears, of whatever family. */
+export function tapped(host: HostReport): Record<string, string> {
+  return {
+    "src-mac": host.mac,
+    vlan: host.vlan === null ? "untagged" : String(host.vlan),
+    direction: "both",
+    name: `host ${host.addresses[0] ?? host.mac}`,
+  };
+}
+
+/** Addresses of hosts at one end with those of hosts at another that they can speak to, some of each family. */
+export function pairs(left: HostReport[], right: HostReport[]): [string, string][] {
+  return [false, true].flatMap((isV6) => {
+    const [from, to] = [left, right].map((hosts) =>
+      hosts
+        .flatMap((host) => host.addresses)
+        .filter((address) => address.includes(":") === isV6)
+        .slice(0, MOST_AT_END),
+    ) as [string[], string[]];
+    return from.flatMap((a) => to.map((b): [string, string] => [a, b]));
+  });
+}
+
+const MOST_AT_END = 3;

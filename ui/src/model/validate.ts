@@ -52,7 +52,8 @@ export function warnings(draft: Draft): Problems {
   const address = parseMac(draft["dst-mac"].trim());
   // As the controller has it: the address decides, where there is one, and else the type.
   if (address) return isForBridges(address) ? { "dst-mac": KEPT } : {};
-  return LINK_TYPES.has(typeNumber(draft["eth-type"])) ? { "eth-type": KEPT } : {};
+  const type = typeNumber(draft["eth-type"]);
+  return type !== undefined && LINK_TYPES.has(type) ? { "eth-type": KEPT } : {};
 }
 
 /** The policy that a draft without problems says; `rest` are fields that the form does not know. */
@@ -100,7 +101,8 @@ const CHECKS: Partial<Record<Field, Check>> = {
   name(text) {
     if (text === "") return "Give the policy a name.";
     if ([...text].length > 64) return "At most 64 characters.";
-    return undefined;
+    if (text === "." || text === "..") return "A step in a path cannot be a name.";
+    return UNSEEN.test(text) ? "It has characters that are not seen: leave them out." : undefined;
   },
   monitor(text) {
     const monitors = list(text);
@@ -134,14 +136,7 @@ const CHECKS: Partial<Record<Field, Check>> = {
     const isNumber = /^\d+$/.test(text) && Number(text) <= 255;
     return isNumber ? undefined : `Expected ${PROTOCOLS.join(", ")} or a number up to 255.`;
   },
-  "eth-type"(text, draft) {
-    const isKnown = /^(|arp|ipv4|ipv6|lldp|0x[0-9a-f]{1,4})$/i.test(text);
-    if (!isKnown) return `Expected ${TYPES}, lldp or another number.`;
-    const isIp = ["", "ipv4", "ipv6", "0x0800", "0x800", "0x86dd"].includes(text.toLowerCase());
-    const fields = ["src-ip", "dst-ip", "ip-proto", "src-port", "dst-port"] as const;
-    const other = fields.find((field) => draft[field].trim() !== "");
-    return isIp || !other ? undefined : `Frames of this type have no ${other}.`;
-  },
+  "eth-type": typeProblem,
   vlan(text) {
     if (text === "" || ["untagged", "tagged", "any"].includes(text)) return undefined;
     const isId = (part: string) => /^\d+$/.test(part) && Number(part) >= 1 && Number(part) <= 4094;
@@ -157,10 +152,10 @@ const CHECKS: Partial<Record<Field, Check>> = {
   stall: (text, draft) =>
     draft.delivery === "lossless" ? numberProblem(text, 1, 65535, "milliseconds") : undefined,
   expires(text) {
-    if (text === "" || /^([1-9]\d*\s*(d|h|m|min|s)\s*)+$/.test(text)) return undefined;
-    const at = /^\d{4}-\d\d-\d\dT/.test(text) ? Date.parse(text) : NaN;
+    if (text === "" || isSpan(text)) return undefined;
+    const at = /^\d{4}-\d\d-\d\dT.*(z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) : NaN;
     if (Number.isNaN(at))
-      return "A duration such as 30m or 2h, or a time such as 2027-01-31T18:00:00Z.";
+      return "A duration such as 30m, 2h30m or 1w, or a time such as 2027-01-31T18:00:00Z.";
     return at <= Date.now() ? "That time is over." : undefined;
   },
   point: (text, draft) =>
@@ -204,6 +199,39 @@ function portProblem(text: string, draft: Draft): string | undefined {
   return hasPorts ? undefined : `${proto} has no ports: use tcp, udp or sctp.`;
 }
 
+function typeProblem(text: string, draft: Draft): string | undefined {
+  if (text === "") return undefined;
+  const type = typeNumber(text);
+  if (type === undefined) return `Expected ${TYPES}, lldp or another number.`;
+  if (TAG_TYPES.has(type)) return "This is the type of a tag: say which by VLAN.";
+  if (type < 0x600) return "This is a length, not a type: types begin at 0x600.";
+  const isIp = type === IPV4 || type === IPV6;
+  const without = [...(isIp || type === ARP ? [] : ADDRESSES), ...(isIp ? [] : INSIDE)];
+  const other = without.find((field) => draft[field].trim() !== "");
+  return other ? `Frames of this type have no ${other}.` : familyProblem(type, draft);
+}
+
+/** Whether addresses and protocol are of the family that the type says. */
+function familyProblem(type: number, draft: Draft): string | undefined {
+  const [size, family] = type === IPV6 ? [16, "IPv6"] : [4, "IPv4"];
+  const isOdd = (field: Field) => {
+    const prefix = parsePrefix(draft[field].trim());
+    return prefix !== undefined && prefix.bytes.length !== size;
+  };
+  const odd = ADDRESSES.find(isOdd);
+  if (odd) return `Frames of this type have ${family} addresses, which ${odd} is not.`;
+  const [wrong, right] = type === IPV6 ? ["icmp", "icmpv6"] : ["icmpv6", "icmp"];
+  const proto = draft["ip-proto"].trim().toLowerCase();
+  return proto === wrong ? `${family} has no ${wrong}: use ${right}.` : undefined;
+}
+
+/** `1w2d3h4m5s`: each unit once at most, larger ones first. */
+function isSpan(text: string): boolean {
+  const counts = /^(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$/.exec(text)?.slice(1);
+  const seconds = counts?.reduce((sum, count, i) => sum + Number(count ?? 0) * UNITS[i]!, 0);
+  return text !== "" && seconds !== undefined && seconds <= MOST_SECONDS;
+}
+
 function numberProblem(
   text: string,
   least: number,
@@ -219,19 +247,42 @@ function numberProblem(
 const isForBridges = (mac: number[]): boolean =>
   [1, 0x80, 0xc2, 0, 0].every((byte, index) => mac[index] === byte) && mac[5]! < 16;
 
-const typeNumber = (text: string): number =>
-  text.trim().toLowerCase() === "lldp" ? LLDP : Number(text.trim() || NaN);
+/** A type of frames by its name or its number. */
+function typeNumber(text: string): number | undefined {
+  const word = text.trim().toLowerCase();
+  const type = TYPE_NAMES.get(word) ?? (/^(0x[0-9a-f]+|\d+)$/.test(word) ? Number(word) : NaN);
+  return type <= 0xffff ? type : undefined;
+}
 
 /** What may be asked for, of what is copied; LLDP is not, but where it goes to an odd address. */
 export const TYPES = "arp, ipv4, ipv6, 0x88b5";
 
-const LLDP = 0x88cc;
+const [ARP, IPV4, IPV6, LLDP] = [0x0806, 0x0800, 0x86dd, 0x88cc];
+const TYPE_NAMES = new Map([
+  ["arp", ARP],
+  ["ipv4", IPV4],
+  ["ipv6", IPV6],
+  ["lldp", LLDP],
+]);
+/** Those of 802.1Q and 802.1ad, and what was before that. */
+const TAG_TYPES = new Set([0x8100, 0x88a8, 0x9100]);
+/** What packets have that are of IP, or of ARP; and what those of IP alone have. */
+const ADDRESSES = ["src-ip", "dst-ip"] as const;
+const INSIDE = ["ip-proto", "src-port", "dst-port"] as const;
 /** LLDP, and the slow protocols, LACP among them: always to the addresses that are for bridges. */
 const LINK_TYPES = new Set([LLDP, 0x8809]);
 /** The controller's words in the notes of such a policy. */
 export const KEPT =
   "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are for the next bridge: " +
   "switches do not forward them, and they are not copied";
+
+/** Controls, what formats text without being seen, and other ends of lines (Unicode). */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
+
+/** Seconds of a week, a day, an hour, a minute and a second. */
+const UNITS = [604_800, 86_400, 3600, 60, 1];
+/** Ten years: what is longer is a slip. */
+const MOST_SECONDS = 10 * 366 * 86_400;
 
 /** What a policy need not say. */
 const DEFAULTS = {

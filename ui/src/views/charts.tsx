@@ -3,10 +3,11 @@ import { useMemo, useState } from "preact/hooks";
 import { type Moment, moments } from "../api/history";
 import { useResource } from "../api/resource";
 import type { ListOf, PolicyReport } from "../api/types";
-import { bitRate, packetRate } from "../model/format";
+import { bitRate, count, packetRate, plural } from "../model/format";
 import { totals } from "../model/policy";
-import { Empty, Failure, Heading } from "../parts/basics";
+import { Empty, Failure, Heading, Search, useSettled } from "../parts/basics";
 import { Chart } from "../parts/chart";
+import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
 import { SeriesChart } from "./policy";
 
@@ -18,7 +19,7 @@ export function Charts() {
   const reports = data?.items ?? [];
   const [chosen, setChosen] = useState<string[]>();
   const busiest = useMemo(() => mostTapped(reports), [reports.map((r) => r.policy.name).join()]);
-  const shown = (chosen ?? busiest).filter((name) => reports.some((r) => r.policy.name === name));
+  const shown = chosen ?? busiest;
   return (
     <>
       <Heading title="Charts" />
@@ -31,7 +32,12 @@ export function Charts() {
         </Empty>
       )}
       {reports.length > 0 && <All points={moments.value} />}
-      {reports.length > 0 && <Chooser reports={reports} chosen={shown} onChange={setChosen} />}
+      {reports.length > 0 && <Chooser chosen={shown} onChange={setChosen} />}
+      {!chosen && data && data.total > reports.length && (
+        <p class="muted">
+          Of the first {count(reports.length)} policies by name, those that matched most:
+        </p>
+      )}
       {shown.map((name) => (
         <SeriesChart key={name} name={name} heading={name} />
       ))}
@@ -80,20 +86,17 @@ function All({ points }: { points: Moment[] }) {
   );
 }
 
-function Chooser({
-  reports,
-  chosen,
-  onChange,
-}: {
-  reports: PolicyReport[];
-  chosen: string[];
-  onChange(names: string[]): void;
-}) {
+/** Any policy can be chosen: the controller looks for it among all. */
+function Chooser({ chosen, onChange }: { chosen: string[]; onChange(names: string[]): void }) {
   const add = (name: string) =>
     name && !chosen.includes(name) && onChange([...chosen, name].slice(-MOST_CHARTS));
-  const others = reports.filter((r) => !chosen.includes(r.policy.name)).slice(0, 200);
+  const [text, setText] = useState("");
+  const q = useSettled(text.trim());
+  const { items, total } = usePages<PolicyReport>("/policies", { q }, { topics: ["policy"] });
+  const others = items.filter((r) => !chosen.includes(r.policy.name));
   return (
     <div class="chooser">
+      <Search value={text} onChange={setText} label="Search policies" />
       <label for="chart-policy">Show a policy</label>
       <select id="chart-policy" value="" onChange={(event) => add(event.currentTarget.value)}>
         <option value="">choose …</option>
@@ -103,6 +106,11 @@ function Chooser({
           </option>
         ))}
       </select>
+      {total > items.length && (
+        <span class="muted">
+          {count(items.length)} of {plural(total, "policy", "policies")}: search for others
+        </span>
+      )}
       {chosen.map((name) => (
         <button key={name} type="button" onClick={() => onChange(chosen.filter((n) => n !== name))}>
           Hide {name}

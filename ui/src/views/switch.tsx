@@ -2,7 +2,7 @@
 import { useResource } from "../api/resource";
 import type { HostReport, ListOf, PortDetail, SwitchReport } from "../api/types";
 import { bitRate, count, plural, size } from "../model/format";
-import { vlans } from "../model/host";
+import { tapped, vlans } from "../model/host";
 import type { Tone } from "../model/policy";
 import { Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
 import { Foot } from "../parts/list";
@@ -205,8 +205,4 @@ function Hosts({ id }: { id: string }) {
 }
 
 /** A new policy for all that a host says and hears. */
-export function tapHost(host: HostReport): string {
-  const [address] = host.addresses;
-  const who: Record<string, string> = address ? { "src-ip": address } : { "src-mac": host.mac };
-  return link(["new"], { ...who, direction: "both", name: `host ${address ?? host.mac}` });
-}
+export const tapHost = (host: HostReport): string => link(["new"], tapped(host));

@@ -5,7 +5,7 @@ import { loadText } from "../graph/load";
 import { type Target, edgeKey } from "../graph/target";
 import type { Edge, Frame, Node } from "../graph/scene";
 import { bitRate, count, latency, plural } from "../model/format";
-import { vlans } from "../model/host";
+import { pairs, vlans } from "../model/host";
 import { ledger, state, tone, totals, traffic } from "../model/policy";
 import { mayChange } from "../api/session";
 import { Empty, Fact, Failure, Search, Tag } from "../parts/basics";
@@ -211,14 +211,23 @@ function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
 /** Policies are about traffic, not about links: what crosses a link is what hosts at its ends say. */
 function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   const ends = [edge.link.a.switch, edge.link.b.switch];
-  const near = hosts.filter((host) => ends.includes(host.switch));
-  const at = (id: string) =>
-    near.filter((h) => h.switch === id).flatMap((h) => h.addresses.slice(0, 1));
-  const [left, right] = ends.map((id) => at(id!)) as [string[], string[]];
+  const [left, right] = ends.map((id) =>
+    hosts.filter((host) => host.switch === id && host.addresses.length > 0),
+  ) as [HostReport[], HostReport[]];
   if (left.length === 0 && right.length === 0) {
     return (
       <p class="muted">
         Tap it by a policy for the hosts behind it; none is known at its ends yet.
+      </p>
+    );
+  }
+  const found: [string, string | undefined][] =
+    left.length && right.length ? pairs(left, right) : alone([...left, ...right]);
+  if (found.length === 0) {
+    return (
+      <p class="muted">
+        Tap it by a policy for the hosts behind it: no two of those at its ends have addresses of
+        the same family, IPv4 or IPv6.
       </p>
     );
   }
@@ -229,20 +238,11 @@ function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
       direction: "both",
       name: `link ${ends.join(" ")} ${address}`,
     });
-  const pairs =
-    left.length && right.length
-      ? left.slice(0, 3).flatMap((a) =>
-          right
-            .slice(0, 3)
-            .filter((b) => a.includes(":") === b.includes(":"))
-            .map((b) => [a, b] as const),
-        )
-      : [...left, ...right].slice(0, 4).map((a) => [a, undefined] as const);
   return (
     <>
       <h3>Tap what crosses it</h3>
       <ul class="plain">
-        {pairs.map(([a, b]) => (
+        {found.map(([a, b]) => (
           <li key={`${a} ${b}`}>
             <a class="button small" href={hint(a, b)}>
               {a} ↔ {b ?? "everybody"}
@@ -253,6 +253,13 @@ function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
     </>
   );
 }
+
+/** Hosts at one end, while nobody is known at the other. */
+const alone = (hosts: HostReport[]): [string, undefined][] =>
+  hosts
+    .flatMap((host) => host.addresses)
+    .slice(0, 4)
+    .map((address) => [address, undefined]);
 
 function TapCard({ report }: { report: PolicyReport }) {
   const [how, books, sums] = [state(report), ledger(report), totals(report)];

@@ -483,7 +483,8 @@ test("a click on a host, a link or a TAP offers what can be done with it", optio
   await page.getByRole("heading", { name: "TAP web" }).waitFor();
   await clickOn(page, "host");
   await page.getByRole("link", { name: "Tap this host" }).click();
-  assert.match(await page.getByLabel("Source IP").inputValue(), /^10\.0\./);
+  assert.match(await page.getByLabel("Source MAC").inputValue(), /^02:/);
+  assert.equal(await page.getByLabel("Source IP").inputValue(), "");
   await page.close();
 });
 
@@ -504,6 +505,25 @@ async function clickOn(page: Page, kind: string): Promise<void> {
   assert.ok(at, `no ${kind} is in the picture`);
   await page.mouse.click(at.x, at.y);
 }
+
+test("any of many policies has its chart", options, async () => {
+  const names = Array.from({ length: 500 }, (_, i) => `p${i}`);
+  controller.answers.set("GET /policies", (request: { url?: string }) => {
+    const q = new URL(request.url!, "http://x").searchParams.get("q") ?? "";
+    const found = names.filter((name) => name.includes(q));
+    const items = found.slice(0, 100).map((name) => report(name));
+    return { items, next: null, total: found.length };
+  });
+  controller.answers.set("GET /policies/p499/series", { interval_ms: 1000, points: [] });
+  const page = await browser.page(`${controller.url}/#/charts`);
+  await page.getByText("100 of 500 policies: search for others").waitFor();
+  await page.getByLabel("Search policies").fill("p499");
+  await page.locator("#chart-policy option[value=p499]").waitFor({ state: "attached" });
+  await page.getByLabel("Show a policy").selectOption("p499");
+  await page.getByRole("heading", { name: "p499" }).waitFor();
+  await assertAccessible(page, "a chart of many");
+  await page.close();
+});
 
 test("packets come live, are filtered and decoded", options, async () => {
   controller.answers.set(

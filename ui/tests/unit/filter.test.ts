@@ -78,7 +78,11 @@ test("filters mean what tcpdump's mean", () => {
     ["ether dst ff:ff:ff:ff:ff:ff", ["arp"]],
     ["not arp and not tcp", ["udp", "ping6"]],
     ["!(arp || tcp)", ["udp", "ping6"]],
-    ["tcp or udp and vlan", ["tcp", "udp"]],
+    // `and` and `or` are of equal precedence, and go from left to right, as in policies.
+    ["tcp or udp and vlan", ["udp"]],
+    ["tcp or (udp and vlan)", ["tcp", "udp"]],
+    ["udp and vlan or tcp", ["tcp", "udp"]],
+    ["tcp or udp vlan", ["udp"]],
     ["(tcp or udp) and vlan", ["udp"]],
     ["tcp port 80 host 10.0.0.1", ["tcp"]],
     ["less 42", ["arp"]],

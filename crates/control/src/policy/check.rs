@@ -58,8 +58,12 @@ impl TapPolicy {
             Err(PolicyError::NameEmpty)
         } else if len > MAX_NAME_LEN {
             Err(PolicyError::NameTooLong { len })
-        } else if self.name.chars().any(char::is_control) {
-            Err(PolicyError::NameControl { name: self.name.clone() })
+        } else if self.name.chars().any(is_unseen) {
+            Err(PolicyError::NameUnseen { name: self.name.clone() })
+        } else if self.name.trim() != self.name {
+            Err(PolicyError::NameBlank { name: self.name.clone() })
+        } else if [".", ".."].contains(&&*self.name) {
+            Err(PolicyError::NameStep { name: self.name.clone() })
         } else {
             Ok(())
         }
@@ -216,6 +220,23 @@ fn end_at(text: &mut String, end: Option<usize>) {
     }
 }
 
+/// Whether two names that differ by it alone may look the same, or one like another: a control
+/// character, one that formats text (Cf in Unicode 17), or another end of a line.
+fn is_unseen(char: char) -> bool {
+    char.is_control()
+        || matches!(char,
+            '\u{ad}'
+            | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{180e}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0001}' | '\u{e0020}'..='\u{e007f}'
+        )
+}
+
 fn check_text(field: &'static str, text: Option<&str>) -> Result<(), PolicyError> {
     let Some(text) = text else { return Ok(()) };
     let len = text.chars().count();
@@ -227,5 +248,38 @@ fn check_text(field: &'static str, text: Option<&str>) -> Result<(), PolicyError
         Err(PolicyError::TextControl { field })
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_name(name: &str) -> Result<(), PolicyError> {
+        TapPolicy::new(name, "3".parse().unwrap()).check()
+    }
+
+    /// Clients take `/policies/..` for `/`, and what is not seen for something else.
+    #[test]
+    fn names_can_be_addressed_and_told_apart() {
+        for name in ["web", "a b", "...", ".web", "web.", "ü/%2e", "網"] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        let named = |name: &str| name.to_owned();
+        for name in [".", ".."] {
+            assert_eq!(check_name(name), Err(PolicyError::NameStep { name: named(name) }));
+        }
+        for name in [" web", "web ", "web\u{a0}", "\u{3000}web"] {
+            assert_eq!(check_name(name), Err(PolicyError::NameBlank { name: named(name) }));
+        }
+        let unseen =
+            ["we\u{200b}b", "\u{202e}bew", "web\u{feff}", "w\u{2028}b", "w\u{e0061}b", "w\tb"];
+        for name in unseen {
+            let refused = check_name(name).unwrap_err();
+            assert_eq!(refused, PolicyError::NameUnseen { name: named(name) });
+            assert_eq!(refused.field(), Some("name"));
+            assert!(!refused.to_string().contains(is_unseen), "{refused}");
+        }
+        assert_eq!(check_name(" \u{3000}"), Err(PolicyError::NameEmpty));
     }
 }

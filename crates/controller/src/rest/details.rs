@@ -76,7 +76,7 @@ pub(super) async fn rules(
     Asked(RuleQuery { limit, cursor, q, table }): Asked<RuleQuery>,
 ) -> Result<Json<Page<RuleReport>>, Refusal> {
     let details = api.details(&name).await?;
-    let query = PageQuery { limit, cursor, q, switch: None };
+    let query = PageQuery { limit, cursor, q };
     let rules = details.rules.iter().filter(|rule| table.is_none_or(|table| rule.table == table));
     // As a switch looks: table by table, higher priorities first.
     let key = |rule: &RuleReport| {

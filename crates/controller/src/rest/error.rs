@@ -121,7 +121,8 @@ impl From<PolicyError> for Refusal {
 fn policy_code(error: &PolicyError) -> &'static str {
     match error {
         PolicyError::NameEmpty | PolicyError::NameTooLong { .. } => "bad-name",
-        PolicyError::NameControl { .. } => "bad-name",
+        PolicyError::NameUnseen { .. } | PolicyError::NameBlank { .. } => "bad-name",
+        PolicyError::NameStep { .. } => "bad-name",
         PolicyError::Duplicate { .. } => "duplicate-policy",
         PolicyError::Unknown { .. } => "unknown-policy",
         PolicyError::NeverSource { .. } | PolicyError::NoDestination => "impossible-address",

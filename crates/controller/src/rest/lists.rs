@@ -1,5 +1,8 @@
 //! Lists in pages. A page begins behind the item whose key the cursor is, so that what comes and
 //! goes meanwhile neither repeats nor hides others.
+//!
+//! Each list has a query of its own, which refuses what the list cannot be asked for: whoever gets
+//! all takes it for what was asked for.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Query};
@@ -18,8 +21,6 @@ pub(super) struct PageQuery {
     pub(super) cursor: Option<String>,
     /// Items that have this in one of their values, whatever its case.
     pub(super) q: Option<String>,
-    /// Items of this switch.
-    pub(super) switch: Option<String>,
 }
 
 /// A page of a list.
@@ -36,22 +37,12 @@ pub(super) struct Page<T> {
 pub(super) struct Asked<T>(pub(super) T);
 
 impl PageQuery {
-    /// Items of a page.
-    pub(super) fn limit(&self) -> Result<usize, Refusal> {
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        if (1..=MAX_LIMIT).contains(&limit) {
-            return Ok(limit);
-        }
-        let message = format!("limit {limit}: pages have 1 to {MAX_LIMIT} items");
-        Err(Refusal::malformed(message).about("limit"))
-    }
-
     /// The page that is asked for, of these items by their keys. Keys sort as pages are to.
     pub(super) fn page<T: Serialize>(
         &self,
         items: impl IntoIterator<Item = (String, T)>,
     ) -> Result<Json<Page<T>>, Refusal> {
-        let limit = self.limit()?;
+        let limit = page_limit(self.limit)?;
         let mut items: Vec<_> = items.into_iter().filter(|(_, item)| self.wants(item)).collect();
         items.sort_by(|(a, _), (b, _)| a.cmp(b));
         let total = items.len();
@@ -75,6 +66,16 @@ impl PageQuery {
         let value = serde_json::to_value(item).unwrap_or_default();
         has(&value, &wanted.to_lowercase())
     }
+}
+
+/// Items of a page.
+pub(super) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
+    let limit = asked.unwrap_or(DEFAULT_LIMIT);
+    if (1..=MAX_LIMIT).contains(&limit) {
+        return Ok(limit);
+    }
+    let message = format!("limit {limit}: pages have 1 to {MAX_LIMIT} items");
+    Err(Refusal::malformed(message).about("limit"))
 }
 
 /// Whether one of the values in there has this text in it.
@@ -134,7 +135,8 @@ mod tests {
     #[test]
     fn limits_that_make_no_sense_are_refused() {
         for limit in [0, MAX_LIMIT + 1] {
-            assert_eq!(query(limit, None).limit().unwrap_err().field.as_deref(), Some("limit"));
+            let refusal = page_limit(Some(limit)).unwrap_err();
+            assert_eq!(refusal.field.as_deref(), Some("limit"));
         }
     }
 

@@ -7,21 +7,30 @@ use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::error::Refusal;
-use super::lists::{Asked, Page, PageQuery};
+use super::lists::{Asked, Page, page_limit};
 use super::{Api, Asking};
 use crate::Handle;
 use crate::audit::{Draft, Head, What};
 use crate::store::{StoreError, Wanted};
 
+/// What of the log is wanted. What records say is not searched: the log has no end.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AuditQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
 /// Records, newest first; the cursor is the number of the last one on the page before.
 pub(super) async fn list(
     State(api): State<Api>,
-    Asked(query): Asked<PageQuery>,
+    Asked(query): Asked<AuditQuery>,
 ) -> Result<Json<Page<Box<RawValue>>>, Refusal> {
-    let limit = query.limit()?;
+    let limit = page_limit(query.limit)?;
     let before = match query.cursor.as_deref().map(str::parse) {
         None => u64::MAX,
         Some(Ok(before)) => before,

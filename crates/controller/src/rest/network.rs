@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use tapswitch_control::{HostReport, SwitchReport};
+use serde::Deserialize;
+use tapswitch_control::{HostReport, SwitchReport, parse_switch_name};
 
 use super::Api;
 use super::error::Refusal;
@@ -30,14 +31,29 @@ pub(super) async fn one_switch(
     })
 }
 
+/// What of the hosts is wanted.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    q: Option<String>,
+    /// Those of this switch.
+    switch: Option<String>,
+}
+
 pub(super) async fn hosts(
     State(api): State<Api>,
-    Asked(query): Asked<PageQuery>,
+    Asked(HostQuery { limit, cursor, q, switch }): Asked<HostQuery>,
 ) -> Result<Json<Page<HostReport>>, Refusal> {
-    let hosts = api.handle.hosts().await?.into_iter();
-    let is_wanted = |host: &HostReport| {
-        query.switch.as_ref().is_none_or(|switch| format!("{:#x}", host.switch.0) == *switch)
+    let query = PageQuery { limit, cursor, q };
+    let named = |text: String| {
+        let named = parse_switch_name(&text);
+        named.map_err(|error| Refusal::malformed(format!("switch {error}")).about("switch"))
     };
+    let switch = switch.map(named).transpose()?;
+    let hosts = api.handle.hosts().await?.into_iter();
+    let is_wanted = |host: &HostReport| switch.is_none_or(|switch| host.switch == switch);
     let key = |host: &HostReport| {
         let vlan = host.vlan.unwrap_or_default();
         format!("{:016x}-{}-{vlan:04}-{}", host.switch.0, host.mac, host.port)

@@ -15,6 +15,7 @@ use super::lists::{Asked, Page, PageQuery};
 use super::series::SeriesReport;
 use super::{Api, Asking};
 use crate::cluster::Access;
+use crate::words::in_words;
 use crate::{Applied, Handle, How};
 
 /// A policy as it is told.
@@ -208,11 +209,30 @@ fn is_json(kind: &str) -> bool {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    // Members in the order in which they are declared would do as well, without their names.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(Refusal::malformed("the body is to be one object: {\"...\": ...}"));
+    }
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
-    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+    let document = serde_path_to_error::deserialize(&mut *deserializer).map_err(|error| {
         let path = error.path().to_string();
-        let refusal = Refusal::malformed(error.into_inner().to_string());
+        let refusal = Refusal::malformed(told(&error.into_inner()));
         // The document as a whole, and what ended in the middle of something.
         if [".", "?"].contains(&&*path) { refusal } else { refusal.about(path) }
-    })
+    })?;
+    deserializer.end().map_err(|error| {
+        let remedy = "send one document, and nothing behind it";
+        Refusal::malformed(format!("{error}; {remedy}"))
+    })?;
+    Ok(document)
+}
+
+/// What is wrong in a document, in words of documents, and where.
+fn told(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&place) {
+        Some(what) => in_words(what) + &place,
+        None => in_words(&text),
+    }
 }

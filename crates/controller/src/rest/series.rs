@@ -9,7 +9,7 @@ use tapswitch_control::PolicyReport;
 
 use crate::clock::now_text;
 
-/// The last points of each policy.
+/// The last points of policies.
 #[derive(Debug, Default)]
 pub(super) struct AllSeries {
     state: Mutex<State>,
@@ -17,15 +17,18 @@ pub(super) struct AllSeries {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The last counters of each policy, however many there are: the total is of all.
+    last: HashMap<String, Sums>,
+    /// [`MAX_POLICIES`] at most; those that are asked for before others.
     by_policy: HashMap<String, Series>,
     /// When somebody looked last.
     asked_at: Option<Instant>,
     total: Rates,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Series {
-    last: Sums,
+    asked_at: Option<Instant>,
     points: VecDeque<Point>,
 }
 
@@ -69,25 +72,37 @@ impl AllSeries {
     pub(super) fn take(&self, reports: &[PolicyReport], now: Instant) {
         let mut state = self.lock();
         let at = now_text();
-        let mut known = std::mem::take(&mut state.by_policy);
+        let mut known = std::mem::take(&mut state.last);
         let mut total = Rates::default();
-        for report in reports.iter().take(MAX_POLICIES) {
-            let sums = Sums::of(report, now);
-            let name = &report.policy.name;
-            let mut series = known.remove(name).unwrap_or_else(|| Series::new(sums));
-            if let Some(rates) = series.advance(sums, &at) {
+        for report in reports {
+            let (name, sums) = (&report.policy.name, Sums::of(report, now));
+            let (name, last) = known.remove_entry(name).unwrap_or_else(|| (name.clone(), sums));
+            if let Some(rates) = sums.since(last) {
                 total = total.plus(rates);
+                state.note(&name, Point { at: at.clone(), rates });
             }
-            state.by_policy.insert(name.clone(), series);
+            state.last.insert(name, sums);
         }
         state.total = total;
+        let State { last, by_policy, .. } = &mut *state;
+        by_policy.retain(|name, _| last.contains_key(name));
     }
 
-    /// The points of this policy, if it is looked at. From now on all are, for a while.
+    /// The points of this policy, if it is looked at. From now on all are, for a while, as far as
+    /// there is room, and this one in any case.
     pub(super) fn report(&self, name: &str) -> Option<SeriesReport> {
         let mut state = self.lock();
-        state.asked_at = Some(Instant::now());
-        let points = state.by_policy.get(name)?.points.iter().cloned().collect();
+        let now = Some(Instant::now());
+        state.asked_at = now;
+        if !state.last.contains_key(name) {
+            return None;
+        }
+        if !state.by_policy.contains_key(name) {
+            state.make_room();
+        }
+        let series = state.by_policy.entry(name.to_owned()).or_default();
+        series.asked_at = now;
+        let points = series.points.iter().cloned().collect();
         Some(SeriesReport { points, ..SeriesReport::empty() })
     }
 
@@ -107,24 +122,34 @@ impl AllSeries {
     }
 }
 
-impl Series {
-    const fn new(last: Sums) -> Self {
-        Self { last, points: VecDeque::new() }
+impl State {
+    /// Keeps a point, if there is room for its policy.
+    fn note(&mut self, name: &str, point: Point) {
+        if let Some(series) = self.by_policy.get_mut(name) {
+            series.push(point);
+        } else if self.by_policy.len() < MAX_POLICIES {
+            self.by_policy.entry(name.to_owned()).or_default().push(point);
+        }
     }
 
-    /// Counters came: what passed since they came before, unless that is too long ago to be told.
-    fn advance(&mut self, sums: Sums, at: &str) -> Option<Rates> {
-        let last = std::mem::replace(&mut self.last, sums);
-        let passed = sums.at.saturating_duration_since(last.at);
-        if passed.is_zero() || passed > MAX_PAUSE {
-            return None;
+    /// For one more, the one goes that was not asked for, or the longest time ago.
+    fn make_room(&mut self) {
+        if self.by_policy.len() < MAX_POLICIES {
+            return;
         }
-        let rates = sums.since(last, passed);
+        let oldest = self.by_policy.iter().min_by_key(|(_, series)| series.asked_at);
+        if let Some(name) = oldest.map(|(name, _)| name.clone()) {
+            self.by_policy.remove(&name);
+        }
+    }
+}
+
+impl Series {
+    fn push(&mut self, point: Point) {
         if self.points.len() == MAX_POINTS {
             self.points.pop_front();
         }
-        self.points.push_back(Point { at: at.to_owned(), rates });
-        Some(rates)
+        self.points.push_back(point);
     }
 }
 
@@ -139,18 +164,23 @@ impl Sums {
         }
     }
 
-    /// Counters that were set back count from zero, as after a restart of the switch.
-    fn since(self, last: Self, passed: Duration) -> Rates {
+    /// What passed since, unless that is too long ago to be told. Counters that were set back count
+    /// from zero, as after a restart of the switch.
+    fn since(self, last: Self) -> Option<Rates> {
+        let passed = self.at.saturating_duration_since(last.at);
+        if passed.is_zero() || passed > MAX_PAUSE {
+            return None;
+        }
         let rate = |new: u64, old: u64, factor: u64| {
             let grown = new.checked_sub(old).unwrap_or(new);
             let scaled = u128::from(grown) * u128::from(factor) * 1_000_000;
             u64::try_from(scaled / passed.as_micros().max(1)).unwrap_or(u64::MAX)
         };
-        Rates {
+        Some(Rates {
             matched_pps: rate(self.matched, last.matched, 1),
             delivered_bps: rate(self.delivered_bytes, last.delivered_bytes, 8),
             dropped_pps: rate(self.dropped, last.dropped, 1),
-        }
+        })
     }
 }
 
@@ -173,7 +203,7 @@ impl SeriesReport {
 
 /// Five minutes.
 const MAX_POINTS: usize = 300;
-/// Policies whose points are kept: some megabytes.
+/// Policies whose points are kept: some tens of megabytes.
 const MAX_POLICIES: usize = 1000;
 /// How long after somebody looked points are still made.
 const WANTED: Duration = Duration::from_secs(300);
@@ -217,10 +247,35 @@ mod tests {
         assert_eq!(series.report("p").unwrap().points.len(), MAX_POINTS);
     }
 
+    #[test]
+    fn the_total_is_of_all_and_who_is_asked_for_has_points() {
+        let (series, start) = (AllSeries::default(), Instant::now());
+        let count = MAX_POLICIES as u64 + 500;
+        let name = |number: u64| format!("p{number:05}");
+        let reports = |packets| (0..count).map(|n| named(&name(n), packets)).collect::<Vec<_>>();
+        series.take(&reports(0), start);
+        let last = name(count - 1);
+        assert_eq!(series.report(&last), Some(SeriesReport::empty()));
+        for second in 1..4 {
+            series.take(&reports(second), start + Duration::from_secs(second));
+            assert_eq!(series.total().matched_pps, count);
+        }
+        assert_eq!(series.report(&last).unwrap().points.len(), 3);
+        assert_eq!(series.lock().by_policy.len(), MAX_POLICIES, "there is an end to it");
+        (0..count).for_each(|number| _ = series.report(&name(number)));
+        assert_eq!(series.lock().by_policy.len(), MAX_POLICIES);
+        series.take(&[], start + Duration::from_secs(5));
+        assert!(series.lock().by_policy.is_empty() && series.lock().last.is_empty());
+    }
+
     fn report(packets: u64) -> PolicyReport {
+        named("p", packets)
+    }
+
+    fn named(name: &str, packets: u64) -> PolicyReport {
         PolicyReport {
             number: 1,
-            policy: TapPolicy::new("p", "3".parse().unwrap()),
+            policy: TapPolicy::new(name, "3".parse().unwrap()),
             state: PolicyState::Active,
             monitor: None,
             monitors: Vec::new(),

@@ -30,6 +30,7 @@ fn exchange(path: &Path, request: &Request) -> Result<Answer, AskError> {
     let io = |source| AskError::from_io(path, source);
     let mut stream = UnixStream::connect(path).map_err(io)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(io)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(io)?;
     let mut line = serde_json::to_vec(request)
         .map_err(|source| AskError::Answer { path: path.to_owned(), source })?;
     line.push(b'\n');
@@ -132,6 +133,15 @@ pub(crate) enum AskError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// It is there and does not answer. What it was asked for it may do all the same.
+    #[error(
+        "{}: no answer within {} s; the process is busy or stopped. A change may still be made: \
+         look before you ask for it again", path.display(), TIMEOUT.as_secs()
+    )]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+    },
     /// It is there, but for others only.
     #[error("{}: {source}; are you root?", path.display())]
     Denied {
@@ -158,17 +168,33 @@ impl AskError {
         let path = path.to_owned();
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied { path, source },
+            // The one by Linux, where the time of a socket is over; the other elsewhere.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent { path },
             _ => Self::Connect { path, source },
         }
     }
 }
 
-/// A policy waits for the switch's barrier, at most five seconds.
+/// A change waits for the barriers of its switches, ten seconds at most, and for its turn before.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_busy_or_stopped() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let source = (&ours).read(&mut [0]).unwrap_err();
+        let text = AskError::from_io(Path::new("/c.sock"), source).to_string();
+        let expected = "/c.sock: no answer within 15 s; the process is busy or stopped. A change \
+                        may still be made: look before you ask for it again";
+        assert_eq!(text, expected);
+        drop(theirs);
+    }
 
     /// A process that belongs to root is running for everybody.
     #[test]

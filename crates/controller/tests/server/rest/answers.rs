@@ -190,6 +190,82 @@ async fn requests_that_make_no_sense_are_refused() {
     assert_eq!(bytes.refusal(), (400, "malformed".to_owned()));
 }
 
+/// What follows a document is of nobody's: part of a second one, say, which would be lost.
+#[tokio::test]
+async fn a_body_is_one_document_and_an_object() {
+    let (server, _switch) = with_switch().await;
+    let json = [("content-type", "application/json")];
+    let policy = r#"{"name": "a", "monitor": "3"}"#;
+    let bodies = [("", " {}"), ("", " garbage"), ("", "]"), ("[", "]")];
+    let bodies = bodies.map(|(before, behind)| format!("{before}{policy}{behind}"));
+    for body in bodies.iter().map(String::as_str).chain(["[1]", "7", "\"a\"", "null"]) {
+        for request in [("POST", "/api/v1/policies"), ("PUT", "/api/v1/policies/a")] {
+            let answer = ask_with(&server, request, &json, body.into()).await;
+            assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{body}: {}", answer.text);
+            assert_eq!(answer.json()["error"]["field"], Value::Null, "{body}: {}", answer.text);
+        }
+    }
+    for (path, body) in [
+        ("/api/v1/filters/check", r#"{"filter": "tcp"} {}"#),
+        ("/api/v1/session", r#"{"token": "a"} {}"#),
+    ] {
+        let answer = ask_with(&server, ("POST", path), &json, body.into()).await;
+        assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{path}: {}", answer.text);
+    }
+    let whole = ask_with(
+        &server,
+        ("POST", "/api/v1/policies"),
+        &json,
+        b" {\"name\": \"a\", \"monitor\": \"3\"}\r\n".to_vec(),
+    );
+    assert_eq!(whole.await.status, 201);
+}
+
+#[tokio::test]
+async fn what_is_out_of_range_is_said_in_words() {
+    let (server, _switch) = with_switch().await;
+    for (field, value, told) in [
+        ("priority", json!(300), "a number from 0 to 255"),
+        ("snaplen", json!(70_000), "a number from 0 to 65535"),
+        ("priority", json!("high"), "a number from 0 to 255"),
+        ("name", json!(7), "write it in quotes"),
+    ] {
+        let mut policy = json!({"name": "a", "monitor": "3"});
+        policy[field] = value;
+        let error = post(&server, "/api/v1/policies", &policy).await.json()["error"].clone();
+        assert_eq!((&error["code"], &error["field"]), (&json!("malformed"), &json!(field)));
+        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+    }
+}
+
+/// Who asks for some and gets all takes all for some.
+#[tokio::test]
+async fn lists_refuse_what_they_cannot_be_asked_for() {
+    let (server, switch) = with_switch().await;
+    switch.say(arp(1, 2));
+    until(async || !server.handle.hosts().await.unwrap().is_empty()).await;
+    for (path, field) in [
+        ("/audit?q=zzzzzz", Value::Null),
+        ("/audit?switch=0x1", Value::Null),
+        ("/policies?switch=0x99", Value::Null),
+        ("/switches?switch=0x1", Value::Null),
+        ("/events/log?switch=0x1", Value::Null),
+        ("/switches/0x1/ports?switch=0x1", Value::Null),
+        ("/switches/0x1/rules?switch=0x1", Value::Null),
+        ("/switches/0x1/groups?switch=0x1", Value::Null),
+        ("/hosts?switch=1", json!("switch")),
+        ("/hosts?switch=0xzz", json!("switch")),
+    ] {
+        let answer = get(&server, &format!("/api/v1{path}")).await;
+        assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{path}: {}", answer.text);
+        assert_eq!(answer.json()["error"]["field"], field, "{path}: {}", answer.text);
+    }
+    for name in ["0x1", "0x0000000000000001", "0000000000000001", "0X1"] {
+        let hosts = get(&server, &format!("/api/v1/hosts?switch={name}")).await.json();
+        assert_eq!(hosts["total"], 1, "{name}");
+    }
+}
+
 #[tokio::test]
 async fn lists_come_in_pages() {
     let (server, _switch) = with_switch().await;

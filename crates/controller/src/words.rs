@@ -1,0 +1,31 @@
+//! Errors of parsers, in words of those who write files and documents.
+
+/// What a parser expected, without names of data types: those who wrote a number know of no `u8`.
+pub fn in_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "u8" => "a number from 0 to 255",
+        "u16" => "a number from 0 to 65535",
+        "u32" | "u64" | "usize" | "i64" => "a whole number, 0 or more, without quotes",
+        "a string" => "text; write it in quotes: \"...\"",
+        "a boolean" => "true or false, without quotes",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_data_are_said_in_words() {
+        let number = "invalid value: integer `300`, expected u8";
+        let told = "invalid value: integer `300`, expected a number from 0 to 255";
+        assert_eq!(in_words(number), told);
+        assert_eq!(in_words("unknown field `a`, expected `b`"), "unknown field `a`, expected `b`");
+        assert_eq!(in_words("EOF while parsing"), "EOF while parsing");
+    }
+}
