@@ -2,7 +2,7 @@
 
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice, VlanSlice};
 use tapswitch_wire::{
-    FlowKey, MAX_KEY_TAGS, Parsed, TAG_DEEPER, Tag, ethernet, ip_proto, ipv6, parse,
+    FlowKey, MAX_KEY_TAGS, Parsed, TAG_DEEPER, Tag, ethernet, ip_proto, ipv6, parse, tags,
 };
 
 /// Parses `data` as a frame.
@@ -102,4 +102,4 @@ fn check_ports(key: &FlowKey, sliced: &SlicedPacket) {
 }
 
 /// An Ethernet header with as many tags as are walked.
-const LINK_LEN_MAX: usize = ethernet::HEADER_LEN + 64 * ethernet::TAG_LEN;
+const LINK_LEN_MAX: usize = ethernet::HEADER_LEN + tags::MAX_TAGS * ethernet::TAG_LEN;

@@ -1,5 +1,7 @@
 //! Targets `split` and `split_long`: any train is refused or cut into packets that make sense.
 
+mod tunnel;
+
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use tapswitch_offload::{
     IdRule, InPlace, Segments, SplitOptions, Verdict, segment_frame_len_max, verify, wire_bytes,
@@ -46,7 +48,13 @@ pub fn split_long(data: &[u8]) {
     let rule = |bit: u8| if choices & bit != 0 { IdRule::Fixed } else { IdRule::Increment };
     let options =
         SplitOptions { id: rule(1), outer_id: rule(2), fragment_seed: u32::from(choices) };
-    cut_in_all_ways(&meta, &options, frame.len().min(at.into()), frame);
+    let packets = cut_in_all_ways(&meta, &options, frame.len().min(at.into()), frame);
+    if let (Some(packets), Ok(whole)) = (packets, parse(frame))
+        && !packets.is_fragmented
+        && packets.headers_len > usize::from(whole.layout.end)
+    {
+        tunnel::check_with_true_checksum(&meta, &options, frame, &whole);
+    }
 }
 
 /// The packets of a train.
@@ -189,8 +197,12 @@ fn check_with_true_checksum(meta: &NetHeader, frame: &[u8], whole: &Parsed) {
         write_u16(&mut frame, at + tcp::field::CHECKSUM, partial.partial());
     }
     let cut = cut(&(*meta).into(), &SplitOptions::default(), &frame, &[]);
+    let network = usize::from(whole.layout.network);
+    let is_readable = SlicedPacket::from_ip(&frame[network..]).is_ok();
     for packet in cut.map(|packets| packets.frames).unwrap_or_default() {
-        check_checksums(&packet[usize::from(whole.layout.network)..]);
+        let is_checked = check_checksums(&packet[network..]);
+        assert!(is_checked || !is_readable, "what the train was, its packets are: {packet:02x?}");
+        assert!(matches!(verify(&packet, &[]).transport, Verdict::Valid | Verdict::Unknown));
     }
 }
 
@@ -198,11 +210,11 @@ fn add_udp_len(pseudo_header: Sum, len: [u8; 2]) -> u16 {
     pseudo_header.add(u16::from_be_bytes(len)).partial()
 }
 
-/// Checks the checksums of the IP packet `packet`, unless `etherparse` reads its extension headers
-/// in another way.
-fn check_checksums(packet: &[u8]) {
+/// Checks the checksums of the IP packet `packet`. Returns `false` when `etherparse` cannot read
+/// it: it reads some extension headers in another way.
+fn check_checksums(packet: &[u8]) -> bool {
     let Ok(sliced) = SlicedPacket::from_ip(packet) else {
-        return;
+        return false;
     };
     let expected = match (&sliced.net, &sliced.transport) {
         (Some(NetSlice::Ipv4(ip)), Some(transport)) => {
@@ -234,7 +246,7 @@ fn check_checksums(packet: &[u8]) {
     let found = match &sliced.transport {
         Some(TransportSlice::Tcp(tcp)) => tcp.checksum(),
         Some(TransportSlice::Udp(udp)) => udp.checksum(),
-        _ => return,
+        _ => return true,
     };
     if let Some(expected) = expected {
         // Zero has two forms, which only UDP tells apart: there it is never sent.
@@ -242,6 +254,7 @@ fn check_checksums(packet: &[u8]) {
         let is_udp = matches!(sliced.transport, Some(TransportSlice::Udp(_)));
         assert!(found != 0 || !is_udp);
     }
+    true
 }
 
 /// Bytes in front of a train that is cut in place.

@@ -9,7 +9,8 @@
 //! - the *consulted* mask: bits of the original key that the outcome depends on.
 //!
 //! A bit that a table looks at is consulted unless it was written. Tags change places when others
-//! are pushed or popped, so once they have moved, looking at one consults all.
+//! are pushed or popped, so once they have moved, looking at one consults all. The key holds the
+//! first few; an outcome that depends on one that it does not hold is good for this frame only.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -73,8 +74,10 @@ struct Walk<'a, 'b> {
     tags_moved: bool,
     /// Tags that others have pushed out of the key, the last one last.
     fallen: Vec<Tag>,
-    /// The first tag of the original frame that has not been in the key.
-    next_tag: usize,
+    /// Tags of the original frame that were popped.
+    popped: usize,
+    /// Tags in front of what is left of those.
+    pushed: usize,
     cacheable: bool,
     action_set: ActionSet,
     /// On whose behalf actions are carried out, for packet-in.
@@ -118,7 +121,8 @@ impl<'a, 'b> Walk<'a, 'b> {
             consulted,
             tags_moved: false,
             fallen: Vec::new(),
-            next_tag: MAX_KEY_TAGS,
+            popped: 0,
+            pushed: 0,
             cacheable: true,
             action_set: ActionSet::default(),
             source,
@@ -362,7 +366,7 @@ impl<'a, 'b> Walk<'a, 'b> {
     }
 
     fn bucket(&mut self, group: &Arc<Group>, index: u32, depth: usize, is_last: bool) {
-        let saved = (self.current, self.written, self.tags_moved, self.next_tag);
+        let saved = (self.current, self.written, self.tags_moved, self.popped, self.pushed);
         let fallen = self.fallen.clone();
         let (place, around, source) = (self.ops.len(), self.snaplen, self.source);
         // The cookie stays that of the rule, as at Open vSwitch: it tells copies apart.
@@ -387,7 +391,7 @@ impl<'a, 'b> Walk<'a, 'b> {
                 self.ops.append(&mut body);
             }
         }
-        (self.current, self.written, self.tags_moved, self.next_tag) = saved;
+        (self.current, self.written, self.tags_moved, self.popped, self.pushed) = saved;
         self.fallen = fallen;
         (self.snaplen, self.source) = (around, source);
     }
@@ -455,9 +459,9 @@ impl<'a, 'b> Walk<'a, 'b> {
         // A fifth tag pushes one out of the key.
         let last = self.current.tags[MAX_KEY_TAGS - 1];
         if !self.current.push_tag(Tag::new(tpid, tci)) {
-            self.cacheable = false;
             self.fallen.push(last);
         }
+        self.pushed += 1;
         self.ops.push(Op::PushTag(tpid));
     }
 
@@ -467,8 +471,11 @@ impl<'a, 'b> Walk<'a, 'b> {
         if self.current.tag_count() == 0 {
             return;
         }
+        match self.pushed.checked_sub(1) {
+            Some(pushed) => self.pushed = pushed,
+            None => self.popped += 1,
+        }
         if !self.current.pop_tag() {
-            self.cacheable = false;
             self.refill_last_tag();
         }
         self.ops.push(Op::PopTag);
@@ -477,23 +484,28 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// Finds the tag that moves into the key's last place: one that fell out of it, or the frame's
     /// next one.
     fn refill_last_tag(&mut self) {
-        let tag = self.fallen.pop().or_else(|| {
-            self.next_tag += 1;
-            self.frame.tag(self.next_tag - 1)
-        });
+        let next = self.popped + MAX_KEY_TAGS;
+        let tag = self.fallen.pop().or_else(|| self.frame.tag(next - 1));
         if let Some(tag) = tag {
             self.current.tags[MAX_KEY_TAGS - 1] = tag;
             self.current.tags_present |= 1 << (MAX_KEY_TAGS - 1);
         }
-        if !self.fallen.is_empty() || self.next_tag < usize::from(self.frame.layout().tags) {
+        if !self.fallen.is_empty() || next < usize::from(self.frame.layout().tags) {
             self.current.tags_present |= TAG_DEEPER;
         }
     }
 
-    /// From here on, any look at a tag depends on all of them.
+    /// From here on, any look at a tag depends on all of them; and this looks at the outermost.
     fn move_tags(&mut self) {
         self.tags_moved = true;
         self.consult(&ALL_TAGS);
+    }
+
+    /// Whether the original key says nothing of the tag that is outermost now, not even whether
+    /// there is one. No other is ever looked at.
+    fn is_outermost_unknown(&self) -> bool {
+        let had_more = usize::from(self.frame.layout().tags) > MAX_KEY_TAGS;
+        had_more && self.pushed == 0 && self.popped >= MAX_KEY_TAGS
     }
 
     fn consult(&mut self, looked_at: &FlowKey) {
@@ -503,6 +515,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         let looks_at_tags = looked_at.masked(&ALL_TAGS) != FlowKey::default();
         if self.tags_moved && looks_at_tags {
             original.unite(&ALL_TAGS);
+            self.cacheable &= !self.is_outermost_unknown();
         }
         self.consulted.unite(&original);
     }

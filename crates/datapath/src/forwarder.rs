@@ -125,7 +125,7 @@ impl Forwarder {
         match vlan::admit(mode, buf, start, len, meta) {
             Ok((start, meta)) => Some(Arrival { in_port, meta, buf, start, beyond_len }),
             Err(reason) => {
-                self.refuse(view, in_port, len, more, reason);
+                self.refuse(view, in_port, len, meta, more, reason);
                 None
             }
         }
@@ -174,14 +174,15 @@ impl Forwarder {
             }
             _ => {
                 let Some(flow) = self.look_up(view.snapshot, in_port, meta, buf, start) else {
-                    return self.refuse(view, in_port, len, more, DropReason::Truncated);
+                    let reason = DropReason::Truncated;
+                    return self.refuse(view, in_port, len, meta, more, reason);
                 };
                 found = flow.program;
                 (flow.layout, &found, flow.hash)
             }
         };
         if meta.check(len).is_err() || !layout.admits_checksum(&meta) {
-            return self.refuse(view, in_port, len, more, DropReason::BadMetadata);
+            return self.refuse(view, in_port, len, meta, more, DropReason::BadMetadata);
         }
         let mut frame = Frame::new(meta, layout, buf, start, beyond_len).with_more(more);
         if program.run.is_empty() {
@@ -280,17 +281,26 @@ impl Forwarder {
         CacheStats { masked_count: self.cache.masked_count(), ..self.stats }
     }
 
+    /// Counts a frame of `len` bytes that goes no further. Nobody has found the headers of a train
+    /// by then: how many packets it would have made goes by what its sender says, if that can be.
     #[cold]
     fn refuse(
         &self,
         view: View<'_>,
         in_port: PortNo,
         len: usize,
+        meta: NetHeader,
         more: Option<&Parts<'_>>,
         reason: DropReason,
     ) {
         if let Some(port) = view.snapshot.ports.find(in_port) {
-            let packets = 1 + more.map_or(0, Parts::count) as u64;
+            let packets = match more {
+                Some(more) => 1 + more.count() as u64,
+                None if meta.check(len).is_ok() => {
+                    meta.wire_packets(len.saturating_sub(meta.hdr_len.into())).into()
+                }
+                None => 1,
+            };
             let traffic = Traffic { frames: 1, packets, bytes: len as u64 };
             port.counters.refuse(self.worker, traffic, reason);
         }

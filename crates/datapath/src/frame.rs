@@ -20,7 +20,7 @@
 
 use std::ops::Range;
 
-use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
+use tapswitch_wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
 use tapswitch_wire::{EtherType, GsoType, Layout, NetHeader, Tag, read_u16, tags, tcp, udp};
 
 /// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
@@ -305,7 +305,7 @@ impl<'a> Frame<'a> {
 
     /// Bytes of the longest packet that the frame makes on the wire, Ethernet header included.
     pub fn packet_len(&self) -> usize {
-        usize::from(self.layout.network) + self.network_len()
+        self.link_len() + self.network_len()
     }
 
     /// Bytes that the first `snaplen` bytes of each packet make, in all. For a train more than it
@@ -322,11 +322,19 @@ impl<'a> Frame<'a> {
         (count - 1) * longest.min(snaplen) + last.min(snaplen)
     }
 
+    /// Length in bytes of addresses, tags and the type or length behind them. Where that is a
+    /// length, LLC and SNAP are payload (IEEE 802.3-2022 §3.2.6), and the network layer starts
+    /// behind them.
+    #[inline]
+    pub fn link_len(&self) -> usize {
+        HEADER_LEN + usize::from(self.layout.tags) * TAG_LEN
+    }
+
     /// Length in bytes of what the MTU limits: everything behind the link-layer header, of the
     /// longest packet when the frame is a train (IEEE 802.3as counts tags apart).
     #[inline]
     pub fn network_len(&self) -> usize {
-        let whole = self.len() - usize::from(self.layout.network);
+        let whole = self.len() - self.link_len();
         if !self.meta.is_train() {
             return whole;
         }
@@ -335,7 +343,7 @@ impl<'a> Frame<'a> {
         let is_ufo_v4 =
             self.meta.gso_type.kind() == GsoType::UDP && self.eth_type() == EtherType::IPV4;
         let not_repeated = if is_ufo_v4 { udp::HEADER_LEN } else { 0 };
-        let headers = self.headers_end() - usize::from(self.layout.network);
+        let headers = self.headers_end() - self.link_len();
         let headers = headers.saturating_sub(not_repeated);
         whole.min(headers + usize::from(self.meta.gso_size))
     }
@@ -475,6 +483,21 @@ mod tests {
         assert_eq!((frame.wire_packets(), frame.network_len()), (3, 1040));
         frame.meta = NetHeader::PLAIN;
         assert_eq!((frame.wire_packets(), frame.network_len()), (1, 2540));
+    }
+
+    /// What is behind a length is payload, whatever can be read in it.
+    #[test]
+    fn logical_link_control_is_payload() {
+        let snap = [&[0; 12][..], &[0x05, 0xe4, 0xaa, 0xaa, 3, 0, 0, 0, 0x88, 0xb5]].concat();
+        let tagged = [&[0; 12][..], &[0x81, 0, 0, 5], &snap[12..]].concat();
+        for (headers, link_len) in [(snap, 14), (tagged, 18)] {
+            let mut buf = with_headroom(&[&headers[..], &[7; 1500]].concat());
+            let mut frame = frame(&mut buf);
+            frame.meta = NetHeader::PLAIN;
+            assert_eq!(frame.eth_type(), EtherType(0x88b5));
+            assert_eq!((frame.network_len(), frame.link_len()), (1508, link_len));
+            assert_eq!(frame.packet_len(), frame.len());
+        }
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Outlet {
 
     /// As [`Self::fits`], of the first `snaplen` bytes of each packet.
     pub(crate) fn fits_part(&self, frame: &Frame<'_>, snaplen: usize) -> bool {
-        let most = snaplen.saturating_sub(usize::from(frame.layout().network));
+        let most = snaplen.saturating_sub(frame.link_len());
         self.takes(frame, frame.network_len().min(most))
     }
 

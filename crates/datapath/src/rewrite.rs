@@ -2,9 +2,10 @@
 //!
 //! Checksums are updated incrementally (RFC 1624), never recomputed. A partial transport checksum
 //! holds the pseudo-header's sum only, so a change of an address updates it uncomplemented, and a
-//! change of a port does not touch it. A UDP checksum of zero means "none" and stays zero; a
-//! partial one may be zero like any other. ICMP for IPv4 does not cover addresses, and a
-//! destination that is not the last one of a source route is covered by nobody.
+//! change of a port does not touch it. A UDP checksum of zero means "none" and stays zero, as that
+//! of UDP-Lite, which means nothing; a partial one may be zero like any other. ICMP for IPv4 does
+//! not cover addresses, and a destination that is not the last one of a source route is covered by
+//! nobody.
 //!
 //! A field that the frame does not have (a port of a later fragment, say) is left alone: rules
 //! state their prerequisites, so this happens only to malformed frames.
@@ -13,7 +14,8 @@ use tapswitch_openflow::Oxm;
 use tapswitch_wire::checksum::{update, update_partial, update_udp};
 use tapswitch_wire::ethernet::{self, ADDRESSES_LEN, Tag};
 use tapswitch_wire::{
-    EtherType, arp, icmp, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16, write_u32,
+    EtherType, arp, dccp, icmp, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16,
+    write_u32,
 };
 
 use crate::Frame;
@@ -119,7 +121,7 @@ fn set_ipv4(frame: &mut Frame<'_>, field: usize, address: [u8; 4]) {
         return;
     };
     let at = network + field;
-    if matches!(frame.layout().protocol, ip_proto::TCP | ip_proto::UDP) {
+    if has_pseudo_header(frame.layout().protocol) {
         update_transport(frame, at, &address);
     }
     replace_in_ipv4(frame, at, &address);
@@ -138,13 +140,17 @@ fn set_ipv6(frame: &mut Frame<'_>, field: usize, address: [u8; 16]) {
 
 /// True when the transport checksum covers the address at `field` of the IPv6 header.
 fn covers_ipv6(frame: &Frame<'_>, network: usize, field: usize) -> bool {
-    match frame.layout().protocol {
-        ip_proto::TCP | ip_proto::UDP | ip_proto::ICMPV6 => {
-            let headers = &frame.head()[network..usize::from(frame.layout().end)];
-            field == ipv6::field::SRC.start || !ipv6::is_routed_on(headers)
-        }
-        _ => false,
+    let protocol = frame.layout().protocol;
+    if !has_pseudo_header(protocol) && protocol != ip_proto::ICMPV6 {
+        return false;
     }
+    let headers = &frame.head()[network..usize::from(frame.layout().end)];
+    field == ipv6::field::SRC.start || !ipv6::is_routed_on(headers)
+}
+
+/// True for a protocol whose checksum covers the addresses over either version of IP.
+fn has_pseudo_header(protocol: u8) -> bool {
+    matches!(protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::UDP_LITE | ip_proto::DCCP)
 }
 
 /// Replaces an even number of bytes at `at` in an IPv4 header and mends its checksum.
@@ -209,7 +215,7 @@ fn update_transport(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
         return;
     };
     let partial = has_partial_checksum(frame);
-    let is_udp = frame.layout().protocol == ip_proto::UDP;
+    let is_udp = matches!(frame.layout().protocol, ip_proto::UDP | ip_proto::UDP_LITE);
     let head = frame.head_mut();
     let old = read_u16(head, field);
     let replaced = &head[at..at + new.len()];
@@ -232,7 +238,8 @@ fn checksum_field(frame: &Frame<'_>) -> Option<usize> {
     let layout = frame.layout();
     let offset = match layout.protocol {
         ip_proto::TCP => tcp::field::CHECKSUM,
-        ip_proto::UDP => udp::field::CHECKSUM,
+        ip_proto::UDP | ip_proto::UDP_LITE => udp::field::CHECKSUM,
+        ip_proto::DCCP => dccp::field::CHECKSUM,
         ip_proto::ICMP | ip_proto::ICMPV6 => icmp::field::CHECKSUM,
         _ => return None,
     };

@@ -1,7 +1,8 @@
 //! What a tunnel puts between two IP headers, walked from the outer to the inner one.
 //!
-//! Which bytes a UDP tunnel has of its own is either said by the longer metadata of Linux 6.17, or
-//! known from the destination port.
+//! Which bytes a UDP tunnel has of its own is said by the longer metadata of Linux 6.17, or known
+//! from the destination port. On any other port it is found out by what each known tunnel would
+//! lead to: the checksum lies behind the inner IP header, and the metadata says where.
 
 use tapswitch_wire::{
     EtherType, LongNetHeader, MetadataError, NetHeaderFlags, ethernet, ip_proto, read_u16, tags,
@@ -9,7 +10,7 @@ use tapswitch_wire::{
 };
 
 use crate::OffloadError;
-use crate::layers::{Ip, Version, version};
+use crate::layers::{Ip, Version, inner_ip, version};
 
 /// What a tunnel puts between two IP headers, and whether that has a checksum to be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +31,27 @@ pub(crate) fn open(
     outer: &Ip,
 ) -> Result<(Encapsulation, (Version, usize)), OffloadError> {
     let (encapsulation, inner) = walk(meta, headers, outer)?;
-    let inner = match inner {
-        Inner::Ethernet(at) => ethernet_inside(headers, at)?,
-        Inner::Ip(version, at) => (version, at),
+    Ok((encapsulation, inner.resolve(headers)?))
+}
+
+/// As [`open`], for a UDP tunnel on a port that says nothing, or something else: that known tunnel
+/// whose headers lead to the TCP or UDP header that the metadata speaks of, and no other.
+#[cold]
+pub(crate) fn search(
+    meta: &LongNetHeader,
+    headers: &[u8],
+    outer: &Ip,
+) -> Option<(Encapsulation, Ip)> {
+    if outer.protocol != ip_proto::UDP || meta.inner_network != 0 {
+        return None;
+    }
+    let encapsulation = udp_tunnel(meta, headers, outer.upper_at).ok()?;
+    let at = outer.upper_at + udp::HEADER_LEN;
+    let lead_to = |open: &Opener| {
+        let (version, at) = open(headers, at).and_then(|inner| inner.resolve(headers)).ok()?;
+        inner_ip(&meta.base, headers, version, at).ok()
     };
-    Ok((encapsulation, inner))
+    Some((encapsulation, UDP_TUNNELS.iter().find_map(lead_to)?))
 }
 
 /// True for an IP protocol that is a tunnel by itself.
@@ -52,6 +69,16 @@ pub(crate) const fn is_known_port(port: u16) -> bool {
 enum Inner {
     Ethernet(usize),
     Ip(Version, usize),
+}
+
+impl Inner {
+    /// Version and start of the inner IP header.
+    fn resolve(self, headers: &[u8]) -> Result<(Version, usize), OffloadError> {
+        match self {
+            Self::Ethernet(at) => ethernet_inside(headers, at),
+            Self::Ip(version, at) => Ok((version, at)),
+        }
+    }
 }
 
 fn walk(
@@ -76,20 +103,29 @@ fn open_udp(
     headers: &[u8],
     at: usize,
 ) -> Result<(Encapsulation, Inner), OffloadError> {
-    let header = chunk::<{ udp::HEADER_LEN }>(headers, at)?;
-    // A checksum that is there and not spoken of would be wrong in each packet.
-    let has_checksum = read_u16(&header, udp::field::CHECKSUM) != 0
-        || meta.base.flags & NetHeaderFlags::UDP_TUNNEL_CSUM != 0;
-    let encapsulation = Encapsulation::Udp { has_checksum };
+    let encapsulation = udp_tunnel(meta, headers, at)?;
     let inside = at + udp::HEADER_LEN;
-    let inner = match read_u16(&header, udp::field::DST_PORT) {
+    let inner = match read_u16(headers, at + udp::field::DST_PORT) {
         _ if meta.inner_network != 0 => said_inside(meta, headers, at)?,
-        VXLAN | VXLAN_LINUX => Inner::Ethernet(inside + VXLAN_LEN),
+        VXLAN | VXLAN_LINUX => open_vxlan(headers, inside)?,
         VXLAN_GPE => open_vxlan_gpe(headers, inside)?,
         GENEVE => open_geneve(headers, inside)?,
         _ => return Err(OffloadError::Unsupported("a UDP tunnel on an unknown port")),
     };
     Ok((encapsulation, inner))
+}
+
+/// What the UDP header at `at` says of its tunnel.
+fn udp_tunnel(
+    meta: &LongNetHeader,
+    headers: &[u8],
+    at: usize,
+) -> Result<Encapsulation, OffloadError> {
+    let header = chunk::<{ udp::HEADER_LEN }>(headers, at)?;
+    // A checksum that is there and not spoken of would be wrong in each packet.
+    let has_checksum = read_u16(&header, udp::field::CHECKSUM) != 0
+        || meta.base.flags & NetHeaderFlags::UDP_TUNNEL_CSUM != 0;
+    Ok(Encapsulation::Udp { has_checksum })
 }
 
 /// What the metadata says about the inside, whatever is in front of it.
@@ -98,11 +134,22 @@ fn said_inside(meta: &LongNetHeader, headers: &[u8], at: usize) -> Result<Inner,
     if usize::from(meta.outer_transport) != at {
         return Err(MetadataError::Tunnel.into());
     }
-    match headers.get(inner).map(|byte| byte >> 4) {
-        Some(4) => Ok(Inner::Ip(Version::V4, inner)),
-        Some(6) => Ok(Inner::Ip(Version::V6, inner)),
+    open_ip(headers, inner)
+}
+
+/// An IP header with nothing in front of it ("Foo over UDP" of Linux).
+fn open_ip(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
+    match headers.get(at).map(|byte| byte >> 4) {
+        Some(4) => Ok(Inner::Ip(Version::V4, at)),
+        Some(6) => Ok(Inner::Ip(Version::V6, at)),
         _ => Err(OffloadError::Headers),
     }
+}
+
+/// RFC 7348 §5: always Ethernet.
+#[expect(clippy::unnecessary_wraps, reason = "one of several")]
+fn open_vxlan(_headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
+    Ok(Inner::Ethernet(at + VXLAN_LEN))
 }
 
 /// "Generic Protocol Extension for VXLAN" (draft-ietf-nvo3-vxlan-gpe): the fourth byte says what
@@ -165,6 +212,10 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], OffloadErro
     rest.copied().ok_or(OffloadError::Headers)
 }
 
+/// Finds out what the header at an offset of a tunnel over UDP has inside.
+type Opener = fn(&[u8], usize) -> Result<Inner, OffloadError>;
+/// The tunnels over UDP that are known.
+const UDP_TUNNELS: [Opener; 4] = [open_vxlan, open_geneve, open_vxlan_gpe, open_ip];
 /// IP protocol: IPv4 in IP (RFC 2003).
 const IPV4_INSIDE: u8 = 4;
 /// IP protocol: IPv6 in IP (RFC 2473).

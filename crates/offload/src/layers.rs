@@ -90,12 +90,12 @@ impl Layers {
         }
         let (version, at) = network(parsed)?;
         let outer = Ip::read(headers, at, version)?;
-        let (encapsulation, (version, at)) = encapsulation::open(meta, headers, &outer)?;
-        let ip = Ip::read(headers, at, version)?;
-        if protocol(meta.base.gso_type.inner(), version)? != ip.protocol {
-            return Err(OffloadError::Protocol);
-        }
-        check_place(&meta.base, &ip)?;
+        let inside = encapsulation::open(meta, headers, &outer).and_then(|(encapsulation, at)| {
+            Ok((encapsulation, inner_ip(&meta.base, headers, at.0, at.1)?))
+        });
+        // Tunnels may be on any port; what theirs says of them counts first.
+        let (encapsulation, ip) =
+            inside.or_else(|error| encapsulation::search(meta, headers, &outer).ok_or(error))?;
         let end = ip.end_of_upper(headers)?;
         Ok(Self { outer: Some(Outer { ip: outer, encapsulation }), ip, end })
     }
@@ -147,6 +147,21 @@ impl Ip {
         };
         Ok(self.upper_at + len.ok_or(OffloadError::Headers)?)
     }
+}
+
+/// The inner IP header of `version` at `at`, which must lead to what the metadata speaks of.
+pub(crate) fn inner_ip(
+    meta: &NetHeader,
+    headers: &[u8],
+    version: Version,
+    at: usize,
+) -> Result<Ip, OffloadError> {
+    let ip = Ip::read(headers, at, version)?;
+    if protocol(meta.gso_type.inner(), version)? != ip.protocol {
+        return Err(OffloadError::Protocol);
+    }
+    check_place(meta, &ip)?;
+    Ok(ip)
 }
 
 /// Whether a train is in a tunnel: the metadata says so, or the outer headers may be those of a

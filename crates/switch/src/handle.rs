@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tapswitch_datapath::DropReason;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock;
@@ -180,7 +179,7 @@ impl Server {
                 mtu: port.mtu,
                 envelope: port.full_size_envelope(),
                 mode: device.spec.mode_text(),
-                oversize: OversizeReport::of(port.counters.oversize()),
+                oversize: OversizeReport::of(port, &device.spec),
                 steered: device.steered(),
                 queues: device.spec.queues().get(),
                 offloads: device.offloads(),
@@ -201,16 +200,14 @@ impl Server {
 
     fn drop_reports(&self) -> Vec<DropReport> {
         let of_port = |port: PortReport| {
-            let remedy = port.oversize_remedy();
-            let (number, name) = (port.port, port.name);
-            let report = move |(reason, count)| DropReport {
-                port: number.clone(),
-                name: name.clone(),
-                remedy: remedy.clone().filter(|_| reason == DropReason::Oversize.name()),
-                reason,
-                count,
+            let report = |(reason, count): (&String, &u64)| DropReport {
+                port: port.port.clone(),
+                name: port.name.clone(),
+                reason: reason.clone(),
+                count: *count,
+                remedy: port.remedy(reason),
             };
-            port.drops.into_iter().map(report)
+            port.drops.iter().map(report).collect::<Vec<_>>()
         };
         self.port_reports().into_iter().flat_map(of_port).collect()
     }

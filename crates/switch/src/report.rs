@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_datapath::{
-    DropCounters, FlowEntry, Gauge, Group, GroupBucket, Millis, Oversize, Port, Snapshot, Totals,
-    Traffic,
+    DropCounters, DropReason, FlowEntry, Gauge, Group, GroupBucket, Millis, Oversize, Port,
+    Snapshot, Totals, Traffic,
 };
 use tapswitch_openflow::{DatapathId, GroupId, GroupType, PortConfig, PortNo, PortState, TableId};
 
+use crate::PortSpec;
 pub use crate::ring::{RingBackpressure, RingReport};
 pub use crate::shed::QueueingReport;
 use crate::worker::BURST_COUNT;
@@ -167,6 +168,14 @@ impl PortReport {
     pub fn oversize_remedy(&self) -> Option<String> {
         self.oversize.map(|oversize| oversize.remedy(self))
     }
+
+    /// What can be done about drops for `reason`, where that is known.
+    pub(crate) fn remedy(&self, reason: &str) -> Option<String> {
+        if reason == DropReason::Oversize.name() {
+            return self.oversize_remedy();
+        }
+        (reason == DropReason::CannotSegment.name()).then(|| CUT_BEFORE.to_owned())
+    }
 }
 
 /// A guest behind a port.
@@ -256,33 +265,46 @@ pub struct OversizeReport {
     pub payload: usize,
     /// The most bytes of tags.
     pub tags: usize,
+    /// Whether that payload is longer than the port was told to take.
+    pub over_mtu: bool,
+    /// Whether these tags are more than it was told to take. When neither is true, what is too
+    /// small is the interface.
+    pub over_envelope: bool,
 }
 
 impl OversizeReport {
-    /// What was noted, if anything was.
-    pub(crate) fn of(Oversize { payload, tags }: Oversize<usize>) -> Option<Self> {
-        (payload > 0).then_some(Self { payload, tags })
+    /// What was noted at `port`, which is as `spec` says, if anything was.
+    pub(crate) fn of(port: &Port, spec: &PortSpec) -> Option<Self> {
+        let noted = port.counters.oversize();
+        (noted.payload > 0).then(|| Self::judge(noted, port, spec))
+    }
+
+    fn judge(Oversize { payload, tags }: Oversize<usize>, port: &Port, spec: &PortSpec) -> Self {
+        // A port that does not say goes by its interface, which grows for one that does.
+        let (mtu, envelope) =
+            (spec.mtu.unwrap_or(port.mtu), spec.envelope.unwrap_or(port.full_size_envelope()));
+        let (over_mtu, over_envelope) = (payload > mtu as usize, tags > usize::from(envelope));
+        Self { payload, tags, over_mtu, over_envelope }
     }
 
     /// What to set, so that frames like these fit `port`.
     fn remedy(&self, port: &PortReport) -> String {
-        let Self { payload, tags } = *self;
-        let PortReport { mtu, envelope, .. } = *port;
+        let Self { payload, tags, over_mtu, over_envelope } = *self;
         let found = format!("frames had up to {payload} bytes of payload and {tags} of tags");
         if let Some(remedy) = port.tunnel.as_ref().and_then(|tunnel| self.remedy_for(tunnel)) {
             return format!("{found}: {remedy}");
         }
         let mut options = Vec::new();
-        if payload > mtu as usize {
+        if over_mtu {
             options.push(format!("mtu={payload}"));
         }
-        if tags > usize::from(envelope) {
+        if over_envelope {
             options.push(format!("envelope={tags}"));
         }
         match options.as_slice() {
             [] => format!(
-                "{found}, which fits the port but not its interface: give it an MTU of {}, or give \
-                 the port mtu={mtu},envelope={envelope}",
+                "{found}, which fits what the port was told, but not its interface: give it an MTU \
+                 of {}",
                 payload + tags
             ),
             options => format!("{found}: give the port {}", options.join(",")),
@@ -565,6 +587,12 @@ fn outputs(actions: &[tapswitch_openflow::Action]) -> Option<usize> {
     }
     Some(count)
 }
+
+/// What helps where the switch has to cut what it cannot.
+const CUT_BEFORE: &str = "trains came that must be cut for this port, with headers that the switch \
+     does not know or that contradict themselves: have them cut where they are sent, those in \
+     tunnels by `ethtool -K DEVICE tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off \
+     tx-gre-segmentation off tx-ipxip4-segmentation off`, others by `ethtool -K DEVICE tso off`";
 
 fn cookie(value: u64) -> String {
     format!("{value:#x}")

@@ -41,9 +41,9 @@ pub struct FlowKey {
     pub eth_dst: MacAddr,
     /// Source MAC address.
     pub eth_src: MacAddr,
-    /// TCP, UDP or SCTP source port; or ICMP type in the second byte.
+    /// Source port of TCP, UDP and the like; or ICMP type in the second byte.
     pub l4_src: [u8; 2],
-    /// TCP, UDP or SCTP destination port; or ICMP code in the second byte.
+    /// Destination port of TCP, UDP and the like; or ICMP code in the second byte.
     pub l4_dst: [u8; 2],
     /// The outermost tags.
     pub tags: [Tag; MAX_KEY_TAGS],

@@ -16,6 +16,7 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod dccp;
 pub mod ethernet;
 pub mod icmp;
 pub mod ipv4;
@@ -50,6 +51,10 @@ pub mod ip_proto {
     pub const UDP: u8 = 17;
     /// ICMP for IPv6 (RFC 4443).
     pub const ICMPV6: u8 = 58;
+    /// DCCP (RFC 4340).
+    pub const DCCP: u8 = 33;
     /// SCTP (RFC 9260).
     pub const SCTP: u8 = 132;
+    /// UDP-Lite (RFC 3828).
+    pub const UDP_LITE: u8 = 136;
 }

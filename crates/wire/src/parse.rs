@@ -1,9 +1,10 @@
 //! One pass over a frame's headers: the flow key, and where the layers start.
 //!
 //! The walk goes through any number of 802.1Q/802.1ad tags, 802.3/SNAP framing, IPv4 with options,
-//! IPv6 with extension headers, TCP, UDP, SCTP, ICMP, ICMPv6 with neighbour discovery, and ARP.
-//! A layer that is cut short or malformed ends the walk: its fields stay zero and its offset
-//! `None`, and the frame is still a frame. Only a frame shorter than an Ethernet header is refused.
+//! IPv6 with extension headers, TCP, UDP, UDP-Lite, SCTP, DCCP, ICMP, ICMPv6 with neighbour
+//! discovery, and ARP. A layer that is cut short or malformed ends the walk: its fields stay zero
+//! and its offset `None`, and the frame is still a frame. Only a frame shorter than an Ethernet
+//! header is refused.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use crate::bytes::array;
 use crate::ethernet::{self, EtherType, MIN_ETHER_TYPE, TAG_LEN};
 use crate::flow_key::{FlowKey, MAX_KEY_TAGS, TAG_DEEPER};
 use crate::tags::MAX_TAGS;
-use crate::{MacAddr, NetHeader, arp, icmp, ip_proto, ipv4, ipv6, read_u16, sctp, tcp, udp};
+use crate::{MacAddr, NetHeader, arp, dccp, icmp, ip_proto, ipv4, ipv6, read_u16, sctp, tcp, udp};
 
 /// Where the layers of a frame start, in bytes from the frame's first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +21,8 @@ pub struct Layout {
     pub tags: u16,
     /// Start of the network layer (IPv4, IPv6, ARP or another), behind the last type field.
     pub network: u16,
-    /// Start of a whole TCP, UDP, SCTP, ICMP or ICMPv6 header. `None` also for later fragments.
+    /// Start of a whole TCP, UDP, UDP-Lite, SCTP, DCCP, ICMP or ICMPv6 header. `None` also for
+    /// later fragments.
     pub transport: Option<u16>,
     /// End of the headers that could be parsed. A frame cut off there reads alike, but for the
     /// options of neighbour discovery.
@@ -51,7 +53,8 @@ impl Layout {
 fn checksum_field(protocol: u8) -> Option<usize> {
     match protocol {
         ip_proto::TCP => Some(tcp::field::CHECKSUM),
-        ip_proto::UDP => Some(udp::field::CHECKSUM),
+        ip_proto::UDP | ip_proto::UDP_LITE => Some(udp::field::CHECKSUM),
+        ip_proto::DCCP => Some(dccp::field::CHECKSUM),
         ip_proto::SCTP => Some(sctp::field::CHECKSUM),
         ip_proto::ICMP | ip_proto::ICMPV6 => Some(icmp::field::CHECKSUM),
         _ => None,
@@ -280,7 +283,8 @@ fn parse_transport(packet: &[u8], lower: Upper) -> Upper {
     let start = lower.end;
     let header_len = match lower.protocol {
         ip_proto::TCP => tcp::header_len(&packet[start..]),
-        ip_proto::UDP => Some(udp::HEADER_LEN),
+        ip_proto::UDP | ip_proto::UDP_LITE => Some(udp::HEADER_LEN),
+        ip_proto::DCCP => Some(dccp::MIN_HEADER_LEN),
         ip_proto::SCTP => Some(sctp::HEADER_LEN),
         ip_proto::ICMP | ip_proto::ICMPV6 => Some(icmp::MIN_LEN),
         _ => None,
@@ -289,7 +293,7 @@ fn parse_transport(packet: &[u8], lower: Upper) -> Upper {
     let Some((header, &[p0, p1, p2, p3])) = header.and_then(|h| Some((h, h.first_chunk()?))) else {
         return lower;
     };
-    // TCP, UDP and SCTP all start with both ports; ICMP with type and code.
+    // All but ICMP start with both ports; ICMP with type and code.
     let is_icmp = matches!(lower.protocol, ip_proto::ICMP | ip_proto::ICMPV6);
     let ports = if is_icmp { [0, p0, 0, p1] } else { [p0, p1, p2, p3] };
     Upper { ports, transport: Some(start), end: start + header.len(), ..lower }

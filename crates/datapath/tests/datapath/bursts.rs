@@ -9,6 +9,7 @@
 use crate::common::{Ip, Switch, apply, goto, ip, mac, out, tcp, udp};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tapswitch_datapath::vlan::{PortMode, Trunk, VidSet};
 use tapswitch_datapath::{DropReason, FlowEntry, GroupBucket, Millis, Totals, Traffic};
 use tapswitch_openflow::{
     Action, Bucket, FlowMod, FlowModCommand, GroupId, GroupType, Oxm, PortNo, TableId,
@@ -53,6 +54,34 @@ fn frames_that_are_refused_count_as_received() {
     assert_eq!(switch.port(1).counters.rx().frames, 2);
     assert_eq!(switch.drops(1, DropReason::Truncated), 1);
     assert_eq!(switch.drops(1, DropReason::BadMetadata), 1);
+}
+
+/// Nobody has looked at their headers; what their senders say of them is near enough, if it can be.
+#[test]
+fn trains_that_are_refused_count_their_packets() {
+    let train = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        gso_type: GsoType::TCPV4,
+        hdr_len: 54,
+        gso_size: 30,
+        csum_start: 34,
+        csum_offset: 16,
+    };
+    let elsewhere = NetHeader { csum_offset: 6, ..train };
+    let impossible = NetHeader { csum_start: 999, ..train };
+    for (meta, packets) in [(elsewhere, 4), (impossible, 1)] {
+        let mut switch = Switch::new(1);
+        switch.receive_with(1, &tcp().bytes(), meta);
+        assert_eq!(switch.drops(1, DropReason::BadMetadata), 1);
+        let rx = switch.port(1).counters.rx();
+        assert_eq!((rx.frames, rx.packets), (1, packets));
+    }
+    let mut switch = Switch::new(1);
+    let trunk = PortMode::Trunk(Trunk { vlans: VidSet::all(), native: None });
+    switch.set_port(1, |port| port.mode = Some(trunk.into()));
+    switch.receive_with(1, &tcp().bytes(), train);
+    assert_eq!(switch.drops(1, DropReason::VlanFiltered), 1);
+    assert_eq!(switch.port(1).counters.rx().packets, 4);
 }
 
 #[test]

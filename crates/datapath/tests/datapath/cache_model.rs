@@ -34,7 +34,7 @@ enum Rewrite {
     EthDst(u8),
     Ipv4Dst(u8),
     Push(u16),
-    Pop,
+    Pop(usize),
 }
 
 fn field() -> impl Strategy<Value = Vec<Oxm>> {
@@ -60,7 +60,7 @@ fn rewrite() -> impl Strategy<Value = Rewrite> {
         (1..4u8).prop_map(Rewrite::EthDst),
         (1..4u8).prop_map(Rewrite::Ipv4Dst),
         (1..3u16).prop_map(Rewrite::Push),
-        Just(Rewrite::Pop),
+        (1..6usize).prop_map(Rewrite::Pop),
     ]
 }
 
@@ -78,7 +78,9 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 fn frame() -> impl Strategy<Value = (u32, Ip)> {
-    let tags = vec(prop_oneof![Just(0x8100_0001u32), Just(0x88a8_0002)], 0..3);
+    // More than the key holds, too.
+    let tag = || prop_oneof![Just(0x8100_0001u32), Just(0x88a8_0002)];
+    let tags = prop_oneof![vec(tag(), 0..3), vec(tag(), 4..8)];
     (1..4u32, 1..4u8, 1..4u8, 1..4u16, tags).prop_map(|(in_port, src, dst, dst_port, tags)| {
         (in_port, Ip { src, dst, dst_port, tags, payload: 4, ..tcp() })
     })
@@ -103,7 +105,7 @@ impl Rule {
                 Action::PushVlan(EtherType::VLAN),
                 Action::SetField(Oxm::VlanVid((0x1000 | vid).into())),
             ],
-            Some(Rewrite::Pop) if self.is_tagged() => vec![Action::PopVlan],
+            Some(Rewrite::Pop(count)) if self.is_tagged() => vec![Action::PopVlan; *count],
             _ => vec![],
         };
         actions.push(out(self.port));
@@ -120,7 +122,9 @@ impl Rule {
                 let inherited = packet.ip.tags.first().map_or(0, |tag| tag & 0xf000);
                 packet.ip.tags.insert(0, 0x8100_0000 | inherited | u32::from(*vid));
             }
-            Some(Rewrite::Pop) if self.is_tagged() => drop(packet.ip.tags.remove(0)),
+            Some(Rewrite::Pop(count)) if self.is_tagged() => {
+                packet.ip.tags.drain(..(*count).min(packet.ip.tags.len()));
+            }
             _ => {}
         }
     }

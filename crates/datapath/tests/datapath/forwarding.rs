@@ -6,7 +6,9 @@
     reason = "tests may stop at the first surprise"
 )]
 
-use crate::common::{Switch, apply, assert_checksums, goto, host, ip, mac, out, tcp, udp, write};
+use crate::common::{
+    Ip, Switch, apply, assert_checksums, goto, host, ip, mac, out, tcp, udp, write,
+};
 use tapswitch_datapath::{DropReason, Millis};
 use tapswitch_openflow::{
     Action, Bucket, ErrorKind, GroupId, GroupType, Instruction, Masked, Oxm, PacketInReason,
@@ -217,6 +219,45 @@ fn matching_sees_through_tags_and_inner_tags_appear_when_outer_ones_go() {
     assert_eq!(switch.receive(1, &packet.bytes()), [3]);
     packet.tags = vec![SERVICE_TAG];
     assert_eq!(switch.receive(1, &packet.bytes()), [3]);
+}
+
+/// The key holds the first four tags: all that any of these is judged by.
+#[test]
+fn frames_with_more_tags_than_the_key_holds_are_walked_once() {
+    let tagged =
+        |count: u32| Ip { tags: (1..=count).map(|vid| 0x8100_0000 | vid).collect(), ..tcp() };
+    let present = Oxm::VlanVid(Masked { value: 0x1000, mask: Some(0x1000) });
+    let pops = |count| vec![Action::PopVlan; count];
+    let push = vec![Action::PushVlan(EtherType::VLAN)];
+    for (actions, walks) in [(pops(1), 1), (pops(4), 1), (push, 1), (pops(5), 10)] {
+        let mut switch = Switch::new(2);
+        let actions = [&actions[..], &[out(2)]].concat();
+        switch.flow(0, 1, std::slice::from_ref(&present), &[apply(&actions)]);
+        for _ in 0..10 {
+            switch.receive(1, &tagged(7).bytes());
+        }
+        let stats = switch.forwarder.cache_stats();
+        assert_eq!((stats.walks, stats.exact_hits), (walks, 10 - walks), "{actions:?}");
+    }
+}
+
+/// What comes to the front behind the key's four is not known of another frame, not even whether it
+/// is there.
+#[test]
+fn a_tag_from_behind_the_key_is_looked_at_for_each_frame() {
+    let mut switch = Switch::new(4);
+    let present = Oxm::VlanVid(Masked { value: 0x1000, mask: Some(0x1000) });
+    let pops = vec![Action::PopVlan; 5];
+    switch.flow(0, 1, &[present], &[apply(&pops), goto(1)]);
+    switch.flow(1, 1, &[Oxm::VlanVid(0x1006.into())], &[apply(&[out(2)])]);
+    switch.flow(1, 1, &[Oxm::VlanVid(0x1007.into())], &[apply(&[out(3)])]);
+    switch.flow(1, 1, &[Oxm::VlanVid(0.into())], &[apply(&[out(4)])]);
+    let outermost = [1, 2, 3, 4, 5].map(|vid| 0x8100_0000 | vid);
+    let sixth = [(Some(6), 2), (Some(7), 3), (None, 4), (Some(6), 2), (None, 4)];
+    for (vid, port) in sixth {
+        let tags = outermost.into_iter().chain(vid.map(|vid| 0x8100_0000 | vid)).collect();
+        assert_eq!(switch.receive(1, &Ip { tags, ..tcp() }.bytes()), [port], "{vid:?}");
+    }
 }
 
 #[test]

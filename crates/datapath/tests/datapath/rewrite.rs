@@ -97,7 +97,7 @@ struct Packet {
     /// IPv4 takes the first four bytes.
     src: [u8; 16],
     dst: [u8; 16],
-    /// TCP, UDP, or ICMP of either kind.
+    /// TCP, UDP, UDP-Lite, DCCP, or ICMP of either kind.
     protocol: u8,
     /// Of ICMP, type and code.
     src_port: u16,
@@ -153,6 +153,10 @@ impl Packet {
         matches!(self.protocol, ip_proto::ICMP | ip_proto::ICMPV6)
     }
 
+    fn is_like_udp(&self) -> bool {
+        matches!(self.protocol, ip_proto::UDP_LITE | ip_proto::DCCP)
+    }
+
     fn prerequisites(&self) -> Vec<Oxm> {
         let v6 = self.extensions.is_some();
         let eth_type = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
@@ -198,6 +202,8 @@ impl Packet {
                     Oxm::Ipv4Dst(v4(*address).into())
                 })]
             }
+            // Rules have no name for these ports.
+            (Change::SrcPort(_) | Change::DstPort(_), _) if self.is_like_udp() => Vec::new(),
             (Change::SrcPort(port), _) => {
                 self.src_port = if self.is_icmp() { port & 0xff } else { *port };
                 vec![Action::SetField(self.port_field(self.src_port, true))]
@@ -240,7 +246,7 @@ impl Packet {
     fn transport_header(&self) -> (usize, usize) {
         let field = match self.protocol {
             ip_proto::TCP => 16,
-            ip_proto::UDP => 6,
+            ip_proto::UDP | ip_proto::UDP_LITE | ip_proto::DCCP => 6,
             _ => 2,
         };
         let ip_len = match &self.extensions {
@@ -264,7 +270,7 @@ impl Packet {
         let checksum = match (self.left_for_later, self.protocol, self.without_checksum) {
             (true, ..) => !sum.ones_complement().to_be(),
             (_, ip_proto::UDP, true) => 0,
-            (_, ip_proto::UDP, false) => {
+            (_, ip_proto::UDP, false) | (_, ip_proto::UDP_LITE, _) => {
                 sum.add_slice(&upper).to_ones_complement_with_no_zero().to_be()
             }
             _ => sum.add_slice(&upper).ones_complement().to_be(),
@@ -289,6 +295,9 @@ impl Packet {
                 let len = 8 + self.payload.len() as u16;
                 [&ports[..], &len.to_be_bytes(), &[0; 2]].concat()
             }
+            // The checksum of both covers all of it.
+            ip_proto::UDP_LITE => [&ports[..], &[0; 4]].concat(),
+            ip_proto::DCCP => [&ports[..], &[3, 0, 0, 0, 4, 0, 0, 9]].concat(),
             // No neighbour discovery: its fields lie in the payload.
             _ => vec![ports[1], ports[3], 0, 0, 0, 1, 0, 2],
         };
@@ -373,13 +382,14 @@ const LAST_DESTINATION: [u8; 16] = [0xfd, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0xff, 0x
 fn packet() -> impl Strategy<Value = Packet> {
     let link = (vec(any::<u16>(), 0..4), option::of(vec(extension(), 0..4)), 0..=10u8);
     let network = (any::<u8>(), any::<u8>(), 0..1u32 << 20, address(), address());
-    let transport = (0..3usize, any::<u16>(), any::<u16>(), vec(any::<u8>(), 0..80));
+    let transport = (0..5usize, any::<u16>(), any::<u16>(), vec(any::<u8>(), 0..80));
     (link, network, transport, any::<bool>(), any::<bool>()).prop_map(
         |((tags, extensions, options), network, transport, without_checksum, left_for_later)| {
             let (tos, ttl, flow_label, src, dst) = network;
             let (kind, src_port, dst_port, payload) = transport;
             let icmp = if extensions.is_some() { ip_proto::ICMPV6 } else { ip_proto::ICMP };
-            let protocol = [ip_proto::TCP, ip_proto::UDP, icmp][kind];
+            let like_udp = [ip_proto::UDP_LITE, ip_proto::DCCP];
+            let protocol = [ip_proto::TCP, ip_proto::UDP, icmp, like_udp[0], like_udp[1]][kind];
             let is_icmp = kind == 2;
             Packet {
                 tags,

@@ -131,6 +131,50 @@ fn whatever_is_between_is_repeated_when_the_metadata_says_where_it_ends() {
     assert_eq!(cut(&meta.base, &frame, &[]), Err(unknown));
 }
 
+/// Whatever the port: the metadata says where the inner header is, and only one kind of tunnel
+/// leads there.
+#[test]
+fn tunnels_are_found_on_any_port() {
+    let bare = |train: Train| {
+        let mut train = in_geneve(train);
+        let mut frame = train.frame();
+        // Behind the UDP header: 8 bytes of Geneve and 8 of its options.
+        frame.drain(42..58);
+        train.tunnel = None;
+        (NetHeader { csum_start: 42 + train.ip.len() as u16, ..train.meta() }, frame)
+    };
+    let in_tunnel = |train: Train| (train.meta(), train.frame());
+    let trains = [
+        in_tunnel(vxlan(Train::tcp_v4())),
+        in_tunnel(vxlan(Train::udp_v6())),
+        in_tunnel(in_geneve(Train::tcp_v6())),
+        bare(Train::tcp_v4()),
+        bare(Train::tcp_v6()),
+    ];
+    for (number, (meta, mut frame)) in trains.into_iter().enumerate() {
+        let mut expected = None;
+        for port in [9999_u16, 4789, 4790, 6081, 8472] {
+            frame[36..38].copy_from_slice(&port.to_be_bytes());
+            let mut packets = cut(&meta, &frame, &[]).unwrap();
+            assert!(packets.len() > 1);
+            for packet in &mut packets {
+                assert_eq!(verify(packet, &[]).network, Verdict::Valid);
+                // Its own checksum goes by the port, too.
+                packet[36..38].fill(0);
+                packet[40..42].fill(0);
+            }
+            let expected = expected.get_or_insert_with(|| packets.clone());
+            assert!(packets == *expected, "{number} at port {port}");
+        }
+        // And not without evidence.
+        frame[36..38].copy_from_slice(&9999_u16.to_be_bytes());
+        for csum_start in [meta.csum_start + 2, meta.csum_start + 20] {
+            let unknown = OffloadError::Unsupported("a UDP tunnel on an unknown port");
+            assert_eq!(cut(&NetHeader { csum_start, ..meta }, &frame, &[]), Err(unknown));
+        }
+    }
+}
+
 #[test]
 fn a_train_of_one_packet_is_finished_too() {
     for train in [vxlan(Train::tcp_v4()), gre(Train::udp_v6(), true)] {

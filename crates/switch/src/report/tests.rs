@@ -158,7 +158,7 @@ fn the_state_of_a_port_is_a_word() {
 
 #[test]
 fn a_path_that_is_too_narrow_is_no_matter_of_the_ports_options() {
-    let oversize = OversizeReport { payload: 1500, tags: 4 };
+    let oversize = noted("1=netdev:p", 1500, (1500, 4));
     let tunnel = TunnelReport {
         remote: "192.0.2.2".to_owned(),
         path_mtu: 1500,
@@ -174,4 +174,28 @@ fn a_path_that_is_too_narrow_is_no_matter_of_the_ports_options() {
     let wide = TunnelReport { path_mtu: 1554, ..tunnel.clone() };
     assert_eq!(oversize.remedy_for(&wide), None, "then it is the port's");
     assert_eq!(oversize.remedy_for(&TunnelReport { path_mtu: 0, ..tunnel }), None, "no route");
+}
+
+/// What is told of a frame of this payload and these tags, at a port on an interface with this MTU.
+fn noted(spec: &str, room: u32, (payload, tags): (usize, usize)) -> OversizeReport {
+    let spec: PortSpec = spec.parse().unwrap();
+    let mtu = spec.mtu.map_or(room, |mtu| mtu.min(room));
+    let port = Port::new(PortNo(1), "p".into(), MacAddr::ZERO, mtu, 1);
+    let port = Port { envelope: spec.envelope.unwrap_or(8), room, ..port };
+    OversizeReport::judge(Oversize { payload, tags }, &port, &spec)
+}
+
+#[test]
+fn what_a_port_has_been_told_already_is_no_remedy() {
+    let lacks = |spec, room, frame| {
+        let report = noted(spec, room, frame);
+        (report.over_mtu, report.over_envelope)
+    };
+    let told = "1=netdev:p,mtu=1500,envelope=8";
+    assert_eq!(lacks(told, 1500, (1500, 8)), (false, false), "others took the room away");
+    assert_eq!(lacks(told, 1400, (1500, 0)), (false, false));
+    assert_eq!(lacks(told, 1508, (1501, 8)), (true, false));
+    assert_eq!(lacks(told, 1500, (1500, 12)), (false, true));
+    assert_eq!(lacks("1=netdev:p", 1500, (1500, 8)), (false, true), "it may insist");
+    assert_eq!(lacks("1=netdev:p,mtu=1500", 1500, (1501, 8)), (true, true));
 }

@@ -110,7 +110,7 @@ impl fmt::Display for Takes {
 }
 
 /// True for a train whose packets are inside a tunnel, or behind tags that Linux does not look
-/// behind: those of TPID 0x9100, and more than eight. It could not cut it where it must, and loses
+/// behind: those of TPID 0x9100, and more than seven. It could not cut it where it must, and loses
 /// it in silence. That it is in a tunnel is told by the place of its checksum, where the metadata
 /// has no word for it (before Linux 6.17), or the port was not asked for such.
 #[inline]
@@ -126,5 +126,6 @@ fn has_hidden_tags(frame: &Frame<'_>, tags: usize) -> bool {
     tags > LINUX_TAGS_MAX || !(0..tags).all(is_found)
 }
 
-/// Tags that Linux looks behind (`VLAN_MAX_DEPTH`).
-const LINUX_TAGS_MAX: usize = 8;
+/// Tags that Linux looks behind: it gives up at the eighth that it finds in the frame
+/// (`__vlan_get_protocol_offset` with `VLAN_MAX_DEPTH`).
+const LINUX_TAGS_MAX: usize = 7;

@@ -12,8 +12,10 @@
 use crate::common::*;
 use crate::vm::*;
 use tapswitch_openflow::{Body, GroupModCommand};
+use tapswitch_switch::Gro;
 use tapswitch_vhost::Features;
-use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};
+use tapswitch_wire::checksum::{Sum, pseudo_header_v4};
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, write_u16, write_u32};
 
 /// Where the headers lie.
 const IP: usize = 14;
@@ -59,7 +61,6 @@ fn packets_that_contradict_themselves_are_forwarded_as_they_came() {
     let mut scene = Scene::new();
     let mut frames = Vec::new();
     for protocol in [6, 17] {
-        // Sound ones in between, which might be joined to trains with their neighbours.
         let sound = packet(protocol, 400);
         for broken in contradictions(&sound).into_iter().chain(fragments(&sound)) {
             frames.extend([sound.clone(), broken, sound.clone()]);
@@ -76,6 +77,76 @@ fn packets_that_contradict_themselves_are_forwarded_as_they_came() {
         burst.iter().for_each(|frame| assert!(scene.receive() == *frame, "{frame:02x?}"));
     }
     assert!(!has_dropped(&scene.room.switch.ports()));
+}
+
+/// The same between sound packets that are joined to trains, and cut again for who takes none.
+#[test]
+fn packets_that_contradict_themselves_are_in_no_train() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::with(2, |config| {
+        config.ports[0].gro = Gro::On;
+        (config.ports[1].offload, config.ports[1].gro) = (false, Gro::Off);
+    });
+    lab.switch.controller().apply(join(1, 2));
+    let [from, to] = [1, 2].map(|host| Capture::open(lab.host(host)));
+    let coalesced = || lab.switch.workers().iter().map(|worker| worker.coalesced).sum::<u64>();
+    for protocol in [6, 17] {
+        let (sound, frames) = stream_with_contradictions(protocol);
+        let (before, mut expected) = (coalesced(), frames.clone());
+        expected.sort();
+        until("some were joined", || {
+            frames.iter().for_each(|frame| from.send(&NetHeader::PLAIN, frame));
+            let receive = |_| to.receive(|frame| frame.starts_with(&sound[0][..12]));
+            let received: Vec<_> = (0..frames.len()).map(receive).collect();
+            assert!(received.iter().all(|(header, _)| *header == NetHeader::PLAIN));
+            let mut received: Vec<_> = received.into_iter().map(|(_, frame)| frame).collect();
+            let in_order: Vec<_> = received.iter().filter(|frame| sound.contains(frame)).collect();
+            assert!(in_order.into_iter().eq(&sound), "the stream is in order");
+            received.sort();
+            assert!(received == expected, "not as they came");
+            coalesced() > before
+        });
+    }
+    assert!(!has_dropped(&lab.switch.ports()));
+}
+
+/// A stream of packets with right checksums, any two of which might be joined; and the same with
+/// what contradicts itself behind every third of them.
+fn stream_with_contradictions(protocol: u8) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let (mut sound, mut frames) = (Vec::new(), Vec::new());
+    let first = finished(protocol, 0);
+    let broken = contradictions(&first).into_iter().chain(fragments(&first));
+    // Some of those change nothing.
+    for broken in broken.filter(|broken| *broken != first) {
+        let next = sound.len() as u16;
+        let packets = [0, 1, 2].map(|index| finished(protocol, next + index));
+        frames.extend(packets.iter().cloned().chain([broken]));
+        sound.extend(packets);
+    }
+    (sound, frames)
+}
+
+/// The packet of a stream at `index`, its checksums filled in.
+fn finished(protocol: u8, index: u16) -> Vec<u8> {
+    const LEN: usize = 400;
+    let mut frame = packet(protocol, LEN);
+    write_u16(&mut frame, IP + 4, index);
+    let sum = Sum::of(&frame[IP..UPPER]).checksum();
+    write_u16(&mut frame, IP + 10, sum);
+    let field = match protocol {
+        6 => {
+            write_u32(&mut frame, UPPER + 4, u32::from(index) * LEN as u32);
+            UPPER + 16
+        }
+        _ => UPPER + 6,
+    };
+    let len = (frame.len() - UPPER) as u16;
+    let pseudo_header = pseudo_header_v4(&frame[26..30], &frame[30..34], protocol, len);
+    let sum = pseudo_header.add_bytes(&frame[UPPER..]).checksum();
+    write_u16(&mut frame, field, sum);
+    frame
 }
 
 /// Neither receiver takes trains, so they are cut; those that cannot be are dropped by name.

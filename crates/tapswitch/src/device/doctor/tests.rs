@@ -596,7 +596,12 @@ fn port(payload: usize, tags: usize, count: u64) -> PortReport {
         mtu: 1500,
         envelope: 8,
         mode: None,
-        oversize: Some(OversizeReport { payload, tags }),
+        oversize: Some(OversizeReport {
+            payload,
+            tags,
+            over_mtu: payload > 1500,
+            over_envelope: tags > 8,
+        }),
         steered: Vec::new(),
         queues: 1,
         guest: None,
