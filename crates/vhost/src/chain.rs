@@ -166,6 +166,13 @@ impl Chains {
         pieces.iter().map(|piece| self.bytes(*piece))
     }
 
+    /// How many pieces `chain` has, which is one of these.
+    #[inline]
+    pub(crate) fn piece_count_of(&self, chain: &Chain) -> usize {
+        let several = self.entries.get(chain.at as usize).and_then(|entry| entry.several);
+        several.map_or(1, |(_, count)| count as usize)
+    }
+
     /// The only piece of `chain`; `None` when it has several.
     #[inline]
     pub(crate) fn single(&self, chain: &Chain) -> Option<GuestBytes<'_>> {

@@ -152,6 +152,8 @@ pub struct Running {
     /// What was fetched together; those before `next` were used.
     ahead: Chains,
     next: usize,
+    /// Pieces of buffers that frames were put into in this burst, where they did not lie in one.
+    pub(crate) pieces_written: usize,
     /// The next chain lies in memory that was taken away and may come back.
     waits: bool,
     kick: Option<OwnedFd>,
@@ -173,10 +175,19 @@ impl Running {
         kick: Option<OwnedFd>,
         call: Option<OwnedFd>,
     ) -> Self {
-        let (ahead, log) = (Chains::default(), None);
-        let (next, waits, calls, is_enabled) = (0, false, 0, true);
-        let mut running =
-            Self { ring, features, ahead, next, waits, kick, call, calls, log, is_enabled };
+        let mut running = Self {
+            ring,
+            features,
+            ahead: Chains::default(),
+            next: 0,
+            pieces_written: 0,
+            waits: false,
+            kick,
+            call,
+            calls: 0,
+            log: None,
+            is_enabled: true,
+        };
         // Whoever is to be notified says so.
         running.disarm();
         running
@@ -315,6 +326,7 @@ impl Running {
     /// Ends a burst: tells the driver of what was completed, and notifies it if it wants that.
     #[inline]
     pub fn publish(&mut self) {
+        self.pieces_written = 0;
         let wants_call = self.ring.publish();
         self.note_ring();
         if wants_call {
