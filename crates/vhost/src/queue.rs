@@ -23,6 +23,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::call;
 use crate::chain::{Chain, Chains};
+use crate::device::SessionNumber;
 use crate::features::Features;
 use crate::log::RingLog;
 use crate::memory::GuestMemory;
@@ -126,7 +127,16 @@ impl Queue {
 
     /// Takes the ring out of its place. What was fetched and not used has gone back.
     pub(crate) fn stop(&self) -> Option<Running> {
-        let mut running = self.lock().take()?;
+        self.stop_if(|_| true)
+    }
+
+    /// The same if it is one of this session.
+    pub(crate) fn stop_of(&self, session: SessionNumber) {
+        self.stop_if(|running| running.session == session);
+    }
+
+    fn stop_if(&self, is_meant: impl FnOnce(&Running) -> bool) -> Option<Running> {
+        let mut running = self.lock().take_if(|running| is_meant(running))?;
         self.is_running.store(false, Ordering::Relaxed);
         if let Some(kick) = &running.kick {
             // It is in there, since it was when the ring was started.
@@ -163,6 +173,7 @@ pub struct Running {
     /// Where what we write is noted, while the guest is moved.
     log: Option<RingLog>,
     is_enabled: bool,
+    session: SessionNumber,
 }
 
 impl Running {
@@ -187,10 +198,22 @@ impl Running {
             calls: 0,
             log: None,
             is_enabled: true,
+            session: SessionNumber::default(),
         };
         // Whoever is to be notified says so.
         running.disarm();
         running
+    }
+
+    /// The same ring, which belongs to this session.
+    pub(crate) fn of_session(self, session: SessionNumber) -> Self {
+        Self { session, ..self }
+    }
+
+    /// The session that it belongs to: whose guest it is that does wrong.
+    #[inline]
+    pub fn session(&self) -> SessionNumber {
+        self.session
     }
 
     /// From now on, what we write is noted in `log`; what was written when the ring was made is.

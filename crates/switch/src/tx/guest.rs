@@ -35,13 +35,15 @@ pub(crate) struct GuestTx {
 #[derive(Debug)]
 pub(crate) struct Fault {
     device: Arc<vhost::Device>,
+    /// Its next session is another guest's, or the same one's second try.
+    session: vhost::SessionNumber,
     text: String,
 }
 
 impl Fault {
     /// Cuts the guest off. The caller holds no ring.
     pub(crate) fn cut_off(self) {
-        self.device.reset(self.text);
+        self.device.reset(self.session, self.text);
     }
 }
 
@@ -86,14 +88,12 @@ impl GuestTx {
     /// did that it must not.
     pub(super) fn end_burst(&mut self) -> Option<Fault> {
         let mut held = self.held.take()?;
-        let mut was_lost = false;
-        if let Some(ring) = held.as_mut() {
-            ring.publish();
-            was_lost = ring.memory_was_lost();
-        }
+        let ring = held.as_mut()?;
+        ring.publish();
+        let was_lost = ring.memory_was_lost();
         let fault = self.fault.take().map(|fault| fault.to_string());
         let text = fault.or_else(|| was_lost.then(|| vhost::MEMORY_LOST.to_owned()))?;
-        Some(Fault { device: self.device.clone(), text })
+        Some(Fault { device: self.device.clone(), session: ring.session(), text })
     }
 
     /// Which frames the guest takes as they are.
