@@ -277,7 +277,8 @@ impl Server {
         self.notify(&event);
         let outlet = Arc::new(Outlet::default());
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
-            let tx = Box::new(device.tx_port(index).with_outlet(outlet.clone()));
+            let tx =
+                Box::new(device.tx_port(index, self.workers.len()).with_outlet(outlet.clone()));
             worker.send(Errand::AddPort { number: spec.number, tx, queues });
         }
         self.ports.devices.push(device);
