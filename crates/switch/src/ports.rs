@@ -140,8 +140,8 @@ impl Ports {
         }
     }
 
-    /// Which worker reads what: queue *i* of a tap or tun device with several goes to worker *i*, so
-    /// that both directions of a flow, which keep to one queue number, meet on one worker. Other
+    /// Which worker reads what: queue *i* of a tap or tun device with several goes to worker *i*,
+    /// so that both directions of a flow, which keep to one queue number, meet on one worker. Other
     /// ports take turns with their first queue: those with one, whatever a tun port has beside it
     /// for its own answers, and guests, most of whom use but the first pair of those they may.
     fn share(&mut self, device: &Device) -> Vec<Vec<RxQueue>> {

@@ -182,8 +182,8 @@ impl Device {
         status
     }
 
-    /// Notes that a session begins, and answers which; nothing when there is to be none any more, or
-    /// nothing to end one by.
+    /// Notes that a session begins, and answers which; nothing when there is to be none any more,
+    /// or nothing to end one by.
     fn begin(&self, stream: &UnixStream) -> Option<SessionNumber> {
         let mut newest = lock(&self.newest);
         if matches!(newest.connection, Connection::Closed) {

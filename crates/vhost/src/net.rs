@@ -6,9 +6,9 @@
 //!
 //! What a frame costs: two copies of its start, header and head, out of a guest; into one, two and
 //! one for what is still in the other's memory, where the next buffer is in one place and holds it
-//! all. Elsewhere the buffers are passed over twice, for the room and for the bytes. A guest may have
-//! its buffers lie in pieces of a byte, each of which is looked up and copied to by itself: a frame
-//! lies in so many at most, and a burst of frames in about twice as many.
+//! all. Elsewhere the buffers are passed over twice, for the room and for the bytes. A guest may
+//! have its buffers lie in pieces of a byte, each of which is looked up and copied to by itself: a
+//! frame lies in 1024 at most, and a burst of frames in about twice as many.
 
 use crate::chain::{Chain, PIECE_COUNT_MAX};
 use crate::features::Features;
@@ -244,8 +244,9 @@ impl Running {
         Ok(())
     }
 
-    /// How many of the next buffers hold `total` bytes together, and how many pieces those are. Each
-    /// has room for a header (virtio 1.2 §5.1.6.3.1), or a frame might take up a whole ring of them.
+    /// How many of the next buffers hold `total` bytes together, and how many pieces those are.
+    /// Each has room for a header (virtio 1.2 §5.1.6.3.1), or a frame might take up a whole ring of
+    /// them.
     #[inline]
     fn room(&mut self, total: usize) -> Result<(u16, usize), Undelivered> {
         let mergeable = self.features().contains(Features::MRG_RXBUF);
@@ -319,8 +320,8 @@ impl Running {
     }
 }
 
-/// Pieces of buffers behind which a burst brings a guest nothing more: a hundred microseconds or so.
-/// Honest guests have some hundreds of them when trains lie in several small buffers each.
+/// Pieces of buffers behind which a burst brings a guest nothing more: a hundred microseconds or
+/// so. Honest guests have some hundreds of them when trains lie in several small buffers each.
 const BURST_PIECES: usize = 2 * PIECE_COUNT_MAX;
 /// Length in bytes of the network header with `num_buffers`.
 pub const NET_HEADER_LEN: usize = 12;

@@ -129,8 +129,8 @@ pub(super) fn versions() -> Vec<String> {
     String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
 }
 
-/// Packets received of each thread that polls, as `dpif-netdev/pmd-stats-show` has them. What stands
-/// of the main thread, which polls no guest, is left out.
+/// Packets received of each thread that polls, as `dpif-netdev/pmd-stats-show` has them. What
+/// stands of the main thread, which polls no guest, is left out.
 fn received_by_threads(text: &str) -> Vec<u64> {
     let threads = text.split("pmd thread ").skip(1);
     let threads = threads.map(|thread| thread.split("main thread").next().unwrap_or_default());
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn what_each_polling_thread_received_is_told() {
-        let text = "pmd thread numa_id 0 core_id 0:\n  packets received: 12\n  packet recirculations: \
-                    0\nmain thread:\n  packets received: 7\n  idle cycles: 0\npmd thread numa_id \
-                    0 core_id 1:\n  packets received: 0\n";
+        let text = "pmd thread numa_id 0 core_id 0:\n  packets received: 12\n  idle cycles: 0\n\
+                    main thread:\n  packets received: 7\n  idle cycles: 0\n\
+                    pmd thread numa_id 0 core_id 1:\n  packets received: 0\n";
         assert_eq!(received_by_threads(text), [12, 0]);
         assert!(received_by_threads("").is_empty());
     }
