@@ -81,7 +81,7 @@ fn work(device: &Device) {
     for index in 0..2 {
         let queues = [device.receive_queue(index), device.transmit_queue(index)];
         let faults = queues.into_iter().flatten().filter_map(|queue| burst(queue));
-        faults.for_each(|fault| device.reset(fault));
+        faults.for_each(|fault| device.reset(device.session(), fault));
     }
 }
 

@@ -325,11 +325,11 @@ impl Device {
         (0..).zip(devices).map(queue).collect()
     }
 
-    /// The handle by which `worker` sends.
-    pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
+    /// The handle by which `worker` of so many sends.
+    pub(crate) fn tx_port(&self, worker: usize, workers: usize) -> TxPort {
         let port = match &self.behind {
             Behind::Interface(interface) => interface.tx_port(worker),
-            Behind::Guest(guest) => guest.tx_port(worker),
+            Behind::Guest(guest) => guest.tx_port(worker, workers),
             Behind::Tunnel(tunnel) => tunnel.tx_port(),
             Behind::File(file) => file.tx_port(worker),
         };

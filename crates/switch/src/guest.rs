@@ -273,10 +273,11 @@ impl Guest {
         queues.map(device).collect()
     }
 
-    /// The handle by which `worker` sends: a queue of its own while the guest runs so many.
-    pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
+    /// The handle by which `worker` of so many sends: queues of its own while the guest runs so
+    /// many.
+    pub(crate) fn tx_port(&self, worker: usize, workers: usize) -> TxPort {
         let own = worker % usize::from(self.spec.queues().get());
-        let guest = GuestTx::new(self.device.clone(), own);
+        let guest = GuestTx::new(self.device.clone(), own, workers.max(1));
         TxPort::new(TxDevice::Guest(guest), Takes::NOTHING)
     }
 }

@@ -306,13 +306,11 @@ impl PortSpec {
                 let mac = value.parse().ok().filter(|mac: &MacAddr| mac.is_unicast());
                 *peer = Some(mac.ok_or_else(|| bad(PEER_EXPECTED))?);
             }
-            (
-                "queues",
-                PortKind::Tap { queues, .. }
-                | PortKind::Tun { queues, .. }
-                | PortKind::Guest { queues, .. },
-            ) => {
-                *queues = parse_queues(value).ok_or_else(|| bad(QUEUES_EXPECTED))?;
+            ("queues", PortKind::Tap { queues, .. } | PortKind::Tun { queues, .. }) => {
+                *queues = parse_queues(value, MAX_QUEUES).ok_or_else(|| bad(QUEUES_EXPECTED))?;
+            }
+            ("queues", PortKind::Guest { queues, .. }) => {
+                *queues = parse_queues(value, MAX_PAIRS).ok_or_else(|| bad(PAIRS_EXPECTED))?;
             }
             (_, PortKind::Tap { .. } | PortKind::Tun { .. }) if self.ring.set(key, value)? => {}
             _ => return Err(self.unknown(key)),
@@ -370,8 +368,8 @@ fn parse_switch(text: &str) -> Option<bool> {
     }
 }
 
-fn parse_queues(text: &str) -> Option<NonZeroU16> {
-    text.parse().ok().filter(|queues: &NonZeroU16| queues.get() <= MAX_QUEUES)
+fn parse_queues(text: &str, most: u16) -> Option<NonZeroU16> {
+    text.parse().ok().filter(|queues: &NonZeroU16| queues.get() <= most)
 }
 
 impl fmt::Display for PortSpec {
@@ -497,12 +495,16 @@ const MTU_EXPECTED: &str = "a number of bytes from 68 to 65521";
 const ENVELOPE_EXPECTED: &str = "a number of bytes from 0 to 500";
 const PEER_EXPECTED: &str = "the MAC address of one station, as in 02:00:00:00:00:01";
 const QUEUES_EXPECTED: &str = "a number of queues from 1 to 256";
+const PAIRS_EXPECTED: &str = "a number of pairs of queues from 1 to 128";
 /// Largest MTU of a tap device (Linux `tun_net_init`).
 const MAX_MTU: u32 = 65_521;
 /// Largest envelope: 802.3as frames have 2000 bytes in all, of which 482 are for tags and the like.
 const MAX_ENVELOPE: u16 = 500;
 /// Most queues of a tap device (Linux `MAX_TAP_QUEUES`).
 const MAX_QUEUES: u16 = 256;
+/// Most pairs of queues of a guest: what starts one has eight bits for its number (vhost-user,
+/// `VHOST_USER_SET_VRING_KICK`).
+const MAX_PAIRS: u16 = 128;
 
 #[cfg(test)]
 mod tests {
@@ -569,6 +571,9 @@ mod tests {
         assert!(error("1=tap:a,client").contains("option 'client' has no value"));
         assert!(error("1=tap:a,mtu=12").contains("mtu=12: expected a number of bytes"));
         assert!(error("1=tap:a,queues=0").contains("queues=0: expected a number of queues"));
+        assert!(error("1=vhost:a,queues=129").contains("pairs of queues from 1 to 128"));
+        assert!("1=vhost:a,queues=128".parse::<PortSpec>().is_ok());
+        assert!("1=tap:a,queues=256".parse::<PortSpec>().is_ok());
         assert!(error("1=tap:a,gro=yes").contains("gro=yes: expected on, off or auto"));
         assert!(
             error("1=tap:a,txqueuelen=0").contains("txqueuelen=0: expected a number of frames")

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use std::num::NonZeroU16;
 use tapswitch_datapath::{Port, PortCounters};
 
 use tapswitch_netlink::Namespace;
@@ -25,7 +24,7 @@ use crate::server::{Server, Waiting};
 use crate::switch::CHANNEL_LEN;
 use crate::tx::Outlet;
 use crate::worker::Errand;
-use crate::{Handle, PortSpec, Stopped};
+use crate::{Handle, PortKind, PortSpec, Stopped};
 
 /// The devices behind the ports, and who watches them.
 #[derive(Debug)]
@@ -141,13 +140,18 @@ impl Ports {
         }
     }
 
-    /// Which worker reads what: queue *i* of a port with several goes to worker *i*, so that both
-    /// directions of a flow, which keep to one queue number, meet on one worker; ports with one
-    /// queue take turns, whatever a tun port has beside it for its own answers.
+    /// Which worker reads what: queue *i* of a tap or tun device with several goes to worker *i*,
+    /// so that both directions of a flow, which keep to one queue number, meet on one worker. Other
+    /// ports take turns with their first queue: those with one, whatever a tun port has beside it
+    /// for its own answers, and guests, most of whom use but the first pair of those they may.
     fn share(&mut self, device: &Device) -> Vec<Vec<RxQueue>> {
         let queues = device.rx_queues();
         let workers = self.worker_queues.len();
-        let first = if device.spec.queues() == NonZeroU16::MIN { self.count } else { 0 };
+        let is_steered = match device.spec.kind {
+            PortKind::Tap { queues, .. } | PortKind::Tun { queues, .. } => queues.get() > 1,
+            _ => false,
+        };
+        let first = if is_steered { 0 } else { self.count };
         self.count += 1;
         let mut shares: Vec<Vec<RxQueue>> = (0..workers).map(|_| Vec::new()).collect();
         for (index, queue) in queues.into_iter().enumerate() {
@@ -273,7 +277,8 @@ impl Server {
         self.notify(&event);
         let outlet = Arc::new(Outlet::default());
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
-            let tx = Box::new(device.tx_port(index).with_outlet(outlet.clone()));
+            let tx =
+                Box::new(device.tx_port(index, self.workers.len()).with_outlet(outlet.clone()));
             worker.send(Errand::AddPort { number: spec.number, tx, queues });
         }
         self.ports.devices.push(device);

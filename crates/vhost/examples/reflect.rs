@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         match burst(from, to) {
             Ok(None) => sleep(from)?,
             Ok(Some((done, dropped))) => (count, lost) = (count + done, lost + dropped),
-            Err(error) => device.reset(error),
+            Err(error) => device.reset(device.session(), error),
         }
         if Instant::now() >= next {
             println!("{count} frames, {lost} lost");

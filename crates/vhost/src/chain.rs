@@ -166,6 +166,13 @@ impl Chains {
         pieces.iter().map(|piece| self.bytes(*piece))
     }
 
+    /// How many pieces `chain` has, which is one of these.
+    #[inline]
+    pub(crate) fn piece_count_of(&self, chain: &Chain) -> usize {
+        let several = self.entries.get(chain.at as usize).and_then(|entry| entry.several);
+        several.map_or(1, |(_, count)| count as usize)
+    }
+
     /// The only piece of `chain`; `None` when it has several.
     #[inline]
     pub(crate) fn single(&self, chain: &Chain) -> Option<GuestBytes<'_>> {
@@ -222,12 +229,17 @@ impl Chains {
         Begun { first: self.pieces.len(), len: 0 }
     }
 
-    /// Adds a piece, which lies in the memory that was prepared for.
+    /// Adds a piece, which lies in the memory that was prepared for. Returns `false` when the chain
+    /// has [`PIECE_COUNT_MAX`] already: then abandon it.
     #[inline]
-    pub(crate) fn push(&mut self, begun: &mut Begun, bytes: GuestBytes<'_>) {
+    pub(crate) fn push(&mut self, begun: &mut Begun, bytes: GuestBytes<'_>) -> bool {
+        if self.pieces.len() - begun.first >= PIECE_COUNT_MAX {
+            return false;
+        }
         let piece = Piece::of(bytes);
         begun.len += u64::from(piece.len);
         self.pieces.push(piece);
+        true
     }
 
     /// Ends a chain. Returns `false` when it is longer than 4 GiB: then abandon it.
@@ -271,6 +283,9 @@ impl fmt::Debug for Chains {
     }
 }
 
+/// Pieces that a chain may lie in. A descriptor is one, and one more for each region of the guest's
+/// memory that it goes on into: a thousand descriptors over sixty regions would take milliseconds.
+pub(crate) const PIECE_COUNT_MAX: usize = 1024;
 /// Pieces behind which no chain more is fetched: a chain may have a thousand of a byte each, and
 /// others wait meanwhile. A batch of Linux's longest frames has about as many.
 const PIECES_TOGETHER: usize = 512;

@@ -56,9 +56,20 @@ use crate::ring::{Direction, Ring, RingError, RingPlace};
 pub struct Device {
     queues: Box<[Arc<Queue>]>,
     offered: Features,
+    newest: Mutex<Newest>,
+}
+
+/// Which session a ring is of: those of a device have different numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionNumber(u64);
+
+/// The session that began last, which may be over.
+#[derive(Debug, Default)]
+struct Newest {
+    number: SessionNumber,
+    connection: Connection,
     /// Why the device was reset, for whoever reports it; taken once.
-    fault: Mutex<Option<String>>,
-    connection: Mutex<Connection>,
+    fault: Option<String>,
 }
 
 /// The connection to the VMM.
@@ -69,6 +80,15 @@ enum Connection {
     Open(UnixStream),
     /// There will be none any more.
     Closed,
+}
+
+impl Connection {
+    /// Ends the session, if there is one, which finds out either way.
+    fn shut_down(&self) {
+        if let Self::Open(stream) = self {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
 }
 
 impl Device {
@@ -87,8 +107,7 @@ impl Device {
     pub fn offering(pairs: u16, offered: Features) -> io::Result<Arc<Self>> {
         let queues = (0..2 * u32::from(pairs)).map(|_| Queue::new().map(Arc::new));
         let queues = queues.collect::<io::Result<Box<[_]>>>()?;
-        let (fault, connection) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Self { queues, offered, fault, connection }))
+        Ok(Arc::new(Self { queues, offered, newest: Mutex::default() }))
     }
 
     /// The queue by which the guest receives frames of pair `index`.
@@ -109,12 +128,10 @@ impl Device {
         stream: UnixStream,
         mut observe: impl FnMut(Status),
     ) -> SessionEnd {
-        // What was found when the session before had ended already is not this one's.
-        *lock(&self.fault) = None;
-        let session = Arc::new(Mutex::new(Session::new(self.clone())));
-        let (true, Ok(early)) = (self.note_connection(&stream), stream.try_clone()) else {
+        let (Ok(early), Some(number)) = (stream.try_clone(), self.begin(&stream)) else {
             return SessionEnd::Closed;
         };
+        let session = Arc::new(Mutex::new(Session::new(self.clone(), number)));
         let mut handler = BackendReqHandler::from_stream(stream, session.clone());
         let mut told = Status::default();
         let mut tell = |status| {
@@ -129,13 +146,14 @@ impl Device {
                 Err(error) => break error,
             }
         };
-        if let connection @ Connection::Open(_) = &mut *lock(&self.connection) {
+        if let connection @ Connection::Open(_) = &mut lock(&self.newest).connection {
             *connection = Connection::None;
         }
         let mut session = lock(&session);
         session.stop_all();
         tell(Status::default());
-        match (lock(&self.fault).take(), session.refused.take(), error) {
+        let fault = lock(&self.newest).fault.take();
+        match (fault, session.refused.take(), error) {
             (Some(fault), _, _) => SessionEnd::Reset(fault),
             (_, Some(refused), _) => SessionEnd::Refused(refused),
             (_, _, Error::Disconnected | Error::SocketBroken(_) | Error::PartialMessage) => {
@@ -164,41 +182,56 @@ impl Device {
         status
     }
 
-    /// Returns `false` when there is to be no session any more, or nothing to end one by.
-    fn note_connection(&self, stream: &UnixStream) -> bool {
-        let mut connection = lock(&self.connection);
-        match (&*connection, stream.try_clone()) {
-            (Connection::Closed, _) | (_, Err(_)) => false,
-            (_, Ok(stream)) => {
-                *connection = Connection::Open(stream);
-                true
-            }
+    /// Notes that a session begins, and answers which; nothing when there is to be none any more,
+    /// or nothing to end one by.
+    fn begin(&self, stream: &UnixStream) -> Option<SessionNumber> {
+        let mut newest = lock(&self.newest);
+        if matches!(newest.connection, Connection::Closed) {
+            return None;
         }
+        let connection = Connection::Open(stream.try_clone().ok()?);
+        let number = SessionNumber(newest.number.0 + 1);
+        // What was found when the session before had ended already is not this one's.
+        *newest = Newest { number, connection, fault: None };
+        Some(number)
+    }
+
+    /// The session that began last.
+    pub fn session(&self) -> SessionNumber {
+        lock(&self.newest).number
     }
 
     /// Ends the session, if there is one.
     pub fn disconnect(&self) {
-        if let Connection::Open(stream) = &*lock(&self.connection) {
-            // The session finds out either way.
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        lock(&self.newest).connection.shut_down();
     }
 
     /// Ends the session, if there is one, and lets none begin any more.
     pub fn close(&self) {
-        self.disconnect();
-        *lock(&self.connection) = Connection::Closed;
+        let mut newest = lock(&self.newest);
+        newest.connection.shut_down();
+        newest.connection = Connection::Closed;
     }
 
-    /// Ends the session because of what the guest did: every ring is stopped, and the VMM has to
-    /// start anew. Any thread may say so; not while it holds a queue.
+    /// Ends this session because of what the guest did, unless it is over: every ring is stopped,
+    /// and the VMM has to start anew. Any thread may say so; not while it holds a queue.
     #[cold]
-    pub fn reset(&self, fault: impl Into<String>) {
-        lock(&self.fault).get_or_insert_with(|| fault.into());
-        for queue in &self.queues {
-            queue.stop();
+    pub fn reset(&self, session: SessionNumber, fault: impl Into<String>) {
+        {
+            let mut newest = lock(&self.newest);
+            if newest.number != session {
+                return;
+            }
+            newest.fault.get_or_insert_with(|| fault.into());
         }
-        self.disconnect();
+        // Another session may begin meanwhile: its rings stay.
+        for queue in &self.queues {
+            queue.stop_of(session);
+        }
+        let newest = lock(&self.newest);
+        if newest.number == session {
+            newest.connection.shut_down();
+        }
     }
 }
 
@@ -228,6 +261,7 @@ pub enum SessionEnd {
 /// What the VMM has said in this session.
 struct Session {
     device: Arc<Device>,
+    number: SessionNumber,
     features: Features,
     regions: Vec<RegionSpec>,
     /// Bytes of memory that were taken away, less those that came since.
@@ -256,10 +290,11 @@ struct RingConfig {
 }
 
 impl Session {
-    fn new(device: Arc<Device>) -> Self {
+    fn new(device: Arc<Device>, number: SessionNumber) -> Self {
         let rings = device.queues.iter().map(|_| RingConfig::default()).collect();
         Self {
             device,
+            number,
             features: Features::empty(),
             regions: Vec::new(),
             away_len: 0,
@@ -328,7 +363,7 @@ impl Session {
         };
         // From here on they are the ring's, until it is stopped.
         let (kick, call) = (ring.kick.take(), ring.call.take());
-        let mut running = Running::new(made, features, kick, call);
+        let mut running = Running::new(made, features, kick, call).of_session(self.number);
         running.set_enabled(is_enabled);
         if let Some(log) = log {
             running.log_to(RingLog::new(log, &memory, &place, features.ring(), buffers));

@@ -77,7 +77,7 @@ mod scatter;
 mod test_guest;
 
 pub use chain::{Chain, Chains};
-pub use device::{Device, MEMORY_LOST, SessionEnd, Status};
+pub use device::{Device, MEMORY_LOST, SessionEnd, SessionNumber, Status};
 pub use features::Features;
 pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
 pub use net::{NET_HEADER_LEN, Part, Undelivered};

@@ -6,9 +6,11 @@
 //!
 //! What a frame costs: two copies of its start, header and head, out of a guest; into one, two and
 //! one for what is still in the other's memory, where the next buffer is in one place and holds it
-//! all. Elsewhere the buffers are passed over twice, for the room and for the bytes.
+//! all. Elsewhere the buffers are passed over twice, for the room and for the bytes. A guest may
+//! have its buffers lie in pieces of a byte, each of which is looked up and copied to by itself: a
+//! frame lies in 1024 at most, and a burst of frames in about twice as many.
 
-use crate::chain::Chain;
+use crate::chain::{Chain, PIECE_COUNT_MAX};
 use crate::features::Features;
 use crate::memory::GuestBytes;
 use crate::queue::Running;
@@ -84,11 +86,12 @@ impl<'a> Part<'a> {
 /// Why a frame is not in the guest's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undelivered {
-    /// The guest has made no buffers available, or too few.
+    /// The guest has made no buffers available, or too few; or those of this burst lay in so many
+    /// pieces that others have their turn first.
     #[error("the guest has no free buffers")]
     Full,
     /// The guest's buffers are too small, and a frame may not lie in several, or as many as its
-    /// ring has are too small together.
+    /// ring has are too small together, or those that it takes lie in more than 1024 pieces.
     #[error("the guest's buffers are too small for the frame")]
     TooLong,
     /// The guest did something that it must not: its device is to be reset.
@@ -225,7 +228,11 @@ impl Running {
         total: usize,
         parts: impl Iterator<Item = Part<'p>>,
     ) -> Result<(), Undelivered> {
-        let count = self.room(total)?;
+        if self.pieces_written >= BURST_PIECES {
+            return Err(Undelivered::Full);
+        }
+        let (count, pieces) = self.room(total)?;
+        self.pieces_written += pieces;
         self.fill(header.in_buffers(count).bytes(), count, parts);
         let mut left = total;
         for _ in 0..count {
@@ -237,13 +244,14 @@ impl Running {
         Ok(())
     }
 
-    /// How many of the next buffers hold `total` bytes together. Each has room for a header (virtio
-    /// 1.2 §5.1.6.3.1), or a frame might take up a whole ring of them.
+    /// How many of the next buffers hold `total` bytes together, and how many pieces those are.
+    /// Each has room for a header (virtio 1.2 §5.1.6.3.1), or a frame might take up a whole ring of
+    /// them.
     #[inline]
-    fn room(&mut self, total: usize) -> Result<u16, Undelivered> {
+    fn room(&mut self, total: usize) -> Result<(u16, usize), Undelivered> {
         let mergeable = self.features().contains(Features::MRG_RXBUF);
         let header_len = self.features().header_len();
-        let (mut count, mut room) = (0u16, 0);
+        let (mut count, mut pieces, mut room) = (0u16, 0, 0);
         while room < total {
             if count > 0 && !mergeable {
                 return Err(Undelivered::TooLong);
@@ -261,10 +269,14 @@ impl Running {
                 let len = u32::try_from(chain.len()).unwrap_or(u32::MAX);
                 return Err(RingError::Runt(len).into());
             }
+            pieces += self.chains().piece_count_of(&chain);
+            if pieces > PIECE_COUNT_MAX {
+                return Err(Undelivered::TooLong);
+            }
             room += chain.len();
             count = count.checked_add(1).ok_or(Undelivered::TooLong)?;
         }
-        Ok(count)
+        Ok((count, pieces))
     }
 
     /// Why the `count` buffers that there are do not do. The guest may make more available, unless
@@ -308,6 +320,9 @@ impl Running {
     }
 }
 
+/// Pieces of buffers behind which a burst brings a guest nothing more: a hundred microseconds or
+/// so. Honest guests have some hundreds of them when trains lie in several small buffers each.
+const BURST_PIECES: usize = 2 * PIECE_COUNT_MAX;
 /// Length in bytes of the network header with `num_buffers`.
 pub const NET_HEADER_LEN: usize = 12;
 

@@ -23,6 +23,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::call;
 use crate::chain::{Chain, Chains};
+use crate::device::SessionNumber;
 use crate::features::Features;
 use crate::log::RingLog;
 use crate::memory::GuestMemory;
@@ -126,7 +127,16 @@ impl Queue {
 
     /// Takes the ring out of its place. What was fetched and not used has gone back.
     pub(crate) fn stop(&self) -> Option<Running> {
-        let mut running = self.lock().take()?;
+        self.stop_if(|_| true)
+    }
+
+    /// The same if it is one of this session.
+    pub(crate) fn stop_of(&self, session: SessionNumber) {
+        self.stop_if(|running| running.session == session);
+    }
+
+    fn stop_if(&self, is_meant: impl FnOnce(&Running) -> bool) -> Option<Running> {
+        let mut running = self.lock().take_if(|running| is_meant(running))?;
         self.is_running.store(false, Ordering::Relaxed);
         if let Some(kick) = &running.kick {
             // It is in there, since it was when the ring was started.
@@ -152,6 +162,8 @@ pub struct Running {
     /// What was fetched together; those before `next` were used.
     ahead: Chains,
     next: usize,
+    /// Pieces of buffers that frames were put into in this burst, where they did not lie in one.
+    pub(crate) pieces_written: usize,
     /// The next chain lies in memory that was taken away and may come back.
     waits: bool,
     kick: Option<OwnedFd>,
@@ -161,6 +173,7 @@ pub struct Running {
     /// Where what we write is noted, while the guest is moved.
     log: Option<RingLog>,
     is_enabled: bool,
+    session: SessionNumber,
 }
 
 impl Running {
@@ -173,13 +186,34 @@ impl Running {
         kick: Option<OwnedFd>,
         call: Option<OwnedFd>,
     ) -> Self {
-        let (ahead, log) = (Chains::default(), None);
-        let (next, waits, calls, is_enabled) = (0, false, 0, true);
-        let mut running =
-            Self { ring, features, ahead, next, waits, kick, call, calls, log, is_enabled };
+        let mut running = Self {
+            ring,
+            features,
+            ahead: Chains::default(),
+            next: 0,
+            pieces_written: 0,
+            waits: false,
+            kick,
+            call,
+            calls: 0,
+            log: None,
+            is_enabled: true,
+            session: SessionNumber::default(),
+        };
         // Whoever is to be notified says so.
         running.disarm();
         running
+    }
+
+    /// The same ring, which belongs to this session.
+    pub(crate) fn of_session(self, session: SessionNumber) -> Self {
+        Self { session, ..self }
+    }
+
+    /// The session that it belongs to: whose guest it is that does wrong.
+    #[inline]
+    pub fn session(&self) -> SessionNumber {
+        self.session
     }
 
     /// From now on, what we write is noted in `log`; what was written when the ring was made is.
@@ -315,6 +349,7 @@ impl Running {
     /// Ends a burst: tells the driver of what was completed, and notifies it if it wants that.
     #[inline]
     pub fn publish(&mut self) {
+        self.pieces_written = 0;
         let wants_call = self.ring.publish();
         self.note_ring();
         if wants_call {

@@ -5,6 +5,9 @@
 //! buffers that were fetched many at a time, and header and frame are copied there, from wherever
 //! they are, once.
 //!
+//! Of several pairs of queues that a guest runs, each worker has its own, as far as there are so
+//! many. One that has several of them spreads frames over these by their flows.
+//!
 //! A worker that holds rings does not wait for another one: it gives back what it has first
 //! ([`TxPorts::hold`](super::TxPorts)). So workers that send to the same guests in another order
 //! cannot wait for each other.
@@ -15,17 +18,21 @@ use tapswitch_datapath::Frame;
 use tapswitch_vhost::{self as vhost, Features, Held, Part, Queue, Running, Undelivered};
 use tapswitch_wire::{NetHeader, NetHeaderFlags};
 
-use super::{CutPacket, SendFault, Takes};
+use super::{CutPacket, SendFault, Takes, flow};
 use crate::beyond::Beyond;
 
 /// A guest as one worker sends to it.
 #[derive(Debug)]
 pub(crate) struct GuestTx {
     device: Arc<vhost::Device>,
-    /// The pair of queues that is this worker's.
+    /// The first pair of queues that is this worker's.
     own: usize,
+    /// How far apart its pairs are.
+    step: usize,
     /// The ring, while a burst goes on.
     held: Option<Held>,
+    /// The worker's other rings, where the guest runs several of its pairs.
+    others: Vec<Held>,
     /// What the guest did wrong in this burst.
     fault: Option<vhost::RingError>,
 }
@@ -35,26 +42,29 @@ pub(crate) struct GuestTx {
 #[derive(Debug)]
 pub(crate) struct Fault {
     device: Arc<vhost::Device>,
+    /// Its next session is another guest's, or the same one's second try.
+    session: vhost::SessionNumber,
     text: String,
 }
 
 impl Fault {
     /// Cuts the guest off. The caller holds no ring.
     pub(crate) fn cut_off(self) {
-        self.device.reset(self.text);
+        self.device.reset(self.session, self.text);
     }
 }
 
 /// Another handle, which holds nothing.
 impl Clone for GuestTx {
     fn clone(&self) -> Self {
-        Self::new(self.device.clone(), self.own)
+        Self::new(self.device.clone(), self.own, self.step)
     }
 }
 
 impl GuestTx {
-    pub(crate) fn new(device: Arc<vhost::Device>, own: usize) -> Self {
-        Self { device, own, held: None, fault: None }
+    /// By pair `own` of queues and each `step` behind it, as far as the guest runs those.
+    pub(crate) fn new(device: Arc<vhost::Device>, own: usize, step: usize) -> Self {
+        Self { device, own, step, held: None, others: Vec::new(), fault: None }
     }
 
     #[inline]
@@ -62,38 +72,67 @@ impl GuestTx {
         self.held.is_some()
     }
 
-    /// Takes the ring for a burst, if nobody else has it.
+    /// Takes the rings for a burst, if nobody else has the first.
     pub(super) fn try_hold(&mut self) -> bool {
-        self.held = self.queue().and_then(|queue| queue.try_lock());
-        self.held.is_some()
+        self.take(Queue::try_lock)
     }
 
-    /// Takes the ring for a burst, and waits for whoever has it. The caller holds no other.
+    /// Takes the rings for a burst, and waits for whoever has the first. The caller holds no other.
     pub(super) fn hold(&mut self) {
-        self.held = self.queue().map(|queue| queue.lock());
+        self.take(|queue| Some(queue.lock()));
     }
 
-    /// The worker's own queue; while the guest does not run that one, the first that it runs.
-    fn queue(&self) -> Option<&Arc<Queue>> {
-        let own = self.device.receive_queue(self.own);
-        let all = || (0..).map_while(|index| self.device.receive_queue(index));
-        own.filter(|queue| queue.is_running())
-            .or_else(|| all().find(|queue| queue.is_running()))
-            .or(own)
-    }
-
-    /// Ends a burst: tells the guest of its frames, and lets go of the ring. Returns what the guest
-    /// did that it must not.
-    pub(super) fn end_burst(&mut self) -> Option<Fault> {
-        let mut held = self.held.take()?;
-        let mut was_lost = false;
-        if let Some(ring) = held.as_mut() {
-            ring.publish();
-            was_lost = ring.memory_was_lost();
+    /// Takes the worker's own rings, as far as the guest runs them; while it runs none, the first
+    /// that it runs.
+    fn take(&mut self, take: impl Fn(&Queue) -> Option<Held>) -> bool {
+        let Self { device, own, step, held, others, .. } = self;
+        let all = |from: usize, step| {
+            (from..).step_by(step).map_while(|index| device.receive_queue(index))
+        };
+        let mut running = all(*own, *step).filter(|queue| queue.is_running());
+        let first = running.next().or_else(|| all(0, 1).find(|queue| queue.is_running()));
+        *held = first.or(device.receive_queue(*own)).and_then(|queue| take(queue));
+        if held.is_some() {
+            // Nobody waits for those: one that the session has just now is left out of this burst.
+            others.extend(running.filter_map(|queue| queue.try_lock()));
         }
+        held.is_some()
+    }
+
+    /// The ring for a frame: the same for all of a flow while the guest runs the same pairs (virtio
+    /// 1.2 §5.1.6.5.5).
+    #[inline]
+    fn ring_for(&mut self, headers: &[u8]) -> Option<&mut Running> {
+        match self.others.is_empty() {
+            true => self.held.as_mut()?.as_mut(),
+            false => self.ring_of(flow(headers)),
+        }
+    }
+
+    #[inline(never)]
+    fn ring_of(&mut self, flow: u32) -> Option<&mut Running> {
+        let at = flow as usize % (1 + self.others.len());
+        let held = match at.checked_sub(1) {
+            None => self.held.as_mut(),
+            Some(at) => self.others.get_mut(at),
+        };
+        held?.as_mut()
+    }
+
+    /// Ends a burst: tells the guest of its frames, and lets go of the rings. Returns what the
+    /// guest did that it must not.
+    pub(super) fn end_burst(&mut self) -> Option<Fault> {
+        let (mut session, mut was_lost) = (None, false);
+        for mut held in self.held.take().into_iter().chain(self.others.drain(..)) {
+            let Some(ring) = held.as_mut() else { continue };
+            ring.publish();
+            was_lost |= ring.memory_was_lost();
+            session = Some(ring.session());
+        }
+        let session = session?;
         let fault = self.fault.take().map(|fault| fault.to_string());
         let text = fault.or_else(|| was_lost.then(|| vhost::MEMORY_LOST.to_owned()))?;
-        Some(Fault { device: self.device.clone(), text })
+        Some(Fault { device: self.device.clone(), session, text })
     }
 
     /// Which frames the guest takes as they are.
@@ -109,26 +148,25 @@ impl GuestTx {
     pub(super) fn send(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
         let parts = frame.parts().map(Part::Ours);
         let parts = std::iter::once(Part::Ours(frame.head())).chain(parts).chain(beyond.parts());
-        self.deliver(&frame.meta, frame.len(), parts)
+        self.deliver(frame.head(), &frame.meta, frame.len(), parts)
     }
 
     /// Copies a packet that a train was cut into to the guest's next buffers.
     pub(super) fn send_packet(&mut self, packet: &CutPacket<'_>) -> Result<(), SendFault> {
         let pieces = packet.bare_pieces();
         let len = pieces.iter().map(|piece| piece.len()).sum();
-        self.deliver(&NetHeader::PLAIN, len, pieces.into_iter().map(Part::Ours))
+        self.deliver(pieces[0], &NetHeader::PLAIN, len, pieces.into_iter().map(Part::Ours))
     }
 
     #[inline]
     fn deliver<'p>(
         &mut self,
+        headers: &[u8],
         meta: &NetHeader,
         len: usize,
         parts: impl Iterator<Item = Part<'p>>,
     ) -> Result<(), SendFault> {
-        let Some(ring) = self.held.as_mut().and_then(|held| held.as_mut()) else {
-            return Err(SendFault::Down);
-        };
+        let Some(ring) = self.ring_for(headers) else { return Err(SendFault::Down) };
         match ring.deliver(header_for(ring.features(), meta), len, parts) {
             Ok(()) => Ok(()),
             Err(Undelivered::Full) => Err(SendFault::Full),

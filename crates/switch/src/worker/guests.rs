@@ -113,6 +113,7 @@ impl Worker {
         self.ports.begin_burst(self.queues[index].waits());
         let mut held = queue.lock();
         let Some(ring) = held.as_mut() else { return 0 };
+        let session = ring.session();
         let (mut total, mut fault, mut turn) = (0, None, Turn::new());
         while !turn.is_over() {
             match ring.fetch(BATCH_COUNT) {
@@ -143,7 +144,7 @@ impl Worker {
             fault = Some(vhost::MEMORY_LOST.to_owned());
         }
         drop(held);
-        fault.into_iter().for_each(|fault| device.reset(fault));
+        fault.into_iter().for_each(|fault| device.reset(session, fault));
         self.ports.cut_off_faulty();
         if total > 0 { total.max(BURST_COUNT - turn.left()) } else { 0 }
     }

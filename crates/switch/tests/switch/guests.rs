@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -58,6 +59,42 @@ fn frames_and_copies_go_from_guest_to_guest() {
             until("the port is down", || room.switch.port(number).state == "no-link");
         });
     }
+}
+
+/// Most guests use but the first pair of queues of those they may.
+#[test]
+fn guests_with_several_queues_take_turns_at_the_workers() {
+    let room = Room::with(3, ",queues=2", |config| config.workers = NonZeroUsize::new(2));
+    let queues: Vec<_> = room.switch.workers().into_iter().map(|worker| worker.queues).collect();
+    assert_eq!(queues, [["1/0", "2/1", "3/0"], ["1/1", "2/0", "3/1"]]);
+}
+
+#[test]
+fn a_flow_goes_to_one_of_the_pairs_that_a_guest_runs() {
+    let room = Room::with(2, ",queues=2", |config| config.workers = NonZeroUsize::new(1));
+    let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));
+    room.switch.controller().apply(join(1, 2));
+    let (memory, mut second) = receiver.start_second_pair();
+    let mut counts = [0, 0];
+    for station in 0..8 {
+        let of_flow =
+            frame(MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([2, 0, 0, 1, 0, station]), &[], 60);
+        let mut flow = [0, 0];
+        for _ in 0..2 {
+            sender.send(&of_flow);
+            until("it is taken", || {
+                sender.taken() == 2 * u64::from(station) + flow[0] + flow[1] + 1
+            });
+            until("it arrives", || {
+                let here = [receiver.try_receive().len(), second.reap(&memory).len()];
+                flow.iter_mut().zip(here).for_each(|(flow, here)| *flow += here as u64);
+                here != [0, 0]
+            });
+        }
+        assert!(flow == [2, 0] || flow == [0, 2], "{flow:?}");
+        counts.iter_mut().zip(flow).for_each(|(count, flow)| *count += flow);
+    }
+    assert!(counts.iter().all(|count| *count >= 2), "{counts:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod common;
 #[path = "../vm/mod.rs"]
 mod vm;
 
+mod burdens;
 mod controller;
 mod copies;
 mod fail_mode;

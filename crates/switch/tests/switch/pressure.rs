@@ -31,7 +31,7 @@ fn number_of(frame: &[u8]) -> u32 {
 }
 
 /// A train over TCP of this much payload, cut into packets of `size`.
-fn tcp_train(payload_len: u16, size: u16) -> (NetHeader, Vec<u8>) {
+pub(crate) fn tcp_train(payload_len: u16, size: u16) -> (NetHeader, Vec<u8>) {
     let total_len = (40 + payload_len).to_be_bytes();
     let mut bytes = frame(MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([2, 0, 0, 0, 0, 1]), &[], 14);
     bytes[12..].copy_from_slice(&[8, 0]);

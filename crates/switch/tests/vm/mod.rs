@@ -17,6 +17,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use tapswitch_switch::Config;
 use tapswitch_switch::report::GuestReport;
 use tapswitch_vhost::{Features, RingFeatures, RingPlace};
 use tapswitch_wire::NetHeader;
@@ -56,7 +57,7 @@ impl Vm {
 
     pub(crate) fn connect(path: &PathBuf, features: Features) -> Self {
         let stream = eventually("a socket", || UnixStream::connect(path).ok());
-        let mut frontend = Frontend::from_stream(stream, 2);
+        let mut frontend = Frontend::from_stream(stream, 4);
         frontend.set_owner().unwrap();
         frontend.get_features().unwrap();
         let protocol = frontend.get_protocol_features().unwrap();
@@ -83,33 +84,47 @@ impl Vm {
     }
 
     pub(crate) fn start_rings(&mut self) {
-        let region = |guest: &Guest, apart| VhostUserMemoryRegionInfo {
-            guest_phys_addr: BASE + apart,
-            memory_size: LEN,
-            userspace_addr: 2 * BASE + apart,
-            mmap_offset: 0,
-            mmap_handle: guest.file().as_raw_fd(),
-        };
         let regions = [region(&self.sends, 0), region(&self.receives, APART)];
         self.frontend.set_mem_table(&regions).unwrap();
-        for (index, apart) in [(0, APART), (1, 0)] {
-            let RingPlace { size, descriptors, driver, device } = self.send_ring.place();
-            let place = VringConfigData {
-                queue_max_size: size,
-                queue_size: size,
-                flags: 0,
-                desc_table_addr: descriptors + apart,
-                avail_ring_addr: driver + apart,
-                used_ring_addr: device + apart,
-                log_addr: None,
-            };
-            self.frontend.set_vring_num(index, size).unwrap();
-            self.frontend.set_vring_addr(index, &place).unwrap();
-            self.frontend.set_vring_base(index, self.send_ring.base() as u16).unwrap();
-            self.frontend.set_vring_call(index, &self.call).unwrap();
-            self.frontend.set_vring_kick(index, &self.kick).unwrap();
-            self.frontend.set_vring_enable(index, true).unwrap();
+        self.start_ring(0, APART);
+        self.start_ring(1, 0);
+    }
+
+    /// Starts queue `index` with a ring that lies so far from where the first memory begins.
+    fn start_ring(&mut self, index: usize, apart: u64) {
+        let RingPlace { size, descriptors, driver, device } = self.send_ring.place();
+        let place = VringConfigData {
+            queue_max_size: size,
+            queue_size: size,
+            flags: 0,
+            desc_table_addr: descriptors + apart,
+            avail_ring_addr: driver + apart,
+            used_ring_addr: device + apart,
+            log_addr: None,
+        };
+        self.frontend.set_vring_num(index, size).unwrap();
+        self.frontend.set_vring_addr(index, &place).unwrap();
+        self.frontend.set_vring_base(index, self.send_ring.base() as u16).unwrap();
+        self.frontend.set_vring_call(index, &self.call).unwrap();
+        self.frontend.set_vring_kick(index, &self.kick).unwrap();
+        self.frontend.set_vring_enable(index, true).unwrap();
+    }
+
+    /// Runs a second pair's ring to receive by as well, in memory of its own, full of buffers.
+    pub(crate) fn start_second_pair(&mut self) -> (Guest, Driver) {
+        let (guest, features) =
+            (Guest::new(), RingFeatures { packed: false, event_index: true, indirect: true });
+        let mut driver = Driver::new(RING_SIZE, features);
+        self.frontend.add_mem_region(&region(&guest, 2 * APART)).unwrap();
+        for slot in 0..u64::from(RING_SIZE) {
+            let at = 2 * APART + BASE + BUFFERS + slot * BUFFER_LEN;
+            let pieces = vec![(at, BUFFER_LEN as u32)];
+            driver.offer(&guest, &Buffer { pieces, writable: true, indirect: false }).unwrap();
         }
+        self.start_ring(2, 2 * APART);
+        // While rings change, what arrives for them is dropped: an answer comes when that is over.
+        self.frontend.get_features().unwrap();
+        (guest, driver)
     }
 
     /// Disables the ring by which the guest sends and enables it again. Returns `false` when the
@@ -135,6 +150,66 @@ impl Vm {
         let buffer = Buffer { pieces, writable: true, indirect: false };
         self.receive_ring.offer(&self.receives, &buffer).expect("room in the ring");
         self.offered += 1;
+    }
+
+    /// Makes the first [`SHREDDED`] bytes of its buffers some memory more: a region for each page.
+    pub(crate) fn shred_memory(&mut self) {
+        for at in (0..SHREDDED).step_by(PAGE as usize) {
+            let region = VhostUserMemoryRegionInfo {
+                guest_phys_addr: SHREDS + at,
+                memory_size: PAGE,
+                userspace_addr: 2 * BASE + SHREDS + at,
+                mmap_offset: BUFFERS + at,
+                mmap_handle: self.receives.file().as_raw_fd(),
+            };
+            self.frontend.add_mem_region(&region).unwrap();
+        }
+        // An answer comes when all of that is done.
+        self.frontend.get_features().unwrap();
+    }
+
+    /// Fills its split ring with buffers that are one and the same table of a thousand descriptors,
+    /// each of `len` bytes.
+    pub(crate) fn offer_tables(&self, address: u64, len: u32) {
+        let entry = |address: u64, len: u32, flags: u16, next: u16| {
+            let flags = [flags.to_le_bytes(), next.to_le_bytes()].concat();
+            [&address.to_le_bytes()[..], &len.to_le_bytes(), &flags].concat()
+        };
+        let next = |at: u16| if at + 1 < TABLE_LEN { 3 } else { 2 };
+        let table: Vec<_> =
+            (0..TABLE_LEN).flat_map(|at| entry(address, len, next(at), at + 1)).collect();
+        self.receives.write(TABLE, &table);
+        let RingPlace { descriptors, driver, .. } = self.receive_ring.place();
+        let buffer = entry(APART + BASE + TABLE, u32::from(TABLE_LEN) * 16, 4, 0);
+        self.receives.write(descriptors - 2 * BASE, &buffer.repeat(RING_SIZE.into()));
+        let all: Vec<_> = (0..RING_SIZE).flat_map(u16::to_le_bytes).collect();
+        self.receives.write(driver - 2 * BASE + 4, &all);
+        self.offer_tables_again();
+    }
+
+    /// Gives those back that were used. Answers how many that have been, modulo 65536.
+    pub(crate) fn offer_tables_again(&self) -> u16 {
+        let RingPlace { driver, device, .. } = self.receive_ring.place();
+        let used = self.receives.read_u16(device - 2 * BASE + 2);
+        self.receives.write_u16(driver - 2 * BASE + 2, used.wrapping_add(RING_SIZE));
+        used
+    }
+
+    /// Sends what lies in its first buffers, which may be a train, if there is room in the ring.
+    pub(crate) fn try_send_first(&mut self, len: usize) -> bool {
+        self.taken += self.send_ring.reap(&self.sends).len() as u64;
+        let buffer = Buffer::to_read(BASE + BUFFERS, len as u32);
+        let is_sent = self.send_ring.offer(&self.sends, &buffer).is_some();
+        self.sent += u64::from(is_sent);
+        self.kick.write(1).unwrap();
+        is_sent
+    }
+
+    /// Writes a frame into its first buffers, and answers how many bytes there are.
+    pub(crate) fn write_first(&self, header: &NetHeader, frame: &[u8]) -> usize {
+        let bytes = [&header.encode()[..], frame].concat();
+        self.sends.write(BUFFERS, &bytes);
+        bytes.len()
     }
 
     /// Sends a frame with nothing left undone.
@@ -197,6 +272,17 @@ impl Vm {
     }
 }
 
+/// The memory of a guest, so far from where the first one begins.
+fn region(guest: &Guest, apart: u64) -> VhostUserMemoryRegionInfo {
+    VhostUserMemoryRegionInfo {
+        guest_phys_addr: BASE + apart,
+        memory_size: LEN,
+        userspace_addr: 2 * BASE + apart,
+        mmap_offset: 0,
+        mmap_handle: guest.file().as_raw_fd(),
+    }
+}
+
 /// A switch with guests behind ports 1 to `count`, none there yet.
 pub(crate) struct Room {
     pub(crate) switch: Running,
@@ -205,11 +291,17 @@ pub(crate) struct Room {
 
 impl Room {
     pub(crate) fn new(count: u32, options: &str) -> Self {
+        Self::with(count, options, |_| {})
+    }
+
+    /// The same with a configuration of the test's own.
+    pub(crate) fn with(count: u32, options: &str, change: impl FnOnce(&mut Config)) -> Self {
         let directory = std::env::temp_dir().join(unique("tapswitch-guests"));
         std::fs::create_dir(&directory).unwrap();
         let spec = |number| format!("{number}=vhost:{}/{number}{options}", directory.display());
-        let switch = Running::start(config(&(1..=count).map(spec).collect::<Vec<_>>()));
-        Self { switch, directory }
+        let mut config = config(&(1..=count).map(spec).collect::<Vec<_>>());
+        change(&mut config);
+        Self { switch: Running::start(config), directory }
     }
 
     pub(crate) fn socket(&self, number: u32) -> PathBuf {
@@ -257,3 +349,10 @@ pub(crate) const APART: u64 = 16 << 20;
 pub(crate) const RECEIVE: u64 = APART + BASE + BUFFERS;
 pub(crate) const RING_SIZE: u16 = 16;
 const BUFFER_LEN: u64 = 2048;
+/// Where shredded memory lies, and how much of it there is.
+pub(crate) const SHREDS: u64 = 4 * APART;
+pub(crate) const SHREDDED: u64 = 60 * PAGE;
+const PAGE: u64 = 4096;
+/// Where a table of descriptors lies, behind the rings, and its entries.
+const TABLE: u64 = 0x1_0000;
+const TABLE_LEN: u16 = 1024;

@@ -334,13 +334,47 @@ fn the_end_of_a_session_stops_everything_and_another_may_come() {
     }
 }
 
+/// A worker may have found it in the last moments of the session before.
+#[test]
+fn what_one_session_did_does_not_end_the_next() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    let session = vmm.queue().lock().as_ref().unwrap().session();
+    assert_eq!(session, vmm.device.session());
+    let Vmm { device, frontend, session: thread, .. } = vmm;
+    drop(frontend);
+    assert_eq!(thread.join().unwrap(), SessionEnd::Closed);
+    let mut next = Vmm::connect_to(device, modern());
+    next.start();
+    next.device.reset(session, "of the one before");
+    assert!(next.queue().lock().is_some());
+    next.device.reset(next.device.session(), "of its own");
+    assert!(next.queue().lock().is_none());
+    assert_eq!(next.session.join().unwrap(), SessionEnd::Reset("of its own".into()));
+}
+
+/// Whatever a session that begins does meanwhile.
+#[test]
+fn no_session_is_left_when_a_device_is_closed() {
+    for turn in 0..1000 {
+        let device = Device::new(1).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let serving = device.clone();
+        let session = std::thread::spawn(move || serving.serve(theirs, |_| ()));
+        (0..20 * turn).for_each(|_| std::hint::spin_loop());
+        device.close();
+        eventually("the session is over", || session.is_finished());
+        drop(ours);
+    }
+}
+
 #[test]
 fn a_guest_that_misbehaves_loses_its_session_and_nothing_else() {
     let mut vmm = Vmm::connect();
     vmm.start();
     vmm.driver.offer(&vmm.guest, &Buffer::to_read(0, 72)).unwrap();
     let error = vmm.queue().lock().as_mut().unwrap().fetch(1).unwrap_err();
-    vmm.device.reset(format!("queue 1: {error}"));
+    vmm.device.reset(vmm.device.session(), format!("queue 1: {error}"));
     let Vmm { device, session, .. } = vmm;
     let end = session.join().unwrap();
     assert_eq!(

@@ -213,6 +213,50 @@ fn offer_in_pieces(s: &mut Setup, count: u64, indirect: bool) {
     }
 }
 
+/// Buffers in sixteen pieces of a byte.
+fn offer_in_bytes(s: &mut Setup, count: u16) {
+    let pieces: Vec<_> = (0..16).map(|piece| (BASE + BUFFERS + 2 * piece, 1)).collect();
+    for _ in 0..count {
+        let buffer = Buffer { pieces: pieces.clone(), writable: true, indirect: true };
+        s.driver.offer(&s.guest, &buffer).expect("room in the ring");
+    }
+}
+
+/// A ring with as many buffers as the test guest has room for.
+fn setup_in_bytes(features: Features) -> Setup {
+    let mut s = setup_of(256, features | Features::INDIRECT_DESC, Direction::Receive);
+    offer_in_bytes(&mut s, 256);
+    s
+}
+
+/// Each piece is looked up and copied to by itself, and other ports wait meanwhile.
+#[test]
+fn a_frame_in_very_many_pieces_is_too_long() {
+    for features in &kinds()[1..] {
+        let mut s = setup_in_bytes(*features);
+        assert_eq!(deliver(&mut s, 1024 - 12 + 1), Err(Undelivered::TooLong), "{features:?}");
+        assert_eq!(deliver(&mut s, 1024 - 12), Ok(()), "{features:?}");
+        s.running.publish();
+        assert_eq!(s.driver.reap(&s.guest).len(), 64);
+    }
+}
+
+/// What others wait for ends, however many frames there are.
+#[test]
+fn a_burst_has_room_for_so_many_pieces() {
+    for features in &kinds()[1..] {
+        let mut s = setup_in_bytes(*features);
+        for _ in 0..3 {
+            let burst = (0..).take_while(|_| deliver(&mut s, 60) == Ok(())).count();
+            assert_eq!(burst, 26, "frames in five buffers each: {features:?}");
+            assert_eq!(deliver(&mut s, 60), Err(Undelivered::Full));
+            s.running.publish();
+            assert_eq!(s.driver.reap(&s.guest).len(), 26 * 5);
+            offer_in_bytes(&mut s, 26 * 5);
+        }
+    }
+}
+
 /// Two of three buffers are used for each frame, so one is always left over when the next ones are
 /// fetched.
 #[test]
@@ -248,7 +292,7 @@ fn absurd_room_is_given_back() {
     chains.prepare(&s.guest.memory);
     for id in 0..32 {
         let mut begun = chains.begin();
-        (0..1024).for_each(|_| chains.push(&mut begun, piece));
+        (0..1024).for_each(|_| assert!(chains.push(&mut begun, piece)));
         assert!(chains.end(&begun, id, 1));
     }
     chains.forget_first(30);

@@ -6,8 +6,9 @@
 //! - What is fetched is fetched once, checked, and then used from our copy.
 //! - Nothing that the guest says is an index into memory of ours without a check.
 //! - A walk along descriptors is as long as the ring at most, and 1024 descriptors: chains in
-//!   circles end. All chains that the driver has not been told of together are no longer than the
-//!   ring, so a burst ends, whatever the guest does meanwhile.
+//!   circles end. It finds 1024 pieces at most, over however many regions they go on. All chains
+//!   that the driver has not been told of together are no longer than the ring, so a burst ends,
+//!   whatever the guest does meanwhile.
 //! - Whatever cannot be true ends the ring with a [`RingError`]; what was fetched so far stays
 //!   good. The port that the ring belongs to is then reset, and no other one notices.
 //! - Memory that was taken away is noticed when the next chains are fetched.
@@ -36,7 +37,7 @@ pub(crate) mod wakeup;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::chain::{Begun, Chain, Chains};
+use crate::chain::{Begun, Chain, Chains, PIECE_COUNT_MAX};
 use crate::memory::{GuestBytes, GuestMemory};
 use crate::net::NET_HEADER_LEN;
 
@@ -305,13 +306,12 @@ impl<'a> Walk<'a> {
         }
         if let Some(bytes) = self.memory.find(address, left) {
             prefetch(bytes);
-            out.push(begun, bytes);
-            return Ok(());
+            return push(out, begun, bytes);
         }
         // It begins in one region and goes on in the next, or lies nowhere.
         while left > 0 {
             let bytes = self.memory.find_start(address, left).ok_or(RingError::Address)?;
-            out.push(begun, bytes);
+            push(out, begun, bytes)?;
             left -= bytes.len() as u64;
             address = address.checked_add(bytes.len() as u64).ok_or(RingError::Address)?;
         }
@@ -327,6 +327,11 @@ impl<'a> Walk<'a> {
         }
         Ok((self.memory.find(descriptor.address, len).ok_or(RingError::Address)?, count))
     }
+}
+
+#[inline]
+fn push(out: &mut Chains, begun: &mut Begun, bytes: GuestBytes<'_>) -> Result<(), RingError> {
+    if out.push(begun, bytes) { Ok(()) } else { Err(RingError::Pieces) }
 }
 
 /// Lets come what is touched first: the network header, which is read before it is written if it is
@@ -368,6 +373,9 @@ pub enum RingError {
     /// An indirect table that was not negotiated, is of odd or absurd length, or within another.
     #[error("a table of descriptors is not allowed there, or has no valid length")]
     Table,
+    /// A chain that lies in more than 1024 pieces, each within one region.
+    #[error("a chain of descriptors lies in more than {PIECE_COUNT_MAX} pieces")]
+    Pieces,
     /// A chain of more than 4 GiB.
     #[error("a chain of descriptors is longer than 4 GiB")]
     TooLong,

@@ -77,6 +77,38 @@ fn chains_of_very_many_pieces_are_fetched_a_few_at_a_time() {
     }
 }
 
+/// Memory of which what lies behind [`BUFFERS`] comes in 60 regions of a page.
+fn scattered(guest: &Guest) -> Arc<GuestMemory> {
+    let pages = (0..60).map(|page| Guest::region(guest.file(), BUFFERS + 0x1000 * page, 0x1000));
+    let regions: Vec<_> =
+        std::iter::once(Guest::region(guest.file(), 0, BUFFERS)).chain(pages).collect();
+    GuestMemory::new(&regions).unwrap()
+}
+
+/// Each descriptor of a table may go on through all regions of the guest's memory.
+#[test]
+fn a_chain_in_very_many_pieces_is_no_chain() {
+    for features in all_features().filter(|features| features.indirect) {
+        let (guest, mut driver) = (Guest::new(), Driver::new(8, features));
+        let memory = scattered(&guest);
+        let mut ring =
+            Ring::new(&memory, &driver.place(), features, Direction::Receive, driver.base())
+                .unwrap();
+        let mut chains = Chains::default();
+        let mut fetch = |pieces| {
+            let buffer = Buffer { pieces, writable: true, indirect: true };
+            driver.offer(&guest, &buffer).unwrap();
+            ring.fetch(1, &mut chains).map(|_| chains.piece_count())
+        };
+        let (whole, rest) = ((BASE + BUFFERS, 60 * 0x1000), (BASE + BUFFERS, 4 * 0x1000));
+        let most = [vec![whole; 17], vec![rest]].concat();
+        assert_eq!(fetch(most.clone()), Ok(1024), "{features:?}");
+        assert_eq!(fetch(most.clone()), Ok(2048), "each chain counts for itself");
+        let more = [most, vec![(BASE + BUFFERS, 1)]].concat();
+        assert_eq!(fetch(more), Err(RingError::Pieces), "{features:?}");
+    }
+}
+
 #[test]
 fn chains_that_were_not_needed_come_again() {
     for features in all_features() {

@@ -461,7 +461,7 @@ fn a_vmm_that_does_not_listen() {
         }
         vmm.transmit(1);
         assert_eq!(vmm.work(), [[1; 60]]);
-        vmm.device.reset("enough");
+        vmm.device.reset(vmm.device.session(), "enough");
         vmm.ended()
     });
     assert_eq!(why, "enough");

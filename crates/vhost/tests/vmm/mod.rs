@@ -189,7 +189,7 @@ impl Vmm {
             outcome
         };
         if let Err(Undelivered::Ring(fault)) = outcome {
-            self.device.reset(format!("queue {RECEIVE}: {fault}"));
+            self.device.reset(self.device.session(), format!("queue {RECEIVE}: {fault}"));
         }
         outcome
     }
@@ -228,7 +228,7 @@ pub(crate) fn work(device: &Device) -> Vec<Vec<u8>> {
         outcome.err()
     };
     if let Some(fault) = fault {
-        device.reset(format!("queue {TRANSMIT}: {fault}"));
+        device.reset(device.session(), format!("queue {TRANSMIT}: {fault}"));
     }
     frames
 }

@@ -30,6 +30,13 @@ impl Layout {
     pub(super) fn guests(&self) -> impl Iterator<Item = u8> + Clone {
         self.pairs.iter().flat_map(|&(from, to)| [from, to]).chain(self.monitor)
     }
+
+    /// The same as a switch gets them, which deals them out to its threads by turns: who sends
+    /// comes first, so that each thread has as many who do.
+    pub(super) fn ports(&self) -> impl Iterator<Item = u8> + Clone {
+        let senders = self.pairs.iter().map(|&(from, _)| from);
+        senders.chain(self.pairs.iter().map(|&(_, to)| to)).chain(self.monitor)
+    }
 }
 
 /// A directory with one socket per guest. The guests' program listens, and switches connect: so a
@@ -56,5 +63,17 @@ impl Sockets {
     /// Where programs may leave files.
     pub(super) fn directory(&self) -> &Path {
         self.0.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_two_threads_has_one_who_sends() {
+        let ports: Vec<_> = Layout::TWO_PAIRS.ports().collect();
+        assert_eq!(ports, [1, 4, 2, 5, 3]);
+        assert_eq!(Layout::MONITORED.ports().collect::<Vec<_>>(), [1, 2, 3]);
     }
 }

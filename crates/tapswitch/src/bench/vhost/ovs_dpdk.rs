@@ -48,22 +48,41 @@ impl OpenVswitch {
         let bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"];
         let secure = ["fail_mode=secure"];
         self.vsctl(&[&bridge[..], &secure].concat()).await?;
+        let mut cores = setup.cores.iter().cycle();
+        let mut next = || cores.next().copied().unwrap_or(setup.rest);
         for guest in &setup.guests {
             let path = setup.sockets.path(*guest);
             let path = format!("options:vhost-server-path={}", path.display());
-            self.add_port(*guest, "type=dpdkvhostuserclient", &path).await?;
+            self.add_port(*guest, next(), "type=dpdkvhostuserclient", &path).await?;
         }
         if let Some((port, name)) = setup.interface {
             let device = format!("options:dpdk-devargs=net_af_packet{port},iface={name}");
-            self.add_port(port, "type=dpdk", &device).await?;
+            self.add_port(port, next(), "type=dpdk", &device).await?;
         }
         Ok(())
     }
 
-    async fn add_port(&self, number: u8, kind: &str, option: &str) -> Result<(), Failure> {
+    /// Adds a port whose queue is read on `core`. Left alone, it deals queues out as they lie in a
+    /// table of its own, and one thread may have all that bring frames.
+    async fn add_port(
+        &self,
+        number: u8,
+        core: usize,
+        kind: &str,
+        option: &str,
+    ) -> Result<(), Failure> {
         let (name, number) = (format!("port{number}"), format!("ofport_request={number}"));
+        let affinity = format!("other_config:pmd-rxq-affinity=\"0:{core}\"");
         let add = ["add-port", BRIDGE, &name, "--", "set", "interface", &name];
-        self.vsctl(&[&add[..], &[kind, option, &number]].concat()).await
+        self.vsctl(&[&add[..], &[kind, option, &number, &affinity]].concat()).await
+    }
+
+    /// Frames that each of its threads has taken from ports.
+    pub(super) async fn shares(&self) -> Result<Vec<u64>, Failure> {
+        let control = control(&self.directory);
+        let args = ["-t", &control, "dpif-netdev/pmd-stats-show"];
+        let said = process::run(&self.namespace, "ovs-appctl", &args, SETTLE_LIMIT).await?;
+        Ok(received_by_threads(&said))
     }
 
     /// Copies what comes in on port 1 to port 3, beside all rules.
@@ -110,6 +129,18 @@ pub(super) fn versions() -> Vec<String> {
     String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
 }
 
+/// Packets received of each thread that polls, as `dpif-netdev/pmd-stats-show` has them. What
+/// stands of the main thread, which polls no guest, is left out.
+fn received_by_threads(text: &str) -> Vec<u64> {
+    let threads = text.split("pmd thread ").skip(1);
+    let threads = threads.map(|thread| thread.split("main thread").next().unwrap_or_default());
+    let count = |thread: &str| {
+        let mut lines = thread.lines();
+        lines.find_map(|line| line.trim().strip_prefix("packets received: ")?.parse().ok())
+    };
+    threads.map(|thread| count(thread).unwrap_or(0)).collect()
+}
+
 /// The socket of its switch for questions.
 fn control(directory: &Path) -> String {
     directory.join("vswitchd.ctl").display().to_string()
@@ -138,3 +169,17 @@ pub(super) const PROGRAM: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-
 const BRIDGE: &str = "bench";
 const MEGABYTES: usize = 1024;
 const SETTLE_LIMIT: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_polling_thread_received_is_told() {
+        let text = "pmd thread numa_id 0 core_id 0:\n  packets received: 12\n  idle cycles: 0\n\
+                    main thread:\n  packets received: 7\n  idle cycles: 0\n\
+                    pmd thread numa_id 0 core_id 1:\n  packets received: 0\n";
+        assert_eq!(received_by_threads(text), [12, 0]);
+        assert!(received_by_threads("").is_empty());
+    }
+}

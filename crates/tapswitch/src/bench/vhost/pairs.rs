@@ -58,8 +58,23 @@ pub(super) async fn measure(
         let latest = rates.round(take).await?;
         tell!("round {round}: two pairs, {SIZE} bytes: {}", Latest(&latest));
     }
+    for stage in &stages {
+        check_shares(stage).await?;
+    }
     let row = |index| row(index, &stages, &rates, totals[index]);
     Ok((0..stages.len()).map(row).collect())
+}
+
+/// What threads gain says something only where each has something to do.
+async fn check_shares(stage: &Stage) -> Result<(), Failure> {
+    stage.switch.resume()?;
+    let shares = stage.switch.shares().await?;
+    stage.switch.pause()?;
+    if shares.len() == stage.plan.workers && shares.iter().all(|&frames| frames > 0) {
+        return Ok(());
+    }
+    let (name, workers) = (stage.candidate.name(), stage.plan.workers);
+    Err(format!("{name}: {workers} threads were to forward, and did so many: {shares:?}").into())
 }
 
 fn row(index: usize, stages: &[Stage], rates: &Paired, total: Total) -> Row {

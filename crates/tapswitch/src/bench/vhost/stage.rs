@@ -90,7 +90,7 @@ impl Stage {
             if probed { Some(Prober::start(&namespace, cores.guests).await?) } else { None };
         let setup = Setup {
             sockets: &sockets,
-            guests: layout.guests().collect(),
+            guests: layout.ports().collect(),
             cores: [cores.switch, cores.second][..workers].to_vec(),
             rest: cores.guests,
             namespace: &namespace,

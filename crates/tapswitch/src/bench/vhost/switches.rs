@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use tapswitch_netlink::Namespace;
+use tapswitch_switch::report::WorkerReport;
 use tokio::process::Child;
 
 use crate::process;
@@ -46,7 +47,7 @@ impl Candidate {
 #[derive(Clone, Debug)]
 pub(super) struct Setup<'a> {
     pub(super) sockets: &'a Sockets,
-    /// Guests to connect to, each to the port of its number.
+    /// Guests to connect to, each to the port of its number; dealt out to the cores by turns.
     pub(super) guests: Vec<u8>,
     /// Where its threads that forward are.
     pub(super) cores: Vec<usize>,
@@ -70,7 +71,9 @@ pub(super) struct Switch {
 
 #[derive(Debug)]
 enum Program {
-    Child(Child),
+    Bare(Child),
+    /// And where it answers questions.
+    Tapswitch(Child, String),
     OpenVswitch(Box<OpenVswitch>),
 }
 
@@ -122,7 +125,7 @@ impl Switch {
     pub(super) async fn mirror(&self, on: bool) -> Result<(), Failure> {
         match &self.program {
             Program::OpenVswitch(ovs) => ovs.mirror(on).await,
-            Program::Child(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -131,7 +134,23 @@ impl Switch {
     pub(super) async fn settle(&self) -> Result<(), Failure> {
         match &self.program {
             Program::OpenVswitch(ovs) => ovs.settle().await,
-            Program::Child(_) => Ok(()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Frames that each of its threads has forwarded; nothing of one that cannot be asked.
+    pub(super) async fn shares(&self) -> Result<Vec<u64>, Failure> {
+        match &self.program {
+            Program::Bare(_) => Ok(Vec::new()),
+            Program::OpenVswitch(ovs) => ovs.shares().await,
+            Program::Tapswitch(_, socket) => {
+                let program = std::env::current_exe()?;
+                let args = ["show", "workers", "--json", "--socket", socket];
+                let program = program.to_string_lossy();
+                let said = process::run(&self.namespace, &program, &args, COMMAND_LIMIT).await?;
+                let workers: Vec<WorkerReport> = serde_json::from_str(&said)?;
+                Ok(workers.iter().map(|worker| worker.frames).collect())
+            }
         }
     }
 
@@ -152,7 +171,7 @@ impl Switch {
 
     pub(super) fn id(&self) -> Result<u32, Failure> {
         let id = match &self.program {
-            Program::Child(child) => child.id(),
+            Program::Bare(child) | Program::Tapswitch(child, _) => child.id(),
             Program::OpenVswitch(ovs) => ovs.id(),
         };
         Ok(id.ok_or("a switch has ended")?)
@@ -179,7 +198,7 @@ fn start_bare(setup: &Setup<'_>) -> Result<Switch, Failure> {
         Load::Trains => BARE_TRAIN_OPTIONS.map(str::to_owned).to_vec(),
     });
     let child = dpdk::testpmd(core, &args, setup.sockets.directory())?;
-    Ok(Switch::new(Program::Child(child), setup, String::new()))
+    Ok(Switch::new(Program::Bare(child), setup, String::new()))
 }
 
 fn start_tapswitch(setup: &Setup<'_>) -> Result<Switch, Failure> {
@@ -203,7 +222,8 @@ fn start_tapswitch(setup: &Setup<'_>) -> Result<Switch, Failure> {
     let program = std::env::current_exe()?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut command = process::command(setup.namespace, &program.to_string_lossy(), &args);
-    Ok(Switch::new(Program::Child(command.spawn()?), setup, target))
+    let program = Program::Tapswitch(command.spawn()?, socket);
+    Ok(Switch::new(program, setup, target))
 }
 
 /// The sum of `drop=` in the lines about sending of `ovs-ofctl dump-ports`.
