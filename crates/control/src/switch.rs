@@ -83,6 +83,8 @@ pub(crate) struct Switch {
     closure: Shared<Closure>,
     /// Those that copy what goes out to hosts.
     arrivals: Shared<Closure>,
+    /// Rules that what changed in both makes more, while it is found out what fits.
+    growth: isize,
     /// Those that do not fit the budget.
     over_budget: BTreeMap<PolicyId, BudgetError>,
     /// Hosts that it knew the way to when it was last seen that those do not fit.
@@ -190,6 +192,7 @@ impl Switch {
             stale: BTreeSet::new(),
             closure: Shared::default(),
             arrivals: Shared::default(),
+            growth: 0,
             over_budget: BTreeMap::new(),
             crowd: 0,
             retried: None,
