@@ -114,6 +114,42 @@ pub(crate) enum Seen {
     Moved { from: PortNo },
     /// There is no room for the host.
     Refused,
+    /// New hosts come too fast behind its port.
+    Hurried {
+        /// It is the first one of those.
+        is_first: bool,
+    },
+}
+
+impl Seen {
+    /// Whether the host is known now.
+    const fn is_known(self) -> bool {
+        !matches!(self, Self::Refused | Self::Hurried { .. })
+    }
+}
+
+/// How many new hosts may come behind a port.
+#[derive(Clone, Copy, Debug)]
+struct Newcomers {
+    /// Left at `at`.
+    left: usize,
+    at: Millis,
+    is_told: bool,
+}
+
+impl Newcomers {
+    const fn new(limits: &Limits, now: Millis) -> Self {
+        Self { left: limits.host_burst, at: now, is_told: false }
+    }
+
+    fn refill(&mut self, limits: &Limits, now: Millis) {
+        let interval = limits.host_interval.0.max(1);
+        let more = now.since(self.at).0 / interval;
+        self.at = self.at.plus(Millis(more * interval));
+        let left = self.left.saturating_add(usize::try_from(more).unwrap_or(usize::MAX));
+        self.left = left.min(limits.host_burst);
+        self.is_told &= self.left < limits.host_burst;
+    }
 }
 
 /// All hosts of one switch.
@@ -125,6 +161,8 @@ pub(crate) struct Hosts {
     /// Which host merely sends from one that nobody claims.
     by_source: BTreeMap<(IpAddr, Option<u16>), HostKey>,
     port_counts: HashMap<PortNo, usize>,
+    /// By port, where hosts came of late.
+    newcomers: HashMap<PortNo, Newcomers>,
     refused: u64,
     conflicts: u64,
 }
@@ -141,11 +179,11 @@ impl Hosts {
         let Sighting { key, port, evidence, ref inner_vlans, .. } = *sighting;
         let seen = self.place(key, port, limits, now);
         if let (Some(host), Some(inner_vlans)) = (self.by_key.get_mut(&key), inner_vlans)
-            && seen != Seen::Refused
+            && seen.is_known()
         {
             host.inner_vlans.clone_from(inner_vlans);
         }
-        let renamed = match evidence.filter(|_| seen != Seen::Refused) {
+        let renamed = match evidence.filter(|_| seen.is_known()) {
             None => Vec::new(),
             Some(Evidence::Claim(address)) => {
                 let is_news = self.claim(key, address, limits);
@@ -236,6 +274,12 @@ impl Hosts {
             self.refused += 1;
             return Seen::Refused;
         }
+        if known_at.is_none()
+            && let Some(is_first) = self.hurries(port, limits, now)
+        {
+            self.refused += 1;
+            return Seen::Hurried { is_first };
+        }
         let host = self.by_key.entry(key).or_insert_with(|| Host {
             port,
             addresses: Vec::new(),
@@ -261,6 +305,27 @@ impl Hosts {
     fn has_room(&self, is_new: bool, port: PortNo, limits: &Limits) -> bool {
         let behind = self.port_counts.get(&port).copied().unwrap_or(0);
         behind < limits.max_hosts_per_port && (!is_new || self.count() < limits.max_hosts)
+    }
+
+    /// Whether new hosts come too fast behind a port; and if so, whether that is news. Else one
+    /// came.
+    fn hurries(&mut self, port: PortNo, limits: &Limits, now: Millis) -> Option<bool> {
+        if !self.newcomers.contains_key(&port) {
+            // Those of ports that are quiet again say nothing more than a new one.
+            self.newcomers.retain(|_, newcomers| {
+                newcomers.refill(limits, now);
+                newcomers.left < limits.host_burst
+            });
+        }
+        let newcomers = self.newcomers.entry(port).or_insert_with(|| Newcomers::new(limits, now));
+        newcomers.refill(limits, now);
+        match newcomers.left.checked_sub(1) {
+            Some(left) => {
+                newcomers.left = left;
+                None
+            }
+            None => Some(!std::mem::replace(&mut newcomers.is_told, true)),
+        }
     }
 
     /// Gives an address to a host, unless another one has it. Returns whether that is news.

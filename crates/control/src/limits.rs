@@ -14,6 +14,11 @@ pub struct Limits {
     pub max_hosts: usize,
     /// Hosts behind one port, so that forged addresses from one port leave room for the others.
     pub max_hosts_per_port: usize,
+    /// New hosts behind one port that may come at once, and the time for each more. Those that come
+    /// faster are forwarded by flooding until then: each costs rules, and forged ones cost nothing.
+    pub host_burst: usize,
+    /// As above.
+    pub host_interval: Millis,
     /// IP addresses of one host.
     pub max_addresses: usize,
     /// IP addresses of one host that only packets tell, since it sent them from there. Who sends
@@ -178,6 +183,8 @@ impl Default for Limits {
             max_hosts_per_port: 4096,
             max_addresses: 16,
             max_sources: 4,
+            host_burst: 512,
+            host_interval: Millis(20),
             max_policies: 1 << 17,
             max_places: 20_000,
             max_ways: 1 << 17,

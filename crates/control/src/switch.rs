@@ -301,6 +301,9 @@ impl Switch {
         if self.is_rival(sighting, seen == Seen::New, claimed) {
             self.hosts.note_conflict();
         }
+        if seen == (Seen::Hurried { is_first: true }) {
+            self.tell_crowd(sighting.port, limits);
+        }
         if let Seen::Moved { from } = seen {
             self.remove_source(sighting.key, from);
         }
@@ -686,3 +689,15 @@ impl Switch {
 const PATIENCE: u64 = 15;
 /// Addresses that a host is asked for.
 const MAX_ASKED: usize = 4;
+    /// New hosts come too fast behind a port.
+    fn tell_crowd(&mut self, port: PortNo, limits: &Limits) {
+        let Limits { host_burst, host_interval, .. } = limits;
+        let reason = format!(
+            "more than {host_burst} new hosts at once at {}; those that come faster than one in \
+             {} ms are forwarded by flooding: look who sends from so many addresses there",
+            self.monitor_port(port),
+            host_interval.0
+        );
+        self.signals.events.push(Event::Crowded { switch: self.id, reason });
+    }
+

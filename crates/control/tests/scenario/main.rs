@@ -15,6 +15,7 @@ mod contests;
 mod contracts;
 mod counters;
 mod drift;
+mod crowd;
 mod errors;
 mod fabric;
 mod forms;
