@@ -17,16 +17,22 @@
 //! policy's senders are is decided by claims alone.
 //!
 //! **What others claim.** Addresses can be forged, so everything is bounded, and what does not fit
-//! is counted and forwarded by flooding. An IP address stays with the host that has it as long as
-//! that host is known: somebody else's claim is counted as a conflict and not believed, since
-//! copies for a monitor that was named by its address would go there. VLANs are worlds of their
-//! own, so who claims it in another one has it there; where it is a monitor's that is a conflict,
-//! too, and copies stay where they go. A host that moves is believed, and takes its addresses
-//! along; one that gets copies only when it is silent where it was (`control/contests.rs`).
+//! is counted and forwarded by flooding; so are hosts that come faster behind one port than
+//! [`Limits::host_burst`] allows. An IP address stays with the host that has it as long as that
+//! host answers for it: somebody else's claim is counted as a conflict and not believed at once,
+//! since copies for a monitor that was named by its address would go there. When the host is silent
+//! (`control/claims.rs`), the address is the other's. VLANs are worlds of their own, so who claims
+//! it in another one has it there; where it is a monitor's that is a conflict, too, and copies stay
+//! where they go. A host that moves is believed, and takes its addresses along; one that gets
+//! copies only when it is silent where it was (`control/contests.rs`).
+//!
+//! A host that claims more addresses than may be loses those that it has not claimed for
+//! [`Limits::address_age`]. Others stay however old: who merely gets copies says nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use tapswitch_openflow::{PortNo, VID_NONE, VID_PRESENT};
 use tapswitch_wire::MacAddr;
@@ -152,12 +158,19 @@ impl Newcomers {
     }
 }
 
+/// Who claims an address, and when it did so last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    key: HostKey,
+    at: Millis,
+}
+
 /// All hosts of one switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
     by_key: BTreeMap<HostKey, Host>,
     /// Which host claims an address, by VLAN.
-    by_address: BTreeMap<(IpAddr, Option<u16>), HostKey>,
+    by_address: BTreeMap<(IpAddr, Option<u16>), Claim>,
     /// Which host merely sends from one that nobody claims.
     by_source: BTreeMap<(IpAddr, Option<u16>), HostKey>,
     port_counts: HashMap<PortNo, usize>,
@@ -185,10 +198,7 @@ impl Hosts {
         }
         let renamed = match evidence.filter(|_| seen.is_known()) {
             None => Vec::new(),
-            Some(Evidence::Claim(address)) => {
-                let is_news = self.claim(key, address, limits);
-                is_news.then_some(address).into_iter().collect()
-            }
+            Some(Evidence::Claim(address)) => self.claim(key, address, limits, now),
             Some(Evidence::Source(address)) => self.note_source(key, address, limits),
         };
         (seen, renamed)
@@ -251,21 +261,29 @@ impl Hosts {
 
     /// The hosts that claim an IP address, one for each VLAN.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
-        self.holders(&self.by_address, address)
+        let claims = self.by_address.range(in_all_vlans(address));
+        claims.filter_map(|(_, claim)| Some((claim.key, self.by_key.get(&claim.key)?)))
     }
 
     /// The hosts that send from an IP address which nobody claims in their VLAN.
     pub(crate) fn with_source(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
-        self.holders(&self.by_source, address)
+        let holders = self.by_source.range(in_all_vlans(address));
+        holders.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
     }
 
-    fn holders<'a>(
-        &'a self,
-        by_address: &'a BTreeMap<(IpAddr, Option<u16>), HostKey>,
-        address: IpAddr,
-    ) -> impl Iterator<Item = (HostKey, &'a Host)> {
-        let holders = by_address.range((address, None)..=(address, Some(u16::MAX)));
-        holders.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
+    /// The host that claims an IP address in a VLAN.
+    pub(crate) fn holder(&self, address: IpAddr, vlan: Option<u16>) -> Option<HostKey> {
+        self.by_address.get(&(address, vlan)).map(|claim| claim.key)
+    }
+
+    /// A host does not have an address any more that it claimed.
+    pub(crate) fn release(&mut self, key: HostKey, address: IpAddr) {
+        if self.holder(address, key.vlan) == Some(key) {
+            self.by_address.remove(&(address, key.vlan));
+            if let Some(host) = self.by_key.get_mut(&key) {
+                host.addresses.retain(|claimed| *claimed != address);
+            }
+        }
     }
 
     fn place(&mut self, key: HostKey, port: PortNo, limits: &Limits, now: Millis) -> Seen {
@@ -328,27 +346,51 @@ impl Hosts {
         }
     }
 
-    /// Gives an address to a host, unless another one has it. Returns whether that is news.
-    fn claim(&mut self, key: HostKey, address: IpAddr, limits: &Limits) -> bool {
-        match self.by_address.get(&(address, key.vlan)) {
-            Some(holder) if *holder == key => return false,
+    /// Gives an address to a host, unless another one has it. Returns those that are another's, or
+    /// nobody's, by that.
+    pub(crate) fn claim(
+        &mut self,
+        key: HostKey,
+        address: IpAddr,
+        limits: &Limits,
+        now: Millis,
+    ) -> Vec<IpAddr> {
+        let Some(host) = self.by_key.get(&key) else { return Vec::new() };
+        match self.by_address.get_mut(&(address, key.vlan)) {
+            Some(claim) if claim.key == key => {
+                claim.at = now;
+                return Vec::new();
+            }
             Some(_) => {
                 self.conflicts += 1;
-                return false;
+                return Vec::new();
             }
             None => {}
         }
-        let Some(host) = self.by_key.get_mut(&key) else {
-            return false;
-        };
+        let mut renamed = vec![address];
         if host.addresses.len() >= limits.max_addresses {
-            self.refused += 1;
-            return false;
+            let Some(old) = self.oldest_address(key, limits, now) else {
+                self.refused += 1;
+                return Vec::new();
+            };
+            self.release(key, old);
+            renamed.push(old);
         }
-        host.addresses.push(address);
-        self.by_address.insert((address, key.vlan), key);
+        if let Some(host) = self.by_key.get_mut(&key) {
+            host.addresses.push(address);
+        }
+        self.by_address.insert((address, key.vlan), Claim { key, at: now });
         self.forget_source(address, key.vlan);
-        true
+        renamed
+    }
+
+    /// The address that a host has not claimed for the longest time, if that is long.
+    fn oldest_address(&self, key: HostKey, limits: &Limits, now: Millis) -> Option<IpAddr> {
+        let addresses = self.by_key.get(&key)?.addresses.iter();
+        let claims = addresses
+            .filter_map(|address| Some((self.by_address.get(&(*address, key.vlan))?.at, *address)));
+        let (at, oldest) = claims.min()?;
+        (now.since(at) >= limits.address_age).then_some(oldest)
     }
 
     /// Gives the address that a host sends from to it, if nothing speaks against that. Returns what
@@ -382,6 +424,11 @@ impl Hosts {
             host.sources.retain(|source| *source != address);
         }
     }
+}
+
+/// The keys of an address in each VLAN.
+const fn in_all_vlans(address: IpAddr) -> RangeInclusive<(IpAddr, Option<u16>)> {
+    (address, None)..=(address, Some(u16::MAX))
 }
 
 /// Whether who claims one of two addresses would claim the other, too, if it had it. A link-local

@@ -11,11 +11,12 @@ mod frames;
 mod model;
 mod world;
 
+mod claims;
 mod contests;
 mod contracts;
 mod counters;
-mod drift;
 mod crowd;
+mod drift;
 mod errors;
 mod fabric;
 mod forms;
