@@ -7,6 +7,7 @@ use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
 mod accounts;
 mod agenda;
 mod checks;
+mod claims;
 mod contests;
 mod details;
 mod lifetime;
@@ -35,6 +36,7 @@ use crate::tags::{Tags, Use};
 use crate::{Event, HostReport, Limits, Millis, MonitorPort, SwitchReport};
 use agenda::Agenda;
 use checks::Checks;
+use claims::Claims;
 use contests::Contests;
 use lifetime::Clock;
 use placing::MonitorHosts;
@@ -98,6 +100,8 @@ pub struct Control {
     monitor_hosts: MonitorHosts,
     /// Those of which it is to be found out where they are.
     contests: Contests,
+    /// Addresses of which it is to be found out who has them.
+    claims: Claims,
     /// Switches that came, went, or have other ports.
     shaken: BTreeSet<DatapathId>,
     /// Deleted policies that may have come to their end.
@@ -153,6 +157,7 @@ impl Control {
             lingering: BTreeSet::new(),
             monitor_hosts: MonitorHosts::default(),
             contests: Contests::default(),
+            claims: Claims::default(),
             shaken: BTreeSet::new(),
             ended: BTreeSet::new(),
             now_ns: 0,
@@ -251,6 +256,7 @@ impl Control {
         }
         self.end_contests();
         self.ask_once_more();
+        self.settle_claims();
         self.read_counters();
         self.check_next();
         self.probe();
@@ -304,7 +310,7 @@ impl Control {
         let routing = (!self.unrouted.is_empty()).then_some(self.now);
         let rounds = self.rounds.due(self.now, self.clock().listened);
         let own = [self.agenda.next(), self.clock.due(), rounds, self.checks.due()];
-        let waits = [probe, rewiring, routing, self.contests.due()];
+        let waits = [probe, rewiring, routing, self.contests.due(), self.claims.due()];
         waits.into_iter().chain(own).flatten().min()
     }
 

@@ -62,6 +62,14 @@ pub enum Event {
         /// Which one, and what to look for.
         reason: String,
     },
+    /// New hosts come at a port faster than they are taken: others are forwarded by flooding. It is
+    /// told once, until they come slower again.
+    Crowded {
+        /// Whose port it is.
+        switch: DatapathId,
+        /// Which one, and what to look for.
+        reason: String,
+    },
     /// Somebody says to be a host to which copies go, and that is where it was: copies stay.
     Contested {
         /// Where that was seen.

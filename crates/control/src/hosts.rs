@@ -17,16 +17,22 @@
 //! policy's senders are is decided by claims alone.
 //!
 //! **What others claim.** Addresses can be forged, so everything is bounded, and what does not fit
-//! is counted and forwarded by flooding. An IP address stays with the host that has it as long as
-//! that host is known: somebody else's claim is counted as a conflict and not believed, since
-//! copies for a monitor that was named by its address would go there. VLANs are worlds of their
-//! own, so who claims it in another one has it there; where it is a monitor's that is a conflict,
-//! too, and copies stay where they go. A host that moves is believed, and takes its addresses
-//! along; one that gets copies only when it is silent where it was (`control/contests.rs`).
+//! is counted and forwarded by flooding; so are hosts that come faster behind one port than
+//! [`Limits::host_burst`] allows. An IP address stays with the host that has it as long as that
+//! host answers for it: somebody else's claim is counted as a conflict and not believed at once,
+//! since copies for a monitor that was named by its address would go there. When the host is silent
+//! (`control/claims.rs`), the address is the other's. VLANs are worlds of their own, so who claims
+//! it in another one has it there; where it is a monitor's that is a conflict, too, and copies stay
+//! where they go. A host that moves is believed, and takes its addresses along; one that gets
+//! copies only when it is silent where it was (`control/contests.rs`).
+//!
+//! A host that claims more addresses than may be loses those that it has not claimed for
+//! [`Limits::address_age`]. Others stay however old: who merely gets copies says nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use tapswitch_openflow::{PortNo, VID_NONE, VID_PRESENT};
 use tapswitch_wire::MacAddr;
@@ -114,6 +120,49 @@ pub(crate) enum Seen {
     Moved { from: PortNo },
     /// There is no room for the host.
     Refused,
+    /// New hosts come too fast behind its port.
+    Hurried {
+        /// It is the first one of those.
+        is_first: bool,
+    },
+}
+
+impl Seen {
+    /// Whether the host is known now.
+    const fn is_known(self) -> bool {
+        !matches!(self, Self::Refused | Self::Hurried { .. })
+    }
+}
+
+/// How many new hosts may come behind a port.
+#[derive(Clone, Copy, Debug)]
+struct Newcomers {
+    /// Left at `at`.
+    left: usize,
+    at: Millis,
+    is_told: bool,
+}
+
+impl Newcomers {
+    const fn new(limits: &Limits, now: Millis) -> Self {
+        Self { left: limits.host_burst, at: now, is_told: false }
+    }
+
+    fn refill(&mut self, limits: &Limits, now: Millis) {
+        let interval = limits.host_interval.0.max(1);
+        let more = now.since(self.at).0 / interval;
+        self.at = self.at.plus(Millis(more * interval));
+        let left = self.left.saturating_add(usize::try_from(more).unwrap_or(usize::MAX));
+        self.left = left.min(limits.host_burst);
+        self.is_told &= self.left < limits.host_burst;
+    }
+}
+
+/// Who claims an address, and when it did so last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    key: HostKey,
+    at: Millis,
 }
 
 /// All hosts of one switch.
@@ -121,10 +170,12 @@ pub(crate) enum Seen {
 pub(crate) struct Hosts {
     by_key: BTreeMap<HostKey, Host>,
     /// Which host claims an address, by VLAN.
-    by_address: BTreeMap<(IpAddr, Option<u16>), HostKey>,
+    by_address: BTreeMap<(IpAddr, Option<u16>), Claim>,
     /// Which host merely sends from one that nobody claims.
     by_source: BTreeMap<(IpAddr, Option<u16>), HostKey>,
     port_counts: HashMap<PortNo, usize>,
+    /// By port, where hosts came of late.
+    newcomers: HashMap<PortNo, Newcomers>,
     refused: u64,
     conflicts: u64,
 }
@@ -141,16 +192,13 @@ impl Hosts {
         let Sighting { key, port, evidence, ref inner_vlans, .. } = *sighting;
         let seen = self.place(key, port, limits, now);
         if let (Some(host), Some(inner_vlans)) = (self.by_key.get_mut(&key), inner_vlans)
-            && seen != Seen::Refused
+            && seen.is_known()
         {
             host.inner_vlans.clone_from(inner_vlans);
         }
-        let renamed = match evidence.filter(|_| seen != Seen::Refused) {
+        let renamed = match evidence.filter(|_| seen.is_known()) {
             None => Vec::new(),
-            Some(Evidence::Claim(address)) => {
-                let is_news = self.claim(key, address, limits);
-                is_news.then_some(address).into_iter().collect()
-            }
+            Some(Evidence::Claim(address)) => self.claim(key, address, limits, now),
             Some(Evidence::Source(address)) => self.note_source(key, address, limits),
         };
         (seen, renamed)
@@ -213,21 +261,29 @@ impl Hosts {
 
     /// The hosts that claim an IP address, one for each VLAN.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
-        self.holders(&self.by_address, address)
+        let claims = self.by_address.range(in_all_vlans(address));
+        claims.filter_map(|(_, claim)| Some((claim.key, self.by_key.get(&claim.key)?)))
     }
 
     /// The hosts that send from an IP address which nobody claims in their VLAN.
     pub(crate) fn with_source(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
-        self.holders(&self.by_source, address)
+        let holders = self.by_source.range(in_all_vlans(address));
+        holders.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
     }
 
-    fn holders<'a>(
-        &'a self,
-        by_address: &'a BTreeMap<(IpAddr, Option<u16>), HostKey>,
-        address: IpAddr,
-    ) -> impl Iterator<Item = (HostKey, &'a Host)> {
-        let holders = by_address.range((address, None)..=(address, Some(u16::MAX)));
-        holders.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
+    /// The host that claims an IP address in a VLAN.
+    pub(crate) fn holder(&self, address: IpAddr, vlan: Option<u16>) -> Option<HostKey> {
+        self.by_address.get(&(address, vlan)).map(|claim| claim.key)
+    }
+
+    /// A host does not have an address any more that it claimed.
+    pub(crate) fn release(&mut self, key: HostKey, address: IpAddr) {
+        if self.holder(address, key.vlan) == Some(key) {
+            self.by_address.remove(&(address, key.vlan));
+            if let Some(host) = self.by_key.get_mut(&key) {
+                host.addresses.retain(|claimed| *claimed != address);
+            }
+        }
     }
 
     fn place(&mut self, key: HostKey, port: PortNo, limits: &Limits, now: Millis) -> Seen {
@@ -235,6 +291,12 @@ impl Hosts {
         if known_at != Some(port) && !self.has_room(known_at.is_none(), port, limits) {
             self.refused += 1;
             return Seen::Refused;
+        }
+        if known_at.is_none()
+            && let Some(is_first) = self.hurries(port, limits, now)
+        {
+            self.refused += 1;
+            return Seen::Hurried { is_first };
         }
         let host = self.by_key.entry(key).or_insert_with(|| Host {
             port,
@@ -263,27 +325,72 @@ impl Hosts {
         behind < limits.max_hosts_per_port && (!is_new || self.count() < limits.max_hosts)
     }
 
-    /// Gives an address to a host, unless another one has it. Returns whether that is news.
-    fn claim(&mut self, key: HostKey, address: IpAddr, limits: &Limits) -> bool {
-        match self.by_address.get(&(address, key.vlan)) {
-            Some(holder) if *holder == key => return false,
+    /// Whether new hosts come too fast behind a port; and if so, whether that is news. Else one
+    /// came.
+    fn hurries(&mut self, port: PortNo, limits: &Limits, now: Millis) -> Option<bool> {
+        if !self.newcomers.contains_key(&port) {
+            // Those of ports that are quiet again say nothing more than a new one.
+            self.newcomers.retain(|_, newcomers| {
+                newcomers.refill(limits, now);
+                newcomers.left < limits.host_burst
+            });
+        }
+        let newcomers = self.newcomers.entry(port).or_insert_with(|| Newcomers::new(limits, now));
+        newcomers.refill(limits, now);
+        match newcomers.left.checked_sub(1) {
+            Some(left) => {
+                newcomers.left = left;
+                None
+            }
+            None => Some(!std::mem::replace(&mut newcomers.is_told, true)),
+        }
+    }
+
+    /// Gives an address to a host, unless another one has it. Returns those that are another's, or
+    /// nobody's, by that.
+    pub(crate) fn claim(
+        &mut self,
+        key: HostKey,
+        address: IpAddr,
+        limits: &Limits,
+        now: Millis,
+    ) -> Vec<IpAddr> {
+        let Some(host) = self.by_key.get(&key) else { return Vec::new() };
+        match self.by_address.get_mut(&(address, key.vlan)) {
+            Some(claim) if claim.key == key => {
+                claim.at = now;
+                return Vec::new();
+            }
             Some(_) => {
                 self.conflicts += 1;
-                return false;
+                return Vec::new();
             }
             None => {}
         }
-        let Some(host) = self.by_key.get_mut(&key) else {
-            return false;
-        };
+        let mut renamed = vec![address];
         if host.addresses.len() >= limits.max_addresses {
-            self.refused += 1;
-            return false;
+            let Some(old) = self.oldest_address(key, limits, now) else {
+                self.refused += 1;
+                return Vec::new();
+            };
+            self.release(key, old);
+            renamed.push(old);
         }
-        host.addresses.push(address);
-        self.by_address.insert((address, key.vlan), key);
+        if let Some(host) = self.by_key.get_mut(&key) {
+            host.addresses.push(address);
+        }
+        self.by_address.insert((address, key.vlan), Claim { key, at: now });
         self.forget_source(address, key.vlan);
-        true
+        renamed
+    }
+
+    /// The address that a host has not claimed for the longest time, if that is long.
+    fn oldest_address(&self, key: HostKey, limits: &Limits, now: Millis) -> Option<IpAddr> {
+        let addresses = self.by_key.get(&key)?.addresses.iter();
+        let claims = addresses
+            .filter_map(|address| Some((self.by_address.get(&(*address, key.vlan))?.at, *address)));
+        let (at, oldest) = claims.min()?;
+        (now.since(at) >= limits.address_age).then_some(oldest)
     }
 
     /// Gives the address that a host sends from to it, if nothing speaks against that. Returns what
@@ -317,6 +424,11 @@ impl Hosts {
             host.sources.retain(|source| *source != address);
         }
     }
+}
+
+/// The keys of an address in each VLAN.
+const fn in_all_vlans(address: IpAddr) -> RangeInclusive<(IpAddr, Option<u16>)> {
+    (address, None)..=(address, Some(u16::MAX))
 }
 
 /// Whether who claims one of two addresses would claim the other, too, if it had it. A link-local

@@ -14,8 +14,15 @@ pub struct Limits {
     pub max_hosts: usize,
     /// Hosts behind one port, so that forged addresses from one port leave room for the others.
     pub max_hosts_per_port: usize,
+    /// New hosts behind one port that may come at once, and the time for each more. Those that come
+    /// faster are forwarded by flooding until then: each costs rules, and forged ones cost nothing.
+    pub host_burst: usize,
+    /// As above.
+    pub host_interval: Millis,
     /// IP addresses of one host.
     pub max_addresses: usize,
+    /// For how long a host that claims one more than that keeps one that it does not claim again.
+    pub address_age: Millis,
     /// IP addresses of one host that only packets tell, since it sent them from there. Who sends
     /// from more passes on packets of others, and has none of these.
     pub max_sources: usize,
@@ -176,7 +183,10 @@ impl Default for Limits {
             max_ports: 4096,
             max_hosts: 8192,
             max_hosts_per_port: 4096,
+            host_burst: 512,
+            host_interval: Millis(20),
             max_addresses: 16,
+            address_age: Millis(600_000),
             max_sources: 4,
             max_policies: 1 << 17,
             max_places: 20_000,

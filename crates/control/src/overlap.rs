@@ -385,6 +385,11 @@ impl Closure {
         taps.min().map(|(priority, Reverse(id))| (priority, id))
     }
 
+    /// What came, went or changed since changes were taken last: before, and now.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (Option<&TapRegion>, Option<&TapRegion>)> {
+        self.before.iter().map(|(region, old)| (old.as_ref(), self.regions.get(region)))
+    }
+
     /// What came, went or changed since this was asked last.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         let before = std::mem::take(&mut self.before).into_iter();

@@ -252,7 +252,7 @@ pub struct SwitchReport {
     pub ports: Vec<PortReport>,
     /// Hosts that are known there.
     pub hosts: usize,
-    /// Times that a host or an address found no room among those known.
+    /// Times that a host or an address found no room among those known, or a host came too fast.
     pub hosts_refused: u64,
     /// Times that a host claimed an address which another one has.
     pub address_conflicts: u64,

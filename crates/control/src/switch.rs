@@ -83,6 +83,8 @@ pub(crate) struct Switch {
     closure: Shared<Closure>,
     /// Those that copy what goes out to hosts.
     arrivals: Shared<Closure>,
+    /// Rules that what changed in both makes more, while it is found out what fits.
+    growth: isize,
     /// Those that do not fit the budget.
     over_budget: BTreeMap<PolicyId, BudgetError>,
     /// Hosts that it knew the way to when it was last seen that those do not fit.
@@ -190,6 +192,7 @@ impl Switch {
             stale: BTreeSet::new(),
             closure: Shared::default(),
             arrivals: Shared::default(),
+            growth: 0,
             over_budget: BTreeMap::new(),
             crowd: 0,
             retried: None,
@@ -298,6 +301,9 @@ impl Switch {
         if self.is_rival(sighting, seen == Seen::New, claimed) {
             self.hosts.note_conflict();
         }
+        if seen == (Seen::Hurried { is_first: true }) {
+            self.tell_crowd(sighting.port, limits);
+        }
         if let Seen::Moved { from } = seen {
             self.remove_source(sighting.key, from);
         }
@@ -340,11 +346,37 @@ impl Switch {
 
     pub(crate) fn send_questions(&mut self, key: HostKey) {
         let Some(host) = self.hosts.find(key) else { return };
-        let (port, asked) = (host.port, host.all_addresses().take(MAX_ASKED));
-        for frame in asked.map(|address| question(key, address)).collect::<Vec<_>>() {
+        let asked: Vec<_> = host.all_addresses().take(MAX_ASKED).collect();
+        asked.into_iter().for_each(|address| self.send_question(key, address));
+    }
+
+    /// Asks a host for one of its addresses.
+    pub(crate) fn send_question(&mut self, key: HostKey, address: IpAddr) {
+        if let Some(port) = self.hosts.find(key).map(|host| host.port)
+            && self.is_up()
+        {
             let actions = vec![Action::output(port)];
-            self.send_unanswered(Body::PacketOut(PacketOut::new(frame, actions)));
+            let packet = PacketOut::new(question(key, address), actions);
+            self.send_unanswered(Body::PacketOut(packet));
         }
+    }
+
+    /// A host does not have an address any more.
+    pub(crate) fn lose_address(&mut self, key: HostKey, address: IpAddr) {
+        self.hosts.release(key, address);
+        self.signals.renamed.insert(address);
+    }
+
+    /// A host has an address that another one had.
+    pub(crate) fn take_address(
+        &mut self,
+        key: HostKey,
+        address: IpAddr,
+        limits: &Limits,
+        now: Millis,
+    ) {
+        let renamed = self.hosts.claim(key, address, limits, now);
+        self.signals.renamed.extend(renamed);
     }
 
     /// A host that was asked is there; what it sends is shown no more.
@@ -657,6 +689,18 @@ impl Switch {
             }
             _ => Event::HostSeen { mac, vlan, at },
         });
+    }
+
+    /// New hosts come too fast behind a port.
+    fn tell_crowd(&mut self, port: PortNo, limits: &Limits) {
+        let Limits { host_burst, host_interval, .. } = limits;
+        let reason = format!(
+            "more than {host_burst} new hosts at once at {}; those that come faster than one in \
+             {} ms are forwarded by flooding: look who sends from so many addresses there",
+            self.monitor_port(port),
+            host_interval.0
+        );
+        self.signals.events.push(Event::Crowded { switch: self.id, reason });
     }
 
     /// A host is at a port, by a rule of ours.

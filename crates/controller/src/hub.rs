@@ -410,6 +410,7 @@ impl Hub {
                 | Event::Drifted { switch, reason }
                 | Event::CountersMissing { switch, reason }
                 | Event::Reflected { switch, reason }
+                | Event::Crowded { switch, reason }
                 | Event::Contested { switch, reason } => {
                     self.tell_alarm(switch, &reason);
                 }

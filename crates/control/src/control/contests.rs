@@ -72,9 +72,11 @@ impl Control {
         let mut seen = None;
         self.with_switch(at, |switch, _, _| seen = switch.handle_packet_in(packet_in));
         if let Some(sighting) = seen.filter(|sighting| !self.is_contested(at, sighting)) {
+            let holder = self.holder_here(at, &sighting);
             self.with_switch(at, |switch, limits, now| {
                 switch.handle_sighting(&sighting, limits, now);
             });
+            self.note_claim(at, &sighting, holder);
         }
     }
 

@@ -279,6 +279,8 @@ impl Switch {
             .map(|(key, _)| key)
             .collect();
         gone.into_iter().for_each(|key| self.forget_host(key));
+        // They came one after the other.
+        let limits = &Limits { host_burst: usize::MAX, ..limits.clone() };
         for (key, port) in placed {
             let is_newer = self.hosts.find(key).is_some_and(|host| host.last_seen >= since);
             if self.ports.is_up(port) && !is_newer {

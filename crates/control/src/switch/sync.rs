@@ -10,7 +10,7 @@ use super::{Link, Switch};
 use crate::group::{self, GroupKey};
 use crate::held::group_of;
 use crate::outbox::{Failure, Request};
-use crate::overlap::{Budget, Closure, PolicyId, Tap, TapRegion};
+use crate::overlap::{Budget, Change, Closure, PolicyId, Tap, TapRegion};
 use crate::region::Region;
 use crate::rule::{FlowId, Rule};
 use crate::shared::Shared;
@@ -266,7 +266,7 @@ impl Switch {
         Budget {
             switch: self.id,
             max_regions: limits.max_regions,
-            rules_left: limits.max_tap_rules.saturating_sub(self.desired.tap_count()),
+            rules_left: limits.max_tap_rules.saturating_sub(self.tap_count()),
         }
     }
 
@@ -450,42 +450,82 @@ impl Switch {
     }
 
     /// Gives up policies while there are too many rules: hosts may come after policies. The newest
-    /// go first, however small; those that fit beside what is left come back at once, and as long
-    /// as nothing was sent it is as if they had never gone.
+    /// go first, however small; those that fit beside what is left come back at once, and it is as
+    /// if they had never gone: rules are only counted until it is known which policies stay, for to
+    /// make those of thousands of hosts takes long.
     fn shrink(&mut self, limits: &Limits) {
-        let max = limits.max_tap_rules;
-        let mut gone = Vec::new();
-        while self.desired.tap_count() > max
-            && let Some((_, first)) = self.closure.first_to_give_way()
-        {
-            self.drop_tap(first);
-            self.mend_wide(limits);
-            self.apply_changes();
-            gone.push(first);
-        }
-        for id in gone.into_iter().rev() {
-            let tap = self.wanted.get(&id).cloned();
-            if tap.is_none_or(|tap| self.add_tap(&tap, limits).is_err()) {
-                self.drop_tap(id);
-                self.over_budget.insert(id, BudgetError::Outgrown { max });
-                // There may be room now for one that went before.
-                self.crowd = usize::MAX;
-                self.signals.news.insert(id);
+        let (max, mut may_return) = (limits.max_tap_rules, true);
+        while self.desired.tap_count() > max && !self.closure.taps().is_empty() {
+            for id in self.give_up_newest(limits).into_iter().rev() {
+                let tap = self.wanted.get(&id).filter(|_| may_return).cloned();
+                if tap.is_none_or(|tap| self.add_tap(&tap, limits).is_err()) {
+                    self.drop_tap(id);
+                    self.over_budget.insert(id, BudgetError::Outgrown { max });
+                    // There may be room now for one that went before.
+                    self.crowd = usize::MAX;
+                    self.signals.news.insert(id);
+                }
+                self.growth = self.count_growth();
             }
             self.apply_changes();
+            // Those that two regions ask for are counted twice, so there may be more than counted.
+            may_return = false;
         }
     }
 
-    /// Makes the desired rules follow the closure. What goes, goes first: it may make room for what
-    /// comes in its place.
+    /// Takes policies away, the newest first, until there are no more rules than may be.
+    fn give_up_newest(&mut self, limits: &Limits) -> Vec<PolicyId> {
+        let mut gone = Vec::new();
+        while self.tap_count() > limits.max_tap_rules
+            && let Some((_, first)) = self.closure.first_to_give_way()
+        {
+            self.drop_tap(first);
+            gone.push(first);
+            self.growth = self.count_growth();
+            if self.tap_count() <= limits.max_tap_rules {
+                // Wide ones may need more now.
+                self.mend_wide(limits);
+                self.growth = self.count_growth();
+            }
+        }
+        gone
+    }
+
+    /// How many rules make copies, with those that are counted and not made yet.
+    fn tap_count(&self) -> usize {
+        self.desired.tap_count().saturating_add_signed(self.growth)
+    }
+
+    /// By how many rules what changed in the closures will be more than before.
+    fn count_growth(&self) -> isize {
+        let copies = |tap: &TapRegion| {
+            region_rules(tap, &self.wiring).len() + self.ways.count_reached(&tap.region)
+        };
+        let is_group = |(_, goal): &&(FlowId, Goal)| group_of(&goal.outcome).is_some();
+        let arrivals = |tap: &TapRegion| self.arrival_rules(tap).iter().filter(is_group).count();
+        growth(&self.closure, copies) + growth(&self.arrivals, arrivals)
+    }
+
+    /// Makes the desired rules follow the closures. What goes, goes first: it may make room for
+    /// what comes in its place.
     fn apply_changes(&mut self) {
-        self.apply_arrivals();
-        let changes = self.closure.take_changes();
+        self.growth = 0;
+        let arrivals = self.arrivals.take_changes();
+        self.replace_rules(&arrivals, Self::arrival_rules);
+        let copies = self.closure.take_changes();
+        self.replace_rules(&copies, Self::copy_rules);
+    }
+
+    fn replace_rules(
+        &mut self,
+        changes: &[Change],
+        rules: impl Fn(&Self, &TapRegion) -> Vec<(FlowId, Goal)>,
+    ) {
         for old in changes.iter().filter_map(|(old, _)| old.as_ref()) {
-            self.copy_rules(old).iter().for_each(|rule| self.desired.remove(rule));
+            rules(self, old).iter().for_each(|rule| self.desired.remove(rule));
         }
         for new in changes.iter().filter_map(|(_, new)| new.as_ref()) {
-            self.copy_rules(new).into_iter().for_each(|rule| self.desired.insert(rule));
+            rules(self, new).into_iter().for_each(|rule| self.desired.insert(rule));
         }
     }
 
@@ -502,18 +542,6 @@ impl Switch {
         let here = self.ways.reached(&tap.region).into_iter();
         let here = here.filter(|(_, route)| route.exit.beyond.is_none());
         here.flat_map(|(key, route)| arrival_rules(tap, key, route.exit)).collect()
-    }
-
-    /// The same for what goes out to hosts of the switch.
-    fn apply_arrivals(&mut self) {
-        let changes = self.arrivals.take_changes();
-        let rules = |tap: &TapRegion| self.arrival_rules(tap);
-        let gone: Vec<_> =
-            changes.iter().filter_map(|(old, _)| old.as_ref()).flat_map(rules).collect();
-        let new: Vec<_> =
-            changes.iter().filter_map(|(_, new)| new.as_ref()).flat_map(rules).collect();
-        gone.iter().for_each(|rule| self.desired.remove(rule));
-        new.into_iter().for_each(|rule| self.desired.insert(rule));
     }
 
     /// The switch refused something. A policy that it concerns is given up as a whole: the newest,
@@ -565,6 +593,16 @@ impl Switch {
             None => self.signals.events.push(Event::RuleRefused { switch: self.id, reason }),
         }
     }
+}
+
+/// By how many rules what changed in a closure makes more; regions without members make none that
+/// copy.
+fn growth(closure: &Closure, count: impl Fn(&TapRegion) -> usize) -> isize {
+    let count = |tap: Option<&TapRegion>| {
+        let tap = tap.filter(|tap| !tap.members.is_empty());
+        tap.map_or(0, &count).cast_signed()
+    };
+    closure.changes().map(|(old, new)| count(new) - count(old)).sum()
 }
 
 /// Hosts that come and go cost no more translations than one in this time.

@@ -11,9 +11,11 @@ mod frames;
 mod model;
 mod world;
 
+mod claims;
 mod contests;
 mod contracts;
 mod counters;
+mod crowd;
 mod drift;
 mod errors;
 mod fabric;

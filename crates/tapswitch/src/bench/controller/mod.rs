@@ -121,6 +121,7 @@ async fn measure(switches: u64, args: &ControllerBenchArgs) -> Result<Row, Failu
         max_regions: usize::MAX,
         max_tap_rules: usize::MAX,
         max_hosts: usize::MAX,
+        host_burst: usize::MAX,
         stats_interval: None,
         ..Limits::default()
     };
