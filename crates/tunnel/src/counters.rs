@@ -81,8 +81,8 @@ impl Tally {
     }
 
     #[cold]
-    pub(crate) fn note_unreachable(&self) {
-        add(&self.unreachable, 1);
+    pub(crate) fn note_unreachable(&self, count: u64) {
+        add(&self.unreachable, count);
     }
 
     /// All of them, and `dropped`, which the kernel counts.

@@ -222,8 +222,11 @@ impl GrePort {
                 }
                 Ok(message) => message,
                 Err(Errno::AGAIN) => return Ok(None),
-                // An earlier packet found nobody there; said once.
-                Err(errno) if is_unreachable(errno) => return Ok(None),
+                // An earlier packet found nobody there. The socket that sent it has it in writing.
+                Err(errno) if is_unreachable(errno) => {
+                    self.tally.note_unreachable(socket::drain_errors(&self.sender));
+                    return Ok(None);
+                }
                 Err(errno) => return Err(RecvError::Lost { errno: errno.raw_os_error() }),
             };
             self.tally.note_received(1);

@@ -130,7 +130,10 @@ impl Receiver {
             Ok(message) => message,
             Err(Errno::AGAIN) => return Ok(false),
             // An earlier datagram found nobody there; said once.
-            Err(errno) if crate::error::is_unreachable(errno) => return Ok(false),
+            Err(errno) if crate::error::is_unreachable(errno) => {
+                self.port.tally.note_unreachable(1);
+                return Ok(false);
+            }
             Err(errno) => return Err(RecvError::Lost { errno: errno.raw_os_error() }),
         };
         self.batch = slots.batch(&message, buf.len());

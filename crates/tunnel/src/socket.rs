@@ -8,11 +8,13 @@ use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use libc::{c_int, c_void, socklen_t};
+use libc::{c_int, c_void, sock_extended_err, socklen_t};
 use rustix::io::{self, Errno};
 use rustix::net::{
     AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmmsg,
 };
+
+use crate::error::is_unreachable;
 
 /// Opens a UDP socket of the IP version of `remote`, and of no other.
 pub(crate) fn open(remote: IpAddr) -> io::Result<OwnedFd> {
@@ -171,18 +173,50 @@ fn send_some<const PIECES: usize>(
 }
 
 /// Reads off what is in the socket's queue of errors, so that it does not fill up, and that the
-/// next call tells nothing old.
+/// next call tells nothing old. Answers how many of them say that nobody can be reached.
 #[cold]
-pub(crate) fn drain_errors(fd: impl AsFd) {
+pub(crate) fn drain_errors(fd: impl AsFd) -> u64 {
     let raw = fd.as_fd().as_raw_fd();
+    let mut unreachable = 0;
     for _ in 0..ERRORS_MAX {
-        // SAFETY: as in `recv`; a message without memory is only taken off the queue.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        // SAFETY: no pointer in `message` is set.
+        // SAFETY: `ErrorControl` and the struct are integers and pointers, for which zeros are
+        // valid.
+        let (mut control, mut message): (ErrorControl, libc::msghdr) = unsafe { mem::zeroed() };
+        message.msg_control = (&raw mut control).cast::<c_void>();
+        message.msg_controllen = size_of::<ErrorControl>() as _;
+        // SAFETY: the one pointer in `message` that is set goes with the length of `control`, in
+        // which any bytes are valid, and which outlives the call.
         let len = unsafe { libc::recvmsg(raw, &raw mut message, libc::MSG_ERRQUEUE) };
         if len < 0 {
-            return;
+            break;
         }
+        unreachable += u64::from(control.is_unreachable());
+    }
+    unreachable
+}
+
+/// Room for the control message of an error, and for the address that the kernel puts behind it.
+#[repr(C)]
+struct ErrorControl {
+    len: usize,
+    level: c_int,
+    kind: c_int,
+    error: sock_extended_err,
+    offender: [u8; size_of::<libc::sockaddr_in6>() + 4],
+}
+
+impl ErrorControl {
+    /// What the kernel says of a datagram that is too long, or that it could not send itself, is
+    /// no error from afar.
+    fn is_unreachable(&self) -> bool {
+        let is_error = matches!(
+            (self.level, self.kind),
+            (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+        );
+        let is_icmp =
+            matches!(self.error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
+        let errno = c_int::try_from(self.error.ee_errno).map(Errno::from_raw_os_error);
+        is_error && is_icmp && errno.is_ok_and(is_unreachable)
     }
 }
 
@@ -270,5 +304,6 @@ mod tests {
         assert_eq!(size_of::<Control>(), space as usize);
         assert_eq!(Control::default().value(libc::SOL_UDP, UDP_GRO), None);
         assert_eq!(Control::segment(1458).value(libc::SOL_UDP, UDP_SEGMENT), Some(1458));
+        assert_eq!(mem::offset_of!(ErrorControl, error), size_of::<libc::cmsghdr>());
     }
 }

@@ -152,6 +152,24 @@ fn what_is_not_ours_is_counted_and_left_out() {
 }
 
 #[test]
+fn each_error_from_afar_is_counted() {
+    let Pair { near, far, .. } = Pair::new();
+    drop(far);
+    let one = frame(1, 100);
+    for _ in 0..5 {
+        near.send(0, &[IoSlice::new(&one)]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        // So that no call tells it before all of them wait.
+        rustix::net::sockopt::socket_error(near.senders().next().unwrap()).unwrap().unwrap_err();
+    }
+    near.send(0, &[IoSlice::new(&one)]).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(near.counters().unreachable, 0);
+    near.send(0, &[IoSlice::new(&one)]).unwrap();
+    assert_eq!(near.counters().unreachable, 6);
+}
+
+#[test]
 fn ports_with_one_udp_port_are_told_apart_by_their_remotes() {
     let port = free_port();
     let open = |local: u8, remote: u8| {
