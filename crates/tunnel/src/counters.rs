@@ -23,6 +23,9 @@ pub struct Counters {
     pub malformed: u64,
     /// Datagrams of another VNI, key or session.
     pub foreign: u64,
+    /// Datagrams that routers have marked, with a packet in them whose sender would not understand
+    /// the mark: to be dropped (RFC 6040 §4.2).
+    pub congested: u64,
     /// Errors that the path told by ICMP, or the host's own neighbour table: nobody listens there
     /// (`ECONNREFUSED`), or nobody is there (`EHOSTUNREACH`, `ENETUNREACH`).
     pub unreachable: u64,
@@ -40,6 +43,7 @@ pub(crate) struct Tally {
     runt: AtomicU64,
     malformed: AtomicU64,
     foreign: AtomicU64,
+    congested: AtomicU64,
     unreachable: AtomicU64,
 }
 
@@ -85,6 +89,11 @@ impl Tally {
         add(&self.unreachable, count);
     }
 
+    #[cold]
+    pub(crate) fn note_congested(&self) {
+        add(&self.congested, 1);
+    }
+
     /// All of them, and `dropped`, which the kernel counts.
     pub(crate) fn counters(&self, dropped: u64) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -96,6 +105,7 @@ impl Tally {
             runt: read(&self.runt),
             malformed: read(&self.malformed),
             foreign: read(&self.foreign),
+            congested: read(&self.congested),
             unreachable: read(&self.unreachable),
             dropped,
         }

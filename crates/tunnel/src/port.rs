@@ -263,6 +263,7 @@ fn open_receiver(config: &Config) -> Result<OwnedFd, OpenError> {
     set_buffer(&fd, config.receive_buffer_len).map_err(failed("SO_RCVBUF"))?;
     // A kernel before 5.0 goes without.
     let _ = socket::set_gro(&fd);
+    socket::set_class_told(&fd, remote).map_err(failed("IP_RECVTOS"))?;
     let address = SocketAddr::new(config.local_or_any(), config.port);
     rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
     let anywhere = SocketAddr::new(remote, 0);

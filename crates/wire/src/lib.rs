@@ -16,6 +16,7 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod ecn;
 pub mod ethernet;
 pub mod icmp;
 pub mod ipv4;
