@@ -315,7 +315,7 @@ impl Device {
             Behind::File(_) => Vec::new(),
         };
         // All of them have the port's memory together.
-        let ahead = ahead / devices.len().max(1);
+        let ahead = ahead / devices.iter().filter(|it| it.reads_ahead()).count().max(1);
         let queue = |(index, device)| {
             RxQueue::new(number, self.mode.clone(), index, device)
                 .with_gro(gro)

@@ -125,7 +125,7 @@ impl RxQueue {
 
     /// The same queue, of which `budget` bytes are read while it waits for another port.
     pub(crate) fn with_ahead(mut self, budget: usize) -> Self {
-        let reads_ahead = budget > 0 && self.guest().is_none();
+        let reads_ahead = budget > 0 && self.device.reads_ahead();
         self.intake.ahead = reads_ahead.then(|| Box::new(Ahead::new(budget)));
         self
     }
@@ -283,6 +283,14 @@ fn recv_gre(gre: &GreRx, buf: &mut [u8]) -> Received {
         }
         Ok(None) => Received::Empty,
         Err(_) => Received::Lost,
+    }
+}
+
+impl RxDevice {
+    /// True for what somebody else sends without being slowed down by a queue that is not read: no
+    /// guest, and none of the port's own answers, which are few.
+    pub(crate) fn reads_ahead(&self) -> bool {
+        !matches!(self, Self::Guest(_) | Self::TunAnswers(_))
     }
 }
 
