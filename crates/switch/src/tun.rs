@@ -160,7 +160,8 @@ impl TunLink {
         self.behind.forget(ip);
     }
 
-    /// Answers who has asked for an address behind the device. Returns `false` when it is none.
+    /// Answers who has asked for an address behind the device. Returns `false` when it is none, or
+    /// when too many answers wait.
     #[cold]
     fn answer(&self, frame: &[u8]) -> bool {
         let Some(question) = Question::of(frame) else { return false };
@@ -172,9 +173,10 @@ impl TunLink {
         }
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         // Who asks faster than that will ask again.
-        if answers.len() < ANSWERS_MAX {
-            answers.push_back(question.answer(self.mac));
+        if answers.len() >= ANSWERS_MAX {
+            return false;
         }
+        answers.push_back(question.answer(self.mac));
         drop(answers);
         bell::ring(&self.bell);
         true
