@@ -220,7 +220,8 @@ pub struct TunnelReport {
     pub received: u64,
     /// Datagrams that were refused, by reason: `runt` (too short for the tunnel's headers and an
     /// Ethernet header), `no_vni`, or `malformed` for GRE, and `wrong_vni`, `wrong_key` or
-    /// `wrong_session` (of another tunnel).
+    /// `wrong_session` (of another tunnel), and `outer_congested` (marked, with a packet in it
+    /// whose sender is not ECN-capable).
     pub refused: DropsReport,
     /// Errors that the path told: nobody listens there, or nobody is there.
     pub unreachable: u64,

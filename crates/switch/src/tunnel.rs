@@ -5,8 +5,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tapswitch_datapath::DropReason;
 use tapswitch_netlink::Namespace;
-use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, VxlanPort, overhead};
+use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, Refused, VxlanPort, overhead};
 use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
@@ -83,9 +84,10 @@ impl Tunnel {
         let mtu = self.mtu;
         match self.port.clone() {
             Port::Vxlan(port) => {
-                RxDevice::Vxlan(VxlanRx { receiver: Box::new(Receiver::new(port)), mtu })
+                let (receiver, booked) = (Box::new(Receiver::new(port)), Refused::default());
+                RxDevice::Vxlan(VxlanRx { receiver, mtu, booked })
             }
-            Port::Gre(port) => RxDevice::Gre(GreRx { port, mtu }),
+            Port::Gre(port) => RxDevice::Gre(GreRx { port, mtu, booked: Refused::default() }),
         }
     }
 
@@ -105,9 +107,9 @@ impl Tunnel {
 
     pub(crate) fn report(&self) -> TunnelReport {
         let counters = self.port.counters();
-        let Counters { runt, malformed, foreign, .. } = counters;
+        let Counters { runt, malformed, foreign, congested, .. } = counters;
         let names = self.port.refusals().map(str::to_owned);
-        let refused = names.into_iter().zip([runt, malformed, foreign]);
+        let refused = names.into_iter().zip([runt, malformed, foreign, congested]);
         TunnelReport {
             remote: self.port.remote().to_string(),
             local: self.port.local(),
@@ -183,14 +185,15 @@ impl Port {
         }
     }
 
-    /// What it is called when a datagram is too short, is none of the tunnel's kind, and is another
-    /// tunnel's.
-    fn refusals(&self) -> [&'static str; 3] {
-        match self {
-            Self::Vxlan(_) => ["runt", "no_vni", "wrong_vni"],
-            Self::Gre(port) if port.carrier().counts() => ["runt", "malformed", "wrong_session"],
-            Self::Gre(_) => ["runt", "malformed", "wrong_key"],
-        }
+    /// What it is called when a datagram is too short, is none of the tunnel's kind, is another
+    /// tunnel's, and has a mark that what is in it cannot take.
+    fn refusals(&self) -> [&'static str; 4] {
+        let (malformed, foreign) = match self {
+            Self::Vxlan(_) => ("no_vni", "wrong_vni"),
+            Self::Gre(port) if port.carrier().counts() => ("malformed", "wrong_session"),
+            Self::Gre(_) => ("malformed", "wrong_key"),
+        };
+        ["runt", malformed, foreign, DropReason::OuterCongested.name()]
     }
 }
 

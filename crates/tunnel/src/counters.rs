@@ -33,6 +33,19 @@ pub struct Counters {
     pub dropped: u64,
 }
 
+/// Datagrams that were received and left out, as in [`Counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Too short.
+    pub runt: u64,
+    /// Not of the tunnel's kind.
+    pub malformed: u64,
+    /// Another tunnel's.
+    pub foreign: u64,
+    /// Marked, with a packet that is not ECN-capable.
+    pub congested: u64,
+}
+
 /// The same, as they are counted.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -94,18 +107,31 @@ impl Tally {
         add(&self.congested, 1);
     }
 
+    /// What was left out so far.
+    #[inline]
+    pub(crate) fn refused(&self) -> Refused {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Refused {
+            runt: read(&self.runt),
+            malformed: read(&self.malformed),
+            foreign: read(&self.foreign),
+            congested: read(&self.congested),
+        }
+    }
+
     /// All of them, and `dropped`, which the kernel counts.
     pub(crate) fn counters(&self, dropped: u64) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Refused { runt, malformed, foreign, congested } = self.refused();
         Counters {
             receive_calls: read(&self.receive_calls),
             received: read(&self.received),
             send_calls: read(&self.send_calls),
             sent: read(&self.sent),
-            runt: read(&self.runt),
-            malformed: read(&self.malformed),
-            foreign: read(&self.foreign),
-            congested: read(&self.congested),
+            runt,
+            malformed,
+            foreign,
+            congested,
             unreachable: read(&self.unreachable),
             dropped,
         }

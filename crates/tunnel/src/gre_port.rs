@@ -18,7 +18,7 @@ use crate::cut::Cut;
 use crate::error::is_unreachable;
 use crate::gre::{About, Carrier, GreRefusal, Prefix, outer_tci};
 use crate::port::MAX_PARTS;
-use crate::{Counters, OpenError, RECV_BUF_LEN, RecvError, SendError, socket};
+use crate::{Counters, OpenError, RECV_BUF_LEN, RecvError, Refused, SendError, socket};
 
 /// What a [`GrePort`] is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,6 +261,12 @@ impl GrePort {
         // The kernel has no reason not to answer.
         let dropped = socket::dropped(&self.receive).unwrap_or(0);
         self.tally.counters(dropped.into())
+    }
+
+    /// What of [`Self::counters`] was received and left out, without a system call.
+    #[inline]
+    pub fn refused(&self) -> Refused {
+        self.tally.refused()
     }
 
     /// MTU of the path to the remote now, in bytes, as far as the kernel knows.

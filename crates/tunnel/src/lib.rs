@@ -73,7 +73,7 @@ mod socket;
 mod vxlan;
 
 pub use config::{Config, SEND_BUFFER_LEN, VXLAN_PORT};
-pub use counters::Counters;
+pub use counters::{Counters, Refused};
 pub use cut::Cut;
 pub use error::{OpenError, RecvError, SendError};
 pub use gre::{About, Carrier, GreRefusal, PREFIX_MAX, Prefix, Session};

@@ -12,7 +12,7 @@ use crate::again::send_again;
 use crate::counters::Tally;
 use crate::runs::{MAX_PACKETS, first_run};
 use crate::vxlan::{self, HEADER_LEN};
-use crate::{Config, Counters, OpenError, SendError, Vni, socket};
+use crate::{Config, Counters, OpenError, Refused, SendError, Vni, socket};
 
 /// One end of a VXLAN tunnel. Several threads may send by it at once; each frame stays whole. One
 /// [`crate::Receiver`] receives by it.
@@ -175,6 +175,12 @@ impl VxlanPort {
         // The kernel has no reason not to answer.
         let dropped = socket::dropped(&self.receive).unwrap_or(0);
         self.tally.counters(dropped.into())
+    }
+
+    /// What of [`Self::counters`] was received and left out, without a system call.
+    #[inline]
+    pub fn refused(&self) -> Refused {
+        self.tally.refused()
     }
 
     /// MTU of the path to the remote now, in bytes, as far as the kernel knows: that of the route's
