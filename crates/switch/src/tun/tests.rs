@@ -211,6 +211,15 @@ fn what_is_claimed_in_front_is_not_behind() {
 }
 
 #[test]
+fn answers_take_none_of_what_is_read_ahead() {
+    let device = crate::rx::RxDevice::TunAnswers(Arc::new(link("")));
+    assert!(!device.reads_ahead());
+    let queue =
+        crate::rx::RxQueue::new(tapswitch_openflow::PortNo(1), None, 1, device).with_ahead(1 << 20);
+    assert!(queue.intake.ahead.is_none());
+}
+
+#[test]
 fn tables_and_answers_are_bounded() {
     let link = link("");
     let mut answered = 0;
