@@ -341,9 +341,13 @@ impl Device {
         self.interface()?.ring()
     }
 
-    /// What is in front of an interface that the switch has not made; `None` for all others.
+    /// What is in front of an interface that the switch has not made, or under a tunnel; `None` for
+    /// all others.
     pub(crate) fn queueing(&self) -> Option<QueueingReport> {
-        self.interface()?.queueing()
+        match &self.behind {
+            Behind::Tunnel(tunnel) => tunnel.queueing(),
+            _ => self.interface()?.queueing(),
+        }
     }
 
     /// Frames that the kernel dropped because the switch did not read them in time, where

@@ -12,9 +12,11 @@ use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
 use crate::device::OpenPortError;
+use crate::interface;
 use crate::port_spec::{GreSpec, VxlanSpec};
 use crate::report::TunnelReport;
 use crate::rx::{GreRx, RxDevice, VxlanRx};
+use crate::shed::{QueueingReport, Underlay};
 use crate::tx::{GreTx, Takes, TxDevice, TxPort};
 
 /// A tunnel that is open.
@@ -23,6 +25,7 @@ pub(crate) struct Tunnel {
     port: Port,
     mtu: u32,
     mac: MacAddr,
+    underlay: Underlay,
 }
 
 /// What the frames are in.
@@ -35,20 +38,20 @@ enum Port {
 impl Tunnel {
     /// Opens the VXLAN tunnel that `spec` describes.
     pub(crate) fn open_vxlan(spec: &PortSpec, vxlan: &VxlanSpec) -> Result<Self, OpenPortError> {
-        let port = within(spec, || VxlanPort::open(&vxlan.config()))?;
+        let (port, namespace) = within(spec, || VxlanPort::open(&vxlan.config()))?;
         let VxlanSpec { remote, local, udp_port, vni, .. } = vxlan;
         let mac = mac((&spec.netns, remote, local, udp_port, vni.get()));
-        Ok(Self::new(spec, Port::Vxlan(Arc::new(port)), mac))
+        Ok(Self::new(spec, Port::Vxlan(Arc::new(port)), mac, namespace))
     }
 
     /// Opens the GRE or ERSPAN tunnel that `spec` describes.
     pub(crate) fn open_gre(spec: &PortSpec, gre: &GreSpec) -> Result<Self, OpenPortError> {
-        let port = within(spec, || GrePort::open(&gre.config()))?;
+        let (port, namespace) = within(spec, || GrePort::open(&gre.config()))?;
         let mac = mac((&spec.netns, gre.remote, gre.local, gre.carrier));
-        Ok(Self::new(spec, Port::Gre(Arc::new(port)), mac))
+        Ok(Self::new(spec, Port::Gre(Arc::new(port)), mac, namespace))
     }
 
-    fn new(spec: &PortSpec, port: Port, mac: MacAddr) -> Self {
+    fn new(spec: &PortSpec, port: Port, mac: MacAddr, namespace: Namespace) -> Self {
         let fitting = port.fitting_mtu(spec);
         let mtu = spec.mtu.unwrap_or(fitting);
         if mtu > fitting {
@@ -58,7 +61,8 @@ impl Tunnel {
                 port.remote()
             );
         }
-        Self { port, mtu, mac }
+        let underlay = Underlay::new(namespace, port.remote(), port.local_ip());
+        Self { port, mtu, mac, underlay }
     }
 
     /// Largest payload in bytes: what was asked for, or what the path takes.
@@ -103,6 +107,11 @@ impl Tunnel {
     /// time.
     pub(crate) fn ring_drops(&self) -> u64 {
         self.port.counters().dropped
+    }
+
+    /// What is in front of the interface by which its packets leave.
+    pub(crate) fn queueing(&self) -> Option<QueueingReport> {
+        self.underlay.report(self.port.counters().refused_below)
     }
 
     pub(crate) fn report(&self) -> TunnelReport {
@@ -171,6 +180,13 @@ impl Port {
         }
     }
 
+    fn local_ip(&self) -> IpAddr {
+        match self {
+            Self::Vxlan(port) => port.local().ip(),
+            Self::Gre(port) => port.local(),
+        }
+    }
+
     fn local(&self) -> String {
         match self {
             Self::Vxlan(port) => port.local().to_string(),
@@ -197,20 +213,17 @@ impl Port {
     }
 }
 
-/// Opens something in the namespace of the port.
+/// Opens something in the namespace of the port, and answers which that is.
 fn within<T: Send>(
     spec: &PortSpec,
     open: impl FnOnce() -> Result<T, OpenError> + Send,
-) -> Result<T, OpenPortError> {
+) -> Result<(T, Namespace), OpenPortError> {
     let text = || spec.to_string();
-    let namespace = match &spec.netns {
-        Some(name) => Namespace::open(name),
-        None => Namespace::current(),
-    };
-    namespace
-        .and_then(|namespace| namespace.enter(open))
-        .map_err(|source| OpenPortError::Namespace { port: text(), source })?
-        .map_err(|source| OpenPortError::Tunnel { port: text(), source })
+    let (opened, namespace) = interface::namespace(spec)
+        .and_then(|namespace| Ok((namespace.enter(open)?, namespace)))
+        .map_err(|source| OpenPortError::Namespace { port: text(), source })?;
+    let opened = opened.map_err(|source| OpenPortError::Tunnel { port: text(), source })?;
+    Ok((opened, namespace))
 }
 
 /// The same for the same tunnel at each start.

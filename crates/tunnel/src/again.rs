@@ -26,8 +26,16 @@ pub(crate) fn send_again(
             if second.is_err() {
                 tally.note_unreachable(socket::drain_errors(&fd));
             }
-            second
+            note_below(tally, second)
         }
-        outcome => outcome,
+        outcome => note_below(tally, outcome),
     }
+}
+
+#[inline]
+fn note_below(tally: &Tally, outcome: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    if outcome == Err(Errno::NOBUFS) {
+        tally.note_refused_below();
+    }
+    outcome
 }

@@ -29,6 +29,9 @@ pub struct Counters {
     /// Errors that the path told by ICMP, or the host's own neighbour table: nobody listens there
     /// (`ECONNREFUSED`), or nobody is there (`EHOSTUNREACH`, `ENETUNREACH`).
     pub unreachable: u64,
+    /// How often the interface underneath refused a datagram ([`crate::SendError::Congested`]),
+    /// which it counts among what it dropped.
+    pub refused_below: u64,
     /// Datagrams that the kernel dropped: the socket's buffer was full, or the checksum wrong.
     pub dropped: u64,
 }
@@ -58,6 +61,7 @@ pub(crate) struct Tally {
     foreign: AtomicU64,
     congested: AtomicU64,
     unreachable: AtomicU64,
+    refused_below: AtomicU64,
 }
 
 impl Tally {
@@ -103,6 +107,11 @@ impl Tally {
     }
 
     #[cold]
+    pub(crate) fn note_refused_below(&self) {
+        add(&self.refused_below, 1);
+    }
+
+    #[cold]
     pub(crate) fn note_congested(&self) {
         add(&self.congested, 1);
     }
@@ -133,6 +142,7 @@ impl Tally {
             foreign,
             congested,
             unreachable: read(&self.unreachable),
+            refused_below: read(&self.refused_below),
             dropped,
         }
     }

@@ -208,6 +208,31 @@ fn a_host_behind_the_kernels_vxlan_device_is_reached() {
     }
 }
 
+/// The discipline cuts trains, takes some of their packets and drops the others, and says that all
+/// is well.
+#[test]
+fn what_is_shed_under_a_tunnel_is_told() {
+    if !can_run() {
+        return;
+    }
+    let fabric = Fabric::new(false, "", 1450);
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    ping(a, b);
+    let slow = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "20mbit"];
+    let small = ["burst", "1600", "limit", "12000"];
+    let uplink = &fabric.underlay.sites[0].namespace;
+    let outcome = uplink.command("tc").args(slow).args(small).output();
+    if !outcome.is_ok_and(|output| output.status.success()) {
+        skip("no tc, or no tbf in this kernel");
+        return;
+    }
+    let before = fabric.switches[0].port(TUNNEL).queueing.unwrap();
+    assert_eq!((before.qdisc.as_str(), before.shed), ("tbf", 0));
+    tcp(a, b, 1_000_000);
+    let port = fabric.switches[0].port(TUNNEL);
+    assert!(port.queueing.as_ref().unwrap().shed > 0, "{port:?}");
+}
+
 #[test]
 fn what_a_tunnel_refuses_is_dropped_by_name() {
     if !can_run() {
@@ -224,7 +249,7 @@ fn what_a_tunnel_refuses_is_dropped_by_name() {
     (packet[12], packet[14], packet[17]) = (8, 0x45, 20);
     let stranger =
         underlay.sites[1].namespace.enter(|| UdpSocket::bind((from, 0))).unwrap().unwrap();
-    let send = |bytes: &[u8]| drop(stranger.send_to(bytes, to).unwrap());
+    let send = |bytes: &[u8]| assert_eq!(stranger.send_to(bytes, to).unwrap(), bytes.len());
     send(&[8; 9]);
     send(&[&vni(42, 0)[..], &packet].concat());
     send(&[&vni(43, 8)[..], &packet].concat());
