@@ -250,7 +250,8 @@ mod tests {
         let tunnel = Some(TunnelReport { refused, unreachable: 4, ..TunnelReport::default() });
         let queueing = Some(QueueingReport { qdisc: "tbf".to_owned(), waiting: 1, shed: 5 });
         let file = Some(FileReport { lost: 6, ..FileReport::default() });
-        let ports = vec![PortReport { tunnel, queueing, ..port("1") }, PortReport { file, ..port("2") }];
+        let ports =
+            vec![PortReport { tunnel, queueing, ..port("1") }, PortReport { file, ..port("2") }];
         let text = Metrics { ports, ..Metrics::default() }.text();
         for line in [
             r#"port_tunnel_refused_datagrams_total{bridge="",port="1",interface="p",reason="wrong_vni"} 3"#,
