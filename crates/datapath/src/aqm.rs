@@ -15,8 +15,7 @@
 //! - A frame takes one mark; what is due beyond that goes to those behind it (so does Linux,
 //!   `include/net/codel_impl.h`).
 
-use tapswitch_wire::checksum::update;
-use tapswitch_wire::{EtherType, ipv4, ipv6, parse, read_u16, write_u16};
+use tapswitch_wire::ecn::{self, Marking};
 
 /// When to mark the frames of one queue: the state of `CoDel` (RFC 8289 §5.1, §5.3).
 ///
@@ -123,56 +122,14 @@ impl Default for Codel {
     }
 }
 
-/// Sets "congestion experienced" in the outermost IP header of an Ethernet `frame`, behind any
-/// tags, if its sender is ECN-capable (RFC 3168 §5); the IPv4 header's checksum follows. A train
-/// has one header, so all packets that it is cut into are marked.
+/// Sets "congestion experienced" in the outermost IP header of an Ethernet `frame`, as [`ecn::mark`]
+/// does. A train has one header, so all packets that it is cut into are marked.
 ///
 /// True when the frame carries the mark now; `false`, and not a bit is changed, for one that is not
 /// ECN-capable, not IP, or cut short.
 pub fn mark_ce(frame: &mut [u8]) -> bool {
-    let Ok(parsed) = parse(frame) else {
-        return false;
-    };
-    let (start, end) = (usize::from(parsed.layout.network), usize::from(parsed.layout.end));
-    let header = &mut frame[start..end];
-    match parsed.key.eth_type() {
-        EtherType::IPV4 if header.len() >= ipv4::MIN_HEADER_LEN => mark_ipv4(header),
-        EtherType::IPV6 if header.len() >= ipv6::HEADER_LEN => mark_ipv6(header),
-        _ => false,
-    }
+    ecn::mark(frame) == Marking::Marked
 }
-
-fn mark_ipv4(header: &mut [u8]) -> bool {
-    let old = read_u16(header, ipv4::field::VERSION_IHL);
-    if old & ECN_MASK == NOT_ECT {
-        return false;
-    }
-    let new = old | CE;
-    let checksum = read_u16(header, ipv4::field::CHECKSUM);
-    if new != old {
-        let checksum = update(checksum, &old.to_be_bytes(), &new.to_be_bytes());
-        write_u16(header, ipv4::field::VERSION_IHL, new);
-        write_u16(header, ipv4::field::CHECKSUM, checksum);
-    }
-    true
-}
-
-/// The traffic class lies across the first two bytes, four bits in front of where IPv4 has it.
-fn mark_ipv6(header: &mut [u8]) -> bool {
-    let old = read_u16(header, ipv6::field::VERSION_CLASS_LABEL);
-    let is_capable = old & ECN_MASK << 4 != NOT_ECT;
-    if is_capable {
-        write_u16(header, ipv6::field::VERSION_CLASS_LABEL, old | CE << 4);
-    }
-    is_capable
-}
-
-/// The ECN field (RFC 3168 §5), where IPv4 has it in its first word.
-const ECN_MASK: u16 = 0b11;
-/// "Not ECN-capable transport".
-const NOT_ECT: u16 = 0b00;
-/// "Congestion experienced".
-const CE: u16 = 0b11;
 
 /// One packet of the usual size behind a frame is no standing queue (RFC 8289 §4.4; Linux takes the
 /// MTU and the Ethernet header, too).

@@ -276,9 +276,14 @@ impl GaugeSlot {
     }
 }
 
-#[derive(Default)]
 #[repr(align(64))]
 struct DropSlot([AtomicU64; DropReason::COUNT]);
+
+impl Default for DropSlot {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
 
 /// Adds to a counter that this thread alone writes.
 #[inline]

@@ -15,6 +15,13 @@ pub enum DropReason {
     IngressLost,
     /// The guest sent it by a queue that its monitor has disabled, or not enabled yet.
     QueueDisabled,
+    /// It came by a tunnel and is no datagram of its kind.
+    NotEncapsulated,
+    /// It came by a tunnel and is of another network (VNI).
+    WrongTunnel,
+    /// Routers have marked it on its way through a tunnel, and its sender is not ECN-capable: it
+    /// is dropped as they would have dropped it (RFC 6040 §4.2).
+    OuterCongested,
     /// The offload metadata cannot be true, such as a checksum outside the frame.
     BadMetadata,
     /// The ingress port has `OFPPC_NO_RECV` or `OFPPC_PORT_DOWN` set.
@@ -86,10 +93,13 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 35] = [
         Self::Truncated,
         Self::IngressLost,
         Self::QueueDisabled,
+        Self::NotEncapsulated,
+        Self::WrongTunnel,
+        Self::OuterCongested,
         Self::BadMetadata,
         Self::PortNoReceive,
         Self::VlanFiltered,
@@ -129,6 +139,9 @@ impl DropReason {
             Self::Truncated => "truncated",
             Self::IngressLost => "ingress_lost",
             Self::QueueDisabled => "queue_disabled",
+            Self::NotEncapsulated => "not_encapsulated",
+            Self::WrongTunnel => "wrong_tunnel",
+            Self::OuterCongested => "outer_congested",
             Self::BadMetadata => "bad_metadata",
             Self::PortNoReceive => "port_no_receive",
             Self::VlanFiltered => "vlan_filtered",

@@ -201,12 +201,12 @@ impl PortCounters {
         self.count(worker, |slot| &slot.consumed, 1);
     }
 
-    /// Counts a frame that came in here and went no further.
+    /// Counts frames that came in here and went no further.
     #[cold]
     pub fn refuse(&self, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
         self.add_rx(worker, traffic);
         self.add_ends(worker, traffic.frames);
-        self.add_drop(worker, reason);
+        self.add_drops(worker, reason, traffic.frames);
     }
 
     /// A frame that came in here was taken by the switch, and lost on its way to the controller

@@ -42,6 +42,7 @@ mod namespace;
 mod netlink;
 mod qdisc;
 mod request;
+mod route;
 mod survey;
 mod sysfs;
 mod tun;

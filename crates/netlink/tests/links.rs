@@ -38,6 +38,23 @@ impl Pair {
 }
 
 #[test]
+fn packets_leave_where_the_route_leads() {
+    if !is_root() {
+        return;
+    }
+    let mut pair = Pair::up();
+    for (from, to, len) in [("192.0.2.1", "192.0.2.2", 24), ("fd00::1", "fd00::2", 64)] {
+        let [from, to]: [IpAddr; 2] = [from, to].map(|ip| ip.parse().unwrap());
+        assert!(matches!(pair.a.egress(to, from), Err(LinkError::Refused { .. })), "no route");
+        pair.a.add_address("a", from, len).unwrap();
+        let index = pair.a.link("a").unwrap().index;
+        // An IPv6 address is not one before nobody else has claimed it.
+        let found = eventually("a route", || pair.a.egress(to, from).ok());
+        assert_eq!(found, index);
+    }
+}
+
+#[test]
 fn a_new_namespace_holds_only_a_loopback_that_is_down() {
     if !is_root() {
         return;

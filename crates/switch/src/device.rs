@@ -315,7 +315,7 @@ impl Device {
             Behind::File(_) => Vec::new(),
         };
         // All of them have the port's memory together.
-        let ahead = ahead / devices.len().max(1);
+        let ahead = ahead / devices.iter().filter(|it| it.reads_ahead()).count().max(1);
         let queue = |(index, device)| {
             RxQueue::new(number, self.mode.clone(), index, device)
                 .with_gro(gro)
@@ -341,9 +341,13 @@ impl Device {
         self.interface()?.ring()
     }
 
-    /// What is in front of an interface that the switch has not made; `None` for all others.
+    /// What is in front of an interface that the switch has not made, or under a tunnel; `None` for
+    /// all others.
     pub(crate) fn queueing(&self) -> Option<QueueingReport> {
-        self.interface()?.queueing()
+        match &self.behind {
+            Behind::Tunnel(tunnel) => tunnel.queueing(),
+            _ => self.interface()?.queueing(),
+        }
     }
 
     /// Frames that the kernel dropped because the switch did not read them in time, where

@@ -218,7 +218,7 @@ impl Interface {
 }
 
 /// The namespace where the interface of `spec` is, or is to be.
-fn namespace(spec: &PortSpec) -> Result<Namespace, NamespaceError> {
+pub(crate) fn namespace(spec: &PortSpec) -> Result<Namespace, NamespaceError> {
     match &spec.netns {
         Some(name) => Namespace::open(name),
         None => Namespace::current(),

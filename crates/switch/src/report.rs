@@ -145,7 +145,8 @@ pub struct PortReport {
     pub guest: Option<GuestReport>,
     /// Where frames wait for the switch; none when no tap device is behind the port.
     pub ring: Option<RingReport>,
-    /// What is lost in front of the interface; none when the switch made it, or there is none.
+    /// What is lost in front of the interface, or of the one by which a tunnel's packets leave; none
+    /// when the switch made it, or there is none.
     pub queueing: Option<QueueingReport>,
     /// What is known of the tunnel; none when something else is behind the port.
     pub tunnel: Option<TunnelReport>,
@@ -229,7 +230,8 @@ pub struct TunnelReport {
     pub received: u64,
     /// Datagrams that were refused, by reason: `runt` (too short for the tunnel's headers and an
     /// Ethernet header), `no_vni`, or `malformed` for GRE, and `wrong_vni`, `wrong_key` or
-    /// `wrong_session` (of another tunnel).
+    /// `wrong_session` (of another tunnel), and `outer_congested` (marked, with a packet in it
+    /// whose sender is not ECN-capable).
     pub refused: DropsReport,
     /// Errors that the path told: nobody listens there, or nobody is there.
     pub unreachable: u64,

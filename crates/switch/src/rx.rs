@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tapswitch_datapath::HEADROOM;
 use tapswitch_datapath::vlan::PortMode;
+use tapswitch_datapath::{DropReason, HEADROOM};
 use tapswitch_netdev as netdev;
 use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
@@ -90,6 +90,8 @@ pub(crate) struct VxlanRx {
     pub(crate) receiver: Box<tunnel::Receiver>,
     /// Largest payload of a frame in bytes.
     pub(crate) mtu: u32,
+    /// What it has refused, as far as it is in the books.
+    pub(crate) booked: tunnel::Refused,
 }
 
 /// A GRE or ERSPAN tunnel, as its frames come in.
@@ -98,6 +100,8 @@ pub(crate) struct GreRx {
     pub(crate) port: Arc<tunnel::GrePort>,
     /// Largest payload of a frame in bytes.
     pub(crate) mtu: u32,
+    /// What it has refused, as far as it is in the books.
+    pub(crate) booked: tunnel::Refused,
 }
 
 /// What came of an attempt to receive.
@@ -125,7 +129,7 @@ impl RxQueue {
 
     /// The same queue, of which `budget` bytes are read while it waits for another port.
     pub(crate) fn with_ahead(mut self, budget: usize) -> Self {
-        let reads_ahead = budget > 0 && self.guest().is_none();
+        let reads_ahead = budget > 0 && self.device.reads_ahead();
         self.intake.ahead = reads_ahead.then(|| Box::new(Ahead::new(budget)));
         self
     }
@@ -193,6 +197,17 @@ impl RxQueue {
         }
     }
 
+    /// What the tunnel behind it has refused since this was last asked; none where it is nothing.
+    #[inline]
+    pub(crate) fn take_refused(&mut self) -> Option<[(DropReason, u64); 4]> {
+        let (booked, refused) = match &mut self.device {
+            RxDevice::Vxlan(vxlan) => (&mut vxlan.booked, vxlan.receiver.port().refused()),
+            RxDevice::Gre(gre) => (&mut gre.booked, not_for_others(gre.port.refused())),
+            _ => return None,
+        };
+        (refused != *booked).then(|| since(std::mem::replace(booked, refused), refused))
+    }
+
     /// How the queue is called in reports.
     pub(crate) fn label(&self) -> String {
         format!("{}/{}", self.port, self.index)
@@ -214,6 +229,22 @@ impl RxQueue {
             RxDevice::Gre(gre) => recv_gre(gre, buf),
         }
     }
+}
+
+/// All GRE tunnels of a remote get each packet of it, so one that is not for this one is not lost.
+fn not_for_others(refused: tunnel::Refused) -> tunnel::Refused {
+    tunnel::Refused { malformed: 0, foreign: 0, ..refused }
+}
+
+/// What was refused between two times, by name.
+#[cold]
+fn since(before: tunnel::Refused, now: tunnel::Refused) -> [(DropReason, u64); 4] {
+    [
+        (DropReason::Truncated, now.runt - before.runt),
+        (DropReason::NotEncapsulated, now.malformed - before.malformed),
+        (DropReason::WrongTunnel, now.foreign - before.foreign),
+        (DropReason::OuterCongested, now.congested - before.congested),
+    ]
 }
 
 /// The kernel writes header and frame in one piece: the header goes to the end of the headroom, so
@@ -283,6 +314,14 @@ fn recv_gre(gre: &GreRx, buf: &mut [u8]) -> Received {
         }
         Ok(None) => Received::Empty,
         Err(_) => Received::Lost,
+    }
+}
+
+impl RxDevice {
+    /// True for what somebody else sends without being slowed down by a queue that is not read: no
+    /// guest, and none of the port's own answers, which are few.
+    pub(crate) fn reads_ahead(&self) -> bool {
+        !matches!(self, Self::Guest(_) | Self::TunAnswers(_))
     }
 }
 

@@ -1,16 +1,19 @@
 //! A tun device as a port: IP packets on one side, Ethernet frames on the other.
 //!
 //! On the way in a packet gets an Ethernet header, from the port's own address to the station that
-//! the packet's destination was last seen at: it is learnt from what goes out. Where nothing was
-//! learnt, the header is addressed to `peer=`, or to all. On the way out it loses the header; what
+//! the packet's destination was last seen at: it is learnt from what goes out, packets and what hosts
+//! say of themselves by ARP and neighbour advertisements. Where nothing was learnt, the header is
+//! addressed to `peer=`, or to all. On the way out it loses the header; what
 //! is not addressed to the port, and what is not IP, goes no further.
 //!
 //! A tun device knows no addresses of Ethernet, so nobody behind it answers who asks for one. The
 //! port does ([`answer`]), for all that were seen as sources behind it, and for those of the device
-//! itself. What it says comes in by a queue of its own: frames like any other.
+//! itself. What it says comes in by a queue of its own: frames like any other. An address that a
+//! host in front says is its own is none behind the device any more, until a packet comes from it.
 //!
 //! Limits: [`STATIONS_MAX`] stations and as many addresses behind the device; when a table is full,
-//! it starts afresh. Duplicate address detection (RFC 4862 §5.4) is not answered. Addresses of
+//! it starts afresh, and until then nothing ages: a host that comes back elsewhere says so, or sends.
+//! Duplicate address detection (RFC 4862 §5.4) is not answered. Addresses of
 //! tagged stations are not learnt: a port without Ethernet is in no VLAN.
 
 mod answer;
@@ -29,13 +32,13 @@ use tapswitch_datapath::{DropReason, Frame, HEADROOM};
 use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_tap as tap;
 use tapswitch_wire::{
-    EtherType, MacAddr, NET_HEADER_LEN, NetHeader, ethernet, ipv4, ipv6, read_u16,
+    EtherType, MacAddr, NET_HEADER_LEN, NetHeader, ethernet, icmp, ipv4, ipv6, read_u16,
 };
 
 use crate::PortSpec;
 use crate::bell;
 use crate::rx::Received;
-use answer::Question;
+use answer::{Claim, Question};
 
 /// What the queues of one tun device have in common.
 #[derive(Debug)]
@@ -95,6 +98,7 @@ impl TunLink {
         let (src, dst) = addresses(packet)?;
         if self.behind.find(src).is_none() && !src.is_unspecified() {
             self.behind.set(src, ());
+            self.stations.forget(src);
         }
         let to = group(dst).or_else(|| self.stations.find(dst)).or(self.peer);
         let kind = if dst.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
@@ -117,14 +121,21 @@ impl TunLink {
         }
         let packet = head.get(ethernet::HEADER_LEN..).unwrap_or_default();
         match EtherType(read_u16(head, ethernet::field::ETHER_TYPE)) {
-            EtherType::ARP => self.answer(head, src).then_some(false).ok_or(DropReason::NotIp),
+            EtherType::ARP => {
+                self.hear(head);
+                self.answer(head).then_some(false).ok_or(DropReason::NotIp)
+            }
             EtherType::IPV4 | EtherType::IPV6 => {
                 let (ip, _) = addresses(packet).ok_or(DropReason::NotIp)?;
                 self.learn(ip, src);
-                if Question::is_solicitation(packet) && self.answer(head, src) {
-                    return Ok(false);
+                match answer::discovery_of(packet) {
+                    Some(icmp::NEIGHBOR_SOLICITATION) => Ok(!self.answer(head)),
+                    Some(icmp::NEIGHBOR_ADVERTISEMENT) => {
+                        self.hear(head);
+                        Ok(true)
+                    }
+                    _ => Ok(true),
                 }
-                Ok(true)
             }
             _ => Err(DropReason::NotIp),
         }
@@ -137,11 +148,23 @@ impl TunLink {
         }
     }
 
-    /// Answers who has asked for an address behind the device. Returns `false` when it is none.
+    /// Notes what a host in front says of itself.
     #[cold]
-    fn answer(&self, frame: &[u8], src: MacAddr) -> bool {
+    fn hear(&self, frame: &[u8]) {
+        let Some(Claim { ip, mac }) = Claim::of(frame) else { return };
+        if mac == self.mac {
+            return;
+        }
+        self.learn(ip, mac);
+        // Two hosts with one address say so by turns: as elsewhere, the last one has it.
+        self.behind.forget(ip);
+    }
+
+    /// Answers who has asked for an address behind the device. Returns `false` when it is none, or
+    /// when too many answers wait.
+    #[cold]
+    fn answer(&self, frame: &[u8]) -> bool {
         let Some(question) = Question::of(frame) else { return false };
-        self.learn(question.from, src);
         if self.behind.find(question.target).is_none() {
             self.look_for_addresses();
         }
@@ -150,9 +173,10 @@ impl TunLink {
         }
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         // Who asks faster than that will ask again.
-        if answers.len() < ANSWERS_MAX {
-            answers.push_back(question.answer(self.mac));
+        if answers.len() >= ANSWERS_MAX {
+            return false;
         }
+        answers.push_back(question.answer(self.mac));
         drop(answers);
         bell::ring(&self.bell);
         true
@@ -260,6 +284,17 @@ impl<V: Copy> Table<V> {
         }
         map.insert(ip, value);
         self.map.store(Arc::new(map));
+    }
+
+    #[cold]
+    fn forget(&self, ip: IpAddr) {
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let map = self.map.load();
+        if map.contains_key(&ip) {
+            let mut map = HashMap::clone(&map);
+            map.remove(&ip);
+            self.map.store(Arc::new(map));
+        }
     }
 }
 

@@ -5,15 +5,18 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tapswitch_datapath::DropReason;
 use tapswitch_netlink::Namespace;
-use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, VxlanPort, overhead};
+use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, Refused, VxlanPort, overhead};
 use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
 use crate::device::OpenPortError;
+use crate::interface;
 use crate::port_spec::{GreSpec, VxlanSpec};
 use crate::report::TunnelReport;
 use crate::rx::{GreRx, RxDevice, VxlanRx};
+use crate::shed::{QueueingReport, Underlay};
 use crate::tx::{GreTx, Takes, TxDevice, TxPort};
 
 /// A tunnel that is open.
@@ -22,6 +25,7 @@ pub(crate) struct Tunnel {
     port: Port,
     mtu: u32,
     mac: MacAddr,
+    underlay: Underlay,
 }
 
 /// What the frames are in.
@@ -34,20 +38,20 @@ enum Port {
 impl Tunnel {
     /// Opens the VXLAN tunnel that `spec` describes.
     pub(crate) fn open_vxlan(spec: &PortSpec, vxlan: &VxlanSpec) -> Result<Self, OpenPortError> {
-        let port = within(spec, || VxlanPort::open(&vxlan.config()))?;
+        let (port, namespace) = within(spec, || VxlanPort::open(&vxlan.config()))?;
         let VxlanSpec { remote, local, udp_port, vni, .. } = vxlan;
         let mac = mac((&spec.netns, remote, local, udp_port, vni.get()));
-        Ok(Self::new(spec, Port::Vxlan(Arc::new(port)), mac))
+        Ok(Self::new(spec, Port::Vxlan(Arc::new(port)), mac, namespace))
     }
 
     /// Opens the GRE or ERSPAN tunnel that `spec` describes.
     pub(crate) fn open_gre(spec: &PortSpec, gre: &GreSpec) -> Result<Self, OpenPortError> {
-        let port = within(spec, || GrePort::open(&gre.config()))?;
+        let (port, namespace) = within(spec, || GrePort::open(&gre.config()))?;
         let mac = mac((&spec.netns, gre.remote, gre.local, gre.carrier));
-        Ok(Self::new(spec, Port::Gre(Arc::new(port)), mac))
+        Ok(Self::new(spec, Port::Gre(Arc::new(port)), mac, namespace))
     }
 
-    fn new(spec: &PortSpec, port: Port, mac: MacAddr) -> Self {
+    fn new(spec: &PortSpec, port: Port, mac: MacAddr, namespace: Namespace) -> Self {
         let fitting = port.fitting_mtu(spec);
         let mtu = spec.mtu.unwrap_or(fitting);
         if mtu > fitting {
@@ -57,7 +61,8 @@ impl Tunnel {
                 port.remote()
             );
         }
-        Self { port, mtu, mac }
+        let underlay = Underlay::new(namespace, port.remote(), port.local_ip());
+        Self { port, mtu, mac, underlay }
     }
 
     /// Largest payload in bytes: what was asked for, or what the path takes.
@@ -83,9 +88,10 @@ impl Tunnel {
         let mtu = self.mtu;
         match self.port.clone() {
             Port::Vxlan(port) => {
-                RxDevice::Vxlan(VxlanRx { receiver: Box::new(Receiver::new(port)), mtu })
+                let (receiver, booked) = (Box::new(Receiver::new(port)), Refused::default());
+                RxDevice::Vxlan(VxlanRx { receiver, mtu, booked })
             }
-            Port::Gre(port) => RxDevice::Gre(GreRx { port, mtu }),
+            Port::Gre(port) => RxDevice::Gre(GreRx { port, mtu, booked: Refused::default() }),
         }
     }
 
@@ -103,11 +109,16 @@ impl Tunnel {
         self.port.counters().dropped
     }
 
+    /// What is in front of the interface by which its packets leave.
+    pub(crate) fn queueing(&self) -> Option<QueueingReport> {
+        self.underlay.report(self.port.counters().refused_below)
+    }
+
     pub(crate) fn report(&self) -> TunnelReport {
         let counters = self.port.counters();
-        let Counters { runt, malformed, foreign, .. } = counters;
+        let Counters { runt, malformed, foreign, congested, .. } = counters;
         let names = self.port.refusals().map(str::to_owned);
-        let refused = names.into_iter().zip([runt, malformed, foreign]);
+        let refused = names.into_iter().zip([runt, malformed, foreign, congested]);
         TunnelReport {
             remote: self.port.remote().to_string(),
             local: self.port.local(),
@@ -169,6 +180,13 @@ impl Port {
         }
     }
 
+    fn local_ip(&self) -> IpAddr {
+        match self {
+            Self::Vxlan(port) => port.local().ip(),
+            Self::Gre(port) => port.local(),
+        }
+    }
+
     fn local(&self) -> String {
         match self {
             Self::Vxlan(port) => port.local().to_string(),
@@ -183,31 +201,29 @@ impl Port {
         }
     }
 
-    /// What it is called when a datagram is too short, is none of the tunnel's kind, and is another
-    /// tunnel's.
-    fn refusals(&self) -> [&'static str; 3] {
-        match self {
-            Self::Vxlan(_) => ["runt", "no_vni", "wrong_vni"],
-            Self::Gre(port) if port.carrier().counts() => ["runt", "malformed", "wrong_session"],
-            Self::Gre(_) => ["runt", "malformed", "wrong_key"],
-        }
+    /// What it is called when a datagram is too short, is none of the tunnel's kind, is another
+    /// tunnel's, and has a mark that what is in it cannot take.
+    fn refusals(&self) -> [&'static str; 4] {
+        let (malformed, foreign) = match self {
+            Self::Vxlan(_) => ("no_vni", "wrong_vni"),
+            Self::Gre(port) if port.carrier().counts() => ("malformed", "wrong_session"),
+            Self::Gre(_) => ("malformed", "wrong_key"),
+        };
+        ["runt", malformed, foreign, DropReason::OuterCongested.name()]
     }
 }
 
-/// Opens something in the namespace of the port.
+/// Opens something in the namespace of the port, and answers which that is.
 fn within<T: Send>(
     spec: &PortSpec,
     open: impl FnOnce() -> Result<T, OpenError> + Send,
-) -> Result<T, OpenPortError> {
+) -> Result<(T, Namespace), OpenPortError> {
     let text = || spec.to_string();
-    let namespace = match &spec.netns {
-        Some(name) => Namespace::open(name),
-        None => Namespace::current(),
-    };
-    namespace
-        .and_then(|namespace| namespace.enter(open))
-        .map_err(|source| OpenPortError::Namespace { port: text(), source })?
-        .map_err(|source| OpenPortError::Tunnel { port: text(), source })
+    let (opened, namespace) = interface::namespace(spec)
+        .and_then(|namespace| Ok((namespace.enter(open)?, namespace)))
+        .map_err(|source| OpenPortError::Namespace { port: text(), source })?;
+    let opened = opened.map_err(|source| OpenPortError::Tunnel { port: text(), source })?;
+    Ok((opened, namespace))
 }
 
 /// The same for the same tunnel at each start.

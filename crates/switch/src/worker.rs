@@ -257,6 +257,7 @@ impl Worker {
         if !is_behind || self.replay(index, view) {
             self.read(index, view);
         }
+        self.book_refused(index, &snapshot);
         self.ports.end_burst();
         self.ports.cut_off_faulty();
         self.forwarder.end_burst(view.now);
@@ -420,10 +421,25 @@ impl Worker {
         self.frames += count as u64;
     }
 
+    /// Counts what the tunnel behind a queue has refused.
+    #[inline]
+    fn book_refused(&mut self, index: usize, snapshot: &Snapshot) {
+        if let Some(refused) = self.queues[index].take_refused() {
+            for (reason, count) in refused {
+                self.count_drops(index, snapshot, reason, count);
+            }
+        }
+    }
+
     #[cold]
     fn count_drop(&self, index: usize, snapshot: &Snapshot, reason: DropReason) {
+        self.count_drops(index, snapshot, reason, 1);
+    }
+
+    #[cold]
+    fn count_drops(&self, index: usize, snapshot: &Snapshot, reason: DropReason, count: u64) {
         if let Some(port) = snapshot.ports.find(self.queues[index].port()) {
-            let traffic = Traffic { frames: 1, packets: 1, bytes: 0 };
+            let traffic = Traffic { frames: count, packets: count, bytes: 0 };
             port.counters.refuse(self.index, traffic, reason);
         }
     }

@@ -69,6 +69,33 @@ impl Metrics {
         });
         let help = "Frames that were dropped at the port, by reason.";
         out.put("port_dropped_frames_total", Kind::Counter, help, drops);
+        self.put_losses(out);
+    }
+
+    /// What was lost beside the switch: in tunnels, in queueing disciplines, on the way to disks.
+    fn put_losses(&self, out: &mut Exposition) {
+        let tunnels = || self.ports.iter().filter_map(|port| Some((port, port.tunnel.as_ref()?)));
+        let refused = tunnels().flat_map(|(port, tunnel)| {
+            let labels = move || self.port_labels(port);
+            let refused = tunnel.refused.iter();
+            refused.map(move |(reason, count)| (labels().with("reason", reason), *count))
+        });
+        let name = "port_tunnel_refused_datagrams_total";
+        out.put(name, Kind::Counter, TUNNEL_REFUSED, refused);
+        let unreachable =
+            tunnels().map(|(port, tunnel)| (self.port_labels(port), tunnel.unreachable));
+        out.put("port_tunnel_unreachable_total", Kind::Counter, UNREACHABLE, unreachable);
+        let shed = self.ports.iter().filter_map(|port| {
+            let ring = port.ring.as_ref().map(|ring| ring.shed);
+            let shed = port.queueing.as_ref().map(|queueing| queueing.shed).or(ring)?;
+            Some((self.port_labels(port), shed))
+        });
+        out.put("port_shed_packets_total", Kind::Counter, SHED, shed);
+        let lost = self.ports.iter().filter_map(|port| {
+            let file = port.file.as_ref()?;
+            Some((self.port_labels(port), file.lost))
+        });
+        out.put("port_file_lost_packets_total", Kind::Counter, FILE_LOST, lost);
     }
 
     fn put_traffic(
@@ -163,6 +190,10 @@ type Family<'a> = (&'a str, Kind, &'a str);
 /// A family, and what it tells of each.
 type Told<T, V> = (Family<'static>, fn(&T) -> V);
 
+const TUNNEL_REFUSED: &str = "Datagrams that the tunnel received and did not take, by reason.";
+const UNREACHABLE: &str = "Errors that the tunnel's path told: nobody listens, or nobody is there.";
+const SHED: &str = "Packets that the queueing discipline at the port dropped, whoever sent them.";
+const FILE_LOST: &str = "Packets that the port took and that are in no file.";
 const READ_AHEAD: &str =
     "Frames that came in here and were read ahead, while the port waits for another one.";
 const STALLS: &str = "Times that the port took nothing for longer than others wait for it.";
@@ -181,8 +212,57 @@ fn exact(count: u64) -> f64 {
 mod tests {
     use tapswitch_control::{Copied, Counts, MonitorPort, PolicyState, TapPolicy};
     use tapswitch_switch::DatapathId;
+    use tapswitch_switch::report::{FileReport, PressureReport, QueueingReport, TunnelReport};
 
     use super::*;
+
+    fn port(number: &str) -> PortReport {
+        PortReport {
+            port: number.to_owned(),
+            name: "p".to_owned(),
+            kind: String::new(),
+            netns: None,
+            mac: String::new(),
+            state: "up".to_owned(),
+            mtu: 1500,
+            envelope: 0,
+            mode: None,
+            oversize: None,
+            steered: Vec::new(),
+            queues: 1,
+            offloads: String::new(),
+            guest: None,
+            ring: None,
+            queueing: None,
+            tunnel: None,
+            file: None,
+            rx: TrafficReport::default(),
+            tx: TrafficReport::default(),
+            drops: [].into(),
+            consumed: 0,
+            pressure: PressureReport::default(),
+        }
+    }
+
+    #[test]
+    fn what_is_lost_beside_the_switch_is_told() {
+        let refused = [("wrong_vni".to_owned(), 3)].into();
+        let tunnel = Some(TunnelReport { refused, unreachable: 4, ..TunnelReport::default() });
+        let queueing = Some(QueueingReport { qdisc: "tbf".to_owned(), waiting: 1, shed: 5 });
+        let file = Some(FileReport { lost: 6, ..FileReport::default() });
+        let ports =
+            vec![PortReport { tunnel, queueing, ..port("1") }, PortReport { file, ..port("2") }];
+        let text = Metrics { ports, ..Metrics::default() }.text();
+        for line in [
+            r#"port_tunnel_refused_datagrams_total{bridge="",port="1",interface="p",reason="wrong_vni"} 3"#,
+            r#"port_tunnel_unreachable_total{bridge="",port="1",interface="p"} 4"#,
+            r#"port_shed_packets_total{bridge="",port="1",interface="p"} 5"#,
+            r#"port_file_lost_packets_total{bridge="",port="2",interface="p"} 6"#,
+        ] {
+            let line = format!("tapswitch_{line}");
+            assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
+        }
+    }
 
     #[test]
     fn a_policys_ledger_is_told_by_monitor_and_reason() {

@@ -18,16 +18,24 @@ pub(crate) fn send_again(
 ) -> rustix::io::Result<()> {
     match send() {
         Err(errno) if errno == Errno::MSGSIZE || is_unreachable(errno) => {
-            if errno != Errno::MSGSIZE {
-                tally.note_unreachable();
-            }
-            socket::drain_errors(&fd);
+            // What the call said is one of them, unless the queue had no room for it, or the host
+            // itself knows no way.
+            let said = u64::from(errno != Errno::MSGSIZE);
+            tally.note_unreachable(socket::drain_errors(&fd).max(said));
             let second = send();
             if second.is_err() {
-                socket::drain_errors(&fd);
+                tally.note_unreachable(socket::drain_errors(&fd));
             }
-            second
+            note_below(tally, second)
         }
-        outcome => outcome,
+        outcome => note_below(tally, outcome),
     }
+}
+
+#[inline]
+fn note_below(tally: &Tally, outcome: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    if outcome == Err(Errno::NOBUFS) {
+        tally.note_refused_below();
+    }
+    outcome
 }

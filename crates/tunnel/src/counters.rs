@@ -23,11 +23,30 @@ pub struct Counters {
     pub malformed: u64,
     /// Datagrams of another VNI, key or session.
     pub foreign: u64,
+    /// Datagrams that routers have marked, with a packet in them whose sender would not understand
+    /// the mark: to be dropped (RFC 6040 §4.2).
+    pub congested: u64,
     /// Errors that the path told by ICMP, or the host's own neighbour table: nobody listens there
     /// (`ECONNREFUSED`), or nobody is there (`EHOSTUNREACH`, `ENETUNREACH`).
     pub unreachable: u64,
+    /// How often the interface underneath refused a datagram ([`crate::SendError::Congested`]),
+    /// which it counts among what it dropped.
+    pub refused_below: u64,
     /// Datagrams that the kernel dropped: the socket's buffer was full, or the checksum wrong.
     pub dropped: u64,
+}
+
+/// Datagrams that were received and left out, as in [`Counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Too short.
+    pub runt: u64,
+    /// Not of the tunnel's kind.
+    pub malformed: u64,
+    /// Another tunnel's.
+    pub foreign: u64,
+    /// Marked, with a packet that is not ECN-capable.
+    pub congested: u64,
 }
 
 /// The same, as they are counted.
@@ -40,7 +59,9 @@ pub(crate) struct Tally {
     runt: AtomicU64,
     malformed: AtomicU64,
     foreign: AtomicU64,
+    congested: AtomicU64,
     unreachable: AtomicU64,
+    refused_below: AtomicU64,
 }
 
 impl Tally {
@@ -81,22 +102,47 @@ impl Tally {
     }
 
     #[cold]
-    pub(crate) fn note_unreachable(&self) {
-        add(&self.unreachable, 1);
+    pub(crate) fn note_unreachable(&self, count: u64) {
+        add(&self.unreachable, count);
+    }
+
+    #[cold]
+    pub(crate) fn note_refused_below(&self) {
+        add(&self.refused_below, 1);
+    }
+
+    #[cold]
+    pub(crate) fn note_congested(&self) {
+        add(&self.congested, 1);
+    }
+
+    /// What was left out so far.
+    #[inline]
+    pub(crate) fn refused(&self) -> Refused {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Refused {
+            runt: read(&self.runt),
+            malformed: read(&self.malformed),
+            foreign: read(&self.foreign),
+            congested: read(&self.congested),
+        }
     }
 
     /// All of them, and `dropped`, which the kernel counts.
     pub(crate) fn counters(&self, dropped: u64) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Refused { runt, malformed, foreign, congested } = self.refused();
         Counters {
             receive_calls: read(&self.receive_calls),
             received: read(&self.received),
             send_calls: read(&self.send_calls),
             sent: read(&self.sent),
-            runt: read(&self.runt),
-            malformed: read(&self.malformed),
-            foreign: read(&self.foreign),
+            runt,
+            malformed,
+            foreign,
+            congested,
             unreachable: read(&self.unreachable),
+            refused_below: read(&self.refused_below),
             dropped,
         }
     }

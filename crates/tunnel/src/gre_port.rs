@@ -12,12 +12,13 @@ use rustix::net::sockopt;
 
 use crate::again::send_again;
 use crate::config::SEND_BUFFER_LEN;
+use crate::congestion::pass_mark;
 use crate::counters::Tally;
 use crate::cut::Cut;
 use crate::error::is_unreachable;
 use crate::gre::{About, Carrier, GreRefusal, Prefix, outer_tci};
 use crate::port::MAX_PARTS;
-use crate::{Counters, OpenError, RECV_BUF_LEN, RecvError, SendError, socket};
+use crate::{Counters, OpenError, RECV_BUF_LEN, RecvError, Refused, SendError, socket};
 
 /// What a [`GrePort`] is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +207,8 @@ impl GrePort {
     /// Receives one frame into `buf` at about `headroom`, and answers where it lies; `None` when
     /// there is none now. Nothing is known of its checksums. Never blocks.
     ///
-    /// What is no frame of this tunnel is counted ([`Counters`]) and left out.
+    /// What is no frame of this tunnel is counted ([`Counters`]) and left out. What routers have
+    /// marked on the way is marked inside (RFC 6040 §4.2).
     ///
     /// # Errors
     /// [`RecvError`]; the next call goes on behind what was lost.
@@ -222,12 +224,18 @@ impl GrePort {
                 }
                 Ok(message) => message,
                 Err(Errno::AGAIN) => return Ok(None),
-                // An earlier packet found nobody there; said once.
-                Err(errno) if is_unreachable(errno) => return Ok(None),
+                // An earlier packet found nobody there. The socket that sent it has it in writing.
+                Err(errno) if is_unreachable(errno) => {
+                    self.tally.note_unreachable(socket::drain_errors(&self.sender));
+                    return Ok(None);
+                }
                 Err(errno) => return Err(RecvError::Lost { errno: errno.raw_os_error() }),
             };
             self.tally.note_received(1);
             match self.frame_of(&room[..message.len]) {
+                Ok(start) if message.is_marked && !pass_mark(&mut room[start..message.len]) => {
+                    self.tally.note_congested();
+                }
                 Ok(start) => return Ok(Some(at + start..at + message.len)),
                 Err(refusal) => self.tally.note_gre_refused(refusal),
             }
@@ -253,6 +261,12 @@ impl GrePort {
         // The kernel has no reason not to answer.
         let dropped = socket::dropped(&self.receive).unwrap_or(0);
         self.tally.counters(dropped.into())
+    }
+
+    /// What of [`Self::counters`] was received and left out, without a system call.
+    #[inline]
+    pub fn refused(&self) -> Refused {
+        self.tally.refused()
     }
 
     /// MTU of the path to the remote now, in bytes, as far as the kernel knows.
@@ -309,6 +323,7 @@ fn open_receiver(config: &GreConfig) -> Result<OwnedFd, OpenError> {
     let failed = |call| move |errno| OpenError::new(remote, call, errno);
     let fd = socket::open_gre(remote).map_err(|errno| OpenError::raw(remote, errno))?;
     crate::port::set_buffer(&fd, config.receive_buffer_len).map_err(failed("SO_RCVBUF"))?;
+    socket::set_class_told(&fd, remote).map_err(failed("IP_RECVTOS"))?;
     bind(&fd, remote, config.local_or_any())?;
     rustix::net::connect(&fd, &SocketAddr::new(remote, 0)).map_err(failed("connect"))?;
     while rustix::net::recv(&fd, &mut [0u8; 1], rustix::net::RecvFlags::TRUNC).is_ok() {}

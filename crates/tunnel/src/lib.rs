@@ -46,15 +46,20 @@
 //! place of sending the next. It is counted ([`Counters::unreachable`]), and that one is sent
 //! again.
 //!
-//! **Read first:** RFC 7348, RFC 2784, RFC 2890, draft-foschiano-erspan-03, udp(7), raw(7), ip(7),
+//! **Marks.** What comes from an end that copies the inner ECN field outward, as Linux does, may be
+//! marked by routers. The inner packet gets the mark then, and one that cannot is left out
+//! ([`Counters::congested`], RFC 6040 §4.2).
+//!
+//! **Read first:** RFC 7348, RFC 2784, RFC 2890, draft-foschiano-erspan-03, RFC 6040, udp(7), raw(7), ip(7),
 //! Linux `include/uapi/linux/udp.h`.
 //!
-//! **Not done here:** multicast and learning of remotes (one port, one remote); ECN between inner
-//! and outer header (RFC 6040: the outer one says Not-ECT); GPE, GBP and other uses of the reserved
+//! **Not done here:** multicast and learning of remotes (one port, one remote); the ECN field of
+//! inner headers in outer ones (the outer one says Not-ECT, the compatibility mode of RFC 6040 §4.3); GPE, GBP and other uses of the reserved
 //! bits; scope identifiers of link-local addresses.
 
 mod again;
 mod config;
+mod congestion;
 mod counters;
 mod cut;
 mod error;
@@ -68,7 +73,7 @@ mod socket;
 mod vxlan;
 
 pub use config::{Config, SEND_BUFFER_LEN, VXLAN_PORT};
-pub use counters::Counters;
+pub use counters::{Counters, Refused};
 pub use cut::Cut;
 pub use error::{OpenError, RecvError, SendError};
 pub use gre::{About, Carrier, GreRefusal, PREFIX_MAX, Prefix, Session};

@@ -12,7 +12,7 @@ use crate::again::send_again;
 use crate::counters::Tally;
 use crate::runs::{MAX_PACKETS, first_run};
 use crate::vxlan::{self, HEADER_LEN};
-use crate::{Config, Counters, OpenError, SendError, Vni, socket};
+use crate::{Config, Counters, OpenError, Refused, SendError, Vni, socket};
 
 /// One end of a VXLAN tunnel. Several threads may send by it at once; each frame stays whole. One
 /// [`crate::Receiver`] receives by it.
@@ -177,6 +177,12 @@ impl VxlanPort {
         self.tally.counters(dropped.into())
     }
 
+    /// What of [`Self::counters`] was received and left out, without a system call.
+    #[inline]
+    pub fn refused(&self) -> Refused {
+        self.tally.refused()
+    }
+
     /// MTU of the path to the remote now, in bytes, as far as the kernel knows: that of the route's
     /// interface, or less when a router said so.
     ///
@@ -263,6 +269,7 @@ fn open_receiver(config: &Config) -> Result<OwnedFd, OpenError> {
     set_buffer(&fd, config.receive_buffer_len).map_err(failed("SO_RCVBUF"))?;
     // A kernel before 5.0 goes without.
     let _ = socket::set_gro(&fd);
+    socket::set_class_told(&fd, remote).map_err(failed("IP_RECVTOS"))?;
     let address = SocketAddr::new(config.local_or_any(), config.port);
     rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
     let anywhere = SocketAddr::new(remote, 0);

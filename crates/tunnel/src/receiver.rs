@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::congestion::pass_mark;
 use crate::runs::MAX_PACKETS;
 use crate::socket::{self, Message};
 use crate::vxlan::{HEADER_LEN, frame_of};
@@ -62,6 +63,8 @@ struct Batch {
     buf_len: usize,
     /// Where the caller's buffer is to begin, from the first slot on.
     begin: usize,
+    /// Routers have marked the datagrams.
+    is_marked: bool,
 }
 
 impl Receiver {
@@ -91,7 +94,8 @@ impl Receiver {
     /// then to ask for them, as often as `room` says, with the same buffer from the next multiple
     /// of [`SLOT_ALIGN`] behind the last frame on.
     ///
-    /// What is no frame of the port's VNI is counted ([`crate::Counters`]) and left out.
+    /// What is no frame of the port's VNI is counted ([`crate::Counters`]) and left out. What
+    /// routers have marked on the way is marked inside (RFC 6040 §4.2).
     ///
     /// # Errors
     /// [`RecvError`]; the next call goes on behind what was lost.
@@ -107,13 +111,17 @@ impl Receiver {
                 return Ok(None);
             }
             let datagram = self.batch.next(buf, headroom, &self.spill)?;
-            match frame_of(&buf[datagram.clone()], self.port.vni()) {
-                Ok(_) => {
-                    self.batch.note_taken(datagram.end);
-                    return Ok(Some(datagram.start + HEADER_LEN..datagram.end));
-                }
-                Err(refusal) => self.port.tally.note_refused(refusal),
+            if let Err(refusal) = frame_of(&buf[datagram.clone()], self.port.vni()) {
+                self.port.tally.note_refused(refusal);
+                continue;
             }
+            let frame = datagram.start + HEADER_LEN..datagram.end;
+            if self.batch.is_marked && !pass_mark(&mut buf[frame.clone()]) {
+                self.port.tally.note_congested();
+                continue;
+            }
+            self.batch.note_taken(datagram.end);
+            return Ok(Some(frame));
         }
     }
 
@@ -130,7 +138,10 @@ impl Receiver {
             Ok(message) => message,
             Err(Errno::AGAIN) => return Ok(false),
             // An earlier datagram found nobody there; said once.
-            Err(errno) if crate::error::is_unreachable(errno) => return Ok(false),
+            Err(errno) if crate::error::is_unreachable(errno) => {
+                self.port.tally.note_unreachable(1);
+                return Ok(false);
+            }
             Err(errno) => return Err(RecvError::Lost { errno: errno.raw_os_error() }),
         };
         self.batch = slots.batch(&message, buf.len());
@@ -234,12 +245,13 @@ impl Slots {
     /// What a call brought. Either each datagram is in a slot of its own, as far as there are
     /// slots, or all are to be gathered.
     fn batch(&self, message: &Message, buf_len: usize) -> Batch {
-        let Message { len, stride, .. } = *message;
+        let Message { len, stride, is_marked, .. } = *message;
         let stride = stride.filter(|stride| *stride > 0).unwrap_or(len.max(1));
         let is_one = len <= stride;
         let fits = (is_one && len <= self.datagram_len) || stride == self.datagram_len;
         let slots_end = if fits { len.min(self.count * self.datagram_len) } else { 0 };
-        Batch { len, stride, at: 0, slots_end, slot_len: self.len, buf_len, begin: 0 }
+        let slot_len = self.len;
+        Batch { len, stride, at: 0, slots_end, slot_len, buf_len, begin: 0, is_marked }
     }
 
     /// Puts what is in slots in front of what is not: there is room for it.

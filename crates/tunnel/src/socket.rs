@@ -8,11 +8,14 @@ use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use libc::{c_int, c_void, socklen_t};
+use libc::{c_int, c_void, sock_extended_err, socklen_t};
 use rustix::io::{self, Errno};
 use rustix::net::{
     AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmmsg,
 };
+use tapswitch_wire::ecn;
+
+use crate::error::is_unreachable;
 
 /// Opens a UDP socket of the IP version of `remote`, and of no other.
 pub(crate) fn open(remote: IpAddr) -> io::Result<OwnedFd> {
@@ -78,6 +81,15 @@ pub(crate) fn set_gro(fd: impl AsFd) -> io::Result<()> {
     set(fd, libc::SOL_UDP, UDP_GRO, 1)
 }
 
+/// Tells the type of service, or traffic class, of what is received, and with it what routers have
+/// marked (RFC 3168).
+pub(crate) fn set_class_told(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
+    match remote {
+        IpAddr::V4(_) => set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+        IpAddr::V6(_) => set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+    }
+}
+
 /// MTU of the path to where the socket is connected, in bytes.
 pub(crate) fn path_mtu(fd: impl AsFd, remote: IpAddr) -> io::Result<u32> {
     let (level, option) = match remote {
@@ -102,26 +114,30 @@ pub(crate) struct Message {
     /// Length of each but the last one, when there may be several.
     pub(crate) stride: Option<usize>,
     pub(crate) is_cut: bool,
+    /// Routers have marked all of them: the kernel joins none that differ in that.
+    pub(crate) is_marked: bool,
 }
 
 /// Receives datagrams, one after the other, into `parts`.
 #[inline]
 pub(crate) fn recv(fd: impl AsFd, parts: &mut [IoSliceMut<'_>]) -> io::Result<Message> {
-    let mut control = Control::default();
+    let mut control = [Control::default(); 2];
     // SAFETY: (some C libraries pad the struct with private fields, so it cannot be written out.)
     // It holds integers and pointers, for which zeros are valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr().cast();
     message.msg_iovlen = parts.len() as _;
     message.msg_control = (&raw mut control).cast::<c_void>();
-    message.msg_controllen = size_of::<Control>() as _;
+    message.msg_controllen = size_of_val(&control) as _;
     // SAFETY: IoSliceMut is laid out as struct iovec (its documentation). Each pointer in `message`
     // goes with the length of the memory that it points to; all of that outlives the call, is
     // borrowed by nobody else, and any bytes are valid in it.
     let len = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut message, 0) };
     let len = usize::try_from(len).map_err(|_| last_error())?;
     let is_cut = message.msg_flags & libc::MSG_TRUNC != 0;
-    Ok(Message { len, stride: control.value(libc::SOL_UDP, UDP_GRO), is_cut })
+    let stride = control.iter().find_map(|it| it.value(libc::SOL_UDP, UDP_GRO));
+    let is_marked = control.iter().filter_map(Control::class).any(ecn::is_marked);
+    Ok(Message { len, stride, is_cut, is_marked })
 }
 
 /// Sends the datagrams that lie in `parts`, one after the other, each of `stride` bytes but for the
@@ -171,24 +187,56 @@ fn send_some<const PIECES: usize>(
 }
 
 /// Reads off what is in the socket's queue of errors, so that it does not fill up, and that the
-/// next call tells nothing old.
+/// next call tells nothing old. Answers how many of them say that nobody can be reached.
 #[cold]
-pub(crate) fn drain_errors(fd: impl AsFd) {
+pub(crate) fn drain_errors(fd: impl AsFd) -> u64 {
     let raw = fd.as_fd().as_raw_fd();
+    let mut unreachable = 0;
     for _ in 0..ERRORS_MAX {
-        // SAFETY: as in `recv`; a message without memory is only taken off the queue.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        // SAFETY: no pointer in `message` is set.
+        // SAFETY: `ErrorControl` and the struct are integers and pointers, for which zeros are
+        // valid.
+        let (mut control, mut message): (ErrorControl, libc::msghdr) = unsafe { mem::zeroed() };
+        message.msg_control = (&raw mut control).cast::<c_void>();
+        message.msg_controllen = size_of::<ErrorControl>() as _;
+        // SAFETY: the one pointer in `message` that is set goes with the length of `control`, in
+        // which any bytes are valid, and which outlives the call.
         let len = unsafe { libc::recvmsg(raw, &raw mut message, libc::MSG_ERRQUEUE) };
         if len < 0 {
-            return;
+            break;
         }
+        unreachable += u64::from(control.is_unreachable());
+    }
+    unreachable
+}
+
+/// Room for the control message of an error, and for the address that the kernel puts behind it.
+#[repr(C)]
+struct ErrorControl {
+    len: usize,
+    level: c_int,
+    kind: c_int,
+    error: sock_extended_err,
+    offender: [u8; size_of::<libc::sockaddr_in6>() + 4],
+}
+
+impl ErrorControl {
+    /// What the kernel says of a datagram that is too long, or that it could not send itself, is
+    /// no error from afar.
+    fn is_unreachable(&self) -> bool {
+        let is_error = matches!(
+            (self.level, self.kind),
+            (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+        );
+        let is_icmp =
+            matches!(self.error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
+        let errno = c_int::try_from(self.error.ee_errno).map(Errno::from_raw_os_error);
+        is_error && is_icmp && errno.is_ok_and(is_unreachable)
     }
 }
 
 /// Room for one control message of an `int` or less, laid out as the kernel writes and reads it:
 /// `struct cmsghdr` and its data, padded.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Control {
     len: usize,
@@ -211,6 +259,19 @@ impl Control {
         let [a, b, c, d, ..] = self.value;
         let is_it = (self.level, self.kind) == (level, kind);
         is_it.then(|| usize::try_from(c_int::from_ne_bytes([a, b, c, d])).ok()).flatten()
+    }
+
+    /// The type of service, of one byte, or the traffic class, if this is it.
+    #[inline]
+    fn class(&self) -> Option<u8> {
+        match (self.level, self.kind) {
+            (libc::IPPROTO_IP, libc::IP_TOS) => Some(self.value[0]),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                let class = self.value(libc::IPPROTO_IPV6, libc::IPV6_TCLASS)?;
+                u8::try_from(class).ok()
+            }
+            _ => None,
+        }
     }
 }
 
@@ -270,5 +331,6 @@ mod tests {
         assert_eq!(size_of::<Control>(), space as usize);
         assert_eq!(Control::default().value(libc::SOL_UDP, UDP_GRO), None);
         assert_eq!(Control::segment(1458).value(libc::SOL_UDP, UDP_SEGMENT), Some(1458));
+        assert_eq!(mem::offset_of!(ErrorControl, error), size_of::<libc::cmsghdr>());
     }
 }

@@ -17,6 +17,7 @@
 pub mod arp;
 pub mod checksum;
 pub mod dccp;
+pub mod ecn;
 pub mod ethernet;
 pub mod icmp;
 pub mod ipv4;

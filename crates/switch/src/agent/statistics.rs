@@ -95,7 +95,9 @@ fn port_stats(port: &Port, now: Millis) -> PortStats {
         tx_bytes: tx.bytes,
         rx_dropped: sum(|reason| {
             use DropReason::{IngressLost, PortNoReceive, QueueDisabled};
-            matches!(reason, PortNoReceive | IngressLost | QueueDisabled)
+            use DropReason::{NotEncapsulated, OuterCongested, WrongTunnel};
+            let is_of_tunnel = matches!(reason, NotEncapsulated | WrongTunnel | OuterCongested);
+            is_of_tunnel || matches!(reason, PortNoReceive | IngressLost | QueueDisabled)
         }),
         tx_dropped: sum(DropReason::is_egress),
         rx_errors: malformed,

@@ -31,36 +31,19 @@ impl Question {
         }
     }
 
-    /// True for an IPv6 packet that is a neighbour solicitation.
-    #[inline]
-    pub(super) fn is_solicitation(packet: &[u8]) -> bool {
-        packet.first().is_some_and(|first| first >> 4 == 6)
-            && packet.get(ipv6::field::NEXT_HEADER) == Some(&ip_proto::ICMPV6)
-            && packet.get(ipv6::HEADER_LEN) == Some(&icmp::NEIGHBOR_SOLICITATION)
-    }
-
     fn of_arp(packet: &[u8]) -> Option<Self> {
-        let packet = packet.get(..arp::LEN)?;
-        let is_request = packet.starts_with(&arp::IPV4_OVER_ETHERNET)
-            && read_u16(packet, arp::field::OPERATION) == arp::REQUEST;
-        let address = |field| <[u8; 4]>::try_from(packet.get(field)?).ok().map(IpAddr::from);
-        let station = MacAddr(*packet.get(arp::field::SENDER_MAC)?.first_chunk()?);
-        let (from, target) = (address(arp::field::SENDER_IP)?, address(arp::field::TARGET_IP)?);
+        let arp = Arp::of(packet)?;
         // One who asks for his own address wants to know whether anybody has it (RFC 5227).
-        (is_request && from != target).then_some(Self { from, station, target })
+        (arp.operation == arp::REQUEST && arp.from != arp.target).then_some(Self {
+            from: arp.from,
+            station: arp.station,
+            target: arp.target,
+        })
     }
 
-    /// Neighbour discovery takes no packet that a router has passed on: the hop limit is 255 (RFC
-    /// 4861 §7.1.1).
     fn of_solicitation(packet: &[u8], station: MacAddr) -> Option<Self> {
-        if !Self::is_solicitation(packet) || packet.get(ipv6::field::HOP_LIMIT) != Some(&255) {
-            return None;
-        }
-        let address = |bytes: &[u8]| {
-            <[u8; 16]>::try_from(bytes).ok().map(|bytes| Ipv6Addr::from(bytes).into())
-        };
-        let from: IpAddr = address(packet.get(ipv6::field::SRC)?)?;
-        let target = address(packet.get(ipv6::HEADER_LEN..)?.get(icmp::field::ND_TARGET)?)?;
+        let target = discovery_target(packet, icmp::NEIGHBOR_SOLICITATION)?;
+        let from = ipv6_at(packet.get(ipv6::field::SRC)?)?;
         (!from.is_unspecified()).then_some(Self { from, station, target })
     }
 
@@ -101,6 +84,87 @@ impl Question {
         frame.extend(to);
         frame.extend(message);
         frame
+    }
+}
+
+/// What a host says of itself, asked or not: where an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) ip: IpAddr,
+    pub(super) mac: MacAddr,
+}
+
+impl Claim {
+    /// The claim in a frame without tags, if there is one: who sends ARP of any kind (RFC 826 takes
+    /// requests and replies alike), and who advertises. Who has no address yet claims none.
+    pub(super) fn of(frame: &[u8]) -> Option<Self> {
+        let payload = frame.get(ethernet::HEADER_LEN..)?;
+        let claim = match EtherType(read_u16(frame, ethernet::field::ETHER_TYPE)) {
+            EtherType::ARP => {
+                let Arp { from, station, .. } = Arp::of(payload)?;
+                Self { ip: from, mac: station }
+            }
+            EtherType::IPV6 => {
+                let ip = discovery_target(payload, icmp::NEIGHBOR_ADVERTISEMENT)?;
+                let message = payload.get(ipv6::HEADER_LEN..)?;
+                // Left out where the other end knows it (RFC 4861 §4.4).
+                let src = || Some(MacAddr(*frame.get(ethernet::field::SRC)?.first_chunk()?));
+                Self { ip, mac: target_station(message).or_else(src)? }
+            }
+            _ => return None,
+        };
+        (!claim.ip.is_unspecified() && claim.mac.is_unicast()).then_some(claim)
+    }
+}
+
+/// The kind of message, if an IPv6 packet is a neighbour solicitation or advertisement.
+#[inline]
+pub(super) fn discovery_of(packet: &[u8]) -> Option<u8> {
+    let is_icmp = packet.first().is_some_and(|first| first >> 4 == 6)
+        && packet.get(ipv6::field::NEXT_HEADER) == Some(&ip_proto::ICMPV6);
+    let kind = is_icmp.then(|| packet.get(ipv6::HEADER_LEN).copied()).flatten()?;
+    matches!(kind, icmp::NEIGHBOR_SOLICITATION | icmp::NEIGHBOR_ADVERTISEMENT).then_some(kind)
+}
+
+/// What a packet of neighbour discovery of this kind is about. None that a router has passed on is
+/// taken: the hop limit is 255 (RFC 4861 §7.1).
+fn discovery_target(packet: &[u8], kind: u8) -> Option<IpAddr> {
+    if discovery_of(packet) != Some(kind) || packet.get(ipv6::field::HOP_LIMIT) != Some(&255) {
+        return None;
+    }
+    ipv6_at(packet.get(ipv6::HEADER_LEN..)?.get(icmp::field::ND_TARGET)?)
+}
+
+/// The address in an advertisement's option, which is the only one that it may have.
+fn target_station(message: &[u8]) -> Option<MacAddr> {
+    let option = message.get(icmp::field::ND_OPTIONS..)?;
+    let address = option.strip_prefix(&[icmp::OPTION_TARGET_LL, 1])?;
+    address.first_chunk().copied().map(MacAddr)
+}
+
+fn ipv6_at(bytes: &[u8]) -> Option<IpAddr> {
+    <[u8; 16]>::try_from(bytes).ok().map(|bytes| Ipv6Addr::from(bytes).into())
+}
+
+/// The fields of an ARP packet for IPv4 over Ethernet.
+struct Arp {
+    operation: u16,
+    from: IpAddr,
+    station: MacAddr,
+    target: IpAddr,
+}
+
+impl Arp {
+    fn of(packet: &[u8]) -> Option<Self> {
+        let packet =
+            packet.get(..arp::LEN).filter(|it| it.starts_with(&arp::IPV4_OVER_ETHERNET))?;
+        let address = |field| <[u8; 4]>::try_from(packet.get(field)?).ok().map(IpAddr::from);
+        Some(Self {
+            operation: read_u16(packet, arp::field::OPERATION),
+            from: address(arp::field::SENDER_IP)?,
+            station: MacAddr(*packet.get(arp::field::SENDER_MAC)?.first_chunk()?),
+            target: address(arp::field::TARGET_IP)?,
+        })
     }
 }
 

@@ -141,13 +141,97 @@ fn so_it_is_found_over_ipv6() {
 }
 
 #[test]
+fn who_says_where_he_is_is_heard() {
+    let link = link("");
+    let (station, host) = ([10, 0, 0, 9], [10, 0, 0, 1]);
+    let to = || link.header(&v4(host, station)).unwrap()[..6].to_vec();
+    let says = |mac: MacAddr, operation, from: [u8; 4], target: [u8; 4]| {
+        let start = [&[0, 1, 8, 0, 6, 4, 0, operation][..], &mac.0, &from, &[0; 6], &target];
+        framed(MacAddr::BROADCAST, mac, 0x0806, &start.concat())
+    };
+    // Gratuitous, as a request and as a reply (RFC 5227 §3).
+    for (operation, last) in [(1, 20), (2, 21)] {
+        let mac = MacAddr([2, 0, 0, 0, 0, last]);
+        let frame = says(mac, operation, station, station);
+        assert_eq!(admit(&link, &frame), Err(DropReason::NotIp));
+        assert_eq!(to(), mac.0, "{operation}");
+    }
+    // A reply to a question.
+    let answer = says(STATION, 2, station, host);
+    assert_eq!(admit(&link, &answer), Err(DropReason::NotIp));
+    assert_eq!(to(), STATION.0);
+    // A probe claims nothing.
+    let probe = says(MacAddr([2, 0, 0, 0, 0, 22]), 1, [0; 4], station);
+    assert_eq!(admit(&link, &probe), Err(DropReason::NotIp));
+    assert_eq!(to(), STATION.0);
+}
+
+#[test]
+fn who_advertises_is_heard() {
+    let link = link("");
+    let address = |last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last).octets();
+    let (station, host) = (address(9), address(1));
+    let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9).octets();
+    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets();
+    let ipv6 = |limit, src: [u8; 16], dst: [u8; 16], body: &[u8]| {
+        let len = u16::try_from(body.len()).unwrap().to_be_bytes();
+        [&[0x60, 0, 0, 0, len[0], len[1], 58, limit][..], &src, &dst, body].concat()
+    };
+    let to = || link.header(&ipv6(255, host, station, &[])).unwrap()[..6].to_vec();
+    let advertises = |limit, option: &[u8]| {
+        let body = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &station, option].concat();
+        let group = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+        framed(group, STATION, 0x86dd, &ipv6(limit, link_local, all_nodes, &body))
+    };
+    let other = [&[2, 1][..], &[2, 0, 0, 0, 0, 30]].concat();
+    assert_eq!(admit(&link, &advertises(254, &other)), Ok(true));
+    assert_eq!(to(), MacAddr::BROADCAST.0, "no neighbour's");
+    assert_eq!(admit(&link, &advertises(255, &other)), Ok(true));
+    assert_eq!(to(), other[2..]);
+    assert_eq!(admit(&link, &advertises(255, &[])), Ok(true));
+    assert_eq!(to(), STATION.0);
+}
+
+#[test]
+fn what_is_claimed_in_front_is_not_behind() {
+    let link = link("");
+    let (station, host) = ([10, 0, 0, 9], [10, 0, 0, 1]);
+    link.header(&v4(host, station)).unwrap();
+    assert_eq!(admit(&link, &arp(station, host)), Ok(false));
+    assert!(next_answer(&link).is_some());
+    // The host is in front now, and says so.
+    assert_eq!(admit(&link, &arp(host, host)), Err(DropReason::NotIp));
+    assert_eq!(admit(&link, &arp(station, host)), Err(DropReason::NotIp));
+    assert_eq!(next_answer(&link), None);
+    assert_eq!(link.header(&v4([10, 0, 0, 2], host)).unwrap()[..6], STATION.0);
+    // It is back.
+    link.header(&v4(host, station)).unwrap();
+    assert_eq!(admit(&link, &arp(station, host)), Ok(false));
+    assert_eq!(link.header(&v4([10, 0, 0, 2], host)).unwrap()[..6], MacAddr::BROADCAST.0);
+}
+
+#[test]
+fn answers_take_none_of_what_is_read_ahead() {
+    let device = crate::rx::RxDevice::TunAnswers(Arc::new(link("")));
+    assert!(!device.reads_ahead());
+    let queue =
+        crate::rx::RxQueue::new(tapswitch_openflow::PortNo(1), None, 1, device).with_ahead(1 << 20);
+    assert!(queue.intake.ahead.is_none());
+}
+
+#[test]
 fn tables_and_answers_are_bounded() {
     let link = link("");
+    let mut answered = 0;
     for number in 0..3000u32 {
         let [_, _, c, d] = number.to_be_bytes();
         link.header(&v4([10, 1, c, d], [10, 0, 0, 9])).unwrap();
-        admit(&link, &arp([10, 0, c, d], [10, 1, c, d])).unwrap();
+        match admit(&link, &arp([10, 0, c, d], [10, 1, c, d])) {
+            Ok(false) => answered += 1,
+            other => assert_eq!(other, Err(DropReason::NotIp), "a drop like any other"),
+        }
     }
+    assert_eq!(answered, ANSWERS_MAX);
     assert!(link.behind.map.load().len() <= STATIONS_MAX);
     assert!(link.stations.map.load().len() <= STATIONS_MAX);
     assert_eq!(std::iter::from_fn(|| next_answer(&link)).count(), ANSWERS_MAX);

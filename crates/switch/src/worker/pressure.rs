@@ -145,6 +145,7 @@ impl Worker {
                 }
             }
         }
+        self.book_refused(index, snapshot);
         let queue = &mut self.queues[index];
         queue.intake.ahead = Some(ahead);
         if let Some(port) = snapshot.ports.find(queue.port()) {

@@ -1,7 +1,7 @@
 //! Switches that are joined by tunnels, and a switch and the kernel's own vxlan device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 
 use crate::common::*;
@@ -206,6 +206,67 @@ fn a_host_behind_the_kernels_vxlan_device_is_reached() {
         assert!(port.rx.packets > 2 * port.rx.frames, "trains are made of it: {port:?}");
         assert!(switch.port(TUNNEL).tunnel.unwrap().refused.is_empty());
     }
+}
+
+/// The discipline cuts trains, takes some of their packets and drops the others, and says that all
+/// is well.
+#[test]
+fn what_is_shed_under_a_tunnel_is_told() {
+    if !can_run() {
+        return;
+    }
+    let fabric = Fabric::new(false, "", 1450);
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    ping(a, b);
+    let slow = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "20mbit"];
+    let small = ["burst", "1600", "limit", "12000"];
+    let uplink = &fabric.underlay.sites[0].namespace;
+    let outcome = uplink.command("tc").args(slow).args(small).output();
+    if !outcome.is_ok_and(|output| output.status.success()) {
+        skip("no tc, or no tbf in this kernel");
+        return;
+    }
+    let before = fabric.switches[0].port(TUNNEL).queueing.unwrap();
+    assert_eq!((before.qdisc.as_str(), before.shed), ("tbf", 0));
+    tcp(a, b, 1_000_000);
+    let port = fabric.switches[0].port(TUNNEL);
+    assert!(port.queueing.as_ref().unwrap().shed > 0, "{port:?}");
+}
+
+#[test]
+fn what_a_tunnel_refuses_is_dropped_by_name() {
+    if !can_run() {
+        return;
+    }
+    let underlay = Underlay::new(false);
+    let host = Host::new(1);
+    let tap = format!("1=tap:eth0,netns={}", host.name());
+    let switch = Running::start(config(&[tap, underlay.tunnel(0, VXLAN, "")]));
+    switch.controller().apply(join(1, TUNNEL));
+    let (from, to) = (underlay.ip(1), (underlay.ip(0), 4789));
+    let vni = |vni: u8, flags: u8| [flags, 0, 0, 0, 0, 0, vni, 0];
+    let mut packet = [0; 14 + 20];
+    (packet[12], packet[14], packet[17]) = (8, 0x45, 20);
+    let stranger =
+        underlay.sites[1].namespace.enter(|| UdpSocket::bind((from, 0))).unwrap().unwrap();
+    let send = |bytes: &[u8]| assert_eq!(stranger.send_to(bytes, to).unwrap(), bytes.len());
+    send(&[8; 9]);
+    send(&[&vni(42, 0)[..], &packet].concat());
+    send(&[&vni(43, 8)[..], &packet].concat());
+    send(&[&vni(43, 8)[..], &packet].concat());
+    rustix::net::sockopt::set_ip_tos(&stranger, 3).unwrap();
+    send(&[&vni(42, 8)[..], &packet].concat());
+    let drops =
+        [("truncated", 1), ("not_encapsulated", 1), ("wrong_tunnel", 2), ("outer_congested", 1)];
+    for (reason, count) in drops {
+        until(reason, || switch.drops(TUNNEL, reason) == count);
+    }
+    let port = switch.port(TUNNEL);
+    assert_eq!((port.rx.frames, port.rx.bytes), (5, 0), "{port:?}");
+    let refused = [("runt", 1), ("no_vni", 1), ("wrong_vni", 2), ("outer_congested", 1)];
+    let told = port.tunnel.unwrap().refused;
+    assert_eq!(told, refused.map(|(reason, count)| (reason.to_owned(), count)).into());
+    switch.check_books();
 }
 
 #[test]

@@ -151,6 +151,66 @@ fn what_is_not_ours_is_counted_and_left_out() {
     assert_eq!(counters.received, 5);
 }
 
+/// An IPv4 packet with this type of service, and its checksum.
+fn packet(class: u8) -> Vec<u8> {
+    let mut frame = frame(3, 200);
+    frame[12..34].copy_from_slice(&[
+        8, 0, 0x45, class, 0, 186, 0, 0, 0, 0, 64, 59, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    let sum = tapswitch_wire::checksum::Sum::default().add_bytes(&frame[14..34]).checksum();
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn what_routers_mark_is_marked_inside() {
+    for class in [0, 1, 2, 3] {
+        let mut pair = Pair::new();
+        for sender in pair.near.senders() {
+            rustix::net::sockopt::set_ip_tos(sender, class).unwrap();
+        }
+        let arp = [&packet(0)[..12], &[8, 6][..], &[0; 186]].concat();
+        let sent = [packet(0xb8), packet(0xba), arp.clone(), packet(0xbb), packet(0xb9)];
+        send_all(&pair.near, &sent).unwrap();
+        let marked = vec![packet(0xbb), arp, packet(0xbb), packet(0xbb)];
+        let expected = if class == 3 { marked } else { sent.to_vec() };
+        assert!(pair.take(expected.len(), 4, 4096) == expected, "{class}");
+        assert_eq!(pair.far.port().counters().congested, u64::from(class == 3));
+    }
+}
+
+#[test]
+fn marks_over_ipv6_are_seen() {
+    let config = |port| Config::new(std::net::Ipv6Addr::LOCALHOST.into(), vni(7)).port(port);
+    let port = free_port();
+    let near = Arc::new(VxlanPort::open(&config(port)).unwrap());
+    for sender in near.senders() {
+        rustix::net::sockopt::set_ipv6_tclass(sender, 3).unwrap();
+    }
+    send_all(&near, &[packet(0), packet(2)]).unwrap();
+    let mut pair = Pair { port, near: near.clone(), far: Receiver::new(near) };
+    assert!(pair.take(1, 4, 4096) == [packet(3)]);
+    assert_eq!(pair.far.port().counters().congested, 1);
+}
+
+#[test]
+fn each_error_from_afar_is_counted() {
+    let Pair { near, far, .. } = Pair::new();
+    drop(far);
+    let one = frame(1, 100);
+    for _ in 0..5 {
+        near.send(0, &[IoSlice::new(&one)]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        // So that no call tells it before all of them wait.
+        rustix::net::sockopt::socket_error(near.senders().next().unwrap()).unwrap().unwrap_err();
+    }
+    near.send(0, &[IoSlice::new(&one)]).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(near.counters().unreachable, 0);
+    near.send(0, &[IoSlice::new(&one)]).unwrap();
+    assert_eq!(near.counters().unreachable, 6);
+}
+
 #[test]
 fn ports_with_one_udp_port_are_told_apart_by_their_remotes() {
     let port = free_port();

@@ -258,6 +258,7 @@ fn ports_count_frames_bytes_and_drops() {
         DropReason::Oversize,
         DropReason::EgressRejected,
         DropReason::IngressLost,
+        DropReason::WrongTunnel,
         DropReason::Truncated,
         DropReason::TableMiss,
     ] {
@@ -265,7 +266,7 @@ fn ports_count_frames_bytes_and_drops() {
     }
     let one = ports(&mut agent, PortNo(1))[0];
     assert_eq!((one.tx_dropped, one.tx_errors), (2, 1));
-    assert_eq!((one.rx_dropped, one.rx_errors, one.rx_frame_err), (1, 1, 1));
+    assert_eq!((one.rx_dropped, one.rx_errors, one.rx_frame_err), (2, 1, 1));
 }
 
 #[test]

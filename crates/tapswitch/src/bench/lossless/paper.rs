@@ -226,7 +226,7 @@ struct Scene {
     between: Between,
     sender: Host,
     receiver: Host,
-    _rooms: [OwnedNamespace; 3],
+    rooms: [OwnedNamespace; 3],
 }
 
 /// The ends of the tunnel.
@@ -272,14 +272,17 @@ impl Scene {
                 Between::Switches([west, east])
             }
         };
-        Ok(Self { between, sender, receiver, _rooms: rooms })
+        Ok(Self { between, sender, receiver, rooms })
     }
 
     /// What was lost on both sides.
     fn losses(&self) -> Result<Losses, Failure> {
         let [mut sum, other] = match &self.between {
             Between::Switches([west, east]) => [west.losses()?, east.losses()?],
-            Between::WireGuard([west, east]) => [west.losses()?, east.losses()?],
+            Between::WireGuard([west, east]) => {
+                let [west_room, east_room, _] = &self.rooms;
+                [west.losses(west_room)?, east.losses(east_room)?]
+            }
         };
         sum.add(&other);
         Ok(sum)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use tapswitch_netdev as netdev;
 use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_switch::report::{PortReport, TapReport};
 use tempfile::TempDir;
@@ -61,11 +62,11 @@ impl Switch {
         Ok(self.ports()?.iter().map(|port| port.pressure.marked).sum())
     }
 
-    /// What it has lost so far, and what was lost in front of it.
+    /// What it has lost so far, and what was lost in front of it and behind it.
     pub(super) fn losses(&self) -> Result<Losses, Failure> {
         let mut losses = Losses::default();
         for port in self.ports()? {
-            losses.shed += port.ring.map_or(0, |ring| ring.shed);
+            losses.shed += shed(&port);
             for (reason, count) in port.drops {
                 *losses.drops.entry(reason).or_default() += count;
             }
@@ -79,7 +80,8 @@ impl Switch {
 pub(super) struct Losses {
     /// By reason, as the switch has them; `ring_full` among them.
     pub(super) drops: BTreeMap<String, u64>,
-    /// By queueing disciplines in front of the switch's rings.
+    /// By queueing disciplines: in front of the switch's rings, of the interfaces that it sends to,
+    /// and of those by which its tunnels leave.
     pub(super) shed: u64,
 }
 
@@ -110,6 +112,11 @@ impl Losses {
     pub(super) fn in_switch(&self) -> u64 {
         self.drops.values().sum::<u64>() - self.ring_full()
     }
+}
+
+fn shed(port: &PortReport) -> u64 {
+    let before = port.ring.as_ref().map_or(0, |ring| ring.shed);
+    before + port.queueing.as_ref().map_or(0, |queueing| queueing.shed)
 }
 
 /// A host on a tap port, with these options. Its interface comes with the switch.
@@ -152,11 +159,12 @@ pub(super) fn join(
 }
 
 /// Lets `name` send at `mbps` (tc-tbf(8)). The bucket holds what goes within ten milliseconds, the
-/// queue in front of it twenty times as much as a socket: it is the socket that fills first.
+/// queue in front of it more than the longest buffer of a socket, which the kernel doubles: it is
+/// the socket that fills first.
 pub(super) async fn limit_rate(room: &Namespace, name: &str, mbps: f64) -> Result<(), Failure> {
     let rate = format!("{:.0}bit", mbps * 1e6);
     let bucket = format!("{:.0}", (mbps * 1e6 / 8.0 / 100.0).max(BUCKET_LEN_MIN));
-    let shape = ["rate", &rate, "burst", &bucket, "limit", "4000000"];
+    let shape = ["rate", &rate, "burst", &bucket, "limit", &QUEUE_LEN.to_string()];
     tc(room, &[&["qdisc", "replace", "dev", name, "root", "tbf"], &shape[..]].concat()).await
 }
 
@@ -180,6 +188,9 @@ async fn tc(room: &Namespace, args: &[&str]) -> Result<(), Failure> {
 
 /// Room for a frame of the longest train, with which a bucket that is shorter would never part.
 const BUCKET_LEN_MIN: f64 = 70_000.0;
+/// Bytes in front of a link with a rate.
+const QUEUE_LEN: usize = 16 << 20;
+const _: () = assert!(QUEUE_LEN > 2 * netdev::SEND_BUFFER_LEN);
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

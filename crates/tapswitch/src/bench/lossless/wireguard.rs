@@ -82,14 +82,19 @@ impl End<'_> {
 }
 
 impl WireGuard {
-    /// What was lost in front of it.
-    pub(super) fn losses(&self) -> Result<Losses, Failure> {
+    /// What was lost in front of it, and behind it by `up` in `room`.
+    pub(super) fn losses(&self, room: &Namespace) -> Result<Losses, Failure> {
         let mut netlink = Netlink::open(&self.host)?;
         let dropped = netlink.link(INTERFACE)?.stats.tx_dropped;
-        let shed =
-            netlink.qdiscs(INTERFACE)?.iter().find(|it| it.is_root()).map_or(0, |it| it.drops);
+        let shed = shed(&mut netlink, INTERFACE)? + shed(&mut Netlink::open(room)?, "up")?;
         Ok(Losses { drops: [("ring_full".to_owned(), dropped)].into(), shed })
     }
+}
+
+/// What the root discipline of `name` has dropped.
+fn shed(netlink: &mut Netlink, name: &str) -> Result<u64, Failure> {
+    let qdiscs = netlink.qdiscs(name)?;
+    Ok(qdiscs.iter().find(|it| it.is_root()).map_or(0, |it| it.drops))
 }
 
 impl Drop for WireGuard {
