@@ -29,7 +29,10 @@ impl Place {
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", switch_name(self.switch), self.port)
+        match *self {
+            Self::CONTROLLER => f.write_str("the controller"),
+            Self { switch, port } => write!(f, "{}/{port}", switch_name(switch)),
+        }
     }
 }
 
