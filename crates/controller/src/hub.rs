@@ -416,15 +416,12 @@ impl Hub {
                 Event::CountersBack { switch } => {
                     tracing::info!("{} tells its counters again", Name(switch));
                 }
-                Event::PolicyActive { name } => {
-                    tracing::info!("policy {name} is active");
-                    self.tell_policy(&name, &PolicyState::Active);
-                    self.answer_added(&name);
+                Event::PolicyActive { name } => self.handle_in_force(&name, &PolicyState::Active),
+                Event::PolicyPartial { name, reason } => {
+                    self.handle_in_force(&name, &PolicyState::Partial { reason });
                 }
                 Event::PolicyResting { name, reason } => {
-                    tracing::info!("policy {name} rests: {reason}");
-                    self.tell_policy(&name, &PolicyState::Resting { reason });
-                    self.answer_added(&name);
+                    self.handle_in_force(&name, &PolicyState::Resting { reason });
                 }
                 Event::PolicyExpired { name, number } => {
                     tracing::info!("policy {name} has expired");
@@ -459,6 +456,19 @@ impl Hub {
             }
         }
         count > 0
+    }
+
+    /// All is done for a policy that can be done now.
+    fn handle_in_force(&mut self, name: &str, state: &PolicyState) {
+        match state {
+            PolicyState::Partial { reason } => {
+                tracing::warn!("policy {name} is partly active: {reason}");
+            }
+            PolicyState::Resting { reason } => tracing::info!("policy {name} rests: {reason}"),
+            _ => tracing::info!("policy {name} is active"),
+        }
+        self.tell_policy(name, state);
+        self.answer_added(name);
     }
 
     /// The connection to a switch has ended, or ends now.

@@ -196,7 +196,7 @@ impl Control {
             let Some(entry) = self.policies.get_mut(id) else { continue };
             let tags = entry.carried.values().map(|(tag, _)| *tag);
             self.unsettled_tags.extend(tags.filter(|tag| self.lingering.contains(tag)));
-            let state = entry.current_state();
+            let state = entry.told_state();
             if entry.state.as_ref() != Some(&state) {
                 if !is_heir {
                     self.events.extend(entry.event(&state));

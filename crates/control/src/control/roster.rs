@@ -73,6 +73,8 @@ pub(super) struct PolicyEntry {
     pub(super) counting: BTreeSet<DatapathId>,
     /// Those, and others that did.
     pub(super) known_at: BTreeSet<DatapathId>,
+    /// Which switches are not linked to a monitor, and what that means.
+    pub(super) cut_off: Option<String>,
     /// A way of its copies is not open yet.
     pub(super) waits: bool,
     /// The identifiers of which none was left for its copies between switches.
@@ -157,6 +159,7 @@ impl Policies {
             is_narrow: false,
             counting: BTreeSet::new(),
             known_at: BTreeSet::new(),
+            cut_off: None,
             waits: false,
             untagged: None,
             troubles: BTreeMap::new(),
@@ -444,9 +447,17 @@ impl PolicyEntry {
     pub(super) fn told_state(&self) -> PolicyState {
         let state = self.current_state();
         let missing = self.places.iter().find_map(|place| place.as_ref().err());
-        let Some(missing) = missing.filter(|_| state == PolicyState::Active) else { return state };
-        let (reached, all) = (self.places.iter().flatten().count(), self.places.len());
-        PolicyState::Partial { reason: format!("{reached} of {all} monitors reached: {missing}") }
+        let missing = missing.map(|missing| {
+            let (reached, all) = (self.places.iter().flatten().count(), self.places.len());
+            format!("{reached} of {all} monitors reached: {missing}")
+        });
+        let reasons: Vec<_> = missing.into_iter().chain(self.cut_off.clone()).collect();
+        match state {
+            PolicyState::Active if !reasons.is_empty() => {
+                PolicyState::Partial { reason: reasons.join("; ") }
+            }
+            state => state,
+        }
     }
 
     /// Why it is not applied for want of identifiers, if so.
@@ -467,9 +478,8 @@ impl PolicyEntry {
             PolicyState::Pending { reason } => Event::PolicyPending { name, reason },
             PolicyState::Failed { reason } => Event::PolicyFailed { name, reason },
             PolicyState::Resting { reason } => Event::PolicyResting { name, reason },
-            PolicyState::Installing | PolicyState::Deleted | PolicyState::Partial { .. } => {
-                return None;
-            }
+            PolicyState::Partial { reason } => Event::PolicyPartial { name, reason },
+            PolicyState::Installing | PolicyState::Deleted => return None,
         })
     }
 }
