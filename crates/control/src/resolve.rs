@@ -98,6 +98,32 @@ pub(crate) fn resolve(
     }
 }
 
+/// The same monitor with the switches of its ports said: where they were taken for ports of a
+/// switch `before`, that one, else the only one that has such a port now. What has no switch yet
+/// stays as it is.
+///
+/// So copies never go to a port that merely has the same number or name: such a port may be there
+/// when the switch of the monitor is not, with a host behind it.
+pub(crate) fn settled(
+    monitor: &MonitorSpec,
+    before: &[MonitorSpec],
+    switches: &Switches,
+) -> MonitorSpec {
+    let taken = |member: &MonitorSpec| {
+        let before = before.iter().flat_map(MonitorSpec::members);
+        let mut same = before.filter(|before| before.is_taken_for(member));
+        same.next().filter(|_| same.next().is_none()).cloned()
+    };
+    let found = |member: &MonitorSpec| match resolve_one(member, &[], switches) {
+        Ok(Place { switch, .. }) | Err(MonitorError::Down { switch, .. }) => member.at(switch),
+        Err(_) => member.clone(),
+    };
+    monitor.map(|member| match member.roams() {
+        true => taken(member).unwrap_or_else(|| found(member)),
+        false => member.clone(),
+    })
+}
+
 /// Whether all members of a monitor are there, if not with a link.
 pub(crate) fn check(monitor: &MonitorSpec, switches: &Switches) -> Result<(), MonitorError> {
     let found = monitor.members().iter().map(|member| resolve_one(member, &[], switches));

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 use tapswitch_control::{
-    Control, Event, HostReport, LinkReport, Millis, PathReport, Plan, PolicyError, PolicyReport,
-    PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, Transmit, UnixTime,
+    Control, Event, HostReport, LinkReport, Millis, Monitors, PathReport, Plan, PolicyError,
+    PolicyReport, PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, TapPolicy,
+    Transmit, UnixTime,
 };
 use tapswitch_openflow::{DatapathId, ErrorKind, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
@@ -59,6 +60,11 @@ pub(crate) enum Request {
         name: String,
         reply: oneshot::Sender<Result<Vec<PathReport>, RequestError>>,
     },
+    /// Its monitors with their switches said, where that is clear.
+    Monitors {
+        policy: Box<TapPolicy>,
+        reply: oneshot::Sender<Monitors>,
+    },
     /// What a change would do.
     Plan {
         change: PolicyChange,
@@ -79,7 +85,7 @@ impl Request {
     /// Whether it is about a change.
     pub(crate) const fn access(&self) -> Access {
         match self {
-            Self::Change(_) | Self::Plan { .. } => Access::Write,
+            Self::Change(_) | Self::Monitors { .. } | Self::Plan { .. } => Access::Write,
             _ => Access::Read,
         }
     }
@@ -335,6 +341,9 @@ impl Hub {
             Request::Links(reply) => _ = reply.send(self.control.links()),
             Request::Paths { name, reply } => {
                 let _ = reply.send(self.control.policy_paths(&name).map_err(RequestError::from));
+            }
+            Request::Monitors { policy, reply } => {
+                let _ = reply.send(self.control.with_switches_said(*policy).monitor);
             }
             Request::Plan { change, reply } => {
                 let _ = reply.send(self.control.plan_change(change.as_told()));

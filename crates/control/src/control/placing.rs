@@ -31,7 +31,7 @@ use crate::group::Carry;
 use crate::hosts::Hosts;
 use crate::overlap::{Aim, PolicyId, Slot, Tap};
 use crate::region::{Cells, Region, Sender};
-use crate::resolve::{Found, Place, Places, hosts_of, list, resolve};
+use crate::resolve::{Found, Place, Places, hosts_of, list, resolve, settled};
 use crate::routes::Routes;
 use crate::shared::Forked;
 use crate::switch::Switch;
@@ -81,8 +81,9 @@ impl Control {
     /// Looks up where a policy's monitors are, and where it is applied.
     fn find_places(&mut self, id: PolicyId) {
         let Some(entry) = self.policies.get(id) else { return };
-        let specs = entry.policy.monitor.iter().zip(&entry.places);
-        let places = specs.map(|(monitor, before)| {
+        let monitors = entry.monitors.iter().map(|monitor| settled(monitor, &[], &self.switches));
+        let monitors: Vec<_> = monitors.collect();
+        let places = monitors.iter().zip(&entry.places).map(|(monitor, before)| {
             let before: Vec<_> = before.iter().flat_map(Places::ports).collect();
             resolve(monitor, &before, &self.switches)
         });
@@ -101,7 +102,7 @@ impl Control {
             awaited.into_iter().flat_map(|mac| self.with_mac(mac).map(move |at| (at, mac))),
         );
         let Some(entry) = self.policies.get_mut(id) else { return };
-        entry.places = places;
+        (entry.monitors, entry.places) = (monitors, places);
         let before = std::mem::replace(&mut entry.monitor_hosts, hosts.clone());
         self.watch_hosts(&before, &hosts);
         let Some(entry) = self.policies.get(id) else { return };

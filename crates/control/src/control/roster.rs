@@ -15,7 +15,7 @@ use crate::index::{Index, forget, note};
 use crate::overlap::{Aim, PolicyId, Senders, Slot, Tap};
 use crate::proof::Sample;
 use crate::region::{Cells, Region, Sender};
-use crate::resolve::{Found, Place, Places, Switches, list_some, resolve};
+use crate::resolve::{Found, Place, Places, Switches, list_some, resolve, settled};
 use crate::shared::{Forked, Shared};
 use crate::{
     Event, MonitorError, MonitorSpec, PolicyError, PolicyReport, PolicyState, TapPolicy, VidRange,
@@ -61,7 +61,9 @@ pub(super) struct PolicyEntry {
     pub(super) policy: TapPolicy,
     name: Arc<str>,
     pub(super) cells: Arc<Cells>,
-    /// Where its monitors are, in their order.
+    /// Its monitors, with the switches of their ports as far as they were found.
+    pub(super) monitors: Vec<MonitorSpec>,
+    /// Where they are, in their order.
     pub(super) places: Vec<Result<Places, MonitorError>>,
     /// Hosts that get its copies, and their switches.
     pub(super) monitor_hosts: BTreeSet<(DatapathId, MacAddr)>,
@@ -147,13 +149,21 @@ impl Policies {
         self.near(&sample.sender()).filter(|entry| entry.wants(sample)).collect()
     }
 
-    /// A policy that is not there yet.
-    pub(super) fn prepare(&self, policy: TapPolicy, cells: Cells, all: &Switches) -> PolicyEntry {
+    /// A policy that is not there yet, in the place of one that has monitors `before`.
+    pub(super) fn prepare(
+        &self,
+        policy: TapPolicy,
+        cells: Cells,
+        (before, all): (&[MonitorSpec], &Switches),
+    ) -> PolicyEntry {
+        let monitors = policy.monitor.iter().map(|monitor| settled(monitor, before, all));
+        let monitors: Vec<_> = monitors.collect();
         PolicyEntry {
             id: PolicyId(self.last_id + 1),
             name: policy.name.as_str().into(),
             cells: cells.into(),
-            places: policy.monitor.iter().map(|monitor| resolve(monitor, &[], all)).collect(),
+            places: monitors.iter().map(|monitor| resolve(monitor, &[], all)).collect(),
+            monitors,
             monitor_hosts: BTreeSet::new(),
             applied: BTreeSet::new(),
             is_narrow: false,
@@ -443,7 +453,8 @@ impl PolicyEntry {
         worst.cloned().unwrap_or(PolicyState::Active)
     }
 
-    /// The same as people are told it: copies may be made for some of its monitors alone.
+    /// The same as people are told it: copies may be made for some of its monitors alone, or not
+    /// everywhere.
     pub(super) fn told_state(&self) -> PolicyState {
         let state = self.current_state();
         let missing = self.places.iter().find_map(|place| place.as_ref().err());

@@ -325,8 +325,8 @@ fn a_monitor_that_goes_takes_its_rules_with_it() {
     world.switch().set_link(3, false);
     world.run();
     assert_eq!(world.switch().state(), before);
-    let reason = "monitor p3: port 0x1/3 is down; bring its link up, start the virtual machine \
-                  behind it, or make room on its disk, if it is a file"
+    let reason = "monitor 0x1/p3: port 0x1/3 is down; bring its link up, start the virtual \
+                  machine behind it, or make room on its disk, if it is a file"
         .to_owned();
     assert_eq!(world.state("web"), PolicyState::Pending { reason });
     world.switch().set_link(3, true);
@@ -336,7 +336,7 @@ fn a_monitor_that_goes_takes_its_rules_with_it() {
     world.switch().remove_port(3);
     world.run();
     let PolicyState::Pending { reason } = world.state("web") else { panic!() };
-    assert!(reason.starts_with("monitor p3: there is no such port"), "{reason}");
+    assert!(reason.starts_with("monitor 0x1/p3: there is no such port"), "{reason}");
     assert_eq!(world.switch().state(), before);
     world.switch().add_port(3);
     world.run();
