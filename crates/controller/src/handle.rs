@@ -230,6 +230,7 @@ impl Handle {
     /// # Errors
     /// What is wrong with the policy.
     pub async fn plan_replacement(&self, policy: TapPolicy) -> Result<Plan, RequestError> {
+        self.check_changeable(&policy.name)?;
         let how = How { replaces: true, ..How::default() };
         self.plan(PolicyChange::Apply { policy: Box::new(policy), how }).await
     }
@@ -239,6 +240,7 @@ impl Handle {
     /// # Errors
     /// There is no such policy.
     pub async fn plan_deletion(&self, name: &str) -> Result<Plan, RequestError> {
+        self.check_changeable(name)?;
         self.plan(PolicyChange::Delete { name: name.to_owned(), by_force: false }).await
     }
 
@@ -286,6 +288,12 @@ impl Handle {
             Ok(result) => result,
             Err(_) => Ok(()),
         }
+    }
+
+    /// Whether there is no use in a plan: the change would be refused whatever it says.
+    fn check_changeable(&self, name: &str) -> Result<(), RequestError> {
+        self.check(Access::Write)?;
+        self.keeper.check_changeable(name)
     }
 
     async fn plan(&self, change: PolicyChange) -> Result<Plan, RequestError> {

@@ -116,13 +116,19 @@ impl Keeper {
         self.lock().origins.get(name).cloned()
     }
 
+    /// Whether a policy may be changed here, if it is known: those of the configuration file are
+    /// not.
+    pub(crate) fn check_changeable(&self, name: &str) -> Result<(), RequestError> {
+        let is_configured = self.origin(name).is_some_and(|origin| origin.owner == CONFIGURATION);
+        let configured = || RequestError::Configured { name: name.to_owned() };
+        if is_configured { Err(configured()) } else { Ok(()) }
+    }
+
     /// A policy that is there, as the store has it.
     pub(crate) fn kept(&self, policy: TapPolicy) -> Result<KeptPolicy, RequestError> {
         let name = policy.name.clone();
+        self.check_changeable(&name)?;
         match self.origin(&name) {
-            Some(Origin { owner, .. }) if owner == CONFIGURATION => {
-                Err(RequestError::Configured { name })
-            }
             Some(Origin { created_at, owner }) => Ok(KeptPolicy { policy, created_at, owner }),
             // It is going at this moment.
             None => Err(RequestError::Busy { name }),

@@ -125,8 +125,13 @@ async fn policies_of_the_configuration_are_changed_there() {
     let _switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
     let other = json!({"name": "web", "monitor": "4"});
-    let answer = put(&server, "/api/v1/policies/web", &other).await;
-    assert_eq!(answer.refusal(), (409, "policy-configured".to_owned()), "{}", answer.text);
+    for query in ["", "?dry_run=true"] {
+        let path = format!("/api/v1/policies/web{query}");
+        let delete = ask_with(&server, ("DELETE", &path), &[], vec![]).await;
+        for answer in [put(&server, &path, &other).await, delete] {
+            assert_eq!(answer.refusal(), (409, "policy-configured".to_owned()), "{}", answer.text);
+        }
+    }
 }
 
 #[tokio::test]
