@@ -135,6 +135,23 @@ async fn policies_of_the_configuration_are_changed_there() {
 }
 
 #[tokio::test]
+async fn whoever_changes_a_policy_is_told_beside_who_added_it() {
+    let (server, _switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
+    let path = "/api/v1/policies/web";
+    let added = get(&server, path).await.json();
+    assert!(added["created_at"].is_string() && added.get("changed_at").is_none(), "{added}");
+    let other = json!({"name": "web", "monitor": "4"});
+    assert_eq!(put(&server, path, &other).await.status, 200);
+    let changed = get(&server, path).await.json();
+    assert_eq!(
+        (&changed["created_at"], &changed["owner"]),
+        (&added["created_at"], &added["owner"])
+    );
+    assert!(changed["changed_at"].is_string(), "{changed}");
+    assert_eq!(changed["changed_by"], added["owner"]);
+}
+
+#[tokio::test]
 async fn whoever_adds_is_told_of_the_proof() {
     let (server, _switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
     let policy = json!({"name": "all", "monitor": "4"});
