@@ -82,6 +82,14 @@ pub enum Event {
         /// Its name.
         name: String,
     },
+    /// Copies are made, but not for all monitors of a policy, or not at all switches where its
+    /// frames come in.
+    PolicyPartial {
+        /// Its name.
+        name: String,
+        /// How many are reached, what is missing, and what to do.
+        reason: String,
+    },
     /// A policy waits for its monitor. If it was active before, its rules are gone.
     PolicyPending {
         /// Its name.

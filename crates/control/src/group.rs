@@ -4,9 +4,10 @@
 //! and the old one goes after its counters were read: no copy is lost to the ledger.
 //!
 //! **Each monitor exactly once.** A bucket exists for each monitor that the original path does not
-//! reach anyway. Flooding reaches every port, so the group of what is flooded has one bucket only;
-//! the same holds for the port of the destination. (Open vSwitch can be told, beyond OpenFlow 1.3,
-//! to leave a port out of flooding: such a port gets no copies of what is flooded.)
+//! reach anyway. Flooding reaches every port, so the group of what is flooded has no other buckets,
+//! unless for the controller; the same holds for the port of the destination. (Open vSwitch can be
+//! told, beyond OpenFlow 1.3, to leave a port out of flooding: such a port gets no copies of what
+//! is flooded.)
 //!
 //! **Shared flows.** Where several monitors share flows, that is a group of type SELECT: with those
 //! of one switch there, with those of several where copies are made. All switches name them in the
@@ -147,6 +148,11 @@ impl GroupKey {
             Path::Choice(choice) => choice.from,
             _ => None,
         }
+    }
+
+    /// Whether the controller is a monitor.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.aims().any(|aims| Target::of(aims).is_controller())
     }
 
     /// Whether it only forks.
@@ -403,10 +409,10 @@ impl GroupKey {
             Path::To(Route { exit, .. }) | Path::Back(Back { to: exit, .. }) => {
                 target.is_reached_by(*exit)
             }
-            Path::Ask(_) => false,
-            Path::Flood(_) | Path::Carry(_) | Path::Fork(_) | Path::Spread(_) | Path::Choice(_) => {
-                true
-            }
+            Path::Ask(_) => target.is_controller(),
+            // The controller is no port that floods reach.
+            Path::Flood(_) => !target.is_controller(),
+            Path::Carry(_) | Path::Fork(_) | Path::Spread(_) | Path::Choice(_) => true,
         };
         let mut own: Vec<_> = self.aims().map(Target::of).collect();
         own.retain(|target| !is_reached(target));

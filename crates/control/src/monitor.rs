@@ -53,6 +53,33 @@ impl MonitorSpec {
         }
     }
 
+    /// The same port of this switch, if it names none.
+    pub(crate) fn at(&self, id: DatapathId) -> Self {
+        match self.clone() {
+            Self::Port { switch: None, port } => Self::Port { switch: Some(id), port },
+            Self::Name { switch: None, name } => Self::Name { switch: Some(id), name },
+            other => other,
+        }
+    }
+
+    /// Itself, with each port that it is, or is one of, as `each` says.
+    pub(crate) fn map(&self, each: impl Fn(&Self) -> Self) -> Self {
+        match self {
+            Self::OneOf(members) => Self::OneOf(members.iter().map(each).collect()),
+            one => each(one),
+        }
+    }
+
+    /// Whether it is `port` of a switch, where that names none.
+    pub(crate) fn is_taken_for(&self, port: &Self) -> bool {
+        self.switch().is_some_and(|switch| port.at(switch) == *self)
+    }
+
+    /// Whether it names a port and no switch.
+    pub(crate) const fn roams(&self) -> bool {
+        matches!(self, Self::Port { switch: None, .. } | Self::Name { switch: None, .. })
+    }
+
     /// Itself, or that of those that share flows, by its number from 1.
     pub(crate) fn sharing(&self, share: u8) -> &Self {
         let index = usize::from(share).checked_sub(1);

@@ -148,7 +148,10 @@ impl<'a> Model<'a> {
                 None => return Err("its frames have too many ways".to_owned()),
             }
             for (port, frame) in self.pass((at, &frame), picks) {
-                let out = Place { switch: at.switch, port };
+                let out = match port {
+                    PortNo::CONTROLLER => Place::CONTROLLER,
+                    port => Place { switch: at.switch, port },
+                };
                 match self.network.peer(out) {
                     Some(peer) if picks.is_dead(out) || picks.is_dead(peer) => {}
                     Some(peer) => queue.push_back((peer, frame)),
@@ -211,6 +214,8 @@ impl<'a> Model<'a> {
                 let picked = picks.copies.unwrap_or(0) % buckets.len().max(1);
                 buckets = buckets.into_iter().skip(picked).take(1).collect();
             }
+            // The controller is asked, and not meant to get a copy.
+            Path::Ask(_) if !key.is_shown() => buckets = buckets.into_iter().skip(1).collect(),
             Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) => {}
         }
         let mut carried_out = Vec::new();
@@ -334,8 +339,9 @@ impl<'a> Passage<'a> {
                 Action::Output { port: PortNo::IN_PORT, .. } => {
                     out = vec![(self.at.port, frame.clone())];
                 }
-                // What the controller gets is no frame of the network any more.
-                Action::Output { port: PortNo::CONTROLLER, .. } => out.clear(),
+                Action::Output { port: PortNo::CONTROLLER, .. } => {
+                    out = vec![(PortNo::CONTROLLER, frame.clone())];
+                }
                 Action::Output { port: PortNo::FLOOD, .. } => {
                     out = self.output(&Flood::All, &frame);
                 }

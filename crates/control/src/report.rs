@@ -115,9 +115,10 @@ pub enum PolicyState {
     Installing,
     /// The switch makes copies.
     Active,
-    /// Copies are made, but not for all of its monitors. Told in reports; by events it is active.
+    /// Copies are made, but not for all of its monitors, or not at all switches where its frames
+    /// come in.
     Partial {
-        /// How many are reached, what is missing, and what to do.
+        /// What is reached, what is missing, and what to do.
         reason: String,
     },
     /// The switch makes no copies, and will not without a change.

@@ -29,7 +29,10 @@ impl Place {
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", switch_name(self.switch), self.port)
+        match *self {
+            Self::CONTROLLER => f.write_str("the controller"),
+            Self { switch, port } => write!(f, "{}/{port}", switch_name(switch)),
+        }
     }
 }
 
@@ -93,6 +96,32 @@ pub(crate) fn resolve(
         MonitorSpec::OneOf(members) => resolve_several(members, before, switches),
         one => Ok(Places::One(Found { place: resolve_one(one, before, switches)?, spread: None })),
     }
+}
+
+/// The same monitor with the switches of its ports said: where they were taken for ports of a
+/// switch `before`, that one, else the only one that has such a port now. What has no switch yet
+/// stays as it is.
+///
+/// So copies never go to a port that merely has the same number or name: such a port may be there
+/// when the switch of the monitor is not, with a host behind it.
+pub(crate) fn settled(
+    monitor: &MonitorSpec,
+    before: &[MonitorSpec],
+    switches: &Switches,
+) -> MonitorSpec {
+    let taken = |member: &MonitorSpec| {
+        let before = before.iter().flat_map(MonitorSpec::members);
+        let mut same = before.filter(|before| before.is_taken_for(member));
+        same.next().filter(|_| same.next().is_none()).cloned()
+    };
+    let found = |member: &MonitorSpec| match resolve_one(member, &[], switches) {
+        Ok(Place { switch, .. }) | Err(MonitorError::Down { switch, .. }) => member.at(switch),
+        Err(_) => member.clone(),
+    };
+    monitor.map(|member| match member.roams() {
+        true => taken(member).unwrap_or_else(|| found(member)),
+        false => member.clone(),
+    })
 }
 
 /// Whether all members of a monitor are there, if not with a link.

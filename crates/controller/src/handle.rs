@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tapswitch_control::{
-    Expiry, HostReport, LinkReport, PathReport, Plan, PolicyError, PolicyReport, SwitchDetails,
-    SwitchReport, TapPolicy, UnixTime,
+    Expiry, HostReport, LinkReport, Monitors, PathReport, Plan, PolicyError, PolicyReport,
+    SwitchDetails, SwitchReport, TapPolicy, UnixTime,
 };
 use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -106,7 +106,9 @@ impl Handle {
         let asked = Asked::new(policy.with_defaults_said(), unix_time());
         to_its_end(async move {
             match this.start_applying(&asked.kept, how).await {
-                Ok(claimed) => this.apply(&caller, claimed, asked, how).await,
+                Ok((claimed, monitors)) => {
+                    this.apply(&caller, claimed, asked.with_monitors(monitors), how).await
+                }
                 Err(error) => Err(this.refuse(&caller, how, &asked.kept, error).await),
             }
         })
@@ -228,6 +230,7 @@ impl Handle {
     /// # Errors
     /// What is wrong with the policy.
     pub async fn plan_replacement(&self, policy: TapPolicy) -> Result<Plan, RequestError> {
+        self.check_changeable(&policy.name)?;
         let how = How { replaces: true, ..How::default() };
         self.plan(PolicyChange::Apply { policy: Box::new(policy), how }).await
     }
@@ -237,6 +240,7 @@ impl Handle {
     /// # Errors
     /// There is no such policy.
     pub async fn plan_deletion(&self, name: &str) -> Result<Plan, RequestError> {
+        self.check_changeable(name)?;
         self.plan(PolicyChange::Delete { name: name.to_owned(), by_force: false }).await
     }
 
@@ -286,6 +290,12 @@ impl Handle {
         }
     }
 
+    /// Whether there is no use in a plan: the change would be refused whatever it says.
+    fn check_changeable(&self, name: &str) -> Result<(), RequestError> {
+        self.check(Access::Write)?;
+        self.keeper.check_changeable(name)
+    }
+
     async fn plan(&self, change: PolicyChange) -> Result<Plan, RequestError> {
         Ok(self.ask(|reply| Request::Plan { change, reply }).await??)
     }
@@ -295,28 +305,30 @@ impl Handle {
         self.ask(|reply| Request::Change(Wish { change, term, reply })).await?
     }
 
-    /// What can be said before anything is written. Returns the policy that is to be replaced.
+    /// What can be said before anything is written. Returns the policy that is to be replaced, and
+    /// the monitors as they are kept.
     async fn start_applying(
         &self,
         policy: &TapPolicy,
         how: How,
-    ) -> Result<(Claim, Option<KeptPolicy>), RequestError> {
+    ) -> Result<(Claimed, Monitors), RequestError> {
         policy.check()?;
         let claim = self.keeper.claim(&policy.name)?;
-        match self.known_policy(&policy.name).await {
-            Ok(old) if how.replaces => Ok((claim, Some(self.keeper.kept(old.policy)?))),
-            Ok(_) => Err(PolicyError::Duplicate { name: policy.name.clone() }.into()),
-            Err(RequestError::Policy(PolicyError::Unknown { .. })) if !how.replaces => {
-                Ok((claim, None))
-            }
-            Err(error) => Err(error),
-        }
+        let before = match self.known_policy(&policy.name).await {
+            Ok(old) if how.replaces => Some(self.keeper.kept(old.policy)?),
+            Ok(_) => return Err(PolicyError::Duplicate { name: policy.name.clone() }.into()),
+            Err(RequestError::Policy(PolicyError::Unknown { .. })) if !how.replaces => None,
+            Err(error) => return Err(error),
+        };
+        let policy = Box::new(policy.clone());
+        let monitors = self.ask(|reply| Request::Monitors { policy, reply }).await?;
+        Ok(((claim, before), monitors))
     }
 
     async fn apply(
         &self,
         caller: &Caller,
-        (claim, before): (Claim, Option<KeptPolicy>),
+        (claim, before): Claimed,
         Asked { policy, kept }: Asked,
         how: How,
     ) -> Result<Applied, RequestError> {
@@ -423,6 +435,9 @@ impl Handle {
     }
 }
 
+/// A name that is taken for a change, and the policy that has it.
+type Claimed = (Claim, Option<KeptPolicy>);
+
 /// A policy that somebody asks for.
 struct Asked {
     /// As it was said: a span is measured, whatever becomes of the clock.
@@ -437,6 +452,12 @@ impl Asked {
         let expires = policy.expires.map(|expiry| Expiry::At(expiry.time(now)));
         let kept = TapPolicy { expires, ..policy.clone() };
         Self { policy, kept }
+    }
+
+    /// The same with its monitors said otherwise.
+    fn with_monitors(self, monitor: Monitors) -> Self {
+        let policy = TapPolicy { monitor: monitor.clone(), ..self.policy };
+        Self { policy, kept: TapPolicy { monitor, ..self.kept } }
     }
 }
 

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 use tapswitch_control::{
-    Control, Event, HostReport, LinkReport, Millis, PathReport, Plan, PolicyError, PolicyReport,
-    PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, Transmit, UnixTime,
+    Control, Event, HostReport, LinkReport, Millis, Monitors, PathReport, Plan, PolicyError,
+    PolicyReport, PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, TapPolicy,
+    Transmit, UnixTime,
 };
 use tapswitch_openflow::{DatapathId, ErrorKind, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
@@ -59,6 +60,11 @@ pub(crate) enum Request {
         name: String,
         reply: oneshot::Sender<Result<Vec<PathReport>, RequestError>>,
     },
+    /// Its monitors with their switches said, where that is clear.
+    Monitors {
+        policy: Box<TapPolicy>,
+        reply: oneshot::Sender<Monitors>,
+    },
     /// What a change would do.
     Plan {
         change: PolicyChange,
@@ -79,7 +85,7 @@ impl Request {
     /// Whether it is about a change.
     pub(crate) const fn access(&self) -> Access {
         match self {
-            Self::Change(_) | Self::Plan { .. } => Access::Write,
+            Self::Change(_) | Self::Monitors { .. } | Self::Plan { .. } => Access::Write,
             _ => Access::Read,
         }
     }
@@ -336,6 +342,9 @@ impl Hub {
             Request::Paths { name, reply } => {
                 let _ = reply.send(self.control.policy_paths(&name).map_err(RequestError::from));
             }
+            Request::Monitors { policy, reply } => {
+                let _ = reply.send(self.control.with_switches_said(*policy).monitor);
+            }
             Request::Plan { change, reply } => {
                 let _ = reply.send(self.control.plan_change(change.as_told()));
             }
@@ -417,15 +426,12 @@ impl Hub {
                 Event::CountersBack { switch } => {
                     tracing::info!("{} tells its counters again", Name(switch));
                 }
-                Event::PolicyActive { name } => {
-                    tracing::info!("policy {name} is active");
-                    self.tell_policy(&name, &PolicyState::Active);
-                    self.answer_added(&name);
+                Event::PolicyActive { name } => self.handle_in_force(&name, &PolicyState::Active),
+                Event::PolicyPartial { name, reason } => {
+                    self.handle_in_force(&name, &PolicyState::Partial { reason });
                 }
                 Event::PolicyResting { name, reason } => {
-                    tracing::info!("policy {name} rests: {reason}");
-                    self.tell_policy(&name, &PolicyState::Resting { reason });
-                    self.answer_added(&name);
+                    self.handle_in_force(&name, &PolicyState::Resting { reason });
                 }
                 Event::PolicyExpired { name, number } => {
                     tracing::info!("policy {name} has expired");
@@ -460,6 +466,19 @@ impl Hub {
             }
         }
         count > 0
+    }
+
+    /// All is done for a policy that can be done now.
+    fn handle_in_force(&mut self, name: &str, state: &PolicyState) {
+        match state {
+            PolicyState::Partial { reason } => {
+                tracing::warn!("policy {name} is partly active: {reason}");
+            }
+            PolicyState::Resting { reason } => tracing::info!("policy {name} rests: {reason}"),
+            _ => tracing::info!("policy {name} is active"),
+        }
+        self.tell_policy(name, state);
+        self.answer_added(name);
     }
 
     /// The connection to a switch has ended, or ends now.

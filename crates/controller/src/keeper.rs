@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use tapswitch_control::{Expiry, TapPolicy};
 use tokio::sync::Notify;
 
@@ -46,12 +47,32 @@ struct Known {
 }
 
 /// Where a policy comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// When it was added, or the controller started with it; RFC 3339.
     pub created_at: String,
     /// Who added it; `configuration` for those of the configuration file.
     pub owner: String,
+    /// When it was changed last, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<String>,
+    /// Who did that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_by: Option<String>,
+}
+
+impl Origin {
+    /// Of a policy that comes now.
+    pub(crate) fn now(owner: impl Into<String>) -> Self {
+        let (created_at, owner) = (now_text(), owner.into());
+        Self { created_at, owner, changed_at: None, changed_by: None }
+    }
+
+    /// The same policy, changed now.
+    fn changed_by(self, who: &str) -> Self {
+        let (changed_at, changed_by) = (Some(now_text()), Some(who.to_owned()));
+        Self { changed_at, changed_by, ..self }
+    }
 }
 
 impl Keeper {
@@ -116,14 +137,20 @@ impl Keeper {
         self.lock().origins.get(name).cloned()
     }
 
+    /// Whether a policy may be changed here, if it is known: those of the configuration file are
+    /// not.
+    pub(crate) fn check_changeable(&self, name: &str) -> Result<(), RequestError> {
+        let is_configured = self.origin(name).is_some_and(|origin| origin.owner == CONFIGURATION);
+        let configured = || RequestError::Configured { name: name.to_owned() };
+        if is_configured { Err(configured()) } else { Ok(()) }
+    }
+
     /// A policy that is there, as the store has it.
     pub(crate) fn kept(&self, policy: TapPolicy) -> Result<KeptPolicy, RequestError> {
         let name = policy.name.clone();
+        self.check_changeable(&name)?;
         match self.origin(&name) {
-            Some(Origin { owner, .. }) if owner == CONFIGURATION => {
-                Err(RequestError::Configured { name })
-            }
-            Some(Origin { created_at, owner }) => Ok(KeptPolicy { policy, created_at, owner }),
+            Some(origin) => Ok(KeptPolicy { policy, origin }),
             // It is going at this moment.
             None => Err(RequestError::Busy { name }),
         }
@@ -134,8 +161,7 @@ impl Keeper {
     pub(crate) fn kept_to_delete(&self, policy: TapPolicy) -> Result<KeptPolicy, RequestError> {
         match self.kept(policy.clone()) {
             Err(RequestError::Busy { .. }) => {
-                let (created_at, owner) = (now_text(), NOBODY.to_owned());
-                Ok(KeptPolicy { policy, created_at, owner })
+                Ok(KeptPolicy { policy, origin: Origin::now(NOBODY) })
             }
             kept => kept,
         }
@@ -265,9 +291,11 @@ impl Claim {
         policy: &TapPolicy,
         (how, before): (How, Option<&KeptPolicy>),
     ) -> Result<(), StoreError> {
-        let origin = Origin { created_at: now_text(), owner: caller.name.clone() };
-        let Origin { created_at, owner } = origin.clone();
-        let kept = Box::new(KeptPolicy { policy: policy.clone(), created_at, owner });
+        let origin = match before {
+            Some(kept) => kept.origin.clone().changed_by(&caller.name),
+            None => Origin::now(&caller.name),
+        };
+        let kept = Box::new(KeptPolicy { policy: policy.clone(), origin: origin.clone() });
         let record = Draft::new(caller, how.what(), how.accepted()).about(policy);
         let changes = vec![Change::Put(kept), Change::Record(record)];
         let result = self.keeper.commit(changes, self.of).await;
@@ -337,8 +365,8 @@ impl Claim {
         }
         match kept.cloned() {
             None => _ = known.origins.remove(&self.name),
-            Some(KeptPolicy { created_at, owner, .. }) => {
-                known.origins.insert(self.name.clone(), Origin { created_at, owner });
+            Some(KeptPolicy { origin, .. }) => {
+                known.origins.insert(self.name.clone(), origin);
             }
         }
     }
@@ -364,10 +392,7 @@ impl Drop for Waiting<'_> {
 }
 
 fn origins(policies: impl IntoIterator<Item = KeptPolicy>) -> BTreeMap<String, Origin> {
-    let origin = |KeptPolicy { policy, created_at, owner }: KeptPolicy| {
-        (policy.name, Origin { created_at, owner })
-    };
-    policies.into_iter().map(origin).collect()
+    policies.into_iter().map(|KeptPolicy { policy, origin }| (policy.name, origin)).collect()
 }
 
 /// How the audit log tells of a refusal.
@@ -430,6 +455,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_changes_a_policy_did_not_add_it() {
+        let (keeper, _standing) = leader().await;
+        let claim = keeper.claim("a").unwrap();
+        put(&claim).await.unwrap();
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        let added = keeper.kept(policy.clone()).unwrap();
+        assert_eq!((added.origin.owner.as_str(), &added.origin.changed_by), ("unix:ann", &None));
+        let how = How { replaces: true, ..How::default() };
+        let bob = Caller::unix("bob");
+        claim.put(&bob, &policy, (how, Some(&added))).await.unwrap();
+        let changed = keeper.kept(policy).unwrap().origin;
+        let (by, at) = (changed.changed_by.clone(), changed.changed_at.clone());
+        assert!(by.as_deref() == Some("unix:bob") && at > Some(String::new()), "{changed:?}");
+        assert_eq!(Origin { changed_at: None, changed_by: None, ..changed }, added.origin);
+        claim.take_back(Some(added.clone()), Draft::new(&bob, how.what(), "refused")).await;
+        assert_eq!(keeper.origin("a"), Some(added.origin));
+    }
+
+    #[tokio::test]
     async fn a_policy_of_nobody_can_be_deleted() {
         let (keeper, _standing) = leader().await;
         let claim = keeper.claim_last("a").await.unwrap();
@@ -475,7 +519,7 @@ mod tests {
         let refused = || Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: too late");
         late.take_back(None, refused()).await;
         assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/a"], "it is in force");
-        assert_eq!(keeper.origin("a").unwrap().owner, kept.owner);
+        assert_eq!(keeper.origin("a").unwrap(), kept.origin);
         put(&late).await.unwrap_err();
         late.delete(&Caller::unix("ann"), &kept).await.unwrap_err();
         assert!(keeper.lock().stale.is_empty());

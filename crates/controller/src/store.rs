@@ -24,6 +24,7 @@ use crate::audit::{Draft, Head, json_len};
 use crate::cluster::{EtcdConfig, Standing, TermId};
 use crate::etcd::Way;
 use crate::journal::{Journal, Kind};
+use crate::keeper::Origin;
 use disk::Disk;
 use shared::SharedClerk;
 
@@ -47,10 +48,8 @@ pub(crate) struct KeptPolicy {
     /// With its direction said.
     #[serde(deserialize_with = "policy_kept")]
     pub(crate) policy: TapPolicy,
-    /// When it was added, RFC 3339.
-    pub(crate) created_at: String,
-    /// Who added it.
-    pub(crate) owner: String,
+    #[serde(flatten)]
+    pub(crate) origin: Origin,
 }
 
 /// A policy that was kept when saying nothing meant one direction stays what it was: who asked for
@@ -332,7 +331,8 @@ mod tests {
 
     fn kept(name: &str, created_at: &str) -> KeptPolicy {
         let policy = TapPolicy::new(name, "3".parse().unwrap()).with_defaults_said();
-        KeptPolicy { policy, created_at: created_at.to_owned(), owner: "ann".to_owned() }
+        let origin = Origin { created_at: created_at.to_owned(), ..Origin::now("ann") };
+        KeptPolicy { policy, origin }
     }
 
     fn put(kept: &KeptPolicy) -> Change {
@@ -373,6 +373,7 @@ mod tests {
         kept.policy.direction = None;
         let text = serde_json::to_string(&kept).unwrap();
         assert!(!text.contains("direction"), "{text}");
+        assert!(text.ends_with(r#""created_at":"2026-01-01T00:00:00Z","owner":"ann"}"#), "{text}");
         let old: KeptPolicy = serde_json::from_str(&text).unwrap();
         assert_eq!(old.policy.direction, Some(Direction::Forward));
     }

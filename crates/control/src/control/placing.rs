@@ -31,11 +31,12 @@ use crate::group::Carry;
 use crate::hosts::Hosts;
 use crate::overlap::{Aim, PolicyId, Slot, Tap};
 use crate::region::{Cells, Region, Sender};
-use crate::resolve::{Found, Place, Places, hosts_of, resolve};
+use crate::resolve::{Found, Place, Places, hosts_of, list, resolve, settled};
 use crate::routes::Routes;
 use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::tags::{End, Use};
+use crate::text::switch_name;
 
 impl Control {
     /// Looks up where monitors and senders of policies are that something concerned, and tells the
@@ -80,8 +81,9 @@ impl Control {
     /// Looks up where a policy's monitors are, and where it is applied.
     fn find_places(&mut self, id: PolicyId) {
         let Some(entry) = self.policies.get(id) else { return };
-        let specs = entry.policy.monitor.iter().zip(&entry.places);
-        let places = specs.map(|(monitor, before)| {
+        let monitors = entry.monitors.iter().map(|monitor| settled(monitor, &[], &self.switches));
+        let monitors: Vec<_> = monitors.collect();
+        let places = monitors.iter().zip(&entry.places).map(|(monitor, before)| {
             let before: Vec<_> = before.iter().flat_map(Places::ports).collect();
             resolve(monitor, &before, &self.switches)
         });
@@ -100,15 +102,16 @@ impl Control {
             awaited.into_iter().flat_map(|mac| self.with_mac(mac).map(move |at| (at, mac))),
         );
         let Some(entry) = self.policies.get_mut(id) else { return };
-        entry.places = places;
+        (entry.monitors, entry.places) = (monitors, places);
         let before = std::mem::replace(&mut entry.monitor_hosts, hosts.clone());
         self.watch_hosts(&before, &hosts);
         let Some(entry) = self.policies.get(id) else { return };
         let (applied, is_narrow) = self.where_applied(entry);
+        let cut_off = self.fabric.as_ref().and_then(|_| self.cut_off(entry));
         let gone = self.policies.set_applied(id, applied);
         gone.into_iter().for_each(|at| self.want(at, id, None));
         if let Some(entry) = self.policies.get_mut(id) {
-            entry.is_narrow = is_narrow;
+            (entry.is_narrow, entry.cut_off) = (is_narrow, cut_off);
         }
         self.assign_tags(id);
     }
@@ -135,6 +138,31 @@ impl Control {
         }
         let from = places.into_iter().flat_map(|to| self.routes.sources(to).chain([to.switch]));
         (from.collect(), false)
+    }
+
+    /// Which switches are not linked to a monitor of a policy though its frames may come in there,
+    /// and what that means; none if there are none.
+    pub(super) fn cut_off(&self, entry: &PolicyEntry) -> Option<String> {
+        let inlets: Vec<_> = match (entry.policy.awaited_by(), self.senders(entry)) {
+            (Some(mac), _) => self.with_mac(mac).collect(),
+            (None, Some(senders)) => senders.into_iter().collect(),
+            (None, None) => self.switches.keys().copied().collect(),
+        };
+        let is_there = |id: &DatapathId| {
+            self.switches.get(id).is_some_and(|switch| switch.is_up() && !switch.is_held())
+        };
+        let inlets: Vec<_> = inlets.into_iter().filter(is_there).collect();
+        entry.found_places().find_map(|(_, to)| {
+            let apart = inlets.iter().filter(|from| self.routes.exit(**from, to).is_none());
+            let apart: Vec<_> = apart.map(|from| switch_name(*from)).collect();
+            (!apart.is_empty()).then(|| {
+                format!(
+                    "frames that come in at {} are not copied to monitor {to}: no links between \
+                     switches lead there; look for a cable that is cut or missing (show links)",
+                    list(apart.iter())
+                )
+            })
+        })
     }
 
     /// The switches that all senders of a policy's frames are at, if all are known hosts.

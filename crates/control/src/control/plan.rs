@@ -265,8 +265,7 @@ impl Control {
             let kept = copies.entry((at, *place)).or_insert(tags);
             *kept = tags.min(*kept);
         }
-        let is_sent =
-            |at, place| place != Place::CONTROLLER && (place != from || at != from.switch);
+        let is_sent = |at, place| place != from || at != from.switch;
         copies.retain(|(at, place), _| is_sent(*at, *place));
         copies.into_iter().map(|((_, place), tags)| (place, tags)).collect()
     }

@@ -11,9 +11,11 @@ use super::Control;
 use super::accounts::Accounts;
 use super::roster::{Deletion, PolicyEntry};
 use crate::overlap::{Aim, PolicyId};
-use crate::resolve::{Place, check, list};
+use crate::resolve::{Place, check, list, settled};
 use crate::text::switch_name;
-use crate::{Event, HopReport, PathReport, PolicyError, PolicyReport, PolicyState, TapPolicy};
+use crate::{
+    Event, HopReport, Monitors, PathReport, PolicyError, PolicyReport, PolicyState, TapPolicy,
+};
 
 /// What to do with a policy whose monitor cannot be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ impl Control {
             return Err(PolicyError::TooMany { max });
         }
         let cells = policy.cells()?;
-        let mut entry = self.policies.prepare(policy, cells, &self.switches);
+        let mut entry = self.policies.prepare(policy, cells, (&[], &self.switches));
         self.clock.start(&mut entry, self.now)?;
         if missing == WhenMissing::Refuse && entry.rests_until.is_none() {
             self.check_now(&entry)?;
@@ -51,6 +53,17 @@ impl Control {
         self.clock.watch(&entry, self.now);
         self.policies.insert(entry);
         Ok(())
+    }
+
+    /// The policy with the switches of its monitors' ports said, where that is clear: as they are
+    /// in the one of its name, else where only one switch has such a port now. To be kept so: after
+    /// a restart, another switch with such a port may connect first.
+    pub fn with_switches_said(&self, mut policy: TapPolicy) -> TapPolicy {
+        let before = self.policies.find(&policy.name).map(|old| &old.monitors[..]);
+        let said = policy.monitor.iter();
+        let said = said.map(|monitor| settled(monitor, before.unwrap_or_default(), &self.switches));
+        policy.monitor = Monitors::new(said.collect());
+        policy
     }
 
     /// Deletes a policy. [`Event::PolicyDeleted`] tells its last counts.
@@ -139,7 +152,7 @@ impl Control {
     /// Whether a policy could be in force now.
     fn check_now(&self, entry: &PolicyEntry) -> Result<(), PolicyError> {
         self.check_vlans(entry)?;
-        for monitor in &entry.policy.monitor {
+        for monitor in &entry.monitors {
             check(monitor, &self.switches)?;
         }
         let (applied, is_narrow) = self.where_applied(entry);
@@ -196,7 +209,7 @@ impl Control {
             let Some(entry) = self.policies.get_mut(id) else { continue };
             let tags = entry.carried.values().map(|(tag, _)| *tag);
             self.unsettled_tags.extend(tags.filter(|tag| self.lingering.contains(tag)));
-            let state = entry.current_state();
+            let state = entry.told_state();
             if entry.state.as_ref() != Some(&state) {
                 if !is_heir {
                     self.events.extend(entry.event(&state));

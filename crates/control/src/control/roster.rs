@@ -15,7 +15,7 @@ use crate::index::{Index, forget, note};
 use crate::overlap::{Aim, PolicyId, Senders, Slot, Tap};
 use crate::proof::Sample;
 use crate::region::{Cells, Region, Sender};
-use crate::resolve::{Found, Place, Places, Switches, list_some, resolve};
+use crate::resolve::{Found, Place, Places, Switches, list_some, resolve, settled};
 use crate::shared::{Forked, Shared};
 use crate::{
     Event, MonitorError, MonitorSpec, PolicyError, PolicyReport, PolicyState, TapPolicy, VidRange,
@@ -61,7 +61,9 @@ pub(super) struct PolicyEntry {
     pub(super) policy: TapPolicy,
     name: Arc<str>,
     pub(super) cells: Arc<Cells>,
-    /// Where its monitors are, in their order.
+    /// Its monitors, with the switches of their ports as far as they were found.
+    pub(super) monitors: Vec<MonitorSpec>,
+    /// Where they are, in their order.
     pub(super) places: Vec<Result<Places, MonitorError>>,
     /// Hosts that get its copies, and their switches.
     pub(super) monitor_hosts: BTreeSet<(DatapathId, MacAddr)>,
@@ -73,6 +75,8 @@ pub(super) struct PolicyEntry {
     pub(super) counting: BTreeSet<DatapathId>,
     /// Those, and others that did.
     pub(super) known_at: BTreeSet<DatapathId>,
+    /// Which switches are not linked to a monitor, and what that means.
+    pub(super) cut_off: Option<String>,
     /// A way of its copies is not open yet.
     pub(super) waits: bool,
     /// The identifiers of which none was left for its copies between switches.
@@ -145,18 +149,27 @@ impl Policies {
         self.near(&sample.sender()).filter(|entry| entry.wants(sample)).collect()
     }
 
-    /// A policy that is not there yet.
-    pub(super) fn prepare(&self, policy: TapPolicy, cells: Cells, all: &Switches) -> PolicyEntry {
+    /// A policy that is not there yet, in the place of one that has monitors `before`.
+    pub(super) fn prepare(
+        &self,
+        policy: TapPolicy,
+        cells: Cells,
+        (before, all): (&[MonitorSpec], &Switches),
+    ) -> PolicyEntry {
+        let monitors = policy.monitor.iter().map(|monitor| settled(monitor, before, all));
+        let monitors: Vec<_> = monitors.collect();
         PolicyEntry {
             id: PolicyId(self.last_id + 1),
             name: policy.name.as_str().into(),
             cells: cells.into(),
-            places: policy.monitor.iter().map(|monitor| resolve(monitor, &[], all)).collect(),
+            places: monitors.iter().map(|monitor| resolve(monitor, &[], all)).collect(),
+            monitors,
             monitor_hosts: BTreeSet::new(),
             applied: BTreeSet::new(),
             is_narrow: false,
             counting: BTreeSet::new(),
             known_at: BTreeSet::new(),
+            cut_off: None,
             waits: false,
             untagged: None,
             troubles: BTreeMap::new(),
@@ -440,13 +453,22 @@ impl PolicyEntry {
         worst.cloned().unwrap_or(PolicyState::Active)
     }
 
-    /// The same as people are told it: copies may be made for some of its monitors alone.
+    /// The same as people are told it: copies may be made for some of its monitors alone, or not
+    /// everywhere.
     pub(super) fn told_state(&self) -> PolicyState {
         let state = self.current_state();
         let missing = self.places.iter().find_map(|place| place.as_ref().err());
-        let Some(missing) = missing.filter(|_| state == PolicyState::Active) else { return state };
-        let (reached, all) = (self.places.iter().flatten().count(), self.places.len());
-        PolicyState::Partial { reason: format!("{reached} of {all} monitors reached: {missing}") }
+        let missing = missing.map(|missing| {
+            let (reached, all) = (self.places.iter().flatten().count(), self.places.len());
+            format!("{reached} of {all} monitors reached: {missing}")
+        });
+        let reasons: Vec<_> = missing.into_iter().chain(self.cut_off.clone()).collect();
+        match state {
+            PolicyState::Active if !reasons.is_empty() => {
+                PolicyState::Partial { reason: reasons.join("; ") }
+            }
+            state => state,
+        }
     }
 
     /// Why it is not applied for want of identifiers, if so.
@@ -467,9 +489,8 @@ impl PolicyEntry {
             PolicyState::Pending { reason } => Event::PolicyPending { name, reason },
             PolicyState::Failed { reason } => Event::PolicyFailed { name, reason },
             PolicyState::Resting { reason } => Event::PolicyResting { name, reason },
-            PolicyState::Installing | PolicyState::Deleted | PolicyState::Partial { .. } => {
-                return None;
-            }
+            PolicyState::Partial { reason } => Event::PolicyPartial { name, reason },
+            PolicyState::Installing | PolicyState::Deleted => return None,
         })
     }
 }

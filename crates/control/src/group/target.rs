@@ -1,5 +1,7 @@
 //! Where copies go: to one monitor, or to one of several that share flows.
 
+use tapswitch_openflow::PortNo;
+
 use crate::exit::Exit;
 use crate::overlap::Member;
 
@@ -39,6 +41,11 @@ impl Target {
             Self::One(exit) if exit.spread.is_none() => Some(*exit),
             _ => None,
         }
+    }
+
+    /// Whether it is the controller, which is behind no port.
+    pub(super) fn is_controller(&self) -> bool {
+        self.alone().is_some_and(|exit| exit.port == PortNo::CONTROLLER)
     }
 
     /// Whether it is several monitors, here or elsewhere.

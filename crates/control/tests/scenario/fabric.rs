@@ -585,6 +585,59 @@ fn a_policy_that_lost_one_of_its_monitors_says_which_and_copies_to_the_others() 
     assert_eq!(fabric.world.state("all"), PolicyState::Active);
 }
 
+/// What is told of policies, also in some time to come.
+fn told_of(fabric: &mut Fabric, wait: u64) -> Vec<Event> {
+    fabric.wait(wait);
+    let events = std::mem::take(&mut fabric.world.events);
+    let is_about =
+        |event: &Event| matches!(event, Event::PolicyActive { .. } | Event::PolicyPartial { .. });
+    events.into_iter().filter(is_about).collect()
+}
+
+#[test]
+fn losing_one_of_several_monitors_is_told_and_so_is_having_it_again() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    let monitors = ["0x1/2", "0x3/2"].map(|monitor| monitor.parse().unwrap());
+    fabric.world.tap(TapPolicy::to_several("all", Monitors::new(monitors.to_vec())));
+    fabric.world.model(3).set_link(2, false);
+    let told = told_of(&mut fabric, 500);
+    let [Event::PolicyPartial { name, reason }] = &told[..] else { panic!("{told:?}") };
+    assert!(name == "all" && reason.starts_with("1 of 2 monitors reached: "), "{reason}");
+    assert_eq!(told_of(&mut fabric, 500), []);
+    fabric.world.model(3).set_link(2, true);
+    assert_eq!(told_of(&mut fabric, 500), [Event::PolicyActive { name: "all".to_owned() }]);
+}
+
+#[test]
+fn a_policy_that_some_switches_cannot_copy_for_says_which() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x3/2"));
+    let own = TapPolicy { src_mac: Some(mac(3)), ..policy("own", "0x3/2") };
+    fabric.world.tap(own);
+    fabric.cut(1, 2, false);
+    let told = told_of(&mut fabric, 500);
+    let [Event::PolicyPartial { name, reason }] = &told[..] else { panic!("{told:?}") };
+    let expected = "frames that come in at 0x1 are not copied to monitor 0x3/2: no links";
+    assert!(name == "all" && reason.starts_with(expected), "{reason}");
+    assert_eq!(fabric.world.state("all"), PolicyState::Partial { reason: reason.clone() });
+    assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(1, 2)]);
+    let plan = fabric.world.control.plan_policy(policy("other", "0x3/2")).unwrap();
+    assert!(plan.proof.is_proved && plan.notes == [reason.as_str()], "{plan:?}");
+    fabric.world.cables.extend([((1, 10), (2, 10)), ((2, 10), (1, 10))]);
+    fabric.world.model(1).set_link(10, true);
+    fabric.world.model(2).set_link(10, true);
+    // Others have rules at more switches now, too.
+    let told = told_of(&mut fabric, 1000);
+    let are_active = told.iter().all(|event| matches!(event, Event::PolicyActive { .. }));
+    assert!(
+        are_active && told.contains(&Event::PolicyActive { name: "all".to_owned() }),
+        "{told:?}"
+    );
+    assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(3, 1), (3, 2)]);
+}
+
 #[test]
 fn a_policy_without_an_identifier_for_its_copies_says_so_and_gets_one_when_there_is() {
     let limits = Limits { copy_vids: VidRange::new(16, 2).unwrap(), ..Limits::default() };

@@ -216,3 +216,55 @@ fn slow_switches_are_taken_over_without_a_loop() {
         assert!(fabric.world.control.switches().iter().all(|switch| switch.is_connected));
     }
 }
+
+/// A port of the same number and name at another switch is another port, with a host behind it.
+#[test]
+fn copies_stay_with_the_switch_whose_port_was_meant() {
+    for monitor in ["3", "p3", "one-of:3+p2"] {
+        let mut world = World::new(3);
+        world.tap(policy("all", monitor));
+        world.add_switch(2, 3);
+        world.disconnect(1);
+        let PolicyState::Pending { reason } = world.state("all") else {
+            panic!("{monitor}: {:?}", world.state("all"))
+        };
+        assert!(reason.contains("switch 0x1 is not connected"), "{reason}");
+        let frame = tcp(1, 9).bytes();
+        let flooded = [(2, frame.clone()), (3, frame.clone())];
+        assert_eq!(world.model(2).receive(1, &frame), flooded);
+        let rules = world.model(2).state();
+        assert!(!rules.iter().any(|rule| rule.contains("group:")), "{rules:?}");
+        world.connect(1);
+        assert_eq!(world.state("all"), PolicyState::Active);
+        let at: Vec<_> = world.control.policy("all").unwrap().monitors;
+        assert!(at.iter().all(|at| at.switch.0 == 1), "{at:?}");
+    }
+}
+
+#[test]
+fn the_switch_of_a_port_can_be_said_so_that_it_is_the_same_after_a_restart() {
+    let mut world = World::new(3);
+    let said = |world: &World, monitor: &str| {
+        let said = world.control.with_switches_said(policy("all", monitor));
+        said.monitor.to_string()
+    };
+    for (monitor, told) in [
+        ("3", "0x1/3"),
+        ("p3", "0x1/p3"),
+        ("one-of:2+3", "one-of:0x1/2+0x1/3"),
+        ("9", "9"),
+        ("0x2/3", "0x2/3"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("controller", "controller"),
+    ] {
+        assert_eq!(said(&world, monitor), told);
+    }
+    world.tap(policy("all", "3"));
+    world.add_switch(2, 3);
+    world.disconnect(1);
+    assert_eq!(said(&world, "3"), "0x1/3", "as in the policy of its name");
+    assert_eq!(said(&world, "2"), "0x2/2");
+    let heir = TapPolicy { eth_type: Some("ipv4".parse().unwrap()), ..policy("all", "3") };
+    let refused = world.control.replace_policy(heir, WhenMissing::Refuse).unwrap_err();
+    assert!(refused.to_string().contains("switch 0x1 is not connected"), "{refused}");
+}

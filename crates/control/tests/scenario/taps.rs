@@ -2,6 +2,7 @@
 //!
 //! `World::send` itself checks that whatever leaves is the frame byte by byte.
 
+use crate::fabric::Fabric;
 use crate::frames::{
     BROADCAST, Packet, arp_request, ethernet, ipv4, mac, neighbor_discovery, tcp, udp,
 };
@@ -189,6 +190,49 @@ fn copies_for_the_controller_come_to_it() {
 }
 
 #[test]
+fn the_controller_gets_copies_of_what_is_flooded_too() {
+    let policies = || [policy("shown", "controller"), policy("all", "3")];
+    let mut world = World::new(4);
+    world.learn(2);
+    policies().into_iter().for_each(|policy| world.plan_and_tap(policy));
+    let frames = [tcp(1, 9).bytes(), arp_request(1, 2, None)];
+    for frame in &frames {
+        assert_eq!(world.send(1, frame), [2, 3, 4]);
+    }
+    assert_eq!(shown(&world), frames);
+    let report = world.ledger("shown");
+    let [copied] = &report.copied[..] else { panic!("{report:?}") };
+    assert_eq!((copied.counts.packets, copied.delivered.packets, copied.flooded), (2, 2, 0));
+    assert!(report.adds_up && report.matched.packets == 2, "{report:?}");
+
+    // Where the controller is asked for the way anyway, it is not shown the same twice.
+    let limits = Limits { max_ways: 0, ..Limits::default() };
+    let mut fabric = Fabric::with(2, &[(1, 2)], &limits);
+    fabric.learn();
+    policies().into_iter().for_each(|policy| {
+        let monitor = if policy.name == "all" { "0x1/2" } else { "controller" };
+        fabric.world.plan_and_tap(TapPolicy { monitor: monitor_of(monitor), ..policy });
+    });
+    for frame in &frames {
+        fabric.world.inject(1, 1, frame);
+    }
+    assert_eq!(shown(&fabric.world), frames);
+}
+
+/// The copies that the controller shows.
+fn shown(world: &World) -> Vec<Vec<u8>> {
+    let copies = world.events.iter().filter_map(|event| match event {
+        Event::Copy(copy) => Some(copy.start.clone()),
+        _ => None,
+    });
+    copies.collect()
+}
+
+fn monitor_of(text: &str) -> Monitors {
+    text.parse::<MonitorSpec>().unwrap().into()
+}
+
+#[test]
 fn overlapping_policies_compose() {
     let mut world = World::new(6);
     world.learn(2);
@@ -281,8 +325,8 @@ fn a_monitor_that_goes_takes_its_rules_with_it() {
     world.switch().set_link(3, false);
     world.run();
     assert_eq!(world.switch().state(), before);
-    let reason = "monitor p3: port 0x1/3 is down; bring its link up, start the virtual machine \
-                  behind it, or make room on its disk, if it is a file"
+    let reason = "monitor 0x1/p3: port 0x1/3 is down; bring its link up, start the virtual \
+                  machine behind it, or make room on its disk, if it is a file"
         .to_owned();
     assert_eq!(world.state("web"), PolicyState::Pending { reason });
     world.switch().set_link(3, true);
@@ -292,7 +336,7 @@ fn a_monitor_that_goes_takes_its_rules_with_it() {
     world.switch().remove_port(3);
     world.run();
     let PolicyState::Pending { reason } = world.state("web") else { panic!() };
-    assert!(reason.starts_with("monitor p3: there is no such port"), "{reason}");
+    assert!(reason.starts_with("monitor 0x1/p3: there is no such port"), "{reason}");
     assert_eq!(world.switch().state(), before);
     world.switch().add_port(3);
     world.run();

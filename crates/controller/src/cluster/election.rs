@@ -236,7 +236,7 @@ impl Elector {
                 start = format!("{}\0", entry.key);
             }
             if is_last {
-                kept.policies.sort_by(|a, b| a.created_at.cmp(&b.created_at));
+                kept.policies.sort_by(|a, b| a.origin.created_at.cmp(&b.origin.created_at));
                 return Ok(kept);
             }
             if asked_at.elapsed() > self.ttl / RENEWALS

@@ -12,11 +12,11 @@ use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
 use tokio::sync::watch;
 
 use super::{Changes, Hub, Name};
-use crate::clock::{now_text, unix_time};
+use crate::clock::unix_time;
 use crate::cluster::{Leader, Standing, Term, Verdict};
 use crate::connection::Order;
 use crate::error::BindError;
-use crate::keeper::CONFIGURATION;
+use crate::keeper::{CONFIGURATION, Origin};
 use crate::store::{Kept, KeptPolicy};
 
 /// What a control plane is made of, whenever one begins.
@@ -67,8 +67,7 @@ impl Blueprint {
         for policy in configured {
             let added = control.add_policy(policy.clone(), WhenMissing::Wait);
             added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
-            let (created_at, owner) = (now_text(), CONFIGURATION.to_owned());
-            all.push(KeptPolicy { policy, created_at, owner });
+            all.push(KeptPolicy { policy, origin: Origin::now(CONFIGURATION) });
         }
         for (name, error) in kept.unreadable {
             tracing::error!(

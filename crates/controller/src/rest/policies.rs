@@ -16,7 +16,7 @@ use super::series::SeriesReport;
 use super::{Api, Asking};
 use crate::cluster::Access;
 use crate::words::in_words;
-use crate::{Applied, Handle, How};
+use crate::{Applied, Handle, How, Origin};
 
 /// A policy as it is told.
 #[derive(Debug, Serialize)]
@@ -25,6 +25,10 @@ pub(super) struct PolicyView {
     report: PolicyReport,
     created_at: Option<String>,
     owner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed_by: Option<String>,
     /// Told of one policy alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<Vec<PathReport>>,
@@ -36,8 +40,15 @@ pub(super) struct PolicyView {
 impl PolicyView {
     fn new(report: PolicyReport, handle: &Handle) -> Self {
         let origin = handle.origin(&report.policy.name);
-        let (created_at, owner) = origin.map(|origin| (origin.created_at, origin.owner)).unzip();
-        Self { report, created_at, owner, path: None, verdict: None }
+        Self::of(report, origin)
+    }
+
+    fn of(report: PolicyReport, origin: Option<Origin>) -> Self {
+        let (created, changed) =
+            origin.map(|it| ((it.created_at, it.owner), (it.changed_at, it.changed_by))).unzip();
+        let (created_at, owner) = created.unzip();
+        let (changed_at, changed_by) = changed.unwrap_or_default();
+        Self { report, created_at, owner, changed_at, changed_by, path: None, verdict: None }
     }
 
     fn applied(applied: Applied, handle: &Handle) -> Self {
@@ -128,9 +139,8 @@ pub(super) async fn delete(
     }
     let origin = api.handle.origin(&name);
     let deleted = api.handle.delete_policy(&admitted.caller, &name, query.force).await?;
-    let (created_at, owner) = origin.map(|origin| (origin.created_at, origin.owner)).unzip();
     let Applied { report, verdict } = deleted;
-    let view = PolicyView { report, created_at, owner, path: None, verdict: Some(verdict) };
+    let view = PolicyView { verdict: Some(verdict), ..PolicyView::of(report, origin) };
     Ok(Json(view).into_response())
 }
 

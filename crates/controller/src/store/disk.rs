@@ -100,7 +100,7 @@ fn read_all(database: &Database) -> Result<Contents, Failure> {
             Err(error) => unreadable.push((name.value().to_owned(), error.to_string())),
         }
     }
-    policies.sort_by(|a, b| a.created_at.cmp(&b.created_at));
+    policies.sort_by(|a, b| a.origin.created_at.cmp(&b.origin.created_at));
     let last = write.open_table(AUDIT)?.last()?.map(|(_, line)| line.value().to_owned());
     let head = match last {
         None => Head::empty(),

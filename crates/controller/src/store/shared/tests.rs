@@ -4,6 +4,7 @@ use super::*;
 use crate::Caller;
 use crate::audit::{Draft, Verifier, What};
 use crate::etcd::fake::FakeEtcd;
+use crate::keeper::Origin;
 use crate::store::{KeptPolicy, Store};
 use tapswitch_control::TapPolicy;
 
@@ -40,8 +41,8 @@ impl Rig {
     async fn add(&self, name: &str) -> Result<(), StoreError> {
         let policy = TapPolicy::new(name, "3".parse().unwrap());
         let draft = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted").about(&policy);
-        let created_at = "2026-01-01T00:00:00Z".to_owned();
-        let kept = Box::new(KeptPolicy { policy, created_at, owner: "ann".to_owned() });
+        let origin = Origin::now("ann");
+        let kept = Box::new(KeptPolicy { policy, origin });
         self.store.commit(vec![Change::Put(kept), Change::Record(draft)], self.store.term()).await
     }
 
@@ -122,8 +123,8 @@ async fn the_last_change_of_a_policy_counts() {
     let rig = Rig::start().await;
     rig.lead();
     let policy = TapPolicy::new("a", "3".parse().unwrap());
-    let created_at = "2026-01-01T00:00:00Z".to_owned();
-    let kept = Box::new(KeptPolicy { policy, created_at, owner: "ann".to_owned() });
+    let origin = Origin::now("ann");
+    let kept = Box::new(KeptPolicy { policy, origin });
     let changes = vec![Change::Delete("a".to_owned()), Change::Put(kept)];
     rig.store.commit(changes, rig.store.term()).await.unwrap();
     assert_eq!(rig.policies().len(), 1);

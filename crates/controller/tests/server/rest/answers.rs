@@ -102,6 +102,7 @@ async fn a_policy_comes_and_goes() {
     let (server, switch) = with_switch().await;
     let mut policy = json!({"name": "web of ours", "monitor": "p3", "dst-port": 80});
     let added = post(&server, "/api/v1/policies", &policy).await;
+    policy["monitor"] = json!("0x1/p3");
     policy["direction"] = json!("both");
     policy["point"] = json!("ingress");
     assert_eq!(added.status, 201, "{}", added.text);

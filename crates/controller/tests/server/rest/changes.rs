@@ -27,7 +27,7 @@ async fn a_policy_takes_the_place_of_another() {
     let path = "/api/v1/policies/web";
     let other = json!({
         "name": "web",
-        "monitor": "4",
+        "monitor": "0x1/4",
         "dst-port": 80,
         "direction": "forward",
         "point": "ingress",
@@ -51,7 +51,7 @@ async fn a_policy_takes_the_place_of_another() {
 #[tokio::test]
 async fn what_is_refused_leaves_the_policy_as_it_was() {
     let (direction, point) = ("both", "ingress");
-    let old = json!({"name": "web", "monitor": "3", "direction": direction, "point": point});
+    let old = json!({"name": "web", "monitor": "0x1/3", "direction": direction, "point": point});
     let (server, switch) = with_policy(&old).await;
     let rules = switch.tap_count();
     let cases = [
@@ -114,7 +114,8 @@ async fn what_was_answered_survives_and_what_was_refused_does_not() {
     assert_eq!(put(&server, path, &refused).await.status, 422);
     server.stop().await;
     let again = restart(config()).await;
-    assert_eq!(get(&again, path).await.json()["policy"], policy("4"));
+    // With its switch, for another one with such a port may connect first.
+    assert_eq!(get(&again, path).await.json()["policy"], policy("0x1/4"));
 }
 
 #[tokio::test]
@@ -124,8 +125,30 @@ async fn policies_of_the_configuration_are_changed_there() {
     let _switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
     let other = json!({"name": "web", "monitor": "4"});
-    let answer = put(&server, "/api/v1/policies/web", &other).await;
-    assert_eq!(answer.refusal(), (409, "policy-configured".to_owned()), "{}", answer.text);
+    for query in ["", "?dry_run=true"] {
+        let path = format!("/api/v1/policies/web{query}");
+        let delete = ask_with(&server, ("DELETE", &path), &[], vec![]).await;
+        for answer in [put(&server, &path, &other).await, delete] {
+            assert_eq!(answer.refusal(), (409, "policy-configured".to_owned()), "{}", answer.text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_changes_a_policy_is_told_beside_who_added_it() {
+    let (server, _switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
+    let path = "/api/v1/policies/web";
+    let added = get(&server, path).await.json();
+    assert!(added["created_at"].is_string() && added.get("changed_at").is_none(), "{added}");
+    let other = json!({"name": "web", "monitor": "4"});
+    assert_eq!(put(&server, path, &other).await.status, 200);
+    let changed = get(&server, path).await.json();
+    assert_eq!(
+        (&changed["created_at"], &changed["owner"]),
+        (&added["created_at"], &added["owner"])
+    );
+    assert!(changed["changed_at"].is_string(), "{changed}");
+    assert_eq!(changed["changed_by"], added["owner"]);
 }
 
 #[tokio::test]
@@ -160,7 +183,7 @@ async fn what_would_go_wrong_is_refused_with_a_frame_unless_it_is_forced() {
     let before = switch.state.lock().unwrap().changes;
     let links = json!({
         "name": "links",
-        "monitor": "4",
+        "monitor": "0x1/4",
         "eth-type": "lldp",
         "dst-mac": "01:80:c2:00:00:0e",
         "direction": "forward",

@@ -171,7 +171,7 @@ async fn what_cannot_take_the_place_of_another_after_its_time_leaves_that_one_ke
     assert!(outcome.starts_with("refused"), "{outcome}");
     server.stop().await;
     let server = restart(impatient(&directory)).await;
-    assert_eq!(policy(&server).await["policy"]["monitor"], json!("3"));
+    assert_eq!(policy(&server).await["policy"]["monitor"], json!("0x1/3"));
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn who_deletes_a_policy_hears_its_counts_not_those_of_one_before_it() {
     };
     let (gone, ()) = tokio::join!(deleting, going_on);
     assert_eq!(gone.status, 200, "{}", gone.text);
-    assert_eq!(gone.json()["policy"]["monitor"], "4", "{}", gone.text);
+    assert_eq!(gone.json()["policy"]["monitor"], "0x1/4", "{}", gone.text);
     let records = get(&server, "/api/v1/audit").await.json();
     let told = records["items"].as_array().unwrap().iter().map(|record| record["what"].clone());
     let told: Vec<_> = told.collect();
