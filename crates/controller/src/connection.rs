@@ -11,9 +11,12 @@ use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply, RoleMessage
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
+mod backlog;
+
 use crate::hub::Input;
 use crate::places::Place;
 use crate::tickets::Tickets;
+use backlog::Backlog;
 
 /// A connection by its number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +81,7 @@ pub(crate) struct Connection {
     place: Place,
     channel: ControllerConnection,
     max_waiting: usize,
-    to_hub: mpsc::Sender<Input>,
+    backlog: Backlog,
     /// Who the switch is, when it said so.
     switch: Option<DatapathId>,
     /// `None` while the switch has not said who it is.
@@ -111,7 +114,7 @@ impl Connection {
             place,
             channel,
             max_waiting,
-            to_hub,
+            backlog: Backlog::new(to_hub),
             switch: None,
             inbox: None,
             tickets,
@@ -132,7 +135,10 @@ impl Connection {
         // What says why to the switch.
         let _ = tokio::time::timeout(LAST_WORDS, self.write_all(&mut writer)).await;
         match self.switch {
-            Some(_) => self.tell(News::Closed { reason }).await,
+            Some(_) => {
+                self.tell(News::Closed { reason });
+                self.backlog.send_all().await;
+            }
             None => tracing::info!("{}: no switch: {reason}", self.peer),
         }
     }
@@ -148,15 +154,16 @@ impl Connection {
         // What TLS was given stays with it until it is flushed.
         let mut is_flushed = true;
         loop {
-            if let Err(end) = self.handle_events().await {
+            if let Err(end) = self.handle_events() {
                 return end;
             }
             let output = self.channel.poll_transmit();
             let has_output = !output.is_empty();
             let takes_messages = !self.channel.is_busy();
             let deadline = self.channel.poll_timeout();
+            let takes_news = self.backlog.has_room();
             tokio::select! {
-                len = reader.read(&mut buf) => match len {
+                len = reader.read(&mut buf), if takes_news => match len {
                     Ok(0) => self.channel.handle_eof(),
                     Ok(len) => {
                         let bytes = buf.get(..len).unwrap_or_default();
@@ -178,25 +185,26 @@ impl Connection {
                 }
                 order = next_order(&mut self.inbox, takes_messages) => match order {
                     Next::Order(order) => {
-                        if let Err(end) = self.obey_all(order).await {
+                        if let Err(end) = self.obey_all(order) {
                             return end;
                         }
                     }
                     Next::Close(reason) => return End::Hub(reason),
                 },
+                () = self.backlog.send_some() => {}
                 () = sleep_until(deadline) => self.channel.handle_timeout(Instant::now()),
             }
         }
     }
 
     /// Tells the hub what happened.
-    async fn handle_events(&mut self) -> Result<(), End> {
+    fn handle_events(&mut self) -> Result<(), End> {
         while let Some(event) = self.channel.poll_event() {
             match event {
-                ControllerEvent::Ready { features } => self.handle_ready(features).await?,
+                ControllerEvent::Ready { features } => self.handle_ready(features)?,
                 ControllerEvent::Reply { xid, .. } if self.role_xid == Some(xid) => {
                     self.role_xid = None;
-                    self.tell(News::Role(Ok(()))).await;
+                    self.tell(News::Role(Ok(())));
                 }
                 ControllerEvent::Reply { xid, body } => {
                     let ticket = match body {
@@ -204,12 +212,12 @@ impl Connection {
                         _ => self.tickets.take(xid),
                     };
                     if let Some(ticket) = ticket {
-                        self.tell(News::Reply { ticket, body }).await;
+                        self.tell(News::Reply { ticket, body });
                     }
                 }
-                ControllerEvent::Error { xid, error } => self.handle_error(xid, error.kind).await,
-                ControllerEvent::Message(message) => self.tell(News::Message(message.body)).await,
-                ControllerEvent::Refused(refusal) => self.handle_refused(refusal).await,
+                ControllerEvent::Error { xid, error } => self.handle_error(xid, error.kind),
+                ControllerEvent::Message(message) => self.tell(News::Message(message.body)),
+                ControllerEvent::Refused(refusal) => self.handle_refused(refusal),
                 ControllerEvent::Closed(reason) => return Err(End::Channel(reason)),
                 _ => {}
             }
@@ -217,7 +225,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn handle_ready(&mut self, features: FeaturesReply) -> Result<(), End> {
+    fn handle_ready(&mut self, features: FeaturesReply) -> Result<(), End> {
         if features.auxiliary_id != 0 {
             let reason = "an auxiliary connection, which is not used here".to_owned();
             return Err(End::Hub(reason));
@@ -230,43 +238,43 @@ impl Connection {
         self.inbox = Some(Inbox { messages: waiting, close: closing });
         self.switch = Some(features.datapath_id);
         let orders = Orders { messages, close };
-        self.tell(News::Ready { features, peer: self.peer, orders }).await;
+        self.tell(News::Ready { features, peer: self.peer, orders });
         Ok(())
     }
 
-    async fn handle_error(&mut self, xid: u32, kind: ErrorKind) {
+    fn handle_error(&mut self, xid: u32, kind: ErrorKind) {
         if self.role_xid.take_if(|role_xid| *role_xid == xid).is_some() {
-            self.tell(News::Role(Err(kind))).await;
+            self.tell(News::Role(Err(kind)));
             return;
         }
         match self.tickets.take(xid) {
-            Some(ticket) => self.tell(News::Error { ticket, kind }).await,
+            Some(ticket) => self.tell(News::Error { ticket, kind }),
             None => tracing::debug!("{}: error {kind} about nothing known", self.peer),
         }
     }
 
     /// The switch sent something that cannot be read; perhaps an answer, which does not come then.
-    async fn handle_refused(&mut self, refusal: Refusal) {
+    fn handle_refused(&mut self, refusal: Refusal) {
         tracing::warn!("{}: cannot read a message of the switch: {refusal}", self.peer);
         if let Some(ticket) = self.tickets.take(refusal.xid) {
-            self.tell(News::Error { ticket, kind: refusal.kind }).await;
+            self.tell(News::Error { ticket, kind: refusal.kind });
         }
     }
 
     /// Sends what was ordered, and what waits behind it as far as there is room.
-    async fn obey_all(&mut self, order: Order) -> Result<(), End> {
-        self.obey(order).await?;
+    fn obey_all(&mut self, order: Order) -> Result<(), End> {
+        self.obey(order)?;
         while !self.channel.is_busy() {
             let waiting = self.inbox.as_mut().and_then(|inbox| inbox.messages.try_recv().ok());
             let Some(order) = waiting else { break };
-            self.obey(order).await?;
+            self.obey(order)?;
         }
         Ok(())
     }
 
-    async fn obey(&mut self, order: Order) -> Result<(), End> {
+    fn obey(&mut self, order: Order) -> Result<(), End> {
         match order {
-            Order::Send(ticket, body) => self.send(ticket, body).await,
+            Order::Send(ticket, body) => self.send(ticket, body),
             Order::Role { session, request } => {
                 (self.session, self.tickets) = (session, Tickets::default());
                 let sent = self.channel.send(Body::RoleRequest(request));
@@ -276,7 +284,7 @@ impl Connection {
         }
     }
 
-    async fn send(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
+    fn send(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
         let is_change = body.is_modification();
         // Nobody minds whether a packet was sent.
         let is_heard_of = !matches!(body, Body::PacketOut(_));
@@ -286,7 +294,7 @@ impl Connection {
             Err(SendError::Encode(error)) => {
                 tracing::error!("{}: cannot send a message: {error}", self.peer);
                 let kind = ErrorKind::OFPBRC_BAD_LEN;
-                self.tell(News::Error { ticket, kind }).await;
+                self.tell(News::Error { ticket, kind });
             }
             Err(error) => return Err(End::Hub(error.to_string())),
         }
@@ -302,13 +310,18 @@ impl Connection {
         writer.shutdown().await
     }
 
-    /// Tells the hub, waiting until it has room. Who the switch is was told before.
-    async fn tell(&self, news: News) {
+    /// Tells the hub, as soon as it has room. Who the switch is was told before.
+    fn tell(&mut self, news: News) {
         if let Some(switch) = self.switch {
             let (connection, session) = (self.id, self.session);
             let input = Input::News { connection, session, switch, news };
-            // Without a hub, there are no orders either, and the connection ends.
-            let _ = self.to_hub.send(input).await;
+            if self.backlog.push(input) {
+                tracing::warn!(
+                    "{}: the switch shows frames faster than they can be looked at; some are \
+                     passed over, which does not keep them from where they go",
+                    self.peer
+                );
+            }
         }
     }
 }

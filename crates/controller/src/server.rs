@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tapswitch_control::{Control, Discovery, Limits, Millis};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
@@ -182,7 +182,7 @@ impl Server {
         }
         let place = (blueprint, seat);
         let hub = Hub::new(control, place, inputs, (keeper, journal), config.takeover_after);
-        hub.run(shutdown).await;
+        run_apart(hub, shutdown).await;
         end.send_replace(true);
         // What was told to switches before is still on its way; what they say is not heard.
         tasks.shutdown().await;
@@ -191,6 +191,29 @@ impl Server {
             let _ = elector.await;
         }
         tracing::info!("stopped; the switches keep their rules");
+    }
+}
+
+/// Runs the hub on a thread of its own: however much it has to think about, connections are read
+/// and switches get their answers.
+async fn run_apart(hub: Hub, shutdown: impl Future<Output = ()>) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let runtime = tokio::runtime::Handle::current();
+    let mut running = tokio::task::spawn_blocking(move || {
+        // Whoever runs this server may be dropped, which means the same.
+        runtime.block_on(hub.run(async move { _ = stopped.await }));
+    });
+    let ended = tokio::select! {
+        () = shutdown => {
+            drop(stop);
+            running.await
+        }
+        ended = &mut running => ended,
+    };
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
     }
 }
 

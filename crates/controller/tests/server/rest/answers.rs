@@ -77,8 +77,9 @@ async fn no_two_samples_are_of_the_same() {
 /// Filters are looked at by the one thread that there is for what takes long, which is busy here.
 #[test]
 fn who_has_a_filter_looked_at_keeps_nobody_waiting() {
+    // The control plane has the other one.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+    let runtime = runtime.enable_all().max_blocking_threads(2).build().unwrap();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     runtime.spawn_blocking(move || ended.recv());
     runtime.block_on(async {
