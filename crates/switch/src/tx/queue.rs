@@ -4,7 +4,7 @@
 //! a frame, and the port is full, or others wait already
 //!   path of its own, lossless copy ── kept; who brought it is paused until all such have left
 //!   best-effort copy ─────────────── kept while there is room for it; nobody waits
-//!   sampled copy ─────────────────── one of every so many kept; nobody waits
+//!   sampled copy ─────────────────── one of every so many kept, by chance; nobody waits
 //! the port takes nothing for as long as those of one bound wait for it at most
 //!   ────────────────────────────── stalled for these: they go on, and their frames are dropped by
 //!                                    that name, until all that they waited for have left
@@ -92,6 +92,8 @@ pub(super) enum Admission {
 
 impl EgressQueue {
     pub(super) fn new(outlet: Arc<Outlet>, now: Instant) -> Self {
+        // Each time with numbers of its own.
+        let sampler = Sampler::new(outlet.taken());
         Self {
             held: Store::default(),
             kept: Store::default(),
@@ -99,7 +101,7 @@ impl EgressQueue {
             progress: now,
             taken_before: outlet.taken(),
             outlet,
-            sampler: Sampler::default(),
+            sampler,
         }
     }
 
