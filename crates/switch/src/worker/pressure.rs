@@ -40,8 +40,9 @@ impl Worker {
         if queue.intake.pause.is_some() {
             return;
         }
-        queue.intake.pause = Some(Pause { wait, since: Instant::now() });
-        self.shared.pauses.begin(port_number(wait.place), queue.port());
+        let since = Instant::now();
+        queue.intake.pause = Some(Pause { wait, since });
+        self.shared.pauses.begin(port_number(wait.place), queue.port(), since);
         let reads_ahead = queue.intake.ahead.is_some();
         self.line_up(index);
         if !reads_ahead {
