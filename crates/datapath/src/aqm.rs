@@ -127,8 +127,8 @@ impl Default for Codel {
 /// tags, if its sender is ECN-capable (RFC 3168 §5); the IPv4 header's checksum follows. A train
 /// has one header, so all packets that it is cut into are marked.
 ///
-/// True when the frame carries the mark now; `false`, and not a bit is changed, for one that is not
-/// ECN-capable, not IP, or cut short.
+/// True when the frame was marked; `false`, and not a bit is changed, for one that carries the mark
+/// already, is not ECN-capable, not IP, or cut short.
 pub fn mark_ce(frame: &mut [u8]) -> bool {
     let Ok(parsed) = parse(frame) else {
         return false;
@@ -144,27 +144,25 @@ pub fn mark_ce(frame: &mut [u8]) -> bool {
 
 fn mark_ipv4(header: &mut [u8]) -> bool {
     let old = read_u16(header, ipv4::field::VERSION_IHL);
-    if old & ECN_MASK == NOT_ECT {
+    if matches!(old & ECN_MASK, NOT_ECT | CE) {
         return false;
     }
     let new = old | CE;
     let checksum = read_u16(header, ipv4::field::CHECKSUM);
-    if new != old {
-        let checksum = update(checksum, &old.to_be_bytes(), &new.to_be_bytes());
-        write_u16(header, ipv4::field::VERSION_IHL, new);
-        write_u16(header, ipv4::field::CHECKSUM, checksum);
-    }
+    let checksum = update(checksum, &old.to_be_bytes(), &new.to_be_bytes());
+    write_u16(header, ipv4::field::VERSION_IHL, new);
+    write_u16(header, ipv4::field::CHECKSUM, checksum);
     true
 }
 
 /// The traffic class lies across the first two bytes, four bits in front of where IPv4 has it.
 fn mark_ipv6(header: &mut [u8]) -> bool {
     let old = read_u16(header, ipv6::field::VERSION_CLASS_LABEL);
-    let is_capable = old & ECN_MASK << 4 != NOT_ECT;
-    if is_capable {
-        write_u16(header, ipv6::field::VERSION_CLASS_LABEL, old | CE << 4);
+    if matches!((old >> 4) & ECN_MASK, NOT_ECT | CE) {
+        return false;
     }
-    is_capable
+    write_u16(header, ipv6::field::VERSION_CLASS_LABEL, old | CE << 4);
+    true
 }
 
 /// The ECN field (RFC 3168 §5), where IPv4 has it in its first word.
