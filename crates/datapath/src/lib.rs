@@ -49,7 +49,7 @@ pub mod vlan;
 
 pub use abilities::{ACTION_KINDS, INSTRUCTION_KINDS, MATCH_FIELDS, SET_FIELDS};
 pub use aqm::{Codel, mark_ce};
-pub use claim::{Claim, Loss, OwnedClaim, Receipt, Sent};
+pub use claim::{Claim, Loss, OwnedClaim, PacketInClaim, PacketInReceipt, Receipt, Sent};
 pub use counters::{Counters, DropCounters, Gauge, Millis, Totals, WorkerIndex};
 pub use edge::DropReason;
 pub use egress::{Egress, PacketInOrigin};

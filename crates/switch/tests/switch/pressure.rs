@@ -319,6 +319,40 @@ fn whoever_waits_for_a_monitor_waits_by_its_own_contract() {
     assert_eq!(copies(0).drops, dropped, "it is there again");
 }
 
+/// What a controller that stands still does not get, it is not said to have.
+#[test]
+fn copies_for_a_controller_that_does_not_read_are_not_delivered() {
+    let room = patient(2);
+    let mut guests = room.guests();
+    let [sender, receiver] = &mut guests[..] else { panic!() };
+    let mut controller = room.switch.controller();
+    controller.configure();
+    let copy = vec![Delivery::BestEffort.action(), output(PortNo::CONTROLLER.0)];
+    let group = group_all(GroupModCommand::Add, 1, vec![vec![output(2)], copy]);
+    controller.apply(vec![group, Body::FlowMod(rule(1, in_port(1), vec![to_group(1)]))]);
+    let copies = || room.switch.taps().remove(0).copies.remove(0);
+    let mut sent = 0;
+    // What is between them has room for some ten thousand. Who does not answer for long is left.
+    until("copies are lost", || {
+        // Each third one is long.
+        while sender.try_send(&numbered(sent * 3)) {
+            sent += 1;
+        }
+        receiver.try_receive();
+        !copies().drops.is_empty()
+    });
+    until("none is under way", || {
+        receiver.try_receive();
+        let copies = copies();
+        copies.count.frames == u64::from(sent) && copies.queued.frames == 0
+    });
+    let copies = copies();
+    let lost: u64 = copies.drops.values().sum();
+    assert_eq!(copies.delivered.frames + lost, copies.count.frames, "{copies:?}");
+    assert_eq!(room.switch.port(1).drops, copies.drops);
+    assert_eq!(room.switch.port(1).consumed, copies.delivered.frames);
+}
+
 /// A train of three packets, the second of which fits no buffer, says nothing about the frame that
 /// waits next.
 #[test]
