@@ -43,7 +43,11 @@ fn the_ledger_of_a_slow_monitor_adds_up() {
         let is_tapped = row["contract"].is_string();
         assert_eq!(number(&row["ledger"]["matched"]) > 0, is_tapped, "{row}");
         assert_eq!(row["to_untapped"].is_object(), is_tapped, "{row}");
-        assert_eq!(row["ledger"]["adds_up"], true, "{row}");
+        let ledger = &row["ledger"];
+        assert_eq!(ledger["adds_up"], true, "{row}");
+        let dropped: u64 = ledger["drops"].as_object().unwrap().values().map(number).sum();
+        let found = number(&ledger["delivered"]) + dropped + number(&ledger["waiting"]);
+        assert_eq!(number(&ledger["matched"]), found, "{row}");
     }
 }
 
