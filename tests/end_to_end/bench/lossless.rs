@@ -68,8 +68,12 @@ fn in_a_guest_a_ring_of_one_loses_nothing_with_back_pressure() {
     let rows = rows(&report, "paper");
     assert_eq!(rows.len(), 2, "without back-pressure and with it");
     for row in rows {
-        let lost = &row["losses"]["drops"]["ring_full"];
-        assert_eq!(lost.is_null(), row["backpressure"] == true, "{row}");
+        let drops = row["losses"]["drops"].as_object().unwrap();
+        // What the queueing discipline in front of the ring sheds is its own policy.
+        match row["backpressure"] == true {
+            true => assert!(drops.is_empty(), "{row}"),
+            false => assert!(drops.contains_key("ring_full"), "{row}"),
+        }
     }
 }
 
