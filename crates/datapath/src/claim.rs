@@ -8,8 +8,8 @@
 //! Where a port keeps what it gets and somebody else carries it on, as a file does, an
 //! [`OwnedClaim`] stands for any number of frames.
 //!
-//! A frame for the controllers leaves by no port, and may be lost on its way to them. It has a claim
-//! of its own, [`PacketInClaim`], and where it takes its time a [`PacketInReceipt`].
+//! A frame for the controllers leaves by no port, and may be lost on its way to them. It has a
+//! claim of its own, [`PacketInClaim`], and where it takes its time a [`PacketInReceipt`].
 //!
 //! The packets of a train that was cut have ends of their own: those that went are sent, whatever
 //! becomes of the others. The frame, and its bytes, count with the last one.
