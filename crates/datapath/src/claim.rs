@@ -8,6 +8,9 @@
 //! Where a port keeps what it gets and somebody else carries it on, as a file does, an
 //! [`OwnedClaim`] stands for any number of frames.
 //!
+//! A frame for the controllers leaves by no port, and may be lost on its way to them. It has a
+//! claim of its own, [`PacketInClaim`], and where it takes its time a [`PacketInReceipt`].
+//!
 //! The packets of a train that was cut have ends of their own: those that went are sent, whatever
 //! becomes of the others. The frame, and its bytes, count with the last one.
 
@@ -26,7 +29,8 @@ use crate::{DropReason, Frame};
 pub enum Sent {
     /// The port has it.
     Now,
-    /// It waits for the port. A [`Receipt`] or an [`OwnedClaim`] tells how that ends.
+    /// It waits for the port, or for a controller. A [`Receipt`], an [`OwnedClaim`] or a
+    /// [`PacketInReceipt`] tells how that ends.
     Later,
     /// Not all of its packets went: the frame counts as dropped.
     InPart(Loss),
@@ -238,5 +242,82 @@ impl Receipt {
         let part = Traffic::packets(u64::from(packets).min(self.traffic.packets));
         self.traffic.packets -= part.packets;
         part
+    }
+}
+
+/// On whose behalf a frame goes to the controllers.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketInClaim<'a> {
+    pub(crate) worker: WorkerIndex,
+    /// Where the frame came in, or so a controller says; none where there is no such port.
+    pub(crate) port: Option<&'a Arc<Port>>,
+    pub(crate) bucket: Option<&'a BucketRef>,
+    pub(crate) traffic: Traffic,
+}
+
+impl<'a> PacketInClaim<'a> {
+    /// For what came in by `port`, read by `worker`.
+    pub fn new(worker: WorkerIndex, port: &'a Arc<Port>, traffic: Traffic) -> Self {
+        Self { worker, port: Some(port), bucket: None, traffic }
+    }
+
+    /// The switch has taken the frame, which waits for a controller until the receipt is settled.
+    pub fn wait(&self) -> PacketInReceipt {
+        self.consume();
+        if let Some(bucket) = self.bucket {
+            bucket.bucket().queued.add(self.worker, self.traffic);
+        }
+        let (port, bucket) = (self.port.cloned(), self.bucket.cloned());
+        PacketInReceipt { port, bucket, traffic: self.traffic }
+    }
+
+    /// A controller has the frame.
+    pub(crate) fn delivered(&self, now: Millis) {
+        self.consume();
+        if let Some(bucket) = self.bucket {
+            bucket.bucket().delivered.add(self.worker, self.traffic, now);
+        }
+    }
+
+    fn consume(&self) {
+        if let Some(port) = self.port {
+            port.counters.add_consumed(self.worker);
+        }
+    }
+}
+
+/// What is counted for a frame on its way to the controllers, when it is there or will not be. Who
+/// settles it may be on any thread.
+#[derive(Debug)]
+#[must_use = "the copy counts as queued until this is settled"]
+pub struct PacketInReceipt {
+    port: Option<Arc<Port>>,
+    bucket: Option<BucketRef>,
+    traffic: Traffic,
+}
+
+impl PacketInReceipt {
+    /// A controller has the frame at `now`.
+    pub fn delivered(self, now: Millis) {
+        if let Some(bucket) = self.take_out() {
+            bucket.delivered.add(WorkerIndex::NONE, self.traffic, now);
+        }
+    }
+
+    /// None of them gets it.
+    pub fn dropped(self, reason: DropReason) {
+        if let Some(port) = &self.port {
+            port.counters.lose_consumed(WorkerIndex::NONE, reason);
+        }
+        if let Some(bucket) = self.take_out() {
+            bucket.drop(WorkerIndex::NONE, self.traffic, reason);
+        }
+    }
+
+    /// First of all, as with frames that wait for a port.
+    fn take_out(&self) -> Option<&GroupBucket> {
+        let bucket = self.bucket.as_ref()?.bucket();
+        bucket.queued.sub(WorkerIndex::NONE, self.traffic);
+        Some(bucket)
     }
 }

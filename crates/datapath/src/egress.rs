@@ -2,7 +2,7 @@
 
 use tapswitch_openflow::{PacketInReason, PortNo, TableId};
 
-use crate::{Claim, DropReason, Frame, Sent, Sighting};
+use crate::{Claim, DropReason, Frame, PacketInClaim, Sent, Sighting};
 
 /// The ports and the controller, as one worker reaches them.
 pub trait Egress {
@@ -32,11 +32,17 @@ pub trait Egress {
         snaplen: usize,
     ) -> Result<Sent, DropReason>;
 
-    /// Hands a frame to the controller.
+    /// Hands a frame to the controller. Whoever takes it, to be carried on by others, lets it wait
+    /// by `claim`; without one it is counted already.
     ///
     /// # Errors
-    /// Why the controller does not get it.
-    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason>;
+    /// Why the controller does not get it. Then nothing waits.
+    fn packet_in(
+        &mut self,
+        origin: &PacketInOrigin,
+        frame: &Frame<'_>,
+        claim: Option<&PacketInClaim<'_>>,
+    ) -> Result<Sent, DropReason>;
 
     /// Notes a station that the MAC table does not know there.
     fn learn(&mut self, sighting: Sighting);

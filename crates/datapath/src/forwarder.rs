@@ -27,7 +27,7 @@ use tapswitch_openflow::{Action, ErrorKind, PortNo};
 use tapswitch_wire::{FlowKey, Layout, MacAddr, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
-use crate::claim::{Claim, Loss, Sent};
+use crate::claim::{Claim, Loss, PacketInClaim, Sent};
 use crate::compile::{compile, compile_actions};
 use crate::counters::{Millis, WorkerIndex};
 use crate::glance::{Glance, IPV4_WORDS, IPV6_WORDS, Recent};
@@ -696,29 +696,23 @@ impl<'a, E: Egress> Run<'a, E> {
 
     #[cold]
     fn controller(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) {
-        match self.egress.packet_in(origin, frame) {
-            Ok(()) => self.consumed(frame.len()),
-            Err(reason) => self.drop(reason),
+        let port = self.arrival.or_else(|| self.view.snapshot.ports.find(self.in_port));
+        let (bucket, traffic) = (self.bucket, self.traffic(frame.len()));
+        let claim = PacketInClaim { worker: self.worker, port, bucket, traffic };
+        let sent = self.egress.packet_in(origin, frame, Some(&claim));
+        match sent {
+            Ok(Sent::Later) => {}
+            Ok(Sent::Now | Sent::InPart(_)) => claim.delivered(self.view.now),
+            Err(reason) => return self.drop(reason),
         }
-    }
-
-    /// Counts a frame that the controller gets.
-    fn consumed(&mut self, len: usize) {
-        self.ends += 1;
-        match self.arrival.or_else(|| self.view.snapshot.ports.find(self.in_port)) {
-            Some(port) => port.counters.add_consumed(self.worker),
-            None => self.ends -= 1,
-        }
-        if let Some(bucket) = self.bucket {
-            bucket.bucket().delivered.add(self.worker, self.traffic(len), self.view.now);
-        }
+        self.ends += u32::from(port.is_some());
     }
 
     /// Tells the controller, which may have asked for it, and drops (OpenFlow 1.3.5 §7.4.1).
     #[cold]
     fn invalid_ttl<T>(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Option<T> {
         // Nobody may be listening; the drop is counted in any case.
-        let _ = self.egress.packet_in(origin, frame);
+        let _ = self.egress.packet_in(origin, frame, None);
         self.end(DropReason::InvalidTtl)
     }
 

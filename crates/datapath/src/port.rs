@@ -211,7 +211,7 @@ impl PortCounters {
 
     /// A frame that came in here was taken by the switch, and lost on its way to the controller
     /// after all.
-    pub fn lose_consumed(&self, worker: WorkerIndex, reason: DropReason) {
+    pub(crate) fn lose_consumed(&self, worker: WorkerIndex, reason: DropReason) {
         self.count(worker, |slot| &slot.consumed, 1u64.wrapping_neg());
         self.add_drop(worker, reason);
     }

@@ -2,13 +2,14 @@
 //!
 //! Of each run of so many copies exactly one is taken, at a random place in the run: the ratio is
 //! exact, and no pattern in the traffic, such as question and answer in turns, decides which ones.
-//! Each worker has runs of its own. The numbers are the same at each start: this is no secret.
+//! Each worker has runs of its own.
 //!
 //! [`Shape::Sample`]: tapswitch_openflow::Shape::Sample
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::counters::WorkerIndex;
+use crate::random::Random;
 
 /// Picks the copies of one bucket.
 #[derive(Debug)]
@@ -32,7 +33,8 @@ impl Sampler {
     /// One copy of `every`, for `workers`; `seed` tells it from others.
     pub(crate) fn new(every: u32, seed: u64, workers: usize) -> Self {
         let slot = |worker: u64| {
-            let random = AtomicU64::new(mix(seed ^ worker.wrapping_mul(GOLDEN)));
+            let seed = Random::new(seed).state().wrapping_add(worker);
+            let random = AtomicU64::new(Random::new(seed).state());
             Slot { random, ..Slot::default() }
         };
         Self { every: every.max(1), slots: (0..workers as u64).map(slot).collect() }
@@ -53,24 +55,12 @@ impl Sampler {
 
 impl Slot {
     fn random_below(&self, bound: u32) -> u32 {
-        let state = self.random.load(Ordering::Relaxed).wrapping_add(GOLDEN);
-        self.random.store(state, Ordering::Relaxed);
-        // The upper half of a product is evenly spread but for 1 in 2^32 / bound.
-        let product = (mix(state) >> 32) * u64::from(bound);
-        u32::try_from(product >> 32).unwrap_or(0)
+        let mut random = Random::at(self.random.load(Ordering::Relaxed));
+        let number = random.below(bound);
+        self.random.store(random.state(), Ordering::Relaxed);
+        number
     }
 }
-
-/// The output function of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-/// generators", OOPSLA 2014).
-fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
-/// 2^64 divided by the golden ratio, odd: the step of SplitMix64.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests {

@@ -28,7 +28,8 @@ pub enum Delivery {
         /// Milliseconds; zero for as long as the monitor's port allows.
         stall_ms: u16,
     },
-    /// Nobody waits; while the monitor cannot keep up it gets one copy of every so many, evenly.
+    /// Nobody waits; while the monitor cannot keep up it gets one copy of every so many, at
+    /// random.
     SampleOnPressure,
 }
 

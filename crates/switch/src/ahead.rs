@@ -166,6 +166,9 @@ mod tests {
         let expected = (30..1_030).step_by(10).filter(is_marked).count();
         assert!(expected > 20, "the law has {expected} marks in a second");
         assert_eq!(Scene::new().burst(0, 1_000), expected);
+        let mut marked_before = Scene::new();
+        marked_before.frame[15] |= 0b11;
+        assert_eq!(marked_before.burst(0, 1_000), 0, "somebody else did that");
     }
 
     /// What is in front of the port is the other half of the queue.

@@ -2,14 +2,17 @@
 //! reports to the agent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use tapswitch_datapath::{Claim, DropReason, Egress, Frame, PacketInOrigin, Sent, Sighting};
+use tapswitch_datapath::{
+    Claim, DropReason, Egress, Frame, PacketInClaim, PacketInOrigin, Sent, Sighting,
+};
 use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_openflow::{CONTROLLER_MAX_LEN_NO_BUFFER, PortNo};
 use tapswitch_wire::EtherType;
 
 use crate::beyond::Beyond;
+use crate::fate::{FrameFate, PacketFate};
 use crate::shared::{Report, Shared};
 use crate::tx::TxPorts;
 
@@ -34,44 +37,54 @@ impl<'a> WorkerEgress<'a> {
     }
 
     /// Reports the frame as one packet, its checksum completed.
-    fn report_packet(&self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+    fn report_packet(
+        &self,
+        origin: &PacketInOrigin,
+        frame: &Frame<'_>,
+        claim: Option<&PacketInClaim<'_>>,
+    ) -> Result<(), DropReason> {
         let (mut headers, mut room) = (frame.head().to_vec(), Vec::new());
         let (mut meta, rest) = (frame.meta, self.beyond.join(frame, &mut room));
         complete_checksum(&mut meta, &mut headers, rest).map_err(|_| DropReason::CannotSegment)?;
-        self.report(origin, frame.len(), [&headers, rest, &[]], None)
+        let fate = FrameFate::new(claim.map(PacketInClaim::wait));
+        let _ = self.report(origin, frame.len(), [&headers, rest, &[]], &fate);
+        Ok(())
     }
 
     /// Reports the packets of a train. A controller that asks for less than a packet wants to see
     /// what there is, and gets the first one; one that asks for all shall be able to send them on.
-    fn report_train(&self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+    fn report_train(
+        &self,
+        origin: &PacketInOrigin,
+        frame: &Frame<'_>,
+        claim: Option<&PacketInClaim<'_>>,
+    ) -> Result<(), DropReason> {
         let mut room = Vec::new();
         let mut packets =
             Segments::new(&frame.meta, frame.head(), self.beyond.join(frame, &mut room))
                 .map_err(|_| DropReason::CannotSegment)?;
         let mut headers = vec![0; packets.headers_len()];
-        let train = Arc::new(AtomicBool::new(false));
+        let fate = FrameFate::new(claim.map(PacketInClaim::wait));
         while let Some(packet) = packets.next(&mut headers) {
             let [first, second] = packet.payload;
             let headers = &headers[..packet.headers_len];
             let pieces = [headers, first, second];
-            if let Err(reason) = self.report(origin, packet.frame_len(), pieces, Some(&train)) {
-                // It is dropped now: those on their way may be lost without being told.
-                train.store(true, Ordering::Relaxed);
-                return Err(reason);
-            }
-            if wanted_len(origin) < packet.frame_len() {
+            let told = self.report(origin, packet.frame_len(), pieces, &fate);
+            if told.is_err() || wanted_len(origin) < packet.frame_len() {
                 break;
             }
         }
         Ok(())
     }
 
+    /// Reports one packet of a frame. Where the agent has too much to do, the frame is lost, and
+    /// counted.
     fn report(
         &self,
         origin: &PacketInOrigin,
         total_len: usize,
         parts: [&[u8]; 3],
-        train: Option<&Arc<AtomicBool>>,
+        frame: &Arc<FrameFate>,
     ) -> Result<(), DropReason> {
         let len = total_len.min(wanted_len(origin));
         let mut data = Vec::with_capacity(len);
@@ -79,8 +92,10 @@ impl<'a> WorkerEgress<'a> {
             let room = len - data.len();
             data.extend_from_slice(&part[..part.len().min(room)]);
         }
-        let train = train.cloned();
-        self.shared.report(Report::PacketIn { origin: *origin, total_len, data, train })
+        let packet = PacketFate::new(frame);
+        let (origin, fate) = (*origin, packet.clone());
+        let told = self.shared.report(Report::PacketIn { origin, total_len, data, fate });
+        told.inspect_err(|_| packet.refused())
     }
 }
 
@@ -108,7 +123,12 @@ impl Egress for WorkerEgress<'_> {
     }
 
     #[cold]
-    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+    fn packet_in(
+        &mut self,
+        origin: &PacketInOrigin,
+        frame: &Frame<'_>,
+        claim: Option<&PacketInClaim<'_>>,
+    ) -> Result<Sent, DropReason> {
         if !self.shared.has_controller.load(Ordering::Relaxed) {
             return Err(DropReason::NoController);
         }
@@ -116,9 +136,10 @@ impl Egress for WorkerEgress<'_> {
             self.ports.note_bridge();
         }
         match frame.meta.is_train() {
-            true => self.report_train(origin, frame),
-            false => self.report_packet(origin, frame),
+            true => self.report_train(origin, frame, claim)?,
+            false => self.report_packet(origin, frame, claim)?,
         }
+        Ok(Sent::Later)
     }
 
     #[cold]

@@ -24,6 +24,7 @@ mod connect;
 mod device;
 mod egress;
 mod envelope;
+mod fate;
 mod gro;
 mod guest;
 mod handle;

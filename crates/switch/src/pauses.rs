@@ -10,8 +10,10 @@ use tapswitch_openflow::PortNo;
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(Mutex<Accounts>);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Accounts {
+    /// What the times at which pauses began are counted from.
+    origin: Instant,
     /// By the port that was full, and the one whose queue was not read meanwhile.
     pauses: BTreeMap<(PortNo, PortNo), Account>,
     /// Times that a port took nothing for too long.
@@ -25,24 +27,33 @@ pub(crate) struct Accounts {
 pub(crate) struct Account {
     /// Pauses that are over.
     pub(crate) count: u64,
-    /// How long they took.
+    /// How long they took; in a report, those that go on included.
     pub(crate) total: Duration,
     /// Queues that are paused now.
     pub(crate) now: u32,
+    /// When these began, added up.
+    begun: Duration,
 }
 
 impl Pauses {
-    /// A queue of `sender` is not read any more until `full` is not full.
-    pub(crate) fn begin(&self, full: PortNo, sender: PortNo) {
-        self.accounts().pauses.entry((full, sender)).or_default().now += 1;
+    /// A queue of `sender` is not read any more from `since` on, until `full` is not full.
+    pub(crate) fn begin(&self, full: PortNo, sender: PortNo, since: Instant) {
+        let mut accounts = self.accounts();
+        let begun = accounts.time_of(since);
+        let account = accounts.pauses.entry((full, sender)).or_default();
+        account.now += 1;
+        account.begun += begun;
     }
 
     /// It is read again, since the pause that began at `since` is over.
     pub(crate) fn end(&self, full: PortNo, sender: PortNo, since: Instant) {
-        if let Some(account) = self.accounts().pauses.get_mut(&(full, sender)) {
+        let mut accounts = self.accounts();
+        let begun = accounts.time_of(since);
+        if let Some(account) = accounts.pauses.get_mut(&(full, sender)) {
             account.count += 1;
             account.total += since.elapsed();
             account.now = account.now.saturating_sub(1);
+            account.begun = account.begun.saturating_sub(begun);
         }
     }
 
@@ -71,17 +82,37 @@ impl Pauses {
     }
 }
 
+impl Default for Accounts {
+    fn default() -> Self {
+        let (pauses, stalls, marked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { origin: Instant::now(), pauses, stalls, marked }
+    }
+}
+
+impl Account {
+    /// The same with what the pauses that go on have taken up to `now`.
+    fn until(self, now: Duration) -> Self {
+        Self { total: self.total + (now * self.now).saturating_sub(self.begun), ..self }
+    }
+}
+
 impl Accounts {
+    fn time_of(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.origin)
+    }
+
     /// Those who have waited for `full`.
     pub(crate) fn waiters(&self, full: PortNo) -> impl Iterator<Item = (PortNo, Account)> + '_ {
         let of = move |&(&(port, _), _): &(&(PortNo, PortNo), &Account)| port == full;
-        self.pauses.iter().filter(of).map(|(&(_, sender), &account)| (sender, account))
+        let now = self.time_of(Instant::now());
+        self.pauses.iter().filter(of).map(move |(&(_, sender), it)| (sender, it.until(now)))
     }
 
     /// Those that `sender` has waited for.
     pub(crate) fn culprits(&self, sender: PortNo) -> impl Iterator<Item = (PortNo, Account)> + '_ {
         let of = move |&(&(_, port), _): &(&(PortNo, PortNo), &Account)| port == sender;
-        self.pauses.iter().filter(of).map(|(&(full, _), &account)| (full, account))
+        let now = self.time_of(Instant::now());
+        self.pauses.iter().filter(of).map(move |(&(full, _), it)| (full, it.until(now)))
     }
 
     /// Times that `port` took nothing for too long.
@@ -92,5 +123,29 @@ impl Accounts {
     /// Frames that came in by `port` and were marked.
     pub(crate) fn marks(&self, port: PortNo) -> u64 {
         self.marked.get(&port).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_counts_while_it_goes_on() {
+        let (full, sender, pauses) = (PortNo(1), PortNo(2), Pauses::default());
+        let origin = pauses.accounts().origin;
+        let account = || pauses.accounts().waiters(full).next().unwrap().1;
+        pauses.begin(full, sender, origin);
+        pauses.begin(full, sender, origin);
+        std::thread::sleep(Duration::from_millis(20));
+        let so_far = account();
+        assert!(so_far.now == 2 && so_far.total >= Duration::from_millis(40), "{so_far:?}");
+        pauses.end(full, sender, origin);
+        assert!(account().total >= so_far.total);
+        pauses.end(full, sender, origin);
+        let over = account();
+        assert_eq!((over.count, over.now), (2, 0));
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(account(), over, "nobody waits any more");
     }
 }

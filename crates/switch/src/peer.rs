@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tapswitch_channel::{
@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::Endpoint;
+use crate::fate::PacketFate;
 use crate::places::Place;
 use crate::worker::packet_out_weight;
 
@@ -29,7 +30,7 @@ pub(crate) enum ToPeer {
     /// Send an asynchronous message, if the controller wants such.
     Notify(Body),
     /// The same of a packet-in; with its fate where the controller is known to want it.
-    PacketIn(Body, Option<Arc<Fate>>),
+    PacketIn(Body, Option<Arc<PacketFate>>),
     /// Answer a request for a role.
     AnswerRole(u32, RoleMessage, Result<RoleChange, ErrorKind>),
     /// The controller is slave now.
@@ -49,8 +50,6 @@ pub(crate) enum FromPeer {
     PacketOut(SwitchEvent, PacketOutRoom),
     /// Whether frames for the controller are of use here.
     Listens(bool),
-    /// A frame for the controller found all connections congested that wanted it.
-    PacketInLost(Body),
     /// The connection is gone; nothing follows.
     Gone,
 }
@@ -62,30 +61,6 @@ pub(crate) enum Origin {
     Controller { endpoint: Endpoint, is_on_trial: bool },
     /// Somebody who connected to the switch.
     Accepted,
-}
-
-/// What becomes of a packet-in that several controllers want: it is one frame, which is lost when
-/// none of them gets it.
-#[derive(Debug)]
-pub(crate) struct Fate {
-    lost: AtomicUsize,
-    total: usize,
-    /// Of a packet of a train, whether the train is counted as lost.
-    train: Option<Arc<AtomicBool>>,
-}
-
-impl Fate {
-    /// Of a packet-in that so many want.
-    pub(crate) fn new(total: usize, train: Option<Arc<AtomicBool>>) -> Self {
-        Self { lost: AtomicUsize::new(0), total, train }
-    }
-
-    /// One of them does not get it. Returns whether the frame is lost by that, and was not before.
-    pub(crate) fn lose(&self) -> bool {
-        // Relaxed: a count and a mark, which nothing else depends on.
-        self.lost.fetch_add(1, Ordering::Relaxed) + 1 == self.total
-            && self.train.as_ref().is_none_or(|train| !train.swap(true, Ordering::Relaxed))
-    }
 }
 
 /// The way to a connection.
@@ -276,7 +251,7 @@ impl Peer {
                 *is_flushed = !has_output;
             }
             order = self.inbox.recv() => match order {
-                Some(order) => self.obey_all(connection, order).await?,
+                Some(order) => self.obey_all(connection, order)?,
                 None => return Err(io::Error::other("the switch stops")),
             },
             () = sleep_until(timeout), if timeout.is_some() => {
@@ -288,22 +263,18 @@ impl Peer {
 
     /// Does what was ordered, and what is ordered already: bytes that come in make many orders, so
     /// that one at a time would leave more and more of them.
-    async fn obey_all(
-        &mut self,
-        connection: &mut SwitchConnection,
-        first: ToPeer,
-    ) -> io::Result<()> {
-        self.obey(connection, first).await?;
+    fn obey_all(&mut self, connection: &mut SwitchConnection, first: ToPeer) -> io::Result<()> {
+        self.obey(connection, first)?;
         for _ in 0..ORDER_COUNT {
             match self.inbox.try_recv() {
-                Some(order) => self.obey(connection, order).await?,
+                Some(order) => self.obey(connection, order)?,
                 None => break,
             }
         }
         Ok(())
     }
 
-    async fn obey(&self, connection: &mut SwitchConnection, order: ToPeer) -> io::Result<()> {
+    fn obey(&self, connection: &mut SwitchConnection, order: ToPeer) -> io::Result<()> {
         let sent = match order {
             ToPeer::Reply(xid, body) => connection.reply(xid, body),
             ToPeer::Refuse(request, kind) => connection.refuse(&request, kind),
@@ -316,7 +287,10 @@ impl Peer {
             }
             ToPeer::Notify(_) | ToPeer::PacketIn(..) if self.is_quiet => Ok(()),
             ToPeer::Notify(body) => connection.notify(body).map(|_| ()),
-            ToPeer::PacketIn(body, fate) => return self.packet_in(connection, body, fate).await,
+            ToPeer::PacketIn(body, fate) => {
+                tell_packet_in(connection, body, fate.as_deref());
+                Ok(())
+            }
         };
         // A connection that has ended says so by its events.
         sent.or_else(|error| match error {
@@ -328,20 +302,6 @@ impl Peer {
             }
             error => Err(io::Error::other(error)),
         })
-    }
-
-    async fn packet_in(
-        &self,
-        connection: &mut SwitchConnection,
-        body: Body,
-        fate: Option<Arc<Fate>>,
-    ) -> io::Result<()> {
-        match (connection.notify(body.clone()), fate) {
-            (Err(SendError::Busy { .. }), Some(fate)) if fate.lose() => {
-                self.tell(FromPeer::PacketInLost(body)).await
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Who configures the switch's messages wants them, and who takes a role: that counts, not
@@ -380,6 +340,15 @@ impl Peer {
     async fn tell(&self, news: FromPeer) -> io::Result<()> {
         let sent = self.to_server.send((self.id, news)).await;
         sent.map_err(|_| io::Error::other("the switch stops"))
+    }
+}
+
+/// Sends a packet-in if the controller wants it, and has read what was sent before.
+fn tell_packet_in(connection: &mut SwitchConnection, body: Body, fate: Option<&PacketFate>) {
+    match (connection.notify(body), fate) {
+        (Ok(true), Some(fate)) => fate.arrived(),
+        (Err(SendError::Busy { .. }), Some(fate)) => fate.refused(),
+        _ => {}
     }
 }
 

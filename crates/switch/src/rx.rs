@@ -18,6 +18,7 @@ use crate::Gro;
 use crate::ahead::Ahead;
 use crate::port_spec::Pausing;
 use crate::tun::{TunLink, TunQueue};
+use crate::tx::Wait;
 
 /// One queue of a port, read by one worker.
 #[derive(Debug)]
@@ -49,8 +50,7 @@ pub(crate) struct Intake {
 /// A queue is not read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
-    /// The place of the port that is full.
-    pub(crate) place: usize,
+    pub(crate) wait: Wait,
     pub(crate) since: Instant,
 }
 

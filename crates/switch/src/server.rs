@@ -6,26 +6,27 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tapswitch_channel::{CloseReason, ConnectionId, Roles, SwitchEvent, changes_state, only_asks};
-use tapswitch_datapath::{DropReason, HEADROOM, Millis, Port, WorkerIndex};
+use tapswitch_datapath::{DropReason, HEADROOM, Millis, Port};
 use tapswitch_netlink::{Link, LinkEvent, Netlink};
 use tapswitch_openflow::{
     Body, ControllerRole, ErrorKind, Message, MultipartRequest, MultipartRequestBody, PacketIn,
-    PacketInReason, PacketOut, PortNo, RoleMessage,
+    PacketOut, PortNo, RoleMessage,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::{self, Agent, Gone, Outcome, in_standard_words};
 use crate::clock;
 use crate::device::Device;
+use crate::fate::PacketFate;
 use crate::guest::GuestNews;
 use crate::handle::Query;
 use crate::interface::Interface;
 use crate::links::LinkNews;
-use crate::peer::{Fate, FromPeer, Orders, Origin, PacketOutRoom, ToPeer};
+use crate::peer::{FromPeer, Orders, Origin, PacketOutRoom, ToPeer};
 use crate::ports::{News, PortChange, Ports, RemovePortError};
 use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
@@ -237,8 +238,8 @@ impl Server {
     fn handle(&mut self, input: Input) {
         match input {
             Input::Peer(id, news) => self.handle_peer(id, news),
-            Input::Report(Report::PacketIn { origin, total_len, data, train }) => {
-                self.notify_packet_in(&agent::packet_in(&origin, total_len, data), train);
+            Input::Report(Report::PacketIn { origin, total_len, data, fate }) => {
+                self.notify_packet_in(&agent::packet_in(&origin, total_len, data), &fate);
             }
             Input::Report(Report::Sighting(sighting)) => {
                 self.agent.handle_sighting(sighting, clock::coarse());
@@ -283,8 +284,6 @@ impl Server {
                 }
                 self.update_fail_mode();
             }
-            FromPeer::PacketInLost(Body::PacketIn(packet_in)) => self.count_lost(&packet_in),
-            FromPeer::PacketInLost(_) => {}
             FromPeer::Gone => self.handle_gone(id),
         }
     }
@@ -655,15 +654,13 @@ impl Server {
         }
     }
 
-    /// Gives all controllers a frame. It is lost when none of those that want it takes it.
-    fn notify_packet_in(&self, packet_in: &PacketIn, train: Option<Arc<AtomicBool>>) {
-        let ready = || self.peers.values().filter(|peer| peer.is_ready);
-        let fate = Arc::new(Fate::new(ready().filter(|peer| peer.listens).count(), train));
-        for peer in ready() {
+    /// Gives all controllers a packet.
+    fn notify_packet_in(&self, packet_in: &PacketIn, fate: &Arc<PacketFate>) {
+        for peer in self.peers.values().filter(|peer| peer.is_ready) {
             let own = peer.listens.then(|| fate.clone());
             let order = ToPeer::PacketIn(Body::PacketIn(packet_in.clone()), own);
-            if !peer.orders.send(order) && peer.listens && fate.lose() {
-                self.count_lost(packet_in);
+            if !peer.orders.send(order) && peer.listens {
+                fate.refused();
             }
         }
     }
@@ -671,23 +668,6 @@ impl Server {
     fn order(&self, id: ConnectionId, order: ToPeer) {
         if let Some(peer) = self.peers.get(&id) {
             peer.orders.send(order);
-        }
-    }
-
-    /// A frame that congested controllers did not get counts at the port where it came in. One
-    /// with an invalid TTL was dropped there in any case.
-    fn count_lost(&self, packet_in: &PacketIn) {
-        if packet_in.reason == PacketInReason::INVALID_TTL {
-            return;
-        }
-        let in_port = packet_in.match_fields.iter().find_map(|field| match field {
-            tapswitch_openflow::Oxm::InPort(port) => Some(*port),
-            _ => None,
-        });
-        let snapshot = self.agent.pipeline().snapshot();
-        if let Some(port) = snapshot.ports.find(in_port.unwrap_or(PortNo::ANY)) {
-            let own_slot = WorkerIndex(self.workers.len());
-            port.counters.lose_consumed(own_slot, DropReason::ControllerQueueFull);
         }
     }
 

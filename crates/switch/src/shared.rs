@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::fate::PacketFate;
 use crate::pauses::Pauses;
 use arc_swap::ArcSwap;
 use tapswitch_datapath::{DropReason, MacTable, PacketInOrigin, Sighting, Snapshot};
@@ -39,9 +40,8 @@ pub(crate) enum Report {
         total_len: usize,
         /// As much of it as was asked for.
         data: Vec<u8>,
-        /// Of a train, which is one frame in the books: whether it is counted as lost. All of its
-        /// packets share it.
-        train: Option<Arc<AtomicBool>>,
+        /// What becomes of it.
+        fate: Arc<PacketFate>,
     },
     /// A station in a place that the MAC table does not know.
     Sighting(Sighting),

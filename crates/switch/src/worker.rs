@@ -304,8 +304,8 @@ impl Worker {
                     self.forget(index);
                 }
             }
-            if let Some(place) = pressure {
-                return self.pause_reading(index, place);
+            if let Some(wait) = pressure {
+                return self.pause_reading(index, wait);
             }
         }
     }

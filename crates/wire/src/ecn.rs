@@ -8,6 +8,8 @@ use crate::{EtherType, ipv4, ipv6, parse, read_u16, write_u16};
 pub enum Marking {
     /// The frame carries the mark now.
     Marked,
+    /// It carried the mark already.
+    WasMarked,
     /// Its sender is not ECN-capable.
     NotCapable,
     /// It is not IP, or cut short.
@@ -37,24 +39,26 @@ pub const fn is_marked(class: u8) -> bool {
 
 fn mark_ipv4(header: &mut [u8]) -> Marking {
     let old = read_u16(header, ipv4::field::VERSION_IHL);
-    if old & MASK == NOT_ECT {
-        return Marking::NotCapable;
+    match old & MASK {
+        NOT_ECT => return Marking::NotCapable,
+        CE => return Marking::WasMarked,
+        _ => {}
     }
     let new = old | CE;
     let checksum = read_u16(header, ipv4::field::CHECKSUM);
-    if new != old {
-        let checksum = update(checksum, &old.to_be_bytes(), &new.to_be_bytes());
-        write_u16(header, ipv4::field::VERSION_IHL, new);
-        write_u16(header, ipv4::field::CHECKSUM, checksum);
-    }
+    let checksum = update(checksum, &old.to_be_bytes(), &new.to_be_bytes());
+    write_u16(header, ipv4::field::VERSION_IHL, new);
+    write_u16(header, ipv4::field::CHECKSUM, checksum);
     Marking::Marked
 }
 
 /// The traffic class lies across the first two bytes, four bits in front of where IPv4 has it.
 fn mark_ipv6(header: &mut [u8]) -> Marking {
     let old = read_u16(header, ipv6::field::VERSION_CLASS_LABEL);
-    if old & MASK << 4 == NOT_ECT {
-        return Marking::NotCapable;
+    match (old >> 4) & MASK {
+        NOT_ECT => return Marking::NotCapable,
+        CE => return Marking::WasMarked,
+        _ => {}
     }
     write_u16(header, ipv6::field::VERSION_CLASS_LABEL, old | CE << 4);
     Marking::Marked
@@ -85,6 +89,7 @@ mod tests {
         assert_eq!((mark(&mut frame), frame), (Marking::NotCapable, before));
         frame[15] = 2;
         assert_eq!((mark(&mut frame), frame[15]), (Marking::Marked, 3));
+        assert_eq!((mark(&mut frame), frame[15]), (Marking::WasMarked, 3));
         frame[13] = 6;
         assert_eq!(mark(&mut frame), Marking::NotIp, "ARP");
         assert_eq!(mark(&mut frame[..13]), Marking::NotIp);

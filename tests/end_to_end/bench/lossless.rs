@@ -43,7 +43,11 @@ fn the_ledger_of_a_slow_monitor_adds_up() {
         let is_tapped = row["contract"].is_string();
         assert_eq!(number(&row["ledger"]["matched"]) > 0, is_tapped, "{row}");
         assert_eq!(row["to_untapped"].is_object(), is_tapped, "{row}");
-        assert_eq!(row["ledger"]["adds_up"], true, "{row}");
+        let ledger = &row["ledger"];
+        assert_eq!(ledger["adds_up"], true, "{row}");
+        let dropped: u64 = ledger["drops"].as_object().unwrap().values().map(number).sum();
+        let found = number(&ledger["delivered"]) + dropped + number(&ledger["waiting"]);
+        assert_eq!(number(&ledger["matched"]), found, "{row}");
     }
 }
 
@@ -64,8 +68,12 @@ fn in_a_guest_a_ring_of_one_loses_nothing_with_back_pressure() {
     let rows = rows(&report, "paper");
     assert_eq!(rows.len(), 2, "without back-pressure and with it");
     for row in rows {
-        let lost = &row["losses"]["drops"]["ring_full"];
-        assert_eq!(lost.is_null(), row["backpressure"] == true, "{row}");
+        let drops = row["losses"]["drops"].as_object().unwrap();
+        // What the queueing discipline in front of the ring sheds is its own policy.
+        match row["backpressure"] == true {
+            true => assert!(drops.is_empty(), "{row}"),
+            false => assert!(drops.contains_key("ring_full"), "{row}"),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tapswitch_datapath::{
     Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, MacTable, Millis,
-    PacketInOrigin, Pipeline, Port, Sent, Sighting, View, WorkerIndex,
+    PacketInClaim, PacketInOrigin, Pipeline, Port, Sent, Sighting, View, WorkerIndex,
 };
 use tapswitch_openflow::{
     Action, Bucket, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand, GroupType,
@@ -96,8 +96,13 @@ impl Egress for Taker {
         self.transmit(port, frame, claim)
     }
 
-    fn packet_in(&mut self, _: &PacketInOrigin, _: &Frame<'_>) -> Result<(), DropReason> {
-        Ok(())
+    fn packet_in(
+        &mut self,
+        _: &PacketInOrigin,
+        _: &Frame<'_>,
+        _: Option<&PacketInClaim<'_>>,
+    ) -> Result<Sent, DropReason> {
+        Ok(Sent::Now)
     }
 
     fn learn(&mut self, _: Sighting) {}

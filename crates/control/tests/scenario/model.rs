@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use tapswitch_datapath::{
     Arrival, Claim, Counters, DropReason, Egress, FlowEntry, Forwarder, Frame, HEADROOM,
-    MacLearning, Millis, PacketInOrigin, Pipeline, Port, Removal, Sent, Sighting, View,
-    WorkerIndex,
+    MacLearning, Millis, PacketInClaim, PacketInOrigin, Pipeline, Port, Removal, Sent, Sighting,
+    View, WorkerIndex,
 };
 use tapswitch_openflow::multipart::{
     BucketCounter, Desc, FlowStats, GroupCapabilities, GroupDesc, GroupFeatures, GroupStats,
@@ -49,9 +49,14 @@ impl Egress for Recorder {
         Ok(sent)
     }
 
-    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+    fn packet_in(
+        &mut self,
+        origin: &PacketInOrigin,
+        frame: &Frame<'_>,
+        _: Option<&PacketInClaim<'_>>,
+    ) -> Result<Sent, DropReason> {
         self.packet_ins.push((*origin, bytes(frame)));
-        Ok(())
+        Ok(Sent::Now)
     }
 
     fn learn(&mut self, _: Sighting) {}

@@ -12,7 +12,8 @@ use std::net::Ipv4Addr;
 
 use tapswitch_datapath::{
     Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, Loss, MacLearning, Millis,
-    PacketInOrigin, Pipeline, Port, Receipt, Removal, Sent, Sighting, View, WorkerIndex,
+    PacketInClaim, PacketInOrigin, PacketInReceipt, Pipeline, Port, Receipt, Removal, Sent,
+    Sighting, View, WorkerIndex,
 };
 use tapswitch_openflow::{
     Action, Bucket, ErrorKind, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand,
@@ -35,6 +36,9 @@ pub struct Recorder {
     /// A port that is full, and what waits for it.
     pub full: Option<u32>,
     pub receipts: Vec<Receipt>,
+    /// The controller takes its time, and what waits for it.
+    pub is_told_later: bool,
+    pub told: Vec<PacketInReceipt>,
 }
 
 impl Egress for Recorder {
@@ -72,9 +76,16 @@ impl Egress for Recorder {
         self.transmit(port, frame, claim)
     }
 
-    fn packet_in(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Result<(), DropReason> {
+    fn packet_in(
+        &mut self,
+        origin: &PacketInOrigin,
+        frame: &Frame<'_>,
+        claim: Option<&PacketInClaim<'_>>,
+    ) -> Result<Sent, DropReason> {
         self.packet_ins.push((*origin, bytes(frame)));
-        Ok(())
+        let Some(claim) = claim.filter(|_| self.is_told_later) else { return Ok(Sent::Now) };
+        self.told.push(claim.wait());
+        Ok(Sent::Later)
     }
 
     fn learn(&mut self, sighting: Sighting) {

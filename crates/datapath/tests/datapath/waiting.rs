@@ -89,6 +89,34 @@ fn a_copy_that_waits_is_queued_until_its_receipt_is_settled() {
     check(&switch);
 }
 
+/// What goes to a controller may be lost on its way, and is not delivered before it is there.
+#[test]
+fn a_copy_for_the_controller_is_queued_until_its_receipt_is_settled() {
+    let copy = vec![Delivery::BestEffort.action(), out(PortNo::CONTROLLER.0)];
+    let mut switch = switch(&[TO_GROUP], vec![vec![out(2)], copy]);
+    switch.out.is_told_later = true;
+    (0..3).for_each(|_| assert_eq!(switch.receive(1, &tcp().bytes()), [2]));
+    let counts = |switch: &Switch| {
+        let group = switch.pipeline.snapshot().groups.find(GroupId(GROUP)).unwrap().clone();
+        let copies = &group.buckets[1];
+        let delivered = copies.delivered.totals().frames;
+        [copies.counters.totals().frames, delivered, copies.drops.total(), copies.queued.frames()]
+    };
+    assert_eq!((counts(&switch), switch.port(1).counters.consumed()), ([3, 0, 0, 3], 3));
+    check(&switch);
+    let [first, second, third] = std::mem::take(&mut switch.out.told).try_into().unwrap();
+    first.delivered(switch.now);
+    second.dropped(DropReason::ControllerQueueFull);
+    assert_eq!((counts(&switch), switch.port(1).counters.consumed()), ([3, 1, 1, 1], 2));
+    assert_eq!(switch.drops(1, DropReason::ControllerQueueFull), 1);
+    check(&switch);
+    third.delivered(switch.now);
+    switch.out.is_told_later = false;
+    switch.receive(1, &tcp().bytes());
+    assert_eq!(counts(&switch), [4, 3, 1, 0]);
+    check(&switch);
+}
+
 /// A train of three packets, which is a frame of 3,054 bytes.
 fn receive_train(switch: &mut Switch) {
     let frame = Ip { payload: 3000, ..tcp() }.bytes();

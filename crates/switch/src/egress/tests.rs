@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tapswitch_datapath::{HEADROOM, MacTable, Pipeline, Port, WorkerIndex};
+use tapswitch_datapath::{HEADROOM, MacTable, Pipeline, Port, Traffic, WorkerIndex};
 use tapswitch_openflow::{PacketInReason, TableId};
 use tapswitch_wire::{MacAddr, NetHeader, parse};
 use tokio::sync::mpsc::Receiver;
@@ -31,22 +31,31 @@ fn origin(max_len: u16) -> PacketInOrigin {
 }
 
 /// Sends a frame to the controller.
-fn packet_in(shared: &Shared, max_len: u16, (meta, bytes): &(NetHeader, Vec<u8>)) -> Outcome {
+fn packet_in(shared: &Shared, max_len: u16, sent: &(NetHeader, Vec<u8>)) -> Outcome {
+    packet_in_for(shared, max_len, sent, None)
+}
+
+fn packet_in_for(
+    shared: &Shared,
+    max_len: u16,
+    (meta, bytes): &(NetHeader, Vec<u8>),
+    claim: Option<&PacketInClaim<'_>>,
+) -> Outcome {
     let mut buf = [vec![0; HEADROOM], bytes.clone()].concat();
     let layout = parse(bytes).unwrap().layout;
     let frame = Frame::new(*meta, layout, &mut buf, HEADROOM, 0);
     // Once as it came, and once as a copy with headers of its own.
     let mut ports = TxPorts::default();
     let mut egress = WorkerEgress::new(&mut ports, shared);
-    let whole = egress.packet_in(&origin(max_len), &frame);
+    let whole = egress.packet_in(&origin(max_len), &frame, claim);
     let mut scratch = Vec::new();
-    let copy = egress.packet_in(&origin(max_len), &frame.fork(&mut scratch));
+    let copy = egress.packet_in(&origin(max_len), &frame.fork(&mut scratch), claim);
     assert_eq!(whole, copy);
     assert_eq!(frame.head(), bytes, "the frame itself goes on as it was");
     whole
 }
 
-type Outcome = Result<(), DropReason>;
+type Outcome = Result<Sent, DropReason>;
 
 /// Length of the packet and the bytes that the controller gets, for the frame and its copy.
 fn reported(reports: &mut Receiver<Report>) -> Vec<(usize, Vec<u8>)> {
@@ -64,7 +73,7 @@ fn reported(reports: &mut Receiver<Report>) -> Vec<(usize, Vec<u8>)> {
 fn a_packet_has_its_checksum_completed() {
     let (shared, mut reports) = shared();
     let sent = tcp_train(700, 0);
-    assert_eq!(packet_in(&shared, CONTROLLER_MAX_LEN_NO_BUFFER, &sent), Ok(()));
+    assert_eq!(packet_in(&shared, CONTROLLER_MAX_LEN_NO_BUFFER, &sent), Ok(Sent::Later));
     let [(total_len, data)] = &reported(&mut reports)[..] else { panic!() };
     assert_eq!(*total_len, sent.1.len());
     assert_eq!(checked_payload(data), &sent.1[HEADERS_LEN..]);
@@ -74,7 +83,7 @@ fn a_packet_has_its_checksum_completed() {
 fn a_train_becomes_packets() {
     let (shared, mut reports) = shared();
     let sent = tcp_train(2500, 1000);
-    assert_eq!(packet_in(&shared, CONTROLLER_MAX_LEN_NO_BUFFER, &sent), Ok(()));
+    assert_eq!(packet_in(&shared, CONTROLLER_MAX_LEN_NO_BUFFER, &sent), Ok(Sent::Later));
     let packets = reported(&mut reports);
     let lens: Vec<_> = packets.iter().map(|(len, data)| (*len, data.len())).collect();
     assert_eq!(lens, [(1054, 1054), (1054, 1054), (554, 554)]);
@@ -95,7 +104,7 @@ fn who_wants_the_start_gets_the_start_of_the_first_packet() {
         (754, &packet, &[(754, 754)]),
         (5000, &packet, &[(754, 754)]),
     ] {
-        assert_eq!(packet_in(&shared, max_len, sent), Ok(()));
+        assert_eq!(packet_in(&shared, max_len, sent), Ok(Sent::Later));
         let packets = reported(&mut reports);
         let lens: Vec<_> = packets.iter().map(|(len, data)| (*len, data.len())).collect();
         assert_eq!(lens, expected, "max_len {max_len}");
@@ -126,13 +135,20 @@ fn without_a_controller_it_is_dropped_by_name() {
 }
 
 #[test]
-fn a_full_queue_refuses() {
+fn what_a_full_queue_refuses_is_lost_and_counted() {
     let (shared, mut reports) = shared();
     let sent = tcp_train(100, 0);
-    while packet_in(&shared, 0, &sent).is_ok() {}
-    assert_eq!(packet_in(&shared, 0, &sent), Err(DropReason::ControllerQueueFull));
-    assert_eq!(reported(&mut reports).len(), 512, "twice as many may wait");
-    assert_eq!(packet_in(&shared, 0, &sent), Ok(()));
+    let port = Port::new(PortNo(1), "p1".into(), MacAddr::ZERO, 1500, 1).into();
+    let claim = PacketInClaim::new(WorkerIndex(0), &port, Traffic::frame(154, 1));
+    let lost = || port.counters.drops().count(DropReason::ControllerQueueFull);
+    let tell = || assert_eq!(packet_in_for(&shared, 0, &sent, Some(&claim)), Ok(Sent::Later));
+    while lost() == 0 {
+        tell();
+    }
+    assert_eq!((lost(), port.counters.consumed()), (2, 1024), "so many may wait");
+    assert_eq!(reported(&mut reports).len(), 512, "twice");
+    tell();
+    assert_eq!((lost(), port.counters.consumed()), (2, 2), "the others met no server");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub struct PauseReport {
     pub port: String,
     /// Times that are over.
     pub count: u64,
-    /// How long they took in all, in microseconds.
+    /// How long it took in all up to now, in microseconds.
     pub total_us: u64,
     /// Queues that wait now.
     pub now: u32,
@@ -54,7 +54,7 @@ impl PressureReport {
 
 impl From<(PortNo, Account)> for PauseReport {
     fn from((port, account): (PortNo, Account)) -> Self {
-        let Account { count, total, now } = account;
+        let Account { count, total, now, .. } = account;
         let total_us = u64::try_from(Duration::as_micros(&total)).unwrap_or(u64::MAX);
         Self { port: port.to_string(), count, total_us, now }
     }

@@ -3,14 +3,16 @@
 use std::io::{self, Write};
 
 use tapswitch_channel::Roles;
+use tapswitch_datapath::{PacketInClaim, Traffic, WorkerIndex};
 use tapswitch_netlink::{Namespace, OwnedNamespace};
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
-    BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PortState, TableId,
+    BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PacketInReason, PortState, TableId,
 };
 
 use super::*;
 use crate::agent::Identity;
+use crate::fate::FrameFate;
 use crate::peer::Inbox;
 
 const A: ConnectionId = ConnectionId(1);
@@ -267,7 +269,7 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
         match_fields: Match::new().with(Oxm::InPort(PortNo(1))),
         data: vec![0; 60],
     };
-    let _inboxes = [1, 2].map(|number| {
+    let inboxes = [1, 2].map(|number| {
         let inbox = join(&mut server, ConnectionId(number));
         server.handle_peer(ConnectionId(number), FromPeer::Listens(true));
         inbox
@@ -277,22 +279,41 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
         let orders = &server.peers[&ConnectionId(number)].orders;
         while orders.send(ToPeer::PacketIn(body(), None)) {}
     };
-    let lost = |server: &Server| {
-        let port = server.agent.pipeline().snapshot().ports.find(PortNo(1)).unwrap();
-        port.counters.drops().count(DropReason::ControllerQueueFull)
+    let port = server.agent.pipeline().snapshot().ports.find(PortNo(1)).unwrap().clone();
+    let frame = || {
+        let traffic = Traffic::frame(60, 1);
+        FrameFate::new(Some(PacketInClaim::new(WorkerIndex::NONE, &port, traffic).wait()))
     };
+    let notify = |server: &Server, frame: Arc<FrameFate>| {
+        server.notify_packet_in(&packet_in, &PacketFate::new(&frame));
+    };
+    let dropped = |reason| port.counters.drops().count(reason);
+    let lost = || dropped(DropReason::ControllerQueueFull);
     fill(&server, 1);
-    server.notify_packet_in(&packet_in, None);
-    assert_eq!(lost(&server), 0, "the other one has it");
+    notify(&server, frame());
+    assert_eq!(lost(), 0, "the other one has it");
     fill(&server, 2);
-    server.notify_packet_in(&packet_in, None);
-    assert_eq!(lost(&server), 1);
-    let train = Arc::new(AtomicBool::new(false));
-    (0..3).for_each(|_| server.notify_packet_in(&packet_in, Some(train.clone())));
-    assert_eq!(lost(&server), 2, "a train is one frame");
-    let reason = PacketInReason::INVALID_TTL;
-    server.notify_packet_in(&PacketIn { reason, ..packet_in.clone() }, None);
-    assert_eq!(lost(&server), 2, "it was dropped already");
+    notify(&server, frame());
+    assert_eq!(lost(), 1);
+    let train = frame();
+    (0..3).for_each(|_| notify(&server, train.clone()));
+    assert_eq!(lost(), 2, "a train is one frame");
+    drop(train);
+    notify(&server, FrameFate::new(None));
+    assert_eq!((lost(), port.counters.consumed()), (2, 1), "it was dropped already");
+    drop(inboxes);
+    assert_eq!((lost(), port.counters.consumed()), (3, 0), "the connection has ended with it");
+    [1, 2].into_iter().for_each(|id| server.handle_peer(ConnectionId(id), FromPeer::Gone));
+    let mut other = join(&mut server, ConnectionId(3));
+    server.handle_peer(ConnectionId(3), FromPeer::Listens(true));
+    notify(&server, frame());
+    let Some(ToPeer::PacketIn(_, Some(fate))) = other.try_recv() else { panic!() };
+    fate.arrived();
+    drop(fate);
+    drop(other);
+    notify(&server, frame());
+    let gone = dropped(DropReason::NoController);
+    assert_eq!((lost(), gone, port.counters.consumed()), (3, 1, 1), "one has arrived");
 }
 
 /// Frames would be lost each time that it says hello.

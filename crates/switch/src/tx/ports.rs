@@ -24,14 +24,23 @@ pub(crate) struct TxPorts {
     faults: Vec<Fault>,
     /// Ports with a queue, by their places.
     queued: Vec<usize>,
-    /// The place of the port for which whoever brought the last frames is to wait.
-    pressure: Option<usize>,
+    /// What whoever brought the last frames is to wait for.
+    pressure: Option<Wait>,
     /// Whoever brings the frames under way waits for nobody.
     is_passing: bool,
     /// A bridge has told of itself by one of them.
     has_bridge: bool,
     pool: Pool,
     retry: Retry,
+}
+
+/// What whoever brings frames waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// The place of the port that is full.
+    pub(crate) place: usize,
+    /// How long that may take nothing.
+    pub(crate) bound: Duration,
 }
 
 /// When ports that were full are tried again.
@@ -215,8 +224,11 @@ impl TxPorts {
             claim.sent(done, clock::coarse());
         }
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
-        if admission == Admission::Held {
-            self.pressure = Some(index);
+        if let Admission::Held(bound) = admission {
+            // For the most patient of them.
+            if self.pressure.is_none_or(|wait| wait.bound <= bound) {
+                self.pressure = Some(Wait { place: index, bound });
+            }
             if !was_held {
                 // While nobody waited, the port was asked seldom.
                 self.retry.begin(now);
@@ -254,17 +266,17 @@ impl TxPorts {
         self.pressure.is_some()
     }
 
-    /// The port for which whoever brought the last frames is to wait, by its place, if there is
-    /// one.
+    /// What whoever brought the last frames is to wait for, if anything.
     #[inline]
-    pub(crate) fn take_pressure(&mut self) -> Option<usize> {
+    pub(crate) fn take_pressure(&mut self) -> Option<Wait> {
         self.pressure.take()
     }
 
-    /// True while senders wait for the port at this place.
-    pub(crate) fn holds(&self, index: usize) -> bool {
-        let port = self.by_number.get(index).and_then(Option::as_ref);
-        port.and_then(|port| port.queue.as_ref()).is_some_and(|queue| queue.is_held())
+    /// True while this wait goes on.
+    pub(crate) fn holds(&self, Wait { place, bound }: Wait) -> bool {
+        let port = self.by_number.get(place).and_then(Option::as_ref);
+        let queue = port.and_then(|port| port.queue.as_ref());
+        queue.is_some_and(|queue| queue.is_held_for(bound))
     }
 
     /// True while something waits.

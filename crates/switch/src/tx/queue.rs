@@ -4,11 +4,14 @@
 //! a frame, and the port is full, or others wait already
 //!   path of its own, lossless copy ── kept; who brought it is paused until all such have left
 //!   best-effort copy ─────────────── kept while there is room for it; nobody waits
-//!   sampled copy ─────────────────── one of every so many kept; nobody waits
-//! the port takes nothing for as long as somebody waits for it at most
-//!   ────────────────────────────── stalled: who waits goes on, frames are dropped by that name,
-//!                                    until all that they waited for have left
+//!   sampled copy ─────────────────── one of every so many kept, by chance; nobody waits
+//! the port takes nothing for as long as those of one bound wait for it at most
+//!   ────────────────────────────── stalled for these: they go on, and their frames are dropped by
+//!                                    that name, until all that they waited for have left
 //! ```
+//! Contracts have bounds of their own: who waits for 20 ms is not held up by one who waits for ten
+//! seconds, nor loses that one a frame by going on. Those of one bound wait together.
+//!
 //! Frames for which somebody waits leave before those for which nobody does: else copies that
 //! arrive faster than the port takes them would hold up a path that shares it, for as long as they
 //! do. Each of the two is in order.
@@ -42,18 +45,26 @@ pub(super) struct EgressQueue {
     held: Store<Waiting>,
     /// Those for which nobody does.
     kept: Store<Waiting>,
-    /// Since when somebody waits; none while nobody does.
-    held_since: Option<Instant>,
+    /// One for each bound that frames are held under.
+    waits: Vec<Waiters>,
     /// When the port took something last, or began not to.
     progress: Instant,
     /// What it took of all workers.
     outlet: Arc<Outlet>,
     /// How often it had taken something when we looked last.
     taken_before: u64,
-    /// How long the port may take nothing while somebody waits.
-    bound: Duration,
-    stalled: bool,
     sampler: Sampler,
+}
+
+/// Those who wait for as long as one another at most.
+#[derive(Debug)]
+struct Waiters {
+    /// How long the port may take nothing meanwhile.
+    bound: Duration,
+    /// Their frames that are held.
+    frames: usize,
+    /// Since when they wait; none once the port has stalled for them.
+    since: Option<Instant>,
 }
 
 /// A frame that waits, behind [`HEADROOM`] bytes.
@@ -65,30 +76,32 @@ pub(super) struct Waiting {
     pub(super) done: u32,
     /// Bytes of each packet that are to go out; none for all.
     pub(super) snaplen: Option<usize>,
+    /// How long somebody waits for it.
+    admission: Admission,
     pub(super) receipt: Receipt,
 }
 
 /// What comes of a frame for a port that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is kept, and whoever brought it waits.
-    Held,
+    /// It is kept, and whoever brought it waits while the port takes nothing for this long at most.
+    Held(Duration),
     /// It is kept.
     Kept,
 }
 
 impl EgressQueue {
     pub(super) fn new(outlet: Arc<Outlet>, now: Instant) -> Self {
+        // Each time with numbers of its own.
+        let sampler = Sampler::new(outlet.taken());
         Self {
             held: Store::default(),
             kept: Store::default(),
-            held_since: None,
+            waits: Vec::new(),
             progress: now,
             taken_before: outlet.taken(),
             outlet,
-            bound: Duration::ZERO,
-            stalled: false,
-            sampler: Sampler::default(),
+            sampler,
         }
     }
 
@@ -116,17 +129,20 @@ impl EgressQueue {
         if stall.is_zero() {
             return self.admit_copy(len);
         }
-        if self.stalled {
+        let wait = self.waits.iter().find(|wait| wait.bound == stall);
+        if wait.is_some_and(|wait| wait.since.is_none()) {
             return Err(DropReason::EgressStalled);
         }
         if self.held.len() + len > ROOM {
             return Err(DropReason::EgressFull);
         }
-        if self.held_since.is_none() {
-            (self.held_since, self.bound, self.progress) = (Some(now), stall, now);
+        if wait.is_none() {
+            self.waits.push(Waiters { bound: stall, frames: 0, since: Some(now) });
         }
-        self.bound = self.bound.max(stall);
-        Ok(Admission::Held)
+        if self.held.is_empty() {
+            self.progress = now;
+        }
+        Ok(Admission::Held(stall))
     }
 
     /// Decides about a frame for which nobody waits.
@@ -148,9 +164,13 @@ impl EgressQueue {
     ) {
         let receipt = claim.wait(claim.traffic(frame).behind(done));
         let (meta, layout) = (frame.meta, *frame.layout());
-        let waiting = Waiting { meta, layout, done, snaplen: claim.snaplen(), receipt };
+        let snaplen = claim.snaplen();
+        let waiting = Waiting { meta, layout, done, snaplen, admission, receipt };
+        if let Some(wait) = self.wait_of(admission) {
+            wait.frames += 1;
+        }
         let frames = match admission {
-            Admission::Held => &mut self.held,
+            Admission::Held(_) => &mut self.held,
             Admission::Kept => &mut self.kept,
         };
         frames.push(pool, HEADROOM + frame.len(), waiting, |bytes| {
@@ -171,7 +191,17 @@ impl EgressQueue {
     /// Takes the first frame out, because it left or never will.
     pub(super) fn pop(&mut self, pool: &mut Pool, now: Instant) -> Option<Waiting> {
         self.note_progress(now);
-        self.first().pop(pool)
+        let waiting = self.first().pop(pool)?;
+        if let Some(wait) = self.wait_of(waiting.admission) {
+            wait.frames -= 1;
+        }
+        Some(waiting)
+    }
+
+    /// Those who wait for a frame that was admitted like this.
+    fn wait_of(&mut self, admission: Admission) -> Option<&mut Waiters> {
+        let Admission::Held(bound) = admission else { return None };
+        self.waits.iter_mut().find(|wait| wait.bound == bound)
     }
 
     /// Where the next frame to leave is.
@@ -202,7 +232,12 @@ impl EgressQueue {
 
     /// True while senders wait.
     pub(super) fn is_held(&self) -> bool {
-        self.held_since.is_some()
+        self.waits.iter().any(|wait| wait.since.is_some())
+    }
+
+    /// True while senders wait that wait for `bound` at most.
+    pub(super) fn is_held_for(&self, bound: Duration) -> bool {
+        self.waits.iter().any(|wait| wait.bound == bound && wait.since.is_some())
     }
 
     /// True when the first frame has been there for long.
@@ -211,24 +246,33 @@ impl EgressQueue {
     }
 
     /// Looks at the time, after an attempt to send what waits. Returns `true` when the port has
-    /// stalled by now, once.
+    /// stalled by now for some of those who wait, once.
     pub(super) fn follow(&mut self, now: Instant) -> bool {
-        if self.held.is_empty() {
-            (self.held_since, self.stalled) = (None, false);
-        }
+        self.waits.retain(|wait| wait.frames > 0);
         self.sampler.relax(self.kept.len(), now);
-        let Some(since) = self.held_since else { return false };
-        let is_stuck = now - self.progress >= self.bound;
-        let is_late = now - since >= self.bound * PAUSE_MAX;
-        if is_stuck || is_late {
-            (self.held_since, self.stalled) = (None, true);
+        let (progress, mut has_stalled) = (self.progress, false);
+        for wait in &mut self.waits {
+            if wait.is_over(progress, now) {
+                (wait.since, has_stalled) = (None, true);
+            }
         }
-        self.stalled
+        has_stalled
     }
 
     /// True when nothing is left to be done.
     pub(super) fn is_over(&self) -> bool {
         self.is_empty() && self.sampler.is_idle()
+    }
+}
+
+impl Waiters {
+    /// Whether it has become too long by `now`, of a port that took something at `progress` last.
+    fn is_over(&self, progress: Instant, now: Instant) -> bool {
+        self.since.is_some_and(|since| {
+            let is_stuck = now - progress.max(since) >= self.bound;
+            let is_late = now - since >= self.bound * PAUSE_MAX;
+            is_stuck || is_late
+        })
     }
 }
 
@@ -290,6 +334,11 @@ mod tests {
 
     const STALL: Duration = Duration::from_millis(50);
     const COPY: Option<Delivery> = Some(Delivery::BestEffort);
+    const MS: Duration = Duration::from_millis(1);
+
+    fn lossless(stall_ms: u16) -> Option<Delivery> {
+        Some(Delivery::Lossless { stall_ms })
+    }
 
     /// For ten seconds twice as many copies as the port takes, and a path that shares it.
     #[test]
@@ -336,5 +385,40 @@ mod tests {
         assert_eq!(trial.offer(None, 1000), Ok(()), "only a copy waits");
         assert_eq!(trial.take(9, 1514), 1);
         assert!(trial.queue.is_over());
+    }
+
+    #[test]
+    fn each_waits_as_long_as_its_own_contract_says() {
+        let mut trial = Trial::new();
+        assert_eq!(trial.offer(lossless(10_000), 1000), Ok(()));
+        trial.now += 5 * MS;
+        assert_eq!(trial.offer(lossless(20), 500), Ok(()));
+        trial.now += 19 * MS;
+        assert!(!trial.queue.follow(trial.now), "it began to wait 19 ms ago");
+        trial.now += MS;
+        assert!(trial.queue.follow(trial.now));
+        assert_eq!(trial.offer(lossless(20), 500), Err(DropReason::EgressStalled));
+        assert_eq!(trial.offer(lossless(10_000), 1000), Ok(()), "that is not what it agreed to");
+        assert!(trial.queue.is_held_for(10_000 * MS) && !trial.queue.is_held_for(20 * MS));
+        // Those of the patient one may go on waiting.
+        assert_eq!((trial.take(2, 500), trial.offer(lossless(20), 500)), (1, Ok(())));
+        assert!(trial.queue.is_held_for(10_000 * MS) && trial.queue.is_held_for(20 * MS));
+    }
+
+    /// The port takes a frame each 10 ms, so that one of the two has always something there.
+    #[test]
+    fn those_of_different_bounds_do_not_prolong_each_others_waits() {
+        let mut trial = Trial::new();
+        assert_eq!(trial.offer(None, 1000), Ok(()));
+        for _ in 0..300 {
+            for (bound, delivery) in [(STALL, None), (20 * MS, lossless(20))] {
+                if !trial.queue.is_held_for(bound) {
+                    assert_eq!(trial.offer(delivery, 1000), Ok(()));
+                }
+            }
+            trial.now += 10 * MS;
+            trial.take(1, 1000);
+            assert!(trial.queue.waits.iter().all(|wait| wait.since.is_some()), "it is slow");
+        }
     }
 }

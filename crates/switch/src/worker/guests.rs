@@ -129,8 +129,8 @@ impl Worker {
                     total += handled;
                     let pieces = turn::weight_of_pieces(handled, ring.chains().piece_count());
                     turn.note(handled, self.weight_of(handled) + pieces);
-                    if let Some(place) = self.ports.take_pressure() {
-                        self.pause(index, place);
+                    if let Some(wait) = self.ports.take_pressure() {
+                        self.pause(index, wait);
                         break;
                     }
                 }

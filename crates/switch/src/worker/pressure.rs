@@ -21,7 +21,7 @@ use super::{BURST_COUNT, Worker};
 use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::rx::{Pause, Received};
-use crate::tx::port_number;
+use crate::tx::{Wait, port_number};
 
 impl Worker {
     /// How long to sleep at most for the sake of what waits.
@@ -33,15 +33,16 @@ impl Worker {
         }
     }
 
-    /// Does not read a queue any more, until the port at `place` is not full.
+    /// Does not read a queue any more, until what it waits for is over.
     #[cold]
-    pub(super) fn pause(&mut self, index: usize, place: usize) {
+    pub(super) fn pause(&mut self, index: usize, wait: Wait) {
         let queue = &mut self.queues[index];
         if queue.intake.pause.is_some() {
             return;
         }
-        queue.intake.pause = Some(Pause { place, since: Instant::now() });
-        self.shared.pauses.begin(port_number(place), queue.port());
+        let since = Instant::now();
+        queue.intake.pause = Some(Pause { wait, since });
+        self.shared.pauses.begin(port_number(wait.place), queue.port(), since);
         let reads_ahead = queue.intake.ahead.is_some();
         self.line_up(index);
         if !reads_ahead {
@@ -51,11 +52,11 @@ impl Worker {
 
     /// The same for a queue from which frames have just gone their way.
     #[cold]
-    pub(super) fn pause_reading(&mut self, index: usize, place: usize) {
+    pub(super) fn pause_reading(&mut self, index: usize, wait: Wait) {
         if let Some(ahead) = &mut self.queues[index].intake.ahead {
             ahead.note_passed();
         }
-        self.pause(index, place);
+        self.pause(index, wait);
     }
 
     /// Puts a queue behind those that wait for their turn.
@@ -90,7 +91,7 @@ impl Worker {
         for _ in 0..self.paused.len() {
             let Some(index) = self.paused.pop_front() else { break };
             match self.queues[index].intake.pause.take() {
-                Some(pause) if self.ports.holds(pause.place) => {
+                Some(pause) if self.ports.holds(pause.wait) => {
                     self.queues[index].intake.pause = Some(pause);
                     self.waiting.push_back(index);
                 }
@@ -114,8 +115,8 @@ impl Worker {
         self.burst(index);
     }
 
-    fn end_pause(&self, index: usize, Pause { place, since }: Pause) {
-        self.shared.pauses.end(port_number(place), self.queues[index].port(), since);
+    fn end_pause(&self, index: usize, Pause { wait, since }: Pause) {
+        self.shared.pauses.end(port_number(wait.place), self.queues[index].port(), since);
     }
 
     /// Keeps what a paused queue brings, as long as there is room.
@@ -161,7 +162,7 @@ impl Worker {
     #[cold]
     pub(super) fn replay(&mut self, index: usize, view: View<'_>) -> bool {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return true };
-        let (now, marked, mut place) = (Instant::now(), ahead.marked(), None);
+        let (now, marked, mut wait) = (Instant::now(), ahead.marked(), None);
         let (mut count, mut bytes, mut turn) = (0, 0, Turn::new());
         while !turn.is_over() {
             let queue = &self.queues[index];
@@ -180,12 +181,12 @@ impl Worker {
                 self.forwarder.handle_coalesced(view, arrival, None, &mut egress);
             }
             ahead.pop(self.ports.pool(), now);
-            place = self.ports.take_pressure();
-            if place.is_some() {
+            wait = self.ports.take_pressure();
+            if wait.is_some() {
                 break;
             }
         }
-        let (is_done, marked) = (ahead.is_empty() && place.is_none(), ahead.marked() - marked);
+        let (is_done, marked) = (ahead.is_empty() && wait.is_none(), ahead.marked() - marked);
         self.queues[index].intake.ahead = Some(ahead);
         if let Some(port) = view.snapshot.ports.find(self.queues[index].port()) {
             port.counters.ahead().sub(self.index, traffic(count, bytes));
@@ -193,8 +194,8 @@ impl Worker {
         if marked > 0 {
             self.shared.pauses.marked(self.queues[index].port(), marked);
         }
-        if let Some(place) = place {
-            self.pause(index, place);
+        if let Some(wait) = wait {
+            self.pause(index, wait);
         }
         is_done
     }

@@ -247,9 +247,14 @@ fn those_who_wait_get_their_turns() {
 
 /// Sends all that comes in by port 1 out of port 2, and copies to port 3.
 fn tapped(delivery: Delivery) -> Vec<Body> {
-    let buckets = vec![vec![output(2)], vec![delivery.action(), output(3)]];
-    let group = group_all(GroupModCommand::Add, 1, buckets);
-    vec![group, Body::FlowMod(rule(1, in_port(1), vec![to_group(1)]))]
+    tapped_from(1, delivery)
+}
+
+/// Sends all that comes in by this port out of the next one, and copies to port 3.
+fn tapped_from(number: u32, delivery: Delivery) -> Vec<Body> {
+    let buckets = vec![vec![output(number + 1)], vec![delivery.action(), output(3)]];
+    let group = group_all(GroupModCommand::Add, number, buckets);
+    vec![group, Body::FlowMod(rule(1, in_port(number), vec![to_group(number)]))]
 }
 
 #[test]
@@ -275,6 +280,77 @@ fn nobody_waits_for_a_monitor_that_has_stopped() {
         assert_eq!(delivered + dropped + queued, 5000, "{tap:?}");
         (0..delivered + queued).for_each(|_| drop(monitor.receive()));
     }
+}
+
+/// Two flows are copied to a monitor that has stopped, one under 20 ms and one under ten seconds.
+#[test]
+fn whoever_waits_for_a_monitor_waits_by_its_own_contract() {
+    let room = patient(5);
+    let mut guests = room.guests();
+    let [hasty, receiver, monitor, patient, other] = &mut guests[..] else { panic!() };
+    let of = |number, stall_ms| tapped_from(number, Delivery::Lossless { stall_ms });
+    room.switch.controller().apply([of(1, 20), of(4, 10_000)].concat());
+    let mut sent = 0;
+    until("the patient one waits", || {
+        send_more(patient, &mut sent, u32::MAX);
+        other.try_receive();
+        waits(&room, 4) == 1
+    });
+    let start = Instant::now();
+    for number in 0..2000 {
+        until("room in the ring", || hasty.try_send(&numbered(number)));
+        assert!(receiver.receive() == numbered(number));
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "as long as the patient one");
+    let copies = |index: usize| room.switch.taps().remove(index).copies.remove(0);
+    assert!(copies(0).drops["egress_stalled"] > 0, "{:?}", copies(0));
+    assert_eq!((waits(&room, 1), waits(&room, 4)), (0, 1), "the patient one still waits");
+    until("the monitor has all", || {
+        monitor.try_receive();
+        other.try_receive();
+        pressure(&room, 3).queued.frames == 0 && waits(&room, 4) == 0
+    });
+    room.switch.controller().barrier();
+    assert!(copies(1).drops.is_empty(), "{:?}", copies(1));
+    let dropped = copies(0).drops.clone();
+    hasty.send(&numbered(7));
+    assert!(receiver.receive() == numbered(7));
+    until("the monitor has it", || monitor.try_receive().contains(&numbered(7)));
+    assert_eq!(copies(0).drops, dropped, "it is there again");
+}
+
+/// What a controller that stands still does not get, it is not said to have.
+#[test]
+fn copies_for_a_controller_that_does_not_read_are_not_delivered() {
+    let room = patient(2);
+    let mut guests = room.guests();
+    let [sender, receiver] = &mut guests[..] else { panic!() };
+    let mut controller = room.switch.controller();
+    controller.configure();
+    let copy = vec![Delivery::BestEffort.action(), output(PortNo::CONTROLLER.0)];
+    let group = group_all(GroupModCommand::Add, 1, vec![vec![output(2)], copy]);
+    controller.apply(vec![group, Body::FlowMod(rule(1, in_port(1), vec![to_group(1)]))]);
+    let copies = || room.switch.taps().remove(0).copies.remove(0);
+    let mut sent = 0;
+    // What is between them has room for some ten thousand. Who does not answer for long is left.
+    until("copies are lost", || {
+        // Each third one is long.
+        while sender.try_send(&numbered(sent * 3)) {
+            sent += 1;
+        }
+        receiver.try_receive();
+        !copies().drops.is_empty()
+    });
+    until("none is under way", || {
+        receiver.try_receive();
+        let copies = copies();
+        copies.count.frames == u64::from(sent) && copies.queued.frames == 0
+    });
+    let copies = copies();
+    let lost: u64 = copies.drops.values().sum();
+    assert_eq!(copies.delivered.frames + lost, copies.count.frames, "{copies:?}");
+    assert_eq!(room.switch.port(1).drops, copies.drops);
+    assert_eq!(room.switch.port(1).consumed, copies.delivered.frames);
 }
 
 /// A train of three packets, the second of which fits no buffer, says nothing about the frame that

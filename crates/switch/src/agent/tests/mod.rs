@@ -8,8 +8,8 @@ mod statistics;
 mod timeouts;
 
 use tapswitch_datapath::{
-    Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, Millis, PacketInOrigin, Port,
-    Sent, Sighting, Station, View, VlanKey, WorkerIndex,
+    Arrival, Claim, DropReason, Egress, Forwarder, Frame, HEADROOM, Millis, PacketInClaim,
+    PacketInOrigin, Port, Sent, Sighting, Station, View, VlanKey, WorkerIndex,
 };
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
@@ -185,7 +185,12 @@ impl Egress for Void {
         Ok(Sent::Now)
     }
 
-    fn packet_in(&mut self, _: &PacketInOrigin, _: &Frame<'_>) -> Result<(), DropReason> {
+    fn packet_in(
+        &mut self,
+        _: &PacketInOrigin,
+        _: &Frame<'_>,
+        _: Option<&PacketInClaim<'_>>,
+    ) -> Result<Sent, DropReason> {
         Err(DropReason::NoController)
     }
 

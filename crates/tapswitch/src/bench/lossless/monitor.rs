@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use tapswitch_switch::report::TapReport;
+use tapswitch_switch::report::{BucketReport, TapReport};
 
 use crate::bench::candidate::free_endpoint;
 use crate::hosts;
@@ -212,13 +212,15 @@ fn title(case: Case) -> String {
 }
 
 impl Ledger {
-    /// What the switch says of its copies when all are accounted for, or after a while.
+    /// What the switch says of its copies when all are accounted for, or after a while. Nothing
+    /// comes in any more: so it is to be exact, as it need not be while frames pass.
     async fn settle(switch: &Switch) -> Result<Self, Failure> {
         let deadline = Instant::now() + LIMIT;
         loop {
             let taps = switch.taps()?;
-            if taps.iter().all(|tap| tap.adds_up) || Instant::now() > deadline {
-                return Ok(Self::of(&taps));
+            let ledger = Self::of(&taps);
+            if ledger.adds_up || Instant::now() > deadline {
+                return Ok(ledger);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -228,8 +230,8 @@ impl Ledger {
         let mut ledger = Self { adds_up: true, ..Self::default() };
         for tap in taps {
             ledger.matched += tap.matched.frames;
-            ledger.adds_up &= tap.adds_up;
             for copy in &tap.copies {
+                ledger.adds_up &= is_exact(tap.matched.frames, copy);
                 ledger.delivered += copy.delivered.frames;
                 ledger.waiting += copy.queued.frames;
                 add_drops(&mut ledger.drops, &copy.drops);
@@ -245,6 +247,12 @@ impl Ledger {
         self.adds_up &= more.adds_up;
         add_drops(&mut self.drops, &more.drops);
     }
+}
+
+/// Whether there is a copy of each frame, which was delivered or dropped, or waits.
+fn is_exact(matched: u64, copies: &BucketReport) -> bool {
+    let ended = copies.delivered.frames + copies.drops.values().sum::<u64>();
+    matched == copies.count.frames && matched == ended + copies.queued.frames
 }
 
 fn add_drops(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
@@ -301,6 +309,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_switch::report::CountReport;
+
     use super::*;
 
     #[test]
@@ -327,5 +337,24 @@ mod tests {
         assert!(sum.adds_up);
         sum.add(&ledger(3, false));
         assert!(!sum.adds_up);
+    }
+
+    #[test]
+    fn a_single_copy_that_is_nowhere_is_missed() {
+        let count = |frames| CountReport { frames, packets: frames, bytes: 60 * frames };
+        let copies = |delivered| BucketReport {
+            bucket: String::new(),
+            weight: 0,
+            watch_port: None,
+            watch_group: None,
+            actions: "output:3".to_owned(),
+            count: count(1000),
+            delivered: count(delivered),
+            drops: [("egress_full".to_owned(), 100)].into(),
+            packet_drops: [("egress_full".to_owned(), 100)].into(),
+            queued: count(10),
+        };
+        assert!(is_exact(1000, &copies(890)) && !is_exact(1001, &copies(890)));
+        assert!(!is_exact(1000, &copies(889)) && !is_exact(1000, &copies(891)));
     }
 }

@@ -1,0 +1,131 @@
+//! What becomes of a frame on its way from a worker to the controllers.
+//!
+//! ```text
+//! a frame ── FrameFate ─┬─ a packet ── PacketFate ─┬─ a controller
+//!                       └─ a packet of the train   └─ another one that wants it
+//! ```
+//! A packet arrives when one of the controllers that want it has it: when its connection has taken
+//! it. A frame is delivered when all of its packets have arrived. Whoever has a packet in hand may
+//! let it go at any place, of which nobody hears but the last: so each is settled when it is
+//! dropped, and none can be forgotten.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tapswitch_datapath::{DropReason, PacketInReceipt};
+
+use crate::clock;
+
+/// One frame.
+#[derive(Debug)]
+pub(crate) struct FrameFate(Mutex<Option<PacketInReceipt>>);
+
+impl FrameFate {
+    /// Of a frame that waits by this receipt; none for one that is counted already.
+    pub(crate) fn new(receipt: Option<PacketInReceipt>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(receipt)))
+    }
+
+    /// A packet of it does not arrive.
+    fn lose(&self, reason: DropReason) {
+        if let Some(receipt) = self.take() {
+            receipt.dropped(reason);
+        }
+    }
+
+    fn take(&self) -> Option<PacketInReceipt> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for FrameFate {
+    fn drop(&mut self) {
+        if let Some(receipt) = self.take() {
+            receipt.delivered(clock::coarse());
+        }
+    }
+}
+
+/// One packet of a frame, for all controllers that want it.
+#[derive(Debug)]
+pub(crate) struct PacketFate {
+    frame: Arc<FrameFate>,
+    has_arrived: AtomicBool,
+    was_refused: AtomicBool,
+}
+
+// Relaxed: marks, of which the last one to let the packet go sees all.
+impl PacketFate {
+    pub(crate) fn new(frame: &Arc<FrameFate>) -> Arc<Self> {
+        let (has_arrived, was_refused) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { frame: frame.clone(), has_arrived, was_refused })
+    }
+
+    /// A controller has it.
+    pub(crate) fn arrived(&self) {
+        self.has_arrived.store(true, Ordering::Relaxed);
+    }
+
+    /// A queue on its way is full.
+    pub(crate) fn refused(&self) {
+        self.was_refused.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for PacketFate {
+    fn drop(&mut self) {
+        if !*self.has_arrived.get_mut() {
+            self.frame.lose(match *self.was_refused.get_mut() {
+                true => DropReason::ControllerQueueFull,
+                // It wants no such packet any more, or has gone.
+                false => DropReason::NoController,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_datapath::{PacketInClaim, Port, Traffic, WorkerIndex};
+    use tapswitch_openflow::PortNo;
+    use tapswitch_wire::MacAddr;
+
+    use super::*;
+
+    /// What a port has consumed, and dropped by either name, after `action` with a frame.
+    fn outcome(action: impl FnOnce(Arc<FrameFate>)) -> [u64; 3] {
+        let port = Arc::new(Port::new(PortNo(1), "p1".to_owned(), MacAddr::ZERO, 1500, 1));
+        let claim = PacketInClaim::new(WorkerIndex(0), &port, Traffic::frame(60, 1));
+        action(FrameFate::new(Some(claim.wait())));
+        let dropped = |reason| port.counters.drops().count(reason);
+        let [full, gone] = [DropReason::ControllerQueueFull, DropReason::NoController].map(dropped);
+        [port.counters.consumed(), full, gone]
+    }
+
+    #[test]
+    fn a_packet_arrives_where_one_controller_takes_it() {
+        let of = |action: fn(Arc<PacketFate>)| outcome(|frame| action(PacketFate::new(&frame)));
+        assert_eq!(of(|packet| packet.arrived()), [1, 0, 0]);
+        let one_of_two = |packet: Arc<PacketFate>| {
+            packet.refused();
+            packet.arrived();
+        };
+        assert_eq!(of(one_of_two), [1, 0, 0]);
+        assert_eq!(of(|packet| packet.refused()), [0, 1, 0]);
+        assert_eq!(of(drop), [0, 0, 1], "nobody was there");
+    }
+
+    #[test]
+    fn a_train_is_one_frame_and_needs_all_of_its_packets() {
+        let of = |arrives: [bool; 3]| {
+            outcome(|frame| {
+                for arrives in arrives {
+                    let packet = PacketFate::new(&frame);
+                    if arrives { packet.arrived() } else { packet.refused() }
+                }
+            })
+        };
+        assert_eq!(of([true; 3]), [1, 0, 0]);
+        assert_eq!(of([true, false, false]), [0, 1, 0]);
+    }
+}
