@@ -217,7 +217,7 @@ impl Connection {
                 }
                 ControllerEvent::Error { xid, error } => self.handle_error(xid, error.kind),
                 ControllerEvent::Message(message) => self.tell(News::Message(message.body)),
-                ControllerEvent::Refused(refusal) => self.handle_refused(refusal),
+                ControllerEvent::Refused(refusal) => self.handle_refused(&refusal),
                 ControllerEvent::Closed(reason) => return Err(End::Channel(reason)),
                 _ => {}
             }
@@ -254,7 +254,7 @@ impl Connection {
     }
 
     /// The switch sent something that cannot be read; perhaps an answer, which does not come then.
-    fn handle_refused(&mut self, refusal: Refusal) {
+    fn handle_refused(&mut self, refusal: &Refusal) {
         tracing::warn!("{}: cannot read a message of the switch: {refusal}", self.peer);
         if let Some(ticket) = self.tickets.take(refusal.xid) {
             self.tell(News::Error { ticket, kind: refusal.kind });

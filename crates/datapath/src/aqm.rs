@@ -122,8 +122,8 @@ impl Default for Codel {
     }
 }
 
-/// Sets "congestion experienced" in the outermost IP header of an Ethernet `frame`, as [`ecn::mark`]
-/// does. A train has one header, so all packets that it is cut into are marked.
+/// Sets "congestion experienced" in the outermost IP header of an Ethernet `frame`, as
+/// [`ecn::mark`] does. A train has one header, so all packets that it is cut into are marked.
 ///
 /// True when the frame was marked; `false`, and not a bit is changed, for one that carries the mark
 /// already, is not ECN-capable, not IP, or cut short.

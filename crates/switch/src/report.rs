@@ -145,8 +145,8 @@ pub struct PortReport {
     pub guest: Option<GuestReport>,
     /// Where frames wait for the switch; none when no tap device is behind the port.
     pub ring: Option<RingReport>,
-    /// What is lost in front of the interface, or of the one by which a tunnel's packets leave; none
-    /// when the switch made it, or there is none.
+    /// What is lost in front of the interface, or of the one by which a tunnel's packets leave;
+    /// none when the switch made it, or there is none.
     pub queueing: Option<QueueingReport>,
     /// What is known of the tunnel; none when something else is behind the port.
     pub tunnel: Option<TunnelReport>,

@@ -1,5 +1,5 @@
-//! What is lost below a port on somebody's interface, or a tunnel: in the queueing discipline of the
-//! interface, or its driver.
+//! What is lost below a port on somebody's interface, or a tunnel: in the queueing discipline of
+//! the interface, or its driver.
 //!
 //! Of a frame for which there is no room the kernel says so, and it is sent again later (see
 //! `tx::queue`). Of the packets of a train that was cut below, and of what a discipline takes and
@@ -23,7 +23,8 @@ pub struct QueueingReport {
     /// Packets that wait there now.
     pub waiting: u32,
     /// Packets that it, or the driver, dropped without a word since the port was opened, whoever
-    /// sent them; under a tunnel, since its packets leave there. Those that the switch was told of are sent again, and not among them.
+    /// sent them; under a tunnel, since its packets leave there. Those that the switch was told of
+    /// are sent again, and not among them.
     pub shed: u64,
 }
 

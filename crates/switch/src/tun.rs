@@ -1,10 +1,10 @@
 //! A tun device as a port: IP packets on one side, Ethernet frames on the other.
 //!
 //! On the way in a packet gets an Ethernet header, from the port's own address to the station that
-//! the packet's destination was last seen at: it is learnt from what goes out, packets and what hosts
-//! say of themselves by ARP and neighbour advertisements. Where nothing was learnt, the header is
-//! addressed to `peer=`, or to all. On the way out it loses the header; what
-//! is not addressed to the port, and what is not IP, goes no further.
+//! the packet's destination was last seen at: it is learnt from what goes out, packets and what
+//! hosts say of themselves by ARP and neighbour advertisements. Where nothing was learnt, the
+//! header is addressed to `peer=`, or to all. On the way out it loses the header; what is not
+//! addressed to the port, and what is not IP, goes no further.
 //!
 //! A tun device knows no addresses of Ethernet, so nobody behind it answers who asks for one. The
 //! port does ([`answer`]), for all that were seen as sources behind it, and for those of the device
@@ -12,9 +12,9 @@
 //! host in front says is its own is none behind the device any more, until a packet comes from it.
 //!
 //! Limits: [`STATIONS_MAX`] stations and as many addresses behind the device; when a table is full,
-//! it starts afresh, and until then nothing ages: a host that comes back elsewhere says so, or sends.
-//! Duplicate address detection (RFC 4862 §5.4) is not answered. Addresses of
-//! tagged stations are not learnt: a port without Ethernet is in no VLAN.
+//! it starts afresh, and until then nothing ages: a host that comes back elsewhere says so, or
+//! sends. Duplicate address detection (RFC 4862 §5.4) is not answered. Addresses of tagged stations
+//! are not learnt: a port without Ethernet is in no VLAN.
 
 mod answer;
 

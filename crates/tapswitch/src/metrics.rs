@@ -254,7 +254,8 @@ mod tests {
             vec![PortReport { tunnel, queueing, ..port("1") }, PortReport { file, ..port("2") }];
         let text = Metrics { ports, ..Metrics::default() }.text();
         for line in [
-            r#"port_tunnel_refused_datagrams_total{bridge="",port="1",interface="p",reason="wrong_vni"} 3"#,
+            "port_tunnel_refused_datagrams_total{bridge=\"\",port=\"1\",interface=\"p\",\
+             reason=\"wrong_vni\"} 3",
             r#"port_tunnel_unreachable_total{bridge="",port="1",interface="p"} 4"#,
             r#"port_shed_packets_total{bridge="",port="1",interface="p"} 5"#,
             r#"port_file_lost_packets_total{bridge="",port="2",interface="p"} 6"#,

@@ -50,12 +50,12 @@
 //! marked by routers. The inner packet gets the mark then, and one that cannot is left out
 //! ([`Counters::congested`], RFC 6040 §4.2).
 //!
-//! **Read first:** RFC 7348, RFC 2784, RFC 2890, draft-foschiano-erspan-03, RFC 6040, udp(7), raw(7), ip(7),
-//! Linux `include/uapi/linux/udp.h`.
+//! **Read first:** RFC 7348, RFC 2784, RFC 2890, draft-foschiano-erspan-03, RFC 6040, udp(7),
+//! raw(7), ip(7), Linux `include/uapi/linux/udp.h`.
 //!
 //! **Not done here:** multicast and learning of remotes (one port, one remote); the ECN field of
-//! inner headers in outer ones (the outer one says Not-ECT, the compatibility mode of RFC 6040 §4.3); GPE, GBP and other uses of the reserved
-//! bits; scope identifiers of link-local addresses.
+//! inner headers in outer ones (the outer one says Not-ECT, the compatibility mode of RFC 6040
+//! §4.3); GPE, GBP and other uses of the reserved bits; scope identifiers of link-local addresses.
 
 mod again;
 mod config;

@@ -32,7 +32,7 @@ fn sockets_that_cannot_be_are_refused_with_a_remedy() {
     refused(&port("taken"), &["taken", "another process listens", "socket of its own"]);
     refused(&port("no/vm.sock"), &["no/vm.sock", "No such file", "directory must be there"]);
     misread("1=vhost:", "the path of the socket or file, is missing");
-    misread(&format!("{},queues=0", port("vm")), "expected a number of queues");
+    misread(&format!("{},queues=0", port("vm")), "expected a number of pairs of queues");
     misread(&format!("{},server,sideways", port("vm")), "option 'sideways'");
     misread(&format!("1=vhost:/tmp/{}", "long".repeat(30)), "at most 107 bytes");
     assert!(fs::exists(at("file")).unwrap(), "what is no socket of ours stays");

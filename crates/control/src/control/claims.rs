@@ -1,4 +1,4 @@
-//! IP addresses that a host claims and another one has: whether they moved, or somebody forges them.
+//! IP addresses that a host claims and another one has: whether they moved, or are forged.
 //!
 //! Addresses are handed out anew, move to the machine that stands in for another, and are forged.
 //! So the host that has one is asked for it, several times within [`SILENCE`], and what it answers
