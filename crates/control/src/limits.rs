@@ -14,10 +14,10 @@ pub struct Limits {
     pub max_hosts: usize,
     /// Hosts behind one port, so that forged addresses from one port leave room for the others.
     pub max_hosts_per_port: usize,
-    /// New hosts behind one port that may come at once, and the time for each more. Those that come
-    /// faster are forwarded by flooding until then: each costs rules, and forged ones cost nothing.
+    /// New hosts behind one port that may come at once. Those that come faster are forwarded by
+    /// flooding for a while: each costs rules, and forged ones cost nothing.
     pub host_burst: usize,
-    /// As above.
+    /// The time after which one more new host may come behind a port.
     pub host_interval: Millis,
     /// IP addresses of one host.
     pub max_addresses: usize,

@@ -92,7 +92,8 @@ impl Underlay {
     /// route. Of what was dropped there, the switch was told of so many as `refused`.
     pub(crate) fn report(&self, refused: u64) -> Option<QueueingReport> {
         let Egress { index, below, refused_before } = self.find(refused)?;
-        below.report(&self.namespace, index, refused - refused_before)
+        // Another report may have found the interface, with a later number.
+        below.report(&self.namespace, index, refused.saturating_sub(refused_before))
     }
 
     /// Another interface than before starts from nothing.
