@@ -47,7 +47,8 @@ struct State {
 struct Desk {
     full: VecDeque<Chunk>,
     open: Option<Chunk>,
-    /// When the burst began that the worker has its chunk for.
+    /// While the worker has its chunk for a burst: when the first block in it came, or else the
+    /// burst began. The chunk may hold blocks of bursts before.
     busy_since: Option<u64>,
 }
 
@@ -84,13 +85,21 @@ impl Buffer {
         u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Begins a burst of `worker`: hands out its chunk, if there is one.
+    /// Begins a burst of `worker`: hands out its chunk, if there is one. One that the writer has not
+    /// got for a while, since it always came within a burst, goes to the writer: what others give
+    /// must wait for its blocks.
     pub(super) fn begin(&self, worker: usize) -> Option<Chunk> {
         let now = self.now();
         let mut state = self.lock();
         let desk = state.desk(worker);
-        desk.busy_since = Some(now);
-        let open = desk.open.take();
+        let is_late = |open: &mut Chunk| open.age(now) >= GATHER_TIME;
+        let late = desk.open.take_if(is_late);
+        let (has_late, open) = (late.is_some(), desk.open.take());
+        desk.full.extend(late);
+        desk.busy_since = Some(open.as_ref().and_then(Chunk::first_time).unwrap_or(now));
+        if has_late && state.waits != Waits::No {
+            self.wake.notify_one();
+        }
         open.or_else(|| state.take(self.count_max))
     }
 
@@ -252,6 +261,8 @@ const GATHER_TIME: Duration = Duration::from_millis(10);
 mod tests {
     use std::sync::{Arc, mpsc};
 
+    use tapswitch_pcapng as pcapng;
+
     use super::*;
 
     #[test]
@@ -269,6 +280,35 @@ mod tests {
         assert_eq!(buffer.len(), CHUNK_LEN);
         buffer.give_back(collected.chunks.into_iter().map(|(_, chunk)| chunk));
         assert_eq!((buffer.len(), buffer.collect().chunks.len()), (0, 0));
+    }
+
+    #[test]
+    fn nothing_is_complete_while_a_worker_has_older_blocks() {
+        let buffer = Buffer::new(4 * CHUNK_LEN);
+        let burst = |worker| {
+            let mut chunk = buffer.begin(worker).unwrap();
+            pcapng::packet(&mut chunk.bytes, buffer.now(), 100, &[&[1; 20]]);
+            buffer.end(worker, Some(chunk));
+        };
+        burst(0);
+        burst(1);
+        let _next = buffer.begin(0);
+        let collected = buffer.collect();
+        let [(1, later)] = &collected.chunks[..] else { panic!("{collected:?}") };
+        assert!(collected.complete_until < later.first_time().unwrap());
+    }
+
+    #[test]
+    fn a_chunk_that_the_writer_never_meets_goes_to_it() {
+        let buffer = Buffer::new(4 * CHUNK_LEN);
+        let mut chunk = buffer.begin(0).unwrap();
+        pcapng::packet(&mut chunk.bytes, 0, 100, &[&[1; 20]]);
+        buffer.end(0, Some(chunk));
+        while buffer.now() < u64::try_from(GATHER_TIME.as_nanos()).unwrap() {
+            std::thread::yield_now();
+        }
+        assert!(buffer.begin(0).unwrap().bytes.is_empty());
+        assert_eq!(buffer.collect().chunks.len(), 1);
     }
 
     #[test]

@@ -8,7 +8,10 @@
 //! A worker notes with each block what it counts, without a look at anything that others share. All
 //! of it is queued when others may see the chunk, lot by lot, and so it is settled.
 
+use std::time::Duration;
+
 use tapswitch_datapath::{Claim, OwnedClaim, Traffic, WorkerIndex};
+use tapswitch_pcapng as pcapng;
 
 /// Blocks of packets.
 #[derive(Debug)]
@@ -46,6 +49,16 @@ impl Chunk {
     pub(super) fn new() -> Self {
         let (bytes, shares) = (Vec::with_capacity(CHUNK_LEN), Vec::with_capacity(SHARE_COUNT));
         Self { bytes, shares, lots: Vec::new(), current: 0, queued: 0 }
+    }
+
+    /// When its first packet came, on the clock of the buffer.
+    pub(super) fn first_time(&self) -> Option<u64> {
+        pcapng::packet_time(&self.bytes)
+    }
+
+    /// How long its first packet has been there at `now`.
+    pub(super) fn age(&self, now: u64) -> Duration {
+        Duration::from_nanos(self.first_time().map_or(0, |first| now.saturating_sub(first)))
     }
 
     /// The next blocks count for `claim`.

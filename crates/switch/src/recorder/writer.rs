@@ -117,7 +117,7 @@ impl Writer {
             is_over = self.turn();
             self.tell_status();
             // A server that does not listen now is told the next time.
-            self.has_news &= news.try_send(self.spec.number).is_err();
+            self.has_news = self.has_news && news.try_send(self.spec.number).is_err();
         }
         self.end(counters);
     }
