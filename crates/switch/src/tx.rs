@@ -472,18 +472,20 @@ impl TxDevice {
     #[inline(never)]
     fn send_gathered(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
         let meta = frame.meta.encode();
-        let write_behind = |fd: BorrowedFd<'_>, header: &[u8]| {
+        let send_behind = |fd: BorrowedFd<'_>, header: &[u8], control: &[u8]| {
             let head = [header, frame.head()].into_iter();
             let parts = head.chain(frame.parts()).map(Part::Ours).chain(beyond.parts());
-            vhost::write_parts(fd, parts)
+            vhost::send_parts(fd, parts, control)
         };
-        let write = |fd: BorrowedFd<'_>, header_len| write_behind(fd, &meta[..header_len]);
+        let write = |fd: BorrowedFd<'_>, header_len| send_behind(fd, &meta[..header_len], &[]);
         match self {
             Self::Vxlan(port) => {
-                Ok(port.send_by(flow(frame.head()), |fd, header| write_behind(fd, header))?)
+                let (flow, head) = (flow(frame.head()), frame.head());
+                Ok(port
+                    .send_by(flow, head, |fd, header, control| send_behind(fd, header, control))?)
             }
             Self::Gre(GreTx { port, cut }) => {
-                Ok(port.send_by(frame.head(), frame.len(), *cut, write_behind)?)
+                Ok(port.send_by(frame.head(), frame.len(), *cut, send_behind)?)
             }
             Self::Tun(tun) => {
                 let meta = tun.net_header(frame.meta).encode();
