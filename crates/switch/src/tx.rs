@@ -162,11 +162,6 @@ impl TxPort {
         if matches!(self.device, TxDevice::Guest(_)) {
             return self.send_to_guest(frame, beyond);
         }
-        if let TxDevice::Tun(tun) = &self.device
-            && !tun.link.admit(frame)?
-        {
-            return Ok(());
-        }
         if !self.takes.takes(frame) {
             return self.send_finished(frame, beyond);
         }
@@ -184,13 +179,13 @@ impl TxPort {
         }
     }
 
-    /// True when there is more to do than to send: the port is a guest whose ring is not held, or a
-    /// file.
+    /// True when there is more to do than to send: the port is a guest whose ring is not held, a
+    /// file, or a tun device, which looks at frames first.
     #[inline]
-    fn wants_hold(&self) -> bool {
+    fn wants_more(&self) -> bool {
         match &self.device {
             TxDevice::Guest(guest) => !guest.is_held(),
-            TxDevice::File(_) => true,
+            TxDevice::File(_) | TxDevice::Tun(_) => true,
             _ => false,
         }
     }
