@@ -284,6 +284,9 @@ impl Server {
         self.ports.devices.push(device);
         Ok(())
     }
+            if index == 0 {
+                tx.begin();
+            }
 
     /// Carries out a change, and answers when the workers have seen it.
     pub(crate) fn change_ports(&mut self, change: PortChange) {

@@ -220,13 +220,13 @@ impl VxlanPort {
         Ok(sockopt::socket_recv_buffer_size(&self.receive)?)
     }
 
-    /// Lets this many bytes be on their way out by each socket from now on; what is there already
-    /// stays. As [`Config::send_buffer_len`] otherwise.
+    /// Lets this many bytes be on their way out from now on; what is there already stays. As
+    /// [`Config::send_buffer_len`] otherwise.
     ///
     /// # Errors
     /// When the kernel refuses, which it has no reason for.
     pub fn set_send_buffer_len(&self, len: usize) -> io::Result<()> {
-        Ok(self.senders.iter().try_for_each(|fd| set_send_buffer(fd, len))?)
+        Ok(self.senders.iter().try_for_each(|fd| set_send_buffer(fd, len / SENDERS))?)
     }
 
     /// Where the other end is.
@@ -307,7 +307,8 @@ fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
     if !config.checksum && remote.is_ipv4() {
         socket::set_no_checksum(&fd).map_err(failed("SO_NO_CHECK"))?;
     }
-    set_send_buffer(&fd, config.send_buffer_len).map_err(failed("SO_SNDBUF"))?;
+    let share = config.send_buffer_len / SENDERS;
+    set_send_buffer(&fd, share).map_err(failed("SO_SNDBUF"))?;
     let address = SocketAddr::new(local, 0);
     rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
     rustix::net::connect(&fd, &SocketAddr::new(remote, config.port)).map_err(failed("connect"))?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
-use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, SendError, Vni, VxlanPort};
+use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, SENDERS, SendError, Vni, VxlanPort};
 
 /// Two namespaces and a wire that takes as much as `qdisc` lets it.
 struct Wire {
@@ -18,7 +18,8 @@ struct Wire {
 }
 
 impl Wire {
-    /// `None`, said loudly, when it cannot be made here.
+    /// Each socket has a buffer of `send_buffer_len`. `None`, said loudly, when it cannot be made
+    /// here.
     fn new(name: &str, qdisc: &[&str], send_buffer_len: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return skip("needs root to make network namespaces");
@@ -41,7 +42,7 @@ impl Wire {
         add_qdisc(&namespaces[0], &["root"], qdisc)?;
         let open = |namespace: &OwnedNamespace, remote: u8| {
             let config = Config::new([192, 0, 2, remote].into(), Vni::new(1).unwrap());
-            let config = config.send_buffer_len(send_buffer_len);
+            let config = config.send_buffer_len(SENDERS * send_buffer_len);
             Arc::new(namespace.enter(|| VxlanPort::open(&config).unwrap()).unwrap())
         };
         let near = open(&namespaces[0], 2);
@@ -77,7 +78,6 @@ impl Wire {
             }
         }
     }
-}
 
     /// The number in each of them.
     fn numbers(&mut self) -> Vec<u32> {
@@ -94,6 +94,7 @@ fn add_qdisc(namespace: &OwnedNamespace, place: &[&str], qdisc: &[&str]) -> Opti
         true => Some(()),
         false => skip(&format!("no such queueing discipline: {made:?}")),
     }
+}
 
 /// What leaves a veth waits for its receiver in a queue of the processor that it was sent by, and
 /// nobody keeps two of these in order. The timer of a queueing discipline goes off where it was
@@ -123,7 +124,6 @@ fn a_full_socket_says_so_and_when_it_is_no_more() {
     assert_eq!(wire.numbers(), (0..1000).collect::<Vec<_>>());
 }
 
-/// Linux keeps that to itself unless it is asked to tell.
 /// A queue on the way that would drop: what can be marked it marks, and that comes in as a mark.
 #[test]
 fn a_queue_on_the_way_marks_what_it_would_drop() {
@@ -154,6 +154,7 @@ fn ipv4_frame(class: u8) -> Vec<u8> {
     [&[2; 12][..], &start, &[0; 1380]].concat()
 }
 
+/// Linux keeps that to itself unless it is asked to tell.
 #[test]
 fn what_the_interface_drops_is_told() {
     let tbf = ["tbf", "rate", "1mbit", "burst", "2000", "limit", "8000"];

@@ -355,18 +355,18 @@ fn buffers_are_as_large_as_asked_for_where_that_is_allowed() {
     let cap: usize =
         std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
     assert!(len >= (2 * cap).min(8 << 20), "{len}");
+    let shares = |port: &VxlanPort| {
+        let share = |fd| rustix::net::sockopt::socket_send_buffer_size(fd).unwrap();
+        port.senders().map(share).collect::<Vec<_>>()
+    };
+    pair.near.set_send_buffer_len(256 << 10).unwrap();
+    assert_eq!(shares(&pair.near), [128 << 10; 4], "together what was asked for, doubled");
+    let pair = Pair::with(|config| config.send_buffer_len(512 << 10));
+    assert_eq!(shares(&pair.near), [256 << 10; 4]);
     assert_eq!(pair.near.path_mtu().unwrap(), 65_535);
     assert_eq!(pair.near.local().to_string(), format!("127.0.0.2:{}", pair.port));
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    /// Whatever the lengths, and however many frames the caller takes together.
-    #[test]
-    fn frames_arrive_as_they_were_sent(
-        trains in prop::collection::vec((1..50usize, 14..1500usize, 14..1500usize), 1..6),
-        limit in 1..70usize,
 /// A frame behind `tags` tags with this class, of IPv4, IPv6 or neither.
 fn tagged_packet(kind: usize, tags: usize, class: u8, len: usize) -> Vec<u8> {
     let start: [&[u8]; 3] =
@@ -375,9 +375,9 @@ fn tagged_packet(kind: usize, tags: usize, class: u8, len: usize) -> Vec<u8> {
     [&[2; 12][..], &tag, start[kind], &vec![7; len]].concat()
 }
 
-        reach in 0..80_000usize,
-    ) {
-        let mut pair = Pair::new();
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
     /// RFC 6040 §4.1, normal mode, whatever is sent, singly and together, over either IP.
     #[test]
     fn what_frames_say_of_congestion_is_said_outside(
@@ -407,6 +407,14 @@ fn tagged_packet(kind: usize, tags: usize, class: u8, len: usize) -> Vec<u8> {
         prop_assert!(take_raw(&far, expected.len()) == expected);
     }
 
+    /// Whatever the lengths, and however many frames the caller takes together.
+    #[test]
+    fn frames_arrive_as_they_were_sent(
+        trains in prop::collection::vec((1..50usize, 14..1500usize, 14..1500usize), 1..6),
+        limit in 1..70usize,
+        reach in 0..80_000usize,
+    ) {
+        let mut pair = Pair::new();
         let mut number = 0;
         for (count, len, last) in trains {
             let lens = (1..count).map(|_| len).chain([last.min(len)]);
