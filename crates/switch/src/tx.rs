@@ -169,7 +169,7 @@ impl TxPort {
     fn note_full(&mut self, now: Instant) {
         self.tell_sent();
         let lens = self.device.socket_lens();
-        let len = lens.and_then(|lens| self.outlet.note_full(lens, self.stall, now));
+        let len = lens.and_then(|lens| self.outlet.note_full(lens, now));
         if let Some(len) = len {
             self.device.set_socket_len(len);
         }
