@@ -30,7 +30,7 @@ pub enum Sent {
     /// The port has it.
     Now,
     /// It waits for the port, or for a controller. A [`Receipt`], an [`OwnedClaim`] or a
-    /// [`PacketInReceipt`] tells how that ends.
+    /// [`PacketInReceipt`] tells how that ends. Or it has ended already: see [`Claim::consumed`].
     Later,
     /// Not all of its packets went: the frame counts as dropped.
     InPart(Loss),
@@ -100,7 +100,16 @@ impl<'a> Claim<'a> {
         count_sent(self.worker, self.port, self.bucket.map(BucketRef::bucket), traffic, now);
     }
 
-    /// The same, to be kept.
+    /// The port has taken the frame itself, as a question that it answers: nothing goes out. A copy
+    /// is where it was to be.
+    pub fn consumed(&self, frame: &Frame<'_>, now: Millis) {
+        self.port.counters.add_consumed(self.worker);
+        if let Some(bucket) = self.bucket {
+            bucket.bucket().delivered.add(self.worker, self.traffic(frame), now);
+        }
+    }
+
+    /// This claim, to be kept.
     pub fn owned(&self) -> OwnedClaim {
         OwnedClaim { port: self.port.clone(), bucket: self.bucket.cloned() }
     }

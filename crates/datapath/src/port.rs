@@ -196,7 +196,7 @@ impl PortCounters {
         self.count(worker, |slot| &slot.ends, count);
     }
 
-    /// Counts a frame that came in here and that the switch itself took.
+    /// Counts a frame that came in here, or was to go out, and that the switch itself took.
     pub(crate) fn add_consumed(&self, worker: WorkerIndex) {
         self.count(worker, |slot| &slot.consumed, 1);
     }
@@ -267,7 +267,8 @@ impl PortCounters {
         self.slots.iter().map(|slot| slot.ends.load(Ordering::Relaxed)).sum()
     }
 
-    /// Frames that came in here and that the switch itself took: for its controllers.
+    /// Frames that the switch itself took: that came in here, for its controllers, and that were to
+    /// go out, where the port answered them.
     pub fn consumed(&self) -> u64 {
         let of = |slot: &Slot| slot.consumed.load(Ordering::Relaxed);
         self.slots.iter().map(of).fold(0, u64::wrapping_add)

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::config::ConfigError;
 use crate::device::{Device, OpenPortError};
 use crate::guest::GuestNews;
-use crate::interface::{Interface, Place};
+use crate::interface::Place;
 use crate::links::{LinkNews, LinkWatch, WatchError};
 use crate::report::BooksReport;
 use crate::rx::RxQueue;
@@ -91,21 +91,10 @@ impl Ports {
         self.devices.iter_mut().find(|device| device.spec.number == number)
     }
 
-    /// The first port that has the number of `spec`, its interface or its socket. Of interfaces the
-    /// kernel knows which are the same, and before one is opened: whoever opens one changes it.
+    /// Whether a port can be beside all that are there.
     fn check(&self, spec: &PortSpec) -> Result<(), ConfigError> {
         let place = Place::find(spec);
-        self.devices.iter().try_for_each(|device| match device.interface() {
-            Some(interface) if spec.kind.is_interface() => {
-                spec.check_number(&device.spec)?;
-                if place.is_none() || place != interface.place() {
-                    return Ok(());
-                }
-                let (port, other) = (spec.to_string(), device.spec.to_string());
-                Err(ConfigError::InterfaceTwice { port, other })
-            }
-            _ => spec.check_beside(&device.spec),
-        })
+        self.devices.iter().try_for_each(|device| check_beside(spec, place, device))
     }
 
     /// Sees to it that changes of the interface are told, and that it is known by where it is.
@@ -199,6 +188,22 @@ impl Ports {
     }
 }
 
+/// Whether a port can be beside `device`: that it has not its number, its interface or its socket.
+/// Of interfaces the kernel knows which are the same, and before one is opened, as whoever opens one
+/// changes it: that of `spec` is at `place`, if it is there.
+fn check_beside(spec: &PortSpec, place: Option<Place>, device: &Device) -> Result<(), ConfigError> {
+    let interface = match device.interface() {
+        Some(interface) if spec.kind.is_interface() => interface,
+        _ => return spec.check_beside(&device.spec),
+    };
+    spec.check_number(&device.spec)?;
+    if place.is_none() || place != interface.place() {
+        return Ok(());
+    }
+    let (port, other) = (spec.to_string(), device.spec.to_string());
+    Err(ConfigError::InterfaceTwice { port, other })
+}
+
 /// Why a port was not added.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -279,6 +284,9 @@ impl Server {
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
             let tx =
                 Box::new(device.tx_port(index, self.workers.len()).with_outlet(outlet.clone()));
+            if index == 0 {
+                tx.begin();
+            }
             worker.send(Errand::AddPort { number: spec.number, tx, queues });
         }
         self.ports.devices.push(device);
@@ -307,8 +315,7 @@ impl Server {
         }
     }
 
-    /// Whether a port that is being taken away has the number of `spec`, its interface or its
-    /// socket.
+    /// Whether a port that is being taken away is in the way of `spec`.
     fn is_leaving(&self, spec: &PortSpec) -> bool {
         let mut leaving = self.barriers.leaving().peekable();
         // Mostly there is none, and nothing to ask the kernel for.
@@ -316,10 +323,7 @@ impl Server {
             return false;
         }
         let place = Place::find(spec);
-        leaving.any(|device| {
-            let its_place = device.interface().and_then(Interface::place);
-            spec.check_beside(&device.spec).is_err() || place.is_some() && place == its_place
-        })
+        leaving.any(|device| check_beside(spec, place, device).is_err())
     }
 
     fn forget_port(&mut self, number: PortNo) {

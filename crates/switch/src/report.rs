@@ -158,7 +158,8 @@ pub struct PortReport {
     pub tx: TrafficReport,
     /// What was dropped at this port, by reason.
     pub drops: DropsReport,
-    /// Frames that came in here and that the switch took for its controllers.
+    /// Frames that the switch took: that came in here, for its controllers, and questions that were
+    /// to go out, which the port answered itself.
     pub consumed: u64,
     /// Who waits for it, and for whom it waits.
     pub pressure: PressureReport,

@@ -11,14 +11,17 @@
 //! itself. What it says comes in by a queue of its own: frames like any other. An address that a
 //! host in front says is its own is none behind the device any more, until a packet comes from it.
 //!
-//! Limits: [`STATIONS_MAX`] stations and as many addresses behind the device; when a table is full,
-//! it starts afresh, and until then nothing ages: a host that comes back elsewhere says so, or
-//! sends. Duplicate address detection (RFC 4862 §5.4) is not answered. Addresses of tagged stations
-//! are not learnt: a port without Ethernet is in no VLAN.
+//! A station that was not seen for [`STATION_AGE_LIMIT`] is forgotten. Addresses behind the device
+//! are not, as nobody else would answer for a host that says nothing for a while.
+//!
+//! Limits: [`table::STATIONS_MAX`] stations and as many addresses behind the device; a table that
+//! is full forgets those that were seen longest ago. Duplicate address detection (RFC 4862 §5.4) is
+//! not answered. Addresses of tagged stations are not learnt: a port without Ethernet is in no VLAN.
 
 mod answer;
+mod table;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,9 +29,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use rustix::event::{EventfdFlags, eventfd};
-use tapswitch_datapath::{DropReason, Frame, HEADROOM};
+use tapswitch_datapath::{DropReason, Frame, HEADROOM, Millis};
 use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_tap as tap;
 use tapswitch_wire::{
@@ -36,9 +38,10 @@ use tapswitch_wire::{
 };
 
 use crate::PortSpec;
-use crate::bell;
 use crate::rx::Received;
+use crate::{bell, clock};
 use answer::{Claim, Question};
+use table::Table;
 
 /// What the queues of one tun device have in common.
 #[derive(Debug)]
@@ -79,8 +82,8 @@ impl TunLink {
             namespace: namespace.clone(),
             mac: mac(spec),
             peer,
-            stations: Table::default(),
-            behind: Table::default(),
+            stations: Table::new(STATION_AGE_LIMIT),
+            behind: Table::new(Millis(u64::MAX)),
             answers: Mutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             asked: Mutex::default(),
@@ -94,13 +97,13 @@ impl TunLink {
 
     /// The Ethernet header for a packet that comes in; `None` when it is no IP packet.
     #[inline]
-    fn header(&self, packet: &[u8]) -> Option<[u8; ethernet::HEADER_LEN]> {
+    fn header(&self, packet: &[u8], now: Millis) -> Option<[u8; ethernet::HEADER_LEN]> {
         let (src, dst) = addresses(packet)?;
-        if self.behind.find(src).is_none() && !src.is_unspecified() {
-            self.behind.set(src, ());
+        if !self.behind.refresh(src, (), now) && !src.is_unspecified() {
+            self.behind.set(src, (), now);
             self.stations.forget(src);
         }
-        let to = group(dst).or_else(|| self.stations.find(dst)).or(self.peer);
+        let to = group(dst).or_else(|| self.stations.find(dst, now)).or(self.peer);
         let kind = if dst.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let mut header = [0; ethernet::HEADER_LEN];
         header[ethernet::field::DST].copy_from_slice(&to.unwrap_or(MacAddr::BROADCAST).0);
@@ -111,7 +114,7 @@ impl TunLink {
 
     /// Looks at a frame that goes out. Answers whether it is a packet for the device; a question
     /// that the port has answered itself is none.
-    pub(crate) fn admit(&self, frame: &Frame<'_>) -> Result<bool, DropReason> {
+    pub(crate) fn admit(&self, frame: &Frame<'_>, now: Millis) -> Result<bool, DropReason> {
         let head = frame.head();
         let (Some(dst), Some(src)) = (address_at(head, 0), address_at(head, 6)) else {
             return Err(DropReason::NotIp);
@@ -122,16 +125,16 @@ impl TunLink {
         let packet = head.get(ethernet::HEADER_LEN..).unwrap_or_default();
         match EtherType(read_u16(head, ethernet::field::ETHER_TYPE)) {
             EtherType::ARP => {
-                self.hear(head);
-                self.answer(head).then_some(false).ok_or(DropReason::NotIp)
+                self.hear(head, now);
+                self.answer(head, now).then_some(false).ok_or(DropReason::NotIp)
             }
             EtherType::IPV4 | EtherType::IPV6 => {
                 let (ip, _) = addresses(packet).ok_or(DropReason::NotIp)?;
-                self.learn(ip, src);
+                self.learn(ip, src, now);
                 match answer::discovery_of(packet) {
-                    Some(icmp::NEIGHBOR_SOLICITATION) => Ok(!self.answer(head)),
+                    Some(icmp::NEIGHBOR_SOLICITATION) => Ok(!self.answer(head, now)),
                     Some(icmp::NEIGHBOR_ADVERTISEMENT) => {
-                        self.hear(head);
+                        self.hear(head, now);
                         Ok(true)
                     }
                     _ => Ok(true),
@@ -142,20 +145,20 @@ impl TunLink {
     }
 
     #[inline]
-    fn learn(&self, ip: IpAddr, mac: MacAddr) {
-        if self.stations.find(ip) != Some(mac) && mac.is_unicast() && !ip.is_unspecified() {
-            self.stations.set(ip, mac);
+    fn learn(&self, ip: IpAddr, mac: MacAddr, now: Millis) {
+        if !self.stations.refresh(ip, mac, now) && mac.is_unicast() && !ip.is_unspecified() {
+            self.stations.set(ip, mac, now);
         }
     }
 
     /// Notes what a host in front says of itself.
     #[cold]
-    fn hear(&self, frame: &[u8]) {
+    fn hear(&self, frame: &[u8], now: Millis) {
         let Some(Claim { ip, mac }) = Claim::of(frame) else { return };
         if mac == self.mac {
             return;
         }
-        self.learn(ip, mac);
+        self.learn(ip, mac, now);
         // Two hosts with one address say so by turns: as elsewhere, the last one has it.
         self.behind.forget(ip);
     }
@@ -163,12 +166,13 @@ impl TunLink {
     /// Answers who has asked for an address behind the device. Returns `false` when it is none, or
     /// when too many answers wait.
     #[cold]
-    fn answer(&self, frame: &[u8]) -> bool {
+    fn answer(&self, frame: &[u8], now: Millis) -> bool {
         let Some(question) = Question::of(frame) else { return false };
-        if self.behind.find(question.target).is_none() {
-            self.look_for_addresses();
+        let is_behind = || self.behind.find(question.target, now).is_some();
+        if !is_behind() {
+            self.look_for_addresses(now);
         }
-        if self.behind.find(question.target).is_none() {
+        if !is_behind() {
             return false;
         }
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +187,7 @@ impl TunLink {
     }
 
     /// The host behind the device may not have said anything yet. Asked for at most once a second.
-    fn look_for_addresses(&self) {
+    fn look_for_addresses(&self, now: Millis) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.is_some_and(|at| at.elapsed() < BETWEEN_QUESTIONS) {
             return;
@@ -193,7 +197,7 @@ impl TunLink {
             Netlink::open(&self.namespace).and_then(|mut netlink| netlink.addresses(&self.name));
         // A device that is gone has none.
         for address in addresses.unwrap_or_default() {
-            self.behind.set(address.ip, ());
+            self.behind.set(address.ip, (), now);
         }
     }
 
@@ -239,7 +243,8 @@ impl TunQueue {
         let end = begin + len;
         let packet = buf.get(PACKET..end).unwrap_or_default();
         // What is not IP has no way through Ethernet that anybody knows.
-        let Some(header) = self.link.header(packet) else { return Received::Lost };
+        let header = self.link.header(packet, clock::coarse());
+        let Some(header) = header else { return Received::Lost };
         buf[HEADROOM..PACKET].copy_from_slice(&header);
         Received::Frame { meta, start: HEADROOM, end }
     }
@@ -253,48 +258,6 @@ impl TunQueue {
     /// Bytes that the device wants in front of a packet.
     pub(crate) fn net_header_len(&self) -> usize {
         if self.is_bare { 0 } else { NET_HEADER_LEN }
-    }
-}
-
-/// Values by address, at most [`STATIONS_MAX`]. Read without a lock; changed rarely.
-#[derive(Debug)]
-struct Table<V> {
-    map: ArcSwap<HashMap<IpAddr, V>>,
-    change: Mutex<()>,
-}
-
-impl<V> Default for Table<V> {
-    fn default() -> Self {
-        Self { map: ArcSwap::default(), change: Mutex::default() }
-    }
-}
-
-impl<V: Copy> Table<V> {
-    #[inline]
-    fn find(&self, ip: IpAddr) -> Option<V> {
-        self.map.load().get(&ip).copied()
-    }
-
-    #[cold]
-    fn set(&self, ip: IpAddr, value: V) {
-        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut map = HashMap::clone(&self.map.load());
-        if map.len() >= STATIONS_MAX && !map.contains_key(&ip) {
-            map.clear();
-        }
-        map.insert(ip, value);
-        self.map.store(Arc::new(map));
-    }
-
-    #[cold]
-    fn forget(&self, ip: IpAddr) {
-        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
-        let map = self.map.load();
-        if map.contains_key(&ip) {
-            let mut map = HashMap::clone(&map);
-            map.remove(&ip);
-            self.map.store(Arc::new(map));
-        }
     }
 }
 
@@ -348,8 +311,8 @@ fn mac(spec: &PortSpec) -> MacAddr {
 /// [`ethernet::HEADER_LEN`] as a distance.
 const HEADER_SHIFT: i16 = 14;
 const _: () = assert!(ethernet::HEADER_LEN == 14 && NET_HEADER_LEN < ethernet::HEADER_LEN);
-/// Most entries of a table: more than a subnet has, few enough to be copied at each change.
-const STATIONS_MAX: usize = 1024;
+/// As long as the MAC table of the switch keeps one.
+const STATION_AGE_LIMIT: Millis = Millis(300_000);
 /// Most answers that wait to be taken.
 const ANSWERS_MAX: usize = 64;
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);

@@ -80,6 +80,8 @@ pub(crate) struct TxPort {
     stall: Duration,
     /// What all workers know of the port.
     outlet: Arc<Outlet>,
+    /// Bytes that it took and the others do not know of.
+    untold: usize,
     /// Packets of the last train that went out before one did not.
     cut_done: u32,
 }
@@ -120,6 +122,7 @@ impl TxPort {
             queue: None,
             stall: Pressure::default().stall,
             outlet: Arc::default(),
+            untold: 0,
             cut_done: 0,
         }
     }
@@ -129,27 +132,44 @@ impl TxPort {
         Self { stall, ..self }
     }
 
-    /// The same port, as workers that share it tell each other what it took. Its socket is new.
+    /// The same port, as workers that share it tell each other what it took.
     pub(crate) fn with_outlet(self, outlet: Arc<Outlet>) -> Self {
-        if self.device.socket_lens().is_some() {
-            self.device.set_socket_len(outlet::START_LEN);
-        }
         Self { outlet, ..self }
     }
 
-    /// The port took a frame of `len` bytes. That counts where a socket's length depends on it.
-    #[inline]
-    fn note_sent(&self, len: usize) {
+    /// Gives the port's sockets, which are new, the length that they have at first. The workers
+    /// share them: one does this.
+    pub(crate) fn begin(&self) {
         if self.device.socket_lens().is_some() {
-            self.outlet.note_sent(len);
+            self.device.set_socket_len(outlet::START_LEN);
+        }
+    }
+
+    /// The port took a frame of `len` bytes.
+    #[inline]
+    fn note_sent(&mut self, len: usize) {
+        self.untold += len;
+        if self.untold >= TOLD_LEN {
+            self.tell_sent();
+        }
+    }
+
+    /// Tells the other workers what the port took. That counts where a socket's length depends on
+    /// it.
+    #[inline(never)]
+    fn tell_sent(&mut self) {
+        let untold = std::mem::take(&mut self.untold);
+        if self.device.socket_lens().is_some() {
+            self.outlet.note_sent(untold);
         }
     }
 
     /// The port is full: its socket may be too long for its link, or too short.
     #[cold]
-    fn note_full(&self, now: Instant) {
+    fn note_full(&mut self, now: Instant) {
+        self.tell_sent();
         let lens = self.device.socket_lens();
-        let len = lens.and_then(|lens| self.outlet.note_full(lens, self.stall, now));
+        let len = lens.and_then(|lens| self.outlet.note_full(lens, now));
         if let Some(len) = len {
             self.device.set_socket_len(len);
         }
@@ -161,11 +181,6 @@ impl TxPort {
     fn send(&mut self, frame: &mut Frame<'_>, beyond: Beyond<'_>) -> Result<(), DropReason> {
         if matches!(self.device, TxDevice::Guest(_)) {
             return self.send_to_guest(frame, beyond);
-        }
-        if let TxDevice::Tun(tun) = &self.device
-            && !tun.link.admit(frame)?
-        {
-            return Ok(());
         }
         if !self.takes.takes(frame) {
             return self.send_finished(frame, beyond);
@@ -184,13 +199,13 @@ impl TxPort {
         }
     }
 
-    /// True when there is more to do than to send: the port is a guest whose ring is not held, or a
-    /// file.
+    /// True when there is more to do than to send: the port is a guest whose ring is not held, a
+    /// file, or a tun device, which looks at frames first.
     #[inline]
-    fn wants_hold(&self) -> bool {
+    fn wants_more(&self) -> bool {
         match &self.device {
             TxDevice::Guest(guest) => !guest.is_held(),
-            TxDevice::File(_) => true,
+            TxDevice::File(_) | TxDevice::Tun(_) => true,
             _ => false,
         }
     }
@@ -435,7 +450,7 @@ impl TxDevice {
     fn set_socket_len(&self, len: usize) {
         let _ = match self {
             Self::Netdev(port) => port.set_send_buffer_len(len),
-            Self::Vxlan(port) => port.set_send_buffer_len(len / tunnel::SENDERS),
+            Self::Vxlan(port) => port.set_send_buffer_len(len),
             Self::Gre(gre) => gre.port.set_send_buffer_len(len),
             Self::Tap(_) | Self::BareTap(_) | Self::Tun(_) | Self::Guest(_) | Self::File(_) => {
                 Ok(())
@@ -472,18 +487,20 @@ impl TxDevice {
     #[inline(never)]
     fn send_gathered(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
         let meta = frame.meta.encode();
-        let write_behind = |fd: BorrowedFd<'_>, header: &[u8]| {
+        let send_behind = |fd: BorrowedFd<'_>, header: &[u8], control: &[u8]| {
             let head = [header, frame.head()].into_iter();
             let parts = head.chain(frame.parts()).map(Part::Ours).chain(beyond.parts());
-            vhost::write_parts(fd, parts)
+            vhost::send_parts(fd, parts, control)
         };
-        let write = |fd: BorrowedFd<'_>, header_len| write_behind(fd, &meta[..header_len]);
+        let write = |fd: BorrowedFd<'_>, header_len| send_behind(fd, &meta[..header_len], &[]);
         match self {
             Self::Vxlan(port) => {
-                Ok(port.send_by(flow(frame.head()), |fd, header| write_behind(fd, header))?)
+                let (flow, head) = (flow(frame.head()), frame.head());
+                Ok(port
+                    .send_by(flow, head, |fd, header, control| send_behind(fd, header, control))?)
             }
             Self::Gre(GreTx { port, cut }) => {
-                Ok(port.send_by(frame.head(), frame.len(), *cut, write_behind)?)
+                Ok(port.send_by(frame.head(), frame.len(), *cut, send_behind)?)
             }
             Self::Tun(tun) => {
                 let meta = tun.net_header(frame.meta).encode();
@@ -696,6 +713,9 @@ impl From<SendFault> for DropReason {
     }
 }
 
+/// Bytes that a worker tells the others of together, so that not each small frame has them wait for
+/// each other: a small part of what a rate is told from ([`outlet`]).
+const TOLD_LEN: usize = 8 * 1024;
 /// Packets whose headers are made before they are sent: a train of 64 KiB takes three rounds, and
 /// what a round touches of the stack and the headers stays within the first-level cache.
 const CUT_COUNT: usize = netdev::MAX_PACKETS;

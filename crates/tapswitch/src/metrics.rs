@@ -60,7 +60,8 @@ impl Metrics {
         self.put_of_ports(out, ("port_up", Kind::Gauge, "Whether the port carries frames."), is_up);
         self.put_traffic(out, "receive", |port| port.rx);
         self.put_traffic(out, "transmit", |port| port.tx);
-        let help = "Frames that came in here and that the switch took for its controllers.";
+        let help = "Frames that the switch took: that came in here, for its controllers, or were to \
+                    go out, and the port answered them.";
         let consumed = ("port_consumed_frames_total", Kind::Counter, help);
         self.put_of_ports(out, consumed, |port| port.consumed);
         let drops = self.ports.iter().flat_map(|port| {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::Vni;
+use crate::{SENDERS, Vni};
 
 /// What a port is to be.
 ///
@@ -33,7 +33,7 @@ impl Config {
             port: VXLAN_PORT,
             checksum: true,
             receive_buffer_len: 8 << 20,
-            send_buffer_len: SEND_BUFFER_LEN,
+            send_buffer_len: SENDERS * SEND_BUFFER_LEN,
         }
     }
 
@@ -69,11 +69,11 @@ impl Config {
         self
     }
 
-    /// Bytes of datagrams that may be on their way out by each socket; the kernel doubles the
-    /// number and says [`crate::SendError::Full`] beyond. 512 KiB by default: some dozen trains,
-    /// and fewer small packets than the queue of an interface takes (1000), so that the sender is
-    /// told before anything is dropped there. Without `CAP_NET_ADMIN` capped at
-    /// `net.core.wmem_max`.
+    /// Bytes of datagrams that may be on their way out by all sockets of the port together, of which
+    /// each has an equal share; the kernel doubles the number and says [`crate::SendError::Full`]
+    /// beyond. [`SEND_BUFFER_LEN`] for each by default: some dozen trains, and fewer small packets
+    /// than the queue of an interface takes (1000), so that the sender is told before anything is
+    /// dropped there. Without `CAP_NET_ADMIN` capped at `net.core.wmem_max` for each.
     #[must_use]
     pub const fn send_buffer_len(mut self, len: usize) -> Self {
         self.send_buffer_len = len;
@@ -88,7 +88,7 @@ impl Config {
     }
 }
 
-/// Bytes of packets that may be on their way out by each socket, unless told otherwise.
+/// Bytes of packets that may be on their way out by a socket, unless told otherwise.
 pub const SEND_BUFFER_LEN: usize = 512 << 10;
 
 /// The UDP port of VXLAN (IANA; RFC 7348 §8).

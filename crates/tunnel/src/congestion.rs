@@ -1,6 +1,31 @@
-//! Marks of routers between the ends of a tunnel (RFC 6040).
+//! Congestion that routers between the ends of a tunnel tell of, both ways (RFC 6040).
 
-use tapswitch_wire::ecn::{Marking, mark};
+use std::net::IpAddr;
+
+use tapswitch_wire::ecn::{self, Marking, mark};
+
+use crate::socket::{self, CONTROL_LEN};
+
+/// The control messages that have datagrams say outside what the frames in them say: the ECN field,
+/// copied (RFC 6040 §4.1, normal mode), and a DSCP of zero. One for each field but zero, which is
+/// what sockets say by themselves.
+#[derive(Debug)]
+pub(crate) struct Marks([[u8; CONTROL_LEN]; 3]);
+
+impl Marks {
+    /// For sockets of the IP version of `remote`.
+    pub(crate) fn new(remote: IpAddr) -> Self {
+        Self([1, 2, 3].map(|field| socket::class_control(remote, field)))
+    }
+
+    /// For a frame that begins with `head`. Nothing for one whose sender is not ECN-capable, and
+    /// for what is not IP.
+    #[inline]
+    pub(crate) fn of(&self, head: &[u8]) -> &[u8] {
+        let field = usize::from(ecn::of(head));
+        field.checked_sub(1).and_then(|at| self.0.get(at)).map_or(&[], |control| control)
+    }
+}
 
 /// Marks the frame of a datagram that routers have marked. Returns `false` for one whose sender
 /// would not understand the mark, which is to be dropped, as routers drop what they cannot mark

@@ -9,10 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use tapswitch_wire::ecn::is_marked;
 
 use crate::again::send_again;
 use crate::config::SEND_BUFFER_LEN;
-use crate::congestion::pass_mark;
+use crate::congestion::{Marks, pass_mark};
 use crate::counters::Tally;
 use crate::cut::Cut;
 use crate::error::is_unreachable;
@@ -61,6 +62,7 @@ pub struct GrePort {
     remote: IpAddr,
     local: IpAddr,
     carrier: Carrier,
+    marks: Marks,
     /// Of the next frame.
     sequence: AtomicU32,
     tally: Tally,
@@ -79,13 +81,13 @@ impl GrePort {
         let failed = |call| move |errno| OpenError::new(remote, call, errno);
         let local = socket::local_address(&receive).map_err(failed("getsockname"))?.ip();
         let sender = open_sender(config, local)?;
-        let (sequence, tally) = (AtomicU32::new(0), Tally::default());
-        Ok(Self { receive, sender, remote, local, carrier, sequence, tally })
+        let (marks, sequence, tally) = (Marks::new(remote), AtomicU32::new(0), Tally::default());
+        Ok(Self { receive, sender, remote, local, carrier, marks, sequence, tally })
     }
 
     /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other,
-    /// at most [`MAX_PARTS`]. `cut` says what it was cut to, if it was. Never blocks, never
-    /// allocates: one writev(2).
+    /// at most [`MAX_PARTS`], the first of which has the IP header. `cut` says what it was cut to,
+    /// if it was. Never blocks, never allocates: one writev(2), or sendmsg(2).
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent.
@@ -98,17 +100,18 @@ impl GrePort {
         let len = parts.iter().map(|part| part.len()).sum();
         let head = parts.first().map_or(&[][..], |part| part);
         let count = 1 + parts.len();
-        self.send_by(head, len, cut, |fd, prefix| {
+        self.send_by(head, len, cut, |fd, prefix, control| {
             let mut pieces = [IoSlice::new(&[]); MAX_PARTS + 1];
             pieces[0] = IoSlice::new(prefix);
             pieces.get_mut(1..count).ok_or(Errno::TOOBIG)?.copy_from_slice(parts);
-            rustix::io::writev(fd, &pieces[..count])
+            socket::send(fd, &pieces[..count], control)
         })
     }
 
     /// Sends one frame of `len` bytes, the start of which is `head`, by a call of the caller's own,
-    /// such as a writev(2) of memory that nobody can borrow. It is given the socket and what to
-    /// write in front of the frame, and may be called twice.
+    /// such as a writev(2) of memory that nobody can borrow. It is given the socket, what to write
+    /// in front of the frame, and the control messages (cmsg(3)) to send it with, if there are any;
+    /// it may be called twice.
     ///
     /// # Errors
     /// As [`Self::send`], from what the call answers.
@@ -118,11 +121,12 @@ impl GrePort {
         head: &[u8],
         len: usize,
         cut: impl Into<Cut<'a>>,
-        write: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<usize>,
+        write: impl Fn(BorrowedFd<'_>, &[u8], &[u8]) -> rustix::io::Result<usize>,
     ) -> Result<(), SendError> {
         let first = self.take_numbers(1);
         let prefix = self.prefix(first, now(), head, cut.into().is_cut(0, len));
-        let outcome = self.again(|| write(self.sender.as_fd(), prefix.bytes()).map(drop));
+        let (fd, control) = (self.sender.as_fd(), self.marks.of(head));
+        let outcome = self.again(|| write(fd, prefix.bytes(), control).map(drop));
         if outcome.is_err() {
             self.give_back(first, 1, 0);
         }
@@ -132,9 +136,9 @@ impl GrePort {
     }
 
     /// Sends packets with nothing left undone, at most [`GRE_MAX_PACKETS`], each of which lies in
-    /// its three parts one after the other; empty ones are nothing. `cut` says what they were cut
-    /// to; of a train, of which the last packet may just fit, only [`Cut::Each`] knows. Never
-    /// blocks, never allocates.
+    /// its three parts one after the other, the first of which has the IP header; empty ones are
+    /// nothing. `cut` says what they were cut to; of a train, of which the last packet may just
+    /// fit, only [`Cut::Each`] knows. Never blocks, never allocates.
     ///
     /// # Errors
     /// How many packets were sent, and why the next one was not; nor were those behind it.
@@ -167,7 +171,9 @@ impl GrePort {
     fn send_each(&self, messages: &[[IoSlice<'_>; 4]]) -> (usize, rustix::io::Result<()>) {
         let mut sent = 0;
         let outcome = self.again(|| {
-            let (count, outcome) = socket::send_each(&self.sender, &messages[sent..]);
+            let rest = &messages[sent..];
+            let (count, outcome) =
+                socket::send_each(&self.sender, rest, |pieces| self.marks.of(&pieces[1]));
             sent += count;
             outcome
         });
@@ -233,7 +239,9 @@ impl GrePort {
             };
             self.tally.note_received(1);
             match self.frame_of(&room[..message.len]) {
-                Ok(start) if message.is_marked && !pass_mark(&mut room[start..message.len]) => {
+                Ok(start)
+                    if is_marked(message.class) && !pass_mark(&mut room[start..message.len]) =>
+                {
                     self.tally.note_congested();
                 }
                 Ok(start) => return Ok(Some(at + start..at + message.len)),

@@ -46,16 +46,18 @@
 //! place of sending the next. It is counted ([`Counters::unreachable`]), and that one is sent
 //! again.
 //!
-//! **Marks.** What comes from an end that copies the inner ECN field outward, as Linux does, may be
-//! marked by routers. The inner packet gets the mark then, and one that cannot is left out
-//! ([`Counters::congested`], RFC 6040 §4.2).
+//! **Marks.** Each datagram and GRE packet says outside what the packet in it says of ECN (RFC 6040
+//! §4.1, normal mode), by a control message, so that routers mark what they would drop else.
+//! Frames that say the same go out together as before; one that is not ECN-capable, or not IP,
+//! needs no control message. What comes in marked has its inner packet marked, and one that cannot
+//! be is left out ([`Counters::congested`], RFC 6040 §4.2). The outer DSCP is always zero, as that
+//! of a vxlan device of Linux is unless it is told to inherit (RFC 2983 §3.1, the pipe model).
 //!
 //! **Read first:** RFC 7348, RFC 2784, RFC 2890, draft-foschiano-erspan-03, RFC 6040, udp(7),
-//! raw(7), ip(7), Linux `include/uapi/linux/udp.h`.
+//! raw(7), ip(7), ipv6(7), Linux `include/uapi/linux/udp.h`.
 //!
-//! **Not done here:** multicast and learning of remotes (one port, one remote); the ECN field of
-//! inner headers in outer ones (the outer one says Not-ECT, the compatibility mode of RFC 6040
-//! §4.3); GPE, GBP and other uses of the reserved bits; scope identifiers of link-local addresses.
+//! **Not done here:** multicast and learning of remotes (one port, one remote); GPE, GBP and other
+//! uses of the reserved bits; scope identifiers of link-local addresses.
 
 mod again;
 mod config;

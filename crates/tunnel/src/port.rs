@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use tapswitch_wire::ecn;
 
 use crate::again::send_again;
+use crate::congestion::Marks;
 use crate::counters::Tally;
 use crate::runs::{MAX_PACKETS, first_run};
 use crate::vxlan::{self, HEADER_LEN};
@@ -24,6 +26,7 @@ pub struct VxlanPort {
     local: SocketAddr,
     vni: Vni,
     header: [u8; HEADER_LEN],
+    marks: Marks,
     /// Trains go out by one call; until the kernel refuses that.
     segments: AtomicBool,
     pub(crate) tally: Tally,
@@ -47,13 +50,13 @@ impl VxlanPort {
         let senders = senders.try_into().map_err(|_| failed("socket")(Errno::MFILE))?;
         let (vni, header) = (config.vni, vxlan::header(config.vni));
         let segments = AtomicBool::new(config.checksum || remote.is_ipv6());
-        let tally = Tally::default();
-        Ok(Self { receive, senders, remote, local, vni, header, segments, tally })
+        let (marks, tally) = (Marks::new(remote), Tally::default());
+        Ok(Self { receive, senders, remote, local, vni, header, marks, segments, tally })
     }
 
     /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other,
-    /// at most [`MAX_PARTS`]. `flow` chooses the source port: equal numbers stay in order. Never
-    /// blocks, never allocates: one writev(2).
+    /// at most [`MAX_PARTS`], the first of which has the IP header. `flow` chooses the source port:
+    /// equal numbers stay in order. Never blocks, never allocates: one writev(2), or sendmsg(2).
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent.
@@ -63,12 +66,14 @@ impl VxlanPort {
         pieces[0] = IoSlice::new(&self.header);
         let count = 1 + parts.len();
         pieces.get_mut(1..count).ok_or(SendError::TooManyParts)?.copy_from_slice(parts);
-        self.send_by(flow, |fd, _| rustix::io::writev(fd, &pieces[..count]))
+        let head = parts.first().map_or(&[][..], |head| head);
+        self.send_by(flow, head, |fd, _, control| socket::send(fd, &pieces[..count], control))
     }
 
-    /// Sends one frame by a call of the caller's own, such as a writev(2) of memory that nobody can
-    /// borrow. It is given the socket and what to write in front of the frame, in one datagram, and
-    /// may be called twice.
+    /// Sends one frame that begins with `head` by a call of the caller's own, such as a writev(2)
+    /// of memory that nobody can borrow. It is given the socket, what to write in front of the
+    /// frame, in one datagram, and the control messages (cmsg(3)) to send it with, if there are
+    /// any; it may be called twice.
     ///
     /// # Errors
     /// As [`Self::send`], from what the call answers.
@@ -76,17 +81,19 @@ impl VxlanPort {
     pub fn send_by(
         &self,
         flow: u32,
-        write: impl Fn(BorrowedFd<'_>, &[u8; HEADER_LEN]) -> rustix::io::Result<usize>,
+        head: &[u8],
+        write: impl Fn(BorrowedFd<'_>, &[u8; HEADER_LEN], &[u8]) -> rustix::io::Result<usize>,
     ) -> Result<(), SendError> {
-        let fd = self.sender(flow);
-        self.again(fd, || write(fd, &self.header).map(drop)).map_err(SendError::new)?;
+        let (fd, control) = (self.sender(flow), self.marks.of(head));
+        self.again(fd, || write(fd, &self.header, control).map(drop)).map_err(SendError::new)?;
         self.tally.note_sent(1);
         Ok(())
     }
 
     /// Sends packets with nothing left undone, at most [`MAX_PACKETS`], each of which lies in its
-    /// three parts one after the other; empty ones are nothing. Those of one length, and a shorter
-    /// one behind them, go out by one call. Never blocks, never allocates.
+    /// three parts one after the other, the first of which has the IP header; empty ones are
+    /// nothing. Those of one length and one ECN field, and a shorter one behind them, go out by one
+    /// call. Never blocks, never allocates.
     ///
     /// # Errors
     /// How many packets were sent, and why the next one was not; nor were those behind it.
@@ -103,9 +110,13 @@ impl VxlanPort {
         }
         let mut at = 0;
         while at < packets.len() {
-            let count = first_run(pieces[at..packets.len()].iter().map(datagram_len));
+            let head = &packets[at][0];
+            let (field, control) = (ecn::of(head), self.marks.of(head));
+            let rest = pieces[at..packets.len()].iter();
+            let alike = rest.take_while(|pieces| ecn::of(&pieces[1]) == field);
+            let count = first_run(alike.map(datagram_len));
             let run = &pieces[at..at + count];
-            self.send_run(self.sender(flow), run)
+            self.send_run(self.sender(flow), run, control)
                 .map_err(|(sent, errno)| (at + sent, SendError::new(errno)))?;
             at += count;
         }
@@ -113,18 +124,24 @@ impl VxlanPort {
     }
 
     /// Sends a run of packets: by one call when there are several, and the kernel does that.
-    fn send_run(&self, fd: BorrowedFd<'_>, run: &[[IoSlice<'_>; 4]]) -> Result<(), (usize, Errno)> {
+    fn send_run(
+        &self,
+        fd: BorrowedFd<'_>,
+        run: &[[IoSlice<'_>; 4]],
+        control: &[u8],
+    ) -> Result<(), (usize, Errno)> {
         if run.len() < 2 || !self.sends_segments() {
-            return self.send_singly(fd, run);
+            return self.send_singly(fd, run, control);
         }
         let stride = run.first().map_or(0, datagram_len);
         let stride = u16::try_from(stride).map_err(|_| (0, Errno::MSGSIZE))?;
-        match self.again(fd, || socket::send_segments(fd, run.as_flattened(), stride)) {
+        let send = || socket::send_segments(fd, run.as_flattened(), stride, control);
+        match self.again(fd, send) {
             Ok(()) => {
                 self.tally.note_sent(run.len());
                 Ok(())
             }
-            Err(Errno::IO | Errno::INVAL) => self.send_refused(fd, run),
+            Err(Errno::IO | Errno::INVAL) => self.send_refused(fd, run, control),
             Err(errno) => Err((0, errno)),
         }
     }
@@ -137,8 +154,9 @@ impl VxlanPort {
         &self,
         fd: BorrowedFd<'_>,
         run: &[[IoSlice<'_>; 4]],
+        control: &[u8],
     ) -> Result<(), (usize, Errno)> {
-        self.send_singly(fd, run)?;
+        self.send_singly(fd, run, control)?;
         self.segments.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -147,10 +165,11 @@ impl VxlanPort {
         &self,
         fd: BorrowedFd<'_>,
         run: &[[IoSlice<'_>; 4]],
+        control: &[u8],
     ) -> Result<(), (usize, Errno)> {
         let mut sent = 0;
         let outcome = self.again(fd, || {
-            let (count, outcome) = socket::send_each(fd, &run[sent..]);
+            let (count, outcome) = socket::send_each(fd, &run[sent..], |_| control);
             sent += count;
             outcome
         });
@@ -201,13 +220,13 @@ impl VxlanPort {
         Ok(sockopt::socket_recv_buffer_size(&self.receive)?)
     }
 
-    /// Lets this many bytes be on their way out by each socket from now on; what is there already
-    /// stays. As [`Config::send_buffer_len`] otherwise.
+    /// Lets this many bytes be on their way out from now on; what is there already stays. As
+    /// [`Config::send_buffer_len`] otherwise.
     ///
     /// # Errors
     /// When the kernel refuses, which it has no reason for.
     pub fn set_send_buffer_len(&self, len: usize) -> io::Result<()> {
-        Ok(self.senders.iter().try_for_each(|fd| set_send_buffer(fd, len))?)
+        Ok(self.senders.iter().try_for_each(|fd| set_send_buffer(fd, len / SENDERS))?)
     }
 
     /// Where the other end is.
@@ -288,7 +307,8 @@ fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
     if !config.checksum && remote.is_ipv4() {
         socket::set_no_checksum(&fd).map_err(failed("SO_NO_CHECK"))?;
     }
-    set_send_buffer(&fd, config.send_buffer_len).map_err(failed("SO_SNDBUF"))?;
+    let share = config.send_buffer_len / SENDERS;
+    set_send_buffer(&fd, share).map_err(failed("SO_SNDBUF"))?;
     let address = SocketAddr::new(local, 0);
     rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
     rustix::net::connect(&fd, &SocketAddr::new(remote, config.port)).map_err(failed("connect"))?;

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use tapswitch_wire::ecn::is_marked;
 
 use crate::congestion::pass_mark;
 use crate::runs::MAX_PACKETS;
@@ -245,7 +246,8 @@ impl Slots {
     /// What a call brought. Either each datagram is in a slot of its own, as far as there are
     /// slots, or all are to be gathered.
     fn batch(&self, message: &Message, buf_len: usize) -> Batch {
-        let Message { len, stride, is_marked, .. } = *message;
+        let Message { len, stride, class, .. } = *message;
+        let is_marked = is_marked(class);
         let stride = stride.filter(|stride| *stride > 0).unwrap_or(len.max(1));
         let is_one = len <= stride;
         let fits = (is_one && len <= self.datagram_len) || stride == self.datagram_len;

@@ -10,10 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libc::{c_int, c_void, sock_extended_err, socklen_t};
 use rustix::io::{self, Errno};
-use rustix::net::{
-    AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmmsg,
-};
-use tapswitch_wire::ecn;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::error::is_unreachable;
 
@@ -114,8 +111,9 @@ pub(crate) struct Message {
     /// Length of each but the last one, when there may be several.
     pub(crate) stride: Option<usize>,
     pub(crate) is_cut: bool,
-    /// Routers have marked all of them: the kernel joins none that differ in that.
-    pub(crate) is_marked: bool,
+    /// The type of service or traffic class of all of them: the kernel joins none that differ in
+    /// that.
+    pub(crate) class: u8,
 }
 
 /// Receives datagrams, one after the other, into `parts`.
@@ -136,36 +134,65 @@ pub(crate) fn recv(fd: impl AsFd, parts: &mut [IoSliceMut<'_>]) -> io::Result<Me
     let len = usize::try_from(len).map_err(|_| last_error())?;
     let is_cut = message.msg_flags & libc::MSG_TRUNC != 0;
     let stride = control.iter().find_map(|it| it.value(libc::SOL_UDP, UDP_GRO));
-    let is_marked = control.iter().filter_map(Control::class).any(ecn::is_marked);
-    Ok(Message { len, stride, is_cut, is_marked })
+    let class = control.iter().find_map(Control::class).unwrap_or_default();
+    Ok(Message { len, stride, is_cut, class })
+}
+
+/// Sends what lies in `parts` as one datagram, with these control messages.
+#[inline]
+pub(crate) fn send(fd: impl AsFd, parts: &[IoSlice<'_>], control: &[u8]) -> io::Result<usize> {
+    if control.is_empty() { rustix::io::writev(fd, parts) } else { sendmsg(fd, parts, control) }
 }
 
 /// Sends the datagrams that lie in `parts`, one after the other, each of `stride` bytes but for the
-/// last one.
+/// last one, with these control messages.
 #[inline]
-pub(crate) fn send_segments(fd: impl AsFd, parts: &[IoSlice<'_>], stride: u16) -> io::Result<()> {
-    let mut control = Control::segment(stride);
-    // SAFETY: as in `recv`.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = parts.as_ptr().cast_mut().cast();
-    message.msg_iovlen = parts.len() as _;
-    message.msg_control = (&raw mut control).cast::<c_void>();
-    message.msg_controllen = size_of::<Control>() as _;
-    // SAFETY: IoSlice is laid out as struct iovec (its documentation). Each pointer in `message`
-    // goes with the length of the memory that it points to, which outlives the call; the kernel
-    // only reads it.
-    let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const message, 0) };
-    if sent < 0 { Err(last_error()) } else { Ok(()) }
+pub(crate) fn send_segments(
+    fd: impl AsFd,
+    parts: &[IoSlice<'_>],
+    stride: u16,
+    control: &[u8],
+) -> io::Result<()> {
+    let mut both = [0; 2 * CONTROL_LEN];
+    both[..CONTROL_LEN].copy_from_slice(&Control::segment(stride).bytes());
+    let len = CONTROL_LEN + control.len();
+    both.get_mut(CONTROL_LEN..len).ok_or(Errno::TOOBIG)?.copy_from_slice(control);
+    sendmsg(fd, parts, &both[..len]).map(drop)
 }
 
-/// Sends each of `messages`, in order, until one fails; answers how many went out, and why no more.
-pub(crate) fn send_each<const PIECES: usize>(
+fn sendmsg(fd: impl AsFd, parts: &[IoSlice<'_>], control: &[u8]) -> io::Result<usize> {
+    let message = message_of(parts, control);
+    // SAFETY: each pointer in `message` goes with the length of the memory that it points to, which
+    // outlives the call; the kernel only reads it.
+    let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const message, 0) };
+    usize::try_from(sent).map_err(|_| last_error())
+}
+
+/// A message to be sent. It is good for as long as what it points to.
+#[inline]
+fn message_of(parts: &[IoSlice<'_>], control: &[u8]) -> libc::msghdr {
+    // SAFETY: as in `recv`.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    // IoSlice is laid out as struct iovec (its documentation).
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len() as _;
+    if !control.is_empty() {
+        message.msg_control = control.as_ptr().cast_mut().cast::<c_void>();
+        message.msg_controllen = control.len() as _;
+    }
+    message
+}
+
+/// Sends each of `messages`, in order, until one fails, with the control messages that `control`
+/// has for it. Answers how many went out, and why no more.
+pub(crate) fn send_each<'a, const PIECES: usize>(
     fd: impl AsFd,
     messages: &[[IoSlice<'_>; PIECES]],
+    control: impl Fn(&[IoSlice<'_>; PIECES]) -> &'a [u8],
 ) -> (usize, io::Result<()>) {
     let mut count = 0;
     while count < messages.len() {
-        match send_some(&fd, &messages[count..]) {
+        match send_some(&fd, &messages[count..], &control) {
             Ok(sent) => count += sent,
             Err(errno) => return (count, Err(errno)),
         }
@@ -174,16 +201,35 @@ pub(crate) fn send_each<const PIECES: usize>(
 }
 
 /// One sendmmsg(2). It tells an error only of the first message.
-fn send_some<const PIECES: usize>(
+fn send_some<'a, const PIECES: usize>(
     fd: impl AsFd,
     messages: &[[IoSlice<'_>; PIECES]],
+    control: impl Fn(&[IoSlice<'_>; PIECES]) -> &'a [u8],
 ) -> io::Result<usize> {
-    let mut controls: [_; SEND_COUNT] = std::array::from_fn(|_| SendAncillaryBuffer::default());
-    let mut pieces = messages.iter();
-    let mut headers = controls
-        .each_mut()
-        .map(|control| MMsgHdr::new(pieces.next().map_or(&[][..], |pieces| pieces), control));
-    sendmmsg(fd, &mut headers[..messages.len().min(SEND_COUNT)], SendFlags::empty())
+    // SAFETY: as in `recv`.
+    let mut headers: [libc::mmsghdr; SEND_COUNT] = unsafe { mem::zeroed() };
+    let mut count = 0;
+    for (header, pieces) in headers.iter_mut().zip(messages) {
+        header.msg_hdr = message_of(pieces, control(pieces));
+        count += 1;
+    }
+    let raw = fd.as_fd().as_raw_fd();
+    // SAFETY: `count` of the headers are set, as in `sendmsg`; the kernel writes to these alone,
+    // how much it took.
+    let sent = unsafe { libc::sendmmsg(raw, headers.as_mut_ptr(), count, 0) };
+    usize::try_from(sent).map_err(|_| last_error())
+}
+
+/// The control message that has a datagram to `remote` sent with this type of service or traffic
+/// class.
+pub(crate) fn class_control(remote: IpAddr, class: u8) -> [u8; CONTROL_LEN] {
+    let (level, kind) = match remote {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    };
+    let [a, b, c, d] = c_int::from(class).to_ne_bytes();
+    let len = size_of::<libc::cmsghdr>() + size_of::<c_int>();
+    Control { len, level, kind, value: [a, b, c, d, 0, 0, 0, 0] }.bytes()
 }
 
 /// Reads off what is in the socket's queue of errors, so that it does not fill up, and that the
@@ -253,6 +299,20 @@ impl Control {
         Self { len: size_of::<libc::cmsghdr>() + 2, level: libc::SOL_UDP, kind: UDP_SEGMENT, value }
     }
 
+    /// As they lie in memory.
+    fn bytes(&self) -> [u8; CONTROL_LEN] {
+        let Self { len, level, kind, value } = self;
+        let fields = [&len.to_ne_bytes()[..], &level.to_ne_bytes(), &kind.to_ne_bytes(), value];
+        let mut bytes = [0; CONTROL_LEN];
+        let mut rest = &mut bytes[..];
+        for field in fields {
+            let (place, behind) = rest.split_at_mut(field.len());
+            place.copy_from_slice(field);
+            rest = behind;
+        }
+        bytes
+    }
+
     /// The number in the message of this kind, if the kernel wrote one.
     #[inline]
     fn value(&self, level: c_int, kind: c_int) -> Option<usize> {
@@ -314,6 +374,8 @@ const SO_MEMINFO: c_int = 55;
 const BPF_RET_K: u16 = 0x06;
 const MEMINFO_COUNT: usize = 9;
 const MEMINFO_DROPS: usize = 8;
+/// Length of one control message with its padding.
+pub(crate) const CONTROL_LEN: usize = size_of::<Control>();
 /// Messages of one sendmmsg(2).
 const SEND_COUNT: usize = 16;
 /// Errors that are read off at once; more can wait.
@@ -332,5 +394,8 @@ mod tests {
         assert_eq!(Control::default().value(libc::SOL_UDP, UDP_GRO), None);
         assert_eq!(Control::segment(1458).value(libc::SOL_UDP, UDP_SEGMENT), Some(1458));
         assert_eq!(mem::offset_of!(ErrorControl, error), size_of::<libc::cmsghdr>());
+        let bytes = Control::segment(1458).bytes();
+        let at = mem::offset_of!(Control, value);
+        assert_eq!(bytes[at..at + 2], 1458u16.to_ne_bytes());
     }
 }

@@ -1,4 +1,5 @@
-//! What a port says when the way out is full: real queueing disciplines in namespaces of their own.
+//! What a port says when the way out is full, and what queues on the way say of it: real queueing
+//! disciplines in namespaces of their own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::io::{self, IoSlice, Write};
@@ -7,17 +8,18 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
-use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, SendError, Vni, VxlanPort};
+use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, SENDERS, SendError, Vni, VxlanPort};
 
 /// Two namespaces and a wire that takes as much as `qdisc` lets it.
 struct Wire {
     near: Arc<VxlanPort>,
     far: Receiver,
-    _namespaces: [OwnedNamespace; 2],
+    namespaces: [OwnedNamespace; 2],
 }
 
 impl Wire {
-    /// `None`, said loudly, when it cannot be made here.
+    /// Each socket has a buffer of `send_buffer_len`. `None`, said loudly, when it cannot be made
+    /// here.
     fn new(name: &str, qdisc: &[&str], send_buffer_len: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return skip("needs root to make network namespaces");
@@ -37,34 +39,60 @@ impl Wire {
             let (last, mac) = ([2, 1][at], macs[1 - at]);
             link.set_neighbour("eth0", [192, 0, 2, last].into(), mac).unwrap();
         }
-        let mut tc = namespaces[0].command("tc");
-        tc.args(["qdisc", "add", "dev", "eth0", "root"]).args(qdisc);
-        let made = tc.output();
-        if !made.as_ref().is_ok_and(|output| output.status.success()) {
-            return skip(&format!("no such queueing discipline: {made:?}"));
-        }
+        add_qdisc(&namespaces[0], &["root"], qdisc)?;
         let open = |namespace: &OwnedNamespace, remote: u8| {
             let config = Config::new([192, 0, 2, remote].into(), Vni::new(1).unwrap());
-            let config = config.send_buffer_len(send_buffer_len);
+            let config = config.send_buffer_len(SENDERS * send_buffer_len);
             Arc::new(namespace.enter(|| VxlanPort::open(&config).unwrap()).unwrap())
         };
         let near = open(&namespaces[0], 2);
         let far = Receiver::new(open(&namespaces[1], 1));
-        Some(Self { near, far, _namespaces: namespaces })
+        Some(Self { near, far, namespaces })
     }
 
-    /// The number in each of the frames that come until none does for a second.
-    fn numbers(&mut self) -> Vec<u32> {
-        let (mut numbers, mut buf) = (Vec::new(), vec![0; 64 + RECV_BUF_LEN]);
+    /// Sends a frame, as soon as the socket takes it. Returns how often it waited for that.
+    fn send(&self, frame: &[u8]) -> usize {
+        for waits in 0.. {
+            match self.near.send(3, &[IoSlice::new(frame)]) {
+                Ok(()) => return waits,
+                Err(SendError::Full) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+            let mut fds = [PollFd::from_borrowed_fd(self.near.sender(3), PollFlags::OUT)];
+            let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "never writable again");
+        }
+        0
+    }
+
+    /// The frames that come until none does for a second.
+    fn frames(&mut self) -> Vec<Vec<u8>> {
+        let (mut frames, mut buf) = (Vec::new(), vec![0; 64 + RECV_BUF_LEN]);
         loop {
             while let Some(place) = self.far.recv(&mut buf, 64, Room::ONE).unwrap() {
-                numbers.push(u32::from_be_bytes(*buf[place].first_chunk().unwrap()));
+                frames.push(buf[place].to_vec());
             }
             let mut fds = [PollFd::new(self.far.port(), PollFlags::IN)];
             if poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).unwrap() == 0 {
-                return numbers;
+                return frames;
             }
         }
+    }
+
+    /// The number in each of them.
+    fn numbers(&mut self) -> Vec<u32> {
+        let frames = self.frames().into_iter();
+        frames.map(|frame| u32::from_be_bytes(*frame.first_chunk().unwrap())).collect()
+    }
+}
+
+fn add_qdisc(namespace: &OwnedNamespace, place: &[&str], qdisc: &[&str]) -> Option<()> {
+    let mut tc = namespace.command("tc");
+    tc.args(["qdisc", "add", "dev", "eth0"]).args(place).args(qdisc);
+    let made = tc.output();
+    match made.as_ref().is_ok_and(|output| output.status.success()) {
+        true => Some(()),
+        false => skip(&format!("no such queueing discipline: {made:?}")),
     }
 }
 
@@ -90,20 +118,40 @@ fn a_full_socket_says_so_and_when_it_is_no_more() {
     let Some(mut wire) = Wire::new("a", &tbf, 64 << 10) else { return };
     let mut waits = 0;
     for number in 0..1000u32 {
-        let frame = [&number.to_be_bytes()[..], &[0; 1400]].concat();
-        loop {
-            match wire.near.send(3, &[IoSlice::new(&frame)]) {
-                Ok(()) => break,
-                Err(SendError::Full) => waits += 1,
-                Err(other) => panic!("{other:?}"),
-            }
-            let mut fds = [PollFd::from_borrowed_fd(wire.near.sender(3), PollFlags::OUT)];
-            let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
-            assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "never writable again");
-        }
+        waits += wire.send(&[&number.to_be_bytes()[..], &[0; 1400]].concat());
     }
     assert!(waits > 0, "1.4 megabytes at 5 a second do not fit 64 KiB");
     assert_eq!(wire.numbers(), (0..1000).collect::<Vec<_>>());
+}
+
+/// A queue on the way that would drop: what can be marked it marks, and that comes in as a mark.
+#[test]
+fn a_queue_on_the_way_marks_what_it_would_drop() {
+    let tbf = ["handle", "1:", "tbf", "rate", "40mbit", "burst", "20000", "limit", "10000000"];
+    let Some(mut wire) = Wire::new("c", &tbf, 64 << 10) else { return };
+    let codel = ["fq_codel", "target", "1ms", "interval", "10ms", "ce_threshold", "1ms"];
+    let Some(()) = add_qdisc(&wire.namespaces[0], &["parent", "1:1"], &codel) else { return };
+    for (class, is_capable) in [(0xb8, false), (0xba, true), (0xb9, true)] {
+        let frame = ipv4_frame(class);
+        for _ in 0..500 {
+            wire.send(&frame);
+        }
+        let arrived = wire.frames();
+        let marked = arrived.iter().filter(|frame| frame[15] == 0xbb).count();
+        if is_capable {
+            assert_eq!(arrived.len(), 500, "{class:#x}: nothing is dropped");
+            assert!(marked > 100, "{class:#x}: {marked} marked");
+        } else {
+            assert!(arrived.len() < 500, "there is congestion");
+            assert_eq!(marked, 0);
+        }
+    }
+}
+
+/// 1400 bytes of an IPv4 packet with this type of service.
+fn ipv4_frame(class: u8) -> Vec<u8> {
+    let start = [8, 0, 0x45, class, 5, 120, 0, 0, 0, 0, 64, 59, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    [&[2; 12][..], &start, &[0; 1380]].concat()
 }
 
 /// Linux keeps that to itself unless it is asked to tell.

@@ -1,13 +1,16 @@
-//! What routers mark on the way of a GRE packet, with real raw sockets in a namespace of its own.
+//! What the outer header of a GRE packet says of congestion, there and back, with real raw sockets
+//! in a namespace of its own.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a panic fails a test")]
 
+use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, eth, sockopt};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
-use tapswitch_tunnel::{About, Carrier, GreConfig, GrePort, RECV_BUF_LEN};
+use tapswitch_tunnel::{About, Carrier, Cut, GreConfig, GrePort, RECV_BUF_LEN, Session};
+use tapswitch_wire::ecn;
 
 const CARRIER: Carrier = Carrier::Gre { key: Some(7) };
 const HEADROOM: usize = 64;
@@ -44,14 +47,65 @@ fn next(port: &GrePort) -> Vec<u8> {
     }
 }
 
+/// A namespace with a loopback interface; `None`, said loudly, when it cannot be made here.
+fn namespace(name: &str) -> Option<OwnedNamespace> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root to make network namespaces");
+        return None;
+    }
+    let namespace = OwnedNamespace::create(&format!("{name}-{}", std::process::id())).unwrap();
+    Netlink::open(&namespace).unwrap().set_up("lo").unwrap();
+    Some(namespace)
+}
+
+/// What comes in by the interfaces of the namespace, over the IP version of `to`.
+fn tap(to: IpAddr) -> OwnedFd {
+    let protocol = if to.is_ipv4() { eth::IP } else { eth::IPV6 };
+    rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, Some(protocol)).unwrap()
+}
+
+/// The ECN field outside of the next packet, and the last bytes of it.
+fn next_outside(tap: &OwnedFd, len: usize) -> (u8, Vec<u8>) {
+    let mut buf = vec![0; RECV_BUF_LEN];
+    let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
+    assert!(poll(&mut [PollFd::new(tap, PollFlags::IN)], Some(&patience)).unwrap() > 0);
+    let (_, got) = rustix::net::recv(tap, &mut buf[..], RecvFlags::empty()).unwrap();
+    (ecn::of(&buf[..got]), buf[got - len..got].to_vec())
+}
+
+/// RFC 6040 §4.1, normal mode.
+#[test]
+fn what_packets_say_of_congestion_is_said_outside() {
+    let Some(namespace) = namespace("tun-outside") else { return };
+    let check = |to: IpAddr, carrier| {
+        let port = GrePort::open(&GreConfig::new(to, carrier)).unwrap();
+        let tap = tap(to);
+        let packets = [0, 1, 2, 3, 0].map(packet);
+        for packet in &packets {
+            port.send(&[IoSlice::new(packet)], None).unwrap();
+        }
+        let parts: Vec<_> =
+            packets.iter().map(|it| [&it[..20], &it[20..], &[]].map(IoSlice::new)).collect();
+        port.send_packets(&parts, Cut::None).unwrap();
+        for packet in packets.iter().chain(&packets) {
+            let (outside, inside) = next_outside(&tap, packet.len());
+            assert!(inside == *packet, "{to} {carrier:?}");
+            assert_eq!(outside, packet[15] >> 4, "{to} {carrier:?}");
+        }
+    };
+    let erspan = Carrier::ErspanII(Session::new(5).unwrap());
+    namespace
+        .enter(|| {
+            for to in [IpAddr::from([127, 0, 0, 1]), Ipv6Addr::LOCALHOST.into()] {
+                [CARRIER, erspan].into_iter().for_each(|carrier| check(to, carrier));
+            }
+        })
+        .unwrap();
+}
+
 #[test]
 fn what_routers_mark_is_marked_inside() {
-    if !rustix::process::geteuid().is_root() {
-        return println!("skipped: needs root to make network namespaces");
-    }
-    let name = format!("tun-marks-{}", std::process::id());
-    let namespace = OwnedNamespace::create(&name).unwrap();
-    Netlink::open(&namespace).unwrap().set_up("lo").unwrap();
+    let Some(namespace) = namespace("tun-marks") else { return };
     namespace
         .enter(|| {
             for to in [IpAddr::from([127, 0, 0, 1]), Ipv6Addr::LOCALHOST.into()] {

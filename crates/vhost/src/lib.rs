@@ -83,4 +83,4 @@ pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
 pub use net::{NET_HEADER_LEN, Part, Undelivered};
 pub use queue::{Held, Queue, Running};
 pub use ring::{Direction, Ring, RingError, RingFeatures, RingPlace};
-pub use scatter::{MAX_PIECES, write_parts};
+pub use scatter::{MAX_PIECES, send_parts, write_parts};

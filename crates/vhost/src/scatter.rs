@@ -1,4 +1,5 @@
-//! Frames of a guest to a file descriptor, such as a tap device's, straight from its memory.
+//! Frames of a guest to a file descriptor, such as a tap device's or a tunnel's, straight from its
+//! memory.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -17,7 +18,32 @@ use crate::net::Part;
 #[inline]
 pub fn write_parts<'p>(
     fd: impl AsFd,
+    parts: impl Iterator<Item = Part<'p>>,
+) -> Result<usize, Errno> {
+    with_pieces(parts, |pieces| write(&fd, pieces))
+}
+
+/// The same to a socket, with `control` messages (cmsg(3)), if there are any, by one sendmsg(2).
+///
+/// # Errors
+/// As [`write_parts`].
+#[inline]
+pub fn send_parts<'p>(
+    fd: impl AsFd,
+    parts: impl Iterator<Item = Part<'p>>,
+    control: &[u8],
+) -> Result<usize, Errno> {
+    with_pieces(parts, |pieces| match control {
+        [] => write(&fd, pieces),
+        _ => send(&fd, pieces, control),
+    })
+}
+
+/// Has the pieces that `parts` are, of which the last ones of many are copied together, sent.
+#[inline]
+fn with_pieces<'p>(
     mut parts: impl Iterator<Item = Part<'p>>,
+    send: impl FnOnce(&[iovec]) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     let mut pieces = [EMPTY; MAX_PIECES];
     let mut count = 0;
@@ -27,28 +53,28 @@ pub fn write_parts<'p>(
     }
     // The zip above has asked for places first: no part is lost where those end.
     match parts.next() {
-        None => write(fd, &pieces[..count]),
-        Some(next) => write_many(fd, &mut pieces, std::iter::once(next).chain(parts)),
+        None => send(&pieces[..count]),
+        Some(next) => with_many(&mut pieces, std::iter::once(next).chain(parts), send),
     }
 }
 
-/// Writes the first pieces, but the last place, and behind them the `rest` in one piece.
+/// Has the first pieces sent, but the last place, and behind them the `rest` in one piece.
 #[cold]
 #[inline(never)]
-fn write_many<'p>(
-    fd: impl AsFd,
+fn with_many<'p>(
     pieces: &mut [iovec; MAX_PIECES],
     rest: impl Iterator<Item = Part<'p>>,
+    send: impl FnOnce(&[iovec]) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
-    let write_with = |room: &RefCell<Vec<u8>>| {
+    let send_with = |room: &RefCell<Vec<u8>>| {
         let mut room = room.borrow_mut();
         room.clear();
         rest.for_each(|part| part.append_to(&mut room));
         pieces[MAX_PIECES - 1] = piece_of(Part::Ours(&room));
-        write(fd, pieces)
+        send(pieces)
     };
-    // A thread that ends writes no more.
-    ROOM.try_with(write_with).unwrap_or(Err(Errno::TOOBIG))
+    // A thread that ends sends no more.
+    ROOM.try_with(send_with).unwrap_or(Err(Errno::TOOBIG))
 }
 
 #[inline]
@@ -67,7 +93,27 @@ fn write(fd: impl AsFd, pieces: &[iovec]) -> Result<usize, Errno> {
     // their bytes are mapped. The kernel only reads them; a guest that writes meanwhile garbles its
     // own frame.
     let written = unsafe { libc::writev(fd.as_fd().as_raw_fd(), pieces.as_ptr(), count) };
-    usize::try_from(written)
+    taken(written)
+}
+
+#[inline]
+fn send(fd: impl AsFd, pieces: &[iovec], control: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: (some C libraries pad the struct with private fields, so it cannot be written out.)
+    // It holds integers and pointers, for which zeros are valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut();
+    message.msg_iovlen = pieces.len() as _;
+    message.msg_control = control.as_ptr().cast_mut().cast::<c_void>();
+    message.msg_controllen = control.len() as _;
+    // SAFETY: as in `write`; the control messages go with their length, and outlive the call.
+    let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const message, 0) };
+    taken(sent)
+}
+
+/// What a system call has said.
+#[inline]
+fn taken(outcome: isize) -> Result<usize, Errno> {
+    usize::try_from(outcome)
         .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
@@ -83,6 +129,7 @@ pub const MAX_PIECES: usize = 128;
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::net::UdpSocket;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -110,6 +157,22 @@ mod tests {
             theirs.read_to_end(&mut arrived).unwrap();
             assert_eq!(arrived, bytes[..count]);
         }
+    }
+
+    /// `UDP_SEGMENT` (udp(7)): ten bytes for each datagram.
+    #[test]
+    fn control_messages_go_along() {
+        let sockets = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [ours, theirs] = &sockets;
+        ours.connect(theirs.local_addr().unwrap()).unwrap();
+        let len = size_of::<libc::cmsghdr>() + 2;
+        let kind = [libc::SOL_UDP, 103].map(libc::c_int::to_ne_bytes).concat();
+        let control = [&len.to_ne_bytes()[..], &kind, &10u16.to_ne_bytes(), &[0; 6]].concat();
+        let parts = || [&[1; 8][..], &[2; 12]].map(Part::Ours).into_iter();
+        assert_eq!(send_parts(ours, parts(), &control), Ok(20));
+        assert_eq!(send_parts(ours, parts(), &[]), Ok(20));
+        let lens = [0; 3].map(|_| theirs.recv(&mut [0; 100]).unwrap());
+        assert_eq!(lens, [10, 10, 20]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Explicit congestion notification in IP headers (RFC 3168).
 
 use crate::checksum::update;
-use crate::{EtherType, ipv4, ipv6, parse, read_u16, write_u16};
+use crate::{EtherType, ethernet, ipv4, ipv6, parse, read_u16, write_u16};
 
 /// What came of [`mark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,22 @@ pub fn mark(frame: &mut [u8]) -> Marking {
         EtherType::IPV6 if header.len() >= ipv6::HEADER_LEN => mark_ipv6(header),
         _ => Marking::NotIp,
     }
+}
+
+/// The ECN field, of two bits, in the outermost IP header of an Ethernet frame that begins with
+/// `head`, behind any tags. Zero, which is "not ECN-capable transport", where there is none.
+#[inline]
+pub fn of(head: &[u8]) -> u8 {
+    let mut kind_at = ethernet::ADDRESSES_LEN;
+    while let Some(&[a, b, _, class]) = head.get(kind_at..).and_then(<[u8]>::first_chunk) {
+        match EtherType(u16::from_be_bytes([a, b])) {
+            EtherType::IPV4 => return class & 0b11,
+            EtherType::IPV6 => return class >> 4 & 0b11,
+            kind if kind.is_tag() => kind_at += ethernet::TAG_LEN,
+            _ => break,
+        }
+    }
+    0
 }
 
 /// True when a type of service or traffic class says "congestion experienced".
@@ -73,7 +89,43 @@ const CE: u16 = 0b11;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// A frame long enough to be marked says by its field what comes of that.
+        #[test]
+        fn the_field_is_the_one_that_a_mark_changes(
+            tags in 0..=8usize,
+            (is_v6, class) in any::<(bool, u8)>(),
+        ) {
+            let tag = [0x81, 0, 0, 5].repeat(tags);
+            let start = match is_v6 {
+                false => vec![8, 0, 0x45, class, 0, 20],
+                true => vec![0x86, 0xdd, 0x60 | class >> 4, class << 4, 0, 0, 0, 0, 59, 64],
+            };
+            let mut frame = [&[0; 12][..], &tag, &start, &[0; 40]].concat();
+            let field = of(&frame);
+            prop_assert_eq!(field, class & 3);
+            let marking = [Marking::NotCapable, Marking::Marked, Marking::Marked, Marking::WasMarked];
+            prop_assert_eq!(mark(&mut frame), marking[usize::from(field)]);
+            prop_assert_eq!(of(&frame), if field == 0 { 0 } else { 3 });
+        }
+
+        #[test]
+        fn any_bytes_have_a_field(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert!(of(&bytes) < 4);
+        }
+    }
+
+    #[test]
+    fn what_is_not_ip_is_not_capable() {
+        let arp = [&[0xff; 12][..], &[8, 6], &[0xff; 28]].concat();
+        assert_eq!((of(&arp), of(&arp[..13]), of(&[])), (0, 0, 0));
+        let cut = [&[0xff; 12][..], &[8, 0, 0x45]].concat();
+        assert_eq!(of(&cut), 0);
+    }
 
     #[test]
     fn one_codepoint_of_four_is_the_mark() {

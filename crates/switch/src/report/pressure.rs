@@ -76,7 +76,7 @@ pub struct BooksReport {
     pub injected: u64,
     /// Frames that went out.
     pub sent: u64,
-    /// Frames that the switch took for its controllers.
+    /// Frames that the switch took for its controllers, or answered itself.
     pub consumed: u64,
     /// Frames that were dropped under a name.
     pub dropped: u64,

@@ -4,7 +4,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use tapswitch_wire::checksum::pseudo_header_v6;
-use tapswitch_wire::{EtherType, MacAddr, arp, ethernet, icmp, ip_proto, ipv6, read_u16};
+use tapswitch_wire::{
+    EtherType, FlowKey, MacAddr, arp, ethernet, icmp, ip_proto, ipv6, parse, read_u16,
+};
 
 /// A question for the Ethernet address of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,7 @@ impl Question {
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
         let payload = frame.get(ethernet::HEADER_LEN..)?;
         match EtherType(read_u16(frame, ethernet::field::ETHER_TYPE)) {
-            EtherType::ARP => Self::of_arp(payload),
+            EtherType::ARP => Self::of_arp(frame),
             EtherType::IPV6 => {
                 let station = MacAddr(*frame.get(ethernet::field::SRC)?.first_chunk()?);
                 Self::of_solicitation(payload, station)
@@ -31,8 +33,8 @@ impl Question {
         }
     }
 
-    fn of_arp(packet: &[u8]) -> Option<Self> {
-        let arp = Arp::of(packet)?;
+    fn of_arp(frame: &[u8]) -> Option<Self> {
+        let arp = Arp::of(frame)?;
         // One who asks for his own address wants to know whether anybody has it (RFC 5227).
         (arp.operation == arp::REQUEST && arp.from != arp.target).then_some(Self {
             from: arp.from,
@@ -101,7 +103,7 @@ impl Claim {
         let payload = frame.get(ethernet::HEADER_LEN..)?;
         let claim = match EtherType(read_u16(frame, ethernet::field::ETHER_TYPE)) {
             EtherType::ARP => {
-                let Arp { from, station, .. } = Arp::of(payload)?;
+                let Arp { from, station, .. } = Arp::of(frame)?;
                 Self { ip: from, mac: station }
             }
             EtherType::IPV6 => {
@@ -155,16 +157,13 @@ struct Arp {
 }
 
 impl Arp {
-    fn of(packet: &[u8]) -> Option<Self> {
-        let packet =
-            packet.get(..arp::LEN).filter(|it| it.starts_with(&arp::IPV4_OVER_ETHERNET))?;
-        let address = |field| <[u8; 4]>::try_from(packet.get(field)?).ok().map(IpAddr::from);
-        Some(Self {
-            operation: read_u16(packet, arp::field::OPERATION),
-            from: address(arp::field::SENDER_IP)?,
-            station: MacAddr(*packet.get(arp::field::SENDER_MAC)?.first_chunk()?),
-            target: address(arp::field::TARGET_IP)?,
-        })
+    /// That of a frame whose type says that it is one; `None` where the parser has found none.
+    fn of(frame: &[u8]) -> Option<Self> {
+        let FlowKey { arp_op, arp_sha, ip_src, ip_dst, .. } = parse(frame).ok()?.key;
+        let address = |[a, b, c, d, ..]: [u8; 16]| IpAddr::from([a, b, c, d]);
+        let operation = Some(u16::from_be_bytes(arp_op)).filter(|operation| *operation != 0)?;
+        let (from, target) = (address(ip_src), address(ip_dst));
+        Some(Self { operation, from, station: arp_sha, target })
     }
 }
 

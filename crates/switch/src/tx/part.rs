@@ -28,11 +28,6 @@ impl TxPort {
         if done == 0 && frame.packet_len() <= snaplen {
             return self.send(frame, beyond);
         }
-        if let TxDevice::Tun(tun) = &self.device
-            && !tun.link.admit(frame)?
-        {
-            return Ok(());
-        }
         if let TxDevice::File(_) = self.device {
             return self.record_part(frame, beyond, snaplen, done);
         }

@@ -129,9 +129,9 @@ impl TxPorts {
         }
     }
 
-    /// The port at this place, unless others wait for it or it is a file. It takes no way to send,
-    /// as that would be a closure, which returns between two system calls unless the compiler likes
-    /// to inline it.
+    /// The port at this place, unless others wait for it or it is a file or a tun device. It takes
+    /// no way to send, as that would be a closure, which returns between two system calls unless
+    /// the compiler likes to inline it.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn ready(&mut self, index: usize) -> Result<Option<&mut TxPort>, DropReason> {
@@ -139,14 +139,14 @@ impl TxPorts {
         if port.queue.is_some() {
             return Ok(None);
         }
-        if port.wants_hold() && self.hold(index) == Held::Buffer {
+        if port.wants_more() && self.hold(index) != Held::Ring {
             return Ok(None);
         }
         self.find(index).map(Some)
     }
 
-    /// Sends to a port that is not [ready](Self::ready): puts a frame into the buffer of a file, or
-    /// keeps it.
+    /// Sends to a port that is not [ready](Self::ready): puts a frame into the buffer of a file,
+    /// has a tun device look at it, or keeps it.
     #[inline(never)]
     fn send_later(
         &mut self,
@@ -156,11 +156,22 @@ impl TxPorts {
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
         let port = self.find(index)?;
+        if let TxDevice::Tun(tun) = &port.device {
+            let now = clock::coarse();
+            if !tun.link.admit(frame, now)? {
+                claim.consumed(frame, now);
+                return Ok(Sent::Later);
+            }
+        }
         if port.queue.is_some() {
             return self.keep(index, frame, beyond, claim);
         }
-        match port.record(frame, beyond, claim) {
-            Ok(()) => Ok(Sent::Later),
+        let (done, sent) = match port.device.is_file() {
+            true => (Sent::Later, port.record(frame, beyond, claim)),
+            false => (Sent::Now, port.send_claimed(frame, beyond, claim)),
+        };
+        match sent {
+            Ok(()) => Ok(done),
             Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
         }
     }
@@ -322,7 +333,7 @@ impl TxPorts {
     fn drain(&mut self, index: usize, now: Instant, at: Millis) -> bool {
         let Ok(port) = self.find(index) else { return false };
         let Some(mut queue) = port.queue.take() else { return false };
-        if !queue.is_empty() && port.wants_hold() {
+        if !queue.is_empty() && port.wants_more() {
             self.hold(index);
         }
         let mut has_moved = false;
@@ -388,17 +399,20 @@ impl TxPorts {
     }
 
     /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it. A
-    /// file's buffer is the worker's own.
+    /// file's buffer is the worker's own, and of a tun device there is nothing to take.
     #[inline(never)]
     fn hold(&mut self, index: usize) -> Held {
-        if let Some(Some(TxPort { device: TxDevice::File(file), .. })) =
-            self.by_number.get_mut(index)
-        {
-            if !file.is_held() {
-                file.hold();
-                self.held.push(index);
+        let port = self.by_number.get_mut(index).and_then(Option::as_mut);
+        match port.map(|port| &mut port.device) {
+            Some(TxDevice::File(file)) => {
+                if !file.is_held() {
+                    file.hold();
+                    self.held.push(index);
+                }
+                return Held::Buffer;
             }
-            return Held::Buffer;
+            Some(TxDevice::Tun(_)) => return Held::Nothing,
+            _ => {}
         }
         if !self.guest(index).is_some_and(GuestTx::try_hold) {
             self.end_burst();
@@ -425,6 +439,8 @@ enum Held {
     Ring,
     /// A file's buffer.
     Buffer,
+    /// Nothing.
+    Nothing,
 }
 
 impl Retry {

@@ -20,14 +20,24 @@ impl TxPort {
         claim: &Claim<'_>,
     ) -> Result<(), DropReason> {
         self.begin_record(claim)?;
-        match claim.snaplen() {
-            Some(snaplen) => self.send_part(frame, beyond, snaplen, 0)?,
-            None => self.send(frame, beyond)?,
-        }
+        self.send_claimed(frame, beyond, claim)?;
         if let TxDevice::File(file) = &mut self.device {
             file.end(claim.traffic(frame));
         }
         Ok(())
+    }
+
+    /// Sends as much of a frame as the one wants on whose behalf it is sent.
+    pub(super) fn send_claimed(
+        &mut self,
+        frame: &mut Frame<'_>,
+        beyond: Beyond<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<(), DropReason> {
+        match claim.snaplen() {
+            Some(snaplen) => self.send_part(frame, beyond, snaplen, 0),
+            None => self.send(frame, beyond),
+        }
     }
 
     /// Tells a file for whom the next packets are.

@@ -27,6 +27,11 @@ impl Underlay {
         let mut sites = [11, 12].map(Host::new);
         let [near, far] = &mut sites;
         near.join(far, "eth0");
+        Self::with(sites, is_ipv6)
+    }
+
+    /// The same for sites that are joined already, each by its `eth0`.
+    pub(crate) fn with(mut sites: [Host; 2], is_ipv6: bool) -> Self {
         for site in &mut sites {
             if is_ipv6 { site.add_address6() } else { site.add_address() }
         }
@@ -71,7 +76,11 @@ impl Fabric {
 
     /// The same by another kind of tunnel.
     pub(crate) fn over(is_ipv6: bool, tunnel: &str, options: &str, mtu: u32) -> Self {
-        let underlay = Underlay::new(is_ipv6);
+        Self::on(Underlay::new(is_ipv6), tunnel, options, mtu)
+    }
+
+    /// The same on an underlay that is there.
+    pub(crate) fn on(underlay: Underlay, tunnel: &str, options: &str, mtu: u32) -> Self {
         let mut hosts: Vec<_> = (1..=2).map(Host::new).collect();
         let switches = [0, 1].map(|at| {
             let tap = format!("1=tap:eth0,netns={},mtu={mtu}", hosts[at].name());

@@ -9,6 +9,7 @@ mod common;
 mod vm;
 
 mod burdens;
+mod congestion;
 mod controller;
 mod copies;
 mod fail_mode;

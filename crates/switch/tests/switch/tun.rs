@@ -73,6 +73,34 @@ fn what_is_not_for_it_is_dropped_by_name() {
     until("one for another station is dropped", || switch.drops(2, "not_addressed") == 1);
 }
 
+/// Nothing goes out by the port, nor is anything dropped.
+#[test]
+fn a_question_that_the_port_answers_is_consumed() {
+    if !can_run() {
+        return;
+    }
+    let (switch, mut hosts) = lab("");
+    ping(&hosts[0], &hosts[1]);
+    let capture = Capture::open(&hosts[0]);
+    let (mac, [asked, asks]) = (hosts[0].mac(), [hosts[1].ip(), hosts[0].ip()].map(octets));
+    let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &mac.0, &asks, &[0; 6], &asked].concat();
+    let head = [&[0xff; 6][..], &mac.0, &[8, 6]].concat();
+    let before = switch.port(2).consumed;
+    for _ in 0..5 {
+        capture.send(&tapswitch_wire::NetHeader::PLAIN, &[&head[..], &arp].concat());
+    }
+    until("all are answered", || switch.port(2).consumed >= before + 5);
+    until("what was sent is what came out", || switch.port(2).tx.frames == hosts[1].frames()[0]);
+    switch.check_books();
+}
+
+fn octets(ip: std::net::IpAddr) -> [u8; 4] {
+    match ip {
+        std::net::IpAddr::V4(ip) => ip.octets(),
+        std::net::IpAddr::V6(_) => panic!("{ip} is none of IPv4"),
+    }
+}
+
 /// Under NORMAL the port is a station like any other.
 #[test]
 fn a_learning_switch_learns_the_port() {

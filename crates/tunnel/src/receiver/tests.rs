@@ -162,16 +162,22 @@ fn packet(class: u8) -> Vec<u8> {
     frame
 }
 
+/// Frames of one length in one call, with this class outside, whatever they say inside.
+fn send_as_routers_do(port: &VxlanPort, frames: &[Vec<u8>], class: u8) {
+    let header = header(vni(7));
+    let parts: Vec<_> = frames.iter().flat_map(|it| [&header[..], it].map(IoSlice::new)).collect();
+    let (stride, control) = (8 + frames[0].len(), socket::class_control(port.remote(), class));
+    let stride = u16::try_from(stride).unwrap();
+    socket::send_segments(port.sender(1), &parts, stride, &control).unwrap();
+}
+
 #[test]
 fn what_routers_mark_is_marked_inside() {
     for class in [0, 1, 2, 3] {
         let mut pair = Pair::new();
-        for sender in pair.near.senders() {
-            rustix::net::sockopt::set_ip_tos(sender, class).unwrap();
-        }
         let arp = [&packet(0)[..12], &[8, 6][..], &[0; 186]].concat();
         let sent = [packet(0xb8), packet(0xba), arp.clone(), packet(0xbb), packet(0xb9)];
-        send_all(&pair.near, &sent).unwrap();
+        send_as_routers_do(&pair.near, &sent, class);
         let marked = vec![packet(0xbb), arp, packet(0xbb), packet(0xbb)];
         let expected = if class == 3 { marked } else { sent.to_vec() };
         assert!(pair.take(expected.len(), 4, 4096) == expected, "{class}");
@@ -181,16 +187,71 @@ fn what_routers_mark_is_marked_inside() {
 
 #[test]
 fn marks_over_ipv6_are_seen() {
-    let config = |port| Config::new(std::net::Ipv6Addr::LOCALHOST.into(), vni(7)).port(port);
-    let port = free_port();
-    let near = Arc::new(VxlanPort::open(&config(port)).unwrap());
-    for sender in near.senders() {
-        rustix::net::sockopt::set_ipv6_tclass(sender, 3).unwrap();
-    }
-    send_all(&near, &[packet(0), packet(2)]).unwrap();
+    let (port, near) = port_on_ipv6();
+    send_as_routers_do(&near, &[packet(0), packet(2)], 3);
     let mut pair = Pair { port, near: near.clone(), far: Receiver::new(near) };
     assert!(pair.take(1, 4, 4096) == [packet(3)]);
     assert_eq!(pair.far.port().counters().congested, 1);
+}
+
+/// One that is its own far end, and its UDP port.
+fn port_on_ipv6() -> (u16, Arc<VxlanPort>) {
+    let port = free_port();
+    let config = Config::new(std::net::Ipv6Addr::LOCALHOST.into(), vni(7)).port(port);
+    (port, Arc::new(VxlanPort::open(&config).unwrap()))
+}
+
+/// Where to send, and where it comes in.
+fn ends(is_v6: bool) -> (Arc<VxlanPort>, Arc<VxlanPort>) {
+    if is_v6 {
+        let (_, port) = port_on_ipv6();
+        return (port.clone(), port);
+    }
+    let Pair { near, far, .. } = Pair::new();
+    (near, far.port().clone())
+}
+
+/// The frames of the next `count` datagrams as they are, and the class outside of each.
+fn take_raw(port: &VxlanPort, count: usize) -> Vec<(u8, Vec<u8>)> {
+    let (mut taken, mut buf) = (Vec::new(), vec![0; RECV_BUF_LEN]);
+    while taken.len() < count {
+        let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
+        assert!(poll(&mut [PollFd::new(port, PollFlags::IN)], Some(&patience)).unwrap() > 0);
+        let message = socket::recv(port, &mut [IoSliceMut::new(&mut buf)]).unwrap();
+        let stride = message.stride.unwrap_or(message.len);
+        let datagrams = buf[..message.len].chunks(stride);
+        taken.extend(datagrams.map(|it| (message.class, it[HEADER_LEN..].to_vec())));
+    }
+    taken
+}
+
+#[test]
+fn packets_of_one_ecn_field_go_together() {
+    let pair = Pair::new();
+    let train = |class, count| vec![packet(class); count];
+    send_all(&pair.near, &train(2, 40)).unwrap();
+    assert_eq!(pair.near.counters().send_calls, 1);
+    let mixed = [train(2, 5), train(3, 1), train(0xb8, 7), train(0, 7)].concat();
+    send_all(&pair.near, &mixed).unwrap();
+    assert_eq!(pair.near.counters().send_calls, 4, "the DSCP stays inside");
+    let arrived = take_raw(pair.far.port(), 60);
+    let expected = [train(2, 40), mixed].concat();
+    assert!(arrived.into_iter().zip(expected).all(|(it, sent)| it == (sent[15] & 3, sent)));
+}
+
+#[test]
+fn a_call_of_the_callers_own_gets_what_says_it_outside() {
+    for (near, far) in [false, true].map(ends) {
+        for class in 0..4 {
+            let frame = packet(class);
+            near.send_by(1, &frame[..20], |fd, header, control| {
+                assert_eq!(control.is_empty(), class == 0);
+                socket::send(fd, &[&header[..], &frame].map(IoSlice::new), control)
+            })
+            .unwrap();
+            assert!(take_raw(&far, 1) == [(class, frame)], "{class}");
+        }
+    }
 }
 
 #[test]
@@ -294,12 +355,57 @@ fn buffers_are_as_large_as_asked_for_where_that_is_allowed() {
     let cap: usize =
         std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
     assert!(len >= (2 * cap).min(8 << 20), "{len}");
+    let shares = |port: &VxlanPort| {
+        let share = |fd| rustix::net::sockopt::socket_send_buffer_size(fd).unwrap();
+        port.senders().map(share).collect::<Vec<_>>()
+    };
+    pair.near.set_send_buffer_len(256 << 10).unwrap();
+    assert_eq!(shares(&pair.near), [128 << 10; 4], "together what was asked for, doubled");
+    let pair = Pair::with(|config| config.send_buffer_len(512 << 10));
+    assert_eq!(shares(&pair.near), [256 << 10; 4]);
     assert_eq!(pair.near.path_mtu().unwrap(), 65_535);
     assert_eq!(pair.near.local().to_string(), format!("127.0.0.2:{}", pair.port));
 }
 
+/// A frame behind `tags` tags with this class, of IPv4, IPv6 or neither.
+fn tagged_packet(kind: usize, tags: usize, class: u8, len: usize) -> Vec<u8> {
+    let start: [&[u8]; 3] =
+        [&[8, 0, 0x45, class], &[0x86, 0xdd, 0x60 | class >> 4, class << 4], &[8, 6, 0, class]];
+    let tag = [0x81, 0, 0, 5].repeat(tags);
+    [&[2; 12][..], &tag, start[kind], &vec![7; len]].concat()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// RFC 6040 §4.1, normal mode, whatever is sent, singly and together, over either IP.
+    #[test]
+    fn what_frames_say_of_congestion_is_said_outside(
+        packets in prop::collection::vec((0..3usize, 0..3usize, any::<u8>(), 40..300usize), 1..40),
+        is_v6 in any::<bool>(),
+        is_single in any::<bool>(),
+    ) {
+        let (near, far) = ends(is_v6);
+        let fields: Vec<_> =
+            packets.iter().map(|it| if it.0 == 2 { 0 } else { it.2 & 3 }).collect();
+        let frames: Vec<_> = packets
+            .into_iter()
+            .map(|(kind, tags, class, len)| tagged_packet(kind, tags, class, len))
+            .collect();
+        if is_single {
+            for frame in &frames {
+                near.send(1, &[&frame[..30], &frame[30..]].map(IoSlice::new)).unwrap();
+            }
+        } else {
+            let parts: Vec<_> = frames
+                .iter()
+                .map(|it| [&it[..30], &it[30..35], &it[35..]].map(IoSlice::new))
+                .collect();
+            near.send_packets(1, &parts).unwrap();
+        }
+        let expected: Vec<_> = fields.into_iter().zip(frames).collect();
+        prop_assert!(take_raw(&far, expected.len()) == expected);
+    }
 
     /// Whatever the lengths, and however many frames the caller takes together.
     #[test]
