@@ -13,6 +13,8 @@ pub enum DropReason {
     Truncated,
     /// The kernel took a frame off the port's queue and lost it.
     IngressLost,
+    /// It came by a port for IP without Ethernet, and is no IP packet.
+    IngressNotIp,
     /// The guest sent it by a queue that its monitor has disabled, or not enabled yet.
     QueueDisabled,
     /// It came by a tunnel and is no datagram of its kind.
@@ -93,9 +95,10 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::Truncated,
         Self::IngressLost,
+        Self::IngressNotIp,
         Self::QueueDisabled,
         Self::NotEncapsulated,
         Self::WrongTunnel,
@@ -138,6 +141,7 @@ impl DropReason {
         match self {
             Self::Truncated => "truncated",
             Self::IngressLost => "ingress_lost",
+            Self::IngressNotIp => "ingress_not_ip",
             Self::QueueDisabled => "queue_disabled",
             Self::NotEncapsulated => "not_encapsulated",
             Self::WrongTunnel => "wrong_tunnel",

@@ -158,8 +158,8 @@ impl Interface {
             }
             Io::Tap { queues, .. } => queues.iter().cloned().map(RxDevice::BareTap).collect(),
             Io::Tun { queues, .. } => {
-                let answers = queues.first().map(|tun| RxDevice::TunAnswers(tun.link.clone()));
-                queues.iter().cloned().map(RxDevice::Tun).chain(answers).collect()
+                let said = queues.first().map(|tun| RxDevice::TunSaid(tun.link.clone()));
+                queues.iter().cloned().map(RxDevice::Tun).chain(said).collect()
             }
             Io::Netdev { port, .. } => vec![RxDevice::Netdev(port.clone())],
         }

@@ -71,7 +71,7 @@ pub(crate) enum RxDevice {
     Netdev(Arc<netdev::PacketPort>),
     Tun(TunQueue),
     /// What a tun port says itself.
-    TunAnswers(Arc<TunLink>),
+    TunSaid(Arc<TunLink>),
     Guest(GuestRx),
     Vxlan(VxlanRx),
     Gre(GreRx),
@@ -111,8 +111,8 @@ pub(crate) enum Received {
     Frame { meta: NetHeader, start: usize, end: usize },
     /// Nothing is there now.
     Empty,
-    /// A frame was there and the kernel lost it.
-    Lost,
+    /// A frame was there, and is none that can be handled.
+    Dropped(DropReason),
     /// The device is gone.
     Gone,
 }
@@ -224,7 +224,7 @@ impl RxQueue {
             RxDevice::Netdev(port) => recv_netdev(port, buf),
             RxDevice::Guest(_) => Received::Empty,
             RxDevice::Tun(tun) => tun.recv(buf),
-            RxDevice::TunAnswers(link) => link.recv_answer(buf),
+            RxDevice::TunSaid(link) => link.recv_said(buf),
             RxDevice::Vxlan(vxlan) => recv_vxlan(vxlan, buf, room),
             RxDevice::Gre(gre) => recv_gre(gre, buf),
         }
@@ -256,13 +256,13 @@ fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
         Ok(Some(len)) => len,
         Ok(None) => return Received::Empty,
         Err(tap::RecvError::Gone) => return Received::Gone,
-        Err(_) => return Received::Lost,
+        Err(_) => return Received::Dropped(DropReason::IngressLost),
     };
     match buf[HEADER..HEADER + len].first_chunk() {
         Some(header) => {
             Received::Frame { meta: NetHeader::decode(header), start: HEADROOM, end: HEADER + len }
         }
-        None => Received::Lost,
+        None => Received::Dropped(DropReason::IngressLost),
     }
 }
 
@@ -274,7 +274,7 @@ fn recv_bare(queue: &tap::Queue, buf: &mut [u8]) -> Received {
         }
         Ok(None) => Received::Empty,
         Err(tap::RecvError::Gone) => Received::Gone,
-        Err(_) => Received::Lost,
+        Err(_) => Received::Dropped(DropReason::IngressLost),
     }
 }
 
@@ -288,7 +288,7 @@ fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
         }
         Ok(None) | Err(netdev::RecvError::Down) => Received::Empty,
         Err(netdev::RecvError::Gone) => Received::Gone,
-        Err(_) => Received::Lost,
+        Err(_) => Received::Dropped(DropReason::IngressLost),
     }
 }
 
@@ -301,7 +301,7 @@ fn recv_vxlan(vxlan: &mut VxlanRx, buf: &mut [u8], room: tunnel::Room) -> Receiv
             Received::Frame { meta, start: frame.start, end: frame.end }
         }
         Ok(None) => Received::Empty,
-        Err(_) => Received::Lost,
+        Err(_) => Received::Dropped(DropReason::IngressLost),
     }
 }
 
@@ -313,15 +313,15 @@ fn recv_gre(gre: &GreRx, buf: &mut [u8]) -> Received {
             Received::Frame { meta, start: frame.start, end: frame.end }
         }
         Ok(None) => Received::Empty,
-        Err(_) => Received::Lost,
+        Err(_) => Received::Dropped(DropReason::IngressLost),
     }
 }
 
 impl RxDevice {
     /// True for what somebody else sends without being slowed down by a queue that is not read: no
-    /// guest, and none of the port's own answers, which are few.
+    /// guest, and not what a tun port says itself, which is little.
     pub(crate) fn reads_ahead(&self) -> bool {
-        !matches!(self, Self::Guest(_) | Self::TunAnswers(_))
+        !matches!(self, Self::Guest(_) | Self::TunSaid(_))
     }
 }
 
@@ -331,7 +331,7 @@ impl AsFd for RxQueue {
             RxDevice::Tap(queue) | RxDevice::BareTap(queue) => queue.as_fd(),
             RxDevice::Netdev(port) => port.as_fd(),
             RxDevice::Tun(tun) => tun.queue.as_fd(),
-            RxDevice::TunAnswers(link) => link.as_fd(),
+            RxDevice::TunSaid(link) => link.as_fd(),
             RxDevice::Guest(guest) => guest.queue.as_fd(),
             RxDevice::Vxlan(vxlan) => vxlan.receiver.port().as_fd(),
             RxDevice::Gre(gre) => gre.port.as_fd(),

@@ -3,22 +3,27 @@
 //! On the way in a packet gets an Ethernet header, from the port's own address to the station that
 //! the packet's destination was last seen at: it is learnt from what goes out, packets and what
 //! hosts say of themselves by ARP and neighbour advertisements. Where nothing was learnt, the
-//! header is addressed to `peer=`, or to all. On the way out it loses the header; what is not
-//! addressed to the port, and what is not IP, goes no further.
+//! header is addressed to `peer=`. Without one it is addressed to all, and the port asks who has
+//! the address: TCP and routers take no packet that is addressed to all, so the next one is to find
+//! its station. On the way out a frame loses the header; what is not addressed to the port, and
+//! what is not IP, goes no further.
 //!
 //! A tun device knows no addresses of Ethernet, so nobody behind it answers who asks for one. The
-//! port does ([`answer`]), for all that were seen as sources behind it, and for those of the device
-//! itself. What it says comes in by a queue of its own: frames like any other. An address that a
-//! host in front says is its own is none behind the device any more, until a packet comes from it.
+//! port does ([`neighbor`]), for all that were seen as sources behind it, and for those of the
+//! device itself ([`device`]). What it says, answers and questions, comes in by a queue of its own:
+//! frames like any other. An address that a host in front says is its own is none behind the device
+//! any more, until a packet comes from it.
 //!
 //! A station that was not seen for [`STATION_AGE_LIMIT`] is forgotten. Addresses behind the device
 //! are not, as nobody else would answer for a host that says nothing for a while.
 //!
-//! Limits: [`table::STATIONS_MAX`] stations and as many addresses behind the device; a table that
-//! is full forgets those that were seen longest ago. Duplicate address detection (RFC 4862 §5.4) is
-//! not answered. Addresses of tagged stations are not learnt: a port without Ethernet is in no VLAN.
+//! Limits: 2048 stations and as many addresses behind the device; a [`table`] that is full forgets
+//! those that were seen longest ago. Who is behind a router in front does not answer:
+//! that router is to be the `peer=`. Duplicate address detection (RFC 4862 §5.4) is not answered.
+//! Addresses of tagged stations are not learnt: a port without Ethernet is in no VLAN.
 
-mod answer;
+mod device;
+mod neighbor;
 mod table;
 
 use std::collections::VecDeque;
@@ -26,12 +31,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use tapswitch_datapath::{DropReason, Frame, HEADROOM, Millis};
-use tapswitch_netlink::{Namespace, Netlink};
+use tapswitch_netlink::Namespace;
 use tapswitch_tap as tap;
 use tapswitch_wire::{
     EtherType, MacAddr, NET_HEADER_LEN, NetHeader, ethernet, icmp, ipv4, ipv6, read_u16,
@@ -40,25 +45,28 @@ use tapswitch_wire::{
 use crate::PortSpec;
 use crate::rx::Received;
 use crate::{bell, clock};
-use answer::{Claim, Question};
-use table::Table;
+use device::DeviceAddresses;
+use neighbor::{Claim, Question};
+use table::{Source, Table};
 
 /// What the queues of one tun device have in common.
 #[derive(Debug)]
 pub(crate) struct TunLink {
-    name: String,
-    namespace: Namespace,
     mac: MacAddr,
     peer: Option<MacAddr>,
+    device: DeviceAddresses,
     /// Where addresses in front of the device were last seen.
     stations: Table<MacAddr>,
     /// Addresses behind the device.
     behind: Table<()>,
-    answers: Mutex<VecDeque<Vec<u8>>>,
-    /// Readable while there are answers.
+    /// Addresses that the port has asked for a moment ago.
+    asked: Table<()>,
+    /// When it last asked for any, in milliseconds.
+    asked_at: AtomicU64,
+    /// Frames that the port says itself.
+    said: Mutex<VecDeque<Vec<u8>>>,
+    /// Readable while there are such frames.
     bell: OwnedFd,
-    /// When the device was last asked for its addresses.
-    asked: Mutex<Option<Instant>>,
 }
 
 /// One queue of a tun device.
@@ -78,15 +86,15 @@ impl TunLink {
         peer: Option<MacAddr>,
     ) -> io::Result<Self> {
         Ok(Self {
-            name: spec.name().to_owned(),
-            namespace: namespace.clone(),
             mac: mac(spec),
             peer,
+            device: DeviceAddresses::of(spec.name(), namespace),
             stations: Table::new(STATION_AGE_LIMIT),
             behind: Table::new(Millis(u64::MAX)),
-            answers: Mutex::default(),
+            asked: Table::new(BETWEEN_QUESTIONS),
+            asked_at: 0.into(),
+            said: Mutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            asked: Mutex::default(),
         })
     }
 
@@ -99,22 +107,43 @@ impl TunLink {
     #[inline]
     fn header(&self, packet: &[u8], now: Millis) -> Option<[u8; ethernet::HEADER_LEN]> {
         let (src, dst) = addresses(packet)?;
-        if !self.behind.refresh(src, (), now) && !src.is_unspecified() {
-            self.behind.set(src, (), now);
+        if !src.is_unspecified() && self.behind.note(src, (), Source::Seen, now) {
             self.stations.forget(src);
         }
         let to = group(dst).or_else(|| self.stations.find(dst, now)).or(self.peer);
+        let to = to.unwrap_or_else(|| self.ask(src, dst, now));
         let kind = if dst.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let mut header = [0; ethernet::HEADER_LEN];
-        header[ethernet::field::DST].copy_from_slice(&to.unwrap_or(MacAddr::BROADCAST).0);
+        header[ethernet::field::DST].copy_from_slice(&to.0);
         header[ethernet::field::SRC].copy_from_slice(&self.mac.0);
         header[ethernet::field::ETHER_TYPE..].copy_from_slice(&kind.0.to_be_bytes());
         Some(header)
     }
 
-    /// Looks at a frame that goes out. Answers whether it is a packet for the device; a question
-    /// that the port has answered itself is none.
-    pub(crate) fn admit(&self, frame: &Frame<'_>, now: Millis) -> Result<bool, DropReason> {
+    /// Asks all who has `dst`, for a packet from `src`, unless that was done a moment ago. Answers
+    /// where the packet goes meanwhile: to all.
+    #[cold]
+    fn ask(&self, src: IpAddr, dst: IpAddr, now: Millis) -> MacAddr {
+        // However many addresses somebody tries: one question for each tick of the clock.
+        if self.asked.find(dst, now).is_none()
+            && self.asked_at.swap(now.0, Ordering::Relaxed) != now.0
+        {
+            // Who is asked may know the way to the device and none to whom it forwards for.
+            let question = neighbor::ask(self.mac, self.device.near(dst).unwrap_or(src), dst);
+            if question.is_some_and(|question| self.say(question, QUESTIONS_MAX)) {
+                self.asked.note(dst, (), Source::Seen, now);
+            }
+        }
+        MacAddr::BROADCAST
+    }
+
+    /// Looks at a frame that goes out. Answers whether it is a packet for the device; what is for
+    /// the port itself, a question that it answers or an answer to its own, is none.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        frame: &Frame<'_>,
+        now: Millis,
+    ) -> Result<bool, DropReason> {
         let head = frame.head();
         let (Some(dst), Some(src)) = (address_at(head, 0), address_at(head, 6)) else {
             return Err(DropReason::NotIp);
@@ -125,13 +154,13 @@ impl TunLink {
         let packet = head.get(ethernet::HEADER_LEN..).unwrap_or_default();
         match EtherType(read_u16(head, ethernet::field::ETHER_TYPE)) {
             EtherType::ARP => {
-                self.hear(head, now);
-                self.answer(head, now).then_some(false).ok_or(DropReason::NotIp)
+                let is_answer = self.hear(head, now) && dst == self.mac;
+                (is_answer || self.answer(head, now)).then_some(false).ok_or(DropReason::NotIp)
             }
             EtherType::IPV4 | EtherType::IPV6 => {
                 let (ip, _) = addresses(packet).ok_or(DropReason::NotIp)?;
-                self.learn(ip, src, now);
-                match answer::discovery_of(packet) {
+                self.learn(ip, src, Source::Seen, now);
+                match neighbor::discovery_of(packet) {
                     Some(icmp::NEIGHBOR_SOLICITATION) => Ok(!self.answer(head, now)),
                     Some(icmp::NEIGHBOR_ADVERTISEMENT) => {
                         self.hear(head, now);
@@ -145,77 +174,79 @@ impl TunLink {
     }
 
     #[inline]
-    fn learn(&self, ip: IpAddr, mac: MacAddr, now: Millis) {
-        if !self.stations.refresh(ip, mac, now) && mac.is_unicast() && !ip.is_unspecified() {
-            self.stations.set(ip, mac, now);
+    fn learn(&self, ip: IpAddr, mac: MacAddr, source: Source, now: Millis) {
+        if mac.is_unicast() && !ip.is_unspecified() {
+            self.stations.note(ip, mac, source, now);
         }
     }
 
-    /// Notes what a host in front says of itself.
+    /// Notes what a host in front says of itself. Answers whether it was asked, by ARP.
     #[cold]
-    fn hear(&self, frame: &[u8], now: Millis) {
-        let Some(Claim { ip, mac }) = Claim::of(frame) else { return };
+    fn hear(&self, frame: &[u8], now: Millis) -> bool {
+        let Some(Claim { ip, mac, is_reply }) = Claim::of(frame) else { return false };
         if mac == self.mac {
-            return;
+            return false;
         }
-        self.learn(ip, mac, now);
+        self.learn(ip, mac, Source::Told, now);
         // Two hosts with one address say so by turns: as elsewhere, the last one has it.
         self.behind.forget(ip);
+        is_reply
     }
 
-    /// Answers who has asked for an address behind the device. Returns `false` when it is none, or
-    /// when too many answers wait.
+    /// Answers who has asked for an address behind the device, or looks whether the device has it.
+    /// Returns `false` when it is none, or when too many answers wait.
     #[cold]
-    fn answer(&self, frame: &[u8], now: Millis) -> bool {
+    fn answer(self: &Arc<Self>, frame: &[u8], now: Millis) -> bool {
         let Some(question) = Question::of(frame) else { return false };
-        let is_behind = || self.behind.find(question.target, now).is_some();
-        if !is_behind() {
-            self.look_for_addresses(now);
+        if self.behind.find(question.target, now).is_some() {
+            // Who asks faster than that will ask again.
+            return self.say(question.answer(self.mac), ANSWERS_MAX);
         }
-        if !is_behind() {
+        self.device.is_due(now) && self.answer_later(question, now)
+    }
+
+    /// Answers if the device has the address, whose host may not have said anything yet. Returns
+    /// `false` when there is no thread for it.
+    fn answer_later(self: &Arc<Self>, question: Question, now: Millis) -> bool {
+        let link = self.clone();
+        let look = move || {
+            for ip in link.device.look() {
+                link.behind.note(ip, (), Source::Told, now);
+            }
+            if link.behind.find(question.target, now).is_some() {
+                link.say(question.answer(link.mac), ANSWERS_MAX);
+            }
+        };
+        std::thread::Builder::new().name("tun-addresses".into()).spawn(look).is_ok()
+    }
+
+    /// Lets `frame` come in by the port, unless `most` wait already.
+    fn say(&self, frame: Vec<u8>, most: usize) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= most {
             return false;
         }
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who asks faster than that will ask again.
-        if answers.len() >= ANSWERS_MAX {
-            return false;
-        }
-        answers.push_back(question.answer(self.mac));
-        drop(answers);
+        said.push_back(frame);
+        drop(said);
         bell::ring(&self.bell);
         true
     }
 
-    /// The host behind the device may not have said anything yet. Asked for at most once a second.
-    fn look_for_addresses(&self, now: Millis) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.is_some_and(|at| at.elapsed() < BETWEEN_QUESTIONS) {
-            return;
-        }
-        *asked = Some(Instant::now());
-        let addresses =
-            Netlink::open(&self.namespace).and_then(|mut netlink| netlink.addresses(&self.name));
-        // A device that is gone has none.
-        for address in addresses.unwrap_or_default() {
-            self.behind.set(address.ip, (), now);
-        }
-    }
-
-    /// Takes the next answer: a frame behind [`HEADROOM`] bytes of `buf`.
-    pub(crate) fn recv_answer(&self, buf: &mut [u8]) -> Received {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(answer) = answers.pop_front() else {
+    /// Takes the next of the port's own frames, behind [`HEADROOM`] bytes of `buf`.
+    pub(crate) fn recv_said(&self, buf: &mut [u8]) -> Received {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(frame) = said.pop_front() else {
             // Under the lock, so that no bell is missed. It may not have rung.
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
             return Received::Empty;
         };
-        let end = HEADROOM + answer.len();
-        buf[HEADROOM..end].copy_from_slice(&answer);
+        let end = HEADROOM + frame.len();
+        buf[HEADROOM..end].copy_from_slice(&frame);
         Received::Frame { meta: NetHeader::PLAIN, start: HEADROOM, end }
     }
 }
 
-/// What is readable while there are answers.
+/// What is readable while the port has frames of its own.
 impl AsFd for TunLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
@@ -232,19 +263,19 @@ impl TunQueue {
             Ok(Some(len)) => len,
             Ok(None) => return Received::Empty,
             Err(tap::RecvError::Gone) => return Received::Gone,
-            Err(_) => return Received::Lost,
+            Err(_) => return Received::Dropped(DropReason::IngressLost),
         };
         let mut meta = match buf[begin..begin + len].first_chunk() {
             Some(header) if !self.is_bare => NetHeader::decode(header),
             _ if self.is_bare => NetHeader::PLAIN,
-            _ => return Received::Lost,
+            _ => return Received::Dropped(DropReason::IngressLost),
         };
         meta.shift(HEADER_SHIFT);
         let end = begin + len;
         let packet = buf.get(PACKET..end).unwrap_or_default();
         // What is not IP has no way through Ethernet that anybody knows.
         let header = self.link.header(packet, clock::coarse());
-        let Some(header) = header else { return Received::Lost };
+        let Some(header) = header else { return Received::Dropped(DropReason::IngressNotIp) };
         buf[HEADROOM..PACKET].copy_from_slice(&header);
         Received::Frame { meta, start: HEADROOM, end }
     }
@@ -313,9 +344,12 @@ const HEADER_SHIFT: i16 = 14;
 const _: () = assert!(ethernet::HEADER_LEN == 14 && NET_HEADER_LEN < ethernet::HEADER_LEN);
 /// As long as the MAC table of the switch keeps one.
 const STATION_AGE_LIMIT: Millis = Millis(300_000);
-/// Most answers that wait to be taken.
+/// Most frames of the port's own that wait to be taken.
 const ANSWERS_MAX: usize = 64;
-const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
+/// Above that many the port does not ask: answers go first.
+const QUESTIONS_MAX: usize = 32;
+/// As RFC 1122 §2.3.2.1 recommends for ARP, and RFC 4861's RETRANS_TIMER.
+const BETWEEN_QUESTIONS: Millis = Millis(1000);
 
 #[cfg(test)]
 mod tests;

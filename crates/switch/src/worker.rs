@@ -335,8 +335,8 @@ impl Worker {
                 }
                 Received::Empty => return (count, BatchEnd::Empty),
                 Received::Gone => return (count, BatchEnd::Gone),
-                Received::Lost => {
-                    self.count_drop(index, snapshot, DropReason::IngressLost);
+                Received::Dropped(reason) => {
+                    self.count_drop(index, snapshot, reason);
                     break;
                 }
             }

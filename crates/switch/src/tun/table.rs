@@ -1,89 +1,60 @@
 //! What a tun port knows of IP addresses: workers read it without a lock, and change it rarely.
+//!
+//! ```text
+//! address ── hash ──> one of 256 sets ──> at most eight entries
+//! ```
+//! To find an address is to load a set and look through it. To note one is to put a new set in its
+//! place: eight pointers are copied, however many addresses there are. A set that is full forgets
+//! the entry that was seen longest ago; one that was only seen does not drive out one that was
+//! told, so that made-up sources of packets do not push out hosts that answered for themselves.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use tapswitch_datapath::Millis;
 
-/// Values by address, at most [`STATIONS_MAX`].
+/// Values by address, at most 2048: more than a subnet has.
 #[derive(Debug)]
 pub(super) struct Table<V> {
-    map: ArcSwap<Map<V>>,
-    change: Mutex<()>,
+    sets: Box<[ArcSwap<Set<V>>]>,
+    hasher: RandomState,
     /// For how long one counts that is not seen again.
     age_limit: Millis,
 }
 
-type Map<V> = HashMap<IpAddr, Arc<Entry<V>>>;
+type Set<V> = Vec<Arc<Entry<V>>>;
 
 #[derive(Debug)]
 struct Entry<V> {
+    ip: IpAddr,
     value: V,
     /// When it was seen last, in milliseconds.
     seen: AtomicU64,
+    is_told: AtomicBool,
+}
+
+/// How an address became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// It stood in a packet.
+    Seen,
+    /// Its host said so, by ARP or neighbour discovery, or the kernel did.
+    Told,
 }
 
 impl<V> Table<V> {
     pub(super) fn new(age_limit: Millis) -> Self {
-        Self { map: ArcSwap::default(), change: Mutex::default(), age_limit }
+        let sets = std::iter::repeat_with(ArcSwap::default).take(SET_COUNT).collect();
+        Self { sets, hasher: RandomState::new(), age_limit }
     }
-}
 
-impl<V: Copy + PartialEq> Table<V> {
     #[inline]
-    pub(super) fn find(&self, ip: IpAddr, now: Millis) -> Option<V> {
-        let map = self.map.load();
-        map.get(&ip).filter(|entry| self.is_fresh(entry, now)).map(|entry| entry.value)
-    }
-
-    /// Notes that `value` is seen at `ip`. Returns `false` when the table does not say so yet.
-    #[inline]
-    pub(super) fn refresh(&self, ip: IpAddr, value: V, now: Millis) -> bool {
-        let map = self.map.load();
-        let Some(entry) = map.get(&ip).filter(|entry| entry.value == value) else { return false };
-        // Not each time, so that workers do not take it from each other's caches.
-        if entry.age(now) >= SEEN_STEP {
-            entry.seen.store(now.0, Ordering::Relaxed);
-        }
-        true
-    }
-
-    #[cold]
-    pub(super) fn set(&self, ip: IpAddr, value: V, now: Millis) {
-        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut map = Map::clone(&self.map.load());
-        if map.len() >= STATIONS_MAX && !map.contains_key(&ip) {
-            self.make_room(&mut map, now);
-        }
-        map.insert(ip, Arc::new(Entry { value, seen: now.0.into() }));
-        self.map.store(Arc::new(map));
-    }
-
-    #[cold]
-    pub(super) fn forget(&self, ip: IpAddr) {
-        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
-        let map = self.map.load();
-        if map.contains_key(&ip) {
-            let mut map = Map::clone(&map);
-            map.remove(&ip);
-            self.map.store(Arc::new(map));
-        }
-    }
-
-    /// Forgets those that are too old, and where that is not enough the half that was seen longest
-    /// ago: many addresses that come at once do not make it look at all of them each time.
-    fn make_room(&self, map: &mut Map<V>, now: Millis) {
-        map.retain(|_, entry| self.is_fresh(entry, now));
-        if map.len() < STATIONS_MAX {
-            return;
-        }
-        let mut ages: Vec<_> = map.values().map(|entry| entry.age(now)).collect();
-        ages.sort_unstable();
-        let limit = ages[ages.len() / 2];
-        map.retain(|_, entry| entry.age(now) < limit);
+    #[expect(clippy::cast_possible_truncation, reason = "some bits of a hash are as good as all")]
+    fn set_of(&self, ip: IpAddr) -> &ArcSwap<Set<V>> {
+        &self.sets[self.hasher.hash_one(ip) as usize % SET_COUNT]
     }
 
     fn is_fresh(&self, entry: &Entry<V>, now: Millis) -> bool {
@@ -92,24 +63,98 @@ impl<V: Copy + PartialEq> Table<V> {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.map.load().len()
+        self.sets.iter().map(|set| set.load().len()).sum()
     }
+}
+
+impl<V: Copy + PartialEq> Table<V> {
+    #[inline]
+    pub(super) fn find(&self, ip: IpAddr, now: Millis) -> Option<V> {
+        let set = self.set_of(ip).load();
+        let entry = set.iter().find(|entry| entry.ip == ip && self.is_fresh(entry, now));
+        entry.map(|entry| entry.value)
+    }
+
+    /// Notes that `value` is at `ip`. Answers whether that is news.
+    #[inline]
+    pub(super) fn note(&self, ip: IpAddr, value: V, source: Source, now: Millis) -> bool {
+        let set = self.set_of(ip).load();
+        let known = set.iter().find(|entry| entry.ip == ip && entry.value == value);
+        match known {
+            Some(entry) => entry.refresh(source, now),
+            None => self.put(ip, value, source, now),
+        }
+        known.is_none()
+    }
+
+    #[cold]
+    fn put(&self, ip: IpAddr, value: V, source: Source, now: Millis) {
+        let (seen, is_told) = (now.0.into(), (source == Source::Told).into());
+        let entry = Arc::new(Entry { ip, value, seen, is_told });
+        self.set_of(ip).rcu(|set| {
+            let mut set = Set::clone(set);
+            set.retain(|entry| entry.ip != ip && self.is_fresh(entry, now));
+            if make_room(&mut set, source, now) {
+                set.push(entry.clone());
+            }
+            set
+        });
+    }
+
+    #[cold]
+    pub(super) fn forget(&self, ip: IpAddr) {
+        self.set_of(ip).rcu(|set| {
+            let mut set = Set::clone(set);
+            set.retain(|entry| entry.ip != ip);
+            set
+        });
+    }
+}
+
+/// Answers whether there is room for one that became known by `source`.
+fn make_room<V>(set: &mut Set<V>, source: Source, now: Millis) -> bool {
+    if set.len() < SET_LEN {
+        return true;
+    }
+    let is_weaker = |entry: &Entry<V>| source == Source::Told || !entry.is_told();
+    let oldest = (0..set.len()).filter(|at| is_weaker(&set[*at]));
+    // Of those that are weaker, one that was only seen goes first.
+    let oldest = oldest.max_by_key(|at| (!set[*at].is_told(), set[*at].age(now)));
+    oldest.map(|at| set.swap_remove(at)).is_some()
 }
 
 impl<V> Entry<V> {
     fn age(&self, now: Millis) -> Millis {
         now.since(Millis(self.seen.load(Ordering::Relaxed)))
     }
+
+    fn is_told(&self) -> bool {
+        self.is_told.load(Ordering::Relaxed)
+    }
+
+    /// Writes seldom, so that workers do not take it from each other's caches.
+    #[inline]
+    fn refresh(&self, source: Source, now: Millis) {
+        if self.age(now) >= SEEN_STEP {
+            self.seen.store(now.0, Ordering::Relaxed);
+        }
+        if source == Source::Told && !self.is_told() {
+            self.is_told.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
-/// Most entries of a table: more than a subnet has, few enough to be copied at each change.
-pub(super) const STATIONS_MAX: usize = 1024;
+const SET_COUNT: usize = 256;
+const SET_LEN: usize = 8;
+#[cfg(test)]
+pub(super) const ENTRIES_MAX: usize = SET_COUNT * SET_LEN;
 const SEEN_STEP: Millis = Millis(1000);
 
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
+    use super::Source::{Seen, Told};
     use super::*;
 
     const LIMIT: Millis = Millis(300_000);
@@ -121,48 +166,46 @@ mod tests {
     #[test]
     fn what_is_not_seen_again_is_forgotten() {
         let table = Table::new(LIMIT);
-        table.set(ip(1), 'a', Millis(5));
-        table.set(ip(2), 'b', Millis(5));
-        assert!(!table.refresh(ip(1), 'c', Millis(200_000)), "it is another one");
-        assert!(table.refresh(ip(2), 'b', Millis(200_000)));
+        table.note(ip(1), 'a', Seen, Millis(5));
+        table.note(ip(2), 'b', Seen, Millis(5));
+        table.note(ip(2), 'b', Seen, Millis(200_000));
         let found = |now| [1, 2].map(|number| table.find(ip(number), Millis(now)));
         assert_eq!(found(300_004), [Some('a'), Some('b')]);
         assert_eq!(found(300_005), [None, Some('b')]);
         assert_eq!(found(500_000), [None, None]);
-        assert!(table.refresh(ip(1), 'a', Millis(600_000)), "it is back");
-        assert_eq!(found(600_000), [Some('a'), None]);
+        table.note(ip(1), 'a', Seen, Millis(600_000));
+        assert_eq!(found(600_000), [Some('a'), None], "it is back");
+        table.note(ip(1), 'c', Seen, Millis(600_001));
+        assert_eq!(found(600_001), [Some('c'), None], "it has moved");
         table.forget(ip(1));
-        assert_eq!(found(600_000), [None, None]);
+        assert_eq!(found(600_001), [None, None]);
+    }
+
+    /// So that nobody who makes addresses up makes it larger, or drives hosts out.
+    #[test]
+    fn who_was_told_of_stays_whatever_is_seen() {
+        let table = Table::new(LIMIT);
+        for number in 0..100 {
+            table.note(ip(number), 'a', Seen, Millis(7));
+            table.note(ip(number), 'a', Told, Millis(7));
+        }
+        for number in 1000..50_000 {
+            table.note(ip(number), 'b', Seen, Millis(5000));
+        }
+        assert!(table.len() <= ENTRIES_MAX);
+        let told = (0..100).filter(|number| table.find(ip(*number), Millis(5000)).is_some());
+        assert_eq!(told.count(), 100);
+        let recent = (49_900..50_000).filter(|it| table.find(ip(*it), Millis(5000)).is_some());
+        assert!(recent.count() > 50, "those that were seen last are there");
     }
 
     #[test]
-    fn one_that_is_full_keeps_those_that_were_seen_last() {
+    fn among_those_that_are_told_the_last_ones_stay() {
         let table = Table::new(LIMIT);
-        for number in 0..STATIONS_MAX {
-            let number = u32::try_from(number).unwrap();
-            table.set(ip(number), (), Millis(number.into()));
+        for number in 0..50_000 {
+            table.note(ip(number), 'a', Told, Millis(number.into()));
         }
-        assert!(table.refresh(ip(0), (), Millis(5000)));
-        table.set(ip(9999), (), Millis(5000));
-        assert!((2..=STATIONS_MAX / 2 + 2).contains(&table.len()), "{}", table.len());
-        assert!([0, 1023, 9999].iter().all(|it| table.find(ip(*it), Millis(5000)).is_some()));
-        assert!(table.find(ip(1), Millis(5000)).is_none());
-        // Those that are too old go first.
-        let old = Table::new(LIMIT);
-        for number in 0..u32::try_from(STATIONS_MAX).unwrap() {
-            old.set(ip(number), (), Millis(if number < 1000 { 0 } else { 200_000 }));
-        }
-        old.set(ip(9999), (), Millis(300_000));
-        assert_eq!(old.len(), 25);
-    }
-
-    /// So that nobody who makes addresses up makes it larger.
-    #[test]
-    fn it_is_bounded() {
-        let table = Table::new(LIMIT);
-        for number in 0..5000 {
-            table.set(ip(number), (), Millis(7));
-            assert!(table.len() <= STATIONS_MAX);
-        }
+        assert!(table.len() <= ENTRIES_MAX);
+        assert!((49_990..50_000).all(|it| table.find(ip(it), Millis(50_000)).is_some()));
     }
 }

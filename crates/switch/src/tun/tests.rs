@@ -7,10 +7,13 @@ use super::*;
 const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const NOW: Millis = Millis(1_000_000);
 
-fn link(options: &str) -> TunLink {
-    let spec: PortSpec = format!("1=tun:t0{options}").parse().unwrap();
+fn link(options: &str) -> Arc<TunLink> {
+    let spec: PortSpec = format!("1=tun:none0{options}").parse().unwrap();
     let crate::PortKind::Tun { peer, .. } = spec.kind else { panic!("{spec}") };
-    TunLink::new(&spec, &Namespace::current().unwrap(), peer).unwrap()
+    let link = TunLink::new(&spec, &Namespace::current().unwrap(), peer).unwrap();
+    // What the device itself has was looked for just now.
+    assert!(link.device.is_due(NOW));
+    Arc::new(link)
 }
 
 fn v4(src: [u8; 4], dst: [u8; 4]) -> Vec<u8> {
@@ -23,7 +26,7 @@ fn framed(dst: MacAddr, src: MacAddr, kind: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// What `link` makes of a frame that goes out.
-fn admit(link: &TunLink, frame: &[u8]) -> Result<bool, DropReason> {
+fn admit(link: &Arc<TunLink>, frame: &[u8]) -> Result<bool, DropReason> {
     let layout = parse(frame).unwrap().layout;
     let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
     link.admit(&Frame::new(NetHeader::PLAIN, layout, &mut buf, HEADROOM, 0), NOW)
@@ -34,9 +37,9 @@ fn header_of(link: &TunLink, packet: &[u8]) -> Option<[u8; ethernet::HEADER_LEN]
     link.header(packet, NOW)
 }
 
-fn next_answer(link: &TunLink) -> Option<Vec<u8>> {
+fn next_said(link: &TunLink) -> Option<Vec<u8>> {
     let mut buf = vec![0; 2000];
-    match link.recv_answer(&mut buf) {
+    match link.recv_said(&mut buf) {
         Received::Frame { start, end, .. } => Some(buf[start..end].to_vec()),
         _ => None,
     }
@@ -123,13 +126,13 @@ fn who_is_behind_the_device_is_found() {
     let link = link("");
     let (station, host) = ([10, 0, 0, 9], [10, 0, 0, 1]);
     assert_eq!(admit(&link, &arp(station, host)), Err(DropReason::NotIp), "not seen yet");
-    assert_eq!(next_answer(&link), None);
+    assert_eq!(next_said(&link), None);
     header_of(&link, &v4(host, station)).unwrap();
     assert_eq!(admit(&link, &arp(station, host)), Ok(false));
-    let answer = next_answer(&link).unwrap();
+    let answer = next_said(&link).unwrap();
     let body = [&[0, 1, 8, 0, 6, 4, 0, 2][..], &link.mac().0, &host, &STATION.0, &station].concat();
     assert_eq!(answer, framed(STATION, link.mac(), 0x0806, &body));
-    assert_eq!(next_answer(&link), None);
+    assert_eq!(next_said(&link), None);
     // Who asked is known, and who asks whether an address is taken gets no answer.
     assert_eq!(header_of(&link, &v4(host, station)).unwrap()[..6], STATION.0);
     assert_eq!(admit(&link, &arp(host, host)), Err(DropReason::NotIp));
@@ -145,12 +148,13 @@ fn so_it_is_found_over_ipv6() {
         [&[0x60, 0, 0, 0, len[0], len[1], 58, 255][..], &src, &dst, body].concat()
     };
     header_of(&link, &ipv6(host, station, &[])).unwrap();
+    assert!(next_said(&link).is_some(), "it asks");
     let group = MacAddr([0x33, 0x33, 0xff, 0, 0, 1]);
     let solicited = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 1).octets();
     let body = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &host, &[1, 1], &STATION.0].concat();
     let question = framed(group, STATION, 0x86dd, &ipv6(station, solicited, &body));
     assert_eq!(admit(&link, &question), Ok(false));
-    let answer = next_answer(&link).unwrap();
+    let answer = next_said(&link).unwrap();
     assert_eq!((&answer[..6], &answer[6..12]), (&STATION.0[..], &link.mac().0[..]));
     assert_eq!((&answer[22..38], &answer[38..54]), (&host[..], &station[..]));
     assert_eq!(answer[54..56], [136, 0]);
@@ -179,14 +183,62 @@ fn who_says_where_he_is_is_heard() {
         assert_eq!(admit(&link, &frame), Err(DropReason::NotIp));
         assert_eq!(to(), mac.0, "{operation}");
     }
-    // A reply to a question.
+    // A reply to a question of somebody else.
     let answer = says(STATION, 2, station, host);
     assert_eq!(admit(&link, &answer), Err(DropReason::NotIp));
     assert_eq!(to(), STATION.0);
+    // One to the port's own.
+    let mac = MacAddr([2, 0, 0, 0, 0, 23]);
+    let mut answer = says(mac, 2, station, host);
+    answer[..6].copy_from_slice(&link.mac().0);
+    assert_eq!(admit(&link, &answer), Ok(false));
+    assert_eq!(to(), mac.0);
     // A probe claims nothing.
     let probe = says(MacAddr([2, 0, 0, 0, 0, 22]), 1, [0; 4], station);
     assert_eq!(admit(&link, &probe), Err(DropReason::NotIp));
-    assert_eq!(to(), STATION.0);
+    assert_eq!(to(), mac.0);
+}
+
+#[test]
+fn who_is_unknown_is_asked_for() {
+    let link = link("");
+    let (host, station) = ([10, 0, 0, 1], [10, 0, 0, 9]);
+    let sent = |src, dst, after| link.header(&v4(src, dst), Millis(NOW.0 + after)).unwrap();
+    assert_eq!(sent(host, station, 0)[..6], [0xff; 6]);
+    let body = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &link.mac().0, &host, &[0; 6], &station].concat();
+    let question = framed(MacAddr::BROADCAST, link.mac(), 0x0806, &body);
+    assert_eq!(next_said(&link), Some(question));
+    // Not again at once, and one at a time, whoever else is looked for.
+    sent(host, station, 500);
+    sent(host, [10, 0, 0, 8], 500);
+    sent(host, [10, 0, 0, 7], 500);
+    assert_eq!(next_said(&link).map(|frame| frame[38..].to_vec()), Some(vec![10, 0, 0, 8]));
+    sent(host, station, 1000);
+    assert_eq!(next_said(&link).map(|frame| frame[38..].to_vec()), Some(station.to_vec()));
+    // A host without an address has none to ask by, and with `peer=` nobody is unknown.
+    sent([0; 4], [10, 0, 0, 6], 2000);
+    assert_eq!(next_said(&link), None);
+    let link = self::link(",peer=02:00:00:00:00:77");
+    header_of(&link, &v4(host, station)).unwrap();
+    assert_eq!(next_said(&link), None);
+}
+
+#[test]
+fn who_is_unknown_is_asked_for_over_ipv6() {
+    let link = link("");
+    let address = |last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x0a0b, last);
+    let (host, station) = (address(1).octets(), address(0x0c09));
+    let packet = [&[0x60, 0, 0, 0, 0, 0, 59, 64][..], &host, &station.octets()].concat();
+    assert_eq!(header_of(&link, &packet).unwrap()[..6], [0xff; 6]);
+    let asked = next_said(&link).unwrap();
+    assert_eq!(asked[..6], [0x33, 0x33, 0xff, 0x0b, 0x0c, 0x09]);
+    let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff0b, 0x0c09).octets();
+    assert_eq!((&asked[22..38], &asked[38..54]), (&host[..], &group[..]));
+    assert_eq!((asked[21], asked[54]), (255, 135));
+    let told = [&station.octets()[..], &[1, 1], &link.mac().0].concat();
+    assert_eq!(asked[62..], told);
+    let sum = tapswitch_wire::checksum::pseudo_header_v6(&host, &group, 58, 32);
+    assert!(sum.add_bytes(&asked[54..]).is_valid());
 }
 
 #[test]
@@ -220,12 +272,13 @@ fn what_is_claimed_in_front_is_not_behind() {
     let link = link("");
     let (station, host) = ([10, 0, 0, 9], [10, 0, 0, 1]);
     header_of(&link, &v4(host, station)).unwrap();
+    assert!(next_said(&link).is_some(), "it asks");
     assert_eq!(admit(&link, &arp(station, host)), Ok(false));
-    assert!(next_answer(&link).is_some());
+    assert!(next_said(&link).is_some());
     // The host is in front now, and says so.
     assert_eq!(admit(&link, &arp(host, host)), Err(DropReason::NotIp));
     assert_eq!(admit(&link, &arp(station, host)), Err(DropReason::NotIp));
-    assert_eq!(next_answer(&link), None);
+    assert_eq!(next_said(&link), None);
     assert_eq!(header_of(&link, &v4([10, 0, 0, 2], host)).unwrap()[..6], STATION.0);
     // It is back.
     header_of(&link, &v4(host, station)).unwrap();
@@ -234,8 +287,8 @@ fn what_is_claimed_in_front_is_not_behind() {
 }
 
 #[test]
-fn answers_take_none_of_what_is_read_ahead() {
-    let device = crate::rx::RxDevice::TunAnswers(Arc::new(link("")));
+fn what_a_port_says_takes_none_of_what_is_read_ahead() {
+    let device = crate::rx::RxDevice::TunSaid(link(""));
     assert!(!device.reads_ahead());
     let queue =
         crate::rx::RxQueue::new(tapswitch_openflow::PortNo(1), None, 1, device).with_ahead(1 << 20);
@@ -246,16 +299,16 @@ fn answers_take_none_of_what_is_read_ahead() {
 fn tables_and_answers_are_bounded() {
     let link = link("");
     let mut answered = 0;
-    for number in 0..3000u32 {
+    for number in 0..10_000u32 {
         let [_, _, c, d] = number.to_be_bytes();
-        header_of(&link, &v4([10, 1, c, d], [10, 0, 0, 9])).unwrap();
+        header_of(&link, &v4([10, 1, c, d], [224, 0, 0, 9])).unwrap();
         match admit(&link, &arp([10, 0, c, d], [10, 1, c, d])) {
             Ok(false) => answered += 1,
             other => assert_eq!(other, Err(DropReason::NotIp), "a drop like any other"),
         }
     }
     assert_eq!(answered, ANSWERS_MAX);
-    assert!(link.behind.len() <= table::STATIONS_MAX);
-    assert!(link.stations.len() <= table::STATIONS_MAX);
-    assert_eq!(std::iter::from_fn(|| next_answer(&link)).count(), ANSWERS_MAX);
+    assert!(link.behind.len() <= table::ENTRIES_MAX);
+    assert!(link.stations.len() <= table::ENTRIES_MAX);
+    assert_eq!(std::iter::from_fn(|| next_said(&link)).count(), ANSWERS_MAX);
 }

@@ -141,8 +141,8 @@ impl Worker {
                     is_open = false;
                     break;
                 }
-                Received::Lost => {
-                    self.count_drop(index, snapshot, DropReason::IngressLost);
+                Received::Dropped(reason) => {
+                    self.count_drop(index, snapshot, reason);
                 }
             }
         }

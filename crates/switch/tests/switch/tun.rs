@@ -55,6 +55,17 @@ fn hosts_find_each_other_and_talk() {
     }
 }
 
+/// TCP takes no packet that is addressed to all, so the port has to find out who has the address.
+#[test]
+fn a_connection_to_a_host_that_said_nothing_yet_is_made() {
+    if !can_run() {
+        return;
+    }
+    let (switch, hosts) = lab("");
+    tcp(&hosts[1], &hosts[0], 1_000_000);
+    switch.check_books();
+}
+
 #[test]
 fn what_is_not_for_it_is_dropped_by_name() {
     if !can_run() {

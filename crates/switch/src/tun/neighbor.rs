@@ -1,7 +1,7 @@
-//! Who has this address? ARP (RFC 826) and neighbour discovery (RFC 4861) for those who cannot
-//! answer themselves.
+//! Who has this address? ARP (RFC 826) and neighbour discovery (RFC 4861) for those who can neither
+//! answer nor ask themselves.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tapswitch_wire::checksum::pseudo_header_v6;
 use tapswitch_wire::{
@@ -53,40 +53,87 @@ impl Question {
     pub(super) fn answer(&self, mac: MacAddr) -> Vec<u8> {
         match (self.from, self.target) {
             (IpAddr::V4(from), IpAddr::V4(target)) => {
-                let mut frame = ethernet_header(self.station, mac, EtherType::ARP);
-                frame.extend(arp::IPV4_OVER_ETHERNET);
-                frame.extend(arp::REPLY.to_be_bytes());
-                frame.extend(mac.0);
-                frame.extend(target.octets());
-                frame.extend(self.station.0);
-                frame.extend(from.octets());
-                frame
+                arp_frame(arp::REPLY, (mac, target), (self.station, from), self.station)
             }
-            (IpAddr::V6(from), IpAddr::V6(target)) => self.advertisement(mac, from, target),
+            (IpAddr::V6(from), IpAddr::V6(target)) => {
+                // RFC 4861 §4.4: solicited, and to override what was known.
+                let kind = [icmp::NEIGHBOR_ADVERTISEMENT, 0, 0, 0, SOLICITED_OVERRIDE, 0, 0, 0];
+                let message = discovery(kind, target, icmp::OPTION_TARGET_LL, mac);
+                icmp_frame(message, (mac, target), (self.station, from))
+            }
             _ => Vec::new(),
         }
     }
+}
 
-    /// RFC 4861 §4.4: solicited, and to override what was known.
-    fn advertisement(&self, mac: MacAddr, to: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
-        let (to, target) = (to.octets(), target.octets());
-        let mut message = vec![icmp::NEIGHBOR_ADVERTISEMENT, 0, 0, 0, SOLICITED_OVERRIDE, 0, 0, 0];
-        message.extend(target);
-        message.extend([icmp::OPTION_TARGET_LL, 1]);
-        message.extend(mac.0);
-        let sum = pseudo_header_v6(&target, &to, ip_proto::ICMPV6, ADVERTISEMENT_LEN.into());
-        let checksum = sum.add_bytes(&message).checksum();
-        message[icmp::field::CHECKSUM..icmp::field::CHECKSUM + 2]
-            .copy_from_slice(&checksum.to_be_bytes());
-        let mut frame = ethernet_header(self.station, mac, EtherType::IPV6);
-        frame.extend([0x60, 0, 0, 0]);
-        frame.extend(ADVERTISEMENT_LEN.to_be_bytes());
-        frame.extend([ip_proto::ICMPV6, 255]);
-        frame.extend(target);
-        frame.extend(to);
-        frame.extend(message);
-        frame
+/// The frame by which `mac`, with the address `from`, asks all who has `target`; `None` when it has
+/// none to ask by.
+pub(super) fn ask(mac: MacAddr, from: IpAddr, target: IpAddr) -> Option<Vec<u8>> {
+    match (from, target) {
+        (IpAddr::V4(from), IpAddr::V4(target)) if !from.is_unspecified() => {
+            let nobody = (MacAddr([0; 6]), target);
+            Some(arp_frame(arp::REQUEST, (mac, from), nobody, MacAddr::BROADCAST))
+        }
+        (IpAddr::V6(from), IpAddr::V6(target)) if !from.is_unspecified() => {
+            let kind = [icmp::NEIGHBOR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0];
+            let message = discovery(kind, target, icmp::OPTION_SOURCE_LL, mac);
+            let group = solicited_node(target);
+            Some(icmp_frame(message, (mac, from), (super::group_v6(group), group)))
+        }
+        _ => None,
     }
+}
+
+/// The group that whoever has `ip` listens to (RFC 4291 §2.7.1).
+fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = ip.octets();
+    Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
+}
+
+fn arp_frame(
+    operation: u16,
+    (mac, ip): (MacAddr, Ipv4Addr),
+    (target_mac, target_ip): (MacAddr, Ipv4Addr),
+    to: MacAddr,
+) -> Vec<u8> {
+    let mut frame = ethernet_header(to, mac, EtherType::ARP);
+    frame.extend(arp::IPV4_OVER_ETHERNET);
+    frame.extend(operation.to_be_bytes());
+    frame.extend(mac.0);
+    frame.extend(ip.octets());
+    frame.extend(target_mac.0);
+    frame.extend(target_ip.octets());
+    frame
+}
+
+/// A message of neighbour discovery about `target`, with one option that bears `mac`, and without a
+/// checksum.
+fn discovery(start: [u8; 8], target: Ipv6Addr, option: u8, mac: MacAddr) -> [u8; DISCOVERY_LEN] {
+    let mut message = [0; DISCOVERY_LEN];
+    message[..8].copy_from_slice(&start);
+    message[icmp::field::ND_TARGET].copy_from_slice(&target.octets());
+    message[icmp::field::ND_OPTIONS..].copy_from_slice(&[&[option, 1][..], &mac.0].concat());
+    message
+}
+
+fn icmp_frame(
+    mut message: [u8; DISCOVERY_LEN],
+    (mac, from): (MacAddr, Ipv6Addr),
+    (to_mac, to): (MacAddr, Ipv6Addr),
+) -> Vec<u8> {
+    let (from, to, len) = (from.octets(), to.octets(), u16::try_from(DISCOVERY_LEN).unwrap_or(0));
+    let sum = pseudo_header_v6(&from, &to, ip_proto::ICMPV6, len.into());
+    let checksum = sum.add_bytes(&message).checksum();
+    message[icmp::field::CHECKSUM..icmp::field::CHECKSUM + 2]
+        .copy_from_slice(&checksum.to_be_bytes());
+    let mut frame = ethernet_header(to_mac, mac, EtherType::IPV6);
+    frame.extend([0x60, 0, 0, 0]);
+    frame.extend(len.to_be_bytes());
+    frame.extend([ip_proto::ICMPV6, 255]);
+    frame.extend(from);
+    frame.extend(to);
+    frame.extend(message);
+    frame
 }
 
 /// What a host says of itself, asked or not: where an address is.
@@ -94,6 +141,8 @@ impl Question {
 pub(super) struct Claim {
     pub(super) ip: IpAddr,
     pub(super) mac: MacAddr,
+    /// It answers a question, by ARP.
+    pub(super) is_reply: bool,
 }
 
 impl Claim {
@@ -103,15 +152,15 @@ impl Claim {
         let payload = frame.get(ethernet::HEADER_LEN..)?;
         let claim = match EtherType(read_u16(frame, ethernet::field::ETHER_TYPE)) {
             EtherType::ARP => {
-                let Arp { from, station, .. } = Arp::of(frame)?;
-                Self { ip: from, mac: station }
+                let Arp { operation, from, station, .. } = Arp::of(frame)?;
+                Self { ip: from, mac: station, is_reply: operation == arp::REPLY }
             }
             EtherType::IPV6 => {
                 let ip = discovery_target(payload, icmp::NEIGHBOR_ADVERTISEMENT)?;
                 let message = payload.get(ipv6::HEADER_LEN..)?;
                 // Left out where the other end knows it (RFC 4861 §4.4).
                 let src = || Some(MacAddr(*frame.get(ethernet::field::SRC)?.first_chunk()?));
-                Self { ip, mac: target_station(message).or_else(src)? }
+                Self { ip, mac: target_station(message).or_else(src)?, is_reply: false }
             }
             _ => return None,
         };
@@ -173,5 +222,5 @@ fn ethernet_header(to: MacAddr, from: MacAddr, kind: EtherType) -> Vec<u8> {
 
 /// Flags of an advertisement.
 const SOLICITED_OVERRIDE: u8 = 0x60;
-/// An advertisement with one option in bytes.
-const ADVERTISEMENT_LEN: u16 = 32;
+/// A solicitation or an advertisement with one option in bytes.
+const DISCOVERY_LEN: usize = 32;
