@@ -1,7 +1,7 @@
 //! A monitor tells every change, and says so when it may have missed one.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use tapswitch_netlink::{LinkEvent, LinkMonitor, Netlink};
+use tapswitch_netlink::{LinkEvent, LinkMonitor, Netlink, OwnedNamespace};
 
 mod common;
 use common::{eventually, is_root, namespace};
@@ -53,9 +53,7 @@ fn what_moves_elsewhere_is_told_from_what_is_deleted() {
     if !is_root() {
         return;
     }
-    let (left, right) = (namespace(), namespace());
-    let mut a = Netlink::open(&left).unwrap();
-    a.create_veth("a", "b", &right).unwrap();
+    let Pair { mut a, left, right } = Pair::new();
     let mut monitor = LinkMonitor::open(&left).unwrap();
     a.move_to_namespace("a", &right).unwrap();
     wait(&mut monitor, "moved", |event| matches!(event, LinkEvent::Deleted { is_moved: true, .. }));
@@ -66,9 +64,7 @@ fn leaving_a_bridge_does_not_look_like_a_deletion() {
     if !is_root() {
         return;
     }
-    let (left, right) = (namespace(), namespace());
-    let mut a = Netlink::open(&left).unwrap();
-    a.create_veth("a", "b", &right).unwrap();
+    let Pair { mut a, left, right: _right } = Pair::new();
     a.create_bridge("br0").unwrap();
     a.set_bridge("a", "br0").unwrap();
     let mut monitor = LinkMonitor::open(&left).unwrap();
@@ -84,9 +80,7 @@ fn lost_messages_ask_for_a_fresh_look_without_stale_ones_after_it() {
     if !is_root() {
         return;
     }
-    let (left, right) = (namespace(), namespace());
-    let mut a = Netlink::open(&left).unwrap();
-    a.create_veth("a", "b", &right).unwrap();
+    let Pair { mut a, left, right: _right } = Pair::new();
     let mut monitor = LinkMonitor::open(&left).unwrap();
     assert_eq!(monitor.poll_event().unwrap(), Some(LinkEvent::Resync));
     // Far more than the receive buffer holds, whatever net.core.rmem_max is.
@@ -106,3 +100,19 @@ fn lost_messages_ask_for_a_fresh_look_without_stale_ones_after_it() {
 fn wait(monitor: &mut LinkMonitor, what: &str, is_it: impl Fn(&LinkEvent) -> bool) -> LinkEvent {
     eventually(what, || monitor.poll_event().unwrap().filter(|event| is_it(event)))
 }
+/// Two namespaces, joined by a veth pair from `a` to `b`.
+struct Pair {
+    a: Netlink,
+    left: OwnedNamespace,
+    right: OwnedNamespace,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (left, right) = (namespace(), namespace());
+        let mut a = Netlink::open(&left).unwrap();
+        a.create_veth("a", "b", &right).unwrap();
+        Self { a, left, right }
+    }
+}
+
