@@ -1,5 +1,5 @@
 //! A monitor tells every change, and says so when it may have missed one.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic is a failed test")]
 
 use tapswitch_netlink::{LinkEvent, LinkMonitor, Netlink, OwnedNamespace};
 
@@ -44,7 +44,7 @@ fn the_life_of_a_link_is_told() {
     );
     b.delete("b").unwrap();
     wait(&mut monitor, "deleted", |event| {
-        *event == LinkEvent::Deleted { index, name: "a".to_owned(), is_moved: false }
+        *event == LinkEvent::Deleted { index, name: "a".to_owned(), moved: None }
     });
 }
 
@@ -56,7 +56,13 @@ fn what_moves_elsewhere_is_told_from_what_is_deleted() {
     let Pair { mut a, left, right } = Pair::new();
     let mut monitor = LinkMonitor::open(&left).unwrap();
     a.move_to_namespace("a", &right).unwrap();
-    wait(&mut monitor, "moved", |event| matches!(event, LinkEvent::Deleted { is_moved: true, .. }));
+    let event = wait(&mut monitor, "moved", |it| matches!(it, LinkEvent::Deleted { .. }));
+    let LinkEvent::Deleted { moved: Some(moved), .. } = event else { panic!("{event:?}") };
+    let there = a.find_namespace(moved.namespace_id).unwrap();
+    assert!(there.is_same(&right).unwrap());
+    let mut there = Netlink::open(&there).unwrap();
+    assert_eq!(there.link_by_index(moved.index).unwrap().name, "a");
+    assert!(a.find_namespace(-1).is_none() && a.find_namespace(moved.namespace_id + 1).is_none());
 }
 
 #[test]
@@ -97,9 +103,6 @@ fn lost_messages_ask_for_a_fresh_look_without_stale_ones_after_it() {
     );
 }
 
-fn wait(monitor: &mut LinkMonitor, what: &str, is_it: impl Fn(&LinkEvent) -> bool) -> LinkEvent {
-    eventually(what, || monitor.poll_event().unwrap().filter(|event| is_it(event)))
-}
 /// Two namespaces, joined by a veth pair from `a` to `b`.
 struct Pair {
     a: Netlink,
@@ -116,3 +119,6 @@ impl Pair {
     }
 }
 
+fn wait(monitor: &mut LinkMonitor, what: &str, is_it: impl Fn(&LinkEvent) -> bool) -> LinkEvent {
+    eventually(what, || monitor.poll_event().unwrap().filter(|event| is_it(event)))
+}
