@@ -51,7 +51,7 @@ pub use address::Address;
 pub use error::LinkError;
 pub use feature::{Feature, FeatureState};
 pub use link::{Link, LinkStats, OperState};
-pub use monitor::{LinkEvent, LinkMonitor};
+pub use monitor::{LinkEvent, LinkMonitor, Moved};
 pub use namespace::{Namespace, NamespaceError, OwnedNamespace, die_with_parent};
 pub use netlink::Netlink;
 pub use qdisc::{Qdisc, QdiscSpec};

@@ -30,12 +30,39 @@ pub enum LinkEvent {
         index: u32,
         /// Its name while it was here.
         name: String,
-        /// It is in another namespace now, with all that it is.
-        is_moved: bool,
+        /// Where it is now, with all that it is, if it was moved to another namespace.
+        moved: Option<Moved>,
     },
     /// Anything may have happened: list the links afresh ([`crate::Netlink::links`]). Always the
     /// first event of a monitor, and the answer to messages lost.
     Resync,
+}
+
+/// Where an interface was moved to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Moved {
+    /// What the namespace that it left knows the other one by: see
+    /// [`crate::Netlink::find_namespace`].
+    pub namespace_id: i32,
+    /// Its index there.
+    pub index: u32,
+}
+
+impl Moved {
+    /// What is said of it in a message of a link that is gone.
+    fn in_message(link: &LinkMessage) -> Option<Self> {
+        let mut namespace_id = None;
+        let mut index = link.header.index;
+        for attribute in &link.attributes {
+            match attribute {
+                LinkAttribute::NewNetnsId(id) => namespace_id = Some(*id),
+                LinkAttribute::NewIfIndex(other) => index = u32::try_from(*other).unwrap_or(index),
+                _ => {}
+            }
+        }
+        Some(Self { namespace_id: namespace_id?, index })
+    }
 }
 
 /// A non-blocking subscription to the link changes of one namespace. Wait for it to be readable,
@@ -136,10 +163,9 @@ fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<LinkEvent> {
             Some(LinkEvent::Changed(Link::from_message(link)))
         }
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) if about_link(&link) => {
-            let says_where = |it: &LinkAttribute| matches!(it, LinkAttribute::NewNetnsId(_));
-            let is_moved = link.attributes.iter().any(says_where);
+            let moved = Moved::in_message(&link);
             let Link { index, name, .. } = Link::from_message(link);
-            Some(LinkEvent::Deleted { index, name, is_moved })
+            Some(LinkEvent::Deleted { index, name, moved })
         }
         _ => None,
     }

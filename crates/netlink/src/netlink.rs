@@ -11,6 +11,7 @@ use netlink_packet_route::link::{
     VlanProtocol,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -18,7 +19,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::error::Failure;
 use crate::request::Connection;
-use crate::{Link, LinkError, Namespace};
+use crate::{Link, LinkError, Namespace, survey};
 
 /// A connection to rtnetlink of one namespace; works from any thread. Each method is one request
 /// and blocks until the kernel has answered, typically some ten microseconds; deleting a link may
@@ -361,6 +362,31 @@ impl Netlink {
     ) -> Result<(), LinkError> {
         let outcome = self.connection.ask(message, flags);
         outcome.map(drop).map_err(|failure| self.error(action, name, failure))
+    }
+
+    /// The namespace that this one knows by this number, if it is one of those that can be found
+    /// ([`survey`]).
+    pub fn find_namespace(&mut self, id: i32) -> Option<Namespace> {
+        // Less than zero is none of any.
+        let id = Some(id).filter(|id| *id >= 0);
+        let is_it = |namespace: &Namespace| id.is_some() && self.namespace_id(namespace) == id;
+        survey().namespaces.into_iter().find(is_it)
+    }
+
+    /// What this namespace knows another one by; `None` when it does not, or does not say.
+    fn namespace_id(&mut self, namespace: &Namespace) -> Option<i32> {
+        let fd = u32::try_from(namespace.as_fd().as_raw_fd()).ok()?;
+        let mut message = NsidMessage::default();
+        message.attributes.push(NsidAttribute::Fd(fd));
+        let answer = self.connection.ask(RouteNetlinkMessage::GetNsId(message), 0).ok()?;
+        let said = answer.into_iter().find_map(|message| match message {
+            RouteNetlinkMessage::NewNsId(message) => Some(message.attributes),
+            _ => None,
+        });
+        said?.into_iter().find_map(|attribute| match attribute {
+            NsidAttribute::Id(id) => Some(id),
+            _ => None,
+        })
     }
 
     pub(crate) fn error(

@@ -1,7 +1,7 @@
 //! A monitor tells every change, and says so when it may have missed one.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic is a failed test")]
 
-use tapswitch_netlink::{LinkEvent, LinkMonitor, Netlink};
+use tapswitch_netlink::{LinkEvent, LinkMonitor, Netlink, OwnedNamespace};
 
 mod common;
 use common::{eventually, is_root, namespace};
@@ -44,7 +44,7 @@ fn the_life_of_a_link_is_told() {
     );
     b.delete("b").unwrap();
     wait(&mut monitor, "deleted", |event| {
-        *event == LinkEvent::Deleted { index, name: "a".to_owned(), is_moved: false }
+        *event == LinkEvent::Deleted { index, name: "a".to_owned(), moved: None }
     });
 }
 
@@ -53,12 +53,16 @@ fn what_moves_elsewhere_is_told_from_what_is_deleted() {
     if !is_root() {
         return;
     }
-    let (left, right) = (namespace(), namespace());
-    let mut a = Netlink::open(&left).unwrap();
-    a.create_veth("a", "b", &right).unwrap();
+    let Pair { mut a, left, right } = Pair::new();
     let mut monitor = LinkMonitor::open(&left).unwrap();
     a.move_to_namespace("a", &right).unwrap();
-    wait(&mut monitor, "moved", |event| matches!(event, LinkEvent::Deleted { is_moved: true, .. }));
+    let event = wait(&mut monitor, "moved", |it| matches!(it, LinkEvent::Deleted { .. }));
+    let LinkEvent::Deleted { moved: Some(moved), .. } = event else { panic!("{event:?}") };
+    let there = a.find_namespace(moved.namespace_id).unwrap();
+    assert!(there.is_same(&right).unwrap());
+    let mut there = Netlink::open(&there).unwrap();
+    assert_eq!(there.link_by_index(moved.index).unwrap().name, "a");
+    assert!(a.find_namespace(-1).is_none() && a.find_namespace(moved.namespace_id + 1).is_none());
 }
 
 #[test]
@@ -66,9 +70,7 @@ fn leaving_a_bridge_does_not_look_like_a_deletion() {
     if !is_root() {
         return;
     }
-    let (left, right) = (namespace(), namespace());
-    let mut a = Netlink::open(&left).unwrap();
-    a.create_veth("a", "b", &right).unwrap();
+    let Pair { mut a, left, right: _right } = Pair::new();
     a.create_bridge("br0").unwrap();
     a.set_bridge("a", "br0").unwrap();
     let mut monitor = LinkMonitor::open(&left).unwrap();
@@ -84,9 +86,7 @@ fn lost_messages_ask_for_a_fresh_look_without_stale_ones_after_it() {
     if !is_root() {
         return;
     }
-    let (left, right) = (namespace(), namespace());
-    let mut a = Netlink::open(&left).unwrap();
-    a.create_veth("a", "b", &right).unwrap();
+    let Pair { mut a, left, right: _right } = Pair::new();
     let mut monitor = LinkMonitor::open(&left).unwrap();
     assert_eq!(monitor.poll_event().unwrap(), Some(LinkEvent::Resync));
     // Far more than the receive buffer holds, whatever net.core.rmem_max is.
@@ -101,6 +101,22 @@ fn lost_messages_ask_for_a_fresh_look_without_stale_ones_after_it() {
         "a change after the loss",
         |event| matches!(event, LinkEvent::Changed(link) if link.mtu == 1234),
     );
+}
+
+/// Two namespaces, joined by a veth pair from `a` to `b`.
+struct Pair {
+    a: Netlink,
+    left: OwnedNamespace,
+    right: OwnedNamespace,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (left, right) = (namespace(), namespace());
+        let mut a = Netlink::open(&left).unwrap();
+        a.create_veth("a", "b", &right).unwrap();
+        Self { a, left, right }
+    }
 }
 
 fn wait(monitor: &mut LinkMonitor, what: &str, is_it: impl Fn(&LinkEvent) -> bool) -> LinkEvent {

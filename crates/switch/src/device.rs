@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tapswitch_datapath::Port;
 use tapswitch_datapath::vlan::PortMode;
 use tapswitch_netdev as netdev;
-use tapswitch_netlink::{LinkError, NamespaceError};
+use tapswitch_netlink::{LinkError, Moved, NamespaceError};
 use tapswitch_openflow::PortState;
 use tapswitch_tap as tap;
 use tapswitch_tunnel as tunnel;
@@ -179,10 +179,11 @@ impl Device {
         }
     }
 
-    /// Says what the switch has changed of the interface and cannot put back, as that is moved
-    /// elsewhere.
-    pub(crate) fn tell_what_stays(&self) {
-        if let Some(remedy) = self.interface().and_then(Interface::remedy_elsewhere) {
+    /// Puts back what the switch has changed of the interface, which is moved elsewhere, or says
+    /// what stays.
+    pub(crate) fn leave_to(&mut self, moved: Moved) {
+        let remedy = self.interface_mut().and_then(|interface| interface.put_back_at(moved));
+        if let Some(remedy) = remedy {
             let spec = &self.spec;
             tracing::warn!("port {spec}: the interface went to another namespace; {remedy}");
         }

@@ -15,9 +15,10 @@
 //! stays as it is with a warning. The port goes by what there is room for, then ([`Port::room`]):
 //! trains, whose segments the kernel does not look at, as single frames.
 //!
-//! What the MTU was before is put back when the port is closed. A port that was killed cannot do
-//! that; so the old MTU stands in the interface's alias meanwhile, where people see it (`ip link`),
-//! and where the next start finds it. Without that, each start after a kill would raise what the
+//! What the MTU was before is put back when the port is closed, and when the interface goes to
+//! another namespace, if that can be found. A port that was killed cannot do that; so the old MTU
+//! stands in the interface's alias meanwhile, where people see it (`ip link`), and where the next
+//! start finds it. Without that, each start after a kill would raise what the
 //! last one has raised.
 //!
 //! [`Port::room`]: tapswitch_datapath::Port::room
@@ -26,7 +27,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use tapswitch_datapath::DEFAULT_ENVELOPE;
-use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
+use tapswitch_netlink::{Link, LinkError, Moved, Namespace, Netlink};
 
 use crate::PortSpec;
 
@@ -117,9 +118,16 @@ impl ChangedMtu {
         )
     }
 
-    fn undo(&self) -> Result<(), LinkError> {
-        let mut netlink = Netlink::open(&self.namespace)?;
-        let link = netlink.link_by_index(self.index)?;
+    /// Puts it back where the interface has been moved to. Returns `false` when it cannot.
+    pub(crate) fn undo_elsewhere(&self, moved: Moved) -> bool {
+        let here = Netlink::open(&self.namespace).ok();
+        let there = here.and_then(|mut here| here.find_namespace(moved.namespace_id));
+        there.is_some_and(|there| self.undo_at(&there, moved.index).is_ok())
+    }
+
+    fn undo_at(&self, namespace: &Namespace, index: u32) -> Result<(), LinkError> {
+        let mut netlink = Netlink::open(namespace)?;
+        let link = netlink.link_by_index(index)?;
         // Another MTU is somebody else's.
         if link.mtu == self.mark.to {
             netlink.set_mtu(&link.name, self.mark.from)?;
@@ -133,8 +141,9 @@ impl ChangedMtu {
 
 impl Drop for ChangedMtu {
     fn drop(&mut self) {
-        match self.undo() {
-            // It has gone, and its MTU with it; if it was moved, somebody was told.
+        match self.undo_at(&self.namespace, self.index) {
+            // It has gone, and its MTU with it; if it was moved, it was put back there, or somebody
+            // was told.
             Ok(()) | Err(LinkError::NotFound { .. }) => {}
             Err(error) => tracing::warn!("cannot put the MTU back to {}: {error}", self.mark.from),
         }

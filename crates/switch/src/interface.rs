@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tapswitch_netdev as netdev;
-use tapswitch_netlink::{Link, LinkError, Namespace, NamespaceError, Netlink};
+use tapswitch_netlink::{Link, LinkError, Moved, Namespace, NamespaceError, Netlink};
 use tapswitch_openflow::PortState;
 use tapswitch_tap as tap;
 use tapswitch_wire::MacAddr;
@@ -116,11 +116,16 @@ impl Interface {
         Some(Place { namespace: self.namespace.identity().ok()?, index: self.index })
     }
 
-    /// How to put back what the switch has changed, when the interface is moved elsewhere: where
-    /// that is, is not known by anything that could be opened.
-    pub(crate) fn remedy_elsewhere(&self) -> Option<String> {
+    /// Puts back what the switch has changed of an interface that is moved elsewhere. Where that is
+    /// not found, or nothing may be changed there, it is put back if the interface returns in time.
+    /// Answers what to do then.
+    pub(crate) fn put_back_at(&mut self, moved: Moved) -> Option<String> {
         let changed = self.changed_mtu.as_ref().filter(|_| !self.is_gone)?;
-        Some(changed.remedy(&self.link.name))
+        if !changed.undo_elsewhere(moved) {
+            return Some(changed.remedy(&self.link.name));
+        }
+        self.changed_mtu = None;
+        None
     }
 
     /// How OpenFlow calls the state of its link.

@@ -189,8 +189,8 @@ impl Ports {
 }
 
 /// Whether a port can be beside `device`: that it has not its number, its interface or its socket.
-/// Of interfaces the kernel knows which are the same, and before one is opened, as whoever opens one
-/// changes it: that of `spec` is at `place`, if it is there.
+/// Of interfaces the kernel knows which are the same, and before one is opened, as whoever opens
+/// one changes it: that of `spec` is at `place`, if it is there.
 fn check_beside(spec: &PortSpec, place: Option<Place>, device: &Device) -> Result<(), ConfigError> {
     let interface = match device.interface() {
         Some(interface) if spec.kind.is_interface() => interface,

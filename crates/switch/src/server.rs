@@ -546,9 +546,11 @@ impl Server {
     fn handle_link(&mut self, news: LinkNews) {
         match news.event {
             LinkEvent::Changed(link) => self.handle_change(news.namespace, link),
-            LinkEvent::Deleted { index, is_moved, .. } => {
-                if let Some(device) = self.find_device(news.namespace, index).filter(|_| is_moved) {
-                    device.tell_what_stays();
+            LinkEvent::Deleted { index, moved, .. } => {
+                if let (Some(moved), Some(device)) =
+                    (moved, self.find_device(news.namespace, index))
+                {
+                    device.leave_to(moved);
                 }
                 self.lose_interface(news.namespace, index);
             }

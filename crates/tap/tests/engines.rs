@@ -102,6 +102,18 @@ fn a_queue_without_header_takes_no_frame_that_needs_one() {
     }
 }
 
+/// A tun device that is up and has an address, with what receives by it.
+fn tun(kind: EngineKind, packet_info: bool, len: HeaderLen) -> (Host, Engine, Burst) {
+    let mut host = Host::new();
+    let config = config("tun0").kind(Kind::Tun).packet_info(packet_info).net_header(len);
+    let queue = one_queue(host.create(&config));
+    host.netlink.set_up("tun0").unwrap();
+    host.netlink.add_address("tun0", "10.0.0.1".parse().unwrap(), 24).unwrap();
+    let engine = Engine::open(queue, kind).unwrap();
+    let burst = Burst::new(engine.burst_size());
+    (host, engine, burst)
+}
+
 #[test]
 fn packets_of_a_tun_device_pass_both_ways() {
     if !can_tap() {
@@ -114,13 +126,7 @@ fn packets_of_a_tun_device_pass_both_ways() {
             (true, HeaderLen::V1),
             (false, HeaderLen::V1),
         ] {
-            let mut host = Host::new();
-            let config = config("tun0").kind(Kind::Tun).packet_info(packet_info).net_header(len);
-            let queue = one_queue(host.create(&config));
-            host.netlink.set_up("tun0").unwrap();
-            host.netlink.add_address("tun0", "10.0.0.1".parse().unwrap(), 24).unwrap();
-            let mut engine = Engine::open(queue, kind).unwrap();
-            let mut burst = Burst::new(engine.burst_size());
+            let (host, mut engine, mut burst) = tun(kind, packet_info, len);
             let socket = host.udp(7000);
             for in_pieces in [false, true] {
                 socket.send_to(b"there and back", "10.0.0.2:7000").unwrap();
@@ -154,13 +160,7 @@ fn packets_that_are_added_reach_the_kernel_with_protocol_information() {
         return;
     }
     for kind in kinds() {
-        let mut host = Host::new();
-        let config = config("tun0").kind(Kind::Tun).packet_info(true);
-        let queue = one_queue(host.create(&config));
-        host.netlink.set_up("tun0").unwrap();
-        host.netlink.add_address("tun0", "10.0.0.1".parse().unwrap(), 24).unwrap();
-        let mut engine = Engine::open(queue, kind).unwrap();
-        let mut burst = Burst::new(engine.burst_size());
+        let (host, mut engine, mut burst) = tun(kind, true, HeaderLen::V1);
         let socket = host.udp(7000);
         socket.send_to(b"there and back", "10.0.0.2:7000").unwrap();
         assert!(engine.wait(Some(PATIENCE)).unwrap());
@@ -184,11 +184,7 @@ fn a_tun_device_is_sent_nothing_without_a_protocol() {
         return;
     }
     for kind in kinds() {
-        let mut host = Host::new();
-        let config = config("tun0").kind(Kind::Tun).packet_info(true);
-        let mut engine = Engine::open(one_queue(host.create(&config)), kind).unwrap();
-        host.netlink.set_up("tun0").unwrap();
-        let mut burst = Burst::new(engine.burst_size());
+        let (_host, mut engine, mut burst) = tun(kind, true, HeaderLen::V1);
         assert_eq!(engine.recv(&mut burst), Ok(0));
         assert!(burst.push(&NetHeader::PLAIN, &[&[0x80; 40]]));
         let refused = Refused { index: 0, error: SendError::NotIp };

@@ -60,8 +60,8 @@ impl Metrics {
         self.put_of_ports(out, ("port_up", Kind::Gauge, "Whether the port carries frames."), is_up);
         self.put_traffic(out, "receive", |port| port.rx);
         self.put_traffic(out, "transmit", |port| port.tx);
-        let help = "Frames that the switch took: that came in here, for its controllers, or were to \
-                    go out, and the port answered them.";
+        let help = "Frames that the switch took: for its controllers, where they came in, or to \
+                    answer them, where they were to go out.";
         let consumed = ("port_consumed_frames_total", Kind::Counter, help);
         self.put_of_ports(out, consumed, |port| port.consumed);
         let drops = self.ports.iter().flat_map(|port| {

@@ -69,11 +69,12 @@ impl Config {
         self
     }
 
-    /// Bytes of datagrams that may be on their way out by all sockets of the port together, of which
-    /// each has an equal share; the kernel doubles the number and says [`crate::SendError::Full`]
-    /// beyond. [`SEND_BUFFER_LEN`] for each by default: some dozen trains, and fewer small packets
-    /// than the queue of an interface takes (1000), so that the sender is told before anything is
-    /// dropped there. Without `CAP_NET_ADMIN` capped at `net.core.wmem_max` for each.
+    /// Bytes of datagrams that may be on their way out by all sockets of the port together, of
+    /// which each has an equal share; the kernel doubles the number and says
+    /// [`crate::SendError::Full`] beyond. [`SEND_BUFFER_LEN`] for each by default: some dozen
+    /// trains, and fewer small packets than the queue of an interface takes (1000), so that the
+    /// sender is told before anything is dropped there. Without `CAP_NET_ADMIN` capped at
+    /// `net.core.wmem_max` for each.
     #[must_use]
     pub const fn send_buffer_len(mut self, len: usize) -> Self {
         self.send_buffer_len = len;

@@ -178,7 +178,7 @@ fn an_interface_is_the_same_whatever_it_is_called() {
     refuses(&mut server, "3=netdev:t9");
     assert_eq!(netlink.link("p9").unwrap().mtu, 1508, "what is refused changes nothing");
     let index = netlink.link("p9").unwrap().index;
-    let event = LinkEvent::Deleted { index, name: "p9".to_owned(), is_moved: true };
+    let event = LinkEvent::Deleted { index, name: "p9".to_owned(), moved: None };
     server.handle_link(LinkNews { namespace: 0, event });
     refuses(&mut server, "3=netdev:p9"); // What is gone may be back, and is put right by its port.
     add(&mut server, "3=tap:t1").unwrap();
