@@ -399,11 +399,14 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// Each bucket has its share of all hashes, live or not, so that the flows of the others stay
     /// where they are when one goes. Its own are shared among those that are live.
     fn select(&mut self, group: &Arc<Group>, live: &[(u32, &Bucket)], depth: usize) {
-        let place = self.ops.len();
-        self.ops.push(Op::Select { arms: Box::default(), shares: Shares::default(), len: 0 });
         // Buckets without weight are never picked (OpenFlow 1.3.5 §5.6.1), unless all are: many
         // controllers leave the weights at zero and mean equal shares.
         let are_equal = group.buckets.iter().all(|bucket| bucket.spec.weight == 0);
+        if !are_equal && live.iter().all(|(_, bucket)| bucket.weight == 0) {
+            return self.ops.push(Op::Drop(DropReason::NoLiveBucket));
+        }
+        let place = self.ops.len();
+        self.ops.push(Op::Select { arms: Box::default(), shares: Shares::default(), len: 0 });
         let mut shares = Shares { level: self.selects, ..Shares::default() };
         self.selects += 1;
         let mut placed = Vec::with_capacity(live.len());
