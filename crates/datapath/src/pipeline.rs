@@ -138,8 +138,9 @@ impl Pipeline {
         change: &GroupMod,
         now: Millis,
     ) -> Result<Vec<Removal>, ErrorKind> {
+        self.current.groups.check_mod(change)?;
         let workers = self.workers;
-        let mut gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers)?;
+        let mut gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers);
         gone.retain(|id| self.uses.contains_key(id));
         if gone.is_empty() {
             return Ok(Vec::new());
