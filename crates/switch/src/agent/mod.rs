@@ -273,6 +273,7 @@ impl Agent {
             return Err(ErrorKind::OFPSCFC_BAD_FLAGS.into());
         }
         self.config = config;
+        self.pipeline.set_miss_send_len(config.miss_send_len);
         Ok(Outcome::default())
     }
 
