@@ -247,7 +247,11 @@ impl Agent {
         if change.hw_addr != port.hw_addr {
             return Err(ErrorKind::OFPPMFC_BAD_HW_ADDR.into());
         }
-        port.config = port.config.difference(change.mask) | change.config & change.mask;
+        let config = port.config.difference(change.mask) | change.config & change.mask;
+        if config == port.config {
+            return Ok(Outcome::default());
+        }
+        port.config = config;
         let event = self.handle_port(port);
         Ok(Outcome { events: vec![event], ..Outcome::default() })
     }
