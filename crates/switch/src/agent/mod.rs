@@ -116,7 +116,8 @@ impl Agent {
         }
     }
 
-    /// Takes one message of a controller's.
+    /// Takes one message of a controller's. The connection has [checked](Message::check) it; what
+    /// depends on what the switch holds is looked at here.
     ///
     /// # Errors
     /// [`Refusal`], to be sent back as an error message. Nothing has changed then.
@@ -125,7 +126,6 @@ impl Agent {
         message: &Message,
         now: Millis,
     ) -> Result<Outcome, Refusal> {
-        message.check().map_err(|error| Refusal { kind: error.kind, text: error.text })?;
         match &message.body {
             Body::FlowMod(change) => self.flow_mod(change, now),
             Body::GroupMod(change) => self.group_mod(change, now),
