@@ -7,8 +7,10 @@ use tapswitch_datapath::{PacketInClaim, Traffic, WorkerIndex};
 use tapswitch_netlink::{Namespace, OwnedNamespace};
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
-    BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PacketInReason, PortState, TableId,
+    Action, BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PacketInReason, PortState,
+    TableId,
 };
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::agent::Identity;
@@ -37,7 +39,6 @@ fn server(specs: &[String]) -> Server {
         peers: HashMap::new(),
         roles: Roles::new(),
         barriers: Barriers::default(),
-        room: None,
         inputs: Inputs { peers, reports, news, queries },
     };
     specs.iter().for_each(|spec| server.add_port(&spec.parse().unwrap()).unwrap());
@@ -349,4 +350,20 @@ async fn a_worker_that_ends_ends_the_switch() {
     let server = server(&[]);
     server.shared.worker_ended.notify_one();
     assert_eq!(server.run(std::future::pending()).await, Err(WorkerEnded));
+}
+
+/// What is held takes up room as what a worker has does.
+#[test]
+fn a_packet_out_behind_a_barrier_keeps_its_room() {
+    let mut server = server(&[]);
+    let _inbox = join(&mut server, A);
+    let room = Arc::new(Semaphore::new(1));
+    let taken = room.clone().try_acquire_owned().unwrap();
+    ask(&mut server, A, 2, Body::BarrierRequest);
+    let packet = PacketOut::new(vec![0; 60], vec![Action::output(PortNo(1))]);
+    let event = SwitchEvent::Request(Message { xid: 3, body: Body::PacketOut(packet) });
+    server.handle_peer(A, FromPeer::PacketOut(event, taken));
+    assert_eq!(room.available_permits(), 0, "it is held");
+    server.finish_barriers();
+    assert_eq!(room.available_permits(), 1, "there is no worker that has it");
 }
