@@ -170,6 +170,10 @@ impl Server {
                     None => break,
                 }
             }
+            // One question in each round, however much the connections have to tell.
+            if let Ok(query) = self.inputs.queries.try_recv() {
+                self.handle(Input::Query(query));
+            }
             self.handle_due();
             self.finish_barriers();
             self.publish();

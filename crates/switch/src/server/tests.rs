@@ -367,3 +367,23 @@ fn a_packet_out_behind_a_barrier_keeps_its_room() {
     server.finish_barriers();
     assert_eq!(room.available_permits(), 1, "there is no worker that has it");
 }
+
+#[tokio::test]
+async fn questions_are_answered_however_much_controllers_send() {
+    let mut server = server(&[]);
+    let _inbox = join(&mut server, A);
+    let ((to_server, peers), (ask, queries)) = (mpsc::channel(64), mpsc::channel(1));
+    (server.inputs.peers, server.inputs.queries) = (peers, queries);
+    let request = || FromPeer::Event(SwitchEvent::Request(Message { xid: 1, body: add_rule() }));
+    tokio::spawn(async move { while to_server.send((A, request())).await.is_ok() {} });
+    let (answer, answered) = oneshot::channel();
+    tokio::task::yield_now().await;
+    ask.send(Query::Switch(answer)).await.unwrap();
+    tokio::select! {
+        ended = server.run(std::future::pending()) => panic!("{ended:?}"),
+        answer = tokio::time::timeout(PATIENCE, answered) => assert!(answer.is_ok()),
+    }
+}
+
+/// Far longer than an answer takes, on any machine.
+const PATIENCE: Duration = Duration::from_secs(30);
