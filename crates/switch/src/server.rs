@@ -243,7 +243,7 @@ impl Server {
             Input::Report(Report::PacketIn { origin, total_len, data, fate }) => {
                 self.notify_packet_in(&agent::packet_in(&origin, total_len, data), &fate);
             }
-            Input::Report(Report::Sighting(sighting)) => {
+            Input::Report(Report::Sighting(sighting, _credit)) => {
                 self.agent.handle_sighting(sighting, clock::coarse());
             }
             Input::Link(news) => self.handle_link(*news),
@@ -664,7 +664,7 @@ impl Server {
     fn notify_packet_in(&self, packet_in: &PacketIn, fate: &Arc<PacketFate>) {
         for peer in self.peers.values().filter(|peer| peer.is_ready) {
             let own = peer.listens.then(|| fate.clone());
-            let order = ToPeer::PacketIn(Body::PacketIn(packet_in.clone()), own);
+            let order = ToPeer::PacketIn(packet_in.clone(), own);
             if !peer.orders.send(order) && peer.listens {
                 fate.refused();
             }

@@ -276,9 +276,8 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
         inbox
     });
     let fill = |server: &Server, number| {
-        let body = || Body::PacketIn(packet_in.clone());
         let orders = &server.peers[&ConnectionId(number)].orders;
-        while orders.send(ToPeer::PacketIn(body(), None)) {}
+        while orders.send(ToPeer::PacketIn(packet_in.clone(), None)) {}
     };
     let port = server.agent.pipeline().snapshot().ports.find(PortNo(1)).unwrap().clone();
     let frame = || {
@@ -286,7 +285,8 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
         FrameFate::new(Some(PacketInClaim::new(WorkerIndex::NONE, &port, traffic).wait()))
     };
     let notify = |server: &Server, frame: Arc<FrameFate>| {
-        server.notify_packet_in(&packet_in, &PacketFate::new(&frame));
+        let credit = server.shared.credits.take(PortNo(1), &[], 1).unwrap();
+        server.notify_packet_in(&packet_in, &PacketFate::new(&frame, credit));
     };
     let dropped = |reason| port.counters.drops().count(reason);
     let lost = || dropped(DropReason::ControllerQueueFull);
