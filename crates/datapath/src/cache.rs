@@ -16,7 +16,10 @@ use crate::program::{Program, Walked};
 #[derive(Debug)]
 pub(crate) struct FlowCache {
     exact: Box<[Slot]>,
+    /// Of one epoch: the first walk of another one clears them, so that nothing void is looked
+    /// through, or takes up room.
     tuples: Vec<Tuple>,
+    tuples_epoch: u64,
     masked_count: usize,
 }
 
@@ -36,7 +39,6 @@ struct Tuple {
 #[derive(Debug)]
 struct Entry {
     value: FlowKey,
-    epoch: u64,
     program: Rc<Program>,
 }
 
@@ -46,6 +48,7 @@ impl FlowCache {
         Self {
             exact: (0..EXACT_SLOTS).map(|_| empty()).collect(),
             tuples: Vec::new(),
+            tuples_epoch: 0,
             masked_count: 0,
         }
     }
@@ -69,11 +72,14 @@ impl FlowCache {
         hash: u64,
         epoch: u64,
     ) -> Option<Rc<Program>> {
+        if self.tuples_epoch != epoch {
+            return None;
+        }
         let found = self.tuples.iter().find_map(|tuple| {
             let value = key.masked(&tuple.mask);
             let hash = hash_words(value.words());
             let entry = tuple.entries.find(hash, |entry| entry.value == value)?;
-            (entry.epoch == epoch).then(|| entry.program.clone())
+            Some(entry.program.clone())
         })?;
         self.insert_exact(key, hash, epoch, found.clone());
         Some(found)
@@ -108,18 +114,16 @@ impl FlowCache {
     }
 
     fn insert_masked(&mut self, key: &FlowKey, mask: FlowKey, epoch: u64, program: Rc<Program>) {
-        if self.masked_count >= MAX_MASKED || self.tuples.len() >= MAX_TUPLES {
-            self.tuples.clear();
-            self.masked_count = 0;
+        if self.tuples_epoch != epoch || self.masked_count >= MAX_MASKED {
+            self.clear_masked();
+            self.tuples_epoch = epoch;
         }
-        let index = self.tuples.iter().position(|tuple| tuple.mask == mask).unwrap_or_else(|| {
-            self.tuples.push(Tuple { mask, entries: HashTable::new() });
-            self.tuples.len() - 1
-        });
+        let known = self.tuples.iter().position(|tuple| tuple.mask == mask);
+        let index = known.unwrap_or_else(|| self.add_tuple(mask));
         let value = key.masked(&mask);
         let hash = hash_words(value.words());
         let entries = &mut self.tuples[index].entries;
-        let entry = Entry { value, epoch, program };
+        let entry = Entry { value, program };
         match entries.find_mut(hash, |entry| entry.value == value) {
             Some(present) => *present = entry,
             None => {
@@ -127,6 +131,20 @@ impl FlowCache {
                 self.masked_count += 1;
             }
         }
+    }
+
+    /// Adds a mask that is not known, and returns its place.
+    fn add_tuple(&mut self, mask: FlowKey) -> usize {
+        if self.tuples.len() >= MAX_TUPLES {
+            self.clear_masked();
+        }
+        self.tuples.push(Tuple { mask, entries: HashTable::new() });
+        self.tuples.len() - 1
+    }
+
+    fn clear_masked(&mut self) {
+        self.tuples.clear();
+        self.masked_count = 0;
     }
 }
 
@@ -144,3 +162,45 @@ const EXACT_SLOTS: usize = 4096;
 const MAX_MASKED: usize = 65_536;
 /// Masks tried before a walk is cheaper.
 const MAX_TUPLES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walked(mask: FlowKey) -> Walked {
+        Walked { program: Program::default(), mask: Some(mask) }
+    }
+
+    /// A mask of a flow label's bits.
+    fn mask(label: u8) -> FlowKey {
+        FlowKey { flow_label: [0, 0, 0, label], ..FlowKey::default() }
+    }
+
+    /// Remembers a key by a mask that is the same.
+    fn insert(cache: &mut FlowCache, epoch: u64, label: u8) {
+        cache.insert(&mask(label), u64::from(label), epoch, walked(mask(label)));
+    }
+
+    #[test]
+    fn a_known_mask_has_room_however_many_there_are() {
+        let mut cache = FlowCache::new();
+        let masks = 1..=u8::try_from(MAX_TUPLES).unwrap_or(u8::MAX);
+        masks.for_each(|label| insert(&mut cache, 1, label));
+        assert_eq!(cache.masked_count(), MAX_TUPLES);
+        cache.insert(&FlowKey::default(), 0, 1, walked(mask(1)));
+        assert_eq!(cache.masked_count(), MAX_TUPLES + 1);
+        insert(&mut cache, 1, u8::MAX);
+        assert_eq!(cache.masked_count(), 1, "one mask too many");
+    }
+
+    #[test]
+    fn what_an_older_epoch_left_goes_with_the_first_walk_of_a_newer_one() {
+        let mut cache = FlowCache::new();
+        (1..10).for_each(|label| insert(&mut cache, 1, label));
+        assert!(cache.find_masked(&mask(1), 0, 2).is_none());
+        insert(&mut cache, 2, 1);
+        assert_eq!((cache.masked_count(), cache.tuples.len()), (1, 1));
+        assert!(cache.find_masked(&mask(1), 0, 2).is_some());
+        assert!(cache.find_masked(&mask(2), 0, 2).is_none());
+    }
+}

@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tapswitch_openflow::{
-    Action, Bucket, CONTROLLER_MAX_LEN_NO_BUFFER, GroupId, GroupType, Instruction, Oxm,
-    PacketInReason, PortConfig, PortNo, TableId,
+    Action, Bucket, GroupId, GroupType, Instruction, Oxm, PacketInReason, PortConfig, PortNo,
+    TableId,
 };
 use tapswitch_wire::{EtherType, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag};
 
@@ -246,7 +246,8 @@ impl<'a, 'b> Walk<'a, 'b> {
                 Action::PopVlan => self.pop_tag(),
                 Action::SetNwTtl(ttl) => self.ops.push(Op::SetTtl(*ttl)),
                 Action::DecNwTtl => {
-                    let origin = self.origin(PacketInReason::INVALID_TTL, INVALID_TTL_LEN);
+                    let len = self.snapshot.miss_send_len;
+                    let origin = self.origin(PacketInReason::INVALID_TTL, len);
                     self.ops.push(Op::DecrementTtl(origin));
                 }
                 // A contract or a shape, which the bucket has: nothing is done to the frame here.
@@ -399,11 +400,14 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// Each bucket has its share of all hashes, live or not, so that the flows of the others stay
     /// where they are when one goes. Its own are shared among those that are live.
     fn select(&mut self, group: &Arc<Group>, live: &[(u32, &Bucket)], depth: usize) {
-        let place = self.ops.len();
-        self.ops.push(Op::Select { arms: Box::default(), shares: Shares::default(), len: 0 });
         // Buckets without weight are never picked (OpenFlow 1.3.5 §5.6.1), unless all are: many
         // controllers leave the weights at zero and mean equal shares.
         let are_equal = group.buckets.iter().all(|bucket| bucket.spec.weight == 0);
+        if !are_equal && live.iter().all(|(_, bucket)| bucket.weight == 0) {
+            return self.ops.push(Op::Drop(DropReason::NoLiveBucket));
+        }
+        let place = self.ops.len();
+        self.ops.push(Op::Select { arms: Box::default(), shares: Shares::default(), len: 0 });
         let mut shares = Shares { level: self.selects, ..Shares::default() };
         self.selects += 1;
         let mut placed = Vec::with_capacity(live.len());
@@ -560,9 +564,6 @@ fn overwrite(key: &mut FlowKey, value: &FlowKey, mask: &FlowKey) {
 const STEP_COUNT_MAX: usize = 8192;
 /// What stands for the cookie of what no rule sends (OpenFlow 1.3.5 §7.4.1).
 const NO_COOKIE: u64 = u64::MAX;
-/// Bytes of a frame with an invalid TTL that the controller gets: all, as a frame that is not kept
-/// for it is sent whole (OpenFlow 1.3.5 §7.4.1).
-const INVALID_TTL_LEN: u16 = CONTROLLER_MAX_LEN_NO_BUFFER;
 /// Every bit of every tag.
 const ALL_TAGS: FlowKey = FlowKey {
     metadata: [0; 8],

@@ -187,52 +187,48 @@ impl GroupTable {
         false
     }
 
-    /// Adds, changes or deletes groups. Returns the groups that are gone; rules that use them must
-    /// go too (OpenFlow 1.3.5 §6.4).
+    /// Whether a change can be made.
     ///
     /// # Errors
-    /// The OpenFlow error to send back; nothing has changed then.
+    /// The OpenFlow error to send back.
+    pub(crate) fn check_mod(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
+        let is_known = self.find(spec.group_id).is_some();
+        match spec.command {
+            GroupModCommand::Add if is_known => Err(ErrorKind::OFPGMFC_GROUP_EXISTS),
+            GroupModCommand::Add if self.count() >= MAX_GROUPS => {
+                Err(ErrorKind::OFPGMFC_OUT_OF_GROUPS)
+            }
+            GroupModCommand::Modify if !is_known => Err(ErrorKind::OFPGMFC_UNKNOWN_GROUP),
+            GroupModCommand::Add | GroupModCommand::Modify => self.check(spec),
+            GroupModCommand::Delete => {
+                let is_number = spec.group_id.0 <= GroupId::MAX.0 || spec.group_id == GroupId::ALL;
+                is_number.then_some(()).ok_or(ErrorKind::OFPGMFC_INVALID_GROUP)
+            }
+        }
+    }
+
+    /// Adds, changes or deletes groups, by a change that [can be made](Self::check_mod). Returns
+    /// the groups that are gone; rules that use them must go too (OpenFlow 1.3.5 §6.4).
     pub(crate) fn handle_mod(
         &mut self,
         spec: &GroupMod,
         now: Millis,
         workers: usize,
-    ) -> Result<Vec<GroupId>, ErrorKind> {
-        match spec.command {
-            GroupModCommand::Add => self.add(spec, now, workers).map(|()| Vec::new()),
-            GroupModCommand::Modify => self.modify(spec, workers).map(|()| Vec::new()),
-            GroupModCommand::Delete => self.delete(spec.group_id),
+    ) -> Vec<GroupId> {
+        if spec.command == GroupModCommand::Delete {
+            return self.delete(spec.group_id);
         }
-    }
-
-    fn add(&mut self, spec: &GroupMod, now: Millis, workers: usize) -> Result<(), ErrorKind> {
-        if self.find(spec.group_id).is_some() {
-            return Err(ErrorKind::OFPGMFC_GROUP_EXISTS);
-        }
-        if self.count() >= MAX_GROUPS {
-            return Err(ErrorKind::OFPGMFC_OUT_OF_GROUPS);
-        }
-        self.check(spec)?;
-        self.insert(Group::new(spec, Arc::new(Counters::new(workers)), now, workers));
-        Ok(())
-    }
-
-    fn modify(&mut self, spec: &GroupMod, workers: usize) -> Result<(), ErrorKind> {
-        let old = self.find(spec.group_id).ok_or(ErrorKind::OFPGMFC_UNKNOWN_GROUP)?;
-        self.check(spec)?;
-        let group = Group::new(spec, old.counters.clone(), old.created, workers);
-        self.insert(group);
-        Ok(())
+        let known = self.find(spec.group_id).map(|old| (old.counters.clone(), old.created));
+        let (counters, created) = known.unwrap_or_else(|| (Arc::new(Counters::new(workers)), now));
+        self.insert(Group::new(spec, counters, created, workers));
+        Vec::new()
     }
 
     /// Deletes one group, or all; groups that chain to a deleted one go along, since they could
     /// not do what they say.
-    fn delete(&mut self, id: GroupId) -> Result<Vec<GroupId>, ErrorKind> {
+    fn delete(&mut self, id: GroupId) -> Vec<GroupId> {
         if id == GroupId::ALL {
-            return Ok(std::mem::take(self).all().map(|group| group.id).collect());
-        }
-        if id.0 > GroupId::MAX.0 {
-            return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
+            return std::mem::take(self).all().map(|group| group.id).collect();
         }
         let mut gone: Vec<_> = self.remove(id).map(|group| group.id).into_iter().collect();
         let mut next = 0;
@@ -242,7 +238,7 @@ impl GroupTable {
             orphans.iter().for_each(|&id| drop(self.remove(id)));
             gone.extend(orphans);
         }
-        Ok(gone)
+        gone
     }
 
     /// The groups that name this one.
@@ -398,8 +394,9 @@ mod tests {
     fn change(table: &mut GroupTable, command: GroupModCommand, id: u32, next: Option<u32>) {
         let (group_id, buckets) = (GroupId(id), vec![bucket(next), bucket(next)]);
         let spec = GroupMod { command, group_type: GroupType::All, group_id, buckets };
-        // What is refused changes nothing.
-        let _ = table.handle_mod(&spec, Millis(0), 1);
+        if table.check_mod(&spec).is_ok() {
+            table.handle_mod(&spec, Millis(0), 1);
+        }
     }
 
     /// Whatever was changed, what is known of who names whom is what a look at all groups says.

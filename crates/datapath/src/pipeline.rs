@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tapswitch_openflow::multipart::FlowStats;
 use tapswitch_openflow::{
-    Action, ErrorKind, FlowMod, FlowModCommand, FlowModFlags, FlowRemovedReason, GroupId, GroupMod,
-    Instruction, Match, PortNo, TableId,
+    Action, DEFAULT_MISS_SEND_LEN, ErrorKind, FlowMod, FlowModCommand, FlowModFlags,
+    FlowRemovedReason, GroupId, GroupMod, Instruction, Match, PortNo, TableId,
 };
 
 use crate::counters::{Counters, Millis};
@@ -37,6 +37,9 @@ pub struct Snapshot {
     /// True while the switch does without its rules and forwards as NORMAL: fail-mode standalone
     /// (OpenFlow 1.3.5 §6.4 "fail standalone mode").
     pub standalone: bool,
+    /// Bytes of a packet that the controller gets where no action says how many: with an invalid
+    /// TTL (OpenFlow 1.3.5 §7.3.2).
+    pub miss_send_len: u16,
     /// The ports.
     pub ports: Arc<Ports>,
     /// The groups.
@@ -89,6 +92,7 @@ impl Pipeline {
         let current = Arc::new(Snapshot {
             epoch: 1,
             standalone: false,
+            miss_send_len: DEFAULT_MISS_SEND_LEN,
             ports: Arc::default(),
             groups: Arc::default(),
             tables: tables.chunks(GROUP_COUNT).map(|group| Arc::new(group.to_vec())).collect(),
@@ -138,8 +142,9 @@ impl Pipeline {
         change: &GroupMod,
         now: Millis,
     ) -> Result<Vec<Removal>, ErrorKind> {
+        self.current.groups.check_mod(change)?;
         let workers = self.workers;
-        let mut gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers)?;
+        let mut gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers);
         gone.retain(|id| self.uses.contains_key(id));
         if gone.is_empty() {
             return Ok(Vec::new());
@@ -170,6 +175,13 @@ impl Pipeline {
     pub fn set_standalone(&mut self, standalone: bool) {
         if self.current.standalone != standalone {
             self.change().standalone = standalone;
+        }
+    }
+
+    /// Sets how much of a packet with an invalid TTL the controller gets.
+    pub fn set_miss_send_len(&mut self, len: u16) {
+        if self.current.miss_send_len != len {
+            self.change().miss_send_len = len;
         }
     }
 

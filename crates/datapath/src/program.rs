@@ -20,7 +20,7 @@ use crate::tally::Tally;
 use crate::{DropReason, PacketInOrigin};
 
 /// What happens to the frames of one flow.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Program {
     /// Frames that it was run for.
     pub(crate) run: Tally,

@@ -9,9 +9,9 @@ use tapswitch_datapath::{
 };
 use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_openflow::{CONTROLLER_MAX_LEN_NO_BUFFER, PortNo};
-use tapswitch_wire::EtherType;
 
 use crate::beyond::Beyond;
+use crate::credits::is_probe;
 use crate::fate::{FrameFate, PacketFate};
 use crate::shared::{Report, Shared};
 use crate::tx::TxPorts;
@@ -77,8 +77,8 @@ impl<'a> WorkerEgress<'a> {
         Ok(())
     }
 
-    /// Reports one packet of a frame. Where the agent has too much to do, the frame is lost, and
-    /// counted.
+    /// Reports one packet of a frame. Where too much waits that came in by its port, the frame is
+    /// lost, and counted.
     fn report(
         &self,
         origin: &PacketInOrigin,
@@ -86,13 +86,17 @@ impl<'a> WorkerEgress<'a> {
         parts: [&[u8]; 3],
         frame: &Arc<FrameFate>,
     ) -> Result<(), DropReason> {
+        let Some(credit) = self.shared.credits.take(origin.in_port, parts[0], 1) else {
+            frame.lose(DropReason::ControllerQueueFull);
+            return Err(DropReason::ControllerQueueFull);
+        };
         let len = total_len.min(wanted_len(origin));
         let mut data = Vec::with_capacity(len);
         for part in parts {
             let room = len - data.len();
             data.extend_from_slice(&part[..part.len().min(room)]);
         }
-        let packet = PacketFate::new(frame);
+        let packet = PacketFate::new(frame, credit);
         let (origin, fate) = (*origin, packet.clone());
         let told = self.shared.report(Report::PacketIn { origin, total_len, data, fate });
         told.inspect_err(|_| packet.refused())
@@ -132,7 +136,7 @@ impl Egress for WorkerEgress<'_> {
         if !self.shared.has_controller.load(Ordering::Relaxed) {
             return Err(DropReason::NoController);
         }
-        if frame.head().get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes()) {
+        if is_probe(frame.head()) {
             self.ports.note_bridge();
         }
         match frame.meta.is_train() {
@@ -144,8 +148,10 @@ impl Egress for WorkerEgress<'_> {
 
     #[cold]
     fn learn(&mut self, sighting: Sighting) {
-        // A full queue only means that the station is learnt from a later frame.
-        let _ = self.shared.report(Report::Sighting(sighting));
+        // Without room the station is learnt from a later frame.
+        if let Some(credit) = self.shared.credits.take(sighting.port, &[], 1) {
+            let _ = self.shared.report(Report::Sighting(sighting, credit));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tapswitch_datapath::{DropReason, PacketInReceipt};
 
 use crate::clock;
+use crate::credits::Credit;
 
 /// One frame.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ impl FrameFate {
     }
 
     /// A packet of it does not arrive.
-    fn lose(&self, reason: DropReason) {
+    pub(crate) fn lose(&self, reason: DropReason) {
         if let Some(receipt) = self.take() {
             receipt.dropped(reason);
         }
@@ -52,13 +53,15 @@ pub(crate) struct PacketFate {
     frame: Arc<FrameFate>,
     has_arrived: AtomicBool,
     was_refused: AtomicBool,
+    /// Room that it takes up on its way.
+    _credit: Credit,
 }
 
 // Relaxed: marks, of which the last one to let the packet go sees all.
 impl PacketFate {
-    pub(crate) fn new(frame: &Arc<FrameFate>) -> Arc<Self> {
+    pub(crate) fn new(frame: &Arc<FrameFate>, credit: Credit) -> Arc<Self> {
         let (has_arrived, was_refused) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { frame: frame.clone(), has_arrived, was_refused })
+        Arc::new(Self { frame: frame.clone(), has_arrived, was_refused, _credit: credit })
     }
 
     /// A controller has it.
@@ -91,6 +94,11 @@ mod tests {
     use tapswitch_wire::MacAddr;
 
     use super::*;
+    use crate::credits::Credits;
+
+    fn packet(frame: &Arc<FrameFate>) -> Arc<PacketFate> {
+        PacketFate::new(frame, Credits::new(2).take(PortNo(1), &[], 1).unwrap())
+    }
 
     /// What a port has consumed, and dropped by either name, after `action` with a frame.
     fn outcome(action: impl FnOnce(Arc<FrameFate>)) -> [u64; 3] {
@@ -104,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_packet_arrives_where_one_controller_takes_it() {
-        let of = |action: fn(Arc<PacketFate>)| outcome(|frame| action(PacketFate::new(&frame)));
+        let of = |action: fn(Arc<PacketFate>)| outcome(|frame| action(packet(&frame)));
         assert_eq!(of(|packet| packet.arrived()), [1, 0, 0]);
         let one_of_two = |packet: Arc<PacketFate>| {
             packet.refused();
@@ -120,7 +128,7 @@ mod tests {
         let of = |arrives: [bool; 3]| {
             outcome(|frame| {
                 for arrives in arrives {
-                    let packet = PacketFate::new(&frame);
+                    let packet = packet(&frame);
                     if arrives { packet.arrived() } else { packet.refused() }
                 }
             })

@@ -21,6 +21,7 @@ mod beyond;
 mod clock;
 mod config;
 mod connect;
+mod credits;
 mod device;
 mod egress;
 mod envelope;

@@ -1,5 +1,7 @@
 //! One OpenFlow connection: bytes in and out of a socket, the state machine between.
 
+mod unsent;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +10,9 @@ use std::time::{Duration, Instant};
 use tapswitch_channel::{
     Config, ConnectionId, RoleChange, SendError, SwitchConnection, SwitchEvent,
 };
-use tapswitch_openflow::{AsyncConfig, Body, ControllerRole, ErrorKind, Message, RoleMessage};
+use tapswitch_openflow::{
+    AsyncConfig, Body, ControllerRole, ErrorKind, Message, PacketIn, RoleMessage,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -16,6 +20,7 @@ use crate::Endpoint;
 use crate::fate::PacketFate;
 use crate::places::Place;
 use crate::worker::packet_out_weight;
+use unsent::Unsent;
 
 /// Room that a packet-out takes up until its worker is done with it.
 pub(crate) type PacketOutRoom = OwnedSemaphorePermit;
@@ -30,7 +35,7 @@ pub(crate) enum ToPeer {
     /// Send an asynchronous message, if the controller wants such.
     Notify(Body),
     /// The same of a packet-in; with its fate where the controller is known to want it.
-    PacketIn(Body, Option<Arc<PacketFate>>),
+    PacketIn(PacketIn, Option<Arc<PacketFate>>),
     /// Answer a request for a role.
     AnswerRole(u32, RoleMessage, Result<RoleChange, ErrorKind>),
     /// The controller is slave now.
@@ -139,6 +144,7 @@ pub(crate) struct Peer {
     is_quiet: bool,
     /// Room for packet-outs on their way to workers, in bytes: who sends more has to wait.
     room: Arc<Semaphore>,
+    unsent: Unsent,
     /// What the server was told last.
     listens: bool,
     /// When to give up what still waits to be written, once the connection has ended.
@@ -155,7 +161,8 @@ impl Peer {
         let is_quiet = place.is_some();
         let (listens, last_words_until) = (false, None);
         let room = Arc::new(Semaphore::new(PACKET_OUT_ROOM));
-        Self { id, to_server, inbox, place, is_quiet, room, listens, last_words_until }
+        let unsent = Unsent::new(&Config::default());
+        Self { id, to_server, inbox, place, is_quiet, room, unsent, listens, last_words_until }
     }
 
     /// Carries the connection on until it ends or the server lets it go.
@@ -246,7 +253,10 @@ impl Peer {
             written = write_or_flush(writer, output), if has_output || !*is_flushed => {
                 match written? {
                     0 => {}
-                    len => connection.handle_transmitted(len, Instant::now()),
+                    len => {
+                        connection.handle_transmitted(len, Instant::now());
+                        self.unsent.handle_transmitted(len);
+                    }
                 }
                 *is_flushed = !has_output;
             }
@@ -274,7 +284,7 @@ impl Peer {
         Ok(())
     }
 
-    fn obey(&self, connection: &mut SwitchConnection, order: ToPeer) -> io::Result<()> {
+    fn obey(&mut self, connection: &mut SwitchConnection, order: ToPeer) -> io::Result<()> {
         let sent = match order {
             ToPeer::Reply(xid, body) => connection.reply(xid, body),
             ToPeer::Refuse(request, kind) => connection.refuse(&request, kind),
@@ -287,8 +297,8 @@ impl Peer {
             }
             ToPeer::Notify(_) | ToPeer::PacketIn(..) if self.is_quiet => Ok(()),
             ToPeer::Notify(body) => connection.notify(body).map(|_| ()),
-            ToPeer::PacketIn(body, fate) => {
-                tell_packet_in(connection, body, fate.as_deref());
+            ToPeer::PacketIn(packet, fate) => {
+                self.unsent.tell(connection, packet, fate.as_deref());
                 Ok(())
             }
         };
@@ -343,15 +353,6 @@ impl Peer {
     }
 }
 
-/// Sends a packet-in if the controller wants it, and has read what was sent before.
-fn tell_packet_in(connection: &mut SwitchConnection, body: Body, fate: Option<&PacketFate>) {
-    match (connection.notify(body), fate) {
-        (Ok(true), Some(fate)) => fate.arrived(),
-        (Err(SendError::Busy { .. }), Some(fate)) => fate.refused(),
-        _ => {}
-    }
-}
-
 /// How a connection ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -397,8 +398,8 @@ const READ_LEN: usize = 64 << 10;
 /// Orders that are obeyed before anything else is looked at: more than the bytes that are read at
 /// once can lead to, which are 64 KiB of messages of some seventy bytes each.
 const ORDER_COUNT: usize = 1024;
-/// Packet-ins that may wait for a connection; each has at most 64 KiB. What the connection has
-/// taken is bounded by its own limit.
+/// Packet-ins that may wait for a connection; each has at most 64 KiB. Who listens gets fewer than
+/// that, by the room for reports. What the connection has taken is bounded by its own limit.
 const PACKET_IN_QUEUE_LEN: usize = 1024;
 /// Time for a peer to take what was written when the connection ended. After that it does not
 /// keep the switch from connecting again.

@@ -46,8 +46,6 @@ pub(crate) struct Server {
     pub(crate) peers: HashMap<ConnectionId, PeerState>,
     pub(crate) roles: Roles,
     pub(crate) barriers: Barriers,
-    /// What the packet-out under way takes up.
-    pub(crate) room: Option<PacketOutRoom>,
 }
 
 /// Everything that can happen.
@@ -72,8 +70,8 @@ pub(crate) struct PeerState {
     /// True while frames for the controller are of use there.
     listens: bool,
     role: ControllerRole,
-    /// Requests behind a barrier that is not done.
-    held: VecDeque<SwitchEvent>,
+    /// Requests behind a barrier that is not done, with what packet-outs among them take up.
+    held: VecDeque<(SwitchEvent, Option<PacketOutRoom>)>,
 }
 
 impl PeerState {
@@ -172,6 +170,10 @@ impl Server {
                     None => break,
                 }
             }
+            // One question in each round, however much the connections have to tell.
+            if let Ok(query) = self.inputs.queries.try_recv() {
+                self.handle(Input::Query(query));
+            }
             self.handle_due();
             self.finish_barriers();
             self.publish();
@@ -241,7 +243,7 @@ impl Server {
             Input::Report(Report::PacketIn { origin, total_len, data, fate }) => {
                 self.notify_packet_in(&agent::packet_in(&origin, total_len, data), &fate);
             }
-            Input::Report(Report::Sighting(sighting)) => {
+            Input::Report(Report::Sighting(sighting, _credit)) => {
                 self.agent.handle_sighting(sighting, clock::coarse());
             }
             Input::Link(news) => self.handle_link(*news),
@@ -269,15 +271,8 @@ impl Server {
                 self.peers.insert(id, PeerState::new(orders, origin));
             }
             FromPeer::Lasts => self.handle_lasting(id),
-            FromPeer::Event(
-                event @ (SwitchEvent::Request(_) | SwitchEvent::RoleRequest { .. }),
-            ) if self.waits(id) => self.hold(id, event),
-            FromPeer::Event(event) => self.handle_event(id, event),
-            FromPeer::PacketOut(event, room) => {
-                self.room = Some(room);
-                self.handle_peer(id, FromPeer::Event(event));
-                self.room = None;
-            }
+            FromPeer::Event(event) => self.take(id, event, None),
+            FromPeer::PacketOut(event, room) => self.take(id, event, Some(room)),
             FromPeer::Listens(listens) => {
                 if let Some(peer) = self.peers.get_mut(&id) {
                     peer.listens = listens;
@@ -292,21 +287,32 @@ impl Server {
     /// the role that the controller has, which may have been taken from it since.
     fn handle_gone(&mut self, id: ConnectionId) {
         let held = self.peers.get_mut(&id).map(|peer| std::mem::take(&mut peer.held));
-        for event in held.into_iter().flatten().filter(|event| !is_question(event)) {
-            self.handle_event(id, event);
+        for (event, room) in held.into_iter().flatten().filter(|(event, _)| !is_question(event)) {
+            self.handle_event(id, event, room);
         }
         self.peers.remove(&id);
         self.roles.handle_closed(id);
         self.update_fail_mode();
     }
 
-    fn handle_event(&mut self, id: ConnectionId, event: SwitchEvent) {
+    /// Handles what came of a connection. A request is kept until what was asked for before is
+    /// done.
+    fn take(&mut self, id: ConnectionId, event: SwitchEvent, room: Option<PacketOutRoom>) {
+        let asks = matches!(event, SwitchEvent::Request(_) | SwitchEvent::RoleRequest { .. });
+        if !(asks && self.waits(id)) {
+            self.handle_event(id, event, room);
+        } else if let Some(peer) = self.peers.get_mut(&id) {
+            peer.held.push_back((event, room));
+        }
+    }
+
+    fn handle_event(&mut self, id: ConnectionId, event: SwitchEvent, room: Option<PacketOutRoom>) {
         match event {
             SwitchEvent::Ready => self.handle_ready(id),
             SwitchEvent::Request(message) if reads_counters(&message) => {
                 self.wait_for_workers(Waiting::Counters(id, message));
             }
-            SwitchEvent::Request(message) => self.handle_request(id, message),
+            SwitchEvent::Request(message) => self.handle_request(id, message, room),
             SwitchEvent::RoleRequest { xid, request } => self.handle_role(id, xid, request),
             SwitchEvent::Error { error, .. } => {
                 tracing::warn!(
@@ -364,7 +370,7 @@ impl Server {
         }
     }
 
-    fn handle_request(&mut self, id: ConnectionId, message: Message) {
+    fn handle_request(&mut self, id: ConnectionId, message: Message, room: Option<PacketOutRoom>) {
         // It came in before another controller became master, and is told of after: that one has
         // been told what the switch holds.
         let is_slave = self.peers.get(&id).is_some_and(|peer| peer.role == ControllerRole::Slave);
@@ -374,7 +380,7 @@ impl Server {
         }
         self.end_trial(id, &message.body);
         match self.agent.handle_message(&message, clock::coarse()) {
-            Ok(outcome) => self.carry_out(id, message, outcome),
+            Ok(outcome) => self.carry_out(id, message, outcome, room),
             Err(refusal) => {
                 tracing::debug!("{}: refused: {}", self.name_of(id), refusal.text);
                 self.order(id, ToPeer::Refuse(message, refusal.kind));
@@ -382,7 +388,13 @@ impl Server {
         }
     }
 
-    fn carry_out(&mut self, id: ConnectionId, message: Message, outcome: Outcome) {
+    fn carry_out(
+        &mut self,
+        id: ConnectionId,
+        message: Message,
+        outcome: Outcome,
+        room: Option<PacketOutRoom>,
+    ) {
         let Outcome { replies, events, gone, packet_out, barrier, error } = outcome;
         self.barriers.gone.extend(gone);
         let xid = message.xid;
@@ -397,7 +409,7 @@ impl Server {
             self.order(id, ToPeer::Reply(xid, body));
         }
         if let Some(packet) = packet_out {
-            self.send_packet(packet);
+            self.send_packet(packet, room);
         }
         if barrier {
             self.start_barrier(id, xid);
@@ -409,14 +421,14 @@ impl Server {
 
     /// Hands a packet to the worker that reads the port where it is said to come from, so that it
     /// stays in order with that port's frames.
-    fn send_packet(&mut self, packet: PacketOut) {
+    fn send_packet(&self, packet: PacketOut, room: Option<PacketOutRoom>) {
         let PacketOut { in_port, actions, data, .. } = packet;
         let mut buf = vec![0; HEADROOM];
         buf.extend_from_slice(&data);
         let label = format!("{in_port}/0");
         let reader = self.ports.worker_queues.iter().position(|queues| queues.contains(&label));
         if let Some(worker) = self.workers.get(reader.unwrap_or_default()) {
-            worker.send(Errand::PacketOut { in_port, buf, actions, room: self.room.take() });
+            worker.send(Errand::PacketOut { in_port, buf, actions, room });
         }
     }
 
@@ -470,7 +482,7 @@ impl Server {
             // Whoever is gone does not read the answer.
             Waiting::Counters(id, _) if !self.peers.contains_key(&id) => {}
             Waiting::Counters(id, message) => {
-                self.handle_request(id, message);
+                self.handle_request(id, message, None);
                 self.release(id);
             }
             Waiting::Query(query) => self.answer(query),
@@ -509,19 +521,13 @@ impl Server {
         self.barriers.waiting.iter().any(|(_, what)| is_its(what))
     }
 
-    /// Keeps a request until what was asked for before is done.
-    fn hold(&mut self, id: ConnectionId, event: SwitchEvent) {
-        if let Some(peer) = self.peers.get_mut(&id) {
-            peer.held.push_back(event);
-        }
-    }
-
     /// Handles what had to wait, up to what has to wait itself.
     fn release(&mut self, id: ConnectionId) {
         while !self.waits(id)
-            && let Some(event) = self.peers.get_mut(&id).and_then(|peer| peer.held.pop_front())
+            && let Some(held) = self.peers.get_mut(&id).and_then(|peer| peer.held.pop_front())
         {
-            self.handle_event(id, event);
+            let (event, room) = held;
+            self.handle_event(id, event, room);
         }
     }
 
@@ -660,7 +666,7 @@ impl Server {
     fn notify_packet_in(&self, packet_in: &PacketIn, fate: &Arc<PacketFate>) {
         for peer in self.peers.values().filter(|peer| peer.is_ready) {
             let own = peer.listens.then(|| fate.clone());
-            let order = ToPeer::PacketIn(Body::PacketIn(packet_in.clone()), own);
+            let order = ToPeer::PacketIn(packet_in.clone(), own);
             if !peer.orders.send(order) && peer.listens {
                 fate.refused();
             }

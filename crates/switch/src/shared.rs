@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::credits::{Credit, Credits};
 use crate::fate::PacketFate;
 use crate::pauses::Pauses;
 use arc_swap::ArcSwap;
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) workers: Box<[WorkerCounters]>,
     /// Who waits for whom.
     pub(crate) pauses: Pauses,
+    /// Room for reports, and for the packets among them until all connections have them.
+    pub(crate) credits: Arc<Credits>,
     reports: mpsc::Sender<Report>,
 }
 
@@ -44,7 +47,7 @@ pub(crate) enum Report {
         fate: Arc<PacketFate>,
     },
     /// A station in a place that the MAC table does not know.
-    Sighting(Sighting),
+    Sighting(Sighting, Credit),
 }
 
 /// One worker's own counters; it alone writes them.
@@ -90,6 +93,7 @@ impl Shared {
             worker_ended: Notify::new(),
             workers: (0..workers).map(|_| WorkerCounters::default()).collect(),
             pauses: Pauses::default(),
+            credits: Credits::new(REPORT_QUEUE_LEN),
             reports,
         };
         (Arc::new(shared), receiver)
@@ -106,6 +110,6 @@ impl Shared {
     }
 }
 
-/// Reports that may wait for the agent. Bounds what a flood of new flows can hold in memory: at
-/// most 64 KiB each.
+/// Reports that may wait for the agent, packets also behind it. Bounds what a flood of new flows can
+/// hold in memory: at most 64 KiB each.
 const REPORT_QUEUE_LEN: usize = 1024;

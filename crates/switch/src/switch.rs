@@ -71,7 +71,6 @@ impl Switch {
             peers: HashMap::new(),
             roles: Roles::new(),
             barriers: Barriers::default(),
-            room: None,
         };
         for spec in &config.ports {
             server.add_port(spec)?;

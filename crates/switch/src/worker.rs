@@ -58,8 +58,8 @@ pub(crate) enum Errand {
     Sync(u64),
     /// Read these queues of a port, and send to it by `tx`.
     AddPort { number: PortNo, tx: Box<TxPort>, queues: Vec<RxQueue> },
-    /// Let go of a port.
-    /// The port of this number is gone; what of it is lost is counted there.
+    /// Let go of the port of this number. What was read of it ahead goes nowhere, which its
+    /// counters are told; none when the tables have no such port.
     RemovePort(PortNo, Option<Arc<PortCounters>>),
     /// End.
     Stop,

@@ -11,8 +11,8 @@ use crate::common::{
 };
 use tapswitch_datapath::{DropReason, Millis};
 use tapswitch_openflow::{
-    Action, Bucket, ErrorKind, GroupId, GroupType, Instruction, Masked, Oxm, PacketInReason,
-    PortConfig, PortNo, PortState,
+    Action, Bucket, CONTROLLER_MAX_LEN_NO_BUFFER, DEFAULT_MISS_SEND_LEN, ErrorKind, GroupId,
+    GroupType, Instruction, Masked, Oxm, PacketInReason, PortConfig, PortNo, PortState,
 };
 use tapswitch_wire::{EtherType, GsoType, MacAddr, NetHeader, NetHeaderFlags};
 
@@ -308,6 +308,12 @@ fn an_ended_ttl_goes_to_the_controller_and_not_on() {
     assert!(switch.receive(1, &packet.bytes()).is_empty());
     assert_eq!(switch.drops(1, DropReason::InvalidTtl), 1);
     assert_eq!(switch.out.packet_ins[0].0.reason, PacketInReason::INVALID_TTL);
+    for len in [0, 64, CONTROLLER_MAX_LEN_NO_BUFFER] {
+        switch.pipeline.set_miss_send_len(len);
+        switch.receive(1, &packet.bytes());
+    }
+    let lens: Vec<_> = switch.out.packet_ins.iter().map(|(origin, _)| origin.max_len).collect();
+    assert_eq!(lens, [DEFAULT_MISS_SEND_LEN, 0, 64, CONTROLLER_MAX_LEN_NO_BUFFER]);
 }
 
 #[test]

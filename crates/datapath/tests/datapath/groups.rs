@@ -108,3 +108,23 @@ fn chains_do_not_multiply_without_bound() {
     switch.flow(0, 1, &[], &[apply(&[to(9)])]);
     assert_eq!(switch.receive(1, &tcp().bytes()).len(), 3200);
 }
+
+/// A bucket without weight is none that a flow may take, also when no other is left.
+#[test]
+fn a_copy_for_a_selection_of_which_no_bucket_with_weight_is_live_is_dropped_by_name() {
+    let mut switch = Switch::new(4);
+    let weighted = Bucket { watch_port: PortNo(3), ..share(out(3)) };
+    let without = Bucket::new(vec![out(4)]);
+    switch.group(2, GroupType::Select, vec![weighted, without]);
+    let buckets = [to(2), out(2)].map(|action| Bucket::new(vec![action]));
+    switch.group(1, GroupType::All, buckets.to_vec());
+    switch.flow(0, 1, &[], &[apply(&[to(1)])]);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [3, 2]);
+    switch.set_port(3, |port| port.state = PortState::LINK_DOWN);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [2]);
+    let groups = &switch.pipeline.snapshot().groups;
+    let [copy, weighted] = [1, 2].map(|id| &groups.find(GroupId(id)).unwrap().buckets[0]);
+    assert_eq!(copy.counters.totals().frames, 2);
+    assert_eq!(weighted.delivered.totals().frames, 1);
+    assert_eq!(copy.drops.by_reason().collect::<Vec<_>>(), [(DropReason::NoLiveBucket, 1)]);
+}

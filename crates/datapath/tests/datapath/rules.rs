@@ -394,3 +394,23 @@ fn lookups_and_matches_are_counted_by_table() {
     let totals = |id| snapshot.table(TableId(id)).unwrap().counters().totals();
     assert_eq!((totals(0), totals(1)), ((3, 3), (3, 0)));
 }
+
+/// An epoch more would void what every worker has cached.
+#[test]
+fn a_refused_change_of_groups_changes_nothing() {
+    let mut switch = Switch::new(2);
+    let buckets = vec![Bucket::new(vec![out(2)])];
+    switch.group(1, GroupType::All, buckets.clone());
+    let before = switch.pipeline.snapshot().clone();
+    let mut change = |command, id| {
+        let group_id = GroupId(id);
+        let change =
+            GroupMod { command, group_type: GroupType::All, group_id, buckets: buckets.clone() };
+        switch.pipeline.handle_group_mod(&change, Millis(0)).unwrap_err()
+    };
+    assert_eq!(change(GroupModCommand::Add, 1), ErrorKind::OFPGMFC_GROUP_EXISTS);
+    assert_eq!(change(GroupModCommand::Modify, 2), ErrorKind::OFPGMFC_UNKNOWN_GROUP);
+    let reserved = GroupId::MAX.0 + 1;
+    assert_eq!(change(GroupModCommand::Delete, reserved), ErrorKind::OFPGMFC_INVALID_GROUP);
+    assert!(Arc::ptr_eq(&before, switch.pipeline.snapshot()));
+}

@@ -116,7 +116,8 @@ impl Agent {
         }
     }
 
-    /// Takes one message of a controller's.
+    /// Takes one message of a controller's. The connection has [checked](Message::check) it; what
+    /// depends on what the switch holds is looked at here.
     ///
     /// # Errors
     /// [`Refusal`], to be sent back as an error message. Nothing has changed then.
@@ -125,7 +126,6 @@ impl Agent {
         message: &Message,
         now: Millis,
     ) -> Result<Outcome, Refusal> {
-        message.check().map_err(|error| Refusal { kind: error.kind, text: error.text })?;
         match &message.body {
             Body::FlowMod(change) => self.flow_mod(change, now),
             Body::GroupMod(change) => self.group_mod(change, now),
@@ -247,7 +247,11 @@ impl Agent {
         if change.hw_addr != port.hw_addr {
             return Err(ErrorKind::OFPPMFC_BAD_HW_ADDR.into());
         }
-        port.config = port.config.difference(change.mask) | change.config & change.mask;
+        let config = port.config.difference(change.mask) | change.config & change.mask;
+        if config == port.config {
+            return Ok(Outcome::default());
+        }
+        port.config = config;
         let event = self.handle_port(port);
         Ok(Outcome { events: vec![event], ..Outcome::default() })
     }
@@ -273,6 +277,7 @@ impl Agent {
             return Err(ErrorKind::OFPSCFC_BAD_FLAGS.into());
         }
         self.config = config;
+        self.pipeline.set_miss_send_len(config.miss_send_len);
         Ok(Outcome::default())
     }
 

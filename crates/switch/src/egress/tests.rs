@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tapswitch_datapath::{HEADROOM, MacTable, Pipeline, Port, Traffic, WorkerIndex};
+use tapswitch_datapath::{
+    HEADROOM, MacTable, Pipeline, Port, Station, Traffic, VlanKey, WorkerIndex,
+};
 use tapswitch_openflow::{PacketInReason, TableId};
 use tapswitch_wire::{MacAddr, NetHeader, parse};
 use tokio::sync::mpsc::Receiver;
@@ -145,8 +147,8 @@ fn what_a_full_queue_refuses_is_lost_and_counted() {
     while lost() == 0 {
         tell();
     }
-    assert_eq!((lost(), port.counters.consumed()), (2, 1024), "so many may wait");
-    assert_eq!(reported(&mut reports).len(), 512, "twice");
+    assert_eq!((lost(), port.counters.consumed()), (2, 512), "so many of a port may wait");
+    assert_eq!(reported(&mut reports).len(), 256, "twice");
     tell();
     assert_eq!((lost(), port.counters.consumed()), (2, 2), "the others met no server");
 }
@@ -173,4 +175,36 @@ fn a_port_that_is_not_there_takes_nothing() {
     let claim = Claim::new(WorkerIndex(0), &port);
     let outcome = WorkerEgress::new(&mut ports, &shared).transmit(PortNo(4), &mut frame, &claim);
     assert_eq!(outcome, Err(DropReason::NoSuchPort));
+}
+
+/// A guest whose every frame is new must not keep the probes of other ports' links from arriving.
+#[test]
+fn a_port_leaves_room_for_what_others_have_to_tell() {
+    let (shared, mut reports) = shared();
+    let mut buf = [vec![0; HEADROOM], tcp_train(700, 0).1].concat();
+    let layout = parse(&buf[HEADROOM..]).unwrap().layout;
+    let frame = Frame::new(NetHeader::PLAIN, layout, &mut buf, HEADROOM, 0);
+    let mut ports = TxPorts::default();
+    let mut egress = WorkerEgress::new(&mut ports, &shared);
+    let mut tell = |in_port, count| {
+        for _ in 0..count {
+            let origin = PacketInOrigin { in_port, ..origin(128) };
+            assert_eq!(egress.packet_in(&origin, &frame, None), Ok(Sent::Later));
+            let station = Station { vlan: VlanKey::UNTAGGED, mac: MacAddr([2; 6]) };
+            egress.learn(Sighting { station, port: in_port });
+        }
+    };
+    (1..=3).for_each(|port| tell(PortNo(port), 5000));
+    tell(PortNo(4), 1);
+    let mut told = [0; 5];
+    while let Ok(report) = reports.try_recv() {
+        match report {
+            Report::PacketIn { origin, .. } => told[origin.in_port.0 as usize] += 1,
+            Report::Sighting(sighting, _) => told[sighting.port.0 as usize] += 1,
+        }
+    }
+    assert_eq!(told[4], 2, "{told:?}");
+    assert!(told[1..4].iter().all(|count| *count > 100), "{told:?}");
+    tell(PortNo(1), 200);
+    assert!(std::iter::from_fn(|| reports.try_recv().ok()).count() > 300, "there is room again");
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tapswitch_openflow::{
-    Action, BufferId, Match, PacketIn, PacketInReason, PacketOut, PortNo, TableId,
+    Action, BufferId, Match, Oxm, PacketIn, PacketInReason, PacketOut, PortNo, TableId,
 };
 use tokio::net::{TcpListener, TcpStream};
 
@@ -15,16 +15,21 @@ const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn packet_in() -> ToPeer {
-    let body = Body::PacketIn(PacketIn {
+    packet_in_of(1, vec![0; 60])
+}
+
+/// A frame that came in by `port`.
+fn packet_in_of(port: u32, data: Vec<u8>) -> ToPeer {
+    let packet = PacketIn {
         buffer_id: BufferId::NO_BUFFER,
         total_len: 60,
         reason: PacketInReason::ACTION,
         table_id: TableId(0),
         cookie: 0,
-        match_fields: Match::new(),
-        data: vec![0; 60],
-    });
-    ToPeer::PacketIn(body, None)
+        match_fields: Match::new().with(Oxm::InPort(PortNo(port))),
+        data,
+    };
+    ToPeer::PacketIn(packet, None)
 }
 
 type News = mpsc::Receiver<(ConnectionId, FromPeer)>;
@@ -185,5 +190,34 @@ async fn packet_outs_wait_for_those_before_them() {
     }
     assert!((2..=PACKET_OUT_ROOM / 60_000).contains(&most), "{most} at once");
     drop((held, news, sender.await.unwrap().unwrap()));
+    assert!(peer.await.unwrap().was_ready);
+}
+
+/// The controller does not read meanwhile.
+#[tokio::test]
+async fn packets_of_one_port_leave_room_for_those_of_others() {
+    let ((peer, stream), mut stranger, orders, mut news) = connection().await;
+    let peer = tokio::spawn(peer.run(stream));
+    stranger.write_all(&HELLO).await.unwrap();
+    while !matches!(news.recv().await, Some((_, FromPeer::Event(SwitchEvent::Ready)))) {}
+    for _ in 0..400 {
+        assert!(orders.send(packet_in_of(1, vec![0; 60_000])));
+    }
+    assert!(orders.send(packet_in_of(2, vec![0xab; 60])));
+    orders.send(ToPeer::Reply(9, Body::BarrierReply));
+    let mut said = Vec::new();
+    while !said.ends_with(&[4, 21, 0, 8, 0, 0, 0, 9]) {
+        let read = tokio::time::timeout(PATIENCE, stranger.read_buf(&mut said));
+        assert_ne!(read.await.unwrap().unwrap(), 0, "the connection ended");
+    }
+    assert!(said.windows(60).any(|bytes| bytes == [0xab; 60]), "the probe is lost");
+    assert!((2 << 20..6 << 20).contains(&said.len()), "{} bytes", said.len());
+    orders.send(packet_in_of(1, vec![0xcd; 60_000]));
+    while !said.ends_with(&[0xcd; 60_000]) {
+        let read = tokio::time::timeout(PATIENCE, stranger.read_buf(&mut said));
+        assert_ne!(read.await.unwrap().unwrap(), 0, "the connection ended");
+    }
+    drop((stranger, orders));
+    while news.recv().await.is_some() {}
     assert!(peer.await.unwrap().was_ready);
 }

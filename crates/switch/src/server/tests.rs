@@ -7,8 +7,10 @@ use tapswitch_datapath::{PacketInClaim, Traffic, WorkerIndex};
 use tapswitch_netlink::{Namespace, OwnedNamespace};
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
-    BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PacketInReason, PortState, TableId,
+    Action, BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PacketInReason, PortState,
+    TableId,
 };
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::agent::Identity;
@@ -37,7 +39,6 @@ fn server(specs: &[String]) -> Server {
         peers: HashMap::new(),
         roles: Roles::new(),
         barriers: Barriers::default(),
-        room: None,
         inputs: Inputs { peers, reports, news, queries },
     };
     specs.iter().for_each(|spec| server.add_port(&spec.parse().unwrap()).unwrap());
@@ -275,9 +276,8 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
         inbox
     });
     let fill = |server: &Server, number| {
-        let body = || Body::PacketIn(packet_in.clone());
         let orders = &server.peers[&ConnectionId(number)].orders;
-        while orders.send(ToPeer::PacketIn(body(), None)) {}
+        while orders.send(ToPeer::PacketIn(packet_in.clone(), None)) {}
     };
     let port = server.agent.pipeline().snapshot().ports.find(PortNo(1)).unwrap().clone();
     let frame = || {
@@ -285,7 +285,8 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
         FrameFate::new(Some(PacketInClaim::new(WorkerIndex::NONE, &port, traffic).wait()))
     };
     let notify = |server: &Server, frame: Arc<FrameFate>| {
-        server.notify_packet_in(&packet_in, &PacketFate::new(&frame));
+        let credit = server.shared.credits.take(PortNo(1), &[], 1).unwrap();
+        server.notify_packet_in(&packet_in, &PacketFate::new(&frame, credit));
     };
     let dropped = |reason| port.counters.drops().count(reason);
     let lost = || dropped(DropReason::ControllerQueueFull);
@@ -350,3 +351,39 @@ async fn a_worker_that_ends_ends_the_switch() {
     server.shared.worker_ended.notify_one();
     assert_eq!(server.run(std::future::pending()).await, Err(WorkerEnded));
 }
+
+/// What is held takes up room as what a worker has does.
+#[test]
+fn a_packet_out_behind_a_barrier_keeps_its_room() {
+    let mut server = server(&[]);
+    let _inbox = join(&mut server, A);
+    let room = Arc::new(Semaphore::new(1));
+    let taken = room.clone().try_acquire_owned().unwrap();
+    ask(&mut server, A, 2, Body::BarrierRequest);
+    let packet = PacketOut::new(vec![0; 60], vec![Action::output(PortNo(1))]);
+    let event = SwitchEvent::Request(Message { xid: 3, body: Body::PacketOut(packet) });
+    server.handle_peer(A, FromPeer::PacketOut(event, taken));
+    assert_eq!(room.available_permits(), 0, "it is held");
+    server.finish_barriers();
+    assert_eq!(room.available_permits(), 1, "there is no worker that has it");
+}
+
+#[tokio::test]
+async fn questions_are_answered_however_much_controllers_send() {
+    let mut server = server(&[]);
+    let _inbox = join(&mut server, A);
+    let ((to_server, peers), (ask, queries)) = (mpsc::channel(64), mpsc::channel(1));
+    (server.inputs.peers, server.inputs.queries) = (peers, queries);
+    let request = || FromPeer::Event(SwitchEvent::Request(Message { xid: 1, body: add_rule() }));
+    tokio::spawn(async move { while to_server.send((A, request())).await.is_ok() {} });
+    let (answer, answered) = oneshot::channel();
+    tokio::task::yield_now().await;
+    ask.send(Query::Switch(answer)).await.unwrap();
+    tokio::select! {
+        ended = server.run(std::future::pending()) => panic!("{ended:?}"),
+        answer = tokio::time::timeout(PATIENCE, answered) => assert!(answer.is_ok()),
+    }
+}
+
+/// Far longer than an answer takes, on any machine.
+const PATIENCE: Duration = Duration::from_secs(30);

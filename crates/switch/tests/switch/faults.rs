@@ -162,8 +162,8 @@ fn short_bursts_are_not_marked_for_those_before_them() {
     }
     let mut scene = Scene::new("");
     sockopt::set_ip_tos(&scene.sender, ECN_CAPABLE).unwrap();
-    let mut marked = 0;
-    for _ in 0..8 {
+    let (mut marked, mut short_count) = (0, 0);
+    for _ in 0..100 {
         let begin = Instant::now();
         // Long ones: a packet's worth of bytes does not stand.
         let send = |_| scene.sender.send_to(&[0; 1472], (NOBODY, 9)).unwrap();
@@ -176,10 +176,17 @@ fn short_bursts_are_not_marked_for_those_before_them() {
         });
         let time = begin.elapsed();
         let before = std::mem::replace(&mut marked, scene.lab.switch.port(1).pressure.marked);
-        // On a busy machine one may stand there for long indeed.
-        assert!(marked == before || time >= INTERVAL, "{} marks in {time:?}", marked - before);
+        // On a busy machine one may stand there for long indeed, and says nothing.
+        if time < INTERVAL {
+            assert_eq!(marked, before, "marks in {time:?}");
+            short_count += 1;
+        }
+        if short_count == 8 {
+            return;
+        }
         thread::sleep(INTERVAL);
     }
+    panic!("{short_count} bursts were short: this machine is too busy to tell");
 }
 
 #[test]

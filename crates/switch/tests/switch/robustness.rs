@@ -132,10 +132,11 @@ fn a_port_that_floods_the_controller_does_not_keep_others_from_it() {
     if !can_run() {
         return;
     }
-    let lab = Lab::new(2);
+    let lab = Lab::new(3);
     let mut controller = lab.switch.controller();
     controller.flow(all_to(PortNo::CONTROLLER));
     let done = Done::default();
+    let quiet = udp(lab.host(3), lab.host(3).ip(), 0);
     thread::scope(|scope| {
         scope.spawn(|| {
             let socket = udp(lab.host(1), lab.host(1).ip(), 0);
@@ -143,11 +144,16 @@ fn a_port_that_floods_the_controller_does_not_keep_others_from_it() {
                 socket.send_to(&[0; 1000], (lab.host(2).ip(), 9)).unwrap();
             }
         });
-        for _ in 0..5 {
-            controller.packet_in(|packet| packet.total_len > 1000);
-            controller.barrier();
-            assert_eq!(lab.switch.report().name, "br0");
+        // The controller does not read meanwhile.
+        until("no room", || lab.switch.drops(1, "controller_queue_full") > 0);
+        for _ in 0..50 {
+            quiet.send_to(&[0; 500], (lab.host(2).ip(), 9)).unwrap();
+            controller.packet_in(|packet| packet.total_len == 542);
         }
+        controller.packet_in(|packet| packet.total_len > 1000);
+        controller.barrier();
+        assert_eq!(lab.switch.report().name, "br0");
+        assert_eq!(lab.switch.drops(3, "controller_queue_full"), 0);
         done.set();
     });
 }

@@ -94,6 +94,7 @@ fn the_configuration_is_what_was_set() {
     assert_eq!(held(&mut agent), [Body::GetConfigReply(config(0, 128))]);
     apply(&mut agent, Body::SetConfig(config(0, 0xffff)));
     assert_eq!(held(&mut agent), [Body::GetConfigReply(config(0, 0xffff))]);
+    assert_eq!(agent.pipeline().snapshot().miss_send_len, 0xffff);
     let drops_fragments = Body::SetConfig(config(1, 128));
     assert_eq!(refusal(&mut agent, drops_fragments), ErrorKind::OFPSCFC_BAD_FLAGS);
     let reserved = Body::SetConfig(config(0, 0xfff0));

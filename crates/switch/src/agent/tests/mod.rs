@@ -19,7 +19,7 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::{MacAddr, NetHeader};
 
-use super::{Agent, Identity, Outcome};
+use super::{Agent, Identity, Outcome, Refusal};
 
 /// When the agent of [`agent`] started.
 const START: Millis = Millis(1_000_000);
@@ -51,9 +51,16 @@ fn after(ms: u64) -> Millis {
     Millis(START.0 + ms)
 }
 
+/// What comes of a message, which is checked before as a connection does.
+fn handle(agent: &mut Agent, body: Body, now: Millis) -> Result<Outcome, Refusal> {
+    let message = Message { xid: 7, body };
+    message.check().map_err(|error| Refusal { kind: error.kind, text: error.text })?;
+    agent.handle_message(&message, now)
+}
+
 /// What comes of a message that the agent takes.
 fn send_at(agent: &mut Agent, body: Body, now: Millis) -> Outcome {
-    agent.handle_message(&Message { xid: 7, body }, now).unwrap()
+    handle(agent, body, now).unwrap()
 }
 
 fn send(agent: &mut Agent, body: Body) -> Outcome {
@@ -70,7 +77,7 @@ fn apply(agent: &mut Agent, body: Body) {
 /// Why the agent refuses a message. Nothing may have changed then.
 fn refusal(agent: &mut Agent, body: Body) -> ErrorKind {
     let before = agent.pipeline().snapshot().clone();
-    let refusal = agent.handle_message(&Message { xid: 7, body }, START).unwrap_err();
+    let refusal = handle(agent, body, START).unwrap_err();
     let unchanged = describe_all(&before) == describe_all(agent.pipeline().snapshot());
     assert!(unchanged, "{}: refused, and yet something changed", refusal.text);
     assert!(!refusal.text.is_empty());

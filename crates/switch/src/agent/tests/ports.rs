@@ -42,6 +42,9 @@ fn a_port_mod_changes_the_masked_bits_and_tells() {
     assert_eq!(status(&outcome.events[0]).desc.config, down | no_fwd);
     let outcome = send(&mut agent, Body::PortMod(port_mod(1, PortConfig::empty(), down)));
     assert_eq!(status(&outcome.events[0]).desc.config, no_fwd);
+    let before = agent.pipeline().snapshot().epoch;
+    apply(&mut agent, Body::PortMod(port_mod(1, no_fwd, down | no_fwd)));
+    assert_eq!(agent.pipeline().snapshot().epoch, before, "it is so already");
 }
 
 /// Of a port that is `OFPPC_PORT_DOWN` the bit of liveness is not set (OpenFlow 1.3.5 §6.5).
