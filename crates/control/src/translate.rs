@@ -346,7 +346,8 @@ mod tests {
     }
 
     fn tap(region: Region, depth: u16) -> TapRegion {
-        let aim = Aim { slot: Slot::only(0), exit: Exit::here(PortNo(3)), tag: 0 };
+        let exit = Exit::here(PortNo(3));
+        let aim = Aim { slot: Slot::only(0), exit, tag: 0, is_sink: false };
         let member = Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
         TapRegion {
             region,

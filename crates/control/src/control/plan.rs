@@ -303,9 +303,10 @@ impl Network for Control {
         self.switches.get(&switch).filter(|switch| switch.is_up()).map(Switch::desired)
     }
 
-    fn ports(&self, switch: DatapathId) -> Vec<PortNo> {
+    fn flooded(&self, switch: DatapathId) -> Vec<PortNo> {
         let ports = self.switches.get(&switch).into_iter().flat_map(|switch| switch.ports.iter());
-        ports.filter(|(_, port)| port.is_up).map(|(number, _)| number).collect()
+        let flooded = ports.filter(|(_, port)| port.is_up && !port.is_sink);
+        flooded.map(|(number, _)| number).collect()
     }
 
     fn peer(&self, at: Place) -> Option<Place> {

@@ -546,6 +546,18 @@ fn flood_and_all_reach_every_open_port_but_the_own() {
 }
 
 #[test]
+fn a_blocked_port_gets_only_what_names_it() {
+    let mut switch = Switch::new(4);
+    switch.set_port(4, |port| port.state |= PortState::BLOCKED);
+    for reserved in [PortNo::FLOOD, PortNo::ALL, PortNo::NORMAL] {
+        switch.flow(0, 1, &[], &[apply(&[Action::output(reserved)])]);
+        assert_eq!(switch.receive(1, &tcp().bytes()), [2, 3], "{reserved}");
+    }
+    switch.flow(0, 1, &[], &[apply(&[Action::output(PortNo::FLOOD), out(4)])]);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [2, 3, 4]);
+}
+
+#[test]
 fn normal_learns_and_forwards() {
     let mut switch = Switch::new(3);
     switch.flow(0, 0, &[], &[apply(&[Action::output(PortNo::NORMAL)])]);
