@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
+use tapswitch_wire::MacAddr;
 
 use crate::support::*;
 
@@ -53,6 +54,49 @@ fn a_capture_ends_by_its_limits() {
     // neither is the flow above.
     let is_chatter = |row: &Row| row.udp_len == 0;
     assert!(dissect(&file).iter().all(is_chatter), "the file was replaced");
+}
+
+#[test]
+fn a_policy_s_file_has_what_the_policy_names_once_and_nothing_else() {
+    let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
+    if !can_run(&["tshark"]) {
+        return;
+    }
+    let file = lab.directory.path().join("there.pcapng");
+    lab.switch_says(&["port", "add", &format!("9=pcapng:{}", file.display())]);
+    until("the controller knows what the port is for", || {
+        let switches = lab.ask_controller(&["show", "switches"]).json();
+        let ports = switches[0]["ports"].as_array().unwrap();
+        ports.iter().any(|port| port["port"] == "9" && port["role"] == "monitor")
+    });
+    // That hosts look for each other is no affair of the policy.
+    lab.introduce(&[1, 2, 3]);
+    let there = ["--src-ip", "10.0.0.1", "--ip-proto", "udp", "--direction", "forward"];
+    lab.add("there", &[&there[..], &["--monitor", "there"]].concat());
+    let [one, other] = [1, 3].map(|number| Capture::open(lab.host(number)));
+    let mut receiver = Capture::open(lab.host(2));
+    let (mut named, mut others) =
+        (Stream::new(lab.host(1), lab.host(2)), Stream::new(lab.host(3), lab.host(2)));
+    (named.to.0, others.to.0) = (MacAddr::BROADCAST, MacAddr::BROADCAST);
+    for number in 0..5 {
+        one.send(&named.frame(number));
+        other.send(&others.frame(number));
+    }
+    let mut frames = Vec::new();
+    until("what is for all arrives", || {
+        frames.extend(receiver.drain());
+        [&named, &others].iter().all(|stream| stream.numbers(&frames).len() == 5)
+    });
+    let stream = Stream::new(lab.host(1), lab.host(2));
+    let sent = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(20) as usize;
+    until("all is written", || lab.port(9)["file"]["packets"].as_u64().unwrap() >= sent as u64 + 5);
+    let rows = dissect(&file);
+    assert_eq!(rows.len(), sent + 5, "each once, also those that were for all");
+    assert!(rows.iter().all(|row| row.udp_len > 0));
+    let report = lab.policy("there");
+    let copied = &report["copied"][0];
+    assert_eq!((&copied["flooded"], &report["adds_up"]), (&0.into(), &true.into()), "{report}");
+    lab.assert_conserved();
 }
 
 #[test]

@@ -228,7 +228,8 @@ mod tests {
     use tapswitch_openflow::{DatapathId, Match, PortNo};
 
     fn group(port: u32) -> Arc<GroupKey> {
-        let aim = Aim { slot: Slot::only(0), exit: Exit::here(PortNo(3)), tag: 0 };
+        let exit = Exit::here(PortNo(3));
+        let aim = Aim { slot: Slot::only(0), exit, tag: 0, is_sink: false };
         let member = Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
         Arc::new(GroupKey {
             members: [member].into(),

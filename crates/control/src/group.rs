@@ -4,10 +4,10 @@
 //! and the old one goes after its counters were read: no copy is lost to the ledger.
 //!
 //! **Each monitor exactly once.** A bucket exists for each monitor that the original path does not
-//! reach anyway. Flooding reaches every port, so the group of what is flooded has no other buckets,
-//! unless for the controller; the same holds for the port of the destination. (Open vSwitch can be
-//! told, beyond OpenFlow 1.3, to leave a port out of flooding: such a port gets no copies of what
-//! is flooded.)
+//! reach anyway. Flooding reaches every port that does not say otherwise, so the group of what is
+//! flooded has other buckets only for those that do, and for the controller; the same holds for the
+//! port of the destination. (Open vSwitch can be told, beyond OpenFlow 1.3, to leave a port out of
+//! flooding without saying so: such a port gets no copies of what is flooded.)
 //!
 //! **Shared flows.** Where several monitors share flows, that is a group of type SELECT: with those
 //! of one switch there, with those of several where copies are made. All switches name them in the
@@ -295,8 +295,9 @@ impl GroupKey {
     /// The monitor that has the original, and where that left.
     fn reached_by_original(&self, aims: &[Member]) -> Option<(Member, Exit)> {
         let original = self.original();
-        let is_there =
-            |member: &&Member| original.is_some_and(|to| member.aim.exit.is_reached_by(to));
+        let is_there = |member: &&Member| {
+            original.map_or(!member.aim.is_sink, |to| member.aim.exit.is_reached_by(to))
+        };
         let member = *aims.iter().find(is_there).or(aims.first())?;
         let exit = member.aim.exit;
         Some((member, exit.spread_here().and(original).unwrap_or(exit)))
@@ -405,17 +406,16 @@ impl GroupKey {
 
     /// The monitors that the path does not reach, each once, in order.
     fn unreached(&self) -> Vec<Target> {
-        let is_reached = |target: &Target| match &self.path {
+        let is_reached = |aims: &[Member]| match &self.path {
             Path::To(Route { exit, .. }) | Path::Back(Back { to: exit, .. }) => {
-                target.is_reached_by(*exit)
+                Target::of(aims).is_reached_by(*exit)
             }
-            Path::Ask(_) => target.is_controller(),
-            // The controller is no port that floods reach.
-            Path::Flood(_) => !target.is_controller(),
+            Path::Ask(_) => Target::of(aims).is_controller(),
+            Path::Flood(_) => aims.iter().any(|member| !member.aim.is_sink),
             Path::Carry(_) | Path::Fork(_) | Path::Spread(_) | Path::Choice(_) => true,
         };
-        let mut own: Vec<_> = self.aims().map(Target::of).collect();
-        own.retain(|target| !is_reached(target));
+        let unreached = self.aims().filter(|aims| !is_reached(aims));
+        let mut own: Vec<_> = unreached.map(Target::of).collect();
         own.sort_unstable();
         own.dedup();
         own

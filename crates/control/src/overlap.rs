@@ -79,6 +79,8 @@ pub(crate) struct Aim {
     pub(crate) exit: Exit,
     /// The identifier of the copies on their way to another switch; 0 for a port of this one.
     pub(crate) tag: u16,
+    /// Nothing but copies reaches the monitor: floods do not.
+    pub(crate) is_sink: bool,
 }
 
 /// A policy where it is applied: on the switch where its monitor is.
@@ -538,7 +540,8 @@ mod tests {
     }
 
     fn aim(monitor: u32) -> Aim {
-        Aim { slot: Slot::only(0), exit: Exit::here(PortNo(monitor)), tag: 0 }
+        let exit = Exit::here(PortNo(monitor));
+        Aim { slot: Slot::only(0), exit, tag: 0, is_sink: false }
     }
 
     fn tcp() -> Region {

@@ -10,13 +10,16 @@ pub(crate) struct PortInfo {
     pub(crate) name: String,
     /// Frames can pass: neither taken down nor without a link.
     pub(crate) is_up: bool,
+    /// It is for copies alone: the switch says that it takes no floods (OpenFlow 1.3.5 §7.2.1).
+    pub(crate) is_sink: bool,
 }
 
 impl From<&Port> for PortInfo {
     fn from(port: &Port) -> Self {
         let is_down = port.config.contains(PortConfig::PORT_DOWN)
             || port.state.contains(PortState::LINK_DOWN);
-        Self { name: port.name.to_string(), is_up: !is_down }
+        let is_sink = port.state.contains(PortState::BLOCKED);
+        Self { name: port.name.to_string(), is_up: !is_down, is_sink }
     }
 }
 
@@ -60,6 +63,16 @@ impl Ports {
         self.find(number).is_some_and(|port| port.is_up)
     }
 
+    /// Whether nothing but copies goes to the port.
+    pub(crate) fn is_sink(&self, number: PortNo) -> bool {
+        self.find(number).is_some_and(|port| port.is_sink)
+    }
+
+    /// The ports that nothing but copies goes to.
+    pub(crate) fn sinks(&self) -> impl Iterator<Item = PortNo> {
+        self.iter().filter(|(_, port)| port.is_sink).map(|(number, _)| number)
+    }
+
     /// All ports in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PortNo, &PortInfo)> {
         self.by_number.iter().map(|(number, info)| (*number, info))
@@ -101,6 +114,16 @@ mod tests {
         assert!(ports.handle_status(&status(PortReason::DELETE, up(2)), 9));
         ports.handle_status(&status(PortReason::MODIFY, up(1)), 9);
         assert_eq!(ports.handle_description(&[up(3)], 9), [PortNo(1)]);
+    }
+
+    #[test]
+    fn a_port_that_takes_no_floods_is_for_copies() {
+        let mut ports = Ports::default();
+        let sink = |number| port(number, PortState::LIVE | PortState::BLOCKED);
+        ports.handle_description(&[port(1, PortState::LIVE), sink(2)], 9);
+        assert!(ports.sinks().eq([PortNo(2)]) && ports.is_up(PortNo(2)));
+        assert!(!ports.handle_status(&status(PortReason::MODIFY, sink(1)), 9));
+        assert!(ports.is_sink(PortNo(1)) && !ports.is_sink(PortNo(9)));
     }
 
     #[test]

@@ -38,8 +38,8 @@ use crate::{EthType, IpPrefix, IpProto};
 pub(crate) trait Network {
     /// The rules of a switch, if it is there.
     fn rules(&self, switch: DatapathId) -> Option<&Desired>;
-    /// The ports of a switch that carry frames.
-    fn ports(&self, switch: DatapathId) -> Vec<PortNo>;
+    /// The ports of a switch where floods go.
+    fn flooded(&self, switch: DatapathId) -> Vec<PortNo>;
     /// The other end of a link.
     fn peer(&self, at: Place) -> Option<Place>;
     /// How many switches there are.
@@ -314,7 +314,7 @@ impl<'a> Passage<'a> {
     /// All ports but that of arrival.
     fn output<'f>(&self, flood: &Flood, frame: &Frame<'f>) -> Vec<(PortNo, Frame<'f>)> {
         let ports: Vec<_> = match flood {
-            Flood::All => self.network.ports(self.at.switch),
+            Flood::All => self.network.flooded(self.at.switch),
             Flood::Ports(ports) => ports.to_vec(),
         };
         let others = ports.into_iter().filter(|port| *port != self.at.port);
@@ -413,6 +413,10 @@ impl Sample {
             Oxm::EthSrc(mac) => self.src = mac.value,
             Oxm::EthDst(mac) => self.dst = mac.value,
             Oxm::EthType(kind) => self.eth_type = kind.0,
+            // In any VLAN: as it is, or in the first one.
+            Oxm::VlanVid(vid) if vid.value == VID_PRESENT && vid.mask.is_some() => {
+                self.vlan = self.vlan.or(Some(1));
+            }
             Oxm::VlanVid(vid) => {
                 let is_tagged = vid.value & VID_PRESENT != 0;
                 self.vlan = is_tagged.then_some(vid.value & !VID_PRESENT);
@@ -428,6 +432,11 @@ impl Sample {
             Oxm::Icmpv4Code(code) | Oxm::Icmpv6Code(code) => self.ports.1 = u16::from(*code),
             _ => {}
         }
+    }
+
+    /// Who it is for.
+    pub(crate) fn receiver(&self) -> HostKey {
+        HostKey::new(self.dst, self.vlan)
     }
 
     /// The frames of whoever sends this one.
@@ -570,7 +579,7 @@ mod tests {
             self.0.get(usize::try_from(switch.0).unwrap() - 1).copied()
         }
 
-        fn ports(&self, _: DatapathId) -> Vec<PortNo> {
+        fn flooded(&self, _: DatapathId) -> Vec<PortNo> {
             [1, 2, 3].map(PortNo).into()
         }
 
@@ -588,7 +597,7 @@ mod tests {
         let exit = Exit { port: PortNo(3), beyond: Some(place(2, 1)), spread: None };
         let member = Member {
             policy: PolicyId(1),
-            aim: Aim { slot: Slot::only(0), exit, tag },
+            aim: Aim { slot: Slot::only(0), exit, tag, is_sink: false },
             delivery: None,
             part: Part::default(),
         };

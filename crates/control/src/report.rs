@@ -305,6 +305,8 @@ pub enum PortRole {
     Link,
     /// It is not known yet, or a link works in one direction only: nothing passes.
     Closed,
+    /// A monitor: the port is for copies, and takes nothing else.
+    Monitor,
 }
 
 /// A host.

@@ -185,7 +185,7 @@ impl Outlets {
 
     /// Where ALL and FLOOD go but for `in_port`; open or not.
     pub(crate) fn flooded(&self, in_port: PortNo) -> impl Iterator<Item = &Outlet> {
-        let others = self.ports.numbers().iter().filter(move |&&number| number != in_port);
+        let others = self.ports.flooded().iter().filter(move |&&number| number != in_port);
         others.filter_map(|&number| self.find(number))
     }
 

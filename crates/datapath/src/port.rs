@@ -69,6 +69,13 @@ impl Port {
         !self.config.contains(PortConfig::PORT_DOWN) && !self.state.contains(PortState::LINK_DOWN)
     }
 
+    /// True when what goes everywhere goes here, too. A port that is blocked takes only what is
+    /// meant for it (OpenFlow 1.3.5 §4.5, §7.2.1): one that is for copies would get other traffic
+    /// among them. So it is with ALL as with FLOOD: it stands for the ports that can be used.
+    pub fn is_flooded(&self) -> bool {
+        !self.state.contains(PortState::BLOCKED)
+    }
+
     /// Why a frame may not leave here, if it may not.
     pub fn egress_refusal(&self) -> Option<DropReason> {
         if !self.is_live() {
@@ -91,8 +98,8 @@ impl Port {
 pub struct Ports {
     /// By number; the place of number 0, which no port has, is that of [`PortNo::LOCAL`].
     by_number: Vec<Option<Arc<Port>>>,
-    /// All numbers in order, [`PortNo::LOCAL`] last.
-    numbers: Vec<PortNo>,
+    /// The numbers of those that take floods in order, [`PortNo::LOCAL`] last.
+    flooded: Vec<PortNo>,
 }
 
 impl Ports {
@@ -119,10 +126,10 @@ impl Ports {
     }
 
     /// Where ALL and FLOOD go: every standard port (OpenFlow 1.3.5 §4.5), of which
-    /// [`PortNo::LOCAL`] is one (§4.1).
+    /// [`PortNo::LOCAL`] is one (§4.1), but for those that take no floods ([`Port::is_flooded`]).
     #[inline]
-    pub fn numbers(&self) -> &[PortNo] {
-        &self.numbers
+    pub fn flooded(&self) -> &[PortNo] {
+        &self.flooded
     }
 
     /// Adds or replaces a port. Returns `false` when the number is not one that a port can have.
@@ -137,20 +144,21 @@ impl Ports {
             self.by_number.resize(index + 1, None);
         }
         self.by_number[index] = Some(Arc::new(port));
-        self.renumber();
+        self.note_flooded();
         true
     }
 
     /// Takes a port away.
     pub(crate) fn remove(&mut self, number: PortNo) -> Option<Arc<Port>> {
         let port = self.by_number.get_mut(Self::place(number))?.take();
-        self.renumber();
+        self.note_flooded();
         port
     }
 
-    fn renumber(&mut self) {
+    fn note_flooded(&mut self) {
         let (local, others) = self.by_number.split_at(self.by_number.len().min(1));
-        self.numbers = others.iter().chain(local).flatten().map(|port| port.number).collect();
+        let flooded = others.iter().chain(local).flatten().filter(|port| port.is_flooded());
+        self.flooded = flooded.map(|port| port.number).collect();
     }
 }
 
@@ -416,9 +424,12 @@ mod tests {
         assert_eq!(ports.find(PortNo(3)).unwrap().name, "p3");
         assert_eq!(ports.find(PortNo::LOCAL).unwrap().name, "pLOCAL");
         assert!(ports.find(PortNo(0)).is_none() && ports.find(PortNo(2)).is_none());
-        assert_eq!(ports.numbers(), [PortNo(3), PortNo::LOCAL]);
+        assert_eq!(ports.flooded(), [PortNo(3), PortNo::LOCAL]);
         assert!(ports.remove(PortNo(3)).is_some() && ports.find(PortNo(3)).is_none());
-        assert_eq!(ports.numbers(), [PortNo::LOCAL]);
+        assert_eq!(ports.flooded(), [PortNo::LOCAL]);
+        let state = PortState::LIVE | PortState::BLOCKED;
+        assert!(ports.insert(Port { state, ..port(PortNo(3)) }) && ports.insert(port(PortNo(4))));
+        assert_eq!(ports.flooded(), [PortNo(4), PortNo::LOCAL], "one that is blocked is left out");
     }
 
     #[test]

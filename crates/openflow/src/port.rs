@@ -167,7 +167,7 @@ bitflags! {
     pub struct PortState: u32 {
         /// No physical link.
         const LINK_DOWN = 1 << 0;
-        /// The port is blocked.
+        /// Something beside OpenFlow keeps floods from the port; it may be named as an output.
         const BLOCKED = 1 << 1;
         /// Live for fast fail-over groups.
         const LIVE = 1 << 2;

@@ -227,13 +227,14 @@ impl Device {
 
     /// How OpenFlow calls the state of its link.
     pub(crate) fn state(&self) -> PortState {
-        match &self.behind {
+        let link = match &self.behind {
             Behind::Interface(interface) => interface.state(),
             Behind::Guest(guest) => guest.state(),
             // It knows of no link: whether the other end is there, nobody tells.
             Behind::Tunnel(_) => PortState::LIVE,
             Behind::File(file) => file.state(),
-        }
+        };
+        if self.spec.is_flooded { link } else { link | PortState::BLOCKED }
     }
 
     /// Largest payload in bytes.

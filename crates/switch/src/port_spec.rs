@@ -52,6 +52,9 @@ pub struct PortSpec {
     pub mode: Option<PortMode>,
     /// What becomes of traffic that cannot be taken at once.
     pub pressure: Pressure,
+    /// What goes everywhere goes there, too, and controllers look for switches there; otherwise the
+    /// port gets what is meant for it alone: it is for copies.
+    pub is_flooded: bool,
     /// Trains and partial checksums may pass to the port; otherwise they are cut and completed
     /// before. A tap device without has no network header either (`IFF_VNET_HDR`), so the kernel
     /// finishes what it hands over. A packet socket keeps its header even so: without one
@@ -105,7 +108,7 @@ impl PortKind {
     /// The keys of the options that such a port may have, but for those of modes.
     fn options(&self) -> Vec<&'static str> {
         const FRAMES: [&str; 2] = ["mtu", "envelope"];
-        const PRESSURE: [&str; 3] = ["stall", "drain-ahead", "pause"];
+        const ANY: [&str; 4] = ["stall", "drain-ahead", "pause", "flood"];
         const RING: [&str; 3] = ["queues", "txqueuelen", "backpressure"];
         const TUNNEL: [&str; 4] = ["remote", "local", "netns", "gro"];
         let own: &[&[&str]] = match self {
@@ -123,7 +126,7 @@ impl PortKind {
                 &["snaplen", "wire-size", "buffer"],
             ],
         };
-        own.iter().copied().chain([&PRESSURE[..]]).flatten().copied().collect()
+        own.iter().copied().chain([&ANY[..]]).flatten().copied().collect()
     }
 
     /// True for a tap or tun device, which the switch makes.
@@ -134,6 +137,12 @@ impl PortKind {
     /// True for an interface, which the switch makes or finds.
     pub(crate) fn is_interface(&self) -> bool {
         self.is_device() || matches!(self, Self::Netdev { .. })
+    }
+
+    /// Whether floods go there unless the user says otherwise: what is behind a file, and by custom
+    /// behind GRE and ERSPAN, is somebody who looks at copies.
+    fn is_flooded_by_default(&self) -> bool {
+        !matches!(self, Self::Gre(_) | Self::Pcapng(_))
     }
 
     /// Whether received packets become trains unless the user says otherwise. What comes by a
@@ -221,7 +230,7 @@ impl PortSpec {
             "vxlan" => PortKind::Vxlan(VxlanSpec::parse(number, options.clone())?),
             other => return Err(Fault::UnknownKind(other.into())),
         };
-        let gro = kind.default_gro();
+        let (gro, is_flooded) = (kind.default_gro(), kind.is_flooded_by_default());
         let mut spec = Self {
             number,
             kind,
@@ -231,6 +240,7 @@ impl PortSpec {
             envelope: None,
             mode: None,
             pressure: Pressure::default(),
+            is_flooded,
             offload: true,
             ring: RingSpec::default(),
         };
@@ -272,6 +282,10 @@ impl PortSpec {
         let bad = |expected| Fault::BadValue { key: key.into(), value: value.into(), expected };
         if let Some(outcome) = self.pressure.set(key, value) {
             return outcome.map_err(bad);
+        }
+        if key == "flood" {
+            self.is_flooded = parse_switch(value).ok_or_else(|| bad("on or off"))?;
+            return Ok(());
         }
         if let PortKind::Guest { socket, .. } = &mut self.kind
             && socket.set(key, value)?
@@ -411,6 +425,9 @@ impl fmt::Display for PortSpec {
         if !self.offload {
             f.write_str(",offload=off")?;
         }
+        if self.is_flooded != self.kind.is_flooded_by_default() {
+            write!(f, ",flood={}", if self.is_flooded { "on" } else { "off" })?;
+        }
         write!(f, "{}{}", self.pressure, self.ring)
     }
 }
@@ -547,6 +564,9 @@ mod tests {
             "1=netdev:a,drain-ahead=512",
             "1=netdev:a,drain-ahead=off,pause=off",
             "1=vhost:a,pause=on",
+            "1=vxlan:remote=192.0.2.2,vni=1,flood=off",
+            "1=gre:remote=192.0.2.2,flood=on,stall=0",
+            "1=pcapng:a,flood=on",
         ] {
             assert_eq!(text.parse::<PortSpec>().unwrap().to_string(), text);
         }
@@ -586,6 +606,7 @@ mod tests {
         assert!(error("1=tap:a,stall=50ms").contains("stall=50ms: expected milliseconds from 0"));
         assert!(error("1=tap:a,drain-ahead=1").contains("expected on, off or a number of KiB"));
         assert!(error("1=tap:a,pause=no").contains("expected on, off or auto"));
+        assert!(error("1=gre:remote=192.0.2.2,flood=no").contains("flood=no: expected on or off"));
         assert!(error("1=tap:a,envelope=501").contains("envelope=501: expected a number of bytes"));
     }
 

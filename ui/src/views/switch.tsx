@@ -64,6 +64,7 @@ const ROLES: Record<string, string> = {
   edge: "hosts",
   link: "another switch",
   closed: "not known yet; nothing passes",
+  monitor: "copies alone",
 };
 
 /** Columns of counters: what they are called, and how they are read. */

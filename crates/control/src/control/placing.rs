@@ -446,8 +446,9 @@ impl Control {
     /// Where a switch sends copies for a monitor, if the way is open.
     fn aim(&self, (entry, slot): (&PolicyEntry, Slot), to: Found, from: DatapathId) -> Option<Aim> {
         let exit = self.exit(from, to)?;
+        let is_sink = to.places().into_iter().all(|place| self.is_sink(place));
         if exit.beyond.is_none() {
-            return Some(Aim { slot, exit, tag: 0 });
+            return Some(Aim { slot, exit, tag: 0, is_sink });
         }
         let tag = self.tags.find((entry.id, slot))?;
         let mut behind = self.routes.behind(from, to.place);
@@ -456,7 +457,13 @@ impl Control {
             // One that is not connected carried it before, or it is not told now.
             switch.is_some_and(|(switch, exit)| switch.is_carrying(tag, exit))
         };
-        behind.all(is_carrying).then_some(Aim { slot, exit, tag })
+        behind.all(is_carrying).then_some(Aim { slot, exit, tag, is_sink })
+    }
+
+    /// Whether nothing but copies goes there.
+    pub(super) fn is_sink(&self, place: Place) -> bool {
+        let at = self.switches.get(&place.switch);
+        place == Place::CONTROLLER || at.is_some_and(|switch| switch.ports.is_sink(place.port))
     }
 
     /// The way from a switch to a monitor, of that switch or of another one.

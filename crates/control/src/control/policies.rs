@@ -163,7 +163,7 @@ impl Control {
             let Some(switch) = self.switches.get(&id) else { continue };
             let exits = entry.found_places().filter_map(|(slot, place)| {
                 let exit = self.routes.exit(id, place)?;
-                Some(Aim { slot, exit, tag: 0 })
+                Some(Aim { slot, exit, tag: 0, is_sink: self.is_sink(place) })
             });
             let cells = self.cells_at((entry, is_narrow), id);
             switch.check_budget(&entry.tap(cells, exits.collect()), &self.limits)?;

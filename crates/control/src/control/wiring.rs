@@ -92,9 +92,10 @@ impl Control {
         self.has_rewired |= if switch.is_down() {
             fabric.freeze(id, clock.now)
         } else {
-            let up = switch.ports.iter().filter(|(_, port)| port.is_up);
+            // Probes are no copies: ports that are for those alone are left out.
+            let up = switch.ports.iter().filter(|(_, port)| port.is_up && !port.is_sink);
             let up: BTreeSet<_> = up.map(|(number, _)| number).collect();
-            fabric.set_ports(id, &up, clock)
+            fabric.set_ports(id, &up, clock) | switch.has_new_sink()
         };
     }
 
@@ -197,7 +198,7 @@ impl Control {
         self.tree = graph.tree().into();
         let known = |switch: &Switch| switch.is_up() && !switch.is_held();
         for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
-            let wiring = wiring(fabric, *id, &self.tree, &self.limits);
+            let wiring = wiring(fabric, (*id, switch), &self.tree, &self.limits);
             let (asks, has_rewritten) = (self.is_vast, self.is_rewriting);
             if switch.set_wiring(Wiring { asks, has_rewritten, ..wiring }) {
                 // A port of a monitor may be none any more.
@@ -238,7 +239,12 @@ impl Control {
 }
 
 /// What the ports of a switch are for.
-fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &Limits) -> Wiring {
+fn wiring(
+    fabric: &Fabric,
+    (switch, at): (DatapathId, &Switch),
+    tree: &BTreeSet<Place>,
+    limits: &Limits,
+) -> Wiring {
     let mut wiring = Wiring { is_searched: true, ..Wiring::default() };
     let mut flood = Vec::new();
     for (port, role) in fabric.roles(switch) {
@@ -257,6 +263,8 @@ fn wiring(fabric: &Fabric, switch: DatapathId, tree: &BTreeSet<Place>, limits: &
         }
         flood.extend(floods.then_some(port));
     }
+    // Whoever is behind a monitor's port may be linked to others of ours, which nobody probes for.
+    wiring.closed.extend(at.ports.sinks());
     if !wiring.links.is_empty() {
         // Without links nothing can go round: what comes from a closed port is dropped.
         wiring.flood = Flood::Ports(Arc::from(flood));

@@ -8,7 +8,7 @@ use crate::overlap::{Aim, PolicyId, Slot};
 use crate::resolve::Place;
 
 fn aim(port: u32) -> Aim {
-    Aim { slot: Slot::only(0), exit: Exit::here(PortNo(port)), tag: 0 }
+    Aim { slot: Slot::only(0), exit: Exit::here(PortNo(port)), tag: 0, is_sink: false }
 }
 
 fn key(path: Path, monitors: &[u32]) -> GroupKey {
@@ -36,6 +36,7 @@ fn copies_for_elsewhere_are_tagged_and_lose_the_tag_there() {
         slot: Slot::only(1),
         exit: Exit { port: PortNo(7), beyond, spread: None },
         tag: 3072,
+        is_sink: false,
     };
     let member = |aim| Member { policy: PolicyId(1), aim, delivery: None, part: Part::default() };
     let ingress = GroupKey { members: [member(aim(4)), member(far)].into(), path: to(2) };
@@ -59,7 +60,7 @@ fn copies_for_elsewhere_are_tagged_and_lose_the_tag_there() {
 fn copies_for_elsewhere_are_for_another_address_and_get_theirs_back() {
     let beyond = Some(Place { switch: DatapathId(9), port: PortNo(3) });
     let exit = Exit { port: PortNo(7), beyond, spread: None };
-    let far = Aim { slot: Slot::only(1), exit, tag: 0x1234 };
+    let far = Aim { slot: Slot::only(1), exit, tag: 0x1234, is_sink: false };
     let part = Part { snaplen: Some(64), ..Part::default() };
     let member = |aim| Member { policy: PolicyId(1), aim, delivery: None, part };
     let egress = GroupKey { members: [member(aim(4)), member(far)].into(), path: to(2) };
@@ -108,6 +109,21 @@ fn each_monitor_gets_one_copy() {
 }
 
 #[test]
+fn what_is_flooded_has_buckets_for_monitors_that_floods_do_not_reach() {
+    let member = |policy, aim| Member {
+        policy: PolicyId(policy),
+        aim,
+        delivery: Some(Delivery::BestEffort),
+        part: Part::default(),
+    };
+    let sink = |port| Aim { is_sink: true, ..aim(port) };
+    let members = [member(1, sink(4)), member(2, aim(3)), member(3, sink(4))];
+    let flooded = GroupKey { members: members.into(), path: Path::Flood(Flood::All) };
+    assert_eq!(texts(&flooded), ["actions=FLOOD", "actions=deliver:best-effort,output:4"]);
+    assert_eq!(buckets(&flooded), [1, 0, 1]);
+}
+
+#[test]
 fn a_shared_bucket_has_the_strongest_contract_and_the_path_has_none() {
     let member = |policy, monitor, delivery| Member {
         policy: PolicyId(policy),
@@ -152,6 +168,7 @@ fn a_shared_bucket_has_the_larger_part_and_room_for_the_tag() {
         slot: Slot::only(0),
         exit: Exit { port: PortNo(7), beyond, spread: None },
         tag: 3072,
+        is_sink: false,
     };
     let members =
         [member(1, aim(3), 64, "1/10"), member(2, aim(3), 128, "1/5"), member(3, far, 64, "all")];
@@ -228,7 +245,7 @@ fn monitors_that_share_flows_are_a_group_of_their_own() {
     let exit = Exit::here(PortNo(3)).spread(spread);
     let member = |policy, exit, delivery| Member {
         policy: PolicyId(policy),
-        aim: Aim { slot: Slot::only(0), exit, tag: 0 },
+        aim: Aim { slot: Slot::only(0), exit, tag: 0, is_sink: false },
         delivery: Some(delivery),
         part: Part::default(),
     };
@@ -283,7 +300,7 @@ fn monitors_at_several_switches_share_flows_where_copies_are_made() {
     let far = |port| Exit { port: PortNo(7), beyond: beyond(port), spread: None };
     let member = |policy, (monitor, share), exit, tag| Member {
         policy: PolicyId(policy),
-        aim: Aim { slot: Slot { monitor, share }, exit, tag },
+        aim: Aim { slot: Slot { monitor, share }, exit, tag, is_sink: false },
         delivery: None,
         part: Part::default(),
     };

@@ -36,7 +36,9 @@ impl Switch {
     }
 
     fn role(&self, port: PortNo) -> PortRole {
-        if self.wiring.links.contains(&port) {
+        if self.ports.is_sink(port) {
+            PortRole::Monitor
+        } else if self.wiring.links.contains(&port) {
             PortRole::Link
         } else if self.is_edge(port) {
             PortRole::Edge

@@ -67,7 +67,12 @@ impl Switch {
 
     /// Whether hosts may be behind the port.
     pub(crate) fn is_edge(&self, port: PortNo) -> bool {
-        !self.wiring.is_searched || self.wiring.edges.contains(&port)
+        !self.ports.is_sink(port) && (!self.wiring.is_searched || self.wiring.edges.contains(&port))
+    }
+
+    /// Whether there is a port for copies alone of which its rules do not know.
+    pub(crate) fn has_new_sink(&self) -> bool {
+        self.ports.sinks().any(|port| !self.wiring.closed.contains(&port))
     }
 
     /// The way to a host is this one, or there is none.

@@ -33,5 +33,6 @@ mod rewriting;
 mod room;
 mod sharing;
 mod silence;
+mod sinks;
 mod taps;
 mod ways;

@@ -153,8 +153,12 @@ impl Model {
     }
 
     pub(crate) fn set_link(&mut self, number: u32, is_up: bool) {
-        let mut port = Port::clone(self.pipeline.snapshot().ports.find(PortNo(number)).unwrap());
-        port.state = if is_up { PortState::LIVE } else { PortState::LINK_DOWN };
+        self.set_state(number, if is_up { PortState::LIVE } else { PortState::LINK_DOWN });
+    }
+
+    pub(crate) fn set_state(&mut self, number: u32, state: PortState) {
+        let port = Port::clone(self.pipeline.snapshot().ports.find(PortNo(number)).unwrap());
+        let port = Port { state, ..port };
         self.say_port(PortReason::MODIFY, &port);
         assert!(self.pipeline.set_port(port));
     }

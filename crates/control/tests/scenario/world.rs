@@ -23,6 +23,8 @@ pub(crate) struct World {
     pub(crate) cables: BTreeMap<(u64, u32), (u64, u32)>,
     /// Frames of hosts that went over each cable, by the end where they went in.
     pub(crate) crossed: BTreeMap<(u64, u32), usize>,
+    /// Ports that probes for links were sent out of.
+    pub(crate) probed: BTreeSet<(u64, u32)>,
     /// What switches sent to hosts by order of the controller.
     pub(crate) questions: Arrivals,
     /// The controller does nothing: what switches say waits.
@@ -49,6 +51,7 @@ impl World {
             events: Vec::new(),
             cables: BTreeMap::new(),
             crossed: BTreeMap::new(),
+            probed: BTreeSet::new(),
             questions: Arrivals::new(),
             is_stopped: false,
             slow: Millis(0),
@@ -213,10 +216,12 @@ impl World {
         let emitted: Vec<_> = emitted.collect();
         let carried = !emitted.is_empty();
         for (switch, port, frame) in emitted {
+            let is_probe = frame.get(12..14) == Some(&[0x88, 0xcc]);
+            self.probed.extend(is_probe.then_some((switch, port)));
             if let Some(&(peer, at)) = self.cables.get(&(switch, port)) {
                 let sent = self.model(peer).receive(at, &frame);
                 assert_eq!(sent, [], "frames by which links are found stay on their link");
-            } else if frame.get(12..14) != Some(&[0x88, 0xcc]) {
+            } else if !is_probe {
                 self.questions.push((switch, port, frame));
             }
         }

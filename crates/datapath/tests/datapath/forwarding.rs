@@ -512,6 +512,27 @@ fn tags_that_were_pushed_are_not_taken_for_those_of_the_frame() {
     }
 }
 
+#[test]
+fn one_match_is_of_frames_without_a_tag_and_with_one_of_no_vlan() {
+    let mut switch = Switch::new(3);
+    let no_vlan = Oxm::VlanVid(Masked::with_mask(0, 0xfff));
+    switch.flow(0, 2, &[no_vlan], &[apply(&[out(2)])]);
+    switch.flow(0, 1, &[], &[apply(&[out(3)])]);
+    // Twice: by the tables, and by what is remembered of them.
+    for _ in 0..2 {
+        for (tags, to) in [
+            (vec![], 2),
+            (vec![0x8100_a000], 2),
+            (vec![0x88a8_0000, 0x8100_0005], 2),
+            (vec![0x8100_a005], 3),
+            (vec![0x8100_0005, 0x8100_0000], 3),
+        ] {
+            let frame = crate::common::Ip { tags: tags.clone(), ..tcp() };
+            assert_eq!(switch.receive(1, &frame.bytes()), [to], "{tags:x?}");
+        }
+    }
+}
+
 /// The rule asks for a tag only, which is checked; that the packet in it is TCP is not.
 #[test]
 fn a_field_that_a_frame_does_not_have_is_not_set_for_later_tables_either() {
@@ -549,6 +570,18 @@ fn flood_and_all_reach_every_open_port_but_the_own() {
         switch.flow(0, 1, &[], &[apply(&[Action::output(reserved)])]);
         assert_eq!(switch.receive(1, &tcp().bytes()), [2, 4]);
     }
+}
+
+#[test]
+fn a_blocked_port_gets_only_what_names_it() {
+    let mut switch = Switch::new(4);
+    switch.set_port(4, |port| port.state |= PortState::BLOCKED);
+    for reserved in [PortNo::FLOOD, PortNo::ALL, PortNo::NORMAL] {
+        switch.flow(0, 1, &[], &[apply(&[Action::output(reserved)])]);
+        assert_eq!(switch.receive(1, &tcp().bytes()), [2, 3], "{reserved}");
+    }
+    switch.flow(0, 1, &[], &[apply(&[Action::output(PortNo::FLOOD), out(4)])]);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [2, 3, 4]);
 }
 
 #[test]

@@ -7,7 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::*;
-use tapswitch_openflow::{Action, Body, Delivery, GroupModCommand, PortNo, Shape};
+use tapswitch_openflow::{
+    Action, Body, Delivery, GroupModCommand, MultipartReplyBody, MultipartRequestBody, PortNo,
+    PortState, Shape,
+};
+use tapswitch_switch::FailMode;
 use tapswitch_switch::report::{BucketReport, CountReport, FileReport};
 use tapswitch_wire::{MacAddr, NetHeader};
 
@@ -504,6 +508,30 @@ fn tapswitch_blocks(bytes: &[u8]) -> usize {
     }
     assert_eq!(at, bytes.len(), "whole blocks only");
     count
+}
+
+#[test]
+fn a_learning_switch_writes_nothing_that_nobody_asked_for() {
+    if !can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = |number, options| {
+        let path = folder.path().join(format!("{number}.pcapng"));
+        format!("{number}=pcapng:{}{options}", path.display()).parse().unwrap()
+    };
+    let lab = Lab::with(2, |config| {
+        config.fail_mode = FailMode::Standalone;
+        config.ports.extend([file(FILE, ""), file(FILE + 1, ",flood=on")]);
+    });
+    ping(lab.host(1), lab.host(2));
+    until("what is flooded goes where it is wanted", || lab.switch.port(FILE + 1).tx.frames > 0);
+    assert_eq!(lab.switch.port(FILE).tx.frames, 0);
+    let reply = lab.switch.controller().statistics(MultipartRequestBody::PortDesc);
+    let MultipartReplyBody::PortDesc(ports) = reply else { panic!("{reply:?}") };
+    let state = |number| ports.iter().find(|port| port.port_no.0 == number).unwrap().state;
+    let states = [PortState::LIVE | PortState::BLOCKED, PortState::LIVE];
+    assert_eq!([state(FILE), state(FILE + 1)], states);
 }
 
 #[test]
