@@ -7,6 +7,8 @@ use tapswitch_openflow::{Port, PortConfig, PortNo, PortReason, PortState, PortSt
 /// What is known of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortInfo {
+    /// The switch says that it lets no S-tags pass, which copies have between switches.
+    pub(crate) refuses_tags: bool,
     pub(crate) name: String,
     /// Frames can pass: neither taken down nor without a link.
     pub(crate) is_up: bool,
@@ -16,7 +18,8 @@ impl From<&Port> for PortInfo {
     fn from(port: &Port) -> Self {
         let is_down = port.config.contains(PortConfig::PORT_DOWN)
             || port.state.contains(PortState::LINK_DOWN);
-        Self { name: port.name.to_string(), is_up: !is_down }
+        let refuses_tags = port.state.contains(PortState::NO_SERVICE_TAGS);
+        Self { refuses_tags, name: port.name.to_string(), is_up: !is_down }
     }
 }
 
@@ -58,6 +61,11 @@ impl Ports {
     /// Whether the port is there and carries frames.
     pub(crate) fn is_up(&self, number: PortNo) -> bool {
         self.find(number).is_some_and(|port| port.is_up)
+    }
+
+    /// Whether copies with a tag of theirs cannot leave by the port.
+    pub(crate) fn refuses_tags(&self, number: PortNo) -> bool {
+        self.find(number).is_some_and(|port| port.refuses_tags)
     }
 
     /// All ports in the order of their numbers.
