@@ -63,11 +63,6 @@ impl Ports {
         self.find(number).is_some_and(|port| port.is_up)
     }
 
-    /// Whether copies with a tag of theirs cannot leave by the port.
-    pub(crate) fn refuses_tags(&self, number: PortNo) -> bool {
-        self.find(number).is_some_and(|port| port.refuses_tags)
-    }
-
     /// All ports in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PortNo, &PortInfo)> {
         self.by_number.iter().map(|(number, info)| (*number, info))
@@ -76,6 +71,11 @@ impl Ports {
     /// The ports of this name.
     pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = PortNo> {
         self.iter().filter(move |(_, info)| info.name == name).map(|(number, _)| number)
+    }
+
+    /// Whether copies with a tag of theirs cannot leave by the port.
+    pub(crate) fn refuses_tags(&self, number: PortNo) -> bool {
+        self.find(number).is_some_and(|port| port.refuses_tags)
     }
 }
 
