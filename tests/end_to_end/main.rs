@@ -33,4 +33,5 @@ mod vhost;
 mod virtual_machine;
 mod vlan;
 mod vlan_devices;
+mod vlan_links;
 mod ways;

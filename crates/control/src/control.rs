@@ -119,6 +119,8 @@ pub struct Control {
     rewire_pause: Millis,
     /// The ports that floods take between switches.
     tree: Shared<BTreeSet<Place>>,
+    /// Ends of links by which no S-tags leave, and so no copies that have one.
+    untagged_ends: Shared<BTreeSet<Place>>,
     /// The links that were told of.
     told_links: Shared<BTreeMap<(Place, Place), (MonitorPort, MonitorPort)>>,
     /// The time of day, for policies that end or pause by it.
@@ -166,6 +168,7 @@ impl Control {
             rewire_at: Millis(0),
             rewire_pause: Millis(0),
             tree: Shared::default(),
+            untagged_ends: Shared::default(),
             told_links: Shared::default(),
             limits,
             switches: Switches::default(),

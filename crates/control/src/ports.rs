@@ -7,6 +7,8 @@ use tapswitch_openflow::{Port, PortConfig, PortNo, PortReason, PortState, PortSt
 /// What is known of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortInfo {
+    /// The switch says that it lets no S-tags pass, which copies have between switches.
+    pub(crate) refuses_tags: bool,
     pub(crate) name: String,
     /// Frames can pass: neither taken down nor without a link.
     pub(crate) is_up: bool,
@@ -19,7 +21,8 @@ impl From<&Port> for PortInfo {
         let is_down = port.config.contains(PortConfig::PORT_DOWN)
             || port.state.contains(PortState::LINK_DOWN);
         let is_sink = port.state.contains(PortState::BLOCKED);
-        Self { name: port.name.to_string(), is_up: !is_down, is_sink }
+        let refuses_tags = port.state.contains(PortState::NO_SERVICE_TAGS);
+        Self { name: port.name.to_string(), is_up: !is_down, is_sink, refuses_tags }
     }
 }
 
@@ -81,6 +84,11 @@ impl Ports {
     /// The ports of this name.
     pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = PortNo> {
         self.iter().filter(move |(_, info)| info.name == name).map(|(number, _)| number)
+    }
+
+    /// Whether copies with a tag of theirs cannot leave by the port.
+    pub(crate) fn refuses_tags(&self, number: PortNo) -> bool {
+        self.find(number).is_some_and(|port| port.refuses_tags)
     }
 }
 

@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tapswitch_openflow::{Action, ErrorKind, PortNo};
-use tapswitch_wire::{FlowKey, Layout, MacAddr, NetHeader, ethernet, parse, parse_into};
+use tapswitch_wire::{FlowKey, Layout, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
 use crate::claim::{Claim, Loss, PacketInClaim, Sent};
@@ -524,12 +524,18 @@ impl<'a, E: Egress> Run<'a, E> {
         frame: &mut Frame<'_>,
     ) -> Result<Sent, DropReason> {
         self.ends += 1;
-        let undo = if outlet.is_plain() { Edit::NONE } else { outlet.dress(frame)? };
+        let undo = if outlet.is_plain() { Edit::NONE } else { self.dress(outlet, frame)? };
         let sent = self.send_as_is(bucket, outlet, frame);
         if !outlet.is_plain() {
             Outlet::undress(undo, frame);
         }
         sent
+    }
+
+    /// See [`Outlet::dress`]. What came in by no port is the controller's.
+    #[inline]
+    fn dress(&self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<Edit, DropReason> {
+        outlet.dress(frame, self.arrival.is_none())
     }
 
     #[expect(clippy::inline_always, reason = "as for the steps")]
@@ -578,7 +584,7 @@ impl<'a, E: Egress> Run<'a, E> {
         snaplen: usize,
     ) -> Result<Sent, DropReason> {
         self.ends += 1;
-        let undo = outlet.dress(frame)?;
+        let undo = self.dress(outlet, frame)?;
         let (worker, bucket, arrival) = (self.worker, self.bucket, self.arrival);
         let claim = Claim { worker, port: &outlet.port, bucket, arrival };
         let sent = match outlet.fits_part(frame, snaplen) {
@@ -668,8 +674,7 @@ impl<'a, E: Egress> Run<'a, E> {
         learns: bool,
         frame: &mut Frame<'_>,
     ) -> Option<&'a Outlet> {
-        let (src, dst) =
-            (address(frame, ethernet::field::SRC), address(frame, ethernet::field::DST));
+        let (src, dst) = (frame.source(), frame.destination());
         let View { macs, now, .. } = self.view;
         let vlan = macs.vlan(frame);
         if dst.is_bridge_reserved() {
@@ -747,10 +752,4 @@ impl<'a, E: Egress> Run<'a, E> {
             bucket.bucket().drop(self.worker, Traffic::frame(0, packets), reason);
         }
     }
-}
-
-fn address(frame: &Frame<'_>, field: std::ops::Range<usize>) -> MacAddr {
-    let mut mac = MacAddr::ZERO;
-    mac.0.copy_from_slice(&frame.head()[field]);
-    mac
 }

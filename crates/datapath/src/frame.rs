@@ -21,7 +21,9 @@
 use std::ops::Range;
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, GsoType, Layout, NetHeader, Tag, read_u16, tags, tcp, udp};
+use tapswitch_wire::{
+    EtherType, GsoType, Layout, MacAddr, NetHeader, Tag, ethernet, read_u16, tags, tcp, udp,
+};
 
 /// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
 pub const HEADROOM: usize = 64;
@@ -202,6 +204,18 @@ impl<'a> Frame<'a> {
         EtherType(read_u16(self.head(), usize::from(self.layout.network) - 2))
     }
 
+    /// Where it is to go on its link.
+    #[inline]
+    pub fn destination(&self) -> MacAddr {
+        address(&self.head()[ethernet::field::DST])
+    }
+
+    /// Who sent it on its link.
+    #[inline]
+    pub fn source(&self) -> MacAddr {
+        address(&self.head()[ethernet::field::SRC])
+    }
+
     /// The outermost tag, if there is one.
     #[inline]
     pub fn outer_tag(&self) -> Option<Tag> {
@@ -358,6 +372,10 @@ impl<'a> Frame<'a> {
 
 const TAG_LEN_I16: i16 = 4;
 const _: () = assert!(TAG_LEN == 4, "one constant in two types");
+
+fn address(bytes: &[u8]) -> MacAddr {
+    bytes.first_chunk().copied().map_or(MacAddr::ZERO, MacAddr)
+}
 
 #[cfg(test)]
 mod tests {

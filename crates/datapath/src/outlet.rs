@@ -67,17 +67,25 @@ impl Outlet {
         self.is_plain || self.is_open() && self.port.mode.as_deref().is_none_or(emits)
     }
 
-    /// Gives `frame` the tags that it bears outside. Returns what undoes that.
+    /// Gives `frame` the tags that it bears outside. Returns what undoes that. What the controller
+    /// sends to the next bridge is in no VLAN, and leaves as it is.
     ///
     /// # Errors
     /// Why it may not leave here.
     #[inline(never)]
-    pub(crate) fn dress(&self, frame: &mut Frame<'_>) -> Result<Edit, DropReason> {
+    pub(crate) fn dress(
+        &self,
+        frame: &mut Frame<'_>,
+        is_controllers: bool,
+    ) -> Result<Edit, DropReason> {
         if let Some(reason) = self.refusal {
             return Err(reason);
         }
         let Some(mode) = &self.port.mode else { return Ok(Edit::NONE) };
         let (outer, inner) = (frame.outer_tag(), frame.tag(1));
+        if is_controllers && outer.is_none() && frame.destination().is_bridge_reserved() {
+            return Ok(Edit::NONE);
+        }
         let edit = mode.emit(outer, inner).ok_or(DropReason::VlanNotMember)?;
         if !edit.apply(frame) {
             return Err(DropReason::BadAction);

@@ -171,6 +171,8 @@ bitflags! {
         const BLOCKED = 1 << 1;
         /// Live for fast fail-over groups.
         const LIVE = 1 << 2;
+        /// Of tapswitch: frames with an S-tag do not leave by the port, or only some do.
+        const NO_SERVICE_TAGS = 1 << 31;
     }
 }
 

@@ -53,6 +53,14 @@ impl MacAddr {
     pub fn is_bridge_reserved(self) -> bool {
         self.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && self.0[5] & 0xf0 == 0
     }
+
+    /// True for those of the sixteen that a provider's bridge must not forward either
+    /// (IEEE 802.1Q-2022 §8.6.3, table 8-2). By the others customers' bridges reach each other
+    /// through it.
+    #[inline]
+    pub fn is_provider_bridge_reserved(self) -> bool {
+        self.is_bridge_reserved() && matches!(self.0[5], 0x01..=0x0a | 0x0e)
+    }
 }
 
 impl fmt::Display for MacAddr {
@@ -121,5 +129,8 @@ mod tests {
         assert!(!MacAddr::ZERO.is_unicast());
         assert!(MacAddr([0x01, 0x80, 0xc2, 0, 0, 0x0e]).is_bridge_reserved());
         assert!(!MacAddr([0x01, 0x80, 0xc2, 0, 0, 0x10]).is_bridge_reserved());
+        let is_kept = |last| MacAddr([0x01, 0x80, 0xc2, 0, 0, last]).is_provider_bridge_reserved();
+        let carried = (0..=0xff).filter(|&last| last < 0x10 && !is_kept(last));
+        assert!(carried.eq([0x00, 0x0b, 0x0c, 0x0d, 0x0f]) && !is_kept(0x1e));
     }
 }

@@ -361,6 +361,7 @@ impl<'a> Accounts<'a> {
         notes.extend(ports.into_iter().filter(is_other).map(|port| self.note_on_drops(port)));
         notes.extend(self.notes_on_ways(id, policy));
         notes.extend(self.notes_on_silence(id));
+        notes.extend(note_on_modes(copied));
         let shares = policy.monitor.iter().any(|monitor| monitor.members().len() > 1);
         let others: BTreeSet<_> =
             monitors.iter().filter(|_| shares).filter(is_other).map(|port| port.switch).collect();
@@ -455,6 +456,20 @@ fn notes_on_parts(copying: &[DatapathId], policy: &TapPolicy) -> Vec<String> {
         format!("switch {name} is no tapswitch and copies all of each frame, without {parts}")
     };
     switches.map(note).collect()
+}
+
+/// Copies that came to a port with a VLAN mode and are in none of its VLANs.
+fn note_on_modes(copied: &[Copied]) -> Option<String> {
+    let dropped = copied.iter().flat_map(|to| &to.dropped);
+    let of_modes = dropped.filter(|(reason, _)| reason.ends_with("vlan_not_member"));
+    let count: u64 = of_modes.map(|(_, count)| *count).sum();
+    (count > 0).then(|| {
+        format!(
+            "{count} copies are in no VLAN of a port that they came to: a monitor's port should \
+             have no mode, and a mode=provider port between switches has to list the VLANs of \
+             copies, too"
+        )
+    })
 }
 
 fn note_on_contract(switch: DatapathId, delivery: Delivery) -> String {

@@ -152,7 +152,7 @@ impl Control {
             self.switches.get(id).is_some_and(|switch| switch.is_up() && !switch.is_held())
         };
         let inlets: Vec<_> = inlets.into_iter().filter(is_there).collect();
-        entry.found_places().find_map(|(_, to)| {
+        let apart = entry.found_places().find_map(|(_, to)| {
             let apart = inlets.iter().filter(|from| self.routes.exit(**from, to).is_none());
             let apart: Vec<_> = apart.map(|from| switch_name(*from)).collect();
             (!apart.is_empty()).then(|| {
@@ -162,6 +162,24 @@ impl Control {
                     list(apart.iter())
                 )
             })
+        });
+        apart.or_else(|| self.stopped(entry, &inlets))
+    }
+
+    /// Where copies of a policy that have S-tags on their way cannot leave by a link, and what to do
+    /// about it; none if there is no such place.
+    fn stopped(&self, entry: &PolicyEntry, inlets: &[DatapathId]) -> Option<String> {
+        if self.untagged_ends.is_empty() || entry.policy.rewritten().is_some() {
+            return None;
+        }
+        entry.found_places().find_map(|(_, to)| {
+            let ways = inlets.iter().flat_map(|from| self.routes.path(*from, to));
+            let end = ways.into_iter().find(|place| self.untagged_ends.contains(place))?;
+            Some(format!(
+                "copies for monitor {to} cannot pass port {end}: between switches they have \
+                 S-tags, which its VLAN mode does not take; give both ends of the link \
+                 mode=provider, or none, or the policy --transport rewrite with a --dst-mac"
+            ))
         })
     }
 

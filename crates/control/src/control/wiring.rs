@@ -211,6 +211,7 @@ impl Control {
         let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.collect_signals(id));
         self.touch_moved(&before);
+        self.find_untagged_ends();
         self.tell_links();
         let links = u64::try_from(self.told_links.len()).unwrap_or(u64::MAX);
         let least = links / LINKS_PER_MS;
@@ -218,6 +219,22 @@ impl Control {
         let pause = if is_calm { least } else { (self.rewire_pause.0 * 2).clamp(least, least * 8) };
         self.rewire_pause = Millis(pause);
         self.rewire_at = self.now.plus(self.rewire_pause);
+    }
+
+    /// Looks by which links no S-tags leave.
+    fn find_untagged_ends(&mut self) {
+        let Some(fabric) = &self.fabric else { return };
+        let refuses = |end: &Place| {
+            let at = self.switches.get(&end.switch);
+            at.is_some_and(|switch| switch.ports.refuses_tags(end.port))
+        };
+        let ends = fabric.links().flat_map(|(a, b, _)| [a, b]);
+        let ends: BTreeSet<_> = ends.filter(refuses).collect();
+        if *self.untagged_ends != ends {
+            self.untagged_ends = ends.into();
+            let policies: Vec<_> = self.policies.iter().map(|entry| entry.id).collect();
+            self.policies.dirty.extend(policies);
+        }
     }
 
     /// Tells of links that came or went.

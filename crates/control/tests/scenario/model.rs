@@ -163,6 +163,15 @@ impl Model {
         assert!(self.pipeline.set_port(port));
     }
 
+    /// Has a port back with a link, and with a mode by which no S-tags leave, or without.
+    pub(crate) fn set_mode(&mut self, number: u32, passes_tags: bool) {
+        let mut port = Port::clone(self.pipeline.snapshot().ports.find(PortNo(number)).unwrap());
+        port.state = PortState::LIVE;
+        port.state.set(PortState::NO_SERVICE_TAGS, !passes_tags);
+        self.say_port(PortReason::MODIFY, &port);
+        assert!(self.pipeline.set_port(port));
+    }
+
     /// Forgets all rules and groups, as a switch does that starts again.
     pub(crate) fn lose_tables(&mut self) {
         let mut pipeline = Pipeline::new(1);

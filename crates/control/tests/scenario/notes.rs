@@ -45,6 +45,38 @@ fn a_monitor_that_is_where_its_senders_are_is_told() {
 }
 
 #[test]
+fn a_link_that_no_tags_of_copies_leave_by_is_told_with_a_remedy() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    let near = TapPolicy { src_mac: Some(mac(2)), ..policy("near", "0x1/2") };
+    let (transport, dst_mac) = (Transport::Rewrite, Some(mac(3)));
+    let rewritten = TapPolicy { transport, dst_mac, ..policy("rewritten", "0x3/2") };
+    for policy in [policy("tagged", "0x3/2"), near, rewritten] {
+        fabric.world.tap(policy);
+    }
+    for passes_tags in [false, true] {
+        fabric.world.model(2).set_link(11, false);
+        fabric.wait(500);
+        fabric.world.model(2).set_mode(11, passes_tags);
+        fabric.wait(1000);
+        for unhurt in ["near", "rewritten"] {
+            assert_eq!(fabric.world.state(unhurt), PolicyState::Active, "{unhurt}");
+        }
+        match fabric.world.state("tagged") {
+            PolicyState::Partial { reason } if !passes_tags => {
+                let place = "copies for monitor 0x3/2 cannot pass port 0x2/11: between switches";
+                let remedies = ["mode=provider, or none", "--transport rewrite"];
+                assert!(reason.starts_with(place), "{reason}");
+                assert!(remedies.iter().all(|remedy| reason.contains(remedy)), "{reason}");
+                let plan = fabric.world.control.plan_policy(policy("other", "0x3/2")).unwrap();
+                assert!(plan.notes == [reason.as_str()], "{plan:?}");
+            }
+            state => assert!(passes_tags && state == PolicyState::Active, "{state:?}"),
+        }
+    }
+}
+
+#[test]
 fn vlans_of_copies_between_switches_are_refused_with_their_range() {
     let copied = |monitor| TapPolicy { vlan: Vlan::Id(3080), ..policy("copied", monitor) };
     World::new(2).tap(copied("2"));

@@ -1,7 +1,7 @@
 //! Edits of the two outermost tags: on a frame that is not parsed yet, and on one that is.
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
-use tapswitch_wire::{EtherType, NetHeader, Tag, read_u16};
+use tapswitch_wire::{EtherType, MacAddr, NetHeader, Tag, read_u16};
 
 use super::PortMode;
 use crate::{DropReason, Frame};
@@ -73,6 +73,9 @@ pub(crate) fn admit(
     mut meta: NetHeader,
 ) -> Result<(usize, NetHeader), DropReason> {
     let outer = outer_tag(&buf[start..])?;
+    if outer.is_none() && mode.keeps_on_link(destination(&buf[start..])) {
+        return Ok((start, meta));
+    }
     // What lies inside the tags that change must not seem to be right behind them.
     meta.check(len).map_err(|_| DropReason::BadMetadata)?;
     let edit = mode.admit(outer).ok_or(DropReason::VlanFiltered)?;
@@ -86,6 +89,10 @@ pub(crate) fn admit(
     write_tag(front, tag);
     meta.shift(TAG_SHIFT);
     Ok((begin, meta))
+}
+
+fn destination(frame: &[u8]) -> MacAddr {
+    frame.first_chunk().copied().map_or(MacAddr::ZERO, MacAddr)
 }
 
 /// The outermost tag of a frame that is not parsed.

@@ -1,6 +1,6 @@
 //! The modes: what each does to the tags of a frame, on its way in and out.
 
-use tapswitch_wire::{EtherType, Tag};
+use tapswitch_wire::{EtherType, MacAddr, Tag};
 
 use super::{Edit, ServiceMap, Vid, VidSet};
 
@@ -55,6 +55,22 @@ pub struct Provider {
 }
 
 impl PortMode {
+    /// Whether untagged frames to this address are for the link, and in no VLAN.
+    #[inline]
+    pub(crate) fn keeps_on_link(&self, to: MacAddr) -> bool {
+        match self {
+            Self::Access(_) | Self::Trunk(_) => to.is_bridge_reserved(),
+            Self::Tunnel(_) | Self::Selective(_) | Self::Provider(_) => {
+                to.is_provider_bridge_reserved()
+            }
+        }
+    }
+
+    /// Whether frames pass whose S-tag is none of the port's own.
+    pub const fn passes_service_tags(&self) -> bool {
+        matches!(self, Self::Provider(_))
+    }
+
     /// What makes the inner form of a frame that comes in with this outermost tag. Nothing when
     /// the port does not take it.
     #[inline]

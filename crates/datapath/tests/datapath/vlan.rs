@@ -39,6 +39,10 @@ fn trunk(numbers: &[u16]) -> PortMode {
     PortMode::Trunk(Trunk { vlans: set(numbers), native: None })
 }
 
+fn native(number: u16) -> PortMode {
+    PortMode::Trunk(Trunk { vlans: set(&[]), native: Some(vid(number)) })
+}
+
 fn tunnel(service: u16) -> PortMode {
     PortMode::Tunnel(Tunnel { service: vid(service), customers: None })
 }
@@ -246,6 +250,53 @@ fn packets_of_the_controller_are_in_the_inner_form() {
     switch.flow(0, 1, &[], &[apply(&[ask])]);
     switch.receive(1, &tagged(&[]));
     assert_eq!(switch.out.packet_ins[0].1, tagged(&[C10]));
+}
+
+/// What bridges keep to a link is in no VLAN: it comes in as it is, whatever the mode. A provider's
+/// bridge keeps less to itself, and customers' spanning trees are among what it carries.
+#[test]
+fn what_is_for_the_link_is_in_no_vlan() {
+    let modes = [access(10), trunk(&[10]), native(10), tunnel(100), provider(&[100])];
+    let mut switch = with_modes(&modes.map(Some));
+    let ask = Action::Output { port: PortNo::CONTROLLER, max_len: 128 };
+    switch.flow(0, 1, &[], &[apply(&[ask])]);
+    for port in 1..=5 {
+        for last in [0x02, 0x0e] {
+            switch.receive(port, &for_link(last));
+            assert_eq!(switch.out.packet_ins.pop().unwrap().1, for_link(last), "{last} at {port}");
+        }
+    }
+    switch.receive(4, &for_link(0));
+    let wrapped = [&for_link(0)[..12], &S100.to_be_bytes(), &for_link(0)[12..]].concat();
+    assert_eq!(switch.out.packet_ins.pop().unwrap().1, wrapped, "it is for the customer's bridges");
+    switch.receive(5, &for_link(0));
+    assert_eq!(switch.drops(5, DropReason::VlanFiltered), 1);
+}
+
+/// Only what the controller itself sends there leaves without a VLAN: by rules, hosts of two VLANs
+/// would reach each other.
+#[test]
+fn what_is_for_the_link_leaves_a_port_with_a_mode_when_the_controller_sends_it() {
+    let modes = [access(10), trunk(&[10]), native(10), tunnel(100), provider(&[100])];
+    let mut switch = with_modes(&modes.map(Some));
+    for port in 1..=5 {
+        assert_eq!(switch.packet_out(PortNo::CONTROLLER, &for_link(0x0e), &[out(port)]), [port]);
+        assert_eq!(switch.sent(port), for_link(0x0e));
+    }
+    let flood = [Action::output(PortNo::FLOOD)];
+    assert!(switch.packet_out(PortNo::CONTROLLER, &for_link(0x0e), &flood).is_empty());
+    switch.flow(0, 1, &[], &[apply(&[out(2), Action::output(PortNo::FLOOD)])]);
+    assert!(switch.receive(1, &for_link(0x0e)).is_empty());
+    assert_eq!(switch.drops(2, DropReason::VlanNotMember), 1);
+    switch.set_port(5, |port| port.config = PortConfig::NO_FWD);
+    assert!(switch.packet_out(PortNo::CONTROLLER, &for_link(0x0e), &[out(5)]).is_empty());
+}
+
+/// To one of the addresses that bridges keep to a link.
+fn for_link(last: u8) -> Vec<u8> {
+    let mut frame = tagged(&[]);
+    frame[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, last]);
+    frame
 }
 
 #[test]

@@ -319,12 +319,14 @@ pub(crate) fn describe(port: &Port) -> tapswitch_openflow::Port {
     use tapswitch_openflow::{PortConfig, PortFeatures, PortState};
     let is_down = port.config.contains(PortConfig::PORT_DOWN);
     let untrue = if is_down { PortState::LIVE } else { PortState::empty() };
+    let passes_tags = port.mode.as_ref().is_none_or(|mode| mode.passes_service_tags());
+    let mode = if passes_tags { PortState::empty() } else { PortState::NO_SERVICE_TAGS };
     tapswitch_openflow::Port {
         port_no: port.number,
         hw_addr: port.hw_addr,
         name: port.name.as_str().into(),
         config: port.config,
-        state: port.state.difference(untrue),
+        state: port.state.difference(untrue) | mode,
         curr: PortFeatures::RATE_10GB_FD | PortFeatures::COPPER,
         advertised: PortFeatures::empty(),
         supported: PortFeatures::empty(),

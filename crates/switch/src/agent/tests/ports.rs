@@ -1,6 +1,10 @@
 //! Ports: how they are told, changed by port-mod, and what their state means to stations.
 
+use std::sync::Arc;
+
+use tapswitch_datapath::vlan::{PortMode, Provider, Translations, Vid};
 use tapswitch_openflow::{PortConfig, PortFeatures, PortMod, PortReason, PortState, PortStatus};
+use tapswitch_wire::EtherType;
 
 use super::*;
 
@@ -28,6 +32,20 @@ fn a_port_is_added_once_and_then_modified() {
     let modified = agent.handle_port(down);
     assert_eq!(status(&modified).reason, PortReason::MODIFY);
     assert_eq!(status(&modified).desc.state, PortState::LINK_DOWN);
+}
+
+/// Controllers whose copies have S-tags between switches shall know where those do not pass.
+#[test]
+fn a_port_tells_whether_its_mode_lets_s_tags_pass() {
+    let (all, tpid) = (Translations::default(), EtherType::SERVICE_VLAN);
+    let provider = PortMode::Provider(Provider::new(None, tpid, all).unwrap());
+    let access = PortMode::Access(Vid::MIN);
+    for (mode, passes) in [(None, true), (Some(provider), true), (Some(access), false)] {
+        let told = agent().handle_port(Port { mode: mode.map(Arc::new), ..port(9) });
+        let state = status(&told).desc.state;
+        assert_eq!(state.contains(PortState::NO_SERVICE_TAGS), !passes);
+        assert!(state.contains(PortState::LIVE));
+    }
 }
 
 #[test]
