@@ -19,7 +19,7 @@ use super::{EtcdConfig, Keys, Leader, Term};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
 use crate::hub::{Blueprint, Input};
 use crate::keeper::Keeper;
-use crate::store::{Kept, KeptPolicy};
+use crate::store::{Kept, KeptPolicy, MAX_TOGETHER, StoreError};
 
 /// Who the elector says is to lead.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl Elector {
     /// is written down before any switch hears of them.
     async fn lead(
         &mut self,
-        (keeper, blueprint): &(Arc<Keeper>, Blueprint),
+        configured: &(Arc<Keeper>, Blueprint),
         generation: u64,
         mut asked_at: Instant,
     ) {
@@ -179,7 +179,7 @@ impl Elector {
                 return;
             }
         };
-        if let Err(error) = keeper.record_configured(&blueprint.configured()).await {
+        if let Err(error) = self.record_configured(configured, &mut asked_at).await {
             return tracing::error!("does not lead: {error}");
         }
         self.told = None;
@@ -217,6 +217,21 @@ impl Elector {
         }
     }
 
+    /// Writes that the policies of the configuration are about to be in force, some at a time.
+    async fn record_configured(
+        &mut self,
+        (keeper, blueprint): &(Arc<Keeper>, Blueprint),
+        asked_at: &mut Instant,
+    ) -> Result<(), StoreError> {
+        for some in blueprint.configured().chunks(MAX_TOGETHER) {
+            keeper.record_configured(some).await?;
+            self.keep_lease(asked_at).await.map_err(|error| {
+                StoreError::new("too slow", &error).with_remedy("it is tried again")
+            })?;
+        }
+        Ok(())
+    }
+
     /// All policies, as they are now that nobody else changes them.
     async fn read_policies(&mut self, asked_at: &mut Instant) -> Result<Kept, EtcdError> {
         let (mut start, end) = self.keys.policies();
@@ -239,16 +254,22 @@ impl Elector {
                 kept.policies.sort_by(|a, b| a.origin.created_at.cmp(&b.origin.created_at));
                 return Ok(kept);
             }
-            if asked_at.elapsed() > self.ttl / RENEWALS
-                && let Some(lease) = self.lease
-            {
-                let now = Instant::now();
-                if !self.client.keep_alive(lease).await? {
-                    return Err(EtcdError::NotFound("the lease has run out".to_owned()));
-                }
-                *asked_at = now;
-            }
+            self.keep_lease(asked_at).await?;
         }
+    }
+
+    /// Renews the lease before the term begins, when it is time.
+    async fn keep_lease(&mut self, asked_at: &mut Instant) -> Result<(), EtcdError> {
+        if asked_at.elapsed() > self.ttl / RENEWALS
+            && let Some(lease) = self.lease
+        {
+            let now = Instant::now();
+            if !self.client.keep_alive(lease).await? {
+                return Err(EtcdError::NotFound("the lease has run out".to_owned()));
+            }
+            *asked_at = now;
+        }
+        Ok(())
     }
 
     /// Ends the lease, if there is one, and the term with it.
@@ -306,3 +327,6 @@ const RENEWALS: u32 = 4;
 const ETCD_ELECTION: Duration = Duration::from_secs(1);
 /// Policies that are read at once.
 const PAGE_COUNT: usize = 1000;
+
+#[cfg(test)]
+mod tests;
