@@ -92,13 +92,12 @@ impl Elector {
             match self.campaign().await {
                 Ok(Some(generation)) => self.lead(configured, generation, asked_at).await,
                 Ok(None) => {}
-                Err(error) => {
-                    self.note::<()>(Err(error));
-                    tokio::time::sleep(POLL).await;
-                }
+                Err(error) => _ = self.note::<()>(Err(error)),
             }
             // A lease is for one term.
             self.resign().await;
+            // Who cannot lead leaves it to those who look meanwhile.
+            tokio::time::sleep(POLL * 2).await;
         }
     }
 
@@ -197,7 +196,7 @@ impl Elector {
             tokio::time::sleep(self.ttl / RENEWALS).await;
             let asked_at = Instant::now();
             if !self.term.goes_on(asked_at) {
-                return "no news from etcd for too long".to_owned();
+                return "it was given up, or there was no news from etcd for too long".to_owned();
             }
             if self.term.is_stuck(asked_at) {
                 return format!("one thing has kept this controller busy for {STUCK:?}");
