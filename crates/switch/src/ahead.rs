@@ -6,7 +6,7 @@
 //! A kernel without `IFF_BACKPRESSURE` (Linux before 7.3) drops what does not fit a tap device's
 //! ring, whatever is behind it, and so does a packet socket. So the worker reads on, into memory
 //! that is bounded by bytes and not by packets. Frames that stood there for long are marked (ECN),
-//! so that their senders slow down before it is full. When it is full, the worker reads no more, and
+//! so that their senders slow down before it is full. When it is full, the worker reads no more:
 //! the kernel drops and counts what does not fit the device's ring.
 //!
 //! **When it does not stand.** That nothing is here says little: what has gone on may still wait in
