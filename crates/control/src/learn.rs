@@ -11,7 +11,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tapswitch_openflow::{Oxm, PacketIn, PortNo};
-use tapswitch_wire::{EtherType, FlowKey, Parsed, Tag, icmp, ip_proto, ipv4, ipv6, parse, tags};
+use tapswitch_wire::{
+    EtherType, FlowKey, MacAddr, Parsed, Tag, icmp, ip_proto, ipv4, ipv6, parse, tags,
+};
 
 use crate::hosts::{Evidence, HostKey, Sighting};
 
@@ -42,25 +44,41 @@ pub(crate) fn in_port(packet_in: &PacketIn) -> Option<PortNo> {
 
 /// What a packet says of its sender's address.
 fn evidence(key: &FlowKey, packet: &[u8]) -> Option<Evidence> {
-    match (key.eth_type(), key.ip_proto, key.l4_src) {
-        (EtherType::ARP, ..) => {
+    match key.eth_type() {
+        EtherType::ARP => {
             let sender = Some(ipv4_source(key)).filter(|_| key.arp_sha == key.eth_src);
             sender.and_then(host_v4).map(Evidence::Claim)
         }
-        (EtherType::IPV6, ip_proto::ICMPV6, [0, icmp::NEIGHBOR_SOLICITATION]) => {
-            host_v6(key.ip_src.into()).map(Evidence::Claim)
-        }
-        (EtherType::IPV6, ip_proto::ICMPV6, [0, icmp::NEIGHBOR_ADVERTISEMENT]) => {
-            host_v6(key.nd_target.into()).map(Evidence::Claim)
-        }
-        (EtherType::IPV4, ..) if is_fresh(packet.get(ipv4::field::TTL)) => {
+        EtherType::IPV4 if is_fresh(packet.get(ipv4::field::TTL)) => {
             source_v4(ipv4_source(key)).map(Evidence::Source)
         }
-        (EtherType::IPV6, ..) if is_fresh(packet.get(ipv6::field::HOP_LIMIT)) => {
-            source_v6(key.ip_src.into()).map(Evidence::Source)
-        }
+        EtherType::IPV6 => match discovered(key, packet) {
+            Some(address) => host_v6(address).map(Evidence::Claim),
+            None if is_fresh(packet.get(ipv6::field::HOP_LIMIT)) => {
+                source_v6(key.ip_src.into()).map(Evidence::Source)
+            }
+            None => None,
+        },
         _ => None,
     }
+}
+
+/// The address that a host on this link says is its own, by neighbour discovery. What a router has
+/// passed on is none, nor is what has another code (RFC 4861 §7.1), nor what names another station,
+/// as with ARP. Whether the checksum is right is for those to see who would use it: a switch may
+/// send up the beginning of a packet only.
+fn discovered(key: &FlowKey, packet: &[u8]) -> Option<Ipv6Addr> {
+    let (address, station) = match (key.ip_proto, key.l4_src, key.l4_dst) {
+        (ip_proto::ICMPV6, [0, icmp::NEIGHBOR_SOLICITATION], [0, 0]) => (key.ip_src, key.arp_sha),
+        (ip_proto::ICMPV6, [0, icmp::NEIGHBOR_ADVERTISEMENT], [0, 0]) => {
+            (key.nd_target, key.arp_tha)
+        }
+        _ => return None,
+    };
+    let is_from_link = packet.get(ipv6::field::HOP_LIMIT) == Some(&255);
+    // The option may be left out.
+    let is_its_own = station == MacAddr::default() || station == key.eth_src;
+    (is_from_link && is_its_own).then(|| address.into())
 }
 
 /// Source of an IPv4 packet, or sender of an ARP message.
@@ -112,7 +130,6 @@ const RESERVED_VID: u16 = 4095;
 mod tests {
     use super::*;
     use tapswitch_openflow::{BufferId, Match, PacketInReason, TableId};
-    use tapswitch_wire::MacAddr;
 
     fn packet_in(data: Vec<u8>) -> PacketIn {
         PacketIn {
@@ -202,6 +219,37 @@ mod tests {
         assert_eq!(claim(nd(136, b, a)), Some(a.into()), "an advertisement: its target");
         let asks_routers = sighting(&packet_in(nd(133, a, b))).unwrap();
         assert_eq!(asks_routers.evidence, Some(Evidence::Source(a.into())));
+    }
+
+    #[test]
+    fn neighbour_discovery_from_elsewhere_claims_nothing() {
+        let (a, b) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+        for kind in [135, 136] {
+            // Code, and hop limit: the router has taken one away.
+            for (at, byte) in [(55, 1), (21, 254), (21, 63)] {
+                let mut frame = nd(kind, a, b);
+                frame[at] = byte;
+                let evidence = sighting(&packet_in(frame)).unwrap().evidence;
+                let is_claim = matches!(evidence, Some(Evidence::Claim(_)));
+                assert!(!is_claim, "{kind}, byte {at}: {evidence:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbour_discovery_for_others_claims_nothing() {
+        let (a, b) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+        // The option that says whose address it is, of a solicitation and an advertisement.
+        for (kind, option, claimed) in [(135, 1, a), (136, 2, b)] {
+            let by = |last| {
+                let mut frame = nd(kind, a, b);
+                frame[19] += 8;
+                frame.extend([option, 1, 2, 0, 0, 0, 0, last]);
+                sighting(&packet_in(frame)).unwrap().evidence
+            };
+            assert_eq!(by(1), Some(Evidence::Claim(claimed.into())), "{kind}");
+            assert_eq!(by(2), Some(Evidence::Source(a.into())), "{kind}: for another station");
+        }
     }
 
     #[test]

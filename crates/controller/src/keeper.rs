@@ -19,7 +19,7 @@ use crate::audit::{Draft, What};
 use crate::change::How;
 use crate::clock::{now_text, unix_time};
 use crate::cluster::TermId;
-use crate::store::{Change, KeptPolicy, Records, Store, StoreError, Wanted};
+use crate::store::{Change, KeptPolicy, MAX_TOGETHER, Records, Store, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
 /// What is known of policies.
@@ -184,7 +184,8 @@ impl Keeper {
         let _ = self.commit_or_tell(changes, self.store.term()).await;
     }
 
-    /// Writes that these policies of the configuration are about to be in force.
+    /// Writes that these policies of the configuration are about to be in force. A store that is
+    /// shared takes no more than [`MAX_TOGETHER`] of them.
     pub(crate) async fn record_configured(&self, policies: &[TapPolicy]) -> Result<(), StoreError> {
         let records = policies.iter().map(|policy| {
             let expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
@@ -258,7 +259,7 @@ impl Known {
 
     /// As many as go with other changes, and of which term they are.
     fn take_stale(&mut self) -> (BTreeMap<String, Change>, u64) {
-        let later = self.stale.keys().nth(MAX_STALE).cloned();
+        let later = self.stale.keys().nth(MAX_TOGETHER).cloned();
         let later = later.map(|name| self.stale.split_off(&name)).unwrap_or_default();
         (std::mem::replace(&mut self.stale, later), self.term)
     }
@@ -401,8 +402,6 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 }
 
 const ACCEPTED: &str = "accepted";
-/// Names that are put right beside another change: a transaction has a limit.
-const MAX_STALE: usize = 64;
 /// Whose policies those are of which it is not known.
 const NOBODY: &str = "unknown";
 /// Whose policies those of the configuration file are.

@@ -256,8 +256,8 @@ fn tell(journal: &Journal, line: &str) {
     journal.publish(Kind::Audit, json!({ "record": record }));
 }
 
-/// Takes the changes that wait; returns what waits behind them, which is no change, or one too
-/// many.
+/// Takes the changes that wait, at most `max_count` with those of the first who waits; returns what
+/// waits behind them, which is no change, or one too many.
 fn collect(
     batch: &mut Vec<Waiting>,
     jobs: &mut mpsc::Receiver<Job>,
@@ -265,11 +265,13 @@ fn collect(
 ) -> Option<Job> {
     let size = |changes: &[Change]| changes.iter().map(Change::size).sum::<usize>();
     let mut len: usize = batch.iter().map(|waiting| size(&waiting.changes)).sum();
-    while batch.len() < max_count {
+    let mut count: usize = batch.iter().map(|waiting| waiting.changes.len()).sum();
+    while count < max_count {
         let job = jobs.try_recv().ok()?;
         let Job::Commit(waiting) = job else { return Some(job) };
         len += size(&waiting.changes);
-        if len > MAX_BATCH_LEN {
+        count += waiting.changes.len();
+        if len > MAX_BATCH_LEN || count > max_count {
             return Some(Job::Commit(waiting));
         }
         batch.push(waiting);
@@ -316,7 +318,10 @@ fn named(place: Option<&String>) -> String {
 /// Jobs that wait; who brings more waits for room.
 const MAX_JOBS: usize = 1024;
 /// Changes that are written at once.
-const MAX_BATCH: usize = 256;
+const MAX_BATCH: usize = 512;
+/// Changes that are asked for together, beside a policy and its record: etcd takes 128 keys in a
+/// transaction, unless told otherwise.
+pub(crate) const MAX_TOGETHER: usize = 64;
 /// Bytes that are written at once: etcd takes no transaction of more than 1.5 MiB, and what is in
 /// one comes to nothing together.
 const MAX_BATCH_LEN: usize = 512 << 10;

@@ -1,10 +1,13 @@
-//! What is read of a queue while it waits for another port.
+//! The read-ahead buffer of a receive queue that is paused.
+//!
+//! A receive queue (`rx`) owns one if its device would drop frames during a pause. The worker fills
+//! it while the queue waits for a port that is full, and forwards from it first afterwards.
 //!
 //! A kernel without `IFF_BACKPRESSURE` (Linux before 7.3) drops what does not fit a tap device's
-//! ring, whatever is behind it, and so does a packet socket. So these are read on while they are
-//! paused, into memory that is bounded by bytes and not by packets. Frames that stood there for
-//! long are marked (ECN), so that their senders slow down before it is full. When it is, the queue
-//! is left to fill: what the kernel drops then, it counts.
+//! ring, whatever is behind it, and so does a packet socket. So the worker reads on, into memory
+//! that is bounded by bytes and not by packets. Frames that stood there for long are marked (ECN),
+//! so that their senders slow down before it is full. When it is full, the worker reads no more:
+//! the kernel drops and counts what does not fit the device's ring.
 //!
 //! **When it does not stand.** That nothing is here says little: what has gone on may still wait in
 //! front of the port, and a frame that came now would wait for that. A sender of long trains can
@@ -19,7 +22,7 @@ use tapswitch_wire::NetHeader;
 
 use crate::store::{Pool, Store};
 
-/// Frames of one queue that were read before their time.
+/// Frames of one receive queue that wait here, oldest first.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     frames: Store<Early>,

@@ -1,13 +1,17 @@
-//! What becomes of a frame on its way from a worker to the controllers.
+//! The outcome of a packet-in: whether the frame reached a controller, and if not, why.
+//!
+//! A worker makes a [`FrameFate`] for each frame that it sends up (`egress`); the server and the
+//! controllers' connections report on its packets. It exists so that the port's counters and the
+//! ledger of copies tell delivered frames from lost ones, although frames wait in several queues on
+//! their way.
 //!
 //! ```text
 //! a frame ── FrameFate ─┬─ a packet ── PacketFate ─┬─ a controller
 //!                       └─ a packet of the train   └─ another one that wants it
 //! ```
-//! A packet arrives when one of the controllers that want it has it: when its connection has taken
-//! it. A frame is delivered when all of its packets have arrived. Whoever has a packet in hand may
-//! let it go at any place, of which nobody hears but the last: so each is settled when it is
-//! dropped, and none can be forgotten.
+//! A packet has arrived when the connection of one of the controllers that want it has taken it. A
+//! frame is delivered when all of its packets have arrived. The outcome is counted when the last
+//! reference is dropped, so no path through the queues can forget it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +21,7 @@ use tapswitch_datapath::{DropReason, PacketInReceipt};
 use crate::clock;
 use crate::credits::Credit;
 
-/// One frame.
+/// The outcome of one frame.
 #[derive(Debug)]
 pub(crate) struct FrameFate(Mutex<Option<PacketInReceipt>>);
 
@@ -47,7 +51,7 @@ impl Drop for FrameFate {
     }
 }
 
-/// One packet of a frame, for all controllers that want it.
+/// The outcome of one packet of a frame, for all controllers that want it.
 #[derive(Debug)]
 pub(crate) struct PacketFate {
     frame: Arc<FrameFate>,

@@ -1,4 +1,9 @@
-//! Who waits for whom, how often and for how long: told by the workers when it begins and ends.
+//! Statistics of back-pressure: which port's queues were paused for which full port, how often and
+//! for how long.
+//!
+//! A worker reports when it stops reading a queue since the port that its frames go to is full
+//! (`lossless`), and when it reads on; the switch's handle reads the accounts for `show ports` and
+//! the metrics. They exist since a pause drops nothing, so that no other counter shows it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tapswitch_openflow::PortNo;
 
-/// The accounts of all pauses.
+/// The accounts of all pauses, shared by the workers and the switch's handle.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(Mutex<Accounts>);
 

@@ -1,9 +1,12 @@
-//! Places for who connects to the switch: there are so many and no more, and strangers make room.
+//! The limit on OpenFlow connections that others open to the switch.
 //!
-//! Whoever connects is a stranger until it has said hello. When all places are taken, one more
-//! takes that of the stranger that has been there for longest; only when there is none is it turned
-//! away. So whoever connects without a word keeps nobody out. How long a stranger may take is not
-//! decided here: there are ten seconds for TLS and for the hello each.
+//! Each listener takes a [`Place`] for a connection that it accepts, and the connection keeps it
+//! until it ends. The limit bounds memory and file descriptors, whoever connects.
+//!
+//! A connection is a stranger until the peer has sent its hello. When all places are taken, a new
+//! connection evicts the oldest stranger; only when there is no stranger is it refused. So peers
+//! that connect and say nothing keep nobody out. How long a stranger may take is not decided here:
+//! there are ten seconds for TLS and ten for the hello.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -19,7 +19,7 @@ use super::{EtcdConfig, Keys, Leader, Term};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
 use crate::hub::{Blueprint, Input};
 use crate::keeper::Keeper;
-use crate::store::{Kept, KeptPolicy};
+use crate::store::{Kept, KeptPolicy, MAX_TOGETHER, StoreError};
 
 /// Who the elector says is to lead.
 #[derive(Debug)]
@@ -92,13 +92,12 @@ impl Elector {
             match self.campaign().await {
                 Ok(Some(generation)) => self.lead(configured, generation, asked_at).await,
                 Ok(None) => {}
-                Err(error) => {
-                    self.note::<()>(Err(error));
-                    tokio::time::sleep(POLL).await;
-                }
+                Err(error) => _ = self.note::<()>(Err(error)),
             }
             // A lease is for one term.
             self.resign().await;
+            // Who cannot lead leaves it to those who look meanwhile.
+            tokio::time::sleep(POLL * 2).await;
         }
     }
 
@@ -168,7 +167,7 @@ impl Elector {
     /// is written down before any switch hears of them.
     async fn lead(
         &mut self,
-        (keeper, blueprint): &(Arc<Keeper>, Blueprint),
+        configured: &(Arc<Keeper>, Blueprint),
         generation: u64,
         mut asked_at: Instant,
     ) {
@@ -179,7 +178,7 @@ impl Elector {
                 return;
             }
         };
-        if let Err(error) = keeper.record_configured(&blueprint.configured()).await {
+        if let Err(error) = self.record_configured(configured, &mut asked_at).await {
             return tracing::error!("does not lead: {error}");
         }
         self.told = None;
@@ -197,7 +196,7 @@ impl Elector {
             tokio::time::sleep(self.ttl / RENEWALS).await;
             let asked_at = Instant::now();
             if !self.term.goes_on(asked_at) {
-                return "no news from etcd for too long".to_owned();
+                return "it was given up, or there was no news from etcd for too long".to_owned();
             }
             if self.term.is_stuck(asked_at) {
                 return format!("one thing has kept this controller busy for {STUCK:?}");
@@ -215,6 +214,21 @@ impl Elector {
                 Err(error) => _ = self.note::<()>(Err(error)),
             }
         }
+    }
+
+    /// Writes that the policies of the configuration are about to be in force, some at a time.
+    async fn record_configured(
+        &mut self,
+        (keeper, blueprint): &(Arc<Keeper>, Blueprint),
+        asked_at: &mut Instant,
+    ) -> Result<(), StoreError> {
+        for some in blueprint.configured().chunks(MAX_TOGETHER) {
+            keeper.record_configured(some).await?;
+            self.keep_lease(asked_at).await.map_err(|error| {
+                StoreError::new("too slow", &error).with_remedy("it is tried again")
+            })?;
+        }
+        Ok(())
     }
 
     /// All policies, as they are now that nobody else changes them.
@@ -239,16 +253,22 @@ impl Elector {
                 kept.policies.sort_by(|a, b| a.origin.created_at.cmp(&b.origin.created_at));
                 return Ok(kept);
             }
-            if asked_at.elapsed() > self.ttl / RENEWALS
-                && let Some(lease) = self.lease
-            {
-                let now = Instant::now();
-                if !self.client.keep_alive(lease).await? {
-                    return Err(EtcdError::NotFound("the lease has run out".to_owned()));
-                }
-                *asked_at = now;
-            }
+            self.keep_lease(asked_at).await?;
         }
+    }
+
+    /// Renews the lease before the term begins, when it is time.
+    async fn keep_lease(&mut self, asked_at: &mut Instant) -> Result<(), EtcdError> {
+        if asked_at.elapsed() > self.ttl / RENEWALS
+            && let Some(lease) = self.lease
+        {
+            let now = Instant::now();
+            if !self.client.keep_alive(lease).await? {
+                return Err(EtcdError::NotFound("the lease has run out".to_owned()));
+            }
+            *asked_at = now;
+        }
+        Ok(())
     }
 
     /// Ends the lease, if there is one, and the term with it.
@@ -306,3 +326,6 @@ const RENEWALS: u32 = 4;
 const ETCD_ELECTION: Duration = Duration::from_secs(1);
 /// Policies that are read at once.
 const PAGE_COUNT: usize = 1000;
+
+#[cfg(test)]
+mod tests;

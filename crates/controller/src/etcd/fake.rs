@@ -1,4 +1,5 @@
-//! As much of etcd's gateway as tests of its users need, in memory. It can lose answers.
+//! As much of etcd's gateway as tests of its users need, in memory. It can lose answers. No lease
+//! runs out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -49,6 +50,8 @@ impl FakeEtcd {
                 }),
             )
             .route("/v3/kv/txn", post(txn))
+            .route("/v3/lease/grant", post(async || Json(json!({ "ID": "7", "TTL": "2" }))))
+            .route("/v3/lease/revoke", post(async || Json(json!({}))))
             .with_state(Arc::clone(&state));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { endpoint, state }
@@ -84,6 +87,12 @@ impl FakeEtcd {
 type Shared = Arc<Mutex<Data>>;
 
 async fn txn(State(data): State<Shared>, Json(ask): Json<Value>) -> (StatusCode, Json<Value>) {
+    let lists = ["compare", "success", "failure"].map(|list| ask[list].as_array().unwrap());
+    if lists.into_iter().any(|list| list.len() > MAX_OPS) {
+        let error =
+            json!({ "message": "etcdserver: too many operations in txn request", "code": 3 });
+        return (StatusCode::BAD_REQUEST, Json(error));
+    }
     let mut data = data.lock().unwrap();
     let answer = data.txn(&ask);
     if data.unanswered == 0 || answer["succeeded"] == false {
@@ -164,3 +173,6 @@ impl Data {
 fn text(value: &Value) -> String {
     String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap()
 }
+
+/// What etcd takes of each kind in a transaction, unless told otherwise (`--max-txn-ops`).
+const MAX_OPS: usize = 128;

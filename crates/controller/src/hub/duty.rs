@@ -119,6 +119,13 @@ impl Seat {
         }
     }
 
+    /// Gives the term up, so that another controller can lead.
+    fn give_up(&self) {
+        if let Some(term) = &self.term {
+            term.end();
+        }
+    }
+
     /// Whether this controller led last, and nobody else has since.
     pub(super) fn remembers(&self) -> bool {
         matches!(*self.standing.borrow(), Standing::Follower { remembers: true, .. })
@@ -166,7 +173,10 @@ impl Hub {
                 self.keeper.begin(policies);
             }
             // Those of the configuration were tried before anything else was.
-            Err(error) => return tracing::error!("cannot lead: {error}"),
+            Err(error) => {
+                tracing::error!("cannot lead: {error}");
+                return self.seat.give_up();
+            }
         }
         self.seat.generation = generation;
         self.begin_session(Standing::Leader { generation });
@@ -242,11 +252,35 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use tapswitch_control::{Event, UnixTime};
 
     use super::*;
+    use crate::StoreConfig;
+    use crate::hub::Inputs;
+    use crate::journal::Journal;
+    use crate::keeper::Keeper;
+    use crate::store::Store;
+
+    #[test]
+    fn who_cannot_lead_gives_the_term_up() {
+        let journal = Arc::new(Journal::new(1));
+        let (store, _) = Store::open(&StoreConfig::None, Arc::clone(&journal)).unwrap();
+        let policy = TapPolicy::new("a", "3".parse().unwrap());
+        let (policies, start) = (vec![policy.clone(), policy], Instant::now());
+        let blueprint = Blueprint { limits: Limits::default(), policies, start };
+        let term = Term::new(Duration::from_secs(60));
+        let nobody = Standing::Follower { leader: None, remembers: false };
+        let seat = Seat::new(watch::channel(nobody).0, Some(term.clone()));
+        let (control, kept) = (Control::new(Limits::default()), (Keeper::new(store, []), journal));
+        let inputs = Inputs::new().1;
+        let mut hub = Hub::new(control, (blueprint, seat), inputs, kept, Duration::ZERO);
+        term.begin(Instant::now());
+        hub.handle_verdict(Verdict::Lead { generation: 7, kept: Kept::default() });
+        assert!(!hub.seat.acts() && !term.goes_on(Instant::now()));
+    }
 
     fn blueprint(expires: Expiry, since: Duration) -> Blueprint {
         let policy = TapPolicy::new("a", "3".parse().unwrap());

@@ -304,8 +304,9 @@ fn read_head(found: Option<&KeyValue>) -> Result<(Head, i64), EtcdError> {
     Ok((head, found.mod_revision))
 }
 
-/// Changes that are written at once: etcd takes 128 keys in a transaction, unless told otherwise.
-const MAX_BATCH: usize = 24;
+/// Changes that are written at once: etcd takes 128 keys in a transaction, unless told otherwise,
+/// and one of them is the head of the log.
+const MAX_BATCH: usize = 127;
 /// How long one member may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a change is tried, one member after the other.

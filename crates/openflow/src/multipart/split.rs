@@ -27,11 +27,7 @@ pub enum AppendError {
 impl MultipartReply {
     /// Cuts the reply into parts that fit a message each, all but the last with the flag "more".
     pub fn split(self) -> Vec<Self> {
-        let last_more = self.more;
-        let bodies = self.body.split();
-        let last = bodies.len() - 1;
-        let parts = bodies.into_iter().enumerate();
-        parts.map(|(index, body)| Self { more: index < last || last_more, body }).collect()
+        parts(self.body.split(), self.more, |more, body| Self { more, body })
     }
 
     /// Joins the next part to this one.
@@ -45,11 +41,7 @@ impl MultipartRequest {
     /// Cuts the request into parts that fit a message each, all but the last with the flag
     /// "more".
     pub fn split(self) -> Vec<Self> {
-        let last_more = self.more;
-        let bodies = self.body.split();
-        let last = bodies.len() - 1;
-        let parts = bodies.into_iter().enumerate();
-        parts.map(|(index, body)| Self { more: index < last || last_more, body }).collect()
+        parts(self.body.split(), self.more, |more, body| Self { more, body })
     }
 
     /// Joins the next part to this one.
@@ -122,6 +114,13 @@ impl MultipartRequestBody {
         }
         Ok(())
     }
+}
+
+/// Messages with these bodies, all but the last with the flag "more"; that one as it was before.
+fn parts<B, M>(bodies: Vec<B>, more: bool, message: impl Fn(bool, B) -> M) -> Vec<M> {
+    let last = bodies.len() - 1;
+    let bodies = bodies.into_iter().enumerate();
+    bodies.map(|(index, body)| message(index < last || more, body)).collect()
 }
 
 /// Bodies of as many items as fit; at least one body, at least one item in each if there is one.

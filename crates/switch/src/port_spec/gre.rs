@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use tapswitch_openflow::PortNo;
 use tapswitch_tunnel::{Carrier, GreConfig, Session};
 
-use super::tunnel::{ADDRESS, name};
+use super::tunnel::{ADDRESS, may_be_same, name};
 use super::{Fault, set};
 
 /// A GRE (RFC 2784, RFC 2890) or ERSPAN tunnel to one remote.
@@ -70,11 +70,8 @@ impl GreSpec {
 
     /// True when packets of one cannot be told from those of the other.
     pub fn is_same_place(&self, other: &Self) -> bool {
-        let is_same_local = match (self.local, other.local) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            _ => true,
-        };
-        (self.remote, self.carrier) == (other.remote, other.carrier) && is_same_local
+        (self.remote, self.carrier) == (other.remote, other.carrier)
+            && may_be_same(self.local, other.local)
     }
 
     /// What a port of the tunnel crate is to be.

@@ -60,11 +60,8 @@ impl VxlanSpec {
     /// True when the kernel could not tell whose a datagram is: the VNI is looked at only behind
     /// its socket.
     pub fn is_same_place(&self, other: &Self) -> bool {
-        let is_same_local = match (self.local, other.local) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            _ => true,
-        };
-        (self.remote, self.udp_port) == (other.remote, other.udp_port) && is_same_local
+        (self.remote, self.udp_port) == (other.remote, other.udp_port)
+            && may_be_same(self.local, other.local)
     }
 
     /// What a port of the tunnel crate is to be.
@@ -74,6 +71,11 @@ impl VxlanSpec {
             .port(self.udp_port)
             .checksum(self.checksum)
     }
+}
+
+/// Whether two tunnels may have one local address. Which one the route prefers is not known here.
+pub(super) fn may_be_same(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
+    one.is_none_or(|one| other.is_none_or(|other| one == other))
 }
 
 /// What a port of this kind is called.

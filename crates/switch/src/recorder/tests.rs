@@ -78,7 +78,7 @@ impl Trial {
 
     /// What waits is tried again.
     fn retry(&mut self) {
-        std::thread::sleep(Duration::from_millis(11));
+        std::thread::sleep(self.ports.time_to_retry().unwrap_or_default());
         self.ports.retry(Millis(0));
         self.ports.end_burst();
     }

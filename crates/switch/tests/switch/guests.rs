@@ -14,6 +14,8 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -249,11 +251,19 @@ fn remove(room: Room, number: u32) -> Room {
 #[test]
 fn a_guest_that_changes_all_the_time_holds_up_nobody() {
     let room = Room::new(3, "");
-    let mut restless: Vec<_> = [1, 3].map(|number| room.guest(number, split())).into();
+    let restless = [1, 3].map(|number| (room.guest(number, split()), Arc::default()));
+    let counts: [Arc<AtomicUsize>; 2] = restless.each_ref().map(|(_, count)| Arc::clone(count));
+    let toggle = |(mut vm, count): (Vm, Arc<AtomicUsize>)| {
+        while vm.toggle() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    };
     let mut togglers: Vec<_> =
-        restless.drain(..).map(|mut vm| thread::spawn(move || while vm.toggle() {})).collect();
-    // Far more than the server takes meanwhile.
-    thread::sleep(Duration::from_millis(300));
+        restless.into_iter().map(|guest| thread::spawn(move || toggle(guest))).collect();
+    // As many as the server hears of at once.
+    until("both have changed much", || {
+        counts.iter().all(|count| count.load(Ordering::Relaxed) >= 128)
+    });
     let room = remove(room, 1);
     togglers.remove(0).join().unwrap();
     let mut quiet = room.guest(2, split());
@@ -292,8 +302,11 @@ fn a_monitor_that_accepts_nobody_holds_up_nobody() {
     let listener = listen_at(&path, 0);
     let _waits = UnixStream::connect(path.with_extension("new")).unwrap();
     show(&path);
-    // The switch tries five times a second.
-    thread::sleep(Duration::from_secs(1));
+    // Whoever looks up who listens reads the file, which is noted once after it was renamed.
+    until("the switch tries to connect", || {
+        let file = fs::metadata(&path).unwrap();
+        (file.atime(), file.atime_nsec()) > (file.ctime(), file.ctime_nsec())
+    });
     let room = remove(room, 1);
     assert!(room.switch.ports().is_empty());
     drop(listener);

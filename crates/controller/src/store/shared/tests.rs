@@ -5,7 +5,7 @@ use crate::Caller;
 use crate::audit::{Draft, Verifier, What};
 use crate::etcd::fake::FakeEtcd;
 use crate::keeper::Origin;
-use crate::store::{KeptPolicy, Store};
+use crate::store::{KeptPolicy, MAX_TOGETHER, Store};
 use tapswitch_control::TapPolicy;
 
 /// A controller at etcd, which leads or not.
@@ -47,8 +47,7 @@ impl Rig {
     }
 
     async fn record(&self) -> Result<(), StoreError> {
-        let draft = Draft::new(&Caller::unix("bob"), What::TokenRefused, "refused: no");
-        self.store.commit(vec![Change::Record(draft)], self.store.term()).await
+        self.store.commit(vec![Change::Record(draft())], self.store.term()).await
     }
 
     /// Checks the log; returns how many records there are.
@@ -63,6 +62,10 @@ impl Rig {
     fn policies(&self) -> Vec<String> {
         self.etcd.keys("/t/policies/")
     }
+}
+
+fn draft() -> Draft {
+    Draft::new(&Caller::unix("bob"), What::TokenRefused, "refused: no")
 }
 
 #[tokio::test]
@@ -139,4 +142,18 @@ async fn what_was_decided_in_a_term_before_is_not_written_in_this_one() {
     let delete = || vec![Change::Delete("a".to_owned())];
     rig.store.commit(delete(), before).await.unwrap_err();
     rig.store.commit(delete(), rig.store.term()).await.unwrap();
+}
+
+#[tokio::test]
+async fn those_who_ask_for_much_do_not_hurt_each_other() {
+    let rig = Rig::start().await;
+    rig.lead();
+    let many = || {
+        let delete = |number| Change::Delete(format!("p{number}"));
+        let changes = (0..MAX_TOGETHER).map(delete).chain([Change::Record(draft())]).collect();
+        rig.store.commit(changes, rig.store.term())
+    };
+    let (first, second, third) = tokio::join!(many(), rig.record(), many());
+    (first.unwrap(), second.unwrap(), third.unwrap());
+    assert_eq!(rig.verify().await, 3);
 }
