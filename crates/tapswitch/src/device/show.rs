@@ -43,7 +43,7 @@ fn lines(view: &DeviceView, device: &Inspected, machine: &Machine) -> Vec<(&'sta
         ("flags", list(&view.flags)),
         ("queues", queues(view)),
         ("held by", view.holders_text()),
-        ("open to", open_to(view, machine)),
+        ("open to", open_to(view, machine.opens_to_all(device))),
         ("mac", view.mac.clone().unwrap_or_else(|| "none".to_owned())),
         ("mtu", format!("{} bytes", view.mtu)),
         ("addresses", list(&view.addresses)),
@@ -78,16 +78,14 @@ fn queues(view: &DeviceView) -> String {
 }
 
 /// Who may open it without privilege.
-fn open_to(view: &DeviceView, machine: &Machine) -> String {
+fn open_to(view: &DeviceView, is_open_to_all: bool) -> String {
     match (view.owner, view.group) {
         (Some(owner), Some(group)) => {
             format!("user {} in group {}", User(owner).text(), Group(group).text())
         }
         (Some(owner), None) => format!("user {}", User(owner).text()),
         (None, Some(group)) => format!("group {}", Group(group).text()),
-        (None, None) if view.flags.contains(&"persistent") && machine.opens_to_all() => {
-            "everybody".to_owned()
-        }
+        (None, None) if is_open_to_all => "every user who may open /dev/net/tun".to_owned(),
         (None, None) => "who has CAP_NET_ADMIN".to_owned(),
     }
 }

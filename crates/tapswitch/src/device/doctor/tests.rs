@@ -546,6 +546,24 @@ fn healthy() -> Inspected {
     let tun = &mut device.tun;
     (tun.net_header, tun.persistent, tun.owner) = (true, true, Some(0));
     device.flags = Some(Flags::TAP | Flags::NO_PI | Flags::VNET_HDR | Flags::BACKPRESSURE);
+/// Whoever attaches a queue need not wait until nobody holds the device.
+#[test]
+fn a_multi_queue_device_without_an_owner_may_be_joined_by_everybody() {
+    let before = Machine { kernel: (7, 2), ..machine() };
+    for persistent in [true, false] {
+        let mut device = healthy();
+        (device.tun.multi_queue, device.tun.queues) = (true, Some(1));
+        (device.tun.owner, device.tun.persistent) = (None, persistent);
+        assert_eq!(findings(&device, &machine()), [], "Linux 7.3 asks for privilege");
+        let found = only(&device, &before);
+        assert_eq!((found.rule, found.severity), ("open-to-all", Severity::Warning));
+        assert!(found.text.contains("may attach a queue at any time"), "{found}");
+        assert_eq!(mend(&found), "tapswitch device set tap0 --owner 0");
+        device.tun.owner = Some(0);
+        assert_eq!(findings(&device, &before), []);
+    }
+}
+
     let on = [
         "tx-checksum-ip-generic",
         "tx-tcp-segmentation",
