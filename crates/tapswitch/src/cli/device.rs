@@ -164,7 +164,8 @@ pub(crate) struct SettingArgs {
     /// tunnels, which need a network header of 24 bytes.
     #[arg(long, value_name = "LIST")]
     pub(crate) offloads: Option<OffloadsArg>,
-    /// Feature by the kernel's name (`ethtool -k`); may be given several times.
+    /// Feature by a name of `ethtool -k`, such as rx-gro-list or generic-receive-offload; may be
+    /// given several times.
     #[arg(long, value_name = "NAME=on|off")]
     pub(crate) feature: Vec<FeatureArg>,
     /// MAC address.

@@ -7,6 +7,7 @@
 mod change;
 mod create;
 mod doctor;
+mod features;
 mod list;
 mod machine;
 mod set;
