@@ -276,6 +276,12 @@ fn who_is_not_root_is_told_what_that_hides() {
     nobody("set t0 --mtu 1400").refused(&["t0", "CAP_NET_ADMIN", "root"]);
     nobody("delete t0").refused(&["t0", "CAP_NET_ADMIN", "root"]);
     nobody("create t1 --netns nosuch").refused(&["nosuch"]);
+    let said = nobody("doctor --json");
+    assert_eq!(said.code, Some(1), "who sees little must not take it for sound");
+    let findings: Value = serde_json::from_str(&said.out).unwrap();
+    let unseen = findings.as_array().unwrap().iter().filter(|it| it["rule"] == "unseen");
+    let text = |it: &Value| it["text"].as_str().unwrap().contains("run as root");
+    assert!(unseen.clone().any(|it| it["severity"] == "warning" && text(it)), "{findings}");
 }
 
 #[test]
@@ -292,12 +298,6 @@ fn what_was_set_before_something_failed_is_named() {
     assert!(!said.contains("already set"), "{said}");
 }
 
-#[test]
-fn who_names_a_namespace_is_not_told_of_others() {
-    if !can_run(&["setpriv"]) {
-        return;
-    }
-    let room = Room::new();
 #[test]
 fn what_can_be_seen_to_be_wrong_changes_nothing() {
     if !can_run(&[]) {
@@ -378,6 +378,12 @@ fn features_have_the_names_of_ethtool() {
     room.device("set t0 --feature large-receive-offload=on").refused(&["rx-lro"]);
 }
 
+#[test]
+fn who_names_a_namespace_is_not_told_of_others() {
+    if !can_run(&["setpriv"]) {
+        return;
+    }
+    let room = Room::new();
     room.device("create t0").well();
     let label = room.namespace().label();
     let blind = |args: &str| {

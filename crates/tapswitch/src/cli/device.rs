@@ -30,7 +30,7 @@ pub(crate) enum DeviceCommand {
     /// Change settings of a device.
     Set(Box<DeviceSetArgs>),
     /// Say what is wrong with one device or all, with the commands that mend it. Exit code 1 when
-    /// there is more to say than hints.
+    /// there is more to say than hints, 2 when nothing could be looked at.
     Doctor(DeviceDoctorArgs),
 }
 

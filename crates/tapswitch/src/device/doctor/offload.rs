@@ -3,6 +3,7 @@
 use tapswitch_tap::{Flags, HeaderLen};
 
 use super::finding::{Finding, Rule, Severity, Subject};
+use super::switches::SwitchPort;
 use crate::device::view::{
     CSUM, GRO_LIST, MANGLE_ID, TSO4, TSO6, TUNNEL, TUNNEL_CSUM, TUNNEL_HEADER_LEN,
     UDP_GRO_FORWARDING, USO, active_offloads,
@@ -69,10 +70,17 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
     }
     let who = it.holders();
     if !it.device.tun.net_header {
-        let text = format!(
-            "{text}; {who} reads no network header: start it so that it does (IFF_VNET_HDR; \
-             vnet_hdr=on for QEMU)"
-        );
+        let text = match it.port {
+            // A switch reads none only where it is told so.
+            Some(SwitchPort { switch, port }) => format!(
+                "{text}; port {} of switch {switch} has offload=off: leave that out where it is made",
+                port.port
+            ),
+            None => format!(
+                "{text}; {who} reads no network header: start it so that it does (IFF_VNET_HDR; \
+                 vnet_hdr=on for QEMU)"
+            ),
+        };
         return Some(it.finding(Severity::Warning, rule, text, None));
     }
     let off = features.iter().filter_map(|name| it.device.feature(name)).filter(|it| !it.active);
