@@ -7,7 +7,7 @@ use super::list::state;
 use super::machine::Machine;
 use super::text::printable;
 use super::users::{Group, User};
-use super::view::{Backpressure, DeviceView, OffloadState, OffloadView};
+use super::view::{Backpressure, DeviceView, OffloadState, OffloadView, drop_causes};
 use super::{Failure, find, warn_unseen};
 use crate::cli::device::DeviceNameArgs;
 use crate::show::print_json;
@@ -58,7 +58,7 @@ fn lines(view: &DeviceView, device: &Inspected, machine: &Machine) -> Vec<(&'sta
         ),
         ("qdisc", qdisc(view)),
         ("back-pressure", backpressure(view.backpressure).to_owned()),
-        ("to program", to_program(view)),
+        ("to program", to_program(view, device)),
         ("from program", from_program(view)),
         ("gro", gro(view, device)),
     ]);
@@ -119,7 +119,11 @@ fn header(view: &DeviceView) -> String {
     match (has, len) {
         (false, _) => "none".to_owned(),
         (true, Some(len)) => format!("{len} bytes"),
-        (true, None) => "yes; its length can be read from an open file alone".to_owned(),
+        (true, None) => {
+            "yes; only who opens it sees its length, as `tapswitch device doctor NAME` \
+                         does"
+                .to_owned()
+        }
     }
 }
 
@@ -150,14 +154,9 @@ fn backpressure(state: Backpressure) -> &'static str {
     }
 }
 
-fn to_program(view: &DeviceView) -> String {
+fn to_program(view: &DeviceView, device: &Inspected) -> String {
     let count = view.to_program;
-    let why = match (count.dropped, view.queues, view.detached_queues) {
-        (0, ..) => "",
-        (_, 0, 1..) => ": all its queues are detached, its ring was full, or a filter refused them",
-        (_, 0, 0) => ": no program holds it, its ring was full, or a filter refused them",
-        _ => ": its ring was full, a filter refused them, or no program held it at the time",
-    };
+    let why = if count.dropped > 0 { format!(": {}", drop_causes(device)) } else { String::new() };
     format!(
         "{} frames, {} bytes, {} dropped{why}",
         grouped(count.frames),
