@@ -27,7 +27,18 @@ fn ports_that_cannot_be_are_refused() {
     refused(&["1=tap:new0,netns=nosuch"], &["nosuch", "not found", "ip netns list"]);
     refused(&["1=tap:new0", "1=tap:new1"], &["1", "new0", "its own"]);
     refused(&["1=tap:new0", "2=tap:new0"], &["new0"]);
-    refused(&["1=netdev:lo"], &["lo", "Ethernet"]);
+    refused(&["1=netdev:lo"], &["lo", "Ethernet", "tun:lo"]);
+}
+
+#[test]
+fn results_that_could_not_be_written_are_not_measured() {
+    let file = "/nosuch/results";
+    for bench in ["offload", "echo", "vlan", "vhost", "controller"] {
+        tapswitch(&["bench", bench, "--json", file]).refused(&[file]);
+    }
+    for bench in ["echo", "vhost"] {
+        tapswitch(&["bench", bench, "--svg", file]).refused(&[file]);
+    }
 }
 
 #[test]

@@ -26,10 +26,11 @@ use clap::{Args, ValueEnum};
 
 use crate::hosts;
 
+use crate::output::OutputFile;
 use super::machine::Machine;
 use super::paired::turns;
 use super::{parse_seconds, run, write_data};
-use cell::{Cell, MANY};
+use cell::Cell;
 use means::Means;
 use report::Report;
 use results::{ForwardResults, Results, WriteResults};
@@ -104,6 +105,8 @@ pub(crate) fn part(args: &PartArgs) -> Result<(), Failure> {
 pub(crate) fn main(args: &EchoArgs) -> Result<(), Failure> {
     run(bench(args))
 }
+    let json = OutputFile::open(args.json.as_deref())?;
+    let svg = OutputFile::open(args.svg.as_deref())?;
 
 async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     hosts::sweep();
@@ -124,9 +127,9 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     }
     let report = bench.report(args, &cores);
     report.print();
-    write_data(args.json.as_deref(), &report)?;
-    if let Some(file) = &args.svg {
-        std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
+    write_data(json, &report)?;
+    if let Some(file) = svg {
+        file.write(&chart::draw(&report.echo, &report.headline()))?;
     }
     Ok(())
 }
