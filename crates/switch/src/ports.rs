@@ -94,10 +94,14 @@ impl Ports {
     /// The first port that has the number of `spec`, its interface or its socket. Of interfaces the
     /// kernel knows which are the same, and before one is opened: whoever opens one changes it.
     fn check(&self, spec: &PortSpec) -> Result<(), ConfigError> {
+        let number = spec.number;
+        if let Some(taken) = self.devices.iter().find(|device| device.spec.number == number) {
+            let other = taken.spec.to_string();
+            return Err(ConfigError::NumberTaken { number, other });
+        }
         let place = Place::find(spec);
         self.devices.iter().try_for_each(|device| match device.interface() {
             Some(interface) if spec.kind.is_interface() => {
-                spec.check_number(&device.spec)?;
                 if place.is_none() || place != interface.place() {
                     return Ok(());
                 }
